@@ -140,6 +140,8 @@ INLINE void tile(const int f, const int NC, const int RS, const int G, const int
           tile(F, 1, R, 1, FAR_PAGES, w, x, 0, y, ldy, blocks, cols, 0);                               \
         else if (far == FAR_LINES)                                                                     \
           tile(F, 1, R, 1, FAR_LINES, w, x, 0, y, ldy, blocks, cols, 0);                               \
+        else if (CAN_ALL && far == FAR_ALL)                                                            \
+          tile(F, 1, R, 1, FAR_ALL, w, x, 0, y, ldy, blocks, cols, 0);                                 \
         else                                                                                           \
           tile(F, 1, R, 1, FAR_OFF, w, x, 0, y, ldy, blocks, cols, 0);                                 \
         continue;                                                                                      \

@@ -15,6 +15,8 @@ INLINE vf odd(vi t) { return (vf)(t & viset((int)0xffff0000)); }
       NAME##_panels(w, x, y, k, shape >> 2, FAR_PAGES);                                                \
     else if (far == FAR_LINES)                                                                         \
       NAME##_panels(w, x, y, k, shape >> 2, FAR_LINES);                                                \
+    else if (CAN_ALL && far == FAR_ALL)                                                                \
+      NAME##_panels(w, x, y, k, shape >> 2, FAR_ALL);                                                  \
     else                                                                                               \
       NAME##_panels(w, x, y, k, shape >> 2, FAR_OFF);                                                  \
   }

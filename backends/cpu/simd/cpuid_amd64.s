@@ -2,12 +2,13 @@
 
 #include "textflag.h"
 
-// func cpuid0() (b, c, d uint32)
-TEXT ·cpuid0(SB), NOSPLIT, $0-12
-	XORL AX, AX
+// func cpuid(leaf uint32) (a, b, c, d uint32)
+TEXT ·cpuid(SB), NOSPLIT, $0-24
+	MOVL leaf+0(FP), AX
 	XORL CX, CX
 	CPUID
-	MOVL BX, b+0(FP)
-	MOVL CX, c+4(FP)
-	MOVL DX, d+8(FP)
+	MOVL AX, a+8(FP)
+	MOVL BX, b+12(FP)
+	MOVL CX, c+16(FP)
+	MOVL DX, d+20(FP)
 	RET

@@ -2,4 +2,4 @@
 
 package simd
 
-var fars = []Far{FarOff, FarPages, FarLines}
+var fars = []Far{FarOff, FarPages, FarLines, FarAll}

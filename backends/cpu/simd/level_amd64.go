@@ -13,7 +13,7 @@ import (
 func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
-	far := map[string]Far{"GenuineIntel": FarPages, "AuthenticAMD": FarLines}[vendor()]
+	far := processor().far()
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		narrow := &avx2PanelKernels
 		if x.HasAVXVNNI {
@@ -39,12 +39,35 @@ func machineLevels() []Kernels {
 	return all
 }
 
-// vendor gives the processor's maker, as CPUID spells it.
-func vendor() string {
-	b, c, d := cpuid0()
-	le := binary.LittleEndian
-	return string(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, b), d), c))
+// maker is who made a processor, as CPUID spells it, and its family.
+type maker struct {
+	vendor string
+	family uint32
 }
 
-// cpuid0 gives the registers EBX, ECX and EDX of CPUID's leaf 0.
-func cpuid0() (b, c, d uint32)
+func processor() maker {
+	_, b, c, d := cpuid(0)
+	le := binary.LittleEndian
+	m := maker{vendor: string(le.AppendUint32(le.AppendUint32(le.AppendUint32(nil, b), d), c))}
+	version, _, _, _ := cpuid(1)
+	if m.family = version >> 8 & 15; m.family == 15 {
+		m.family += version >> 20 & 255
+	}
+	return m
+}
+
+// far is how products of one row of activations ask for weights where nothing else is said.
+func (m maker) far() Far {
+	switch {
+	case m.vendor == "GenuineIntel":
+		return FarPages
+	case m.vendor == "AuthenticAMD" && m.family >= 26: // Zen 5
+		return FarAll
+	case m.vendor == "AuthenticAMD":
+		return FarLines
+	}
+	return FarOff
+}
+
+// cpuid gives the registers EAX, EBX, ECX and EDX of a leaf of CPUID.
+func cpuid(leaf uint32) (a, b, c, d uint32)

@@ -8,313 +8,58 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	PCALIGN $64
 
 	// pq_q8_0: +0
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0bdb8e0f; WORD $0x0000 // jle 0x10beb <pq_q8_0+0xbeb>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x08c98e0f; WORD $0x0000 // jle 0x108eb <pq_q8_0+0x8eb>
-	QUAD $0x89ec0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x89ec] # 0x18a18 <peak_i8+0x348>
-	QUAD $0x008a4b0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x8a4b] # 0x18a80 <peak_i8+0x3b0>
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	QUAD $0x00b519052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xb519] # 0x1b540 <peak_i8+0x390>
+	QUAD $0xb5070d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xb507] # 0x1b538 <peak_i8+0x388>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
 	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
 	LONG $0x40d7694c; WORD $0x0004; BYTE $0x00 // imul r10, rdi, 0x440
-	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x547e8d48 // lea rdi, [rsi + 0x54]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x54c18348 // add rcx, 0x54
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x24eb // jmp 0x1009e <pq_q8_0+0x9e>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x26eb // jmp 0x1009e <pq_q8_0+0x9e>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd0 // add r8, r10
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x084d8e0f; WORD $0x0000 // jle 0x108eb <pq_q8_0+0x8eb>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x0b3f8e0f; WORD $0x0000 // jle 0x10bdd <pq_q8_0+0xbdd>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
 	WORD $0xdf75 // jne 0x10086 <pq_q8_0+0x86>
-	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x02a9840f; WORD $0x0000 // je 0x10359 <pq_q8_0+0x359>
-	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x05af850f; WORD $0x0000 // jne 0x10668 <pq_q8_0+0x668>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x07fb8e0f; WORD $0x0000 // jle 0x108bd <pq_q8_0+0x8bd>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	LONG $0x025f8f0f; WORD $0x0000 // jg 0x10310 <pq_q8_0+0x310>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x0500850f; WORD $0x0000 // jne 0x105ba <pq_q8_0+0x5ba>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x00010ce9; BYTE $0x00 // jmp 0x101eb <pq_q8_0+0x1eb>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
-	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
-	LONG $0x487dd162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x240]
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x280]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x2c0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x300]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x340]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x380]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x400]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x3c0]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x06c48e0f; WORD $0x0000 // jle 0x108af <pq_q8_0+0x8af>
-	LONG $0x40bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x240]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x2d73 // jae 0x10224 <pq_q8_0+0x224>
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xdc72 // jb 0x10200 <pq_q8_0+0x200>
-	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x487dd162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x40]
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x80]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0xc0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x100]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x140]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x180]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x200]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
-	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x1c0]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfdbb830f; WORD $0xffff // jae 0x100e0 <pq_q8_0+0xe0>
-	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xdc72 // jb 0x10330 <pq_q8_0+0x330>
-	LONG $0xfffd87e9; BYTE $0xff // jmp 0x100e0 <pq_q8_0+0xe0>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x056d8e0f; WORD $0x0000 // jle 0x108cf <pq_q8_0+0x8cf>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x00010ce9; BYTE $0x00 // jmp 0x1048b <pq_q8_0+0x48b>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
-	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
-	LONG $0x487dd162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x240]
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x280]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x2c0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x300]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x340]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x380]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x400]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x3c0]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x04488e0f; WORD $0x0000 // jle 0x108d3 <pq_q8_0+0x8d3>
-	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6c73 // jae 0x10503 <pq_q8_0+0x503>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x104b0 <pq_q8_0+0x4b0>
-	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x487dd162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm0, zmmword ptr [r13 + 0x40]
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x80]
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0xc0]
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x100]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x140]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x180]
-	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x487d5162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm0, zmmword ptr [r13 + 0x200]
-	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
-	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x487d5162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm0, zmmword ptr [r13 + 0x1c0]
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfd7c830f; WORD $0xffff // jae 0x10380 <pq_q8_0+0x380>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	WORD $0x9066 // nop
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10610 <pq_q8_0+0x610>
-	LONG $0xfffd18e9; BYTE $0xff // jmp 0x10380 <pq_q8_0+0x380>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x023a8e0f; WORD $0x0000 // jle 0x108af <pq_q8_0+0x8af>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02388e0f; WORD $0x0000 // jle 0x102ff <pq_q8_0+0x2ff>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x01245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
@@ -325,28 +70,28 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x07245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x08245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x200]
 	LONG $0x6e79c1c4; WORD $0xd05f // vmovd xmm3, dword ptr [r15 - 0x30]
-	QUAD $0x01246cef487dd162 // vpxord zmm5, zmm0, zmmword ptr [r12 + 0x40]
-	QUAD $0x022454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x80]
+	QUAD $0x01246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x40]
+	QUAD $0x022454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x80]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	QUAD $0x03244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0xc0]
+	QUAD $0x03244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0xc0]
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	QUAD $0x01245c13487d5262 // vcvtph2ps zmm11, ymmword ptr [r12 + 0x20]
 	LONG $0xfec68349 // add r14, -0x2
 	LONG $0x582dd262; WORD $0x7750; BYTE $0xec // vpdpbusd zmm6, zmm10, dword ptr [r15 - 0x50]{1to16}
-	QUAD $0x042454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x100]
+	QUAD $0x042454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x100]
 	LONG $0x5835d262; WORD $0x7f50; BYTE $0xed // vpdpbusd zmm7, zmm9, dword ptr [r15 - 0x4c]{1to16}
-	QUAD $0x05244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x140]
+	QUAD $0x05244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x140]
 	LONG $0x582d5262; WORD $0x4750; BYTE $0xee // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x48]{1to16}
-	QUAD $0x062454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x180]
+	QUAD $0x062454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x180]
 	LONG $0x582dd262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm10, dword ptr [r15 - 0x40]{1to16}
-	QUAD $0x082454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x200]
+	QUAD $0x082454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x200]
 	LONG $0x582d5262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x38]{1to16}
-	LONG $0x4865f262; WORD $0xd947 // vpsllvd zmm3, zmm3, zmm1
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
 	LONG $0x5855d262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm5, dword ptr [r15 - 0x54]{1to16}
 	LONG $0x5835d262; WORD $0x5f50; BYTE $0xef // vpdpbusd zmm3, zmm9, dword ptr [r15 - 0x44]{1to16}
-	QUAD $0x07244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x07244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x1c0]
 	LONG $0x5835d262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm9, dword ptr [r15 - 0x3c]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
@@ -366,23 +111,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0f245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x3c0]
 	QUAD $0x10245410487cd162 // vmovups zmm2, zmmword ptr [r12 + 0x400]
 	LONG $0x6e79c1c4; BYTE $0x17 // vmovd xmm2, dword ptr [r15]
-	QUAD $0x0a244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x280]
-	QUAD $0x09246cef487dd162 // vpxord zmm5, zmm0, zmmword ptr [r12 + 0x240]
-	QUAD $0x0b2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x0a244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x280]
+	QUAD $0x09246cef4875d162 // vpxord zmm5, zmm1, zmmword ptr [r12 + 0x240]
+	QUAD $0x0b2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x2c0]
 	LONG $0x5835d262; WORD $0x7750; BYTE $0xf8 // vpdpbusd zmm6, zmm9, dword ptr [r15 - 0x20]{1to16}
-	QUAD $0x0c244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x300]
+	QUAD $0x0c244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x300]
 	LONG $0x582dd262; WORD $0x7f50; BYTE $0xf9 // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0x1c]{1to16}
-	QUAD $0x0d2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x340]
+	QUAD $0x0d2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x340]
 	LONG $0x58355262; WORD $0x4750; BYTE $0xfa // vpdpbusd zmm8, zmm9, dword ptr [r15 - 0x18]{1to16}
-	QUAD $0x0e244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x380]
+	QUAD $0x0e244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x380]
 	LONG $0x5835d262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm9, dword ptr [r15 - 0x10]{1to16}
-	QUAD $0x10244cef487d5162 // vpxord zmm9, zmm0, zmmword ptr [r12 + 0x400]
+	QUAD $0x10244cef48755162 // vpxord zmm9, zmm1, zmmword ptr [r12 + 0x400]
 	LONG $0x58355262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm9, dword ptr [r15 - 0x8]{1to16}
-	LONG $0x486df262; WORD $0xd147 // vpsllvd zmm2, zmm2, zmm1
+	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
 	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
 	LONG $0x5855d262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm5, dword ptr [r15 - 0x24]{1to16}
 	LONG $0x582dd262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm2, zmm10, dword ptr [r15 - 0x14]{1to16}
-	QUAD $0x0f2454ef487d5162 // vpxord zmm10, zmm0, zmmword ptr [r12 + 0x3c0]
+	QUAD $0x0f2454ef48755162 // vpxord zmm10, zmm1, zmmword ptr [r12 + 0x3c0]
 	LONG $0x40c48149; WORD $0x0004; BYTE $0x00 // add r12, 0x440
 	LONG $0x582dd262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0xc]{1to16}
 	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
@@ -393,21 +138,399 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfde1870f; WORD $0xffff // ja 0x10690 <pq_q8_0+0x690>
+	LONG $0xfde1870f; WORD $0xffff // ja 0x100e0 <pq_q8_0+0xe0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf7c8850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff7c9e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0xfd78850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfffd79e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x05b3850f; WORD $0x0000 // jne 0x108cc <pq_q8_0+0x8cc>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08908e0f; WORD $0x0000 // jle 0x10bb2 <pq_q8_0+0xbb2>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf7b6850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff7b7e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x00010de9; BYTE $0x00 // jmp 0x1044b <pq_q8_0+0x44b>
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x240]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x280]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x2c0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x3c0]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x07808e0f; WORD $0x0000 // jle 0x10bcb <pq_q8_0+0xbcb>
+	LONG $0x40bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x240]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x2e73 // jae 0x10485 <pq_q8_0+0x485>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xdb72 // jb 0x10460 <pq_q8_0+0x460>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x40]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x100]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x140]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x180]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x200]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x1c0]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfdba830f; WORD $0xffff // jae 0x10340 <pq_q8_0+0x340>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xdb72 // jb 0x10590 <pq_q8_0+0x590>
+	LONG $0xfffd86e9; BYTE $0xff // jmp 0x10340 <pq_q8_0+0x340>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x05f58e0f; WORD $0x0000 // jle 0x10bb8 <pq_q8_0+0xbb8>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x00010ce9; BYTE $0x00 // jmp 0x106eb <pq_q8_0+0x6eb>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x240]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x280]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x2c0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x24748d49; BYTE $0xfe // lea rsi, [r12 - 0x2]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x3c0]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x04d18e0f; WORD $0x0000 // jle 0x10bbc <pq_q8_0+0xbbc>
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6d73 // jae 0x10764 <pq_q8_0+0x764>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xd6b70f45 // movzx r10d, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xac72 // jb 0x10710 <pq_q8_0+0x710>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x40]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x100]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x140]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x180]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x200]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x1c0]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfd7b830f; WORD $0xffff // jae 0x105e0 <pq_q8_0+0x5e0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	BYTE $0x90 // nop
+	LONG $0xf6b70f41 // movzx esi, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8949; BYTE $0xda // mov r10, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf2 // sub r10, rsi
+	QUAD $0x004000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x4000]
+	QUAD $0x005000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x5000]
+	QUAD $0x006000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x6000]
+	QUAD $0x007000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xa972 // jb 0x10870 <pq_q8_0+0x870>
+	LONG $0xfffd14e9; BYTE $0xff // jmp 0x105e0 <pq_q8_0+0x5e0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02dd8e0f; WORD $0x0000 // jle 0x10bb2 <pq_q8_0+0xbb2>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x00011ae9; BYTE $0x00 // jmp 0x10a0b <pq_q8_0+0xa0b>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x09 // vmovups zmm3, zmmword ptr [r13 + 0x240]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0a // vmovups zmm3, zmmword ptr [r13 + 0x280]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0b // vmovups zmm3, zmmword ptr [r13 + 0x2c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0c // vmovups zmm3, zmmword ptr [r13 + 0x300]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0d // vmovups zmm3, zmmword ptr [r13 + 0x340]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0e // vmovups zmm3, zmmword ptr [r13 + 0x380]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x0f // vmovups zmm3, zmmword ptr [r13 + 0x3c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x10 // vmovups zmm3, zmmword ptr [r13 + 0x400]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x09 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x240]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0a // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x280]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0b // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x2c0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x0d // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0c // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x300]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x0e // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0d // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x340]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x0f // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x0e // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x380]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x10 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x400]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0xf372e1c5; BYTE $0x07 // vpslld xmm3, xmm3, 0x7
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x582dd262; WORD $0x5f50; BYTE $0x10 // vpdpbusd zmm3, zmm10, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x0f // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x3c0]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x01c08e0f; WORD $0x0000 // jle 0x10bcb <pq_q8_0+0xbcb>
+	LONG $0x40bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x240]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x4673 // jae 0x10a5d <pq_q8_0+0xa5d>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xc372 // jb 0x10a20 <pq_q8_0+0xa20>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x4875d162; WORD $0x6def; BYTE $0x01 // vpxord zmm5, zmm1, zmmword ptr [r13 + 0x40]
+	LONG $0x48755162; WORD $0x4def; BYTE $0x02 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x80]
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x03 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0xc0]
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x40ad8d49; WORD $0x0004; BYTE $0x00 // lea rbp, [r13 + 0x440]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x01 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x04 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x100]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x02 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x05 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x140]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x03 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x06 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x180]
+	LONG $0x5835d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm9, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48755162; WORD $0x4def; BYTE $0x08 // vpxord zmm9, zmm1, zmmword ptr [r13 + 0x200]
+	LONG $0x58355262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm9, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5855d262; WORD $0x2750 // vpdpbusd zmm4, zmm5, dword ptr [r15]{1to16}
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x04 // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x48755162; WORD $0x55ef; BYTE $0x07 // vpxord zmm10, zmm1, zmmword ptr [r13 + 0x1c0]
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x483df162; WORD $0xeffe // vpaddd zmm5, zmm8, zmm7
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfda2830f; WORD $0xffff // jae 0x10900 <pq_q8_0+0x900>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xc372 // jb 0x10b70 <pq_q8_0+0xb70>
+	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x10900 <pq_q8_0+0x900>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x13eb // jmp 0x10bcb <pq_q8_0+0xbcb>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf79a850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
-	LONG $0xfff79be9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xf4a8850f; WORD $0xffff // jne 0x10080 <pq_q8_0+0x80>
+	LONG $0xfff4a9e9; BYTE $0xff // jmp 0x10086 <pq_q8_0+0x86>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -416,333 +539,62 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	BYTE $0x90 // nop
 
-	// pq_q4_0: +2304
+	// pq_q4_0: +3056
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0c6b8e0f; WORD $0x0000 // jle 0x1186b <pq_q4_0+0xc7b>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09338e0f; WORD $0x0000 // jle 0x11255 <pq_q4_0+0x955>
-	QUAD $0x80dc0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x80dc] # 0x18a08 <peak_i8+0x338>
-	QUAD $0x00814d0d2279e2c4; BYTE $0x00 // vpmovsxbq xmm1, word ptr [rip + 0x814d] # 0x18a82 <peak_i8+0x3b2>
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	QUAD $0x00a92b052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0xa92b] # 0x1b542 <peak_i8+0x392>
+	QUAD $0xa9070d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xa907] # 0x1b528 <peak_i8+0x378>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
 	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
 	LONG $0x06e7c148 // shl rdi, 0x6
 	LONG $0xff148d4c // lea r10, [rdi + 8*rdi]
-	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
-	LONG $0x54c18348 // add rcx, 0x54
+	LONG $0x547e8d48 // lea rdi, [rsi + 0x54]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x23eb // jmp 0x1099e <pq_q4_0+0x9e>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x25eb // jmp 0x10c8e <pq_q4_0+0x9e>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd0 // add r8, r10
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08b78e0f; WORD $0x0000 // jle 0x11255 <pq_q4_0+0x955>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x0bcf8e0f; WORD $0x0000 // jle 0x1185d <pq_q4_0+0xc6d>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x10986 <pq_q4_0+0x86>
-	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x02c9840f; WORD $0x0000 // je 0x10c79 <pq_q4_0+0x379>
-	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x05ff850f; WORD $0x0000 // jne 0x10fb8 <pq_q4_0+0x6b8>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x08658e0f; WORD $0x0000 // jle 0x11227 <pq_q4_0+0x927>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	WORD $0xdf75 // jne 0x10c76 <pq_q4_0+0x86>
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	LONG $0x027f8f0f; WORD $0x0000 // jg 0x10f20 <pq_q4_0+0x330>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x0540850f; WORD $0x0000 // jne 0x111ea <pq_q4_0+0x5fa>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000121e9; BYTE $0x00 // jmp 0x10b00 <pq_q4_0+0x200>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
-	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
-	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x07198e0f; WORD $0x0000 // jle 0x11219 <pq_q4_0+0x919>
-	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x2873 // jae 0x10b34 <pq_q4_0+0x234>
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	BYTE $0x90 // nop
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xdc72 // jb 0x10b10 <pq_q4_0+0x210>
-	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
-	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
-	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
-	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
-	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfd96830f; WORD $0xffff // jae 0x109e0 <pq_q4_0+0xe0>
-	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xdc72 // jb 0x10c50 <pq_q4_0+0x350>
-	LONG $0xfffd67e9; BYTE $0xff // jmp 0x109e0 <pq_q4_0+0xe0>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x05b78e0f; WORD $0x0000 // jle 0x11239 <pq_q4_0+0x939>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000121e9; BYTE $0x00 // jmp 0x10dc0 <pq_q4_0+0x4c0>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
-	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
-	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
-	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x047d8e0f; WORD $0x0000 // jle 0x1123d <pq_q4_0+0x93d>
-	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6773 // jae 0x10e33 <pq_q4_0+0x533>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10de0 <pq_q4_0+0x4e0>
-	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
-	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
-	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
-	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
-	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfd57830f; WORD $0xffff // jae 0x10ca0 <pq_q4_0+0x3a0>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x10f60 <pq_q4_0+0x660>
-	LONG $0xfffce8e9; BYTE $0xff // jmp 0x10ca0 <pq_q4_0+0x3a0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02548e0f; WORD $0x0000 // jle 0x11219 <pq_q4_0+0x919>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02528e0f; WORD $0x0000 // jle 0x10f09 <pq_q4_0+0x319>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x01245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
@@ -755,28 +607,28 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0424446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x100]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xfec68349 // add r14, -0x2
-	LONG $0x4865f262; WORD $0xd947 // vpsllvd zmm3, zmm3, zmm1
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x4825f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm11, zmm7, 0x4
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
 	LONG $0x5835d262; WORD $0x5f50; BYTE $0xeb // vpdpbusd zmm3, zmm9, dword ptr [r15 - 0x54]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x58555262; WORD $0x4f50; BYTE $0xef // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x44]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
 	LONG $0x58555262; WORD $0x5750; BYTE $0xec // vpdpbusd zmm10, zmm5, dword ptr [r15 - 0x50]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0x5855d262; WORD $0x7750; BYTE $0xf0 // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x40]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
-	LONG $0x483df162; WORD $0xf8db // vpandd zmm7, zmm8, zmm0
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x483df162; WORD $0xf9db // vpandd zmm7, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x5855d262; WORD $0x5f50; BYTE $0xed // vpdpbusd zmm3, zmm5, dword ptr [r15 - 0x4c]{1to16}
-	LONG $0x4825f162; WORD $0xe8db // vpandd zmm5, zmm11, zmm0
+	LONG $0x4825f162; WORD $0xe9db // vpandd zmm5, zmm11, zmm1
 	LONG $0x58555262; WORD $0x4f50; BYTE $0xf1 // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x3c]{1to16}
-	LONG $0x483df162; WORD $0xe8db // vpandd zmm5, zmm8, zmm0
+	LONG $0x483df162; WORD $0xe9db // vpandd zmm5, zmm8, zmm1
 	LONG $0x58455262; WORD $0x5750; BYTE $0xee // vpdpbusd zmm10, zmm7, dword ptr [r15 - 0x48]{1to16}
 	QUAD $0x01245c13487d5262 // vcvtph2ps zmm11, ymmword ptr [r12 + 0x20]
 	LONG $0x5855d262; WORD $0x7750; BYTE $0xf2 // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x38]{1to16}
@@ -797,30 +649,30 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x07247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
 	LONG $0x40c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x240
-	LONG $0x486df262; WORD $0xd147 // vpsllvd zmm2, zmm2, zmm1
-	LONG $0x48557162; WORD $0xc8db // vpandd zmm9, zmm5, zmm0
+	LONG $0x486df262; WORD $0xd047 // vpsllvd zmm2, zmm2, zmm0
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
 	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
 	LONG $0x487df262; WORD $0xd258 // vpbroadcastd zmm2, xmm2
 	LONG $0x5835d262; WORD $0x5750; BYTE $0xf7 // vpdpbusd zmm2, zmm9, dword ptr [r15 - 0x24]{1to16}
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
 	LONG $0x58555262; WORD $0x4f50; BYTE $0xfb // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0x14]{1to16}
-	LONG $0x484df162; WORD $0xe8db // vpandd zmm5, zmm6, zmm0
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
 	LONG $0x58555262; WORD $0x5750; BYTE $0xf8 // vpdpbusd zmm10, zmm5, dword ptr [r15 - 0x20]{1to16}
 	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x4855f162; WORD $0xe8db // vpandd zmm5, zmm5, zmm0
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
 	LONG $0x5855d262; WORD $0x7750; BYTE $0xfc // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x10]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x5855d262; WORD $0x5750; BYTE $0xf9 // vpdpbusd zmm2, zmm5, dword ptr [r15 - 0x1c]{1to16}
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x58555262; WORD $0x4f50; BYTE $0xfd // vpdpbusd zmm9, zmm5, dword ptr [r15 - 0xc]{1to16}
 	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
-	LONG $0x4845f162; WORD $0xe8db // vpandd zmm5, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
 	LONG $0x5855d262; WORD $0x7750; BYTE $0xfe // vpdpbusd zmm6, zmm5, dword ptr [r15 - 0x8]{1to16}
 	LONG $0x486dd162; WORD $0xd1fe // vpaddd zmm2, zmm2, zmm9
-	LONG $0x483d7162; WORD $0xc8db // vpandd zmm9, zmm8, zmm0
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
 	LONG $0x58355262; WORD $0x5750; BYTE $0xfa // vpdpbusd zmm10, zmm9, dword ptr [r15 - 0x18]{1to16}
 	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
 	LONG $0x486df162; WORD $0xd5fe // vpaddd zmm2, zmm2, zmm5
@@ -829,21 +681,423 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5865d262; WORD $0x5798; BYTE $0xff // vfmadd132ps zmm2, zmm3, dword ptr [r15 - 0x4]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfdc7870f; WORD $0xffff // ja 0x10fe0 <pq_q4_0+0x6e0>
+	LONG $0xfdc7870f; WORD $0xffff // ja 0x10cd0 <pq_q4_0+0xe0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf75e850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
-	LONG $0xfff75fe9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
+	LONG $0xfd5e850f; WORD $0xffff // jne 0x10c70 <pq_q4_0+0x80>
+	LONG $0xfffd5fe9; BYTE $0xff // jmp 0x10c76 <pq_q4_0+0x86>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x0603850f; WORD $0x0000 // jne 0x1152c <pq_q4_0+0x93c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x09008e0f; WORD $0x0000 // jle 0x11832 <pq_q4_0+0xc42>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf74c850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
-	LONG $0xfff74de9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000122e9; BYTE $0x00 // jmp 0x11070 <pq_q4_0+0x480>
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x07db8e0f; WORD $0x0000 // jle 0x1184b <pq_q4_0+0xc5b>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x2973 // jae 0x110a5 <pq_q4_0+0x4b5>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xdb72 // jb 0x11080 <pq_q4_0+0x490>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd95830f; WORD $0xffff // jae 0x10f50 <pq_q4_0+0x360>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0x9066 // nop
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xdb72 // jb 0x111c0 <pq_q4_0+0x5d0>
+	LONG $0xfffd66e9; BYTE $0xff // jmp 0x10f50 <pq_q4_0+0x360>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06458e0f; WORD $0x0000 // jle 0x11838 <pq_q4_0+0xc48>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000121e9; BYTE $0x00 // jmp 0x11330 <pq_q4_0+0x740>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x24748d49; BYTE $0xfe // lea rsi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x050c8e0f; WORD $0x0000 // jle 0x1183c <pq_q4_0+0xc4c>
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6873 // jae 0x113a4 <pq_q4_0+0x7b4>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xd6b70f45 // movzx r10d, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xac72 // jb 0x11350 <pq_q4_0+0x760>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfd56830f; WORD $0xffff // jae 0x11210 <pq_q4_0+0x620>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xf6b70f41 // movzx esi, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8949; BYTE $0xda // mov r10, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf2 // sub r10, rsi
+	QUAD $0x004000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x4000]
+	QUAD $0x005000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x5000]
+	QUAD $0x006000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x6000]
+	QUAD $0x007000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xa972 // jb 0x114d0 <pq_q4_0+0x8e0>
+	LONG $0xfffce4e9; BYTE $0xff // jmp 0x11210 <pq_q4_0+0x620>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02fd8e0f; WORD $0x0000 // jle 0x11832 <pq_q4_0+0xc42>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x00012fe9; BYTE $0x00 // jmp 0x11680 <pq_q4_0+0xa90>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x05 // vmovups zmm3, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x06 // vmovups zmm3, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x07 // vmovups zmm3, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x5d10; BYTE $0x08 // vmovups zmm3, zmmword ptr [r13 + 0x200]
+	LONG $0x6e79c1c4; WORD $0x545f // vmovd xmm3, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x05 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0xf372e1c5; BYTE $0x03 // vpslld xmm3, xmm3, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
+	LONG $0x5835d262; WORD $0x5f50; BYTE $0x0c // vpdpbusd zmm3, zmm9, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x10 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x0d // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x11 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x5f50; BYTE $0x0e // vpdpbusd zmm3, zmm5, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x12 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x13 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4865d162; WORD $0xd9fe // vpaddd zmm3, zmm3, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x0f // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x14 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x50]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x01cb8e0f; WORD $0x0000 // jle 0x1184b <pq_q4_0+0xc5b>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x4173 // jae 0x116cd <pq_q4_0+0xadd>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xc372 // jb 0x11690 <pq_q4_0+0xaa0>
+	LONG $0x487dd262; WORD $0x5d13; BYTE $0x00 // vcvtph2ps zmm3, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x80]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm7, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0xf472d9c5; BYTE $0x03 // vpslld xmm4, xmm4, 0x3
+	LONG $0x48557162; WORD $0xc9db // vpandd zmm9, zmm5, zmm1
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm5, zmm5, 0x4
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x5835d262; WORD $0x2750 // vpdpbusd zmm4, zmm9, dword ptr [r15]{1to16}
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x04 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x484df162; WORD $0xe9db // vpandd zmm5, zmm6, zmm1
+	LONG $0x58555262; WORD $0x5750; BYTE $0x01 // vpdpbusd zmm10, zmm5, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4855f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm5, zmm6, 0x4
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x4855f162; WORD $0xe9db // vpandd zmm5, zmm5, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x05 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x5855d262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm5, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x58555262; WORD $0x4f50; BYTE $0x06 // vpdpbusd zmm9, zmm5, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x4845d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm7, zmm8, 0x4
+	LONG $0x4845f162; WORD $0xe9db // vpandd zmm5, zmm7, zmm1
+	LONG $0x5855d262; WORD $0x7750; BYTE $0x07 // vpdpbusd zmm6, zmm5, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x485dd162; WORD $0xe1fe // vpaddd zmm4, zmm4, zmm9
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x58355262; WORD $0x5750; BYTE $0x03 // vpdpbusd zmm10, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x484dd162; WORD $0xeafe // vpaddd zmm5, zmm6, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x5865d262; WORD $0x57b8; BYTE $0x08 // vfmadd231ps zmm2, zmm3, dword ptr [r15 + 0x20]{1to16} # zmm2 = (zmm3 * mem) + zmm2
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd7d830f; WORD $0xffff // jae 0x11560 <pq_q4_0+0x970>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xc372 // jb 0x117f0 <pq_q4_0+0xc00>
+	LONG $0xfffd2ee9; BYTE $0xff // jmp 0x11560 <pq_q4_0+0x970>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x13eb // jmp 0x1184b <pq_q4_0+0xc5b>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf730850f; WORD $0xffff // jne 0x10980 <pq_q4_0+0x80>
-	LONG $0xfff731e9; BYTE $0xff // jmp 0x10986 <pq_q4_0+0x86>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xf418850f; WORD $0xffff // jne 0x10c70 <pq_q4_0+0x80>
+	LONG $0xfff419e9; BYTE $0xff // jmp 0x10c76 <pq_q4_0+0x86>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -852,13 +1106,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_q4_1: +4720
+	// pq_q4_1: +6256
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x09bf8e0f; WORD $0x0000 // jle 0x11c3f <pq_q4_1+0x9cf>
+	LONG $0x0d088e0f; WORD $0x0000 // jle 0x12588 <pq_q4_1+0xd18>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -866,326 +1120,45 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x28ec8348 // sub rsp, 0x28
-	QUAD $0x77700558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7770] # 0x18a08 <peak_i8+0x338>
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x9c900558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x9c90] # 0x1b528 <peak_i8+0x378>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
 	LONG $0x09ebc141 // shr r11d, 0x9
-	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
 	LONG $0x2444894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r8
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	LONG $0x03e38341 // and r11d, 0x3
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
 	LONG $0x07e7c148 // shl rdi, 0x7
 	LONG $0xbf2c8d48 // lea rbp, [rdi + 4*rdi]
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
-	WORD $0x25eb // jmp 0x112fe <pq_q4_1+0x8e>
+	WORD $0x25eb // jmp 0x118fe <pq_q4_1+0x8e>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0x0a11 // vmovups zmmword ptr [rdx], zmm1
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xea // add r10, rbp
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x0148; BYTE $0xe9 // add rcx, rbp
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x09338e0f; WORD $0x0000 // jle 0x11c31 <pq_q4_1+0x9c1>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x0c7c8e0f; WORD $0x0000 // jle 0x1257a <pq_q4_1+0xd0a>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x112e6 <pq_q4_1+0x76>
-	LONG $0x01fb8341 // cmp r11d, 0x1
-	LONG $0x0308840f; WORD $0x0000 // je 0x11619 <pq_q4_1+0x3a9>
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0x066a850f; WORD $0x0000 // jne 0x11985 <pq_q4_1+0x715>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08d58e0f; WORD $0x0000 // jle 0x11bf9 <pq_q4_1+0x989>
-	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x00013ce9; BYTE $0x00 // jmp 0x1147c <pq_q4_1+0x20c>
-	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
-	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
-	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
-	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
-	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
-	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
-	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x076f8e0f; WORD $0x0000 // jle 0x11beb <pq_q4_1+0x97b>
-	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0x2b73 // jae 0x114b4 <pq_q4_1+0x244>
-	WORD $0x8949; BYTE $0xdd // mov r13, rbx
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0xdc72 // jb 0x11490 <pq_q4_1+0x220>
-	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
-	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
-	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
-	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
-	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
-	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
-	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
-	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
-	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	LONG $0xfd59830f; WORD $0xffff // jae 0x11340 <pq_q4_1+0xd0>
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	WORD $0xdc72 // jb 0x115f0 <pq_q4_1+0x380>
-	LONG $0xfffd27e9; BYTE $0xff // jmp 0x11340 <pq_q4_1+0xd0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x05e98e0f; WORD $0x0000 // jle 0x11c0b <pq_q4_1+0x99b>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x00013ee9; BYTE $0x00 // jmp 0x1177c <pq_q4_1+0x50c>
-	WORD $0x9066 // nop
-	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
-	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
-	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
-	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
-	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
-	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
-	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
-	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
-	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
-	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
-	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x04938e0f; WORD $0x0000 // jle 0x11c0f <pq_q4_1+0x99f>
-	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0x6773 // jae 0x117f0 <pq_q4_1+0x580>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xee89 // mov esi, ebp
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xb072 // jb 0x117a0 <pq_q4_1+0x530>
-	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
-	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
-	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
-	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
-	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
-	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
-	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
-	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
-	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
-	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
-	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
-	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
-	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
-	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
-	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
-	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
-	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
-	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
-	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
-	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
-	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
-	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
-	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
-	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	LONG $0xfd1d830f; WORD $0xffff // jae 0x11640 <pq_q4_1+0x3d0>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xee89 // mov esi, ebp
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xb072 // jb 0x11930 <pq_q4_1+0x6c0>
-	LONG $0xfffcbbe9; BYTE $0xff // jmp 0x11640 <pq_q4_1+0x3d0>
+	WORD $0xdf75 // jne 0x118e6 <pq_q4_1+0x76>
+	LONG $0x01fb8349 // cmp r11, 0x1
+	LONG $0x027f8f0f; WORD $0x0000 // jg 0x11b90 <pq_q4_1+0x320>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0580850f; WORD $0x0000 // jne 0x11e9a <pq_q4_1+0x62a>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x02598e0f; WORD $0x0000 // jle 0x11beb <pq_q4_1+0x97b>
+	LONG $0x0c1f8e0f; WORD $0x0000 // jle 0x12546 <pq_q4_1+0xcd6>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
-	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x5613; BYTE $0x02 // vcvtph2ps zmm2, ymmword ptr [r14 + 0x40]
 	LONG $0x487dd262; WORD $0x1e13 // vcvtph2ps zmm3, ymmword ptr [r14]
 	LONG $0x487cd162; WORD $0x6610; BYTE $0x02 // vmovups zmm4, zmmword ptr [r14 + 0x80]
@@ -1278,22 +1251,439 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x4f98; BYTE $0x14 // vfmadd132ps zmm1, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm1 = (zmm1 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfdb5870f; WORD $0xffff // ja 0x119a0 <pq_q4_1+0x730>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6ec850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
-	LONG $0xfff6ede9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
+	LONG $0xfdb5870f; WORD $0xffff // ja 0x11940 <pq_q4_1+0xd0>
+	LONG $0x0009b6e9; BYTE $0x00 // jmp 0x12546 <pq_q4_1+0xcd6>
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0x066f850f; WORD $0x0000 // jne 0x12209 <pq_q4_1+0x999>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x099f8e0f; WORD $0x0000 // jle 0x12542 <pq_q4_1+0xcd2>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x00013de9; BYTE $0x00 // jmp 0x11cfc <pq_q4_1+0x48c>
+	BYTE $0x90 // nop
+	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
+	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfe7f8d49 // lea rdi, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x084a8e0f; WORD $0x0000 // jle 0x12546 <pq_q4_1+0xcd6>
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x2c73 // jae 0x11d35 <pq_q4_1+0x4c5>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xdb72 // jb 0x11d10 <pq_q4_1+0x4a0>
+	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
+	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfd58830f; WORD $0xffff // jae 0x11bc0 <pq_q4_1+0x350>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xdb72 // jb 0x11e70 <pq_q4_1+0x600>
+	LONG $0xfffd26e9; BYTE $0xff // jmp 0x11bc0 <pq_q4_1+0x350>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x06b18e0f; WORD $0x0000 // jle 0x12554 <pq_q4_1+0xce4>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x00013de9; BYTE $0x00 // jmp 0x11ffc <pq_q4_1+0x78c>
+	BYTE $0x90 // nop
+	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
+	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfe778d49 // lea rsi, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x055c8e0f; WORD $0x0000 // jle 0x12558 <pq_q4_1+0xce8>
+	QUAD $0x0000018024ac8d4d // lea r13, [r12 + 0x180]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0x6973 // jae 0x12072 <pq_q4_1+0x802>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xd3b70f44 // movzx r10d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xee89 // mov esi, ebp
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xae72 // jb 0x12020 <pq_q4_1+0x7b0>
+	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
+	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	LONG $0xfd1b830f; WORD $0xffff // jae 0x11ec0 <pq_q4_1+0x650>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	WORD $0x9066 // nop
+	WORD $0xb70f; BYTE $0xf3 // movzx esi, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0xef89 // mov edi, ebp
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf2 // sub r10, rsi
+	QUAD $0x004000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x4000]
+	QUAD $0x005000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x5000]
+	QUAD $0x006000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x6000]
+	QUAD $0x007000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xac72 // jb 0x121b0 <pq_q4_1+0x940>
+	LONG $0xfffcb7e9; BYTE $0xff // jmp 0x11ec0 <pq_q4_1+0x650>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03308e0f; WORD $0x0000 // jle 0x12542 <pq_q4_1+0xcd2>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x00013ee9; BYTE $0x00 // jmp 0x1236c <pq_q4_1+0xafc>
+	WORD $0x9066 // nop
+	QUAD $0x03245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x60]
+	QUAD $0x01245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x20]
+	QUAD $0x06246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x240]
+	QUAD $0x0624646f48fed162 // vmovdqu64 zmm4, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xfe7f8d49 // lea rdi, [r15 - 0x2]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x485d7162; WORD $0xc0db // vpandd zmm8, zmm4, zmm0
+	LONG $0x485df162; WORD $0xd472; BYTE $0x04 // vpsrld zmm4, zmm4, 0x4
+	LONG $0x583d5262; WORD $0x4e50; BYTE $0x0c // vpdpbusd zmm9, zmm8, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x0d // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x10 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x485df162; WORD $0xd572; BYTE $0x04 // vpsrld zmm4, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585dd262; WORD $0x6e50; BYTE $0x11 // vpdpbusd zmm5, zmm4, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x484df162; WORD $0xe0db // vpandd zmm4, zmm6, zmm0
+	LONG $0x585d5262; WORD $0x4e50; BYTE $0x0e // vpdpbusd zmm9, zmm4, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x485df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm4, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x0f // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x485df162; WORD $0xe0db // vpandd zmm4, zmm4, zmm0
+	LONG $0x585d5262; WORD $0x4650; BYTE $0x12 // vpdpbusd zmm8, zmm4, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x13 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4835d162; WORD $0xe0fe // vpaddd zmm4, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x485df162; WORD $0xe5fe // vpaddd zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4864f162; WORD $0xdc59 // vmulps zmm3, zmm3, zmm4
+	LONG $0x107ac1c4; WORD $0x5466 // vmovss xmm4, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x487df262; WORD $0xe418 // vbroadcastss zmm4, xmm4
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x14 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x50]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x01da8e0f; WORD $0x0000 // jle 0x12546 <pq_q4_1+0xcd6>
+	QUAD $0x0000018024bc8d49 // lea rdi, [r12 + 0x180]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x4473 // jae 0x123bd <pq_q4_1+0xb4d>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xc372 // jb 0x12380 <pq_q4_1+0xb10>
+	QUAD $0x02245413487dd262 // vcvtph2ps zmm2, ymmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 0x140]
+	QUAD $0x02245c6f48fed162 // vmovdqu64 zmm3, zmmword ptr [r12 + 0x80]
+	QUAD $0x03246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x0424746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x100]
+	QUAD $0x05247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x140]
+	LONG $0xef3141c4; BYTE $0xc9 // vpxor xmm9, xmm9, xmm9
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	QUAD $0x0000028024ac8d4d // lea r13, [r12 + 0x280]
+	LONG $0x48657162; WORD $0xc0db // vpandd zmm8, zmm3, zmm0
+	LONG $0x4865f162; WORD $0xd372; BYTE $0x04 // vpsrld zmm3, zmm3, 0x4
+	LONG $0x583d5262; WORD $0x0e50 // vpdpbusd zmm9, zmm8, dword ptr [r14]{1to16}
+	LONG $0x48557162; WORD $0xd8db // vpandd zmm11, zmm5, zmm0
+	LONG $0x58255262; WORD $0x5650; BYTE $0x01 // vpdpbusd zmm10, zmm11, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x58655262; WORD $0x4650; BYTE $0x04 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x4865f162; WORD $0xd572; BYTE $0x04 // vpsrld zmm3, zmm5, 0x4
+	LONG $0xedefd1c5 // vpxor xmm5, xmm5, xmm5
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x5865d262; WORD $0x6e50; BYTE $0x05 // vpdpbusd zmm5, zmm3, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x484df162; WORD $0xd8db // vpandd zmm3, zmm6, zmm0
+	LONG $0x58655262; WORD $0x4e50; BYTE $0x02 // vpdpbusd zmm9, zmm3, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x4865f162; WORD $0xd672; BYTE $0x04 // vpsrld zmm3, zmm6, 0x4
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x584d5262; WORD $0x5650; BYTE $0x03 // vpdpbusd zmm10, zmm6, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x4865f162; WORD $0xd8db // vpandd zmm3, zmm3, zmm0
+	LONG $0x58655262; WORD $0x4650; BYTE $0x06 // vpdpbusd zmm8, zmm3, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x4845f162; WORD $0xf0db // vpandd zmm6, zmm7, zmm0
+	LONG $0x584dd262; WORD $0x6e50; BYTE $0x07 // vpdpbusd zmm5, zmm6, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4835d162; WORD $0xd8fe // vpaddd zmm3, zmm9, zmm8
+	LONG $0x4855d162; WORD $0xeafe // vpaddd zmm5, zmm5, zmm10
+	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
+	LONG $0x107ac1c4; WORD $0x246e // vmovss xmm5, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x485cf162; WORD $0xdb59 // vmulps zmm3, zmm4, zmm3
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xe518 // vbroadcastss zmm4, xmm5
+	LONG $0x486df262; WORD $0xe3ac // vfnmadd213ps zmm4, zmm2, zmm3 # zmm4 = -(zmm2 * zmm4) + zmm3
+	LONG $0x585dd262; WORD $0x4eb8; BYTE $0x08 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 0x20]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfd40830f; WORD $0xffff // jae 0x12230 <pq_q4_1+0x9c0>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xc372 // jb 0x12500 <pq_q4_1+0xc90>
+	LONG $0xfffceee9; BYTE $0xff // jmp 0x12230 <pq_q4_1+0x9c0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6da850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
-	LONG $0xfff6dbe9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
+	LONG $0xf391850f; WORD $0xffff // jne 0x118e0 <pq_q4_1+0x70>
+	LONG $0xfff392e9; BYTE $0xff // jmp 0x118e6 <pq_q4_1+0x76>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
 	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
 	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf6b4850f; WORD $0xffff // jne 0x112e0 <pq_q4_1+0x70>
-	LONG $0xfff6b5e9; BYTE $0xff // jmp 0x112e6 <pq_q4_1+0x76>
+	LONG $0xf36b850f; WORD $0xffff // jne 0x118e0 <pq_q4_1+0x70>
+	LONG $0xfff36ce9; BYTE $0xff // jmp 0x118e6 <pq_q4_1+0x76>
 	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1303,401 +1693,62 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// pq_q5_0: +7248
+	// pq_q5_0: +9616
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x103b8e0f; WORD $0x0000 // jle 0x135db <pq_q5_0+0x104b>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0c138e0f; WORD $0x0000 // jle 0x12885 <pq_q5_0+0xc35>
-	QUAD $0x6ecc055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6ecc] # 0x18b48 <peak_i8+0x478>
-	QUAD $0x6eca0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x6eca] # 0x18b50 <peak_i8+0x480>
-	QUAD $0x006df5152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x6df5] # 0x18a84 <peak_i8+0x3b4>
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	QUAD $0x008f8d052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x8f8d] # 0x1b544 <peak_i8+0x394>
+	QUAD $0x90470d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x9047] # 0x1b608 <peak_i8+0x458>
+	QUAD $0x9045155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x9045] # 0x1b610 <peak_i8+0x460>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
 	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
 	LONG $0xc0d7694c; WORD $0x0002; BYTE $0x00 // imul r10, rdi, 0x2c0
-	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
+	LONG $0x547e8d48 // lea rdi, [rsi + 0x54]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x54c18348 // add rcx, 0x54
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x2aeb // jmp 0x11cfe <pq_q5_0+0xae>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x2ceb // jmp 0x1263e <pq_q5_0+0xae>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd0 // add r8, r10
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0b878e0f; WORD $0x0000 // jle 0x12885 <pq_q5_0+0xc35>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x0f8f8e0f; WORD $0x0000 // jle 0x135cd <pq_q5_0+0x103d>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x11ce6 <pq_q5_0+0x96>
-	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x03c9840f; WORD $0x0000 // je 0x120d9 <pq_q5_0+0x489>
-	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x07df850f; WORD $0x0000 // jne 0x124f8 <pq_q5_0+0x8a8>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0b358e0f; WORD $0x0000 // jle 0x12857 <pq_q5_0+0xc07>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	WORD $0xdf75 // jne 0x12626 <pq_q5_0+0x96>
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	LONG $0x036f8f0f; WORD $0x0000 // jg 0x129c0 <pq_q5_0+0x430>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x0730850f; WORD $0x0000 // jne 0x12d8a <pq_q5_0+0x7fa>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000197e9; BYTE $0x00 // jmp 0x11ed6 <pq_q5_0+0x286>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
-	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
-	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x09738e0f; WORD $0x0000 // jle 0x12849 <pq_q5_0+0xbf9>
-	LONG $0x80bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x180]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x3273 // jae 0x11f14 <pq_q5_0+0x2c4>
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xdc72 // jb 0x11ef0 <pq_q5_0+0x2a0>
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
-	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfca0830f; WORD $0xffff // jae 0x11d40 <pq_q5_0+0xf0>
-	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xdc72 // jb 0x120b0 <pq_q5_0+0x460>
-	LONG $0xfffc67e9; BYTE $0xff // jmp 0x11d40 <pq_q5_0+0xf0>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x07878e0f; WORD $0x0000 // jle 0x12869 <pq_q5_0+0xc19>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000197e9; BYTE $0x00 // jmp 0x12296 <pq_q5_0+0x646>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
-	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
-	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x05d78e0f; WORD $0x0000 // jle 0x1286d <pq_q5_0+0xc1d>
-	LONG $0x80ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x180]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6173 // jae 0x12303 <pq_q5_0+0x6b3>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x122b0 <pq_q5_0+0x660>
-	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
-	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
-	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
-	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
-	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
-	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
-	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
-	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
-	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
-	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfc71830f; WORD $0xffff // jae 0x12100 <pq_q5_0+0x4b0>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x124a0 <pq_q5_0+0x850>
-	LONG $0xfffc08e9; BYTE $0xff // jmp 0x12100 <pq_q5_0+0x4b0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x03448e0f; WORD $0x0000 // jle 0x12849 <pq_q5_0+0xbf9>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03428e0f; WORD $0x0000 // jle 0x129a9 <pq_q5_0+0x419>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x01246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
@@ -1712,45 +1763,45 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0xfec68349 // add r14, -0x2
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xea47 // vpsllvd zmm5, zmm5, zmm2
-	LONG $0x48cd7162; WORD $0xe9db // vpandq zmm13, zmm6, zmm1
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xeadb // vpandq zmm13, zmm6, zmm2
 	LONG $0x481df162; WORD $0xf672; BYTE $0x03 // vpslld zmm12, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x582dd262; WORD $0x6f50; BYTE $0xeb // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x54]{1to16}
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xf672; BYTE $0x02 // vpslld zmm12, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe825; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm0, 0xf8
+	LONG $0x48c57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x5815d262; WORD $0x7f50; BYTE $0xef // vpdpbusd zmm7, zmm13, dword ptr [r15 - 0x44]{1to16}
 	LONG $0x4815f162; WORD $0xd672; BYTE $0x01 // vpsrld zmm13, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0x582d5262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm10, dword ptr [r15 - 0x50]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xd672; BYTE $0x02 // vpsrld zmm13, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x582d5262; WORD $0x4750; BYTE $0xf0 // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x40]{1to16}
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	QUAD $0x0524646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x140]
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582dd262; WORD $0x6f50; BYTE $0xed // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x4c]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582dd262; WORD $0x7f50; BYTE $0xf1 // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0x3c]{1to16}
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x489d7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm0, 0xf8
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x489d7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm12, zmm1, 0xf8
 	LONG $0x58355262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm9, dword ptr [r15 - 0x48]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm7, zmm12, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
 	LONG $0x58455262; WORD $0x4750; BYTE $0xf2 // vpdpbusd zmm8, zmm7, dword ptr [r15 - 0x38]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
@@ -1770,46 +1821,46 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0824446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x200]
 	QUAD $0x09244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x240]
 	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
-	LONG $0x4855f262; WORD $0xea47 // vpsllvd zmm5, zmm5, zmm2
-	LONG $0x48cd7162; WORD $0xe1db // vpandq zmm12, zmm6, zmm1
+	LONG $0x4855f262; WORD $0xe847 // vpsllvd zmm5, zmm5, zmm0
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
-	LONG $0x48ad7162; WORD $0xd1db // vpandq zmm10, zmm10, zmm1
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
 	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
-	LONG $0x48c57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm0, 0xf8
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
 	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
 	LONG $0x582dd262; WORD $0x6f50; BYTE $0xf7 // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x24]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
 	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
-	LONG $0x48c57362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm0, 0xf8
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	LONG $0x581dd262; WORD $0x7f50; BYTE $0xfb // vpdpbusd zmm7, zmm12, dword ptr [r15 - 0x14]{1to16}
 	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0x582d5262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm10, dword ptr [r15 - 0x20]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
 	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
-	LONG $0x48bd7362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm0, 0xf8
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
 	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
 	LONG $0x582d5262; WORD $0x4750; BYTE $0xfc // vpdpbusd zmm8, zmm10, dword ptr [r15 - 0x10]{1to16}
-	LONG $0x48957162; WORD $0xd1db // vpandq zmm10, zmm13, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582dd262; WORD $0x6f50; BYTE $0xf9 // vpdpbusd zmm5, zmm10, dword ptr [r15 - 0x1c]{1to16}
 	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
-	LONG $0x489d7162; WORD $0xd1db // vpandq zmm10, zmm12, zmm1
-	LONG $0x48b57362; WORD $0xd025; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm0, 0xf8
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
 	LONG $0x582dd262; WORD $0x7f50; BYTE $0xfd // vpdpbusd zmm7, zmm10, dword ptr [r15 - 0xc]{1to16}
 	QUAD $0x0a24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x280]
 	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
 	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
 	LONG $0xc0c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x2c0
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
 	LONG $0x58355262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm9, dword ptr [r15 - 0x18]{1to16}
 	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
 	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
-	LONG $0x48cdf362; WORD $0xf825; BYTE $0xec // vpternlogq zmm7, zmm6, zmm0, 0xec
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
 	LONG $0x58455262; WORD $0x4750; BYTE $0xfe // vpdpbusd zmm8, zmm7, dword ptr [r15 - 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
 	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
@@ -1818,21 +1869,525 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfcd7870f; WORD $0xffff // ja 0x12520 <pq_q5_0+0x8d0>
+	LONG $0xfcd7870f; WORD $0xffff // ja 0x12680 <pq_q5_0+0xf0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf48e850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
-	LONG $0xfff48fe9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
+	LONG $0xfc6e850f; WORD $0xffff // jne 0x12620 <pq_q5_0+0x90>
+	LONG $0xfffc6fe9; BYTE $0xff // jmp 0x12626 <pq_q5_0+0x96>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x07e3850f; WORD $0x0000 // jne 0x131ac <pq_q5_0+0xc1c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0bd08e0f; WORD $0x0000 // jle 0x135a2 <pq_q5_0+0x1012>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf47c850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
-	LONG $0xfff47de9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000198e9; BYTE $0x00 // jmp 0x12b86 <pq_q5_0+0x5f6>
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x0a358e0f; WORD $0x0000 // jle 0x135bb <pq_q5_0+0x102b>
+	LONG $0x80bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x180]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x3373 // jae 0x12bc5 <pq_q5_0+0x635>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xdb72 // jb 0x12ba0 <pq_q5_0+0x610>
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfc9f830f; WORD $0xffff // jae 0x129f0 <pq_q5_0+0x460>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xdb72 // jb 0x12d60 <pq_q5_0+0x7d0>
+	LONG $0xfffc66e9; BYTE $0xff // jmp 0x129f0 <pq_q5_0+0x460>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08158e0f; WORD $0x0000 // jle 0x135a8 <pq_q5_0+0x1018>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000197e9; BYTE $0x00 // jmp 0x12f46 <pq_q5_0+0x9b6>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x24748d49; BYTE $0xfe // lea rsi, [r12 - 0x2]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x06668e0f; WORD $0x0000 // jle 0x135ac <pq_q5_0+0x101c>
+	LONG $0x80ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x180]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6273 // jae 0x12fb4 <pq_q5_0+0xa24>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xd6b70f45 // movzx r10d, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xac72 // jb 0x12f60 <pq_q5_0+0x9d0>
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfc70830f; WORD $0xffff // jae 0x12db0 <pq_q5_0+0x820>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xf6b70f41 // movzx esi, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8949; BYTE $0xda // mov r10, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf2 // sub r10, rsi
+	QUAD $0x004000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x4000]
+	QUAD $0x005000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x5000]
+	QUAD $0x006000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x6000]
+	QUAD $0x007000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xa972 // jb 0x13150 <pq_q5_0+0xbc0>
+	LONG $0xfffc04e9; BYTE $0xff // jmp 0x12db0 <pq_q5_0+0x820>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03ed8e0f; WORD $0x0000 // jle 0x135a2 <pq_q5_0+0x1012>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x0001a5e9; BYTE $0x00 // jmp 0x13376 <pq_q5_0+0xde6>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x06 // vmovups zmm5, zmmword ptr [r13 + 0x180]
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x01 // vcvtph2ps zmm4, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x07 // vmovups zmm5, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x08 // vmovups zmm5, zmmword ptr [r13 + 0x200]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x09 // vmovups zmm5, zmmword ptr [r13 + 0x240]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x0a // vmovups zmm5, zmmword ptr [r13 + 0x280]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x06 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x180]
+	LONG $0x6e79c1c4; WORD $0x546f // vmovd xmm5, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x07 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x08 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x200]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x09 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x240]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0c // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x11 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x0e // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x12 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x0a // vmovdqu64 zmm10, zmmword ptr [r13 + 0x280]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x13 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x02458e0f; WORD $0x0000 // jle 0x135bb <pq_q5_0+0x102b>
+	LONG $0x80bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x180]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x4b73 // jae 0x133cd <pq_q5_0+0xe3d>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xc372 // jb 0x13390 <pq_q5_0+0xe00>
+	LONG $0x487dd262; WORD $0x6513; BYTE $0x00 // vcvtph2ps zmm4, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x01 // vmovups zmm5, zmmword ptr [r13 + 0x40]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x02 // vmovups zmm5, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x03 // vmovups zmm5, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x04 // vmovups zmm5, zmmword ptr [r13 + 0x100]
+	LONG $0x487cd162; WORD $0x6d10; BYTE $0x05 // vmovups zmm5, zmmword ptr [r13 + 0x140]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x246f // vmovd xmm5, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc0ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x2c0]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x04 // vpslld zmm10, zmm6, 0x4
+	LONG $0xf572d1c5; BYTE $0x04 // vpslld xmm5, xmm5, 0x4
+	LONG $0x48cd7162; WORD $0xe2db // vpandq zmm12, zmm6, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x03 // vpslld zmm13, zmm6, 0x3
+	LONG $0x48ad7162; WORD $0xd2db // vpandq zmm10, zmm10, zmm2
+	LONG $0x487df262; WORD $0xed58 // vpbroadcastd zmm5, xmm5
+	LONG $0x48c57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm7, zmm1, 0xf8
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x582dd262; WORD $0x2f50 // vpdpbusd zmm5, zmm10, dword ptr [r15]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x4815f162; WORD $0xf672; BYTE $0x02 // vpslld zmm13, zmm6, 0x2
+	LONG $0x48c57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm7, zmm1, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x581dd262; WORD $0x7f50; BYTE $0x04 // vpdpbusd zmm7, zmm12, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd672; BYTE $0x01 // vpsrld zmm12, zmm6, 0x1
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0x582d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm10, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x481df162; WORD $0xd672; BYTE $0x02 // vpsrld zmm12, zmm6, 0x2
+	LONG $0x48bd7362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm8, zmm1, 0xf8
+	LONG $0xef3941c4; BYTE $0xc0 // vpxor xmm8, xmm8, xmm8
+	LONG $0x582d5262; WORD $0x4750; BYTE $0x05 // vpdpbusd zmm8, zmm10, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xd2db // vpandq zmm10, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x6f50; BYTE $0x02 // vpdpbusd zmm5, zmm10, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm9, zmm9, 0x4
+	LONG $0x489d7162; WORD $0xd2db // vpandq zmm10, zmm12, zmm2
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	LONG $0x582dd262; WORD $0x7f50; BYTE $0x06 // vpdpbusd zmm7, zmm10, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x05 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x484d7162; WORD $0xcefe // vpaddd zmm9, zmm6, zmm6
+	LONG $0x484df162; WORD $0xd672; BYTE $0x03 // vpsrld zmm6, zmm6, 0x3
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48cdf162; WORD $0xf2db // vpandq zmm6, zmm6, zmm2
+	LONG $0x48ad7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm1, 0xf8
+	LONG $0x58355262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x4855f162; WORD $0xeffe // vpaddd zmm5, zmm5, zmm7
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm7, zmm10, 0x4
+	LONG $0x48cdf362; WORD $0xf925; BYTE $0xec // vpternlogq zmm7, zmm6, zmm1, 0xec
+	LONG $0x58455262; WORD $0x4750; BYTE $0x07 // vpdpbusd zmm8, zmm7, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x483dd162; WORD $0xf3fe // vpaddd zmm6, zmm8, zmm11
+	LONG $0x4855f162; WORD $0xeefe // vpaddd zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfc87830f; WORD $0xffff // jae 0x131e0 <pq_q5_0+0xc50>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xc372 // jb 0x13560 <pq_q5_0+0xfd0>
+	LONG $0xfffc3ee9; BYTE $0xff // jmp 0x131e0 <pq_q5_0+0xc50>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x13eb // jmp 0x135bb <pq_q5_0+0x102b>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf460850f; WORD $0xffff // jne 0x11ce0 <pq_q5_0+0x90>
-	LONG $0xfff461e9; BYTE $0xff // jmp 0x11ce6 <pq_q5_0+0x96>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xf058850f; WORD $0xffff // jne 0x12620 <pq_q5_0+0x90>
+	LONG $0xfff059e9; BYTE $0xff // jmp 0x12626 <pq_q5_0+0x96>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1841,13 +2396,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_q5_1: +10400
+	// pq_q5_1: +13792
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0cb98e0f; WORD $0x0000 // jle 0x13569 <pq_q5_1+0xcc9>
+	LONG $0x10f38e0f; WORD $0x0000 // jle 0x146e3 <pq_q5_1+0x1103>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -1855,404 +2410,55 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x6280055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x6280] # 0x18b48 <peak_i8+0x478>
-	QUAD $0x627e0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x627e] # 0x18b50 <peak_i8+0x480>
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	QUAD $0x8000055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x8000] # 0x1b608 <peak_i8+0x458>
+	QUAD $0x7ffe0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x7ffe] # 0x1b610 <peak_i8+0x460>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
 	LONG $0x09ebc141 // shr r11d, 0x9
-	LONG $0x02488d49 // lea rcx, [r8 + 0x2]
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	LONG $0x03e38341 // and r11d, 0x3
-	LONG $0x240c8948 // mov qword ptr [rsp], rcx
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
 	LONG $0x08e7c148 // shl rdi, 0x8
 	LONG $0x7f2c8d48 // lea rbp, [rdi + 2*rdi]
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
 	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
-	WORD $0x20eb // jmp 0x1292e <pq_q5_1+0x8e>
+	WORD $0x20eb // jmp 0x1366e <pq_q5_1+0x8e>
 	WORD $0x9066 // nop
 	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xea // add r10, rbp
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x0148; BYTE $0xe9 // add rcx, rbp
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0c2d8e0f; WORD $0x0000 // jle 0x1355b <pq_q5_1+0xcbb>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x10678e0f; WORD $0x0000 // jle 0x146d5 <pq_q5_1+0x10f5>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x12916 <pq_q5_1+0x76>
-	LONG $0x01fb8341 // cmp r11d, 0x1
-	LONG $0x0408840f; WORD $0x0000 // je 0x12d49 <pq_q5_1+0x4a9>
-	LONG $0x02fb8341 // cmp r11d, 0x2
-	LONG $0x085e850f; WORD $0x0000 // jne 0x131a9 <pq_q5_1+0x909>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0bd48e0f; WORD $0x0000 // jle 0x13528 <pq_q5_1+0xc88>
-	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0001b3e9; BYTE $0x00 // jmp 0x12b23 <pq_q5_1+0x283>
-	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
-	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
-	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
-	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
-	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x09f78e0f; WORD $0x0000 // jle 0x1351a <pq_q5_1+0xc7a>
-	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0x3473 // jae 0x12b64 <pq_q5_1+0x2c4>
-	WORD $0x8949; BYTE $0xdd // mov r13, rbx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
-	WORD $0xdc72 // jb 0x12b40 <pq_q5_1+0x2a0>
-	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
-	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
-	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
-	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
-	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
-	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
-	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	LONG $0xfc62830f; WORD $0xffff // jae 0x12970 <pq_q5_1+0xd0>
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
-	WORD $0xdc72 // jb 0x12d20 <pq_q5_1+0x480>
-	LONG $0xfffc27e9; BYTE $0xff // jmp 0x12970 <pq_q5_1+0xd0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x07e88e0f; WORD $0x0000 // jle 0x1353a <pq_q5_1+0xc9a>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x12f23 <pq_q5_1+0x683>
-	WORD $0x9066 // nop
-	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
-	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
-	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
-	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
-	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
-	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
-	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
-	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0xfe4f8d49 // lea rcx, [r15 - 0x2]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
-	WORD $0x894d; BYTE $0xec // mov r12, r13
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	LONG $0x60c68349 // add r14, 0x60
-	LONG $0x02ff8349 // cmp r15, 0x2
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x061b8e0f; WORD $0x0000 // jle 0x1353e <pq_q5_1+0xc9e>
-	QUAD $0x000001c024ac8d4d // lea r13, [r12 + 0x1c0]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0x6773 // jae 0x12f97 <pq_q5_1+0x6f7>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0x8941; BYTE $0xe8 // mov r8d, ebp
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
-	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
-	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
-	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xa972 // jb 0x12f40 <pq_q5_1+0x6a0>
-	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
-	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
-	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
-	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
-	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
-	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
-	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
-	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
-	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
-	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
-	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
-	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
-	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
-	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
-	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
-	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
-	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
-	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
-	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
-	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
-	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
-	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
-	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
-	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
-	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
-	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
-	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
-	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
-	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
-	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
-	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
-	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	LONG $0xfc2f830f; WORD $0xffff // jae 0x12d70 <pq_q5_1+0x4d0>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
-	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0xedb60f40 // movzx ebp, bpl
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
-	WORD $0xef89 // mov edi, ebp
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe40; BYTE $0xc5 // inc bpl
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xc8 // sub r8, rcx
-	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
-	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
-	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
-	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
-	WORD $0x394d; BYTE $0xeb // cmp r11, r13
-	WORD $0xac72 // jb 0x13150 <pq_q5_1+0x8b0>
-	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x12d70 <pq_q5_1+0x4d0>
+	WORD $0xdf75 // jne 0x13656 <pq_q5_1+0x76>
+	LONG $0x01fb8349 // cmp r11, 0x1
+	LONG $0x037f8f0f; WORD $0x0000 // jg 0x13a00 <pq_q5_1+0x420>
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0780850f; WORD $0x0000 // jne 0x13e0a <pq_q5_1+0x82a>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03648e0f; WORD $0x0000 // jle 0x1351a <pq_q5_1+0xc7a>
+	LONG $0x100f8e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0x10c6>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x02f26413487d9262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*r14 + 0x40]
-	QUAD $0x02f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x80]
-	LONG $0x487d9262; WORD $0x1c13; BYTE $0xf2 // vcvtph2ps zmm3, ymmword ptr [r10 + 8*r14]
-	QUAD $0x03f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0xc0]
-	QUAD $0x04f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x100]
-	QUAD $0x05f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x140]
-	QUAD $0x06f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x180]
-	QUAD $0x02f26c6f48fe9162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*r14 + 0x80]
-	QUAD $0x03f2746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*r14 + 0xc0]
-	QUAD $0x04f27c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*r14 + 0x100]
-	QUAD $0x05f2446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*r14 + 0x140]
+	WORD $0x9066 // nop
+	QUAD $0x02f16413487db262 // vcvtph2ps zmm4, ymmword ptr [rcx + 8*r14 + 0x40]
+	QUAD $0x02f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x80]
+	LONG $0x487db262; WORD $0x1c13; BYTE $0xf1 // vcvtph2ps zmm3, ymmword ptr [rcx + 8*r14]
+	QUAD $0x03f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0xc0]
+	QUAD $0x04f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x100]
+	QUAD $0x05f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x140]
+	QUAD $0x06f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x180]
+	QUAD $0x02f16c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rcx + 8*r14 + 0x80]
+	QUAD $0x03f1746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rcx + 8*r14 + 0xc0]
+	QUAD $0x04f17c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rcx + 8*r14 + 0x100]
+	QUAD $0x05f1446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rcx + 8*r14 + 0x140]
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	LONG $0xfec38348 // add rbx, -0x2
@@ -2278,7 +2484,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
 	QUAD $0x05367c505835b262 // vpdpbusd zmm7, zmm9, dword ptr [rsi + r14 + 0x14]{1to16}
 	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
-	QUAD $0x06f2646f48fe1162 // vmovdqu64 zmm12, zmmword ptr [r10 + 8*r14 + 0x180]
+	QUAD $0x06f1646f48fe3162 // vmovdqu64 zmm12, zmmword ptr [rcx + 8*r14 + 0x180]
 	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
 	QUAD $0x0236545058353262 // vpdpbusd zmm10, zmm9, dword ptr [rsi + r14 + 0x8]{1to16}
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
@@ -2306,17 +2512,17 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xdb18 // vbroadcastss zmm3, xmm3
 	LONG $0x485df262; WORD $0xddac // vfnmadd213ps zmm3, zmm4, zmm5 # zmm3 = -(zmm4 * zmm3) + zmm5
 	QUAD $0x08365c98586db262 // vfmadd132ps zmm3, zmm2, dword ptr [rsi + r14 + 0x20]{1to16} # zmm3 = (zmm3 * mem) + zmm2
-	QUAD $0x03f26413487d9262 // vcvtph2ps zmm4, ymmword ptr [r10 + 8*r14 + 0x60]
-	QUAD $0x07f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x1c0]
-	QUAD $0x01f25413487d9262 // vcvtph2ps zmm2, ymmword ptr [r10 + 8*r14 + 0x20]
-	QUAD $0x08f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x200]
-	QUAD $0x09f26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x240]
-	QUAD $0x0af26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x280]
-	QUAD $0x0bf26c10487c9162 // vmovups zmm5, zmmword ptr [r10 + 8*r14 + 0x2c0]
-	QUAD $0x07f26c6f48fe9162 // vmovdqu64 zmm5, zmmword ptr [r10 + 8*r14 + 0x1c0]
-	QUAD $0x08f2746f48fe9162 // vmovdqu64 zmm6, zmmword ptr [r10 + 8*r14 + 0x200]
-	QUAD $0x09f27c6f48fe9162 // vmovdqu64 zmm7, zmmword ptr [r10 + 8*r14 + 0x240]
-	QUAD $0x0af2446f48fe1162 // vmovdqu64 zmm8, zmmword ptr [r10 + 8*r14 + 0x280]
+	QUAD $0x03f16413487db262 // vcvtph2ps zmm4, ymmword ptr [rcx + 8*r14 + 0x60]
+	QUAD $0x07f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x1c0]
+	QUAD $0x01f15413487db262 // vcvtph2ps zmm2, ymmword ptr [rcx + 8*r14 + 0x20]
+	QUAD $0x08f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x200]
+	QUAD $0x09f16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x240]
+	QUAD $0x0af16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x280]
+	QUAD $0x0bf16c10487cb162 // vmovups zmm5, zmmword ptr [rcx + 8*r14 + 0x2c0]
+	QUAD $0x07f16c6f48feb162 // vmovdqu64 zmm5, zmmword ptr [rcx + 8*r14 + 0x1c0]
+	QUAD $0x08f1746f48feb162 // vmovdqu64 zmm6, zmmword ptr [rcx + 8*r14 + 0x200]
+	QUAD $0x09f17c6f48feb162 // vmovdqu64 zmm7, zmmword ptr [rcx + 8*r14 + 0x240]
+	QUAD $0x0af1446f48fe3162 // vmovdqu64 zmm8, zmmword ptr [rcx + 8*r14 + 0x280]
 	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
 	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
 	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
@@ -2350,7 +2556,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
 	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
 	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
-	QUAD $0x0bf2546f48fe1162 // vmovdqu64 zmm10, zmmword ptr [r10 + 8*r14 + 0x2c0]
+	QUAD $0x0bf1546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rcx + 8*r14 + 0x2c0]
 	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
 	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
 	QUAD $0x0f365c5058353262 // vpdpbusd zmm11, zmm9, dword ptr [rsi + r14 + 0x3c]{1to16}
@@ -2367,21 +2573,541 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143654985865b262 // vfmadd132ps zmm2, zmm3, dword ptr [rsi + r14 + 0x50]{1to16} # zmm2 = (zmm2 * mem) + zmm3
 	LONG $0x60c68349 // add r14, 0x60
 	LONG $0x02fb8348 // cmp rbx, 0x2
-	LONG $0xfca6870f; WORD $0xffff // ja 0x131c0 <pq_q5_1+0x920>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3ed850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
-	LONG $0xfff3eee9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
+	LONG $0xfca6870f; WORD $0xffff // ja 0x136a0 <pq_q5_1+0xc0>
+	LONG $0x000ca7e9; BYTE $0x00 // jmp 0x146a6 <pq_q5_1+0x10c6>
+	BYTE $0x90 // nop
+	LONG $0x02fb8341 // cmp r11d, 0x2
+	LONG $0x0862850f; WORD $0x0000 // jne 0x1426c <pq_q5_1+0xc8c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0c8f8e0f; WORD $0x0000 // jle 0x146a2 <pq_q5_1+0x10c2>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x13be3 <pq_q5_1+0x603>
+	BYTE $0x90 // nop
+	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfe7f8d49 // lea rdi, [r15 - 0x2]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x0ac38e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0x10c6>
+	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x3573 // jae 0x13c25 <pq_q5_1+0x645>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xdb72 // jb 0x13c00 <pq_q5_1+0x620>
+	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
+	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfc61830f; WORD $0xffff // jae 0x13a30 <pq_q5_1+0x450>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xdb72 // jb 0x13de0 <pq_q5_1+0x800>
+	LONG $0xfffc26e9; BYTE $0xff // jmp 0x13a30 <pq_q5_1+0x450>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08a18e0f; WORD $0x0000 // jle 0x146b4 <pq_q5_1+0x10d4>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001b4e9; BYTE $0x00 // jmp 0x13fe3 <pq_q5_1+0xa03>
+	BYTE $0x90 // nop
+	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfe7f8d49 // lea rdi, [r15 - 0x2]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x06d58e0f; WORD $0x0000 // jle 0x146b8 <pq_q5_1+0x10d8>
+	QUAD $0x000001c024ac8d4d // lea r13, [r12 + 0x1c0]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0x6973 // jae 0x14059 <pq_q5_1+0xa79>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xd3b70f44 // movzx r10d, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0x8941; BYTE $0xe8 // mov r8d, ebp
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xa772 // jb 0x14000 <pq_q5_1+0xa20>
+	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
+	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	LONG $0xfc2d830f; WORD $0xffff // jae 0x13e30 <pq_q5_1+0x850>
+	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8944; BYTE $0xdb // mov ebx, r11d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xb70f; BYTE $0xfb // movzx edi, bx
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x0100c381; WORD $0x0000 // add ebx, 0x100
+	WORD $0x8941; BYTE $0xe8 // mov r8d, ebp
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2949; BYTE $0xfa // sub r10, rdi
+	QUAD $0x004000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x4000]
+	QUAD $0x005000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x5000]
+	QUAD $0x006000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x6000]
+	QUAD $0x007000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x7000]
+	WORD $0x394d; BYTE $0xeb // cmp r11, r13
+	WORD $0xa972 // jb 0x14210 <pq_q5_1+0xc30>
+	LONG $0xfffbc4e9; BYTE $0xff // jmp 0x13e30 <pq_q5_1+0x850>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x042d8e0f; WORD $0x0000 // jle 0x146a2 <pq_q5_1+0x10c2>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x14453 <pq_q5_1+0xe73>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x03245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x60]
+	QUAD $0x01246413487dd262 // vcvtph2ps zmm4, ymmword ptr [r12 + 0x20]
+	QUAD $0x07246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x08246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x200]
+	QUAD $0x09246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x280]
+	QUAD $0x0b246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x2c0]
+	QUAD $0x07246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0824746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0x200]
+	QUAD $0x09247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x240]
+	QUAD $0x0a24446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x280]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xfe7f8d49 // lea rdi, [r15 - 0x2]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0c // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x10 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x40]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0d // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x34]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x11 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x0e // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x38]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x12 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x48]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0b24546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x2c0]
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x0f // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x3c]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x13 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x107ac1c4; WORD $0x546e // vmovss xmm5, dword ptr [r14 + 0x54]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487df262; WORD $0xed18 // vbroadcastss zmm5, xmm5
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x14 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x50]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	LONG $0x60c68349 // add r14, 0x60
+	LONG $0x02ff8349 // cmp r15, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x02538e0f; WORD $0x0000 // jle 0x146a6 <pq_q5_1+0x10c6>
+	QUAD $0x000001c024bc8d49 // lea rdi, [r12 + 0x1c0]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0x4d73 // jae 0x144ad <pq_q5_1+0xecd>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3948; BYTE $0xfb // cmp rbx, rdi
+	WORD $0xc372 // jb 0x14470 <pq_q5_1+0xe90>
+	QUAD $0x02245c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r12 + 0x40]
+	QUAD $0x02246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x80]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	QUAD $0x03246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x100]
+	QUAD $0x05246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x140]
+	QUAD $0x06246c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 0x180]
+	QUAD $0x02246c6f48fed162 // vmovdqu64 zmm5, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fed162 // vmovdqu64 zmm6, zmmword ptr [r12 + 0xc0]
+	QUAD $0x04247c6f48fed162 // vmovdqu64 zmm7, zmmword ptr [r12 + 0x100]
+	QUAD $0x0524446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x140]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	QUAD $0x0000030024ac8d4d // lea r13, [r12 + 0x300]
+	LONG $0x4835f162; WORD $0xf572; BYTE $0x04 // vpslld zmm9, zmm5, 0x4
+	LONG $0x48d57162; WORD $0xe1db // vpandq zmm12, zmm5, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x03 // vpslld zmm13, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48cd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm6, zmm0, 0xf8
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x58355262; WORD $0x1650 // vpdpbusd zmm10, zmm9, dword ptr [r14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x4815f162; WORD $0xf572; BYTE $0x02 // vpslld zmm13, zmm5, 0x2
+	LONG $0x48cd7362; WORD $0xe025; BYTE $0xf8 // vpternlogq zmm12, zmm6, zmm0, 0xf8
+	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
+	LONG $0x581dd262; WORD $0x7650; BYTE $0x04 // vpdpbusd zmm6, zmm12, dword ptr [r14 + 0x10]{1to16}
+	LONG $0x481df162; WORD $0xd572; BYTE $0x01 // vpsrld zmm12, zmm5, 0x1
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x01 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0x4]{1to16}
+	LONG $0x4845f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm7, zmm7, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x481df162; WORD $0xd572; BYTE $0x02 // vpsrld zmm12, zmm5, 0x2
+	LONG $0x48c57362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm7, zmm0, 0xf8
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x5835d262; WORD $0x7e50; BYTE $0x05 // vpdpbusd zmm7, zmm9, dword ptr [r14 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xc9db // vpandq zmm9, zmm13, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5650; BYTE $0x02 // vpdpbusd zmm10, zmm9, dword ptr [r14 + 0x8]{1to16}
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x489d7162; WORD $0xc9db // vpandq zmm9, zmm12, zmm1
+	LONG $0x48bd7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm0, 0xf8
+	LONG $0x5835d262; WORD $0x7650; BYTE $0x06 // vpdpbusd zmm6, zmm9, dword ptr [r14 + 0x18]{1to16}
+	LONG $0x48557162; WORD $0xcdfe // vpaddd zmm9, zmm5, zmm5
+	LONG $0x4855f162; WORD $0xd572; BYTE $0x03 // vpsrld zmm5, zmm5, 0x3
+	LONG $0x48b57162; WORD $0xc9db // vpandq zmm9, zmm9, zmm1
+	LONG $0x48d5f162; WORD $0xe9db // vpandq zmm5, zmm5, zmm1
+	LONG $0x482df162; WORD $0xf6fe // vpaddd zmm6, zmm10, zmm6
+	QUAD $0x0624546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x180]
+	LONG $0x483dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm8, zmm10, 0x4
+	LONG $0x48ad7362; WORD $0xc825; BYTE $0xf8 // vpternlogq zmm9, zmm10, zmm0, 0xf8
+	LONG $0x58355262; WORD $0x5e50; BYTE $0x03 // vpdpbusd zmm11, zmm9, dword ptr [r14 + 0xc]{1to16}
+	LONG $0x48d57362; WORD $0xc025; BYTE $0xec // vpternlogq zmm8, zmm5, zmm0, 0xec
+	LONG $0x583dd262; WORD $0x7e50; BYTE $0x07 // vpdpbusd zmm7, zmm8, dword ptr [r14 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xebfe // vpaddd zmm5, zmm7, zmm11
+	LONG $0x484df162; WORD $0xedfe // vpaddd zmm5, zmm6, zmm5
+	LONG $0x107ac1c4; WORD $0x2476 // vmovss xmm6, dword ptr [r14 + 0x24]
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487df262; WORD $0xee18 // vbroadcastss zmm5, xmm6
+	LONG $0x4865f262; WORD $0xecac // vfnmadd213ps zmm5, zmm3, zmm4 # zmm5 = -(zmm3 * zmm5) + zmm4
+	LONG $0x5855d262; WORD $0x56b8; BYTE $0x08 // vfmadd231ps zmm2, zmm5, dword ptr [r14 + 0x20]{1to16} # zmm2 = (zmm5 * mem) + zmm2
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	LONG $0xfc49830f; WORD $0xffff // jae 0x142a0 <pq_q5_1+0xcc0>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x394c; BYTE $0xeb // cmp rbx, r13
+	WORD $0xc372 // jb 0x14660 <pq_q5_1+0x1080>
+	LONG $0xfffbfee9; BYTE $0xff // jmp 0x142a0 <pq_q5_1+0xcc0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3db850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
-	LONG $0xfff3dce9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
+	LONG $0xefa1850f; WORD $0xffff // jne 0x13650 <pq_q5_1+0x70>
+	LONG $0xffefa2e9; BYTE $0xff // jmp 0x13656 <pq_q5_1+0x76>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf3ba850f; WORD $0xffff // jne 0x12910 <pq_q5_1+0x70>
-	LONG $0xfff3bbe9; BYTE $0xff // jmp 0x12916 <pq_q5_1+0x76>
+	LONG $0xef80850f; WORD $0xffff // jne 0x13650 <pq_q5_1+0x70>
+	LONG $0xffef81e9; BYTE $0xff // jmp 0x13656 <pq_q5_1+0x76>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2391,366 +3117,63 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// pq_iq4_nl: +13680
+	// pq_iq4_nl: +18160
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0dfb8e0f; WORD $0x0000 // jle 0x154fb <pq_iq4_nl+0xe0b>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0a638e0f; WORD $0x0000 // jle 0x13ff5 <pq_iq4_nl+0xa85>
-	QUAD $0x55a40578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x55a4] # 0x18b40 <peak_i8+0x470>
-	QUAD $0x54ba0d5a487df262; WORD $0x0000 // vbroadcasti32x4 zmm1, xmmword ptr [rip + 0x54ba] # zmm1 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x005592152279e2c4; BYTE $0x00 // vpmovsxbq xmm2, word ptr [rip + 0x5592] # 0x18b41 <peak_i8+0x471>
-	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x30ec8348 // sub rsp, 0x30
+	QUAD $0x006ee9052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x6ee9] # 0x1b600 <peak_i8+0x450>
+	QUAD $0x6ee10d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x6ee1] # 0x1b602 <peak_i8+0x452>
+	QUAD $0x6dd5155a487df262; WORD $0x0000 // vbroadcasti32x4 zmm2, xmmword ptr [rip + 0x6dd5] # zmm2 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
 	LONG $0x3fefc148 // shr rdi, 0x3f
 	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
 	WORD $0xebc1; BYTE $0x09 // shr ebx, 0x9
+	LONG $0x2444894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r8
 	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
 	WORD $0xe383; BYTE $0x03 // and ebx, 0x3
 	WORD $0xd148; BYTE $0xef // shr rdi
 	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
 	LONG $0x06e7c148 // shl rdi, 0x6
 	LONG $0xff148d4c // lea r10, [rdi + 8*rdi]
-	LONG $0x027e8d48 // lea rdi, [rsi + 0x2]
-	LONG $0x54c18348 // add rcx, 0x54
+	LONG $0x547e8d48 // lea rdi, [rsi + 0x54]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x29eb // jmp 0x1361e <pq_iq4_nl+0xae>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x2beb // jmp 0x1479e <pq_iq4_nl+0xae>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x014d; BYTE $0xd0 // add r8, r10
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x09d78e0f; WORD $0x0000 // jle 0x13ff5 <pq_iq4_nl+0xa85>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x0d4f8e0f; WORD $0x0000 // jle 0x154ed <pq_iq4_nl+0xdfd>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x13606 <pq_iq4_nl+0x96>
-	WORD $0xfb83; BYTE $0x01 // cmp ebx, 0x1
-	LONG $0x0329840f; WORD $0x0000 // je 0x13959 <pq_iq4_nl+0x3e9>
-	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
-	LONG $0x06bf850f; WORD $0x0000 // jne 0x13cf8 <pq_iq4_nl+0x788>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x09858e0f; WORD $0x0000 // jle 0x13fc7 <pq_iq4_nl+0xa57>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	WORD $0xdf75 // jne 0x14786 <pq_iq4_nl+0x96>
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	LONG $0x02df8f0f; WORD $0x0000 // jg 0x14a90 <pq_iq4_nl+0x3a0>
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x0600850f; WORD $0x0000 // jne 0x14dba <pq_iq4_nl+0x6ca>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000151e9; BYTE $0x00 // jmp 0x137b0 <pq_iq4_nl+0x240>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
-	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
-	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x08098e0f; WORD $0x0000 // jle 0x13fb9 <pq_iq4_nl+0xa49>
-	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0x2873 // jae 0x137e4 <pq_iq4_nl+0x274>
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	BYTE $0x90 // nop
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
-	WORD $0xdc72 // jb 0x137c0 <pq_iq4_nl+0x250>
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
-	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	LONG $0xfd36830f; WORD $0xffff // jae 0x13660 <pq_iq4_nl+0xf0>
-	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xee // cmp r14, rbp
-	WORD $0xdc72 // jb 0x13930 <pq_iq4_nl+0x3c0>
-	LONG $0xfffd07e9; BYTE $0xff // jmp 0x13660 <pq_iq4_nl+0xf0>
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x06778e0f; WORD $0x0000 // jle 0x13fd9 <pq_iq4_nl+0xa69>
-	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
-	LONG $0x000151e9; BYTE $0x00 // jmp 0x13ad0 <pq_iq4_nl+0x560>
-	BYTE $0x90 // nop
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
-	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
-	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
-	LONG $0x244c8d49; BYTE $0xfe // lea rcx, [r12 - 0x2]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
-	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x60c78349 // add r15, 0x60
-	LONG $0x02fc8349 // cmp r12, 0x2
-	WORD $0x8949; BYTE $0xcc // mov r12, rcx
-	LONG $0x050d8e0f; WORD $0x0000 // jle 0x13fdd <pq_iq4_nl+0xa6d>
-	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0x6773 // jae 0x13b43 <pq_iq4_nl+0x5d3>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x13af0 <pq_iq4_nl+0x580>
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
-	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
-	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
-	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
-	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
-	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
-	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
-	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
-	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
-	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
-	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
-	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
-	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
-	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
-	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
-	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
-	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
-	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	LONG $0xfcf7830f; WORD $0xffff // jae 0x13980 <pq_iq4_nl+0x410>
-	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
-	LONG $0x08ebc141 // shr r11d, 0x8
-	WORD $0x8941; BYTE $0xde // mov r14d, ebx
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xceb70f41 // movzx ecx, r14w
-	LONG $0xdbb60f45 // movzx r11d, r11b
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
-	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
-	WORD $0x8944; BYTE $0xde // mov esi, r11d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
-	WORD $0xfe41; BYTE $0xc3 // inc r11b
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	WORD $0x2948; BYTE $0xcf // sub rdi, rcx
-	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
-	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
-	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
-	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
-	WORD $0xad72 // jb 0x13ca0 <pq_iq4_nl+0x730>
-	LONG $0xfffc88e9; BYTE $0xff // jmp 0x13980 <pq_iq4_nl+0x410>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02b48e0f; WORD $0x0000 // jle 0x13fb9 <pq_iq4_nl+0xa49>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x02b28e0f; WORD $0x0000 // jle 0x14a79 <pq_iq4_nl+0x389>
 	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
 	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	WORD $0x894d; BYTE $0xc4 // mov r12, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	QUAD $0x01246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x40]
 	LONG $0x487dd262; WORD $0x2c13; BYTE $0x24 // vcvtph2ps zmm5, ymmword ptr [r12]
 	QUAD $0x02246410487cd162 // vmovups zmm4, zmmword ptr [r12 + 0x80]
@@ -2763,38 +3186,38 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	QUAD $0x04244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x100]
 	LONG $0xfec68349 // add r14, -0x2
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0x485df262; WORD $0xe247 // vpsllvd zmm4, zmm4, zmm2
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x485df262; WORD $0xe047 // vpsllvd zmm4, zmm4, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
 	LONG $0x582dd262; WORD $0x6750; BYTE $0xeb // vpdpbusd zmm4, zmm10, dword ptr [r15 - 0x54]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x584d5262; WORD $0x5750; BYTE $0xef // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x44]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
 	LONG $0x584d5262; WORD $0x5f50; BYTE $0xec // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x50]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584dd262; WORD $0x7f50; BYTE $0xf0 // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x40]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
 	LONG $0x584dd262; WORD $0x6750; BYTE $0xed // vpdpbusd zmm4, zmm6, dword ptr [r15 - 0x4c]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584d5262; WORD $0x5750; BYTE $0xf1 // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x3c]{1to16}
 	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
 	LONG $0x584d5262; WORD $0x5f50; BYTE $0xee // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x48]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584dd262; WORD $0x7f50; BYTE $0xf2 // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x38]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
@@ -2813,38 +3236,38 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0724446f48fe5162 // vmovdqu64 zmm8, zmmword ptr [r12 + 0x1c0]
 	QUAD $0x08244c6f48fe5162 // vmovdqu64 zmm9, zmmword ptr [r12 + 0x200]
 	LONG $0x40c48149; WORD $0x0002; BYTE $0x00 // add r12, 0x240
-	LONG $0x48cd7162; WORD $0xd0db // vpandq zmm10, zmm6, zmm0
-	LONG $0x4865f262; WORD $0xda47 // vpsllvd zmm3, zmm3, zmm2
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0x4865f262; WORD $0xd847 // vpsllvd zmm3, zmm3, zmm0
 	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x48c57162; WORD $0xe0db // vpandq zmm12, zmm7, zmm0
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
 	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
 	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
-	LONG $0x48755262; WORD $0xd200 // vpshufb zmm10, zmm1, zmm10
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
 	LONG $0x487df262; WORD $0xdb58 // vpbroadcastd zmm3, xmm3
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
 	LONG $0x582dd262; WORD $0x5f50; BYTE $0xf7 // vpdpbusd zmm3, zmm10, dword ptr [r15 - 0x24]{1to16}
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
 	LONG $0x584d5262; WORD $0x5750; BYTE $0xfb // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0x14]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
 	LONG $0x584d5262; WORD $0x5f50; BYTE $0xf8 // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x20]{1to16}
-	LONG $0x4895f162; WORD $0xf0db // vpandq zmm6, zmm13, zmm0
-	LONG $0x48bd7162; WORD $0xe0db // vpandq zmm12, zmm8, zmm0
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584dd262; WORD $0x7f50; BYTE $0xfc // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x10]{1to16}
-	LONG $0x4875d262; WORD $0xf400 // vpshufb zmm6, zmm1, zmm12
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
 	LONG $0x584dd262; WORD $0x5f50; BYTE $0xf9 // vpdpbusd zmm3, zmm6, dword ptr [r15 - 0x1c]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584d5262; WORD $0x5750; BYTE $0xfd // vpdpbusd zmm10, zmm6, dword ptr [r15 - 0xc]{1to16}
 	LONG $0x4865d162; WORD $0xdafe // vpaddd zmm3, zmm3, zmm10
-	LONG $0x48b57162; WORD $0xd0db // vpandq zmm10, zmm9, zmm0
-	LONG $0x4875d262; WORD $0xf200 // vpshufb zmm6, zmm1, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
 	LONG $0x584d5262; WORD $0x5f50; BYTE $0xfa // vpdpbusd zmm11, zmm6, dword ptr [r15 - 0x18]{1to16}
-	LONG $0x48bdf162; WORD $0xf0db // vpandq zmm6, zmm8, zmm0
-	LONG $0x4875f262; WORD $0xf600 // vpshufb zmm6, zmm1, zmm6
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
 	LONG $0x584dd262; WORD $0x7f50; BYTE $0xfe // vpdpbusd zmm7, zmm6, dword ptr [r15 - 0x8]{1to16}
 	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
 	LONG $0x4865f162; WORD $0xdefe // vpaddd zmm3, zmm3, zmm6
@@ -2853,21 +3276,471 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x585dd262; WORD $0x5f98; BYTE $0xff // vfmadd132ps zmm3, zmm4, dword ptr [r15 - 0x4]{1to16} # zmm3 = (zmm3 * mem) + zmm4
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x02fe8349 // cmp r14, 0x2
-	LONG $0xfd67870f; WORD $0xffff // ja 0x13d20 <pq_iq4_nl+0x7b0>
+	LONG $0xfd67870f; WORD $0xffff // ja 0x147e0 <pq_iq4_nl+0xf0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf63e850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
-	LONG $0xfff63fe9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
+	LONG $0xfcfe850f; WORD $0xffff // jne 0x14780 <pq_iq4_nl+0x90>
+	LONG $0xfffcffe9; BYTE $0xff // jmp 0x14786 <pq_iq4_nl+0x96>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xfb83; BYTE $0x02 // cmp ebx, 0x2
+	LONG $0x06c3850f; WORD $0x0000 // jne 0x1515c <pq_iq4_nl+0xa6c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0a208e0f; WORD $0x0000 // jle 0x154c2 <pq_iq4_nl+0xdd2>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf62c850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
-	LONG $0xfff62de9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000152e9; BYTE $0x00 // jmp 0x14c10 <pq_iq4_nl+0x520>
+	WORD $0x9066 // nop
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
+	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x08cb8e0f; WORD $0x0000 // jle 0x154db <pq_iq4_nl+0xdeb>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x2973 // jae 0x14c45 <pq_iq4_nl+0x555>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xdb72 // jb 0x14c20 <pq_iq4_nl+0x530>
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd35830f; WORD $0xffff // jae 0x14ac0 <pq_iq4_nl+0x3d0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0x9066 // nop
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xdb72 // jb 0x14d90 <pq_iq4_nl+0x6a0>
+	LONG $0xfffd06e9; BYTE $0xff // jmp 0x14ac0 <pq_iq4_nl+0x3d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x07058e0f; WORD $0x0000 // jle 0x154c8 <pq_iq4_nl+0xdd8>
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x000151e9; BYTE $0x00 // jmp 0x14f30 <pq_iq4_nl+0x840>
+	BYTE $0x90 // nop
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
+	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
+	LONG $0x24748d49; BYTE $0xfe // lea rsi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	LONG $0x059c8e0f; WORD $0x0000 // jle 0x154cc <pq_iq4_nl+0xddc>
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0x6873 // jae 0x14fa4 <pq_iq4_nl+0x8b4>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xd6b70f45 // movzx r10d, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xde // mov esi, r11d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe28141; WORD $0x003f; BYTE $0x00 // and r10d, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	WORD $0x294c; BYTE $0xd7 // sub rdi, r10
+	QUAD $0x000040003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x4000]
+	QUAD $0x000050003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x5000]
+	QUAD $0x000060003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x6000]
+	QUAD $0x000070003e8c180f // prefetcht0 byte ptr [rsi + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xac72 // jb 0x14f50 <pq_iq4_nl+0x860>
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	LONG $0xfcf6830f; WORD $0xffff // jae 0x14de0 <pq_iq4_nl+0x6f0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x08ebc141 // shr r11d, 0x8
+	WORD $0x8941; BYTE $0xde // mov r14d, ebx
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xf6b70f41 // movzx esi, r14w
+	LONG $0xdbb60f45 // movzx r11d, r11b
+	WORD $0x8949; BYTE $0xda // mov r10, rbx
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf2 // sub r10, rsi
+	QUAD $0x004000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x4000]
+	QUAD $0x005000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x5000]
+	QUAD $0x006000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x6000]
+	QUAD $0x007000178c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xeb // cmp rbx, rbp
+	WORD $0xa972 // jb 0x15100 <pq_iq4_nl+0xa10>
+	LONG $0xfffc84e9; BYTE $0xff // jmp 0x14de0 <pq_iq4_nl+0x6f0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x035d8e0f; WORD $0x0000 // jle 0x154c2 <pq_iq4_nl+0xdd2>
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	LONG $0x00015fe9; BYTE $0x00 // jmp 0x152e0 <pq_iq4_nl+0xbf0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x05 // vmovups zmm4, zmmword ptr [r13 + 0x140]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r13 + 0x20]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x06 // vmovups zmm4, zmmword ptr [r13 + 0x180]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x07 // vmovups zmm4, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x08 // vmovups zmm4, zmmword ptr [r13 + 0x200]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x05 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x140]
+	LONG $0x6e79c1c4; WORD $0x5467 // vmovd xmm4, dword ptr [r15 + 0x54]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x06 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x200]
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x6750; BYTE $0x0c // vpdpbusd zmm4, zmm10, dword ptr [r15 + 0x30]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x10 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x40]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0d // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x34]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x11 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x44]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x0e // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x38]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x12 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x48]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x0f // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x3c]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x13 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x4c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x14 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x50]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x60c78349 // add r15, 0x60
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x154db <pq_iq4_nl+0xdeb>
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0x4173 // jae 0x1532d <pq_iq4_nl+0xc3d>
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfe // cmp r14, rdi
+	WORD $0xc372 // jb 0x152f0 <pq_iq4_nl+0xc00>
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x01 // vmovups zmm4, zmmword ptr [r13 + 0x40]
+	LONG $0x487dd262; WORD $0x6d13; BYTE $0x00 // vcvtph2ps zmm5, ymmword ptr [r13]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x02 // vmovups zmm4, zmmword ptr [r13 + 0x80]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x03 // vmovups zmm4, zmmword ptr [r13 + 0xc0]
+	LONG $0x487cd162; WORD $0x6510; BYTE $0x04 // vmovups zmm4, zmmword ptr [r13 + 0x100]
+	LONG $0x48fed162; WORD $0x756f; BYTE $0x01 // vmovdqu64 zmm6, zmmword ptr [r13 + 0x40]
+	LONG $0x6e79c1c4; WORD $0x2467 // vmovd xmm4, dword ptr [r15 + 0x24]
+	LONG $0x48fed162; WORD $0x7d6f; BYTE $0x02 // vmovdqu64 zmm7, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x456f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [r13 + 0xc0]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x48fe5162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm9, zmmword ptr [r13 + 0x100]
+	LONG $0x40ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x240]
+	LONG $0x48cd7162; WORD $0xd1db // vpandq zmm10, zmm6, zmm1
+	LONG $0xf472d9c5; BYTE $0x07 // vpslld xmm4, xmm4, 0x7
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x48c57162; WORD $0xe1db // vpandq zmm12, zmm7, zmm1
+	LONG $0x4815f162; WORD $0xd772; BYTE $0x04 // vpsrld zmm13, zmm7, 0x4
+	LONG $0xffefc1c5 // vpxor xmm7, xmm7, xmm7
+	LONG $0x486d5262; WORD $0xd200 // vpshufb zmm10, zmm2, zmm10
+	LONG $0x487df262; WORD $0xe458 // vpbroadcastd zmm4, xmm4
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x582dd262; WORD $0x2750 // vpdpbusd zmm4, zmm10, dword ptr [r15]{1to16}
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x04 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x10]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x01 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0x4]{1to16}
+	LONG $0x4895f162; WORD $0xf1db // vpandq zmm6, zmm13, zmm1
+	LONG $0x48bd7162; WORD $0xe1db // vpandq zmm12, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x05 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x14]{1to16}
+	LONG $0x486dd262; WORD $0xf400 // vpshufb zmm6, zmm2, zmm12
+	LONG $0x584dd262; WORD $0x6750; BYTE $0x02 // vpdpbusd zmm4, zmm6, dword ptr [r15 + 0x8]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd172; BYTE $0x04 // vpsrld zmm8, zmm9, 0x4
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584d5262; WORD $0x5750; BYTE $0x06 // vpdpbusd zmm10, zmm6, dword ptr [r15 + 0x18]{1to16}
+	LONG $0x485dd162; WORD $0xe2fe // vpaddd zmm4, zmm4, zmm10
+	LONG $0x48b57162; WORD $0xd1db // vpandq zmm10, zmm9, zmm1
+	LONG $0x486dd262; WORD $0xf200 // vpshufb zmm6, zmm2, zmm10
+	LONG $0x584d5262; WORD $0x5f50; BYTE $0x03 // vpdpbusd zmm11, zmm6, dword ptr [r15 + 0xc]{1to16}
+	LONG $0x48bdf162; WORD $0xf1db // vpandq zmm6, zmm8, zmm1
+	LONG $0x486df262; WORD $0xf600 // vpshufb zmm6, zmm2, zmm6
+	LONG $0x584dd262; WORD $0x7f50; BYTE $0x07 // vpdpbusd zmm7, zmm6, dword ptr [r15 + 0x1c]{1to16}
+	LONG $0x4845d162; WORD $0xf3fe // vpaddd zmm6, zmm7, zmm11
+	LONG $0x485df162; WORD $0xe6fe // vpaddd zmm4, zmm4, zmm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585dd262; WORD $0x5fb8; BYTE $0x08 // vfmadd231ps zmm3, zmm4, dword ptr [r15 + 0x20]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	LONG $0xfd1d830f; WORD $0xffff // jae 0x15190 <pq_iq4_nl+0xaa0>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xee // cmp r14, rbp
+	WORD $0xc372 // jb 0x15480 <pq_iq4_nl+0xd90>
+	LONG $0xfffccee9; BYTE $0xff // jmp 0x15190 <pq_iq4_nl+0xaa0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x13eb // jmp 0x154db <pq_iq4_nl+0xdeb>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
 	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
 	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf610850f; WORD $0xffff // jne 0x13600 <pq_iq4_nl+0x90>
-	LONG $0xfff611e9; BYTE $0xff // jmp 0x13606 <pq_iq4_nl+0x96>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xf298850f; WORD $0xffff // jne 0x14780 <pq_iq4_nl+0x90>
+	LONG $0xfff299e9; BYTE $0xff // jmp 0x14786 <pq_iq4_nl+0x96>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2876,430 +3749,72 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	BYTE $0x90 // nop
 
-	// pq_q4_k: +16400
+	// pq_q4_k: +21760
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	WORD $0x894d; BYTE $0xca // mov r10, r9
-	LONG $0x10fac149 // sar r10, 0x10
-	LONG $0x24348948 // mov qword ptr [rsp], rsi
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x0c1c8e0f; WORD $0x0000 // jle 0x14c4e <pq_q4_k+0xc3e>
-	QUAD $0x4b24055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x4b24] # 0x18b60 <peak_i8+0x490>
-	QUAD $0x4b220d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x4b22] # 0x18b68 <peak_i8+0x498>
-	QUAD $0x4b08155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x4b08] # 0x18b58 <peak_i8+0x488>
-	QUAD $0x49ae1d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x49ae] # 0x18a08 <peak_i8+0x338>
-	QUAD $0x4b14255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x4b14] # 0x18b78 <peak_i8+0x4a8>
+	LONG $0x30ec8348 // sub rsp, 0x30
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	WORD $0x8944; BYTE $0xcf // mov edi, r9d
-	WORD $0xefc1; BYTE $0x09 // shr edi, 0x9
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	LONG $0x10ffc148 // sar rdi, 0x10
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x100d8e0f; WORD $0x0000 // jle 0x16532 <pq_q4_k+0x1032>
+	QUAD $0x60f1055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x60f1] # 0x1b620 <peak_i8+0x470>
+	QUAD $0x60ef0d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x60ef] # 0x1b628 <peak_i8+0x478>
+	QUAD $0x60d5155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x60d5] # 0x1b618 <peak_i8+0x468>
+	QUAD $0x5fdb1d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x5fdb] # 0x1b528 <peak_i8+0x378>
+	QUAD $0x60e1255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x60e1] # 0x1b638 <peak_i8+0x488>
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	LONG $0x09eac141 // shr r10d, 0x9
 	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
+	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0xe783; BYTE $0x03 // and edi, 0x3
+	LONG $0x03e28341 // and r10d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x2454894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r10
 	LONG $0x03eec148 // shr rsi, 0x3
 	LONG $0x08e6c148 // shl rsi, 0x8
 	LONG $0xf6348d48 // lea rsi, [rsi + 8*rsi]
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	WORD $0x20eb // jmp 0x140b8 <pq_q4_k+0xa8>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xff4a8d49 // lea rcx, [r10 - 0x1]
+	WORD $0x19eb // jmp 0x155a8 <pq_q4_k+0xa8>
+	BYTE $0x90 // nop
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
 	WORD $0x0148; BYTE $0xf0 // add rax, rsi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01fa8349 // cmp r10, 0x1
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	LONG $0x0b968e0f; WORD $0x0000 // jle 0x14c4e <pq_q4_k+0xc3e>
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x0f8a8e0f; WORD $0x0000 // jle 0x16532 <pq_q4_k+0x1032>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x140a0 <pq_q4_k+0x90>
-	WORD $0xff83; BYTE $0x02 // cmp edi, 0x2
-	LONG $0x0454840f; WORD $0x0000 // je 0x1451e <pq_q4_k+0x50e>
-	WORD $0xff83; BYTE $0x01 // cmp edi, 0x1
-	LONG $0x0806850f; WORD $0x0000 // jne 0x148d9 <pq_q4_k+0x8c9>
-	LONG $0x2454894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r10
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0b2d8e0f; WORD $0x0000 // jle 0x14c0e <pq_q4_k+0xbfe>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x19eb // jmp 0x14114 <pq_q4_k+0x104>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xf8768d49 // lea rsi, [r14 - 0x8]
-	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
-	LONG $0x0afe8e0f; WORD $0x0000 // jle 0x14c12 <pq_q4_k+0xc02>
-	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
-	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
-	LONG $0x00a38d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rbx + 0x100]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x00015fe9; BYTE $0x00 // jmp 0x1428f <pq_q4_k+0x27f>
-	WORD $0x894d; BYTE $0xea // mov r10, r13
-	QUAD $0x04245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x100]
-	QUAD $0x05245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x140]
-	QUAD $0x06245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x180]
-	QUAD $0x07245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x1c0]
-	QUAD $0x0424546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x100]
-	QUAD $0x05245c6f48fe5162 // vmovdqu64 zmm11, zmmword ptr [r12 + 0x140]
-	QUAD $0x0624646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x180]
-	QUAD $0x07246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x1c0]
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
-	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
-	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
-	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
-	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
-	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
-	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
-	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
-	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
-	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
-	LONG $0x60c38349 // add r11, 0x60
-	LONG $0x04ff8349 // cmp r15, 0x4
-	LONG $0xfe71840f; WORD $0xffff // je 0x14100 <pq_q4_k+0xf0>
-	LONG $0x03ff8349 // cmp r15, 0x3
-	WORD $0x3b75 // jne 0x142d0 <pq_q4_k+0x2c0>
-	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
-	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
-	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
-	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
-	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
-	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
-	WORD $0x1ceb // jmp 0x142df <pq_q4_k+0x2cf>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0x894c; BYTE $0xfe // mov rsi, r15
-	LONG $0x06e6c148 // shl rsi, 0x6
-	QUAD $0x013344db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rsi + 0x40]
-	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
-	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
-	WORD $0x7473 // jae 0x14360 <pq_q4_k+0x350>
-	WORD $0x8944; BYTE $0xd6 // mov esi, r10d
-	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
-	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xedb70f44 // movzx r13d, bp
-	LONG $0xf6b60f40 // movzx esi, sil
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	LONG $0x0100c581; WORD $0x0000 // add ebp, 0x100
-	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
-	WORD $0xfe40; BYTE $0xc6 // inc sil
-	WORD $0x294c; BYTE $0xef // sub rdi, r13
-	LONG $0x06e0c141 // shl r8d, 0x6
-	LONG $0x00aa8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r10 + 0x100]
-	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
-	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
-	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
-	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
-	WORD $0x894d; BYTE $0xea // mov r10, r13
-	WORD $0xa472 // jb 0x14300 <pq_q4_k+0x2f0>
-	WORD $0x05eb // jmp 0x14363 <pq_q4_k+0x353>
-	WORD $0x9066 // nop
-	WORD $0x894d; BYTE $0xd5 // mov r13, r10
-	LONG $0x487c5162; WORD $0x1c10; BYTE $0x24 // vmovups zmm11, zmmword ptr [r12]
-	QUAD $0x01245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x40]
-	QUAD $0x02245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x80]
-	QUAD $0x03245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0xc0]
-	LONG $0x48fe5162; WORD $0x1c6f; BYTE $0x24 // vmovdqu64 zmm11, zmmword ptr [r12]
-	QUAD $0x0124646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x40]
-	QUAD $0x02246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x80]
-	QUAD $0x0324746f48fe5162 // vmovdqu64 zmm14, zmmword ptr [r12 + 0xc0]
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
-	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
-	QUAD $0x0000020024ac8d49 // lea rbp, [r12 + 0x200]
-	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
-	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
-	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
-	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
-	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
-	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
-	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
-	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
-	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
-	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	WORD $0x3949; BYTE $0xed // cmp r13, rbp
-	LONG $0xfc7e830f; WORD $0xffff // jae 0x14130 <pq_q4_k+0x120>
-	WORD $0x8944; BYTE $0xee // mov esi, r13d
-	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
-	WORD $0x894d; BYTE $0xea // mov r10, r13
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xfdb70f41 // movzx edi, r13w
-	LONG $0xf6b60f40 // movzx esi, sil
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
-	WORD $0xfe40; BYTE $0xc6 // inc sil
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2948; BYTE $0xf9 // sub rcx, rdi
-	QUAD $0x004000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x4000]
-	QUAD $0x005000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x5000]
-	QUAD $0x006000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x6000]
-	QUAD $0x007000088c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rcx + 0x7000]
-	WORD $0x3949; BYTE $0xea // cmp r10, rbp
-	WORD $0xa772 // jb 0x144c0 <pq_q4_k+0x4b0>
-	LONG $0xfffc15e9; BYTE $0xff // jmp 0x14133 <pq_q4_k+0x123>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06f78e0f; WORD $0x0000 // jle 0x14c1e <pq_q4_k+0xc0e>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc4 // mov r12, rax
-	LONG $0x00e48149; WORD $0xffff; BYTE $0xff // and r12, -0x100
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x23eb // jmp 0x14564 <pq_q4_k+0x554>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x06cc8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
-	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
-	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
-	LONG $0x00ab8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rbx + 0x100]
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x000157e9; BYTE $0x00 // jmp 0x146d7 <pq_q4_k+0x6c7>
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	LONG $0x487c5162; WORD $0x5510; BYTE $0x04 // vmovups zmm10, zmmword ptr [r13 + 0x100]
-	LONG $0x487c5162; WORD $0x5510; BYTE $0x05 // vmovups zmm10, zmmword ptr [r13 + 0x140]
-	LONG $0x487c5162; WORD $0x5510; BYTE $0x06 // vmovups zmm10, zmmword ptr [r13 + 0x180]
-	LONG $0x487c5162; WORD $0x5510; BYTE $0x07 // vmovups zmm10, zmmword ptr [r13 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x556f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x100]
-	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
-	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x8949; BYTE $0xfd // mov r13, rdi
-	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
-	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
-	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
-	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
-	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
-	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
-	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
-	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
-	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
-	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
-	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
-	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
-	LONG $0x60c38349 // add r11, 0x60
-	LONG $0x04ff8349 // cmp r15, 0x4
-	LONG $0xfe79840f; WORD $0xffff // je 0x14550 <pq_q4_k+0x540>
-	LONG $0x03ff8349 // cmp r15, 0x3
-	WORD $0x3375 // jne 0x14710 <pq_q4_k+0x700>
-	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
-	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
-	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
-	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
-	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
-	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
-	WORD $0x14eb // jmp 0x1471f <pq_q4_k+0x70f>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
-	LONG $0x06e1c148 // shl rcx, 0x6
-	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
-	LONG $0x008d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x100]
-	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	WORD $0x3573 // jae 0x14760 <pq_q4_k+0x750>
-	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
-	WORD $0x9066 // nop
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	QUAD $0x0000010024ac8d49 // lea rbp, [r12 + 0x100]
-	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394d; BYTE $0xec // cmp r12, r13
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0xd872 // jb 0x14730 <pq_q4_k+0x720>
-	WORD $0x09eb // jmp 0x14763 <pq_q4_k+0x753>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x00 // vmovups zmm11, zmmword ptr [r13]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x01 // vmovups zmm11, zmmword ptr [r13 + 0x40]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x02 // vmovups zmm11, zmmword ptr [r13 + 0x80]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x03 // vmovups zmm11, zmmword ptr [r13 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x00 // vmovdqu64 zmm11, zmmword ptr [r13]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x01 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x40]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm14, zmmword ptr [r13 + 0xc0]
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
-	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
-	LONG $0x00bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x200]
-	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
-	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
-	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
-	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
-	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
-	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
-	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
-	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
-	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
-	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
-	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
-	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
-	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
-	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
-	WORD $0x3948; BYTE $0xfd // cmp rbp, rdi
-	LONG $0xfcd5830f; WORD $0xffff // jae 0x14580 <pq_q4_k+0x570>
-	WORD $0x8949; BYTE $0xec // mov r12, rbp
-	WORD $0x9066 // nop
-	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfc // cmp r12, rdi
-	WORD $0xdc72 // jb 0x148b0 <pq_q4_k+0x8a0>
-	LONG $0xfffcaae9; BYTE $0xff // jmp 0x14583 <pq_q4_k+0x573>
+	WORD $0xdf75 // jne 0x15590 <pq_q4_k+0x90>
+	LONG $0x01fa8349 // cmp r10, 0x1
+	LONG $0x03358f0f; WORD $0x0000 // jg 0x158f0 <pq_q4_k+0x3f0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x06e5850f; WORD $0x0000 // jne 0x15ca9 <pq_q4_k+0x7a9>
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x034a8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x0b2d8e0f; WORD $0x0000 // jle 0x160fe <pq_q4_k+0xbfe>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x22eb // jmp 0x14914 <pq_q4_k+0x904>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x17eb // jmp 0x155f4 <pq_q4_k+0xf4>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
 	WORD $0x894c; BYTE $0xfb // mov rbx, r15
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x031c8e0f; WORD $0x0000 // jle 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x0b0a8e0f; WORD $0x0000 // jle 0x160fe <pq_q4_k+0xbfe>
 	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
 	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
 	LONG $0x00bb8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rbx + 0x100]
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x0002c0e9; BYTE $0x00 // jmp 0x14bf0 <pq_q4_k+0xbe0>
+	LONG $0x0002c0e9; BYTE $0x00 // jmp 0x158d0 <pq_q4_k+0x3d0>
 	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
 	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
 	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
@@ -3410,26 +3925,568 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x506dd262; WORD $0x6b98; BYTE $0x14 // vfmadd132ps zmm5, zmm18, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm5 * mem) + zmm18
 	LONG $0x60c38349 // add r11, 0x60
 	LONG $0x04fc8349 // cmp r12, 0x4
-	LONG $0xfd10840f; WORD $0xffff // je 0x14900 <pq_q4_k+0x8f0>
+	LONG $0xfd10840f; WORD $0xffff // je 0x155e0 <pq_q4_k+0xe0>
 	LONG $0x03fc8349 // cmp r12, 0x3
-	LONG $0xfd36840f; WORD $0xffff // je 0x14930 <pq_q4_k+0x920>
+	LONG $0xfd36840f; WORD $0xffff // je 0x15610 <pq_q4_k+0x110>
 	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
 	LONG $0x06e1c148 // shl rcx, 0x6
 	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
-	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x1495c <pq_q4_k+0x94c>
+	LONG $0xfffd4ee9; BYTE $0xff // jmp 0x1563c <pq_q4_k+0x13c>
+	WORD $0x9066 // nop
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0x0813850f; WORD $0x0000 // jne 0x1610d <pq_q4_k+0xc0d>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0be88e0f; WORD $0x0000 // jle 0x164ee <pq_q4_k+0xfee>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00e48149; WORD $0xffff; BYTE $0xff // and r12, -0x100
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x14eb // jmp 0x15934 <pq_q4_k+0x434>
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x0bbe8e0f; WORD $0x0000 // jle 0x164f2 <pq_q4_k+0xff2>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00ab8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rbx + 0x100]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000157e9; BYTE $0x00 // jmp 0x15aa7 <pq_q4_k+0x5a7>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x04 // vmovups zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x05 // vmovups zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x06 // vmovups zmm10, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x07 // vmovups zmm10, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
+	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
+	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
+	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04ff8349 // cmp r15, 0x4
+	LONG $0xfe79840f; WORD $0xffff // je 0x15920 <pq_q4_k+0x420>
+	LONG $0x03ff8349 // cmp r15, 0x3
+	WORD $0x3375 // jne 0x15ae0 <pq_q4_k+0x5e0>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	WORD $0x14eb // jmp 0x15aef <pq_q4_k+0x5ef>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
+	LONG $0x008d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x100]
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x3573 // jae 0x15b30 <pq_q4_k+0x630>
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	QUAD $0x0000010024ac8d49 // lea rbp, [r12 + 0x100]
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x394d; BYTE $0xec // cmp r12, r13
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0xd872 // jb 0x15b00 <pq_q4_k+0x600>
+	WORD $0x09eb // jmp 0x15b33 <pq_q4_k+0x633>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x00 // vmovups zmm11, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x01 // vmovups zmm11, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x02 // vmovups zmm11, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x03 // vmovups zmm11, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x00 // vmovdqu64 zmm11, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x01 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm14, zmmword ptr [r13 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	LONG $0x00bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x200]
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	WORD $0x3948; BYTE $0xfd // cmp rbp, rdi
+	LONG $0xfcd5830f; WORD $0xffff // jae 0x15950 <pq_q4_k+0x450>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x3949; BYTE $0xfc // cmp r12, rdi
+	WORD $0xdc72 // jb 0x15c80 <pq_q4_k+0x780>
+	LONG $0xfffcaae9; BYTE $0xff // jmp 0x15953 <pq_q4_k+0x453>
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x084a8e0f; WORD $0x0000 // jle 0x16501 <pq_q4_k+0x1001>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x23eb // jmp 0x15cf4 <pq_q4_k+0x7f4>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8768d49 // lea rsi, [r14 - 0x8]
+	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0x08118e0f; WORD $0x0000 // jle 0x16505 <pq_q4_k+0x1005>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00a38d4c; WORD $0x0001; BYTE $0x00 // lea r12, [rbx + 0x100]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x00015fe9; BYTE $0x00 // jmp 0x15e6f <pq_q4_k+0x96f>
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	QUAD $0x04245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x140]
+	QUAD $0x06245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x180]
+	QUAD $0x07245410487c5162 // vmovups zmm10, zmmword ptr [r12 + 0x1c0]
+	QUAD $0x0424546f48fe5162 // vmovdqu64 zmm10, zmmword ptr [r12 + 0x100]
+	QUAD $0x05245c6f48fe5162 // vmovdqu64 zmm11, zmmword ptr [r12 + 0x140]
+	QUAD $0x0624646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x180]
+	QUAD $0x07246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x1c0]
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
+	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
+	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
+	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04ff8349 // cmp r15, 0x4
+	LONG $0xfe71840f; WORD $0xffff // je 0x15ce0 <pq_q4_k+0x7e0>
+	LONG $0x03ff8349 // cmp r15, 0x3
+	WORD $0x3b75 // jne 0x15eb0 <pq_q4_k+0x9b0>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	WORD $0x1ceb // jmp 0x15ebf <pq_q4_k+0x9bf>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	LONG $0x06e6c148 // shl rsi, 0x6
+	QUAD $0x013344db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rsi + 0x40]
+	QUAD $0x0000010024b48d49 // lea rsi, [r12 + 0x100]
+	WORD $0x3948; BYTE $0xf1 // cmp rcx, rsi
+	WORD $0x7473 // jae 0x15f40 <pq_q4_k+0xa40>
+	WORD $0xce89 // mov esi, ecx
+	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
+	WORD $0xcd89 // mov ebp, ecx
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xedb70f44 // movzx r13d, bp
+	LONG $0xf6b60f40 // movzx esi, sil
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x0100c581; WORD $0x0000 // add ebp, 0x100
+	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0xfe40; BYTE $0xc6 // inc sil
+	WORD $0x294c; BYTE $0xef // sub rdi, r13
+	LONG $0x06e0c141 // shl r8d, 0x6
+	LONG $0x00a98d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rcx + 0x100]
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	WORD $0xa472 // jb 0x15ee0 <pq_q4_k+0x9e0>
+	WORD $0x05eb // jmp 0x15f43 <pq_q4_k+0xa43>
+	WORD $0x9066 // nop
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	LONG $0x487c5162; WORD $0x1c10; BYTE $0x24 // vmovups zmm11, zmmword ptr [r12]
+	QUAD $0x01245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x40]
+	QUAD $0x02245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0x80]
+	QUAD $0x03245c10487c5162 // vmovups zmm11, zmmword ptr [r12 + 0xc0]
+	LONG $0x48fe5162; WORD $0x1c6f; BYTE $0x24 // vmovdqu64 zmm11, zmmword ptr [r12]
+	QUAD $0x0124646f48fe5162 // vmovdqu64 zmm12, zmmword ptr [r12 + 0x40]
+	QUAD $0x02246c6f48fe5162 // vmovdqu64 zmm13, zmmword ptr [r12 + 0x80]
+	QUAD $0x0324746f48fe5162 // vmovdqu64 zmm14, zmmword ptr [r12 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	QUAD $0x0000020024ac8d49 // lea rbp, [r12 + 0x200]
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	WORD $0x3949; BYTE $0xed // cmp r13, rbp
+	LONG $0xfc7e830f; WORD $0xffff // jae 0x15d10 <pq_q4_k+0x810>
+	WORD $0x8944; BYTE $0xee // mov esi, r13d
+	WORD $0xeec1; BYTE $0x08 // shr esi, 0x8
+	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xfdb70f41 // movzx edi, r13w
+	LONG $0xf6b60f40 // movzx esi, sil
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8941; BYTE $0xf0 // mov r8d, esi
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
+	WORD $0xfe40; BYTE $0xc6 // inc sil
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2949; BYTE $0xfa // sub r10, rdi
+	QUAD $0x004000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x4000]
+	QUAD $0x005000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x5000]
+	QUAD $0x006000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x6000]
+	QUAD $0x007000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x7000]
+	WORD $0x3948; BYTE $0xe9 // cmp rcx, rbp
+	WORD $0xa772 // jb 0x160a0 <pq_q4_k+0xba0>
+	LONG $0xfffc15e9; BYTE $0xff // jmp 0x15d13 <pq_q4_k+0x813>
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24548b4c; BYTE $0x20 // mov r10, qword ptr [rsp + 0x20]
-	WORD $0x12eb // jmp 0x14c30 <pq_q4_k+0xc20>
+	LONG $0x000407e9; BYTE $0x00 // jmp 0x16514 <pq_q4_k+0x1014>
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03d58e0f; WORD $0x0000 // jle 0x164ee <pq_q4_k+0xfee>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x00e48149; WORD $0xffff; BYTE $0xff // and r12, -0x100
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x21eb // jmp 0x16154 <pq_q4_k+0xc54>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x039e8e0f; WORD $0x0000 // jle 0x164f2 <pq_q4_k+0xff2>
+	LONG $0x487df262; WORD $0x3313 // vcvtph2ps zmm6, ymmword ptr [rbx]
+	LONG $0x487df262; WORD $0x7b13; BYTE $0x01 // vcvtph2ps zmm7, ymmword ptr [rbx + 0x20]
+	LONG $0x00ab8d4c; WORD $0x0001; BYTE $0x00 // lea r13, [rbx + 0x100]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0x000157e9; BYTE $0x00 // jmp 0x162c7 <pq_q4_k+0xdc7>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x04 // vmovups zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x05 // vmovups zmm10, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x06 // vmovups zmm10, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5510; BYTE $0x07 // vmovups zmm10, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x556f; BYTE $0x04 // vmovdqu64 zmm10, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x487d5362; WORD $0xc139; BYTE $0x02 // vextracti32x4 xmm9, zmm8, 0x2
+	LONG $0x487d5362; WORD $0xc039; BYTE $0x03 // vextracti32x4 xmm8, zmm8, 0x3
+	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487d5262; WORD $0xc021 // vpmovsxbd zmm8, xmm8
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x482d7162; WORD $0xf3db // vpandd zmm14, zmm10, zmm3
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x580d5262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm15, zmm14, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x4825e162; WORD $0xcbdb // vpandd zmm17, zmm11, zmm3
+	LONG $0x5075c262; WORD $0x4350; BYTE $0x0d // vpdpbusd zmm16, zmm17, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48445162; WORD $0xc059 // vmulps zmm8, zmm7, zmm8
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x10 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm10, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x481d7162; WORD $0xd3db // vpandd zmm10, zmm12, zmm3
+	LONG $0x582d5262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm15, zmm10, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x482dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm10, zmm12, 0x4
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x581dc262; WORD $0x4350; BYTE $0x0f // vpdpbusd zmm16, zmm12, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x482d7162; WORD $0xd3db // vpandd zmm10, zmm10, zmm3
+	LONG $0x582d5262; WORD $0x7350; BYTE $0x12 // vpdpbusd zmm14, zmm10, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x48157162; WORD $0xe3db // vpandd zmm12, zmm13, zmm3
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x48055162; WORD $0xd6fe // vpaddd zmm10, zmm15, zmm14
+	LONG $0x48253162; WORD $0xd8fe // vpaddd zmm11, zmm11, zmm16
+	LONG $0x482d5162; WORD $0xd3fe // vpaddd zmm10, zmm10, zmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48345162; WORD $0xca59 // vmulps zmm9, zmm9, zmm10
+	LONG $0x107a41c4; WORD $0x5453 // vmovss xmm10, dword ptr [r11 + 0x54]
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487d5262; WORD $0xd218 // vbroadcastss zmm10, xmm10
+	LONG $0x482d5262; WORD $0xc1ac // vfnmadd213ps zmm8, zmm10, zmm9 # zmm8 = -(zmm10 * zmm8) + zmm9
+	LONG $0x583dd262; WORD $0x6bb8; BYTE $0x14 // vfmadd231ps zmm5, zmm8, dword ptr [r11 + 0x50]{1to16} # zmm5 = (zmm8 * mem) + zmm5
+	LONG $0x60c38349 // add r11, 0x60
+	LONG $0x04ff8349 // cmp r15, 0x4
+	LONG $0xfe79840f; WORD $0xffff // je 0x16140 <pq_q4_k+0xc40>
+	LONG $0x03ff8349 // cmp r15, 0x3
+	WORD $0x3375 // jne 0x16300 <pq_q4_k+0xe00>
+	QUAD $0x040253724835f162 // vpsrld zmm9, zmmword ptr [rbx + 0x80], 0x4
+	QUAD $0x06015372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0x40], 0x6
+	LONG $0x48b57162; WORD $0xc8db // vpandq zmm9, zmm9, zmm0
+	LONG $0x48bd7362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm8, zmm1, 0xf8
+	QUAD $0x02035372483df162 // vpsrld zmm8, zmmword ptr [rbx + 0xc0], 0x2
+	LONG $0x48b57362; WORD $0xc225; BYTE $0xec // vpternlogq zmm8, zmm9, zmm2, 0xec
+	WORD $0x14eb // jmp 0x1630f <pq_q4_k+0xe0f>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010b44db48dd7162 // vpandq zmm8, zmm4, zmmword ptr [rbx + rcx + 0x40]
+	LONG $0x008d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x100]
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x4573 // jae 0x16360 <pq_q4_k+0xe60>
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	QUAD $0x0000010024ac8d49 // lea rbp, [r12 + 0x100]
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x0089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3000]
+	LONG $0x4089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3040]
+	LONG $0x8089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3080]
+	LONG $0xc089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x30c0]
+	WORD $0x394d; BYTE $0xec // cmp r12, r13
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0xc372 // jb 0x16320 <pq_q4_k+0xe20>
+	WORD $0x04eb // jmp 0x16363 <pq_q4_k+0xe63>
+	BYTE $0x90 // nop
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x00 // vmovups zmm11, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x01 // vmovups zmm11, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x02 // vmovups zmm11, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x03 // vmovups zmm11, zmmword ptr [r13 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x00 // vmovdqu64 zmm11, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x01 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x02 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x03 // vmovdqu64 zmm14, zmmword ptr [r13 + 0xc0]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5262; WORD $0xc821 // vpmovsxbd zmm9, xmm8
+	LONG $0x397d43c4; WORD $0x01c2 // vextracti128 xmm10, ymm8, 0x1
+	LONG $0x00bd8d49; WORD $0x0002; BYTE $0x00 // lea rdi, [r13 + 0x200]
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x484c5162; WORD $0xc959 // vmulps zmm9, zmm6, zmm9
+	LONG $0x48257162; WORD $0xfbdb // vpandd zmm15, zmm11, zmm3
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x04 // vpsrld zmm11, zmm11, 0x4
+	LONG $0x5805c262; WORD $0x0350 // vpdpbusd zmm16, zmm15, dword ptr [r11]{1to16}
+	LONG $0x481de162; WORD $0xd3db // vpandd zmm18, zmm12, zmm3
+	LONG $0x506dc262; WORD $0x4b50; BYTE $0x01 // vpdpbusd zmm17, zmm18, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0xef0141c4; BYTE $0xff // vpxor xmm15, xmm15, xmm15
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x4825d162; WORD $0xd472; BYTE $0x04 // vpsrld zmm11, zmm12, 0x4
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x6350; BYTE $0x05 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48157162; WORD $0xdbdb // vpandd zmm11, zmm13, zmm3
+	LONG $0x5825c262; WORD $0x4350; BYTE $0x02 // vpdpbusd zmm16, zmm11, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x4825d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm11, zmm13, 0x4
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x5815c262; WORD $0x4b50; BYTE $0x03 // vpdpbusd zmm17, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x48257162; WORD $0xdbdb // vpandd zmm11, zmm11, zmm3
+	LONG $0x58255262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm11, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x480d7162; WORD $0xebdb // vpandd zmm13, zmm14, zmm3
+	LONG $0x58155262; WORD $0x6350; BYTE $0x07 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x407d5162; WORD $0xdffe // vpaddd zmm11, zmm16, zmm15
+	LONG $0x481d3162; WORD $0xe1fe // vpaddd zmm12, zmm12, zmm17
+	LONG $0x48255162; WORD $0xdcfe // vpaddd zmm11, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48345162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm11
+	LONG $0x107a41c4; WORD $0x245b // vmovss xmm11, dword ptr [r11 + 0x24]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xd1ac // vfnmadd213ps zmm10, zmm11, zmm9 # zmm10 = -(zmm11 * zmm10) + zmm9
+	LONG $0x582dd262; WORD $0x6bb8; BYTE $0x08 // vfmadd231ps zmm5, zmm10, dword ptr [r11 + 0x20]{1to16} # zmm5 = (zmm10 * mem) + zmm5
+	WORD $0x3948; BYTE $0xfd // cmp rbp, rdi
+	LONG $0xfcc5830f; WORD $0xffff // jae 0x16170 <pq_q4_k+0xc70>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	WORD $0x9066 // nop
+	WORD $0x8948; BYTE $0xe9 // mov rcx, rbp
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	LONG $0x00c58148; WORD $0x0001; BYTE $0x00 // add rbp, 0x100
+	LONG $0x0089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3000]
+	LONG $0x4089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3040]
+	LONG $0x8089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3080]
+	LONG $0xc089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x30c0]
+	WORD $0x3949; BYTE $0xfc // cmp r12, rdi
+	WORD $0xc772 // jb 0x164b0 <pq_q4_k+0xfb0>
+	LONG $0xfffc85e9; BYTE $0xff // jmp 0x16173 <pq_q4_k+0xc73>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x13eb // jmp 0x16514 <pq_q4_k+0x1014>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b4c; BYTE $0x10 // mov r10, qword ptr [rsp + 0x10]
 	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0xf45d840f; WORD $0xffff // je 0x140a0 <pq_q4_k+0x90>
+	LONG $0xf069840f; WORD $0xffff // je 0x15590 <pq_q4_k+0x90>
 	LONG $0x487cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx], zmm5
-	LONG $0xfff452e9; BYTE $0xff // jmp 0x140a0 <pq_q4_k+0x90>
-	LONG $0x28c48348 // add rsp, 0x28
+	LONG $0xfff05ee9; BYTE $0xff // jmp 0x15590 <pq_q4_k+0x90>
+	LONG $0x30c48348 // add rsp, 0x30
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3438,494 +4495,77 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// pq_q5_k: +19552
+	// pq_q5_k: +25936
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
+	LONG $0x28ec8348 // sub rsp, 0x28
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x10fec148 // sar rsi, 0x10
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x0eda8e0f; WORD $0x0000 // jle 0x15b5c <pq_q5_k+0xefc>
-	QUAD $0x3ed4055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x3ed4] # 0x18b60 <peak_i8+0x490>
-	QUAD $0x3ed20d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3ed2] # 0x18b68 <peak_i8+0x498>
-	QUAD $0x3eb8155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3eb8] # 0x18b58 <peak_i8+0x488>
-	QUAD $0x3e9e1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x3e9e] # 0x18b48 <peak_i8+0x478>
-	QUAD $0x3e9c255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x3e9c] # 0x18b50 <peak_i8+0x480>
-	QUAD $0x3eba2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x3eba] # 0x18b78 <peak_i8+0x4a8>
+	LONG $0x10f9c149 // sar r9, 0x10
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	LONG $0x13698e0f; WORD $0x0000 // jle 0x178db <pq_q5_k+0x138b>
+	QUAD $0x50a4055948fdf262; WORD $0x0000 // vpbroadcastq zmm0, qword ptr [rip + 0x50a4] # 0x1b620 <peak_i8+0x470>
+	QUAD $0x50a20d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x50a2] # 0x1b628 <peak_i8+0x478>
+	QUAD $0x5088155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x5088] # 0x1b618 <peak_i8+0x468>
+	QUAD $0x506e1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x506e] # 0x1b608 <peak_i8+0x458>
+	QUAD $0x506c255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x506c] # 0x1b610 <peak_i8+0x460>
+	QUAD $0x508a2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x508a] # 0x1b638 <peak_i8+0x488>
+	WORD $0x8941; BYTE $0xf2 // mov r10d, esi
+	LONG $0x09eac141 // shr r10d, 0x9
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
-	WORD $0x8944; BYTE $0xcf // mov edi, r9d
-	WORD $0xefc1; BYTE $0x09 // shr edi, 0x9
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0xe783; BYTE $0x03 // and edi, 0x3
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x03e28341 // and r10d, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x00d1694c; WORD $0x000b; BYTE $0x00 // imul r10, rcx, 0xb00
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	WORD $0x23eb // jmp 0x14d19 <pq_q5_k+0xb9>
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	WORD $0x0674 // je 0x14d01 <pq_q5_k+0xa1>
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x2454894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r10
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x00ff6948; WORD $0x000b; BYTE $0x00 // imul rdi, rdi, 0xb00
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	WORD $0x23eb // jmp 0x1660b <pq_q5_k+0xbb>
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	WORD $0x0674 // je 0x165f3 <pq_q5_k+0xa3>
 	LONG $0x487cf162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm6
-	LONG $0xff4e8d48 // lea rcx, [rsi - 0x1]
-	WORD $0x014c; BYTE $0xd0 // add rax, r10
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x0148; BYTE $0xf8 // add rax, rdi
 	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01fe8348 // cmp rsi, 0x1
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x0e438e0f; WORD $0x0000 // jle 0x15b5c <pq_q5_k+0xefc>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x14d01 <pq_q5_k+0xa1>
-	WORD $0xff83; BYTE $0x02 // cmp edi, 0x2
-	LONG $0x0511840f; WORD $0x0000 // je 0x1523c <pq_q5_k+0x5dc>
-	WORD $0xff83; BYTE $0x01 // cmp edi, 0x1
-	LONG $0x09a5850f; WORD $0x0000 // jne 0x156d9 <pq_q5_k+0xa79>
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0ddc8e0f; WORD $0x0000 // jle 0x15b1e <pq_q5_k+0xebe>
-	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x18eb // jmp 0x14d74 <pq_q5_k+0x114>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
-	WORD $0x8949; BYTE $0xee // mov r14, rbp
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x0dae8e0f; WORD $0x0000 // jle 0x15b22 <pq_q5_k+0xec2>
-	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
-	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
-	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x0001cae9; BYTE $0x00 // jmp 0x14f5a <pq_q5_k+0x2fa>
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
-	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
-	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
-	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
-	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
-	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
-	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
-	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
-	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
-	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
-	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
-	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
-	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
-	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
-	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
-	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
-	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
-	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
-	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
-	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
-	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
-	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
-	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
-	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
-	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x60c38348 // add rbx, 0x60
-	LONG $0x04fc8349 // cmp r12, 0x4
-	LONG $0xfe06840f; WORD $0xffff // je 0x14d60 <pq_q5_k+0x100>
-	LONG $0x03fc8349 // cmp r12, 0x3
-	WORD $0x3075 // jne 0x14f90 <pq_q5_k+0x330>
-	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
-	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
-	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
-	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
-	WORD $0x11eb // jmp 0x14f9f <pq_q5_k+0x33f>
-	WORD $0x9066 // nop
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x06e1c148 // shl rcx, 0x6
-	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
-	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
-	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
-	WORD $0x6d73 // jae 0x15018 <pq_q5_k+0x3b8>
-	WORD $0xf189 // mov ecx, esi
-	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
-	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0xc3b70f45 // movzx r8d, r11w
-	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8941; BYTE $0xca // mov r10d, ecx
-	LONG $0x3fe28341 // and r10d, 0x3f
-	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
-	WORD $0xc1fe // inc cl
-	LONG $0x06e2c141 // shl r10d, 0x6
-	WORD $0x294c; BYTE $0xc7 // sub rdi, r8
-	QUAD $0x0040003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x4000]
-	QUAD $0x0050003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x5000]
-	QUAD $0x0060003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x6000]
-	QUAD $0x0070003a8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r10 + rdi + 0x7000]
-	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
-	WORD $0xa872 // jb 0x14fc0 <pq_q5_k+0x360>
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
-	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
-	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
-	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
-	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
-	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
-	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
-	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
-	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
-	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
-	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
-	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
-	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
-	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
-	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
-	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
-	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
-	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
-	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
-	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
-	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
-	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
-	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
-	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
-	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
-	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
-	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
-	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
-	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
-	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
-	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
-	LONG $0xfbbb830f; WORD $0xffff // jae 0x14d90 <pq_q5_k+0x130>
-	WORD $0xf189 // mov ecx, esi
-	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
-	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xfbb70f41 // movzx edi, r11w
-	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8941; BYTE $0xc8 // mov r8d, ecx
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe781; WORD $0x0000 // and edi, 0x3fff
-	WORD $0xc1fe // inc cl
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2949; BYTE $0xfa // sub r10, rdi
-	QUAD $0x004000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x4000]
-	QUAD $0x005000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x5000]
-	QUAD $0x006000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x6000]
-	QUAD $0x007000108c180f43; BYTE $0x00 // prefetcht0 byte ptr [r8 + r10 + 0x7000]
-	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
-	WORD $0xa972 // jb 0x151e0 <pq_q5_k+0x580>
-	LONG $0xfffb54e9; BYTE $0xff // jmp 0x14d90 <pq_q5_k+0x130>
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08eb8e0f; WORD $0x0000 // jle 0x15b33 <pq_q5_k+0xed3>
-	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	WORD $0x22eb // jmp 0x15284 <pq_q5_k+0x624>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
-	WORD $0x8949; BYTE $0xee // mov r14, rbp
-	LONG $0x08ff8349 // cmp r15, 0x8
-	WORD $0x8949; BYTE $0xcf // mov r15, rcx
-	LONG $0x08b38e0f; WORD $0x0000 // jle 0x15b37 <pq_q5_k+0xed7>
-	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
-	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
-	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
-	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x0001cae9; BYTE $0x00 // jmp 0x1546a <pq_q5_k+0x80a>
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
-	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
-	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
-	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
-	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
-	WORD $0xff49; BYTE $0xc4 // inc r12
-	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
-	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
-	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
-	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
-	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
-	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
-	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
-	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
-	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
-	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
-	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
-	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
-	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
-	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
-	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
-	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
-	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
-	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
-	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
-	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
-	WORD $0x8949; BYTE $0xed // mov r13, rbp
-	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
-	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
-	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
-	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
-	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
-	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
-	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
-	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
-	LONG $0x60c38348 // add rbx, 0x60
-	LONG $0x04fc8349 // cmp r12, 0x4
-	LONG $0xfe06840f; WORD $0xffff // je 0x15270 <pq_q5_k+0x610>
-	LONG $0x03fc8349 // cmp r12, 0x3
-	WORD $0x3075 // jne 0x154a0 <pq_q5_k+0x840>
-	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
-	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
-	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
-	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
-	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
-	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
-	WORD $0x11eb // jmp 0x154af <pq_q5_k+0x84f>
-	WORD $0x9066 // nop
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x06e1c148 // shl rcx, 0x6
-	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
-	LONG $0x408d8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r13 + 0x140]
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	WORD $0x2973 // jae 0x154e4 <pq_q5_k+0x884>
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	WORD $0x9066 // nop
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	WORD $0xdc72 // jb 0x154c0 <pq_q5_k+0x860>
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
-	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
-	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
-	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
-	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
-	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
-	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
-	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
-	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
-	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
-	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
-	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
-	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
-	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
-	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
-	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
-	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
-	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
-	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
-	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
-	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
-	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
-	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
-	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
-	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
-	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
-	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
-	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
-	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
-	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
-	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
-	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
-	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
-	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
-	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
-	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
-	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
-	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
-	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
-	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
-	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
-	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
-	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
-	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
-	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
-	LONG $0xfbff830f; WORD $0xffff // jae 0x152a0 <pq_q5_k+0x640>
-	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
-	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
-	WORD $0xdc72 // jb 0x156b0 <pq_q5_k+0xa50>
-	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x152a0 <pq_q5_k+0x640>
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x12d08e0f; WORD $0x0000 // jle 0x178db <pq_q5_k+0x138b>
+	LONG $0x0100c6f7; WORD $0x0000 // test esi, 0x100
+	WORD $0xe075 // jne 0x165f3 <pq_q5_k+0xa3>
+	LONG $0x01fa8349 // cmp r10, 0x1
+	LONG $0x04438f0f; WORD $0x0000 // jg 0x16a60 <pq_q5_k+0x510>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x08d3850f; WORD $0x0000 // jne 0x16ef9 <pq_q5_k+0x9a9>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf6108e0f; WORD $0xffff // jle 0x14cf6 <pq_q5_k+0x96>
+	WORD $0xb97e // jle 0x165e8 <pq_q5_k+0x98>
 	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x25eb // jmp 0x15717 <pq_q5_k+0xab7>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x18eb // jmp 0x16653 <pq_q5_k+0x103>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	WORD $0x014d; BYTE $0xe7 // add r15, r12
 	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
 	WORD $0x894d; BYTE $0xfe // mov r14, r15
 	LONG $0x08fb8348 // cmp rbx, 0x8
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xf5df8e0f; WORD $0xffff // jle 0x14cf6 <pq_q5_k+0x96>
+	WORD $0x957e // jle 0x165e8 <pq_q5_k+0x98>
 	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
 	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
 	LONG $0x406e8d4d // lea r13, [r14 + 0x40]
 	LONG $0x00be8d4d; WORD $0x0001; BYTE $0x00 // lea r15, [r14 + 0x100]
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
-	LONG $0x0003cee9; BYTE $0x00 // jmp 0x15b05 <pq_q5_k+0xea5>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x0003d2e9; BYTE $0x00 // jmp 0x16a45 <pq_q5_k+0x4f5>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
 	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
 	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
@@ -4070,26 +4710,643 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x505dd262; WORD $0x7398; BYTE $0x14 // vfmadd132ps zmm6, zmm20, dword ptr [r11 + 0x50]{1to16} # zmm6 = (zmm6 * mem) + zmm20
 	LONG $0x60c38349 // add r11, 0x60
 	LONG $0x00fc8149; WORD $0x000a; BYTE $0x00 // cmp r12, 0xa00
-	LONG $0xfbfb840f; WORD $0xffff // je 0x15700 <pq_q5_k+0xaa0>
+	LONG $0xfbfb840f; WORD $0xffff // je 0x16640 <pq_q5_k+0xf0>
 	LONG $0x80fc8149; WORD $0x0007; BYTE $0x00 // cmp r12, 0x780
-	LONG $0xfc2e840f; WORD $0xffff // je 0x15740 <pq_q5_k+0xae0>
+	LONG $0xfc2e840f; WORD $0xffff // je 0x16680 <pq_q5_k+0x130>
 	LONG $0x48d55162; WORD $0x4ddb; BYTE $0x00 // vpandq zmm9, zmm5, zmmword ptr [r13]
-	LONG $0xfffc4ee9; BYTE $0xff // jmp 0x1576c <pq_q5_k+0xb0c>
+	LONG $0xfffc4ee9; BYTE $0xff // jmp 0x166ac <pq_q5_k+0x15c>
+	WORD $0x9066 // nop
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0x0992850f; WORD $0x0000 // jne 0x173fc <pq_q5_k+0xeac>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0e478e0f; WORD $0x0000 // jle 0x178ba <pq_q5_k+0x136a>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	WORD $0x11eb // jmp 0x15b44 <pq_q5_k+0xee4>
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x17eb // jmp 0x16aa4 <pq_q5_k+0x554>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x0e1a8e0f; WORD $0x0000 // jle 0x178be <pq_q5_k+0x136e>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001cae9; BYTE $0x00 // jmp 0x16c8a <pq_q5_k+0x73a>
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
+	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfe06840f; WORD $0xffff // je 0x16a90 <pq_q5_k+0x540>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x3075 // jne 0x16cc0 <pq_q5_k+0x770>
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	WORD $0x11eb // jmp 0x16ccf <pq_q5_k+0x77f>
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x2973 // jae 0x16d04 <pq_q5_k+0x7b4>
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xdc72 // jb 0x16ce0 <pq_q5_k+0x790>
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
+	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
+	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	LONG $0xfbff830f; WORD $0xffff // jae 0x16ac0 <pq_q5_k+0x570>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	WORD $0xdc72 // jb 0x16ed0 <pq_q5_k+0x980>
+	LONG $0xfffbc7e9; BYTE $0xff // jmp 0x16ac0 <pq_q5_k+0x570>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x09b38e0f; WORD $0x0000 // jle 0x178b5 <pq_q5_k+0x1365>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x18eb // jmp 0x16f34 <pq_q5_k+0x9e4>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf8578d4d // lea r10, [r15 - 0x8]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x894d; BYTE $0xd7 // mov r15, r10
+	LONG $0x097a8e0f; WORD $0x0000 // jle 0x178ae <pq_q5_k+0x135e>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001cae9; BYTE $0x00 // jmp 0x1711a <pq_q5_k+0xbca>
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
+	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfe06840f; WORD $0xffff // je 0x16f20 <pq_q5_k+0x9d0>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x3075 // jne 0x17150 <pq_q5_k+0xc00>
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	WORD $0x11eb // jmp 0x1715f <pq_q5_k+0xc0f>
+	WORD $0x9066 // nop
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x06e2c149 // shl r10, 0x6
+	QUAD $0x01164cdb48d51162 // vpandq zmm9, zmm5, zmmword ptr [r14 + r10 + 0x40]
+	LONG $0x40ad8d49; WORD $0x0001; BYTE $0x00 // lea rbp, [r13 + 0x140]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0x6973 // jae 0x171d4 <pq_q5_k+0xc84>
+	WORD $0x8941; BYTE $0xf2 // mov r10d, esi
+	LONG $0x08eac141 // shr r10d, 0x8
+	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc3b70f45 // movzx r8d, r11w
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xe183; BYTE $0x3f // and ecx, 0x3f
+	LONG $0xffe08141; WORD $0x003f; BYTE $0x00 // and r8d, 0x3fff
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	WORD $0xe1c1; BYTE $0x06 // shl ecx, 0x6
+	WORD $0x294c; BYTE $0xc7 // sub rdi, r8
+	QUAD $0x00004000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x4000]
+	QUAD $0x00005000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x5000]
+	QUAD $0x00006000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x6000]
+	QUAD $0x00007000398c180f // prefetcht0 byte ptr [rcx + rdi + 0x7000]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0xac72 // jb 0x17180 <pq_q5_k+0xc30>
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
+	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
+	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	LONG $0xfbbf830f; WORD $0xffff // jae 0x16f50 <pq_q5_k+0xa00>
+	WORD $0x8941; BYTE $0xf2 // mov r10d, esi
+	LONG $0x08eac141 // shr r10d, 0x8
+	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xcbb70f41 // movzx ecx, r11w
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe181; WORD $0x0000 // and ecx, 0x3fff
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xc8 // sub r8, rcx
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x3948; BYTE $0xee // cmp rsi, rbp
+	WORD $0xa972 // jb 0x173a0 <pq_q5_k+0xe50>
+	LONG $0xfffb54e9; BYTE $0xff // jmp 0x16f50 <pq_q5_k+0xa00>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04b58e0f; WORD $0x0000 // jle 0x178ba <pq_q5_k+0x136a>
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	WORD $0x15eb // jmp 0x17434 <pq_q5_k+0xee4>
+	BYTE $0x90 // nop
+	LONG $0xf84f8d49 // lea rcx, [r15 - 0x8]
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	LONG $0x08ff8349 // cmp r15, 0x8
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0x048a8e0f; WORD $0x0000 // jle 0x178be <pq_q5_k+0x136e>
+	LONG $0x487dd262; WORD $0x3e13 // vcvtph2ps zmm7, ymmword ptr [r14]
+	LONG $0x487d5262; WORD $0x4613; BYTE $0x01 // vcvtph2ps zmm8, ymmword ptr [r14 + 0x20]
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001cae9; BYTE $0x00 // jmp 0x1761a <pq_q5_k+0x10ca>
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x05 // vmovups zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x06 // vmovups zmm11, zmmword ptr [r13 + 0x180]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x07 // vmovups zmm11, zmmword ptr [r13 + 0x1c0]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x08 // vmovups zmm11, zmmword ptr [r13 + 0x200]
+	LONG $0x487c5162; WORD $0x5d10; BYTE $0x09 // vmovups zmm11, zmmword ptr [r13 + 0x240]
+	LONG $0x48fe5162; WORD $0x5d6f; BYTE $0x05 // vmovdqu64 zmm11, zmmword ptr [r13 + 0x140]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x06 // vmovdqu64 zmm12, zmmword ptr [r13 + 0x180]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x07 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x08 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x200]
+	LONG $0x007da162; WORD $0xc0ef // vpxord xmm16, xmm16, xmm16
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x487d5362; WORD $0xca39; BYTE $0x02 // vextracti32x4 xmm10, zmm9, 0x2
+	LONG $0x487d5362; WORD $0xc939; BYTE $0x03 // vextracti32x4 xmm9, zmm9, 0x3
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x487d5262; WORD $0xd221 // vpmovsxbd zmm10, xmm10
+	LONG $0x487d5262; WORD $0xc921 // vpmovsxbd zmm9, xmm9
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x4805d162; WORD $0xf372; BYTE $0x04 // vpslld zmm15, zmm11, 0x4
+	LONG $0x48a5e162; WORD $0xd4db // vpandq zmm18, zmm11, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x03 // vpslld zmm19, zmm11, 0x3
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x483c5162; WORD $0xc959 // vmulps zmm9, zmm8, zmm9
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm12, zmm3, 0xf8
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x04 // vpsrld zmm12, zmm12, 0x4
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0c // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xf372; BYTE $0x02 // vpslld zmm19, zmm11, 0x2
+	LONG $0x489de362; WORD $0xd325; BYTE $0xf8 // vpternlogq zmm18, zmm12, zmm3, 0xf8
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0x506d7262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm18, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x01 // vpsrld zmm18, zmm11, 0x1
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0d // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x406dd162; WORD $0xd372; BYTE $0x02 // vpsrld zmm18, zmm11, 0x2
+	LONG $0x48957362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x40e57162; WORD $0xfcdb // vpandq zmm15, zmm19, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4350; BYTE $0x0e // vpdpbusd zmm16, zmm15, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40ed7162; WORD $0xfcdb // vpandq zmm15, zmm18, zmm4
+	LONG $0x488d7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm14, zmm3, 0xf8
+	LONG $0x58057262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm15, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x48255162; WORD $0xfbfe // vpaddd zmm15, zmm11, zmm11
+	LONG $0x4825d162; WORD $0xd372; BYTE $0x03 // vpsrld zmm11, zmm11, 0x3
+	LONG $0x48857162; WORD $0xfcdb // vpandq zmm15, zmm15, zmm4
+	LONG $0x48a57162; WORD $0xdcdb // vpandq zmm11, zmm11, zmm4
+	LONG $0x407d5162; WORD $0xe4fe // vpaddd zmm12, zmm16, zmm12
+	LONG $0x48fec162; WORD $0x456f; BYTE $0x09 // vmovdqu64 zmm16, zmmword ptr [r13 + 0x240]
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x480db162; WORD $0xd072; BYTE $0x04 // vpsrld zmm14, zmm16, 0x4
+	LONG $0x40fd7362; WORD $0xfb25; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm3, 0xf8
+	LONG $0x5805e262; WORD $0x4b50; BYTE $0x0f // vpdpbusd zmm17, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48a57362; WORD $0xf325; BYTE $0xec // vpternlogq zmm14, zmm11, zmm3, 0xec
+	LONG $0x580d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm14, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x48153162; WORD $0xd9fe // vpaddd zmm11, zmm13, zmm17
+	LONG $0x481d5162; WORD $0xdbfe // vpaddd zmm11, zmm12, zmm11
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	LONG $0x5b107ac5; BYTE $0x54 // vmovss xmm11, dword ptr [rbx + 0x54]
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487d5262; WORD $0xdb18 // vbroadcastss zmm11, xmm11
+	LONG $0x48255262; WORD $0xcaac // vfnmadd213ps zmm9, zmm11, zmm10 # zmm9 = -(zmm11 * zmm9) + zmm10
+	LONG $0x5835f262; WORD $0x73b8; BYTE $0x14 // vfmadd231ps zmm6, zmm9, dword ptr [rbx + 0x50]{1to16} # zmm6 = (zmm9 * mem) + zmm6
+	LONG $0x60c38348 // add rbx, 0x60
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xfe06840f; WORD $0xffff // je 0x17420 <pq_q5_k+0xed0>
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x3075 // jne 0x17650 <pq_q5_k+0x1100>
+	QUAD $0x04025672482dd162 // vpsrld zmm10, zmmword ptr [r14 + 0x80], 0x4
+	QUAD $0x060156724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0x40], 0x6
+	LONG $0x48ad7162; WORD $0xd0db // vpandq zmm10, zmm10, zmm0
+	LONG $0x48b57362; WORD $0xd125; BYTE $0xf8 // vpternlogq zmm10, zmm9, zmm1, 0xf8
+	QUAD $0x020356724835d162 // vpsrld zmm9, zmmword ptr [r14 + 0xc0], 0x2
+	LONG $0x48ad7362; WORD $0xca25; BYTE $0xec // vpternlogq zmm9, zmm10, zmm2, 0xec
+	WORD $0x11eb // jmp 0x1765f <pq_q5_k+0x110f>
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0x06e1c148 // shl rcx, 0x6
+	QUAD $0x010e4cdb48d55162 // vpandq zmm9, zmm5, zmmword ptr [r14 + rcx + 0x40]
+	LONG $0x40bd8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r13 + 0x140]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3e73 // jae 0x176a9 <pq_q5_k+0x1159>
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x9066 // nop
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3000]
+	LONG $0x4089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3040]
+	LONG $0x8089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3080]
+	LONG $0xc089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x30c0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xc772 // jb 0x17670 <pq_q5_k+0x1120>
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x00 // vmovups zmm12, zmmword ptr [r13]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x01 // vmovups zmm12, zmmword ptr [r13 + 0x40]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x02 // vmovups zmm12, zmmword ptr [r13 + 0x80]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x03 // vmovups zmm12, zmmword ptr [r13 + 0xc0]
+	LONG $0x487c5162; WORD $0x6510; BYTE $0x04 // vmovups zmm12, zmmword ptr [r13 + 0x100]
+	LONG $0x48fe5162; WORD $0x656f; BYTE $0x00 // vmovdqu64 zmm12, zmmword ptr [r13]
+	LONG $0x48fe5162; WORD $0x6d6f; BYTE $0x01 // vmovdqu64 zmm13, zmmword ptr [r13 + 0x40]
+	LONG $0x48fe5162; WORD $0x756f; BYTE $0x02 // vmovdqu64 zmm14, zmmword ptr [r13 + 0x80]
+	LONG $0x48fe5162; WORD $0x7d6f; BYTE $0x03 // vmovdqu64 zmm15, zmmword ptr [r13 + 0xc0]
+	LONG $0x0075a162; WORD $0xc9ef // vpxord xmm17, xmm17, xmm17
+	LONG $0x006da162; WORD $0xd2ef // vpxord xmm18, xmm18, xmm18
+	LONG $0x487d5262; WORD $0xd121 // vpmovsxbd zmm10, xmm9
+	LONG $0x397d43c4; WORD $0x01cb // vextracti128 xmm11, ymm9, 0x1
+	LONG $0x80ad8d49; WORD $0x0002; BYTE $0x00 // lea rbp, [r13 + 0x280]
+	LONG $0x487d5262; WORD $0xdb21 // vpmovsxbd zmm11, xmm11
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48445162; WORD $0xd259 // vmulps zmm10, zmm7, zmm10
+	LONG $0x407dd162; WORD $0xf472; BYTE $0x04 // vpslld zmm16, zmm12, 0x4
+	LONG $0x489de162; WORD $0xdcdb // vpandq zmm19, zmm12, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x03 // vpslld zmm20, zmm12, 0x3
+	LONG $0x483c5162; WORD $0xdb59 // vmulps zmm11, zmm8, zmm11
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x4895e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm13, zmm3, 0xf8
+	LONG $0x4815d162; WORD $0xd572; BYTE $0x04 // vpsrld zmm13, zmm13, 0x4
+	LONG $0x507de262; WORD $0x0b50 // vpdpbusd zmm17, zmm16, dword ptr [rbx]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x405dd162; WORD $0xf472; BYTE $0x02 // vpslld zmm20, zmm12, 0x2
+	LONG $0x4895e362; WORD $0xdb25; BYTE $0xf8 // vpternlogq zmm19, zmm13, zmm3, 0xf8
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x50657262; WORD $0x6b50; BYTE $0x04 // vpdpbusd zmm13, zmm19, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x01 // vpsrld zmm19, zmm12, 0x1
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x01 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x480dd162; WORD $0xd672; BYTE $0x04 // vpsrld zmm14, zmm14, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4065d162; WORD $0xd472; BYTE $0x02 // vpsrld zmm19, zmm12, 0x2
+	LONG $0x488de362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm14, zmm3, 0xf8
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x507d7262; WORD $0x7350; BYTE $0x05 // vpdpbusd zmm14, zmm16, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x40dde162; WORD $0xc4db // vpandq zmm16, zmm20, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x4b50; BYTE $0x02 // vpdpbusd zmm17, zmm16, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x4805d162; WORD $0xd772; BYTE $0x04 // vpsrld zmm15, zmm15, 0x4
+	LONG $0x40e5e162; WORD $0xc4db // vpandq zmm16, zmm19, zmm4
+	LONG $0x4885e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm15, zmm3, 0xf8
+	LONG $0x507d7262; WORD $0x6b50; BYTE $0x06 // vpdpbusd zmm13, zmm16, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x481dc162; WORD $0xc4fe // vpaddd zmm16, zmm12, zmm12
+	LONG $0x481dd162; WORD $0xd472; BYTE $0x03 // vpsrld zmm12, zmm12, 0x3
+	LONG $0x40fde162; WORD $0xc4db // vpandq zmm16, zmm16, zmm4
+	LONG $0x489d7162; WORD $0xe4db // vpandq zmm12, zmm12, zmm4
+	LONG $0x40755162; WORD $0xedfe // vpaddd zmm13, zmm17, zmm13
+	LONG $0x48fec162; WORD $0x4d6f; BYTE $0x04 // vmovdqu64 zmm17, zmmword ptr [r13 + 0x100]
+	LONG $0x4805b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm15, zmm17, 0x4
+	LONG $0x40f5e362; WORD $0xc325; BYTE $0xf8 // vpternlogq zmm16, zmm17, zmm3, 0xf8
+	LONG $0x507de262; WORD $0x5350; BYTE $0x03 // vpdpbusd zmm18, zmm16, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x489d7362; WORD $0xfb25; BYTE $0xec // vpternlogq zmm15, zmm12, zmm3, 0xec
+	LONG $0x58057262; WORD $0x7350; BYTE $0x07 // vpdpbusd zmm14, zmm15, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x480d3162; WORD $0xe2fe // vpaddd zmm12, zmm14, zmm18
+	LONG $0x48155162; WORD $0xe4fe // vpaddd zmm12, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x482c5162; WORD $0xd459 // vmulps zmm10, zmm10, zmm12
+	LONG $0x63107ac5; BYTE $0x24 // vmovss xmm12, dword ptr [rbx + 0x24]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481d5262; WORD $0xdaac // vfnmadd213ps zmm11, zmm12, zmm10 # zmm11 = -(zmm12 * zmm11) + zmm10
+	LONG $0x5825f262; WORD $0x73b8; BYTE $0x08 // vfmadd231ps zmm6, zmm11, dword ptr [rbx + 0x20]{1to16} # zmm6 = (zmm11 * mem) + zmm6
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	LONG $0xfbea830f; WORD $0xffff // jae 0x17450 <pq_q5_k+0xf00>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3000]
+	LONG $0x4089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3040]
+	LONG $0x8089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x3080]
+	LONG $0xc089180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rcx + 0x30c0]
+	WORD $0x3949; BYTE $0xeb // cmp r11, rbp
+	WORD $0xc772 // jb 0x17870 <pq_q5_k+0x1320>
+	LONG $0xfffba2e9; BYTE $0xff // jmp 0x17450 <pq_q5_k+0xf00>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x09eb // jmp 0x178be <pq_q5_k+0x136e>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
-	LONG $0xf1a4850f; WORD $0xffff // jne 0x14cfb <pq_q5_k+0x9b>
-	LONG $0xfff1a5e9; BYTE $0xff // jmp 0x14d01 <pq_q5_k+0xa1>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0x24548b4c; BYTE $0x10 // mov r10, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x8440; BYTE $0xf6 // test sil, sil
+	LONG $0xed17850f; WORD $0xffff // jne 0x165ed <pq_q5_k+0x9d>
+	LONG $0xffed18e9; BYTE $0xff // jmp 0x165f3 <pq_q5_k+0xa3>
+	LONG $0x28c48348 // add rsp, 0x28
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -4098,13 +5355,13 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// pq_q6_k: +23408
+	// pq_q6_k: +30960
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0x10f8c148 // sar rax, 0x10
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0de98e0f; WORD $0x0000 // jle 0x16969 <pq_q6_k+0xdf9>
+	LONG $0x126b8e0f; WORD $0x0000 // jle 0x18b6b <pq_q6_k+0x127b>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -4112,12 +5369,12 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x002fac052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x2fac] # 0x18b43 <peak_i8+0x473>
-	QUAD $0x2fa70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x2fa7] # 0x18b48 <peak_i8+0x478>
-	QUAD $0x2fad155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x2fad] # 0x18b58 <peak_i8+0x488>
+	QUAD $0x003cec052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x3cec] # 0x1b603 <peak_i8+0x453>
+	QUAD $0x3ce70d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x3ce7] # 0x1b608 <peak_i8+0x458>
+	QUAD $0x3ced155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x3ced] # 0x1b618 <peak_i8+0x468>
 	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
 	LONG $0x09edc141 // shr r13d, 0x9
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
 	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
@@ -4126,422 +5383,29 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf8490f49 // cmovns rdi, r8
 	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
 	LONG $0x03efc148 // shr rdi, 0x3
-	LONG $0x40ff6948; WORD $0x000d; BYTE $0x00 // imul rdi, rdi, 0xd40
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x2aeb // jmp 0x15c0e <pq_q6_k+0x9e>
+	LONG $0x40d7694c; WORD $0x000d; BYTE $0x00 // imul r10, rdi, 0xd40
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x2aeb // jmp 0x1798e <pq_q6_k+0x9e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0d4d8e0f; WORD $0x0000 // jle 0x1695b <pq_q6_k+0xdeb>
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x11cf8e0f; WORD $0x0000 // jle 0x18b5d <pq_q6_k+0x126d>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x15bf6 <pq_q6_k+0x86>
-	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0458840f; WORD $0x0000 // je 0x16079 <pq_q6_k+0x509>
-	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x0911850f; WORD $0x0000 // jne 0x1653c <pq_q6_k+0x9cc>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0cfc8e0f; WORD $0x0000 // jle 0x16930 <pq_q6_k+0xdc0>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
-	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x15c61 <pq_q6_k+0xf1>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0ce88e0f; WORD $0x0000 // jle 0x16949 <pq_q6_k+0xdd9>
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x15e49 <pq_q6_k+0x2d9>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
-	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
-	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
-	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x15c50 <pq_q6_k+0xe0>
-	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x2f73 // jae 0x15e84 <pq_q6_k+0x314>
-	WORD $0x894d; BYTE $0xdc // mov r12, r11
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x15e60 <pq_q6_k+0x2f0>
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
-	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
-	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc37830f; WORD $0xffff // jae 0x15c80 <pq_q6_k+0x110>
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x16050 <pq_q6_k+0x4e0>
-	LONG $0xfffc07e9; BYTE $0xff // jmp 0x15c80 <pq_q6_k+0x110>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08b48e0f; WORD $0x0000 // jle 0x16936 <pq_q6_k+0xdc6>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x160b1 <pq_q6_k+0x541>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
-	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08898e0f; WORD $0x0000 // jle 0x1693a <pq_q6_k+0xdca>
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x16299 <pq_q6_k+0x729>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
-	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
-	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
-	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
-	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c38348 // add rbx, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe07840f; WORD $0xffff // je 0x160a0 <pq_q6_k+0x530>
-	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x16309 <pq_q6_k+0x799>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	BYTE $0x90 // nop
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
-	LONG $0x3fe08341 // and r8d, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	LONG $0x06e0c141 // shl r8d, 0x6
-	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
-	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
-	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
-	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
-	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x162b0 <pq_q6_k+0x740>
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
-	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
-	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
-	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
-	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
-	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
-	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
-	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
-	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
-	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
-	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
-	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
-	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
-	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
-	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
-	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
-	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
-	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc02830f; WORD $0xffff // jae 0x160d0 <pq_q6_k+0x560>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
-	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xf3b70f41 // movzx esi, r11w
-	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
-	WORD $0x8944; BYTE $0xef // mov edi, r13d
-	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xfe41; BYTE $0xc5 // inc r13b
-	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
-	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
-	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
-	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
-	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
-	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x164e0 <pq_q6_k+0x970>
-	LONG $0xfffb94e9; BYTE $0xff // jmp 0x160d0 <pq_q6_k+0x560>
+	WORD $0xdf75 // jne 0x17976 <pq_q6_k+0x86>
+	LONG $0x01fd8349 // cmp r13, 0x1
+	LONG $0x03ef8f0f; WORD $0x0000 // jg 0x17d90 <pq_q6_k+0x4a0>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0840850f; WORD $0x0000 // jne 0x181ea <pq_q6_k+0x8fa>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03d98e0f; WORD $0x0000 // jle 0x16922 <pq_q6_k+0xdb2>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x03cb8e0f; WORD $0x0000 // jle 0x17d82 <pq_q6_k+0x492>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
 	LONG $0x40c38349 // add r11, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
@@ -4683,364 +5547,304 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc62850f; WORD $0xffff // jne 0x16570 <pq_q6_k+0xa00>
+	LONG $0xfc62850f; WORD $0xffff // jne 0x179d0 <pq_q6_k+0xe0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x16560 <pq_q6_k+0x9f0>
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0xfc3e8f0f; WORD $0xffff // jg 0x179c0 <pq_q6_k+0xd0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf2c5850f; WORD $0xffff // jne 0x15bf0 <pq_q6_k+0x80>
-	LONG $0xfff2c6e9; BYTE $0xff // jmp 0x15bf6 <pq_q6_k+0x86>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x16949 <pq_q6_k+0xdd9>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
-	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf29a850f; WORD $0xffff // jne 0x15bf0 <pq_q6_k+0x80>
-	LONG $0xfff29be9; BYTE $0xff // jmp 0x15bf6 <pq_q6_k+0x86>
-	LONG $0x20c48348 // add rsp, 0x20
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-
-	// pq_q2_k: +26992
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x10f8c148 // sar rax, 0x10
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d588e0f; WORD $0x0000 // jle 0x176d8 <pq_q2_k+0xd68>
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x20ec8348 // sub rsp, 0x20
-	QUAD $0x20780518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2078] # 0x18a10 <peak_i8+0x340>
-	QUAD $0x205e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x205e] # 0x18a00 <peak_i8+0x330>
-	QUAD $0x20701558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2070] # 0x18a1c <peak_i8+0x34c>
-	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
-	LONG $0x09edc141 // shr r13d, 0x9
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
-	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e58341 // and r13d, 0x3
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xf8490f49 // cmovns rdi, r8
-	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
-	LONG $0x03efc148 // shr rdi, 0x3
-	LONG $0x40ff6948; WORD $0x0005; BYTE $0x00 // imul rdi, rdi, 0x540
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x29eb // jmp 0x16a0e <pq_q2_k+0x9e>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xfa // add r10, rdi
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0cbc8e0f; WORD $0x0000 // jle 0x176ca <pq_q2_k+0xd5a>
-	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x169f6 <pq_q2_k+0x86>
-	LONG $0x01fd8341 // cmp r13d, 0x1
-	LONG $0x0428840f; WORD $0x0000 // je 0x16e49 <pq_q2_k+0x4d9>
+	LONG $0xfbe5850f; WORD $0xffff // jne 0x17970 <pq_q6_k+0x80>
+	LONG $0xfffbe6e9; BYTE $0xff // jmp 0x17976 <pq_q6_k+0x86>
 	LONG $0x02fd8341 // cmp r13d, 0x2
-	LONG $0x08b1850f; WORD $0x0000 // jne 0x172dc <pq_q2_k+0x96c>
+	LONG $0x0912850f; WORD $0x0000 // jne 0x186ac <pq_q6_k+0xdbc>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0c6b8e0f; WORD $0x0000 // jle 0x1769f <pq_q2_k+0xd2f>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x0d8f8e0f; WORD $0x0000 // jle 0x18b32 <pq_q6_k+0x1242>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x14eb // jmp 0x16a61 <pq_q2_k+0xf1>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	WORD $0x15eb // jmp 0x17dd1 <pq_q6_k+0x4e1>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0x0c578e0f; WORD $0x0000 // jle 0x176b8 <pq_q2_k+0xd48>
-	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x0d7a8e0f; WORD $0x0000 // jle 0x18b4b <pq_q6_k+0x125b>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x16c39 <pq_q2_k+0x2c9>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
-	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x17fb9 <pq_q6_k+0x6c9>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	WORD $0xc5ff // inc ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16a50 <pq_q2_k+0xe0>
-	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
+	LONG $0xfe07840f; WORD $0xffff // je 0x17dc0 <pq_q6_k+0x4d0>
+	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0x2f73 // jae 0x16c74 <pq_q2_k+0x304>
+	WORD $0x3073 // jae 0x17ff5 <pq_q6_k+0x705>
 	WORD $0x894d; BYTE $0xdc // mov r12, r11
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
-	WORD $0xdc72 // jb 0x16c50 <pq_q2_k+0x2e0>
-	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
-	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	WORD $0xdb72 // jb 0x17fd0 <pq_q6_k+0x6e0>
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	LONG $0xfc77830f; WORD $0xffff // jae 0x16a90 <pq_q2_k+0x120>
+	LONG $0xfc36830f; WORD $0xffff // jae 0x17df0 <pq_q6_k+0x500>
 	WORD $0x894c; BYTE $0xdf // mov rdi, r11
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
 	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
 	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
-	WORD $0xdc72 // jb 0x16e20 <pq_q2_k+0x4b0>
-	LONG $0xfffc47e9; BYTE $0xff // jmp 0x16a90 <pq_q2_k+0x120>
+	WORD $0xdb72 // jb 0x181c0 <pq_q6_k+0x8d0>
+	LONG $0xfffc06e9; BYTE $0xff // jmp 0x17df0 <pq_q6_k+0x500>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08538e0f; WORD $0x0000 // jle 0x176a5 <pq_q2_k+0xd35>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
+	LONG $0x09458e0f; WORD $0x0000 // jle 0x18b38 <pq_q6_k+0x1248>
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	WORD $0x16eb // jmp 0x16e81 <pq_q2_k+0x511>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0x15eb // jmp 0x18221 <pq_q6_k+0x931>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
 	WORD $0x894d; BYTE $0xde // mov r14, r11
-	LONG $0x08288e0f; WORD $0x0000 // jle 0x176a9 <pq_q2_k+0xd39>
-	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x091b8e0f; WORD $0x0000 // jle 0x18b3c <pq_q6_k+0x124c>
 	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
 	LONG $0x40c48349 // add r12, 0x40
 	WORD $0xed31 // xor ebp, ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
-	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x17059 <pq_q2_k+0x6e9>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
-	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x18409 <pq_q6_k+0xb19>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
 	WORD $0xc5ff // inc ebp
 	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
-	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
-	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
 	LONG $0x60c38348 // add rbx, 0x60
 	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe17840f; WORD $0xffff // je 0x16e70 <pq_q2_k+0x500>
-	LONG $0xc0a78d4d; WORD $0x0000; BYTE $0x00 // lea r12, [r15 + 0xc0]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0x6473 // jae 0x170c9 <pq_q2_k+0x759>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0xfe07840f; WORD $0xffff // je 0x18210 <pq_q6_k+0x920>
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0x6473 // jae 0x18479 <pq_q6_k+0xb89>
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
 	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
 	BYTE $0x90 // nop
 	LONG $0xf3b70f41 // movzx esi, r11w
 	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
 	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
 	LONG $0x3fe08341 // and r8d, 0x3f
@@ -5052,84 +5856,86 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
 	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
 	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa772 // jb 0x17070 <pq_q2_k+0x700>
-	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
-	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
-	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xa772 // jb 0x18420 <pq_q6_k+0xb30>
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
-	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
-	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
-	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
-	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
-	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
-	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
-	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
-	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
-	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
-	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
-	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
-	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
-	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
-	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
-	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
-	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
 	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
-	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
-	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
-	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
-	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
-	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
-	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
-	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
-	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
-	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
-	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
-	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
-	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
-	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
-	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
-	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
-	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
-	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
-	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
-	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
-	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
-	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
-	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
-	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
 	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
-	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
-	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
-	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
-	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
-	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	LONG $0xfc42830f; WORD $0xffff // jae 0x16eb0 <pq_q2_k+0x540>
-	WORD $0x8941; BYTE $0xcd // mov r13d, ecx
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	LONG $0xfc02830f; WORD $0xffff // jae 0x18240 <pq_q6_k+0x950>
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
 	LONG $0x08edc141 // shr r13d, 0x8
-	WORD $0x8941; BYTE $0xcb // mov r11d, ecx
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf3b70f41 // movzx esi, r11w
 	LONG $0xedb60f45 // movzx r13d, r13b
-	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
 	WORD $0x8944; BYTE $0xef // mov edi, r13d
 	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
@@ -5141,16 +5947,269 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
 	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
 	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
-	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
-	WORD $0xa972 // jb 0x17280 <pq_q2_k+0x910>
-	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x16eb0 <pq_q2_k+0x540>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xa972 // jb 0x18650 <pq_q6_k+0xd60>
+	LONG $0xfffb94e9; BYTE $0xff // jmp 0x18240 <pq_q6_k+0x950>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03a88e0f; WORD $0x0000 // jle 0x17691 <pq_q2_k+0xd21>
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	LONG $0x047d8e0f; WORD $0x0000 // jle 0x18b32 <pq_q6_k+0x1242>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x13eb // jmp 0x186e1 <pq_q6_k+0xdf1>
+	WORD $0x9066 // nop
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x046a8e0f; WORD $0x0000 // jle 0x18b4b <pq_q6_k+0x125b>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001d3e9; BYTE $0x00 // jmp 0x188c9 <pq_q6_k+0xfd9>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x07 // vmovups zmm7, zmmword ptr [r15 + 0x1c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x08 // vmovups zmm7, zmmword ptr [r15 + 0x200]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x09 // vmovups zmm7, zmmword ptr [r15 + 0x240]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0a // vmovups zmm7, zmmword ptr [r15 + 0x280]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0b // vmovups zmm7, zmmword ptr [r15 + 0x2c0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x0c // vmovups zmm7, zmmword ptr [r15 + 0x300]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x07 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x1c0]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x08 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x200]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x09 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x240]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x0a // vmovdqu64 zmm11, zmmword ptr [r15 + 0x280]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x0b // vmovdqu64 zmm17, zmmword ptr [r15 + 0x2c0]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x0c // vmovdqu64 zmm16, zmmword ptr [r15 + 0x300]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x58 // vmovd xmm6, dword ptr [rbx + 0x58]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x7350; BYTE $0x0c // vpdpbusd zmm6, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0d // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x0e // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x0f // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x48bd7162; WORD $0xfadb // vpandq zmm15, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x48ad7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x11 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x13 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x6b6e79c5; BYTE $0x5c // vmovd xmm13, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x48157262; WORD $0xe847 // vpsllvd zmm13, zmm13, zmm0
+	LONG $0x487dd262; WORD $0xfd58 // vpbroadcastd zmm7, xmm13
+	LONG $0x5805f262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm15, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe07840f; WORD $0xffff // je 0x186d0 <pq_q6_k+0xde0>
+	LONG $0xc0bf8d49; WORD $0x0001; BYTE $0x00 // lea rdi, [r15 + 0x1c0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x4873 // jae 0x1891d <pq_q6_k+0x102d>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xc372 // jb 0x188e0 <pq_q6_k+0xff0>
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0x48fec162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm17, zmmword ptr [r15 + 0x140]
+	LONG $0x48fec162; WORD $0x476f; BYTE $0x06 // vmovdqu64 zmm16, zmmword ptr [r15 + 0x180]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x40a78d4d; WORD $0x0003; BYTE $0x00 // lea r12, [r15 + 0x340]
+	LONG $0x481dd162; WORD $0xf072; BYTE $0x04 // vpslld zmm12, zmm8, 0x4
+	LONG $0x480dd162; WORD $0xf172; BYTE $0x04 // vpslld zmm14, zmm9, 0x4
+	LONG $0x4805d162; WORD $0xf172; BYTE $0x02 // vpslld zmm15, zmm9, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48857162; WORD $0xfadb // vpandq zmm15, zmm15, zmm2
+	LONG $0x48ad7362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm10, zmm1, 0xf8
+	LONG $0x40fd7362; WORD $0xf925; BYTE $0xf8 // vpternlogq zmm15, zmm16, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x04 // vpsrld zmm10, zmm10, 0x4
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xd659 // vmulps zmm18, zmm4, zmm6
+	LONG $0x736ef9c5; BYTE $0x28 // vmovd xmm6, dword ptr [rbx + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x581df262; WORD $0x3350 // vpdpbusd zmm6, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xf072; BYTE $0x02 // vpslld zmm14, zmm8, 0x2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x01 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x488d7162; WORD $0xf2db // vpandq zmm14, zmm14, zmm2
+	LONG $0x40f57362; WORD $0xf125; BYTE $0xf8 // vpternlogq zmm14, zmm17, zmm1, 0xf8
+	LONG $0x580df262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm14, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x58057262; WORD $0x6b50; BYTE $0x03 // vpdpbusd zmm13, zmm15, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4815f162; WORD $0xf6fe // vpaddd zmm6, zmm13, zmm6
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm8, zmm8, 0x2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48ad7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm10, zmm1, 0xf8
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm10, zmm11, 0x4
+	LONG $0x48b57162; WORD $0xdadb // vpandq zmm11, zmm9, zmm2
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x02 // vpsrld zmm9, zmm9, 0x2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x58257262; WORD $0x5350; BYTE $0x05 // vpdpbusd zmm10, zmm11, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4825b162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm17, 0x4
+	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
+	LONG $0x48a57362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm11, zmm1, 0xf8
+	LONG $0x4825b162; WORD $0xd072; BYTE $0x04 // vpsrld zmm11, zmm16, 0x4
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x7b6ef9c5; BYTE $0x2c // vmovd xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x48a57362; WORD $0xc925; BYTE $0xf8 // vpternlogq zmm9, zmm11, zmm1, 0xf8
+	LONG $0x58357262; WORD $0x5350; BYTE $0x07 // vpdpbusd zmm10, zmm9, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x5815f262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm7, zmm13, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x583df262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm7, zmm8, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x482df162; WORD $0xfffe // vpaddd zmm7, zmm10, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x406df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm18, zmm6 # zmm7 = (zmm18 * zmm7) + zmm6
+	LONG $0x5845f262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc1e830f; WORD $0xffff // jae 0x18700 <pq_q6_k+0xe10>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xc372 // jb 0x18af0 <pq_q6_k+0x1200>
+	LONG $0xfffbcee9; BYTE $0xff // jmp 0x18700 <pq_q6_k+0xe10>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x13eb // jmp 0x18b4b <pq_q6_k+0x125b>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xee18850f; WORD $0xffff // jne 0x17970 <pq_q6_k+0x80>
+	LONG $0xffee19e9; BYTE $0xff // jmp 0x17976 <pq_q6_k+0x86>
+	LONG $0x20c48348 // add rsp, 0x20
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// pq_q2_k: +35696
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10f8c148 // sar rax, 0x10
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x11ab8e0f; WORD $0x0000 // jle 0x19d2b <pq_q2_k+0x11bb>
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x20ec8348 // sub rsp, 0x20
+	QUAD $0x29980518487df262; WORD $0x0000 // vbroadcastss zmm0, dword ptr [rip + 0x2998] # 0x1b530 <peak_i8+0x380>
+	QUAD $0x297e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x297e] # 0x1b520 <peak_i8+0x370>
+	QUAD $0x29901558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x2990] # 0x1b53c <peak_i8+0x38c>
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x09edc141 // shr r13d, 0x9
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	LONG $0x07788d49 // lea rdi, [r8 + 0x7]
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x03e58341 // and r13d, 0x3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xf8490f49 // cmovns rdi, r8
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x03efc148 // shr rdi, 0x3
+	LONG $0x40d7694c; WORD $0x0005; BYTE $0x00 // imul r10, rdi, 0x540
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	WORD $0x29eb // jmp 0x18c0e <pq_q2_k+0x9e>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
+	LONG $0xff788d48 // lea rdi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88348 // cmp rax, 0x1
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0x110f8e0f; WORD $0x0000 // jle 0x19d1d <pq_q2_k+0x11ad>
+	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
+	WORD $0xdf75 // jne 0x18bf6 <pq_q2_k+0x86>
+	LONG $0x01fd8349 // cmp r13, 0x1
+	LONG $0x03bf8f0f; WORD $0x0000 // jg 0x18fe0 <pq_q2_k+0x470>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x07e0850f; WORD $0x0000 // jne 0x1940a <pq_q2_k+0x89a>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x039a8e0f; WORD $0x0000 // jle 0x18fd1 <pq_q2_k+0x461>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
 	LONG $0x487dd262; WORD $0x6b13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [r11 + 0x20]
 	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
 	LONG $0x40c38349 // add r11, 0x40
@@ -5290,25 +6349,604 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c98584db262 // vfmadd132ps zmm3, zmm6, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm6
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfca3850f; WORD $0xffff // jne 0x17320 <pq_q2_k+0x9b0>
+	LONG $0xfca3850f; WORD $0xffff // jne 0x18c60 <pq_q2_k+0xf0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x17300 <pq_q2_k+0x990>
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0xfc6f8f0f; WORD $0xffff // jg 0x18c40 <pq_q2_k+0xd0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf356850f; WORD $0xffff // jne 0x169f0 <pq_q2_k+0x80>
-	LONG $0xfff357e9; BYTE $0xff // jmp 0x169f6 <pq_q2_k+0x86>
+	LONG $0xfc16850f; WORD $0xffff // jne 0x18bf0 <pq_q2_k+0x80>
+	LONG $0xfffc17e9; BYTE $0xff // jmp 0x18bf6 <pq_q2_k+0x86>
+	BYTE $0x90 // nop
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x08b2850f; WORD $0x0000 // jne 0x1989c <pq_q2_k+0xd2c>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0cff8e0f; WORD $0x0000 // jle 0x19cf2 <pq_q2_k+0x1182>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x13eb // jmp 0x176b8 <pq_q2_k+0xd48>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x15eb // jmp 0x19021 <pq_q2_k+0x4b1>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x0cea8e0f; WORD $0x0000 // jle 0x19d0b <pq_q2_k+0x119b>
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x191f9 <pq_q2_k+0x689>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe17840f; WORD $0xffff // je 0x19010 <pq_q2_k+0x4a0>
+	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x3073 // jae 0x19235 <pq_q2_k+0x6c5>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xdb72 // jb 0x19210 <pq_q2_k+0x6a0>
+	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc76830f; WORD $0xffff // jae 0x19050 <pq_q2_k+0x4e0>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xdb72 // jb 0x193e0 <pq_q2_k+0x870>
+	LONG $0xfffc46e9; BYTE $0xff // jmp 0x19050 <pq_q2_k+0x4e0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x08e58e0f; WORD $0x0000 // jle 0x19cf8 <pq_q2_k+0x1188>
+	WORD $0x8949; BYTE $0xca // mov r10, rcx
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x15eb // jmp 0x19441 <pq_q2_k+0x8d1>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf85e8d4d // lea r11, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x08bb8e0f; WORD $0x0000 // jle 0x19cfc <pq_q2_k+0x118c>
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x19619 <pq_q2_k+0xaa9>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe17840f; WORD $0xffff // je 0x19430 <pq_q2_k+0x8c0>
+	LONG $0xc0a78d4d; WORD $0x0000; BYTE $0x00 // lea r12, [r15 + 0xc0]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0x6473 // jae 0x19689 <pq_q2_k+0xb19>
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
+	BYTE $0x90 // nop
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8945; BYTE $0xe8 // mov r8d, r13d
+	LONG $0x3fe08341 // and r8d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	LONG $0x06e0c141 // shl r8d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x004000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x4000]
+	QUAD $0x005000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x5000]
+	QUAD $0x006000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x6000]
+	QUAD $0x007000388c180f41; BYTE $0x00 // prefetcht0 byte ptr [r8 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xa772 // jb 0x19630 <pq_q2_k+0xac0>
+	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	LONG $0xfc42830f; WORD $0xffff // jae 0x19470 <pq_q2_k+0x900>
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
+	LONG $0x08edc141 // shr r13d, 0x8
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xf3b70f41 // movzx esi, r11w
+	LONG $0xedb60f45 // movzx r13d, r13b
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x00c38141; WORD $0x0001; BYTE $0x00 // add r11d, 0x100
+	WORD $0x8944; BYTE $0xef // mov edi, r13d
+	WORD $0xe783; BYTE $0x3f // and edi, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc5 // inc r13b
+	WORD $0xe7c1; BYTE $0x06 // shl edi, 0x6
+	WORD $0x2949; BYTE $0xf0 // sub r8, rsi
+	QUAD $0x004000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x4000]
+	QUAD $0x005000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x5000]
+	QUAD $0x006000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x6000]
+	QUAD $0x007000078c180f42; BYTE $0x00 // prefetcht0 byte ptr [rdi + r8 + 0x7000]
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xa972 // jb 0x19840 <pq_q2_k+0xcd0>
+	LONG $0xfffbd4e9; BYTE $0xff // jmp 0x19470 <pq_q2_k+0x900>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x044d8e0f; WORD $0x0000 // jle 0x19cf2 <pq_q2_k+0x1182>
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894d; BYTE $0xc6 // mov r14, r8
+	WORD $0x13eb // jmp 0x198d1 <pq_q2_k+0xd61>
+	WORD $0x9066 // nop
+	LONG $0xf87e8d49 // lea rdi, [r14 - 0x8]
+	LONG $0x08fe8349 // cmp r14, 0x8
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x043a8e0f; WORD $0x0000 // jle 0x19d0b <pq_q2_k+0x119b>
+	QUAD $0x01246c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r12 + 0x20]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4854f162; WORD $0xe857 // vxorps zmm5, zmm5, zmm0
+	LONG $0x0001b5e9; BYTE $0x00 // jmp 0x19aa9 <pq_q2_k+0xf39>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x02 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x20]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x03 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x30]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x03 // vmovups zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x04 // vmovups zmm10, zmmword ptr [r15 + 0x100]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x04 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x100]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0c // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x30]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0d // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x34]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x0e // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x38]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x0f // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x3c]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x58 // vmovss xmm12, dword ptr [rbx + 0x58]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x10 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x40]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x11 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x44]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x12 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x48]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x13 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x4c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x5c // vmovss xmm7, dword ptr [rbx + 0x5c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x50]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	LONG $0x60c38348 // add rbx, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe17840f; WORD $0xffff // je 0x198c0 <pq_q2_k+0xd50>
+	LONG $0xc0bf8d49; WORD $0x0000; BYTE $0x00 // lea rdi, [r15 + 0xc0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0x4873 // jae 0x19afd <pq_q2_k+0xf8d>
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c48149; WORD $0x0001; BYTE $0x00 // add r12, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x3949; BYTE $0xfb // cmp r11, rdi
+	WORD $0xc372 // jb 0x19ac0 <pq_q2_k+0xf50>
+	LONG $0x487dd262; WORD $0x3721 // vpmovsxbd zmm6, xmmword ptr [r15]
+	LONG $0x487d5262; WORD $0x4721; BYTE $0x01 // vpmovsxbd zmm8, xmmword ptr [r15 + 0x10]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x01 // vmovups zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x487c5162; WORD $0x5710; BYTE $0x02 // vmovups zmm10, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x01 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x5f6f; BYTE $0x02 // vmovdqu64 zmm11, zmmword ptr [r15 + 0x80]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xef0941c4; BYTE $0xf6 // vpxor xmm14, xmm14, xmm14
+	LONG $0x40a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x140]
+	LONG $0x482d7162; WORD $0xe2db // vpandd zmm12, zmm10, zmm2
+	LONG $0x581d7262; WORD $0x2b50 // vpdpbusd zmm13, zmm12, dword ptr [rbx]{1to16}
+	LONG $0x48257162; WORD $0xe2db // vpandd zmm12, zmm11, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x01 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0x4]{1to16}
+	LONG $0x481dd162; WORD $0xd272; BYTE $0x02 // vpsrld zmm12, zmm10, 0x2
+	LONG $0x4805d162; WORD $0xd372; BYTE $0x02 // vpsrld zmm15, zmm11, 0x2
+	LONG $0x481d7162; WORD $0xe2db // vpandd zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x581d7262; WORD $0x6b50; BYTE $0x02 // vpdpbusd zmm13, zmm12, dword ptr [rbx + 0x8]{1to16}
+	LONG $0x48057162; WORD $0xe2db // vpandd zmm12, zmm15, zmm2
+	LONG $0x581d7262; WORD $0x7350; BYTE $0x03 // vpdpbusd zmm14, zmm12, dword ptr [rbx + 0xc]{1to16}
+	LONG $0x4805d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm15, zmm10, 0x4
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487df162; WORD $0xf65b // vcvtps2dq zmm6, zmm6
+	LONG $0x487d5162; WORD $0xc05b // vcvtps2dq zmm8, zmm8
+	LONG $0x484df162; WORD $0xf9db // vpandd zmm7, zmm6, zmm1
+	LONG $0x484df162; WORD $0xd672; BYTE $0x04 // vpsrld zmm6, zmm6, 0x4
+	LONG $0x483d7162; WORD $0xc9db // vpandd zmm9, zmm8, zmm1
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df162; WORD $0xf1db // vpandd zmm6, zmm6, zmm1
+	LONG $0x487c5162; WORD $0xc95b // vcvtdq2ps zmm9, zmm9
+	LONG $0x483d7162; WORD $0xc1db // vpandd zmm8, zmm8, zmm1
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x480d5162; WORD $0xe5fe // vpaddd zmm12, zmm14, zmm13
+	LONG $0x480dd162; WORD $0xd372; BYTE $0x04 // vpsrld zmm14, zmm11, 0x4
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0x485cf162; WORD $0xff59 // vmulps zmm7, zmm4, zmm7
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x485c5162; WORD $0xc959 // vmulps zmm9, zmm4, zmm9
+	LONG $0x4854f162; WORD $0xf659 // vmulps zmm6, zmm5, zmm6
+	LONG $0x48545162; WORD $0xc059 // vmulps zmm8, zmm5, zmm8
+	LONG $0x4844d162; WORD $0xfc59 // vmulps zmm7, zmm7, zmm12
+	LONG $0x63107ac5; BYTE $0x28 // vmovss xmm12, dword ptr [rbx + 0x28]
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x487d5262; WORD $0xe418 // vbroadcastss zmm12, xmm12
+	LONG $0x481df262; WORD $0xf7a8 // vfmadd213ps zmm6, zmm12, zmm7 # zmm6 = (zmm12 * zmm6) + zmm7
+	LONG $0x4805f162; WORD $0xfadb // vpandd zmm7, zmm15, zmm2
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x58457262; WORD $0x6350; BYTE $0x04 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x10]{1to16}
+	LONG $0x480df162; WORD $0xfadb // vpandd zmm7, zmm14, zmm2
+	LONG $0x58457262; WORD $0x6b50; BYTE $0x05 // vpdpbusd zmm13, zmm7, dword ptr [rbx + 0x14]{1to16}
+	LONG $0x4845d162; WORD $0xd272; BYTE $0x06 // vpsrld zmm7, zmm10, 0x6
+	LONG $0x482dd162; WORD $0xd372; BYTE $0x06 // vpsrld zmm10, zmm11, 0x6
+	LONG $0x4845f162; WORD $0xfadb // vpandd zmm7, zmm7, zmm2
+	LONG $0x482d7162; WORD $0xd2db // vpandd zmm10, zmm10, zmm2
+	LONG $0x58457262; WORD $0x6350; BYTE $0x06 // vpdpbusd zmm12, zmm7, dword ptr [rbx + 0x18]{1to16}
+	LONG $0x582d7262; WORD $0x6b50; BYTE $0x07 // vpdpbusd zmm13, zmm10, dword ptr [rbx + 0x1c]{1to16}
+	LONG $0x7b10fac5; BYTE $0x2c // vmovss xmm7, dword ptr [rbx + 0x2c]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x48155162; WORD $0xd4fe // vpaddd zmm10, zmm13, zmm12
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487df262; WORD $0xff18 // vbroadcastss zmm7, xmm7
+	LONG $0x48357262; WORD $0xd6a8 // vfmadd213ps zmm10, zmm9, zmm6 # zmm10 = (zmm9 * zmm10) + zmm6
+	LONG $0x48455262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm7, zmm8 # zmm10 = (zmm7 * zmm8) + zmm10
+	LONG $0x582df262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm10, dword ptr [rbx + 0x20]{1to16} # zmm3 = (zmm10 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	LONG $0xfc5e830f; WORD $0xffff // jae 0x19900 <pq_q2_k+0xd90>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x00c38149; WORD $0x0001; BYTE $0x00 // add r11, 0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
+	WORD $0x394d; BYTE $0xe3 // cmp r11, r12
+	WORD $0xc372 // jb 0x19cb0 <pq_q2_k+0x1140>
+	LONG $0xfffc0ee9; BYTE $0xff // jmp 0x19900 <pq_q2_k+0xd90>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x13eb // jmp 0x19d0b <pq_q2_k+0x119b>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0xf32b850f; WORD $0xffff // jne 0x169f0 <pq_q2_k+0x80>
-	LONG $0xfff32ce9; BYTE $0xff // jmp 0x169f6 <pq_q2_k+0x86>
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
+	LONG $0xeed8850f; WORD $0xffff // jne 0x18bf0 <pq_q2_k+0x80>
+	LONG $0xffeed9e9; BYTE $0xff // jmp 0x18bf6 <pq_q2_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5318,9 +6956,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	BYTE $0x90 // nop
 
-	// pq_q3_k: +30432
+	// pq_q3_k: +40240
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -5332,434 +6970,44 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10f8c148 // sar rax, 0x10
 	LONG $0x24348948 // mov qword ptr [rsp], rsi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0d698e0f; WORD $0x0000 // jle 0x1846b <pq_q3_k+0xd8b>
-	QUAD $0x00143a052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x143a] # 0x18b45 <peak_i8+0x475>
-	QUAD $0x14530d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x1453] # 0x18b68 <peak_i8+0x498>
-	QUAD $0x1451155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1451] # 0x18b70 <peak_i8+0x4a0>
-	WORD $0x8944; BYTE $0xce // mov esi, r9d
-	WORD $0xeec1; BYTE $0x09 // shr esi, 0x9
-	LONG $0x07488d49 // lea rcx, [r8 + 0x7]
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	LONG $0x11f38e0f; WORD $0x0000 // jle 0x1af45 <pq_q3_k+0x1215>
+	QUAD $0x0018aa052279e2c4; BYTE $0x00 // vpmovsxbq xmm0, word ptr [rip + 0x18aa] # 0x1b605 <peak_i8+0x455>
+	QUAD $0x18c30d5948fdf262; WORD $0x0000 // vpbroadcastq zmm1, qword ptr [rip + 0x18c3] # 0x1b628 <peak_i8+0x478>
+	QUAD $0x18c1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x18c1] # 0x1b630 <peak_i8+0x480>
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x8944; BYTE $0xcf // mov edi, r9d
+	WORD $0xefc1; BYTE $0x09 // shr edi, 0x9
+	LONG $0x07708d49 // lea rsi, [r8 + 0x7]
 	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
-	WORD $0xe683; BYTE $0x03 // and esi, 0x3
+	WORD $0xe783; BYTE $0x03 // and edi, 0x3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0xc8490f49 // cmovns rcx, r8
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x03e9c148 // shr rcx, 0x3
-	LONG $0x40f96948; WORD $0x0007; BYTE $0x00 // imul rdi, rcx, 0x740
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x2ceb // jmp 0x1777e <pq_q3_k+0x9e>
+	LONG $0xf0490f49 // cmovns rsi, r8
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x03eec148 // shr rsi, 0x3
+	LONG $0x40d6694c; WORD $0x0007; BYTE $0x00 // imul r10, rsi, 0x740
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	WORD $0x2ceb // jmp 0x19dce <pq_q3_k+0x9e>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
-	LONG $0xff488d48 // lea rcx, [rax - 0x1]
-	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	LONG $0xff708d48 // lea rsi, [rax - 0x1]
+	WORD $0x014c; BYTE $0xd1 // add rcx, r10
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x0ced8e0f; WORD $0x0000 // jle 0x1846b <pq_q3_k+0xd8b>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x11778e0f; WORD $0x0000 // jle 0x1af45 <pq_q3_k+0x1215>
 	LONG $0x00c1f741; WORD $0x0001; BYTE $0x00 // test r9d, 0x100
-	WORD $0xdf75 // jne 0x17766 <pq_q3_k+0x86>
-	WORD $0xfe83; BYTE $0x01 // cmp esi, 0x1
-	LONG $0x0449840f; WORD $0x0000 // je 0x17bd9 <pq_q3_k+0x4f9>
-	WORD $0xfe83; BYTE $0x02 // cmp esi, 0x2
-	LONG $0x08e3850f; WORD $0x0000 // jne 0x1807c <pq_q3_k+0x99c>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0ca28e0f; WORD $0x0000 // jle 0x18444 <pq_q3_k+0xd64>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x15eb // jmp 0x177d1 <pq_q3_k+0xf1>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x0c828e0f; WORD $0x0000 // jle 0x18453 <pq_q3_k+0xd73>
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x179a8 <pq_q3_k+0x2c8>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xee // mov r14, r13
-	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe7 // mov r15, r12
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x177c0 <pq_q3_k+0xe0>
-	LONG $0x008f8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r15 + 0x100]
-	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	WORD $0x3c73 // jae 0x179f0 <pq_q3_k+0x310>
-	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
-	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
-	WORD $0x394d; BYTE $0xfe // cmp r14, r15
-	WORD $0x894d; BYTE $0xee // mov r14, r13
-	WORD $0xd972 // jb 0x179c0 <pq_q3_k+0x2e0>
-	WORD $0x0aeb // jmp 0x179f3 <pq_q3_k+0x313>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xf5 // mov r13, r14
-	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
-	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
-	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
-	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
-	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
-	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
-	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc4c830f; WORD $0xffff // jae 0x177f0 <pq_q3_k+0x110>
-	WORD $0x894d; BYTE $0xee // mov r14, r13
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0x894c; BYTE $0xe9 // mov rcx, r13
-	LONG $0x00e18148; WORD $0xffff; BYTE $0xff // and rcx, -0x100
-	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
-	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
-	LONG $0x0091180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rcx + 0x2c00]
-	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
-	WORD $0xdc72 // jb 0x17bb0 <pq_q3_k+0x4d0>
-	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x177f3 <pq_q3_k+0x113>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x08688e0f; WORD $0x0000 // jle 0x1844a <pq_q3_k+0xd6a>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
-	WORD $0x894d; BYTE $0xd0 // mov r8, r10
-	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x894d; BYTE $0xd4 // mov r12, r10
-	WORD $0x15eb // jmp 0x17c11 <pq_q3_k+0x531>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0xf84b8d48 // lea rcx, [rbx - 0x8]
-	LONG $0x08fb8348 // cmp rbx, 0x8
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x083d8e0f; WORD $0x0000 // jle 0x1844e <pq_q3_k+0xd6e>
-	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
-	LONG $0x40c48349 // add r12, 0x40
-	WORD $0xed31 // xor ebp, ebp
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x17de8 <pq_q3_k+0x708>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x100]
-	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x140]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x180]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	WORD $0xc5ff // inc ebp
-	WORD $0x894d; BYTE $0xe6 // mov r14, r12
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
-	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
-	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
-	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
-	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
-	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
-	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
-	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
-	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
-	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	LONG $0x60c38349 // add r11, 0x60
-	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
-	LONG $0xfe18840f; WORD $0xffff // je 0x17c00 <pq_q3_k+0x520>
-	LONG $0x008e8d49; WORD $0x0001; BYTE $0x00 // lea rcx, [r14 + 0x100]
-	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
-	WORD $0x6c73 // jae 0x17e60 <pq_q3_k+0x780>
-	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
-	LONG $0x08ecc141 // shr r12d, 0x8
-	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
-	WORD $0x9066 // nop
-	LONG $0xe9b70f44 // movzx r13d, cx
-	LONG $0xe4b60f45 // movzx r12d, r12b
-	WORD $0x894d; BYTE $0xc7 // mov r15, r8
-	LONG $0x0100c181; WORD $0x0000 // add ecx, 0x100
-	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
-	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
-	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
-	WORD $0xfe41; BYTE $0xc4 // inc r12b
-	WORD $0x294d; BYTE $0xef // sub r15, r13
-	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
-	LONG $0x00a88d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r8 + 0x100]
-	QUAD $0x0040003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x4000]
-	QUAD $0x0050003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x5000]
-	QUAD $0x0060003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x6000]
-	QUAD $0x0070003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x7000]
-	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0xa672 // jb 0x17e00 <pq_q3_k+0x720>
-	WORD $0x07eb // jmp 0x17e63 <pq_q3_k+0x783>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	WORD $0x894d; BYTE $0xc5 // mov r13, r8
-	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
-	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
-	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
-	LONG $0x48fe5162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x40]
-	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
-	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
-	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
-	LONG $0xc0a68d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r14 + 0x1c0]
-	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
-	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
-	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
-	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
-	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
-	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
-	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
-	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
-	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
-	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
-	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
-	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
-	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
-	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
-	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
-	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
-	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
-	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
-	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
-	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
-	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
-	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
-	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
-	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
-	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
-	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
-	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
-	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
-	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
-	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
-	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
-	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
-	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
-	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
-	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
-	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
-	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
-	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
-	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
-	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
-	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
-	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
-	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
-	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
-	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
-	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
-	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
-	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
-	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
-	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
-	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
-	LONG $0xfc1c830f; WORD $0xffff // jae 0x17c30 <pq_q3_k+0x550>
-	WORD $0x8944; BYTE $0xe9 // mov ecx, r13d
-	WORD $0xe9c1; BYTE $0x08 // shr ecx, 0x8
-	WORD $0x894d; BYTE $0xe8 // mov r8, r13
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xf5b70f41 // movzx esi, r13w
-	WORD $0xb60f; BYTE $0xc9 // movzx ecx, cl
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	LONG $0x00c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x100
-	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
-	WORD $0x8941; BYTE $0xcf // mov r15d, ecx
-	LONG $0x3fe78341 // and r15d, 0x3f
-	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
-	WORD $0xc1fe // inc cl
-	LONG $0x06e7c141 // shl r15d, 0x6
-	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
-	QUAD $0x0040003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x4000]
-	QUAD $0x0050003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x5000]
-	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
-	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
-	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
-	WORD $0xa972 // jb 0x18020 <pq_q3_k+0x940>
-	LONG $0xfffbb7e9; BYTE $0xff // jmp 0x17c33 <pq_q3_k+0x553>
+	WORD $0xdf75 // jne 0x19db6 <pq_q3_k+0x86>
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0x03df8f0f; WORD $0x0000 // jg 0x1a1c0 <pq_q3_k+0x490>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x081f850f; WORD $0x0000 // jne 0x1a609 <pq_q3_k+0x8d9>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03ad8e0f; WORD $0x0000 // jle 0x18436 <pq_q3_k+0xd56>
+	LONG $0x03af8e0f; WORD $0x0000 // jle 0x1a1a6 <pq_q3_k+0x476>
 	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
-	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
 	WORD $0x894d; BYTE $0xc6 // mov r14, r8
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487dd262; WORD $0x2313 // vcvtph2ps zmm4, ymmword ptr [r11]
 	LONG $0x40c38349 // add r11, 0x40
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
@@ -5895,24 +7143,606 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x143b5c985855b262 // vfmadd132ps zmm3, zmm5, dword ptr [rbx + r15 + 0x50]{1to16} # zmm3 = (zmm3 * mem) + zmm5
 	LONG $0x60c78349 // add r15, 0x60
 	LONG $0x80ff8141; WORD $0x0001; BYTE $0x00 // cmp r15d, 0x180
-	LONG $0xfc8e850f; WORD $0xffff // jne 0x180b0 <pq_q3_k+0x9d0>
+	LONG $0xfc8e850f; WORD $0xffff // jne 0x19e20 <pq_q3_k+0xf0>
 	WORD $0x014c; BYTE $0xfb // add rbx, r15
-	LONG $0xf84e8d49 // lea rcx, [r14 - 0x8]
+	LONG $0xf8768d49 // lea rsi, [r14 - 0x8]
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x8949; BYTE $0xce // mov r14, rcx
-	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x180a0 <pq_q3_k+0x9c0>
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0xfc6a8f0f; WORD $0xffff // jg 0x19e10 <pq_q3_k+0xe0>
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0xf321850f; WORD $0xffff // jne 0x17760 <pq_q3_k+0x80>
-	LONG $0xfff322e9; BYTE $0xff // jmp 0x17766 <pq_q3_k+0x86>
+	LONG $0xfc01850f; WORD $0xffff // jne 0x19db0 <pq_q3_k+0x80>
+	LONG $0xfffc02e9; BYTE $0xff // jmp 0x19db6 <pq_q3_k+0x86>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xff83; BYTE $0x02 // cmp edi, 0x2
+	LONG $0x08e5850f; WORD $0x0000 // jne 0x1aaae <pq_q3_k+0xd7e>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0d4c8e0f; WORD $0x0000 // jle 0x1af1e <pq_q3_k+0x11ee>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x09eb // jmp 0x18453 <pq_q3_k+0xd73>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x15eb // jmp 0x1a201 <pq_q3_k+0x4d1>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x0d2c8e0f; WORD $0x0000 // jle 0x1af2d <pq_q3_k+0x11fd>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x1a3d8 <pq_q3_k+0x6a8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x1a1f0 <pq_q3_k+0x4c0>
+	LONG $0x00b78d49; WORD $0x0001; BYTE $0x00 // lea rsi, [r15 + 0x100]
+	WORD $0x3949; BYTE $0xf6 // cmp r14, rsi
+	WORD $0x3c73 // jae 0x1a420 <pq_q3_k+0x6f0>
+	WORD $0x894d; BYTE $0xf2 // mov r10, r14
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	WORD $0xd972 // jb 0x1a3f0 <pq_q3_k+0x6c0>
+	WORD $0x0aeb // jmp 0x1a423 <pq_q3_k+0x6f3>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
+	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
+	LONG $0xfc4c830f; WORD $0xffff // jae 0x1a220 <pq_q3_k+0x4f0>
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x0096180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rsi + 0x2c00]
+	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
+	WORD $0xdc72 // jb 0x1a5e0 <pq_q3_k+0x8b0>
+	LONG $0xfffc1ae9; BYTE $0xff // jmp 0x1a223 <pq_q3_k+0x4f3>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x09128e0f; WORD $0x0000 // jle 0x1af24 <pq_q3_k+0x11f4>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x15eb // jmp 0x1a641 <pq_q3_k+0x911>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xf8538d4c // lea r10, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
+	LONG $0x08e78e0f; WORD $0x0000 // jle 0x1af28 <pq_q3_k+0x11f8>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x1a818 <pq_q3_k+0xae8>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	LONG $0x487dd262; WORD $0x6e21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r14 + 0x20]
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x30]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r14 + 0x100]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r14 + 0x140]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r14 + 0x180]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x140]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r14 + 0x180]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x1a630 <pq_q3_k+0x900>
+	LONG $0x00968d4d; WORD $0x0001; BYTE $0x00 // lea r10, [r14 + 0x100]
+	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
+	WORD $0x6c73 // jae 0x1a890 <pq_q3_k+0xb60>
+	WORD $0x8945; BYTE $0xc4 // mov r12d, r8d
+	LONG $0x08ecc141 // shr r12d, 0x8
+	WORD $0x8945; BYTE $0xc2 // mov r10d, r8d
+	WORD $0x9066 // nop
+	LONG $0xeab70f45 // movzx r13d, r10w
+	LONG $0xe4b60f45 // movzx r12d, r12b
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x00c28141; WORD $0x0001; BYTE $0x00 // add r10d, 0x100
+	WORD $0x8944; BYTE $0xe6 // mov esi, r12d
+	WORD $0xe683; BYTE $0x3f // and esi, 0x3f
+	LONG $0xffe58141; WORD $0x003f; BYTE $0x00 // and r13d, 0x3fff
+	WORD $0xfe41; BYTE $0xc4 // inc r12b
+	WORD $0x294d; BYTE $0xef // sub r15, r13
+	WORD $0xe6c1; BYTE $0x06 // shl esi, 0x6
+	LONG $0x00a88d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r8 + 0x100]
+	QUAD $0x0040003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x4000]
+	QUAD $0x0050003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x5000]
+	QUAD $0x0060003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x6000]
+	QUAD $0x0070003e8c180f42; BYTE $0x00 // prefetcht0 byte ptr [rsi + r15 + 0x7000]
+	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0xa572 // jb 0x1a830 <pq_q3_k+0xb00>
+	WORD $0x06eb // jmp 0x1a893 <pq_q3_k+0xb63>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	LONG $0x487dd262; WORD $0x7621; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r14 + 0x10]
+	LONG $0x487dd262; WORD $0x2e21 // vpmovsxbd zmm5, xmmword ptr [r14]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r14 + 0x40]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r14 + 0x80]
+	LONG $0x487cd162; WORD $0x7e10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r14 + 0xc0]
+	LONG $0x48fe5162; WORD $0x466f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r14 + 0x40]
+	LONG $0x48fe5162; WORD $0x4e6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r14 + 0x80]
+	LONG $0x48fe5162; WORD $0x566f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r14 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xc0a68d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r14 + 0x1c0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
+	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
+	LONG $0xfc1c830f; WORD $0xffff // jae 0x1a660 <pq_q3_k+0x930>
+	WORD $0x8945; BYTE $0xea // mov r10d, r13d
+	LONG $0x08eac141 // shr r10d, 0x8
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	WORD $0x9066 // nop
+	LONG $0xf5b70f41 // movzx esi, r13w
+	LONG $0xd2b60f45 // movzx r10d, r10b
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x00c08149; WORD $0x0001; BYTE $0x00 // add r8, 0x100
+	LONG $0x00c58141; WORD $0x0001; BYTE $0x00 // add r13d, 0x100
+	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
+	LONG $0x3fe78341 // and r15d, 0x3f
+	LONG $0x3fffe681; WORD $0x0000 // and esi, 0x3fff
+	WORD $0xfe41; BYTE $0xc2 // inc r10b
+	LONG $0x06e7c141 // shl r15d, 0x6
+	WORD $0x2948; BYTE $0xf7 // sub rdi, rsi
+	QUAD $0x0040003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x4000]
+	QUAD $0x0050003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x5000]
+	QUAD $0x0060003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x6000]
+	QUAD $0x0070003f8c180f41; BYTE $0x00 // prefetcht0 byte ptr [r15 + rdi + 0x7000]
+	WORD $0x394d; BYTE $0xe0 // cmp r8, r12
+	WORD $0xa772 // jb 0x1aa50 <pq_q3_k+0xd20>
+	LONG $0xfffbb5e9; BYTE $0xff // jmp 0x1a663 <pq_q3_k+0x933>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x04678e0f; WORD $0x0000 // jle 0x1af1e <pq_q3_k+0x11ee>
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x00e68149; WORD $0xffff; BYTE $0xff // and r14, -0x100
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	WORD $0x20eb // jmp 0x1aaf1 <pq_q3_k+0xdc1>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xf8738d48 // lea rsi, [rbx - 0x8]
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x043c8e0f; WORD $0x0000 // jle 0x1af2d <pq_q3_k+0x11fd>
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x24 // vcvtph2ps zmm4, ymmword ptr [r12]
+	LONG $0x40c48349 // add r12, 0x40
+	WORD $0xed31 // xor ebp, ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x0001c2e9; BYTE $0x00 // jmp 0x1acc8 <pq_q3_k+0xf98>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	LONG $0x487dd262; WORD $0x6f21; BYTE $0x02 // vpmovsxbd zmm5, xmmword ptr [r15 + 0x20]
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x03 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x30]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x04 // vmovups zmm7, zmmword ptr [r15 + 0x100]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x05 // vmovups zmm7, zmmword ptr [r15 + 0x140]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x06 // vmovups zmm7, zmmword ptr [r15 + 0x180]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x04 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x100]
+	LONG $0x6e79c1c4; WORD $0x587b // vmovd xmm7, dword ptr [r11 + 0x58]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x05 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x140]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x06 // vmovdqu64 zmm10, zmmword ptr [r15 + 0x180]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	WORD $0xc5ff // inc ebp
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x5825d262; WORD $0x7b50; BYTE $0x0c // vpdpbusd zmm7, zmm11, dword ptr [r11 + 0x30]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x0d // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x34]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x5815d262; WORD $0x7b50; BYTE $0x0e // vpdpbusd zmm7, zmm13, dword ptr [r11 + 0x38]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x0f // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0x3c]{1to16}
+	LONG $0x485cf162; WORD $0xed59 // vmulps zmm5, zmm4, zmm5
+	LONG $0x4825d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm11, zmm9, 0x4
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x485cf162; WORD $0xf659 // vmulps zmm6, zmm4, zmm6
+	LONG $0x481df162; WORD $0xfffe // vpaddd zmm7, zmm12, zmm7
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4854f162; WORD $0xef59 // vmulps zmm5, zmm5, zmm7
+	LONG $0x6e79c1c4; WORD $0x5c7b // vmovd xmm7, dword ptr [r11 + 0x5c]
+	LONG $0x4845f262; WORD $0xf847 // vpsllvd zmm7, zmm7, zmm0
+	LONG $0x487df262; WORD $0xff58 // vpbroadcastd zmm7, xmm7
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x10 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x40]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x11 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x44]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x581dd262; WORD $0x7b50; BYTE $0x12 // vpdpbusd zmm7, zmm12, dword ptr [r11 + 0x48]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x13 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x4c]{1to16}
+	LONG $0x4825f162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm7
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x484df262; WORD $0xfda8 // vfmadd213ps zmm7, zmm6, zmm5 # zmm7 = (zmm6 * zmm7) + zmm5
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x14 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x50]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	LONG $0x60c38349 // add r11, 0x60
+	WORD $0xfd83; BYTE $0x04 // cmp ebp, 0x4
+	LONG $0xfe18840f; WORD $0xffff // je 0x1aae0 <pq_q3_k+0xdb0>
+	LONG $0x00b78d49; WORD $0x0001; BYTE $0x00 // lea rsi, [r15 + 0x100]
+	WORD $0x3949; BYTE $0xf6 // cmp r14, rsi
+	WORD $0x4c73 // jae 0x1ad20 <pq_q3_k+0xff0>
+	WORD $0x894d; BYTE $0xf2 // mov r10, r14
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00ae8d4d; WORD $0x0001; BYTE $0x00 // lea r13, [r14 + 0x100]
+	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
+	LONG $0x008e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3000]
+	LONG $0x408e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3040]
+	LONG $0x808e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3080]
+	LONG $0xc08e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x30c0]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	WORD $0xc472 // jb 0x1ace0 <pq_q3_k+0xfb0>
+	WORD $0x05eb // jmp 0x1ad23 <pq_q3_k+0xff3>
+	WORD $0x9066 // nop
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x487dd262; WORD $0x7721; BYTE $0x01 // vpmovsxbd zmm6, xmmword ptr [r15 + 0x10]
+	LONG $0x487dd262; WORD $0x2f21 // vpmovsxbd zmm5, xmmword ptr [r15]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x01 // vmovups zmm7, zmmword ptr [r15 + 0x40]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x02 // vmovups zmm7, zmmword ptr [r15 + 0x80]
+	LONG $0x487cd162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [r15 + 0xc0]
+	LONG $0x48fe5162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [r15 + 0x40]
+	LONG $0x48fe5162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [r15 + 0x80]
+	LONG $0x48fe5162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [r15 + 0xc0]
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xc0a78d4d; WORD $0x0001; BYTE $0x00 // lea r12, [r15 + 0x1c0]
+	LONG $0x4825d162; WORD $0xf072; BYTE $0x02 // vpslld zmm11, zmm8, 0x2
+	LONG $0x483d5162; WORD $0xe8fe // vpaddd zmm13, zmm8, zmm8
+	LONG $0x480dd162; WORD $0xd172; BYTE $0x02 // vpsrld zmm14, zmm9, 0x2
+	LONG $0x48a57162; WORD $0xdadb // vpandq zmm11, zmm11, zmm2
+	LONG $0x48b57362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm9, zmm1, 0xf8
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x485ce162; WORD $0xc659 // vmulps zmm16, zmm4, zmm6
+	LONG $0x6e79c1c4; WORD $0x2873 // vmovd xmm6, dword ptr [r11 + 0x28]
+	LONG $0x485cf162; WORD $0xfd59 // vmulps zmm7, zmm4, zmm5
+	LONG $0x484df262; WORD $0xf047 // vpsllvd zmm6, zmm6, zmm0
+	LONG $0x487df262; WORD $0xf658 // vpbroadcastd zmm6, xmm6
+	LONG $0x5825d262; WORD $0x3350 // vpdpbusd zmm6, zmm11, dword ptr [r11]{1to16}
+	LONG $0x48957162; WORD $0xdadb // vpandq zmm11, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xeadb // vpandq zmm13, zmm8, zmm2
+	LONG $0x48ad7362; WORD $0xd925; BYTE $0xf8 // vpternlogq zmm11, zmm10, zmm1, 0xf8
+	LONG $0x58255262; WORD $0x6350; BYTE $0x01 // vpdpbusd zmm12, zmm11, dword ptr [r11 + 0x4]{1to16}
+	LONG $0x488d7362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm14, zmm1, 0xf8
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x01 // vpsrld zmm14, zmm8, 0x1
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x02 // vpsrld zmm11, zmm10, 0x2
+	LONG $0x5815d262; WORD $0x7350; BYTE $0x02 // vpdpbusd zmm6, zmm13, dword ptr [r11 + 0x8]{1to16}
+	LONG $0x488d7162; WORD $0xeadb // vpandq zmm13, zmm14, zmm2
+	LONG $0x480dd162; WORD $0xd072; BYTE $0x03 // vpsrld zmm14, zmm8, 0x3
+	LONG $0x48a57362; WORD $0xe925; BYTE $0xf8 // vpternlogq zmm13, zmm11, zmm1, 0xf8
+	LONG $0x58155262; WORD $0x6350; BYTE $0x03 // vpdpbusd zmm12, zmm13, dword ptr [r11 + 0xc]{1to16}
+	LONG $0x6e7941c4; WORD $0x2c5b // vmovd xmm11, dword ptr [r11 + 0x2c]
+	LONG $0x4815d162; WORD $0xd172; BYTE $0x04 // vpsrld zmm13, zmm9, 0x4
+	LONG $0x4835d162; WORD $0xd172; BYTE $0x06 // vpsrld zmm9, zmm9, 0x6
+	LONG $0x48257262; WORD $0xd847 // vpsllvd zmm11, zmm11, zmm0
+	LONG $0x487d5262; WORD $0xfb58 // vpbroadcastd zmm15, xmm11
+	LONG $0x4825d162; WORD $0xd272; BYTE $0x04 // vpsrld zmm11, zmm10, 0x4
+	LONG $0x482dd162; WORD $0xd272; BYTE $0x06 // vpsrld zmm10, zmm10, 0x6
+	LONG $0x481df162; WORD $0xf6fe // vpaddd zmm6, zmm12, zmm6
+	LONG $0x481dd162; WORD $0xd072; BYTE $0x02 // vpsrld zmm12, zmm8, 0x2
+	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
+	LONG $0x487cf162; WORD $0xf65b // vcvtdq2ps zmm6, zmm6
+	LONG $0x48957362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm13, zmm1, 0xf8
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x04 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x10]{1to16}
+	LONG $0x488d7162; WORD $0xe2db // vpandq zmm12, zmm14, zmm2
+	LONG $0x4815d162; WORD $0xd072; BYTE $0x04 // vpsrld zmm13, zmm8, 0x4
+	LONG $0x483dd162; WORD $0xd072; BYTE $0x05 // vpsrld zmm8, zmm8, 0x5
+	LONG $0x48a57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm11, zmm1, 0xf8
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x581d5262; WORD $0x5b50; BYTE $0x05 // vpdpbusd zmm11, zmm12, dword ptr [r11 + 0x14]{1to16}
+	LONG $0x48957162; WORD $0xe2db // vpandq zmm12, zmm13, zmm2
+	LONG $0x48bd7162; WORD $0xc2db // vpandq zmm8, zmm8, zmm2
+	LONG $0x48b57362; WORD $0xe125; BYTE $0xf8 // vpternlogq zmm12, zmm9, zmm1, 0xf8
+	LONG $0x48ad7362; WORD $0xc125; BYTE $0xf8 // vpternlogq zmm8, zmm10, zmm1, 0xf8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x581d5262; WORD $0x7b50; BYTE $0x06 // vpdpbusd zmm15, zmm12, dword ptr [r11 + 0x18]{1to16}
+	LONG $0x583d5262; WORD $0x5b50; BYTE $0x07 // vpdpbusd zmm11, zmm8, dword ptr [r11 + 0x1c]{1to16}
+	LONG $0x4825d162; WORD $0xfffe // vpaddd zmm7, zmm11, zmm15
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x407df262; WORD $0xfea8 // vfmadd213ps zmm7, zmm16, zmm6 # zmm7 = (zmm16 * zmm7) + zmm6
+	LONG $0x5845d262; WORD $0x5bb8; BYTE $0x08 // vfmadd231ps zmm3, zmm7, dword ptr [r11 + 0x20]{1to16} # zmm3 = (zmm7 * mem) + zmm3
+	WORD $0x394d; BYTE $0xe5 // cmp r13, r12
+	LONG $0xfc3c830f; WORD $0xffff // jae 0x1ab10 <pq_q3_k+0xde0>
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c58149; WORD $0x0001; BYTE $0x00 // add r13, 0x100
+	LONG $0x008e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3000]
+	LONG $0x408e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3040]
+	LONG $0x808e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3080]
+	LONG $0xc08e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x30c0]
+	WORD $0x394d; BYTE $0xe6 // cmp r14, r12
+	WORD $0xc772 // jb 0x1aee0 <pq_q3_k+0x11b0>
+	LONG $0xfffbf5e9; BYTE $0xff // jmp 0x1ab13 <pq_q3_k+0xde3>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x09eb // jmp 0x1af2d <pq_q3_k+0x11fd>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
 	WORD $0x8445; BYTE $0xc9 // test r9b, r9b
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0xf2fa850f; WORD $0xffff // jne 0x17760 <pq_q3_k+0x80>
-	LONG $0xfff2fbe9; BYTE $0xff // jmp 0x17766 <pq_q3_k+0x86>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
+	LONG $0xee70850f; WORD $0xffff // jne 0x19db0 <pq_q3_k+0x80>
+	LONG $0xffee71e9; BYTE $0xff // jmp 0x19db6 <pq_q3_k+0x86>
 	LONG $0x20c48348 // add rsp, 0x20
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -5922,23 +7752,23 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// quant_x: +33920
+	// quant_x: +44896
 	LONG $0x1f428d48 // lea rax, [rdx + 0x1f]
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
 	LONG $0xc2490f48 // cmovns rax, rdx
 	LONG $0x05f8c148 // sar rax, 0x5
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	LONG $0xfee08348 // and rax, -0x2
-	LONG $0x02238e0f; WORD $0x0000 // jle 0x186bf <quant_x+0x23f>
+	LONG $0x02238e0f; WORD $0x0000 // jle 0x1b19f <quant_x+0x23f>
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x000005620d10fac5 // vmovss xmm1, dword ptr [rip + 0x562] # 0x18a0c <peak_i8+0x33c>
-	QUAD $0x000005621510fac5 // vmovss xmm2, dword ptr [rip + 0x562] # 0x18a14 <peak_i8+0x344>
-	QUAD $0x0000054a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x54a] # 0x18a04 <peak_i8+0x334>
+	QUAD $0x000005a20d10fac5 // vmovss xmm1, dword ptr [rip + 0x5a2] # 0x1b52c <peak_i8+0x37c>
+	QUAD $0x000005a21510fac5 // vmovss xmm2, dword ptr [rip + 0x5a2] # 0x1b534 <peak_i8+0x384>
+	QUAD $0x0000058a1d10fac5 // vmovss xmm3, dword ptr [rip + 0x58a] # 0x1b524 <peak_i8+0x374>
 	LONG $0xc1b60f44 // movzx r8d, cl
 	LONG $0x08f9c148 // sar rcx, 0x8
 	LONG $0x40c78348 // add rdi, 0x40
@@ -5959,7 +7789,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdf1c8d49 // lea rbx, [r15 + 8*rbx]
 	LONG $0x8a148d4d // lea r10, [r10 + 4*rcx]
 	LONG $0x8e0c8d49 // lea rcx, [r14 + 4*rcx]
-	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x18608 <quant_x+0x188>
+	LONG $0x0000f9e9; BYTE $0x00 // jmp 0x1b0e8 <quant_x+0x188>
 	BYTE $0x90 // nop
 	LONG $0x485df262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm4, zmm0 # zmm6 = (zmm4 * zmm0) + zmm6
 	LONG $0xc3593ac5 // vmulss xmm8, xmm8, xmm3
@@ -6013,9 +7843,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x1e348946 // mov dword ptr [rsi + r11], r14d
 	WORD $0x014c; BYTE $0xce // add rsi, r9
 	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x00b18e0f; WORD $0x0000 // jle 0x186b9 <quant_x+0x239>
+	LONG $0x00b18e0f; WORD $0x0000 // jle 0x1b199 <quant_x+0x239>
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x337e // jle 0x18640 <quant_x+0x1c0>
+	WORD $0x337e // jle 0x1b120 <quant_x+0x1c0>
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0xff // vmovups zmm5, zmmword ptr [rdi - 0x40]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xf55c // vsubps zmm6, zmm0, zmm5
@@ -6023,7 +7853,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0xfe5f // vmaxps zmm7, zmm0, zmm6
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x4855f262; WORD $0xf6a8 // vfmadd213ps zmm6, zmm5, zmm6 # zmm6 = (zmm5 * zmm6) + zmm6
-	WORD $0x20eb // jmp 0x18658 <quant_x+0x1d8>
+	WORD $0x20eb // jmp 0x1b138 <quant_x+0x1d8>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -6045,9 +7875,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x89467162; WORD $0xc710 // vmovss xmm8 {k1} {z}, xmm7, xmm7
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	LONG $0xc72e78c5 // vucomiss xmm8, xmm7
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x18510 <quant_x+0x90>
+	LONG $0xfe61860f; WORD $0xffff // jbe 0x1aff0 <quant_x+0x90>
 	LONG $0x5e6ac1c4; BYTE $0xf8 // vdivss xmm7, xmm2, xmm8
-	LONG $0xfffe57e9; BYTE $0xff // jmp 0x18510 <quant_x+0x90>
+	LONG $0xfffe57e9; BYTE $0xff // jmp 0x1aff0 <quant_x+0x90>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -6056,9 +7886,9 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// peak_i8: +34512
+	// peak_i8: +45488
 	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x189c3 <peak_i8+0x2f3>
+	LONG $0x02ea8e0f; WORD $0x0000 // jle 0x1b4a3 <peak_i8+0x2f3>
 	LONG $0x48fef162; WORD $0x276f // vmovdqu64 zmm4, zmmword ptr [rdi]
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
@@ -6073,7 +7903,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
 	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
 	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	QUAD $0x02e635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x2e6]{1to16} # 0x18a08 <peak_i8+0x338>
+	QUAD $0x032635db585df162; WORD $0x0000 // vpandd zmm6, zmm4, dword ptr [rip + 0x326]{1to16} # 0x1b528 <peak_i8+0x378>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x484d7262; WORD $0xec50 // vpdpbusd zmm13, zmm6, zmm4
 	LONG $0x484d7262; WORD $0xe450 // vpdpbusd zmm12, zmm6, zmm4
@@ -6172,7 +8002,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x484df262; WORD $0xd450 // vpdpbusd zmm2, zmm6, zmm4
 	LONG $0x484df262; WORD $0xcc50 // vpdpbusd zmm1, zmm6, zmm4
 	LONG $0x484df262; WORD $0xc450 // vpdpbusd zmm0, zmm6, zmm4
-	LONG $0xfdb7850f; WORD $0xffff // jne 0x18730 <peak_i8+0x60>
+	LONG $0xfdb7850f; WORD $0xffff // jne 0x1b210 <peak_i8+0x60>
 	LONG $0x4865f162; WORD $0xddfe // vpaddd zmm3, zmm3, zmm5
 	LONG $0x481dd162; WORD $0xe5fe // vpaddd zmm4, zmm12, zmm13
 	LONG $0x482dd162; WORD $0xf3fe // vpaddd zmm6, zmm10, zmm11
@@ -6185,7 +8015,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4875f162; WORD $0xccfe // vpaddd zmm1, zmm1, zmm4
 	LONG $0x487df162; WORD $0xc1fe // vpaddd zmm0, zmm0, zmm1
 	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
-	WORD $0x04eb // jmp 0x189c7 <peak_i8+0x2f7>
+	WORD $0x04eb // jmp 0x1b4a7 <peak_i8+0x2f7>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x0be6c148 // shl rsi, 0xb
 	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
@@ -6194,17 +8024,15 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0x0fcccccccccccccc; QUAD $0x0f3c010204000000
-	QUAD $0x000da242600f0f0f; QUAD $0x8042fe0000800000
-	QUAD $0x0503030303808080; QUAD $0x0000000000000000
+	QUAD $0x05cccccccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0700000000000000; QUAD $0x0000000000000000
 	QUAD $0x0200000000000000; QUAD $0x0000000000000000
 	QUAD $0x0300000000000000; QUAD $0x0000000000000000
 	QUAD $0x0100000000000000; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x04f1d9c5b5a6998d; QUAD $0x0000000000000000
-	QUAD $0x0700000000000000; QUAD $0x0000000004000300
+	QUAD $0x0f00000000000000; QUAD $0x0f3c010204000000
+	QUAD $0x000da242600f0f0f; QUAD $0x8042fe0000800000
+	QUAD $0x0703030303808080; QUAD $0x0000000004000300
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
@@ -6216,7 +8044,7 @@ TEXT ·panel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
 	QUAD $0x01f1d9c5b5a6998d; QUAD $0x81766a5d4f3f2d18
-	QUAD $0x0ff1d9c5b5a6998d; QUAD $0x0fcc000200050007
+	QUAD $0x07f1d9c5b5a6998d; QUAD $0x0fcc000200050f00
 	QUAD $0x100f0f0f0f0f0f0f; QUAD $0x3010101010101010
 	QUAD $0x0c30303030303030; QUAD $0x030c0c0c0c0c0c0c
 	QUAD $0x0403030303030303; QUAD $0x3f04040404040404
@@ -6241,7 +8069,7 @@ TEXT ·q4_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+2304(SB)
+	CALL ·panel_avx512<>+3056(SB)
 	RET
 
 // func q4_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6252,7 +8080,7 @@ TEXT ·q4_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+4720(SB)
+	CALL ·panel_avx512<>+6256(SB)
 	RET
 
 // func q5_0_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6263,7 +8091,7 @@ TEXT ·q5_0_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+7248(SB)
+	CALL ·panel_avx512<>+9616(SB)
 	RET
 
 // func q5_1_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6274,7 +8102,7 @@ TEXT ·q5_1_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+10400(SB)
+	CALL ·panel_avx512<>+13792(SB)
 	RET
 
 // func iQ4_NL_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6285,7 +8113,7 @@ TEXT ·iQ4_NL_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+13680(SB)
+	CALL ·panel_avx512<>+18160(SB)
 	RET
 
 // func q4_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6296,7 +8124,7 @@ TEXT ·q4_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+16400(SB)
+	CALL ·panel_avx512<>+21760(SB)
 	RET
 
 // func q5_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6307,7 +8135,7 @@ TEXT ·q5_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+19552(SB)
+	CALL ·panel_avx512<>+25936(SB)
 	RET
 
 // func q6_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6318,7 +8146,7 @@ TEXT ·q6_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+23408(SB)
+	CALL ·panel_avx512<>+30960(SB)
 	RET
 
 // func q2_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6329,7 +8157,7 @@ TEXT ·q2_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+26992(SB)
+	CALL ·panel_avx512<>+35696(SB)
 	RET
 
 // func q3_K_avx512(w, x, y unsafe.Pointer, ldy, blocks, shape int)
@@ -6340,7 +8168,7 @@ TEXT ·q3_K_avx512(SB), 0, $0-48
 	MOVQ ldy+24(FP), CX
 	MOVQ blocks+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·panel_avx512<>+30432(SB)
+	CALL ·panel_avx512<>+40240(SB)
 	RET
 
 // func quant_avx512(x, dst unsafe.Pointer, k, shape int)
@@ -6349,13 +8177,13 @@ TEXT ·quant_avx512(SB), 0, $0-32
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
 	MOVQ shape+24(FP), CX
-	CALL ·panel_avx512<>+33920(SB)
+	CALL ·panel_avx512<>+44896(SB)
 	RET
 
 // func dotPeak_avx512(p unsafe.Pointer, n int) int
 TEXT ·dotPeak_avx512(SB), 0, $0-24
 	MOVQ p+0(FP), DI
 	MOVQ n+8(FP), SI
-	CALL ·panel_avx512<>+34512(SB)
+	CALL ·panel_avx512<>+45488(SB)
 	MOVQ AX, ret+16(FP)
 	RET

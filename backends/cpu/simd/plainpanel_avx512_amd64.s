@@ -16,13 +16,13 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
-	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x01f1840f; WORD $0x0000 // je 0x1020e <pf_f32+0x20e>
-	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0358850f; WORD $0x0000 // jne 0x1037e <pf_f32+0x37e>
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x01318f0f; WORD $0x0000 // jg 0x1014e <pf_f32+0x14e>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x02a8850f; WORD $0x0000 // jne 0x102ce <pf_f32+0x2ce>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	WORD $0x327f // jg 0x1005d <pf_f32+0x5d>
-	LONG $0x000353e9; BYTE $0x00 // jmp 0x10383 <pf_f32+0x383>
+	LONG $0x000493e9; BYTE $0x00 // jmp 0x104c3 <pf_f32+0x4c3>
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
@@ -31,17 +31,145 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x03268e0f; WORD $0x0000 // jle 0x10383 <pf_f32+0x383>
+	LONG $0x04668e0f; WORD $0x0000 // jle 0x104c3 <pf_f32+0x4c3>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10080 <pf_f32+0x80>
+	WORD $0x197d // jge 0x10080 <pf_f32+0x80>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10121 <pf_f32+0x121>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	WORD $0x9066 // nop
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10090 <pf_f32+0x90>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x10130 <pf_f32+0x130>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0367850f; WORD $0x0000 // jne 0x104be <pf_f32+0x4be>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x417f // jg 0x1019d <pf_f32+0x19d>
+	LONG $0x000362e9; BYTE $0x00 // jmp 0x104c3 <pf_f32+0x4c3>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x03268e0f; WORD $0x0000 // jle 0x104c3 <pf_f32+0x4c3>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x101c0 <pf_f32+0x1c0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000e4e9; BYTE $0x00 // jmp 0x1029f <pf_f32+0x29f>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x00988d4c; WORD $0x0001; BYTE $0x00 // lea r11, [rax + 0x100]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
+	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
+	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
+	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r9]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x018e6c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028e74985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x038e7c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
+	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
+	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
+	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	QUAD $0x048e5c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xff418e0f; WORD $0xffff // jle 0x101e0 <pf_f32+0x1e0>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfec88d0f; WORD $0xffff // jge 0x10170 <pf_f32+0x170>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xe775 // jne 0x102b0 <pf_f32+0x2b0>
+	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10170 <pf_f32+0x170>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3a7f // jg 0x1030d <pf_f32+0x30d>
+	LONG $0x0001ebe9; BYTE $0x00 // jmp 0x104c3 <pf_f32+0x4c3>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01b68e0f; WORD $0x0000 // jle 0x104c3 <pf_f32+0x4c3>
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x10330 <pf_f32+0x330>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0x01728c0f; WORD $0x0000 // jl 0x101f0 <pf_f32+0x1f0>
-	WORD $0xb0eb // jmp 0x10030 <pf_f32+0x30>
+	LONG $0x01728c0f; WORD $0x0000 // jl 0x104a0 <pf_f32+0x4a0>
+	WORD $0xb0eb // jmp 0x102e0 <pf_f32+0x2e0>
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	LONG $0x02e8c148 // shr rax, 0x2
 	LONG $0x008f8d4c; WORD $0x0001; BYTE $0x00 // lea r9, [rdi + 0x100]
@@ -97,22 +225,27 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x07b644985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r14 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
 	LONG $0x10c68349 // add r14, 0x10
 	WORD $0x3949; BYTE $0xce // cmp r14, rcx
-	LONG $0xfed68e0f; WORD $0xffff // jle 0x100b0 <pf_f32+0xb0>
+	LONG $0xfed68e0f; WORD $0xffff // jle 0x10360 <pf_f32+0x360>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xfe4a8d0f; WORD $0xffff // jge 0x10030 <pf_f32+0x30>
+	LONG $0xfe4a8d0f; WORD $0xffff // jge 0x102e0 <pf_f32+0x2e0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585df262; WORD $0x1cb8; BYTE $0x9e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3948; BYTE $0xd9 // cmp rcx, rbx
-	WORD $0xe775 // jne 0x101f0 <pf_f32+0x1f0>
-	LONG $0xfffe22e9; BYTE $0xff // jmp 0x10030 <pf_f32+0x30>
+	WORD $0xe775 // jne 0x104a0 <pf_f32+0x4a0>
+	LONG $0xfffe22e9; BYTE $0xff // jmp 0x102e0 <pf_f32+0x2e0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x3a7f // jg 0x1024d <pf_f32+0x24d>
-	LONG $0x00016be9; BYTE $0x00 // jmp 0x10383 <pf_f32+0x383>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x367f // jg 0x104f9 <pf_f32+0x4f9>
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
@@ -121,16 +254,16 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01368e0f; WORD $0x0000 // jle 0x10383 <pf_f32+0x383>
+	WORD $0xca7e // jle 0x104c3 <pf_f32+0x4c3>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10270 <pf_f32+0x270>
+	WORD $0x1d7d // jge 0x10520 <pf_f32+0x520>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000e4e9; BYTE $0x00 // jmp 0x1034f <pf_f32+0x34f>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x000118e9; BYTE $0x00 // jmp 0x1062f <pf_f32+0x62f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -142,9 +275,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x02000548; WORD $0x0000 // add rax, 0x200
 	LONG $0x00e38149; WORD $0xffff; BYTE $0xff // and r11, -0x100
-	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
-	QUAD $0x00002c0093180f41 // prefetcht1 byte ptr [r11 + 0x2c00]
+	QUAD $0x000030008b180f41 // prefetcht0 byte ptr [r11 + 0x3000]
+	QUAD $0x000030408b180f41 // prefetcht0 byte ptr [r11 + 0x3040]
+	QUAD $0x000030808b180f41 // prefetcht0 byte ptr [r11 + 0x3080]
+	QUAD $0x000030c08b180f41 // prefetcht0 byte ptr [r11 + 0x30c0]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
@@ -165,97 +304,33 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xff418e0f; WORD $0xffff // jle 0x10290 <pf_f32+0x290>
+	LONG $0xff118e0f; WORD $0xffff // jle 0x10540 <pf_f32+0x540>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfec88d0f; WORD $0xffff // jge 0x10220 <pf_f32+0x220>
+	LONG $0xfe988d0f; WORD $0xffff // jge 0x104d0 <pf_f32+0x4d0>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
 	LONG $0x40c78348 // add rdi, 0x40
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xe775 // jne 0x10360 <pf_f32+0x360>
-	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10220 <pf_f32+0x220>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x103b9 <pf_f32+0x3b9>
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xca7e // jle 0x10383 <pf_f32+0x383>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x103e0 <pf_f32+0x3e0>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x10481 <pf_f32+0x481>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	WORD $0x9066 // nop
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0x6f10; BYTE $0x01 // vmovups zmm5, zmmword ptr [rdi + 0x40]
-	LONG $0x487cf162; WORD $0x7710; BYTE $0x02 // vmovups zmm6, zmmword ptr [rdi + 0x80]
-	LONG $0x487cf162; WORD $0x7f10; BYTE $0x03 // vmovups zmm7, zmmword ptr [rdi + 0xc0]
-	LONG $0x08488d4c // lea r9, [rax + 0x8]
-	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487cf162; WORD $0x5f10; BYTE $0x04 // vmovups zmm3, zmmword ptr [rdi + 0x100]
-	LONG $0x487cf162; WORD $0x5710; BYTE $0x05 // vmovups zmm2, zmmword ptr [rdi + 0x140]
-	LONG $0x487cf162; WORD $0x4f10; BYTE $0x06 // vmovups zmm1, zmmword ptr [rdi + 0x180]
-	LONG $0x487cf162; WORD $0x4710; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + 0x1c0]
-	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
-	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x103f0 <pf_f32+0x3f0>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x10390 <pf_f32+0x390>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487cf162; WORD $0x2710 // vmovups zmm4, zmmword ptr [rdi]
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x10490 <pf_f32+0x490>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10390 <pf_f32+0x390>
+	WORD $0xe775 // jne 0x10640 <pf_f32+0x640>
+	LONG $0xfffe72e9; BYTE $0xff // jmp 0x104d0 <pf_f32+0x4d0>
 	WORD $0x9066 // nop
 
-	// pf_f16: +1200
+	// pf_f16: +1632
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
-	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x0195840f; WORD $0x0000 // je 0x1065e <pf_f16+0x1ae>
-	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x02ec850f; WORD $0x0000 // jne 0x107be <pf_f16+0x30e>
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x01358f0f; WORD $0x0000 // jg 0x107ae <pf_f16+0x14e>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x029c850f; WORD $0x0000 // jne 0x1091e <pf_f16+0x2be>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x1050d <pf_f16+0x5d>
-	LONG $0x0002e7e9; BYTE $0x00 // jmp 0x107c3 <pf_f16+0x313>
+	WORD $0x367f // jg 0x106bd <pf_f16+0x5d>
+	LONG $0x000427e9; BYTE $0x00 // jmp 0x10ab3 <pf_f16+0x453>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -265,17 +340,142 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02b68e0f; WORD $0x0000 // jle 0x107c3 <pf_f16+0x313>
+	LONG $0x03f68e0f; WORD $0x0000 // jle 0x10ab3 <pf_f16+0x453>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10530 <pf_f16+0x80>
+	WORD $0x197d // jge 0x106e0 <pf_f16+0x80>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x10781 <pf_f16+0x121>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc031 // xor eax, eax
+	WORD $0x9066 // nop
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x08488d4c // lea r9, [rax + 0x8]
+	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff6f8e0f; WORD $0xffff // jle 0x106f0 <pf_f16+0x90>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0xff068d0f; WORD $0xffff // jge 0x10690 <pf_f16+0x30>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xe775 // jne 0x10790 <pf_f16+0x130>
+	LONG $0xfffee2e9; BYTE $0xff // jmp 0x10690 <pf_f16+0x30>
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x02f7850f; WORD $0x0000 // jne 0x10aae <pf_f16+0x44e>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x417f // jg 0x107fd <pf_f16+0x19d>
+	LONG $0x0002f2e9; BYTE $0x00 // jmp 0x10ab3 <pf_f16+0x453>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x02b68e0f; WORD $0x0000 // jle 0x10ab3 <pf_f16+0x453>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10820 <pf_f16+0x1c0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000cee9; BYTE $0x00 // jmp 0x108e9 <pf_f16+0x289>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	LONG $0x08518d4d // lea r10, [r9 + 0x8]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
+	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
+	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
+	LONG $0x5865b262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*r9]{1to16} # zmm4 = (zmm4 * mem) + zmm3
+	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
+	QUAD $0x018e6c98586db262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
+	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
+	QUAD $0x028e74985875b262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
+	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
+	QUAD $0x038e7c98587db262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x048e5c98585db262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058e54985855b262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068e4c98584db262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078e44985845b262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	LONG $0xff578e0f; WORD $0xffff // jle 0x10840 <pf_f16+0x1e0>
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	LONG $0xfede8d0f; WORD $0xffff // jge 0x107d0 <pf_f16+0x170>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xe775 // jne 0x10900 <pf_f16+0x2a0>
+	LONG $0xfffeb2e9; BYTE $0xff // jmp 0x107d0 <pf_f16+0x170>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0x3a7f // jg 0x1095d <pf_f16+0x2fd>
+	LONG $0x00018be9; BYTE $0x00 // jmp 0x10ab3 <pf_f16+0x453>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x01568e0f; WORD $0x0000 // jle 0x10ab3 <pf_f16+0x453>
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x10980 <pf_f16+0x320>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc031 // xor eax, eax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0x01128c0f; WORD $0x0000 // jl 0x10640 <pf_f16+0x190>
-	WORD $0xb0eb // jmp 0x104e0 <pf_f16+0x30>
+	LONG $0x01128c0f; WORD $0x0000 // jl 0x10a90 <pf_f16+0x430>
+	WORD $0xb0eb // jmp 0x10930 <pf_f16+0x2d0>
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -319,21 +519,25 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
 	LONG $0x08c08348 // add rax, 0x8
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff1c8e0f; WORD $0xffff // jle 0x10550 <pf_f16+0xa0>
+	LONG $0xff1c8e0f; WORD $0xffff // jle 0x109a0 <pf_f16+0x340>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfea08d0f; WORD $0xffff // jge 0x104e0 <pf_f16+0x30>
+	LONG $0xfea08d0f; WORD $0xffff // jge 0x10930 <pf_f16+0x2d0>
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*rax]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
-	WORD $0xe775 // jne 0x10640 <pf_f16+0x190>
-	LONG $0xfffe82e9; BYTE $0xff // jmp 0x104e0 <pf_f16+0x30>
+	WORD $0xe775 // jne 0x10a90 <pf_f16+0x430>
+	LONG $0xfffe82e9; BYTE $0xff // jmp 0x10930 <pf_f16+0x2d0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x3a7f // jg 0x1069d <pf_f16+0x1ed>
-	LONG $0x00015be9; BYTE $0x00 // jmp 0x107c3 <pf_f16+0x313>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x367f // jg 0x10ae9 <pf_f16+0x489>
+	BYTE $0x5b // pop rbx
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
@@ -342,16 +546,16 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01268e0f; WORD $0x0000 // jle 0x107c3 <pf_f16+0x313>
+	WORD $0xca7e // jle 0x10ab3 <pf_f16+0x453>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x106c0 <pf_f16+0x210>
+	WORD $0x1d7d // jge 0x10b10 <pf_f16+0x4b0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000cee9; BYTE $0x00 // jmp 0x10789 <pf_f16+0x2d9>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x0000eae9; BYTE $0x00 // jmp 0x10bf1 <pf_f16+0x591>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -361,7 +565,10 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x00e28149; WORD $0xffff; BYTE $0xff // and r10, -0x100
 	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
-	QUAD $0x00002c0092180f41 // prefetcht1 byte ptr [r10 + 0x2c00]
+	QUAD $0x000030008a180f41 // prefetcht0 byte ptr [r10 + 0x3000]
+	QUAD $0x000030408a180f41 // prefetcht0 byte ptr [r10 + 0x3040]
+	QUAD $0x000030808a180f41 // prefetcht0 byte ptr [r10 + 0x3080]
+	QUAD $0x000030c08a180f41 // prefetcht0 byte ptr [r10 + 0x30c0]
 	LONG $0x08518d4d // lea r10, [r9 + 0x8]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
@@ -383,98 +590,35 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c18349 // add r9, 0x10
 	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
 	WORD $0x894d; BYTE $0xd1 // mov r9, r10
-	LONG $0xff578e0f; WORD $0xffff // jle 0x106e0 <pf_f16+0x230>
+	LONG $0xff3f8e0f; WORD $0xffff // jle 0x10b30 <pf_f16+0x4d0>
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfede8d0f; WORD $0xffff // jge 0x10670 <pf_f16+0x1c0>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xfec68d0f; WORD $0xffff // jge 0x10ac0 <pf_f16+0x460>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
 	LONG $0x20c78348 // add rdi, 0x20
 	LONG $0x585db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r10]{1to16} # zmm3 = (zmm4 * mem) + zmm3
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xe775 // jne 0x107a0 <pf_f16+0x2f0>
-	LONG $0xfffeb2e9; BYTE $0xff // jmp 0x10670 <pf_f16+0x1c0>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0x367f // jg 0x107f9 <pf_f16+0x349>
-	BYTE $0x5b // pop rbx
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	WORD $0xca7e // jle 0x107c3 <pf_f16+0x313>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10820 <pf_f16+0x370>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x0000aae9; BYTE $0x00 // jmp 0x108c1 <pf_f16+0x411>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	WORD $0x9066 // nop
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x487df262; WORD $0x6f13; BYTE $0x01 // vcvtph2ps zmm5, ymmword ptr [rdi + 0x20]
-	LONG $0x487df262; WORD $0x7713; BYTE $0x02 // vcvtph2ps zmm6, ymmword ptr [rdi + 0x40]
-	LONG $0x487df262; WORD $0x7f13; BYTE $0x03 // vcvtph2ps zmm7, ymmword ptr [rdi + 0x60]
-	LONG $0x08488d4c // lea r9, [rax + 0x8]
-	LONG $0x5865f262; WORD $0x2498; BYTE $0x86 // vfmadd132ps zmm4, zmm3, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm4 * mem) + zmm3
-	LONG $0x487df262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm3, ymmword ptr [rdi + 0x80]
-	QUAD $0x01866c98586df262 // vfmadd132ps zmm5, zmm2, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm2
-	LONG $0x487df262; WORD $0x5713; BYTE $0x05 // vcvtph2ps zmm2, ymmword ptr [rdi + 0xa0]
-	QUAD $0x028674985875f262 // vfmadd132ps zmm6, zmm1, dword ptr [rsi + 4*rax + 0x8]{1to16} # zmm6 = (zmm6 * mem) + zmm1
-	LONG $0x487df262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm1, ymmword ptr [rdi + 0xc0]
-	QUAD $0x03867c98587df262 // vfmadd132ps zmm7, zmm0, dword ptr [rsi + 4*rax + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm0
-	LONG $0x487df262; WORD $0x4713; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + 0xe0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	QUAD $0x04865c98585df262 // vfmadd132ps zmm3, zmm4, dword ptr [rsi + 4*rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058654985855f262 // vfmadd132ps zmm2, zmm5, dword ptr [rsi + 4*rax + 0x14]{1to16} # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x06864c98584df262 // vfmadd132ps zmm1, zmm6, dword ptr [rsi + 4*rax + 0x18]{1to16} # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078644985845f262 // vfmadd132ps zmm0, zmm7, dword ptr [rsi + 4*rax + 0x1c]{1to16} # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xff6f8e0f; WORD $0xffff // jle 0x10830 <pf_f16+0x380>
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	LONG $0xff068d0f; WORD $0xffff // jge 0x107d0 <pf_f16+0x320>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x487df262; WORD $0x2713 // vcvtph2ps zmm4, ymmword ptr [rdi]
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x585db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, dword ptr [rsi + 4*r9]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
-	WORD $0xe775 // jne 0x108d0 <pf_f16+0x420>
-	LONG $0xfffee2e9; BYTE $0xff // jmp 0x107d0 <pf_f16+0x320>
+	WORD $0xe775 // jne 0x10c00 <pf_f16+0x5a0>
+	LONG $0xfffea2e9; BYTE $0xff // jmp 0x10ac0 <pf_f16+0x460>
 	WORD $0x9066 // nop
 
-	// pf_bf16: +2288
+	// pf_bf16: +3104
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
-	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x01fd840f; WORD $0x0000 // je 0x10b06 <pf_bf16+0x216>
-	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x03a4850f; WORD $0x0000 // jne 0x10cb6 <pf_bf16+0x3c6>
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x019d8f0f; WORD $0x0000 // jg 0x10dd6 <pf_bf16+0x1b6>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0344850f; WORD $0x0000 // jne 0x10f86 <pf_bf16+0x366>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x052b8e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
-	QUAD $0x061b0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x61b] # 0x10f40 <pw_bf16+0x90>
-	QUAD $0x06110d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x611] # 0x10f40 <pw_bf16+0x90>
-	WORD $0x3ceb // jmp 0x1096d <pf_bf16+0x7d>
+	LONG $0x06fb8e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	QUAD $0x07eb0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7eb] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x07e10d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x7e1] # 0x11440 <pw_bf16+0x90>
+	WORD $0x3ceb // jmp 0x10c9d <pf_bf16+0x7d>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -484,17 +628,174 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x04d98e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
+	LONG $0x06a98e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x1d7d // jge 0x10990 <pf_bf16+0xa0>
+	WORD $0x197d // jge 0x10cc0 <pf_bf16+0xa0>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000bfe9; BYTE $0x00 // jmp 0x10d79 <pf_bf16+0x159>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	BYTE $0x90 // nop
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x08418d49 // lea rax, [r9 + 0x8]
+	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
+	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
+	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
+	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
+	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xff578e0f; WORD $0xffff // jle 0x10cd0 <pf_bf16+0xb0>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10c70 <pf_bf16+0x50>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x20eb // jmp 0x10da7 <pf_bf16+0x187>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x02488d4c // lea r9, [rax + 0x2]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfec98d0f; WORD $0xffff // jge 0x10c70 <pf_bf16+0x50>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xc97d // jge 0x10d90 <pf_bf16+0x170>
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10d90 <pf_bf16+0x170>
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0x0397850f; WORD $0x0000 // jne 0x11176 <pf_bf16+0x556>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x055e8e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	QUAD $0x064e0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x64e] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x06440d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x644] # 0x11440 <pw_bf16+0x90>
+	WORD $0x2feb // jmp 0x10e2d <pf_bf16+0x20d>
+	WORD $0x9066 // nop
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x05198e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x197d // jge 0x10e50 <pf_bf16+0x230>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x10f30 <pf_bf16+0x310>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x08428d49 // lea rax, [r10 + 0x8]
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
+	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
+	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
+	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
+	LONG $0x58553262; WORD $0x1498; BYTE $0x96 // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r10]{1to16} # zmm10 = (zmm10 * mem) + zmm5
+	QUAD $0x01967498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r10 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
+	QUAD $0x02965c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r10 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
+	QUAD $0x03967c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r10 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
+	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
+	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
+	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
+	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
+	QUAD $0x04966c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r10 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
+	QUAD $0x05966498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r10 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
+	QUAD $0x06965c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r10 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
+	QUAD $0x079654985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r10 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
+	LONG $0x10c28349 // add r10, 0x10
+	WORD $0x3949; BYTE $0xca // cmp r10, rcx
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0xff408e0f; WORD $0xffff // jle 0x10e70 <pf_bf16+0x250>
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfec78d0f; WORD $0xffff // jge 0x10e00 <pf_bf16+0x1e0>
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x19eb // jmp 0x10f57 <pf_bf16+0x337>
+	WORD $0x9066 // nop
+	LONG $0x02488d4c // lea r9, [rax + 0x2]
+	LONG $0x40c78348 // add rdi, 0x40
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfea98d0f; WORD $0xffff // jge 0x10e00 <pf_bf16+0x1e0>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
+	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
+	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	WORD $0xc97d // jge 0x10f40 <pf_bf16+0x320>
+	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
+	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
+	WORD $0xbaeb // jmp 0x10f40 <pf_bf16+0x320>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x03b78e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	QUAD $0x04a70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4a7] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x049d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x49d] # 0x11440 <pw_bf16+0x90>
+	WORD $0x38eb // jmp 0x10fdd <pf_bf16+0x3bd>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x03698e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x1d7d // jge 0x11000 <pf_bf16+0x3e0>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xb67d // jge 0x10940 <pf_bf16+0x50>
-	LONG $0x000125e9; BYTE $0x00 // jmp 0x10ab4 <pf_bf16+0x1c4>
+	WORD $0xb67d // jge 0x10fb0 <pf_bf16+0x390>
+	LONG $0x000125e9; BYTE $0x00 // jmp 0x11124 <pf_bf16+0x504>
 	BYTE $0x90 // nop
 	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
 	LONG $0x02e9c149 // shr r9, 0x2
@@ -543,33 +844,33 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x079e54985845f262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
 	LONG $0x10c38348 // add rbx, 0x10
 	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
-	LONG $0xff088e0f; WORD $0xffff // jle 0x109b0 <pf_bf16+0xc0>
+	LONG $0xff088e0f; WORD $0xffff // jle 0x11020 <pf_bf16+0x400>
 	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x10940 <pf_bf16+0x50>
+	LONG $0xfe8c8d0f; WORD $0xffff // jge 0x10fb0 <pf_bf16+0x390>
 	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x1eeb // jmp 0x10ad7 <pf_bf16+0x1e7>
+	WORD $0x1eeb // jmp 0x11147 <pf_bf16+0x527>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfe698d0f; WORD $0xffff // jge 0x10940 <pf_bf16+0x50>
+	LONG $0xfe698d0f; WORD $0xffff // jge 0x10fb0 <pf_bf16+0x390>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10ac0 <pf_bf16+0x1d0>
+	WORD $0xc97d // jge 0x11130 <pf_bf16+0x510>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10ac0 <pf_bf16+0x1d0>
+	WORD $0xbaeb // jmp 0x11130 <pf_bf16+0x510>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03378e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
-	QUAD $0x04270558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x427] # 0x10f40 <pw_bf16+0x90>
-	QUAD $0x041d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x41d] # 0x10f40 <pw_bf16+0x90>
-	WORD $0x38eb // jmp 0x10b5d <pf_bf16+0x26d>
+	LONG $0x01c78e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
+	QUAD $0x02b70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x2b7] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x02ad0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2ad] # 0x11440 <pw_bf16+0x90>
+	WORD $0x38eb // jmp 0x111cd <pf_bf16+0x5ad>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
@@ -579,15 +880,15 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x02e98e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
+	LONG $0x01798e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10b80 <pf_bf16+0x290>
+	WORD $0x197d // jge 0x111f0 <pf_bf16+0x5d0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x10c60 <pf_bf16+0x370>
+	LONG $0x0000fbe9; BYTE $0x00 // jmp 0x112e5 <pf_bf16+0x6c5>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -598,7 +899,10 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
 	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
-	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x0088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3000]
+	LONG $0x4088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3040]
+	LONG $0x8088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3080]
+	LONG $0xc088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x30c0]
 	LONG $0x08428d49 // lea rax, [r10 + 0x8]
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
@@ -624,102 +928,27 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c28349 // add r10, 0x10
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff408e0f; WORD $0xffff // jle 0x10ba0 <pf_bf16+0x2b0>
+	LONG $0xff2b8e0f; WORD $0xffff // jle 0x11210 <pf_bf16+0x5f0>
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfec78d0f; WORD $0xffff // jge 0x10b30 <pf_bf16+0x240>
+	LONG $0xfeb28d0f; WORD $0xffff // jge 0x111a0 <pf_bf16+0x580>
 	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x19eb // jmp 0x10c87 <pf_bf16+0x397>
-	WORD $0x9066 // nop
+	WORD $0x24eb // jmp 0x11317 <pf_bf16+0x6f7>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02488d4c // lea r9, [rax + 0x2]
 	LONG $0x40c78348 // add rdi, 0x40
 	WORD $0xff48; BYTE $0xc0 // inc rax
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
 	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfea98d0f; WORD $0xffff // jge 0x10b30 <pf_bf16+0x240>
+	LONG $0xfe898d0f; WORD $0xffff // jge 0x111a0 <pf_bf16+0x580>
 	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
 	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
 	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10c70 <pf_bf16+0x380>
+	WORD $0xc97d // jge 0x11300 <pf_bf16+0x6e0>
 	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
 	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10c70 <pf_bf16+0x380>
-	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
-	QUAD $0x02770558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x277] # 0x10f40 <pw_bf16+0x90>
-	QUAD $0x026d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x26d] # 0x10f40 <pw_bf16+0x90>
-	WORD $0x38eb // jmp 0x10d0d <pf_bf16+0x41d>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0xff408d49 // lea rax, [r8 - 0x1]
-	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
-	LONG $0x487cf162; WORD $0x1211 // vmovups zmmword ptr [rdx], zmm2
-	LONG $0x40c28348 // add rdx, 0x40
-	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0x01398e0f; WORD $0x0000 // jle 0x10e46 <pf_bf16+0x556>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x08f98348 // cmp rcx, 0x8
-	WORD $0x197d // jge 0x10d30 <pf_bf16+0x440>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0xc031 // xor eax, eax
-	LONG $0x0000bfe9; BYTE $0x00 // jmp 0x10de9 <pf_bf16+0x4f9>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	BYTE $0x90 // nop
-	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
-	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
-	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
-	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x08418d49 // lea rax, [r9 + 0x8]
-	LONG $0x482df162; WORD $0xf672; BYTE $0x10 // vpslld zmm10, zmm6, 0x10
-	LONG $0x4825f162; WORD $0xf772; BYTE $0x10 // vpslld zmm11, zmm7, 0x10
-	LONG $0x48cdf162; WORD $0xf1db // vpandq zmm6, zmm6, zmm1
-	LONG $0x48c5f162; WORD $0xf9db // vpandq zmm7, zmm7, zmm1
-	LONG $0x58553262; WORD $0x1498; BYTE $0x8e // vfmadd132ps zmm10, zmm5, dword ptr [rsi + 4*r9]{1to16} # zmm10 = (zmm10 * mem) + zmm5
-	QUAD $0x018e7498585db262 // vfmadd132ps zmm6, zmm4, dword ptr [rsi + 4*r9 + 0x4]{1to16} # zmm6 = (zmm6 * mem) + zmm4
-	QUAD $0x028e5c9858653262 // vfmadd132ps zmm11, zmm3, dword ptr [rsi + 4*r9 + 0x8]{1to16} # zmm11 = (zmm11 * mem) + zmm3
-	QUAD $0x038e7c98586db262 // vfmadd132ps zmm7, zmm2, dword ptr [rsi + 4*r9 + 0xc]{1to16} # zmm7 = (zmm7 * mem) + zmm2
-	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
-	LONG $0x48bdf162; WORD $0xe1db // vpandq zmm4, zmm8, zmm1
-	LONG $0x4865d162; WORD $0xf172; BYTE $0x10 // vpslld zmm3, zmm9, 0x10
-	LONG $0x48b5f162; WORD $0xd1db // vpandq zmm2, zmm9, zmm1
-	QUAD $0x048e6c98582db262 // vfmadd132ps zmm5, zmm10, dword ptr [rsi + 4*r9 + 0x10]{1to16} # zmm5 = (zmm5 * mem) + zmm10
-	QUAD $0x058e6498584db262 // vfmadd132ps zmm4, zmm6, dword ptr [rsi + 4*r9 + 0x14]{1to16} # zmm4 = (zmm4 * mem) + zmm6
-	QUAD $0x068e5c985825b262 // vfmadd132ps zmm3, zmm11, dword ptr [rsi + 4*r9 + 0x18]{1to16} # zmm3 = (zmm3 * mem) + zmm11
-	QUAD $0x078e54985845b262 // vfmadd132ps zmm2, zmm7, dword ptr [rsi + 4*r9 + 0x1c]{1to16} # zmm2 = (zmm2 * mem) + zmm7
-	LONG $0x10c18349 // add r9, 0x10
-	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	LONG $0xff578e0f; WORD $0xffff // jle 0x10d40 <pf_bf16+0x450>
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	LONG $0xfeee8d0f; WORD $0xffff // jge 0x10ce0 <pf_bf16+0x3f0>
-	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x20eb // jmp 0x10e17 <pf_bf16+0x527>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x02488d4c // lea r9, [rax + 0x2]
-	LONG $0x40c78348 // add rdi, 0x40
-	WORD $0xff48; BYTE $0xc0 // inc rax
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xfec98d0f; WORD $0xffff // jge 0x10ce0 <pf_bf16+0x3f0>
-	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
-	LONG $0x487cf162; WORD $0xfd28 // vmovaps zmm7, zmm5
-	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
-	QUAD $0xff866c985845f262 // vfmadd132ps zmm5, zmm7, dword ptr [rsi + 4*rax - 0x4]{1to16} # zmm5 = (zmm5 * mem) + zmm7
-	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
-	WORD $0xc97d // jge 0x10e00 <pf_bf16+0x510>
-	LONG $0x48cdf162; WORD $0xf0db // vpandq zmm6, zmm6, zmm0
-	LONG $0x584df262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm6, dword ptr [rsi + 4*rax]{1to16} # zmm4 = (zmm6 * mem) + zmm4
-	WORD $0xbaeb // jmp 0x10e00 <pf_bf16+0x510>
+	WORD $0xbaeb // jmp 0x11300 <pf_bf16+0x6e0>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0x5f41 // pop r15
@@ -727,55 +956,55 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pw_f32: +3664
+	// pw_f32: +4944
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10e77 <pw_f32+0x27>
+	WORD $0x227e // jle 0x11377 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x10e60 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x11360 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +3712
+	// pw_f16: +4992
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x10ea7 <pw_f16+0x27>
+	WORD $0x227e // jle 0x113a7 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x10e90 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x11390 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +3760
+	// pw_bf16: +5040
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x10f0b <pw_bf16+0x5b>
-	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x10f40 <pw_bf16+0x90>
+	WORD $0x567e // jle 0x1140b <pw_bf16+0x5b>
+	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x11440 <pw_bf16+0x90>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x10edd <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x113dd <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x10f0b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x1140b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x10ed0 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x113d0 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x10ed0 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x113d0 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
@@ -814,7 +1043,7 @@ TEXT ·panelF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+1200(SB)
+	CALL ·plainpanel_avx512<>+1632(SB)
 	RET
 
 // func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
@@ -824,7 +1053,7 @@ TEXT ·panelBF16_avx512(SB), 0, $0-40
 	MOVQ y+16(FP), DX
 	MOVQ k+24(FP), CX
 	MOVQ shape+32(FP), R8
-	CALL ·plainpanel_avx512<>+2288(SB)
+	CALL ·plainpanel_avx512<>+3104(SB)
 	RET
 
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
@@ -832,7 +1061,7 @@ TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3664(SB)
+	CALL ·plainpanel_avx512<>+4944(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -840,7 +1069,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3712(SB)
+	CALL ·plainpanel_avx512<>+4992(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -848,5 +1077,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+3760(SB)
+	CALL ·plainpanel_avx512<>+5040(SB)
 	RET

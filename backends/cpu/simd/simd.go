@@ -47,11 +47,14 @@ const (
 	// Intel's processors: those fetch too little ahead by themselves, and within one page only.
 	FarPages
 	// FarLines asks for every fourth line, 11 KiB ahead, into the second-level cache, as is the
-	// default on AMD's: those fetch enough, but begin each page late.
+	// default on AMD's up to Zen 4: those fetch enough, but begin each page late.
 	FarLines
+	// FarAll asks for every line, 12 KiB ahead, as is the default on AMD's from Zen 5 on: those
+	// fetch half of enough where arithmetic lies between loads.
+	FarAll
 )
 
-func (f Far) String() string { return [...]string{"off", "pages", "lines"}[f] }
+func (f Far) String() string { return [...]string{"off", "pages", "lines", "all"}[f] }
 
 // Fars are those that this build has kernels for.
 var Fars = fars
