@@ -166,12 +166,16 @@ func (b *bind) takesOne(k, v *backends.Operand) bool {
 		dh%32 == 0 && dh <= attentionTile && lanes&(lanes-1) == 0 && b.d.p.MinSubgroup%lanes == 0
 }
 
+// oneGroup is the number of invocations of attention_one.comp, oneAlone up to how many blocks of positions a head has one workgroup:
+// as long as they take less time than putting parts together.
+const oneGroup, oneAlone = 256, 4
+
 // one runs attention_one.comp.
 func (b *bind) one(f fresh) error {
 	l := b.l
 	k, v, y := &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
-	heads, dh, n := l.In[0].Shape[1], k.Shape[2], fewParts(l.Node)
+	heads, dh, n := l.In[0].Shape[1], k.Shape[2], (fewParts(l.Node)+1)/2 // of twice as many invocations
 	c := b.call("attention_one")
 	q := b.floats(c, flatRow(&f.q.In[0], &l.In[0]), false)
 	koff, kstride := b.cacheOperand(c, k)
@@ -190,12 +194,12 @@ func (b *bind) one(f fresh) error {
 	}
 	b.status(c)
 	x := b.formed(c, dots, dh%32 == 0)
-	c.spec = []uint32{attentionTile, typeCodes[k.Type], uint32(dh), uint32(n), flag(x != nil)}
+	c.spec = []uint32{uint32(min(oneGroup, b.d.p.Invocations)), typeCodes[k.Type], uint32(dh), uint32(n), flag(x != nil)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8, voff / 8, vstride / 8,
 		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	b.fresh(c, f)
 	b.hand(c, b.places != nil, y, buffersOf(&f.q.In[0], &f.k.In[1], &f.v.In[1]), nil)
-	c.spec = append(c.spec, flag(b.places != nil))
+	c.spec = append(c.spec, flag(b.places != nil), oneAlone)
 	c.push = append(c.push, 0)
 	b.run(c, heads, n)
 	return nil

@@ -11,7 +11,7 @@
 #include "turn.glsl"
 // Attention of one token over caches of 16 bits, together with its rotations and stores: q is not rotated yet,
 // and the newest rows of the caches are not in them (attention_few.comp, FRESH). A workgroup works on
-// one head and every PARTS-th block of positions; L lanes take a position, eight elements each, and
+// one head and every PARTS-th block of positions, or on all of few; L lanes take a position, eight elements each, and
 // NP positions at a time, with the next on their way. What does not depend on the token's position is
 // asked for before that is known. The workgroup that ends last puts the parts of its head together,
 // and writes the result also as signed bytes (forms.glsl) where DOTS. Where HANDED, q and the newest rows are read
@@ -23,6 +23,7 @@ layout(constant_id = 3) const uint PARTS = 1;
 layout(constant_id = 4) const bool DOTS = false;
 layout(constant_id = 5) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
 layout(constant_id = 6) const bool HANDED = false;
+layout(constant_id = 7) const uint ALONE = 1; // blocks up to which one workgroup takes all of a head
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k4[]; };
 layout(binding = 2, std430) readonly buffer BV { uvec4 v4[]; };
@@ -137,7 +138,7 @@ void main() {
     return;
   }
   const uint newest = uint(last), end = newest + 1, from = window > 0 && end > window ? end - window : 0;
-  const uint first = from / TURN, blocks = newest / TURN - first + 1, parts = min(blocks, PARTS);
+  const uint first = from / TURN, blocks = newest / TURN - first + 1, parts = blocks > ALONE ? min(blocks, PARTS) : 1;
   if (p >= parts) return;
   if (t < DH && HANDED) {
     const bool waiting = waits != 0 && !there(vain);
@@ -163,7 +164,7 @@ void main() {
     other2 = xk[xkoff + g * DH + e];
     c = xv[xvoff + g * DH + t];
   }
-  const bool owner = (blocks - 1) % PARTS == p; // of the newest position
+  const bool owner = (blocks - 1) % parts == p; // of the newest position
   if (window > 0) {
     j = (first + p) * TURN;
     FETCH(k, x, j, end)
@@ -194,10 +195,10 @@ void main() {
   if (owner) barrier();
   float top = LOW, sum = 0;
   vec4 acc0 = vec4(0), acc1 = vec4(0);
-  for (uint i = p; i < blocks; i += PARTS) {
-    const uint next = j + PARTS * TURN;
+  for (uint i = p; i < blocks; i += parts) {
+    const uint next = j + parts * TURN;
     uvec4 k1[NP], x1[NP];
-    if (i + PARTS < blocks) { FETCH(k1, x1, next, end) }
+    if (i + parts < blocks) { FETCH(k1, x1, next, end) }
     float d[NP];
     [[unroll]] for (uint n = 0; n < NP; n++) {
       uint r = j + n * GROUPS + group;
