@@ -89,7 +89,7 @@ shared float result[32];
 shared uvec4 sx[ROOM / 16];
 shared vec2 sscales[ROOM / 32];
 shared float ssquares[ROOM / 32];
-#define X16(i) (HANDED ? sx[i] : x16[i])
+#define X16(i) (HANDED ? sx[LIES(i)] : x16[i])
 #define SCALES(i) (HANDED ? sscales[i] : scales[i])
 #define SQUARES(i) (HANDED ? ssquares[i] : squares[i])
 #define RESIDUE(i) residue(i, asked, rest)
@@ -111,6 +111,12 @@ const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_
 #define SPAN 2u
 #else
 #define SPAN 1u
+#endif
+// LIES says where 16 bytes of x lie in shared memory: in a plane for each that an invocation takes, so that its neighbours' follow.
+#if TYPE == 24
+#define LIES(i) (i)
+#else
+#define LIES(i) ((i) % (2 * SPAN) * (ROOM / 32 / SPAN) + (i) / (2 * SPAN))
 #endif
 
 // fifth gives the fifth bits of four codes, from four bits of h.
@@ -290,7 +296,7 @@ void take() {
     }
     [[unroll]] for (uint k = 0; k < 2; k++) {
       uint i = i0 + k * T;
-      if (i < codes) sx[i] = a[k];
+      if (i < codes) sx[LIES(i)] = a[k];
       else if (i < also) {
         sscales[2 * (i - codes)] = uintBitsToFloat(a[k].xy);
         sscales[2 * (i - codes) + 1] = uintBitsToFloat(a[k].zw);
