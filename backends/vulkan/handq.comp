@@ -11,9 +11,9 @@
 #include "handed.glsl"
 // A product of bytes that a norm follows (matvecq.comp, NEXT) in the manner of handvec.comp: y = w x (+ b) (+ r) for one row of x and
 // weights of Q4_0 or Q8_0, the bytes of y g, and sums of squares of y. A workgroup computes 32 results, each R of them by a set of
-// its invocations, of which one takes a block of 32 elements of each row in a turn: it asks for its first weights, and then
-// for the block of x that they are multiplied by, as long as words of it are not there yet: first through the first-level cache, and
-// what is missing past it. Rows are a multiple of 32. Layouts of blocks: decode.glsl and pack.go.
+// its invocations, of which one takes a block of 32 elements of each row in a turn, or with the macro HALF half a block of Q8_0: it asks for
+// its first weights, and then for what of x they are multiplied by, as long as words of it are not there yet: first through the
+// first-level cache, and what is missing past it. Rows are a multiple of 32. Layouts of blocks: decode.glsl and pack.go.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BIAS = 0; // type, 0: none
 layout(constant_id = 2) const bool RESIDUAL = false;
@@ -42,27 +42,39 @@ shared float part[64 * R];   // subgroups have 4 invocations at least
 shared vec2 result[RESULTS]; // y g, and the square of y
 
 #if TYPE == 14
-#define Q 2 // 16 bytes of codes of a block
 #define CODES cols
 #else
-#define Q 1
 #define CODES (cols / 2)
 #endif
 
-// FETCH reads block u of row i, and the word in which its scale lies.
+// A unit is what an invocation takes of a row in a turn: Q times 16 bytes of codes, of block BLOCK; READ reads what they are
+// multiplied by.
+#ifdef HALF
+#define UNIT 16
+#define Q 1
+#define BLOCK(u) ((u) / 2)
+struct Unit { uvec4 a; uint scale; };
+bool there(Unit x) { return there(x.a) && there(x.scale); }
+#define READ(codes, scales) Unit(codes[from], scales[BLOCK(from)].x)
+#else
+#define UNIT 32
+#define Q (TYPE == 14 ? 2 : 1)
+#define BLOCK(u) (u)
+struct Unit { uvec4 a, b; uint scale; };
+bool there(Unit x) { return there(x.a) && there(x.b) && there(x.scale); }
+#define READ(codes, scales) Unit(codes[2 * from], codes[2 * from + 1], scales[from].x)
+#endif
+
+// FETCH reads unit u of row i, and the word in which its scale lies.
 #define FETCH(i, u) \
   [[unroll]] for (uint n = 0; n < Q; n++) q[Q * (i) + n] = w4[at[i] + Q * (u) + n]; \
-  d[i] = w[4 * at[i] + (CODES + 2 * (u)) / 4];
-
-struct Block { uvec4 a, b; uint scale; };
-
-bool there(Block x) { return there(x.a) && there(x.b) && there(x.scale); }
+  d[i] = w[4 * at[i] + (CODES + 2 * BLOCK(u)) / 4];
 
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
 int dp4(uvec4 a, uvec4 c, int sum) { return dp(a.x, c.x, dp(a.y, c.y, dp(a.z, c.z, dp(a.w, c.w, sum)))); }
 
 void main() {
-  const uint T = gl_WorkGroupSize.x / SETS, me = gl_LocalInvocationID.x, units = cols / 32;
+  const uint T = gl_WorkGroupSize.x / SETS, me = gl_LocalInvocationID.x, units = cols / UNIT;
   const uint row0 = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * RESULTS;
   if (row0 >= rows) return;
   uint at[R];
@@ -85,12 +97,12 @@ void main() {
   [[unroll]] for (uint i = 0; i < R; i++) acc[i] = 0;
   while (true) {
     const uint from = min(u, units - 1);
-    Block x = Block(x16[2 * from], x16[2 * from + 1], scales[from].x);
+    Unit x = READ(x16, scales);
     if ((waits & 1u) != 0 && !there(x)) {
       const bool waiting = !there(vain);
       uint looks = 0;
       do {
-        x = Block(codesh[2 * from], codesh[2 * from + 1], scalesh[from].x);
+        x = READ(codesh, scalesh);
         looks++;
       } while (waiting && !there(x) && looks < PATIENCE);
       tooLong(launch, looks);
@@ -99,8 +111,10 @@ void main() {
       const float scale = uintBitsToFloat(x.scale);
       [[unroll]] for (uint i = 0; i < R; i++) {
         const vec2 two = unpackHalf2x16(d[i]);
-        const float by_ = scale * ((u & 1u) != 0 ? two.y : two.x);
-#if TYPE == 14
+        const float by_ = scale * ((BLOCK(u) & 1u) != 0 ? two.y : two.x);
+#ifdef HALF
+        acc[i] = fma(by_, float(dp4(q[i], x.a, 0)), acc[i]);
+#elif TYPE == 14
         acc[i] = fma(by_, float(dp4(q[2 * i], x.a, dp4(q[2 * i + 1], x.b, 0))), acc[i]);
 #else
         // Codes less 8, times 16.

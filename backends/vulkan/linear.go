@@ -274,14 +274,18 @@ func (b *bind) handQ(p product, x *converted, norm int) bool {
 	if !ok || !b.d.p.inOrder && !b.d.ordered || x.squares != nil || n%handQRows != 0 || cols/32 < turn.least {
 		return false
 	}
-	// The invocations of a set take a row in turns of as many blocks.
-	units, lanes := cols/32, max(32, b.d.p.Subgroup)
+	// The invocations of a set take a row in turns of as many blocks, or halves of them.
+	units, sets, suffix := cols/32, handQSets, ""
+	if p.w.Type == tensor.Q8_0 && cols <= 16*handQHalves {
+		units, sets, suffix, turn.most = cols/16, handQSets/2, "_half", handQHalves
+	}
+	lanes := max(32, b.d.p.Subgroup)
 	turns := (units + turn.most - 1) / turn.most
-	size := (units + turns*lanes - 1) / (turns * lanes) * lanes * handQSets
+	size := (units + turns*lanes - 1) / (turns * lanes) * lanes * sets
 	if size > b.d.p.Invocations || size > 64*b.d.p.MinSubgroup {
 		return false
 	}
-	c := b.call("handq_" + p.w.Type.String())
+	c := b.call("handq_" + p.w.Type.String() + suffix)
 	woff, boff, btype, r, y := b.dotOperands(c, p, *x, piece{0, n})
 	b.none(c)
 	to := b.normed(norm)
@@ -303,8 +307,9 @@ func (b *bind) handQ(p product, x *converted, norm int) bool {
 // handQRows is the number of results of a workgroup of handq.comp.
 const handQRows = 32
 
-// handQSets is how many sets of invocations share them; make.sh has the rows of a set.
-const handQSets = 4
+// handQSets is how many sets of invocations share them, half as many where they take halves of blocks; make.sh has the rows of a set.
+// handQHalves is of how many halves rows are then at most: a turn of a set.
+const handQSets, handQHalves = 4, 256
 
 // handQTurns are how many invocations a set of handq.comp has at most, and of how many blocks rows are at least: Q4_0's
 // shorter ones are faster by chainq_q4_0_1.

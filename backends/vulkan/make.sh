@@ -77,6 +77,7 @@ jobs() {
             echo handq.comp handq_$name.spv $number -DR=8
             ;;
         esac
+        if [ $name = q8_0 ]; then echo handq.comp handq_q8_0_half.spv $number -DR=16 -DHALF; fi
         ;;
     esac
     case $name in
