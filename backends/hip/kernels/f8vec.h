@@ -32,3 +32,28 @@ G_FN float unit_dot(const Raw &r, const f4 *xs, u32 u, u32) {
   }
   return (even + odd) * u2f((127 + F8_DOWN) << 23);
 }
+#if STREAM
+// The quads of x that meet a lane's units: a multiple of eight apart, they are exchanged
+// alike, so four addresses serve them all. Same bits as unit_dot.
+struct LaneX {
+  const f4 *at[4];
+  G_FN_IN LaneX(const f4 *xs, u32 u) {
+    G_UNROLL for (u32 i = 0; i < 4; i++) at[i] = xs + x_place(4 * u + i);
+  }
+  G_FN_IN void load(f4 (&x)[4], u32 units) const {
+    G_UNROLL for (u32 i = 0; i < 4; i++) x[i] = at[i][4 * units];
+  }
+};
+G_FN float unit_dot(const Raw &r, const f4 (&x)[4]) {
+  const u32 words[4] = {r.l.x, r.l.y, r.l.z, r.l.w};
+  float even = 0, odd = 0;
+  G_UNROLL for (u32 i = 0; i < 4; i++) {
+    const Two a = two_floats(f8_halves(words[i], 0)), b = two_floats(f8_halves(words[i], 1));
+    even = g_fma(a.lo, x[i].x, even);
+    odd = g_fma(a.hi, x[i].y, odd);
+    even = g_fma(b.lo, x[i].z, even);
+    odd = g_fma(b.hi, x[i].w, odd);
+  }
+  return (even + odd) * u2f((127 + F8_DOWN) << 23);
+}
+#endif

@@ -363,6 +363,9 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   bar();
 #if STREAM
   u32 slot = 0, phase = 0;
+#if F8
+  const LaneX lane_x(xs, lane());
+#endif
 #endif
   const u32 units = unit_count(k);
 #if STREAM
@@ -393,7 +396,16 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
         b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
       };
       if (u0 + chunk_units <= units) { // whole: loads of several units at once
+#if F8
+        G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) {
+          f4 quads[4];
+          lane_x.load(quads, u0 + j);
+          a += unit_dot(unit_load(ra, j + lane()), quads);
+          b += unit_dot(unit_load(rb, j + lane()), quads);
+        }
+#else
         G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) add(j + lane());
+#endif
       } else {
         for (u32 u = lane(); u0 + u < units; u += G_WAVE) add(u);
       }
