@@ -45,8 +45,8 @@ func programsFor(arch string) []program {
 				"MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0"))
 		}
 		if hasHalves(arch) {
-			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2", onOff("APART", apartRows(t)))...),
-				newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=5", "DRAW=2", onOff("APART", apartRows(t)))...),
+			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
+				newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=5", "DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
@@ -57,7 +57,8 @@ func programsFor(arch string) []program {
 	vec := []string{"W_TYPE=W_E4M3", "W_SCALAR=0", "X_SCALAR=0", "INT8=0", "CHUNK=64", "UNROLL=1", "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=3", "DRAW=2", "PAIRED_OF=of_swiglu"}
 	all = append(all, newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "BLOCKS=1", "STREAM=0", "STAGES=0", "SCALED=1")...))
 	if hasHalves(arch) {
-		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5", "APART=0", "SCALED=1")...))
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5", "APART=0", "ROUND=0", "SCALED=1")...),
+			newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=2", "STREAM=1", "STAGES=2", "APART=0", "ROUND=1")...))
 	}
 	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {
 		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8", "BIAS=1"),

@@ -244,10 +244,11 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if apart {
 		chunk *= 2 // of one row
 	}
+	round := isF8(t) && k == 16*chunk*shape.stages
 	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
 		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
 		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
-		define("STAGES", shape.stages), define("DRAW", shape.draw), onOff("APART", apart), define("CHUNK", chunk), define("UNROLL", shape.unroll), b.bias(first))
+		define("STAGES", shape.stages), define("DRAW", shape.draw), onOff("APART", apart), onOff("ROUND", round), define("CHUNK", chunk), define("UNROLL", shape.unroll), b.bias(first))
 	if b.factors(first) > 0 {
 		prog += " SCALED=1"
 	}

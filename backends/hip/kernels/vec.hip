@@ -165,6 +165,9 @@ constexpr u32 early_stages = (STAGES + 1) / 2;
 // later; the last draw of all sets the counter back. With DRAW 2 the waves of a number
 // have every WAVES-th pair and a counter of their own, COUNTERS words from the next:
 // draws from one word come one after another.
+//
+// With ROUND a pair's chunks are a round of the ring, so that a chunk's number is its
+// stage's and all places are constants.
 #define COUNTERS 32
 #define NO_PAIR ~0u
 struct Stream {
@@ -194,9 +197,10 @@ struct Stream {
     return w.p + (plane == 0 ? 0 : plane == 1 ? w.p1 : plane == 2 ? w.p2 : w.p3) + (u64)r * w_stride(w, size);
 #endif
   }
-  // All lanes call it.
-  G_FN_IN void ask(const Matrices &all) {
+  // All lanes call it. n is the chunk's number with ROUND.
+  G_FN_IN void ask(const Matrices &all, u32 n) {
     if (DRAW ? p == NO_PAIR : p >= pairs) return;
+    if (ROUND) c = slot = n;
     const u32 arrival = arrivals + slot * 8;
     if (c == 0) {
       if (DRAW && !(APART && row)) {
@@ -215,13 +219,13 @@ struct Stream {
         }
       }
     }
-    const u32 first = c * CHUNK, n = g_min(CHUNK, blocks - first);
+    const u32 first = c * CHUNK, count = g_min(CHUNK, blocks - first);
     // The bytes are announced apart from the copies: the phase cannot end before, as the
     // announcement is the arrival it waits for.
-    if (lane() < copies) weights_copy(ring + slot * stage_bytes + place, from + first * size, (n * size + 15) & ~15u, arrival);
+    if (lane() < copies) weights_copy(ring + slot * stage_bytes + place, from + first * size, (count * size + 15) & ~15u, arrival);
     if (lane() == 0) {
       u32 bytes = 0;
-      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += stage_rows * ((n * block_sizes[i] + 15) & ~15u);
+      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += stage_rows * ((count * block_sizes[i] + 15) & ~15u);
       arrival_expect(arrival, bytes);
     }
     slot = slot + 1 == STAGES ? 0 : slot + 1;
@@ -273,7 +277,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   stream.stride = stride;
   stream.dealt = DRAW == 2 ? gdimx() : stride; // one for each wave that draws
   stream.last = stream.dealt + (DRAW == 2 ? (pairs + WAVES - 1 - wave) / WAVES : pairs) - 1;
-  stream.blocks = (k + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
+  stream.blocks = ROUND ? STAGES * CHUNK : (k + BLOCK_ELEMS - 1) / BLOCK_ELEMS;
   stream.chunks = (stream.blocks + CHUNK - 1) / CHUNK;
   stream.p = p;
   stream.c = stream.slot = 0;
@@ -284,7 +288,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   wave_sync();
   stream.begin();
   stream.draw();
-  for (u32 i = 0; i < early_stages; i++) stream.ask(all);
+  for (u32 i = 0; i < early_stages; i++) stream.ask(all, i);
   u4 *const shared_x = shared_memory + WAVES * STAGES * stage_bytes / 16;
 #else
   u32 p = wave * gdimx() + bidx();
@@ -303,7 +307,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
   if (late) begin_next();
   const auto ask_rest = [&](u32 j0) {
 #if STREAM
-    if (j0 == 0) for (u32 i = early_stages; i < STAGES; i++) stream.ask(all);
+    if (j0 == 0) for (u32 i = early_stages; i < STAGES; i++) stream.ask(all, i);
 #endif
   };
   f4 mine[ONCE];
@@ -381,7 +385,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     float a = 0, b = 0;
     const Factors factors = factors_of(all, p); // there by the time that the sums are
 #if STREAM
+#if ROUND
+    G_UNROLL
+#endif
     for (u32 n = 0; n < (APART ? 2 : 1) * stream.chunks; n++) {
+      if (ROUND) slot = n;
       if (n) arrival_wait(stream.arrivals + slot * 8, phase);
       const u32 c = APART && n >= stream.chunks ? n - stream.chunks : n;
       if (APART && n == stream.chunks) {
@@ -395,7 +403,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
         if (!APART) a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
         b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
       };
-      if (u0 + chunk_units <= units) { // whole: loads of several units at once
+      if (ROUND || u0 + chunk_units <= units) { // whole: loads of several units at once
 #if F8
         G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) {
           f4 quads[4];
@@ -410,7 +418,7 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
         for (u32 u = lane(); u0 + u < units; u += G_WAVE) add(u);
       }
       wave_sync(); // all lanes have read the stage
-      stream.ask(all);
+      stream.ask(all, n);
       slot++;
       if (slot == STAGES) {
         slot = 0;
