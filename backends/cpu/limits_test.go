@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		typ   tensor.Type
 		bytes float64 // of a weight in panels
-	}{{tensor.F32, 4}, {tensor.BF16, 2}, {tensor.Q8_0, 34. / 32}, {tensor.Q4_0, 18. / 32}} {
+	}{{tensor.F32, 4}, {tensor.F16, 2}, {tensor.BF16, 2}, {tensor.Q8_0, 34. / 32}, {tensor.Q4_0, 18. / 32}} {
 		dev, err := cpu.New(2)
 		if err != nil {
 			t.Fatal(err)
@@ -55,6 +55,9 @@ func TestLimits(t *testing.T) {
 		want := (256*256*2 + 256*128*2 + 3*256*768) * c.bytes
 		if c.typ == tensor.BF16 && k.Compacts(c.typ, 256) { // twelve bits, and the heads of 160 panels
 			want = want*12/16 + 160*64
+		}
+		if c.typ == tensor.F16 && k.Compacts(c.typ, 256) { // fourteen and a half
+			want = want*29/32 + 160*320
 		}
 		if l.WeightBytes != want {
 			t.Errorf("%s: %v bytes, want %v", c.typ, l.WeightBytes, want)

@@ -78,6 +78,9 @@ func TestPackInPieces(t *testing.T) {
 	for _, shape := range []tensor.Shape{{37, 64}, {3, 19, 256}, {2, 33, 4160}, {4, 0, 64}} {
 		testPieces(t, tensor.BF16, shape, compactSize, packCompact)
 	}
+	for _, shape := range []tensor.Shape{{37, 256}, {3, 19, 264}, {2, 33, 4160}, {4, 0, 256}} {
+		testPieces(t, tensor.F16, shape, compactSize, packCompact)
+	}
 }
 
 func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(tensor.Type, tensor.Shape) int, pack func(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error) {

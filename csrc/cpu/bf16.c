@@ -77,9 +77,9 @@ void pb_bf16(const float *w, const float *x, float *y, const float *r, long ldy,
 
 // rare adds the products of a compact panel's exceptions with N rows of activations.
 INLINE void rare(const uint8_t *w, const float *x, vf *a, long k, const int N) {
-  const uint32_t *e = (const uint32_t *)(w + HEAD);
+  const uint32_t *ends = (const uint32_t *)(w + ENDS), *e = ends + SEGMENTS;
   ROLLED for (int s = 0; s < SEGMENTS; s++)
-    ROLLED for (const uint32_t *end = end_of(w, s, k); e < end; e++) {
+    ROLLED for (const uint32_t *end = end_of(ends, s, k); e < end; e++) {
       const long c = 4096l * s + (*e >> 4 & 4095);
       if (c >= k) continue;
       const float *pair = x + c / 2 * NR;

@@ -2,25 +2,12 @@
 #include "compact.h"
 #include "shaped.h"
 
-// rare stores the sums of the products of a panel's exceptions. They come first: what is read at the
-// end of a panel would have to be waited for.
-INLINE void rare(const uint8_t *w, const float *x, float *y, long k) {
-  const uint32_t *e = (const uint32_t *)(w + HEAD);
-  UNROLL for (int r = 0; r < R; r++) st(y + VL * r, vset(0));
-  ROLLED for (int s = 0; s < SEGMENTS; s++)
-    ROLLED for (const uint32_t *end = end_of(w, s, k); e < end; e++) {
-      union { uint32_t u; float f; } v = {*e & 0xffff0000};
-      const long c = 4096l * s + (*e >> 4 & 4095);
-      if (c < k) y[*e & 15] += v.f * x[c];
-    }
-}
-
 INLINE void pc_bf16_panels(const uint8_t *w, const float *x, float *y, long k, long panels, const int FAR) {
   ROLLED for (; panels > 0; panels--, y += 16) {
     vf a[4 * R];
     UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);
     const vi table = four(w);
-    rare(w, x, y, k);
+    rare_sums((const uint32_t *)(w + ENDS), x, y, k, 0);
     w += HEAD + room(k);
     ROLLED for (long i = 0; i < k; i += 8, w += BLOCK) {
       if (FAR) ask_step(FAR, w);

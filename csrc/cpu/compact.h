@@ -33,6 +33,7 @@ INLINE void st_i(void *p, vi v) { _mm256_storeu_si256(p, v); }
 #define HEAD 64
 #define SEGMENTS 8
 #define BLOCK 192 // bytes of 8 columns
+#define ENDS 32   // where ends are
 
 // room gives the bytes that a panel has for exceptions.
 INLINE long room(long k) { return (k / 8 + 63) & ~63l; }
@@ -51,9 +52,23 @@ INLINE void block(const uint8_t *w, vi table, int r, vi *out) {
   half(w, table, r, 1, out + 2 * R);
 }
 
-// end_of gives where the exceptions of a segment end; a damaged panel has no more than it has room for.
-INLINE const uint32_t *end_of(const uint8_t *w, int segment, long k) {
-  const uint32_t n = ((const uint32_t *)(w + 32))[segment], most = (uint32_t)(room(k) / 4);
-  return (const uint32_t *)(w + HEAD) + (n < most ? n : most);
+// end_of gives where the exceptions of a segment end, which follow ends; a damaged panel has no more than it has room for.
+INLINE const uint32_t *end_of(const uint32_t *ends, int segment, long k) {
+  const uint32_t n = ends[segment], most = (uint32_t)(room(k) / 4);
+  return ends + SEGMENTS + (n < most ? n : most);
+}
+
+// rare_sums stores the sums of the products of a panel's exceptions, elements of f16 or bf16. They come first: what
+// is read at the end of a panel would have to be waited for.
+INLINE void rare_sums(const uint32_t *ends, const float *x, float *y, long k, const int f16) {
+  const uint32_t *e = ends + SEGMENTS;
+  UNROLL for (int r = 0; r < R; r++) st(y + VL * r, vset(0));
+  ROLLED for (int s = 0; s < SEGMENTS; s++)
+    ROLLED for (const uint32_t *end = end_of(ends, s, k); e < end; e++) {
+      union { uint32_t u; float f; } v = {*e & 0xffff0000};
+      if (f16) v.f = _cvtsh_ss((uint16_t)(*e >> 16));
+      const long c = 4096l * s + (*e >> 4 & 4095);
+      if (c < k) y[*e & 15] += v.f * x[c];
+    }
 }
 #endif

@@ -48,6 +48,9 @@ var sets = []set{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},
 	}},
 	{"compactKernels", "compactkernels.go", "compact", []string{"compact.c"}, levels[:2]},
+	{"compactF16Kernels", "compactkernels.go", "compactf16", []string{"compact_f16.c"}, []level{
+		{"avx512", "amd64", append([]string{"-mavx512vbmi"}, levels[0].flags...)},
+	}},
 	{"probeKernels", "probekernels.go", "probes", []string{"probe.c"}, panelLevels},
 	{"probeBF16Kernels", "probekernels.go", "probebf16", []string{"probe_bf16.c"}, []level{
 		{"avx512", "amd64", append([]string{"-mavx512bf16"}, levels[0].flags...)},

@@ -123,7 +123,7 @@ func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int,
 	if keep {
 		plain.Type, plain.Rows, plain.Cols = m.Type, part.Rows, m.Cols
 		for p := range p1 - p0 {
-			putExceptions(plain.Data[p*panel:], part.panel(p), m.Cols, 0, m.Cols)
+			compactFormats[m.Type].putExceptions(plain.Data[p*panel:], part.panel(p), m.Cols, 0, m.Cols)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // Compact panels: the weights of plain ones, bit for bit, in fewer bytes. A product of one row of
 // activations takes as long as reading its weights, and what a panel's weights have for exponents
-// are few: of N(0, σ) all but some in ten thousand have one of fourteen. So an element's high byte is
-// a place in the panel's own table, and what the table lacks is listed as exceptions: zero
+// are few: of N(0, σ) all but some in ten thousand have one of fourteen. So an element's high byte, of bf16, or
+// the exponents of two elements, of f16, are a place in the panel's own table, and what the table lacks is listed as exceptions: zero
 // among the others, and added in f32. An activation that is not finite makes NaN of an exception's zero.
 //
 // A panel with more exceptions than it has room for stays plain, alone. A matrix of n panels is
@@ -38,24 +38,29 @@ const (
 type compactFormat struct {
 	// fits says whether there is one for so many columns.
 	fits func(cols int) bool
+	// mul is a level's product of one row of activations; nil: it has none.
+	mul func(k *Kernels) func(w, x, y unsafe.Pointer, k, shape int)
 	// size is that of a panel: a multiple of 64, less than PanelBytes.
 	size func(cols int) int
-	// room is what of it is for exceptions.
-	room func(cols int) int
+	// ends is where it says how many exceptions it has; they follow.
+	ends int
+	// at is where a plain panel has an element of a column and a row.
+	at func(c, r int) int
 	// pack makes a compact panel of a plain one, and says whether it has room.
 	pack func(dst, plain []byte, cols int) bool
-	// expand makes columns c0 … c0+cols-1 of a plain panel of a compact one; c0 is a multiple of 256.
+	// expand makes columns c0 … c0+cols-1 of a plain panel of a compact one, exceptions left out; c0 is a multiple of 256.
 	expand func(k *Kernels, dst, panel []byte, all, c0, cols int)
 }
 
 var compactFormats = map[tensor.Type]*compactFormat{
-	tensor.BF16: {fits: bf16Fits, size: bf16Size, room: bf16Room, pack: packBF16, expand: (*Kernels).expandBF16},
+	tensor.F16:  {fits: f16Fits, mul: (*Kernels).compactF16, size: f16Size, ends: f16Ends, at: f16Place, pack: packF16, expand: (*Kernels).expandF16},
+	tensor.BF16: {fits: bf16Fits, mul: (*Kernels).compactBF16, size: bf16Size, ends: compactEnds, at: bf16Place, pack: packBF16, expand: (*Kernels).expandBF16},
 }
 
 // Compacts says whether the level multiplies with compact panels of type t and so many columns.
 func (k *Kernels) Compacts(t tensor.Type, cols int) bool {
 	f := compactFormats[t]
-	return f != nil && k.c != nil && f.fits(cols)
+	return f != nil && f.mul(k) != nil && f.fits(cols)
 }
 
 // split is how many columns of a plain panel lie in its place among compact ones.
@@ -110,6 +115,9 @@ func (m *Panels) mixed() bool {
 	return slices.ContainsFunc(m.modes, func(mode byte) bool { return mode != panelCompact })
 }
 
+// compactAt says whether panel p is compact.
+func (m *Panels) compactAt(p int) bool { return m.Compact() && m.modes[p] == panelCompact }
+
 // PanelSize is how far a panel is from the next.
 func (m *Panels) PanelSize() int {
 	if m.Compact() {
@@ -150,10 +158,25 @@ func (m *Panels) ReadBytes() int {
 		if mode == panelPlain {
 			n += PanelBytes(m.Type, m.Cols)
 		} else {
-			n += f.size(m.Cols) - f.room(m.Cols)
+			n += f.size(m.Cols) - compactRoom(m.Cols)
 		}
 	}
 	return n
+}
+
+// putExceptions puts those of columns c0 … c0+cols-1 of a compact panel where a plain one has them. A damaged
+// panel has no more than it has room for.
+func (f *compactFormat) putExceptions(dst, panel []byte, all, c0, cols int) {
+	le, most, ends := binary.LittleEndian, uint32(compactRoom(all)/4), panel[f.ends:]
+	n := uint32(0)
+	for s := range compactSegments {
+		for end := min(le.Uint32(ends[4*s:]), most); n < end; n++ {
+			e := le.Uint32(ends[4*(compactSegments+n):])
+			if c := s*compactSegment + int(e>>4%compactSegment) - c0; c >= 0 && c < cols {
+				le.PutUint16(dst[f.at(c, int(e&15)):], uint16(e>>16))
+			}
+		}
+	}
 }
 
 // Expand writes columns c0 … c0+cols-1 of panel p as a plain panel has them; c0 is a multiple of 256.
@@ -163,7 +186,9 @@ func (k *Kernels) Expand(dst []byte, m *Panels, p, c0, cols int) {
 	}
 	slot := m.panel(p)
 	if m.modes[p] == panelCompact {
-		compactFormats[m.Type].expand(k, dst, slot, m.Cols, c0, cols)
+		f := compactFormats[m.Type]
+		f.expand(k, dst, slot, m.Cols, c0, cols)
+		f.putExceptions(dst, slot, m.Cols, c0, cols)
 		return
 	}
 	from, to, split := PanelBytes(m.Type, c0), PanelBytes(m.Type, c0+cols), PanelBytes(m.Type, m.split())
@@ -203,7 +228,7 @@ func (k *Kernels) matVecCompact(y []float32, m *Panels, p, n int, x, part []floa
 		for run < n && m.modes[p+run] == panelCompact {
 			run++
 		}
-		k.c.CompactBF16(ptr(m.panel(p)), ptr(x), ptr(y[:run*PanelRows]), m.Cols, run<<2|int(k.far))
+		compactFormats[m.Type].mul(k)(ptr(m.panel(p)), ptr(x), ptr(y[:run*PanelRows]), m.Cols, run<<2|int(k.far))
 		return run
 	}
 	mul, split := k.plainPanel(m.Type), m.split()
@@ -213,23 +238,28 @@ func (k *Kernels) matVecCompact(y []float32, m *Panels, p, n int, x, part []floa
 	return 1
 }
 
-// Compact panels of bf16; csrc/cpu/compact.c describes them in C.
 const (
-	compactHead     = 64
-	compactEnds     = 32   // in the head: u32 for each segment
 	compactSegment  = 4096 // columns, whose exceptions have places of 16 bits
 	compactSegments = 8
-	compactBlock    = 192 // bytes of 8 columns
+)
+
+// compactRoom gives the bytes for exceptions.
+func compactRoom(cols int) int { return (cols/8 + 63) / 64 * 64 }
+
+// Compact panels of bf16; csrc/cpu/compact.c describes them in C.
+const (
+	compactHead  = 64
+	compactEnds  = 32  // in the head: u32 for each segment
+	compactBlock = 192 // bytes of 8 columns
 )
 
 func bf16Fits(cols int) bool {
 	return cols%8 == 0 && cols >= 64 && cols <= compactSegments*compactSegment
 }
 
-// bf16Room gives the bytes for exceptions.
-func bf16Room(cols int) int { return (cols/8 + 63) / 64 * 64 }
+func bf16Size(cols int) int { return compactHead + compactRoom(cols) + cols/8*compactBlock }
 
-func bf16Size(cols int) int { return compactHead + bf16Room(cols) + cols/8*compactBlock }
+func bf16Place(c, r int) int { return c/2*64 + r*4 + c%2*2 }
 
 // bf16Table finds the high bytes that are most frequent in a plain panel, after 0, in a part of it
 // that is large enough.
@@ -267,7 +297,7 @@ func packBF16(dst, plain []byte, cols int) bool {
 		low[h], high[h] = uint16(i), uint16(i)<<4
 	}
 	le := binary.LittleEndian
-	head, list, w := dst[:compactHead], dst[compactHead:][:bf16Room(cols)], dst[compactHead+bf16Room(cols):]
+	head, list, w := dst[:compactHead], dst[compactHead:][:compactRoom(cols)], dst[compactHead+compactRoom(cols):]
 	clear(head)
 	clear(list)
 	copy(head, table[:])
@@ -314,39 +344,29 @@ func packBF16(dst, plain []byte, cols int) bool {
 
 // evenBytes gathers the eight bytes of even places.
 func evenBytes(b []byte) uint64 {
-	gather := func(v uint64) uint64 {
-		v &= 0x00ff00ff00ff00ff
-		v = (v | v>>8) & 0x0000ffff0000ffff
-		return (v | v>>16) & 0xffffffff
-	}
-	return gather(binary.LittleEndian.Uint64(b)) | gather(binary.LittleEndian.Uint64(b[8:]))<<32
+	return gatherEven(binary.LittleEndian.Uint64(b)) | gatherEven(binary.LittleEndian.Uint64(b[8:]))<<32
+}
+
+// oddBytes gathers the eight bytes of odd places.
+func oddBytes(b []byte) uint64 {
+	return gatherEven(binary.LittleEndian.Uint64(b)>>8) | gatherEven(binary.LittleEndian.Uint64(b[8:])>>8)<<32
+}
+
+func gatherEven(v uint64) uint64 {
+	v &= 0x00ff00ff00ff00ff
+	v = (v | v>>8) & 0x0000ffff0000ffff
+	return (v | v>>16) & 0xffffffff
 }
 
 // lowAt says where a block's low bytes have that of column c and row r; columns from 4 on follow the codes of the others.
 func lowAt(c, r int) int { return c/4*64 + r/4*16 + c%4/2*8 + r%4*2 + c%2 }
 
 func (k *Kernels) expandBF16(dst, panel []byte, all, c0, cols int) {
-	w := panel[compactHead+bf16Room(all)+c0/8*compactBlock:][:cols/8*compactBlock]
+	w := panel[compactHead+compactRoom(all)+c0/8*compactBlock:][:cols/8*compactBlock]
 	if k.c != nil {
 		k.c.ExpandBF16(ptr(panel), ptr(w), ptr(dst), cols/8)
 	} else {
 		expandBF16Go(dst, panel, w)
-	}
-	putExceptions(dst, panel, all, c0, cols)
-}
-
-// putExceptions puts those of columns c0 … c0+cols-1 of a compact panel where a plain one has them. A damaged
-// panel has no more than it has room for.
-func putExceptions(dst, panel []byte, all, c0, cols int) {
-	le, most := binary.LittleEndian, uint32(bf16Room(all)/4)
-	n := uint32(0)
-	for s := range compactSegments {
-		for end := min(le.Uint32(panel[compactEnds+4*s:]), most); n < end; n++ {
-			e := le.Uint32(panel[compactHead+4*n:])
-			if c := s*compactSegment + int(e>>4%compactSegment) - c0; c >= 0 && c < cols {
-				le.PutUint16(dst[c/2*64+int(e&15)*4+c%2*2:], uint16(e>>16))
-			}
-		}
 	}
 }
 
@@ -361,6 +381,22 @@ func expandBF16Go(dst, table, w []byte) {
 			}
 		}
 	}
+}
+
+// compactBF16 gives the kernel of compact panels of bf16; nil: there is none.
+func (k *Kernels) compactBF16() func(w, x, y unsafe.Pointer, k, shape int) {
+	if k.c == nil {
+		return nil
+	}
+	return k.c.CompactBF16
+}
+
+// compactF16 is compactBF16 for f16.
+func (k *Kernels) compactF16() func(w, x, y unsafe.Pointer, k, shape int) {
+	if k.h == nil {
+		return nil
+	}
+	return k.h.CompactF16
 }
 
 // plainPanel gives the kernel of a plain type.

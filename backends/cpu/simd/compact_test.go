@@ -14,11 +14,14 @@ import (
 )
 
 // compactTypes are those that have compact panels.
-var compactTypes = []tensor.Type{tensor.BF16}
+var compactTypes = []tensor.Type{tensor.BF16, tensor.F16}
 
-// compactCols are columns of which every type has compact panels: one piece, several, and more than
-// one segment of exceptions.
-var compactCols = []int{64, 256, 272, 1024 + 16, 4096 + 64, 8192 + 256}
+// compactCols gives columns of which a type has compact panels: the fewest, one piece, several, such that its
+// panels are filled up to whole lines, and more than one segment of exceptions.
+func compactCols(t tensor.Type) []int {
+	all := []int{64, 256, 272, 1024 + 16, 2048 + 8, 4096 + 64, 8192 + 256}
+	return slices.DeleteFunc(all, func(cols int) bool { return !compactFormats[t].fits(cols) })
+}
 
 // patterns make rows of bits of every kind, by name.
 var patterns = map[string]func(r *rand.Rand, i int, t tensor.Type) uint16{
@@ -85,7 +88,7 @@ func TestCompactKeepsBits(t *testing.T) {
 		compact, plain := 0, 0
 		for name := range patterns {
 			r := newRand(41)
-			for _, cols := range compactCols {
+			for _, cols := range compactCols(typ) {
 				for _, rows := range []int{1, 16, 19} {
 					src := patternRows(r, name, typ, rows, cols)
 					want := packAll(t, typ, src, rows, cols)
@@ -127,10 +130,10 @@ func TestCompactSizes(t *testing.T) {
 		if slices.Contains(m.modes, panelPlain) {
 			t.Errorf("%s: modes %v", typ, m.modes)
 		}
-		if got, most := m.ReadBytes(), map[tensor.Type]int{tensor.BF16: 12}[typ]*rows*cols/8+rows/PanelRows*compactHead; got > most {
+		if got, most := m.ReadBytes(), map[tensor.Type]int{tensor.BF16: 24, tensor.F16: 29}[typ]*rows*cols/16+rows/PanelRows*(compactFormats[typ].ends+64); got > most {
 			t.Errorf("%s: %d bytes are read, want %d at most", typ, got, most)
 		}
-		n := binary.LittleEndian.Uint32(m.Data[compactEnds:])
+		n := binary.LittleEndian.Uint32(m.Data[compactFormats[typ].ends:])
 		if n == 0 || n > 100 {
 			t.Errorf("%s: %d exceptions in 65536 weights", typ, n)
 		}
@@ -142,11 +145,11 @@ func TestCompactSizes(t *testing.T) {
 func TestCompactProducts(t *testing.T) {
 	forLevels(t, func(t *testing.T, k *Kernels) {
 		for _, typ := range compactTypes {
-			if !k.Compacts(typ, 64) {
-				t.Skip("no compact panels")
+			if !k.Compacts(typ, 256) {
+				continue
 			}
 			r := newRand(42)
-			for i, cols := range compactCols {
+			for i, cols := range compactCols(typ) {
 				for _, rows := range []int{1, 16, 51, 80} {
 					var src []byte
 					for p := range PanelCount(rows) {
@@ -257,7 +260,7 @@ func TestCompactSpecials(t *testing.T) {
 		const rows, cols = 32, 4096 + 256
 		for _, typ := range compactTypes {
 			if !k.Compacts(typ, cols) {
-				t.Skip("no compact panels")
+				continue
 			}
 			src := patternRows(newRand(7), "gaussian", typ, rows, cols)
 			inf := map[tensor.Type]uint16{tensor.BF16: 0x7f80, tensor.F16: 0x7c00}[typ]
@@ -297,9 +300,9 @@ func TestCompactDamaged(t *testing.T) {
 	forLevels(t, func(t *testing.T, k *Kernels) {
 		const rows, n = 32, 3
 		for _, typ := range compactTypes {
-			for _, cols := range compactCols {
+			for _, cols := range compactCols(typ) {
 				if !k.Compacts(typ, cols) {
-					t.Skip("no compact panels")
+					continue
 				}
 				m := packCompactAll(t, typ, patternRows(newRand(8), "gaussian", typ, rows, cols), rows, cols)
 				for i := range m.Data {
@@ -310,6 +313,11 @@ func TestCompactDamaged(t *testing.T) {
 				y.check(t, "MatVecPanels")
 				k.Expand(tensor.Bytes(room.v), m, 1, 0, cols)
 				room.check(t, "Expand")
+				w := Matrix{Type: typ, Rows: rows, Cols: cols, Panels: m}
+				many, scratch := newBanded(n*rows, 1), newBanded(k.ScratchLen(w), 1)
+				k.MulRows(many.v, rows, w, 0, rows, make([]float32, k.PackedLen(n, cols)), n, scratch.v, false)
+				many.check(t, "MulRows")
+				scratch.check(t, "MulRows")
 				if typ == tensor.BF16 && k.HasBF16() {
 					xp, to, y := make([]float32, BF16TileFloats(cols)), Panels{Data: make([]byte, 2*PanelBytes(typ, cols))}, newBanded(n*rows, 1)
 					k.MulCompactBF16(y.v, nil, rows, m, 0, 2, xp, n, 0, make([]float32, BF16TailFloats), &to, true)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -199,6 +200,69 @@ func TestFencedPanels(t *testing.T) {
 					m.Data = fencedCopy(at, packed.Data)
 					for _, n := range fencedBatches(rows) {
 						p.panels(t, k, at, &m, n)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestFencedCompact does so with compact panels, expands them, and compares results with plain panels' bits
+// where products have those.
+func TestFencedCompact(t *testing.T) {
+	at := newFences(t, 16)
+	forLevels(t, func(t *testing.T, k *Kernels) {
+		for _, typ := range compactTypes {
+			for _, cols := range compactCols(typ) {
+				if !k.Compacts(typ, cols) {
+					continue
+				}
+				r, n := newRand(9), 5
+				const rows = 19
+				src := patternRows(r, "gaussian", typ, rows, cols)
+				src = append(src[:16*2*cols], patternRows(r, "random bits", typ, rows-16, cols)...)
+				for i := 16 * 2 * cols; i < len(src); i += 2 {
+					src[i+1] &^= 0x40 // a panel that is plain, of numbers
+				}
+				plain, packed := packAll(t, typ, src, rows, cols), packCompactAll(t, typ, src, rows, cols)
+				if !bytes.Equal(packed.modes, []byte{panelCompact, panelPlain}) {
+					t.Fatalf("%s, %d columns: modes %v", typ, cols, packed.modes)
+				}
+				x := randVector(r, n*cols, 0).v
+				for _, at.end = range []bool{true, false} {
+					at.next = 0
+					m := *packed
+					m.modes, m.rest = fencedCopy(at, packed.modes), fencedCopy(at, packed.rest)
+					m.Data = fencedCopy(at, packed.Data)
+					for _, far := range Fars {
+						done := at.scope()
+						y, tail := fenced[float32](at, rows), fenced[float32](at, TailFloats)
+						k.WithFar(far).MatVecPanels(y, &m, 0, 2, fencedCopy(at, x[:cols]), tail)
+						done()
+					}
+					for p := range 2 {
+						done := at.scope()
+						b := fenced[byte](at, PanelBytes(typ, cols))
+						k.Expand(b, &m, p, 0, cols)
+						if !bytes.Equal(b, plain.panel(p)) {
+							t.Fatalf("%s, %d columns: panel %d changed", typ, cols, p)
+						}
+						done()
+					}
+					want := make([]float32, n*rows)
+					for _, f := range []*Panels{plain, &m} {
+						done := at.scope()
+						w := Matrix{Type: typ, Rows: rows, Cols: cols, Panels: f}
+						xp := fenced[float32](at, k.PackedLen(n, cols))
+						k.PackAll(xp, x, cols, n, cols)
+						y := fenced[float32](at, n*rows)
+						k.MulRows(y, rows, w, 0, rows, xp, n, fenced[float32](at, k.ScratchLen(w)), false)
+						if f == plain {
+							copy(want, y)
+						} else if !slices.Equal(y, want) {
+							t.Fatalf("%s, %d columns: products of rows differ", typ, cols)
+						}
+						done()
 					}
 				}
 			}

@@ -200,9 +200,14 @@ func (k *Kernels) widePanels(dst []float32, m *Panels, r0, rows, c0, kc int, scr
 		wide = k.k.WideBF16
 	}
 	for i := 0; i < rows; i += PanelRows {
-		w := k.plainColumns(m, (r0+i)/PanelRows, c0, kc, scratch)
+		p := (r0 + i) / PanelRows
 		// Where a tile is more than a panel, panels lie beside each other in it.
-		wide(ptr(w), ptr(dst[i/max(k.mr, PanelRows)*max(k.mr, PanelRows)*kc+i%max(k.mr, PanelRows):]), kc)
+		to := ptr(dst[i/max(k.mr, PanelRows)*max(k.mr, PanelRows)*kc+i%max(k.mr, PanelRows):])
+		if m.Type == tensor.F16 && k.h != nil && m.compactAt(p) {
+			k.h.WideCompactF16(ptr(m.panel(p)), to, m.Cols, c0, kc)
+		} else {
+			wide(ptr(k.plainColumns(m, p, c0, kc, scratch)), to, kc)
+		}
 	}
 }
 

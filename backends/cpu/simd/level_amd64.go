@@ -24,6 +24,9 @@ func machineLevels() []Kernels {
 			if x.HasAVX512VNNI { // there are processors of AVX-512 without dot products of bytes
 				k.p, k.w = &avx512PanelKernels, &avx512WideKernels
 			}
+			if x.HasAVX512VBMI {
+				k.h = &avx512CompactF16Kernels
+			}
 			if x.HasAVX512BF16 {
 				k.b = &avx512Bf16Kernels
 				if x.HasAVX512VNNI && x.HasAMXTile && x.HasAMXBF16 && grantTiles() {

@@ -26,15 +26,16 @@ type Kernels struct {
 	Name   string
 	k      kernels
 	p      *panelKernels
-	w      *wideKernels    // nil where p has products of eight rows of activations too
-	b      *bf16Kernels    // nil where the processor has no dot products of bf16
-	c      *compactKernels // nil where panels of plain types stay as they are
-	a      *amxKernels     // nil where it has no matrix unit, or the system does not grant it
-	mr, nr int             // the micro-kernel's tile: rows of W, rows of X
-	tile   int             // see TileRows
-	deep   int             // columns that products in f32 take at once
-	far    Far             // see Far
-	pairs  bool            // see PairsRows
+	w      *wideKernels       // nil where p has products of eight rows of activations too
+	b      *bf16Kernels       // nil where the processor has no dot products of bf16
+	c      *compactKernels    // nil where panels of bf16 stay plain
+	h      *compactF16Kernels // nil where those of f16 do
+	a      *amxKernels        // nil where it has no matrix unit, or the system does not grant it
+	mr, nr int                // the micro-kernel's tile: rows of W, rows of X
+	tile   int                // see TileRows
+	deep   int                // columns that products in f32 take at once
+	far    Far                // see Far
+	pairs  bool               // see PairsRows
 }
 
 // Far says how products of one row of activations ask for weights before their turn. It changes
