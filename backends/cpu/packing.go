@@ -23,7 +23,7 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 	if w.Kind != graph.Weight || len(w.Shape) < 2 || !simd.Packable(w.Type) || d.exact && simd.RoundsActivations(w.Type) {
 		return nil
 	}
-	if d.k.Compacts(w.Type, w.Shape.Last()) {
+	if d.compacts(w.Type, w.Shape.Last()) {
 		return &backends.Packing{ID: compactID(w.Type), Size: compactSize, Pack: packCompact, Unit: simd.PanelRows}
 	}
 	return &backends.Packing{
@@ -32,6 +32,12 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 		Pack: pack,
 		Unit: simd.PanelRows,
 	}
+}
+
+// compacts says whether weights are packed into compact panels. Those of F16 take so much arithmetic that memory
+// has to be kept busy meanwhile: they were measured where every line is asked for, and are left out elsewhere.
+func (d *Device) compacts(t tensor.Type, cols int) bool {
+	return d.k.Compacts(t, cols) && (t != tensor.F16 || d.k.Far() == simd.FarAll)
 }
 
 // compactID names the layout of compact panels.
