@@ -11,7 +11,7 @@ import (
 )
 
 // packing gives the layout in which a product wants its weights; nil: as
-// stored. It depends on nothing but the weight's type, so that decode and
+// stored. It depends on the weight and the level, not on the step, so that decode and
 // prefill share one copy.
 func (d *Device) packing(n *graph.Node) *backends.Packing {
 	switch n.Op {
@@ -23,7 +23,7 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 	if w.Kind != graph.Weight || len(w.Shape) < 2 || !simd.Packable(w.Type) || d.exact && simd.RoundsActivations(w.Type) {
 		return nil
 	}
-	if d.compacts(w.Type, w.Shape.Last()) {
+	if d.compacts(w.Type, w.Shape.Last()) && (n.Op != ops.LinearID || w.Type != tensor.F16) { // experts' products of several rows expand no f16
 		return &backends.Packing{ID: compactID(w.Type), Size: compactSize, Pack: packCompact, Unit: simd.PanelRows}
 	}
 	return &backends.Packing{

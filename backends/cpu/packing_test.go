@@ -6,6 +6,8 @@ import (
 
 	"greta/backends"
 	"greta/backends/cpu/simd"
+	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -107,5 +109,43 @@ func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(ten
 	}
 	if len(src) > 0 && (pack(whole, src[1:], typ, shape, 0, 1) == nil || pack(whole[1:], src, typ, shape, 0, 1) == nil) {
 		t.Errorf("%s%v: no error for short memory", typ, shape)
+	}
+}
+
+// TestCompactWhere: weights of BF16 are packed compactly wherever a level can, of F16 where every line is asked for,
+// but not those of experts.
+func TestCompactWhere(t *testing.T) {
+	for _, level := range simd.Levels() {
+		d, err := NewLevel(level.Name, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := func(op *graph.Op, typ tensor.Type, shape tensor.Shape) string {
+			w := &graph.Value{Kind: graph.Weight, Type: typ, Shape: shape}
+			return d.packing(&graph.Node{Op: op, In: []*graph.Value{nil, w}}).ID
+		}
+		one, experts := tensor.Shape{32, 512}, tensor.Shape{4, 32, 512}
+		for _, c := range []struct {
+			name    string
+			compact bool
+			got     string
+			typ     tensor.Type
+		}{
+			{"bf16", level.Compacts(tensor.BF16, 512), id(ops.Linear, tensor.BF16, one), tensor.BF16},
+			{"bf16 experts", level.Compacts(tensor.BF16, 512), id(ops.LinearID, tensor.BF16, experts), tensor.BF16},
+			{"f16", level.Compacts(tensor.F16, 512) && level.Far() == simd.FarAll, id(ops.Linear, tensor.F16, one), tensor.F16},
+			{"f16 experts", false, id(ops.LinearID, tensor.F16, experts), tensor.F16},
+		} {
+			want := simd.PanelLayout(c.typ)
+			if c.compact {
+				want = compactID(c.typ)
+			}
+			if c.got != want {
+				t.Errorf("%s, %s: %s, not %s", level.Name, c.name, c.got, want)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (d *Device) variants(n *graph.Node) []variant {
 		if d.pool.Size() > 1 { // else all is one chunk
 			all = append(all, variant{far: far, chunk: chunkBytes / 4}, variant{far: far, chunk: 4 * chunkBytes})
 		}
-		for _, other := range simd.Fars {
+		for _, other := range d.k.Fars() {
 			if other != far {
 				all = append(all, variant{far: other, chunk: chunkBytes})
 			}

@@ -141,6 +141,13 @@ func TestFresh(t *testing.T) {
 			o.Model, o.Context = gemma, 400
 			o.Set = map[string]string{"L": "2", "D": "128", "H": "4", "G": "2", "Dh": "64", "F": "64", "V": "4100", "W": "40"}
 		}, []int{38, 39, 40, 97, 128, 390}},
+		{"gemma wide window", tensor.F16, func(o *engine.Options) {
+			o.Model, o.Context = gemma, 900
+			o.Set = map[string]string{"L": "2", "D": "128", "H": "4", "G": "2", "Dh": "64", "F": "64", "V": "4100", "W": "330"}
+		}, []int{254, 255, 256, 329, 330, 383, 384, 640, 700, 895}},
+		{"heads of 128", tensor.F16, func(o *engine.Options) {
+			o.Context, o.Set = 600, map[string]string{"L": "1", "D": "512", "H": "4", "G": "2", "F": "64", "V": "4100"}
+		}, []int{31, 126, 127, 128, 159, 160, 590}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := session(t, dev, func(o *engine.Options) {

@@ -266,7 +266,7 @@ enum { FAR_OFF, FAR_PAGES, FAR_LINES, FAR_ALL };
 #if defined(__AVX512F__)
 #define CAN_ALL 1
 #else
-#define CAN_ALL 0 // processors that want it have AVX-512
+#define CAN_ALL 0 // processors that want it have AVX-512; some kernels would take too much of the stack
 #endif
 #define STEP 256
 #define PAGES (STEP / 64)

@@ -188,7 +188,7 @@ func BenchmarkPanels(b *testing.B) {
 			b.ReportMetric(ratios[len(ratios)/2], "median-of-read")
 		}
 		b.Run("matvec/"+t.String(), func(b *testing.B) { matvec(b, k) })
-		for _, far := range Fars {
+		for _, far := range k.Fars() {
 			if far != k.Far() {
 				b.Run(fmt.Sprintf("matvec/%s/far=%v", t, far), func(b *testing.B) { matvec(b, k.WithFar(far)) })
 			}

@@ -173,7 +173,7 @@ func TestCompactProducts(t *testing.T) {
 						t.Fatal(err)
 					}
 					m, plain := packCompactAll(t, typ, src, rows, cols), packAll(t, typ, src, rows, cols)
-					for _, far := range Fars {
+					for _, far := range k.Fars() {
 						testPanels(t, k.WithFar(far), r, m, w, 2)
 					}
 					part := m.Part(PanelCount(rows)/2, PanelCount(rows))

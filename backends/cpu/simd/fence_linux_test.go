@@ -234,7 +234,7 @@ func TestFencedCompact(t *testing.T) {
 					m := *packed
 					m.modes, m.rest = fencedCopy(at, packed.modes), fencedCopy(at, packed.rest)
 					m.Data = fencedCopy(at, packed.Data)
-					for _, far := range Fars {
+					for _, far := range k.Fars() {
 						done := at.scope()
 						y, tail := fenced[float32](at, rows), fenced[float32](at, TailFloats)
 						k.WithFar(far).MatVecPanels(y, &m, 0, 2, fencedCopy(at, x[:cols]), tail)
@@ -286,13 +286,13 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 				done()
 			}
 			y := result()
-			k.WithFar(Fars[n%len(Fars)]).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
+			k.WithFar(k.Fars()[n%len(k.Fars())]).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
 			p.check(t, k.Name+" MulPanels", y, ldy, n, m.Rows, inEight)
 		}
 	} else {
 		for j := range min(n, 2) {
 			y := fenced[float32](at, m.Rows)
-			k.WithFar(Fars[(n+j)%len(Fars)]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
+			k.WithFar(k.Fars()[(n+j)%len(k.Fars())]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
 			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy, 1, m.Rows, 2e-6)
 		}
 		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}

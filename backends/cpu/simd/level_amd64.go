@@ -13,14 +13,14 @@ import (
 func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
-	far := processor().far()
+	far, fars := processor().far(), []Far{FarOff, FarPages, FarLines, FarAll}
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		narrow := &avx2PanelKernels
 		if x.HasAVXVNNI {
 			narrow = &avxvnniPanelKernels
 		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, c: &avx512CompactKernels, mr: 32, nr: 12, tile: 128, deep: 4 * blockK, far: far}
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, c: &avx512CompactKernels, mr: 32, nr: 12, tile: 128, deep: 4 * blockK, far: far, fars: fars}
 			if x.HasAVX512VNNI { // there are processors of AVX-512 without dot products of bytes
 				k.p, k.w = &avx512PanelKernels, &avx512WideKernels
 			}
@@ -37,7 +37,10 @@ func machineLevels() []Kernels {
 			}
 			all = append(all, k)
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, c: &avx2CompactKernels, mr: 16, nr: 6, tile: 128, deep: blockK, far: far})
+		if far == FarAll { // next best there
+			far = FarPages
+		}
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, c: &avx2CompactKernels, mr: 16, nr: 6, tile: 128, deep: blockK, far: far, fars: fars[:3]})
 	}
 	return all
 }

@@ -362,8 +362,8 @@ func TestFar(t *testing.T) {
 			r := newRand(12)
 			m := packAll(t, typ, anyRows(r, typ, rows, cols), rows, cols)
 			x, tail := randVector(r, cols, 0).v, make([]float32, TailFloats)
-			y := make([][rows]float32, len(Fars))
-			for i, far := range Fars {
+			y := make([][rows]float32, len(k.Fars()))
+			for i, far := range k.Fars() {
 				k := k.WithFar(far)
 				if k.Far() != far {
 					t.Fatal("WithFar changes nothing")
@@ -376,7 +376,7 @@ func TestFar(t *testing.T) {
 					k.MatVecPanels(y[i][:], m, 0, PanelCount(rows), x, tail)
 				}
 			}
-			for i, far := range Fars {
+			for i, far := range k.Fars() {
 				if y[i] != y[0] || y[0] == [rows]float32{} {
 					t.Errorf("%s: other results with far=%s", typ, far)
 				}

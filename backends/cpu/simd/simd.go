@@ -35,6 +35,7 @@ type Kernels struct {
 	tile   int                // see TileRows
 	deep   int                // columns that products in f32 take at once
 	far    Far                // see Far
+	fars   []Far              // nil: none asks ahead
 	pairs  bool               // see PairsRows
 }
 
@@ -51,19 +52,24 @@ const (
 	// default on AMD's up to Zen 4: those fetch enough, but begin each page late.
 	FarLines
 	// FarAll asks for every line, 12 KiB ahead, as is the default on AMD's from Zen 5 on: those
-	// fetch half of enough where arithmetic lies between loads.
+	// fetch half of enough where arithmetic lies between loads. AVX-512's kernels have it.
 	FarAll
 )
 
 func (f Far) String() string { return [...]string{"off", "pages", "lines", "all"}[f] }
 
-// Fars are those that this build has kernels for.
-var Fars = fars
+// Fars are those that the level has kernels for.
+func (k *Kernels) Fars() []Far {
+	if k.fars == nil {
+		return []Far{FarOff}
+	}
+	return k.fars
+}
 
 // Far says how these kernels ask ahead.
 func (k *Kernels) Far() Far { return k.far }
 
-// WithFar gives the same kernels that ask ahead in another way, one of Fars.
+// WithFar gives the same kernels that ask ahead in another way, one of Fars(); others count as FarOff.
 func (k *Kernels) WithFar(f Far) *Kernels {
 	c := *k
 	c.far = f

@@ -1,5 +1,0 @@
-//go:build !noasm
-
-package simd
-
-var fars = []Far{FarOff, FarPages, FarLines, FarAll}
