@@ -44,6 +44,12 @@ func TestHanded(t *testing.T) {
 		}
 		return b
 	}
+	// Behind 256 positions attention has parts, which are handed over too. Waits for them are long where
+	// workgroups are threads, and Debian 12's lavapipe ends every loop after 65,535 turns.
+	share := 20
+	if dev.Info().Level == "software" {
+		share = 30
+	}
 	for _, c := range []struct {
 		dtype, kv tensor.Type
 		context   int
@@ -58,7 +64,7 @@ func TestHanded(t *testing.T) {
 					o.DType, o.KV, o.Context = c.dtype, c.kv, c.context
 					o.Set = map[string]string{"L": layers, "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
 				})
-				for range c.context / 30 {
+				for range c.context / share {
 					if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
 						t.Fatal(err)
 					}
