@@ -78,8 +78,8 @@ func (a *app) expNewCmd() *cobra.Command {
 follows -- are the arguments of greta bench. The change is a forced variant
 (--config), other arguments that only the changed side gets (--change), or, without either,
 the source's changes against its last commit.`,
-		Example: `  greta exp new rows4 --hypothesis "four rows a wave hide the loads' latency" \
-      --config rows=4 -- op linear --m 1 --k 4096 --n 4096 --dtype q4_0 --backend hip
+		Example: `  greta exp new unroll8 --hypothesis "eight units of a row under way hide the loads' latency" \
+      --config unroll=8,blocks=1 -- op linear --m 1 --k 4096 --n 4096 --dtype q4_0 --backend hip
   greta exp new fp16 --hypothesis "halves are enough" --change --fp16=on -- op attention --backend vulkan`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
