@@ -1,14 +1,16 @@
-package cpu_test
+package cpu
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
-	"greta/backends/cpu"
+	"greta/backends"
 	"greta/backends/cpu/simd"
 	"greta/engine"
 	"greta/models"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -24,11 +26,17 @@ func TestLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
+	type weights struct {
 		typ   tensor.Type
-		bytes float64 // of a weight in panels
-	}{{tensor.F32, 4}, {tensor.F16, 2}, {tensor.BF16, 2}, {tensor.Q8_0, 34. / 32}, {tensor.Q4_0, 18. / 32}} {
-		dev, err := cpu.New(2)
+		bytes float64 // of one in panels
+		far   simd.Far
+	}
+	cases := []weights{{tensor.F32, 4, k.Far()}, {tensor.Q8_0, 34. / 32, k.Far()}, {tensor.Q4_0, 18. / 32, k.Far()}}
+	for _, far := range k.Fars() { // some have compact panels
+		cases = append(cases, weights{tensor.F16, 2, far}, weights{tensor.BF16, 2, far})
+	}
+	for _, c := range cases {
+		dev, err := open(k.WithFar(c.far), 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,14 +61,15 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: took %v", c.typ, took)
 		}
 		want := (256*256*2 + 256*128*2 + 3*256*768) * c.bytes
-		if c.typ == tensor.BF16 && k.Compacts(c.typ, 256) { // twelve bits, and the heads of 160 panels
+		product := slices.IndexFunc(st.Program.Launches, func(l backends.Launch) bool { return l.Node.Op == ops.Linear })
+		switch compact := dev.compacts(st.Program.Launches[product].Node); {
+		case compact && c.typ == tensor.BF16: // twelve bits, and the heads of 160 panels
 			want = want*12/16 + 160*64
-		}
-		if c.typ == tensor.F16 && k.Compacts(c.typ, 256) && k.Far() == simd.FarAll { // fourteen and a half
+		case compact && c.typ == tensor.F16: // fourteen and a half
 			want = want*29/32 + 160*320
 		}
 		if l.WeightBytes != want {
-			t.Errorf("%s: %v bytes, want %v", c.typ, l.WeightBytes, want)
+			t.Errorf("%s, far=%s: %v bytes, want %v", c.typ, c.far, l.WeightBytes, want)
 		}
 		if l.ReadGBs <= 0 || l.GFlops <= 0 || l.Arithmetic == "" {
 			t.Errorf("%s: %+v", c.typ, l)
@@ -69,6 +78,9 @@ func TestLimits(t *testing.T) {
 			t.Error(err)
 		}
 		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}
 	}

@@ -23,7 +23,7 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 	if w.Kind != graph.Weight || len(w.Shape) < 2 || !simd.Packable(w.Type) || d.exact && simd.RoundsActivations(w.Type) {
 		return nil
 	}
-	if d.compacts(w.Type, w.Shape.Last()) && (n.Op != ops.LinearID || w.Type != tensor.F16) { // experts' products of several rows expand no f16
+	if d.compacts(n) {
 		return &backends.Packing{ID: compactID(w.Type), Size: compactSize, Pack: packCompact, Unit: simd.PanelRows}
 	}
 	return &backends.Packing{
@@ -34,10 +34,15 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 	}
 }
 
-// compacts says whether weights are packed into compact panels. Those of F16 take so much arithmetic that memory
-// has to be kept busy meanwhile: they were measured where every line is asked for, and are left out elsewhere.
-func (d *Device) compacts(t tensor.Type, cols int) bool {
-	return d.k.Compacts(t, cols) && (t != tensor.F16 || d.k.Far() == simd.FarAll)
+// compacts says whether a product's weights, which are packed, go into compact panels. Those of F16 take so much
+// arithmetic that memory has to be kept busy meanwhile: they were measured where every line is asked for, and are left
+// out elsewhere. Experts' products of several rows expand no F16.
+func (d *Device) compacts(n *graph.Node) bool {
+	w := n.In[1]
+	if w.Type == tensor.F16 && (d.k.Far() != simd.FarAll || n.Op == ops.LinearID) {
+		return false
+	}
+	return d.k.Compacts(w.Type, w.Shape.Last())
 }
 
 // compactID names the layout of compact panels.

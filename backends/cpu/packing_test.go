@@ -115,37 +115,38 @@ func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(ten
 // TestCompactWhere: weights of BF16 are packed compactly wherever a level can, of F16 where every line is asked for,
 // but not those of experts.
 func TestCompactWhere(t *testing.T) {
+	one, experts := tensor.Shape{32, 512}, tensor.Shape{4, 32, 512}
 	for _, level := range simd.Levels() {
-		d, err := NewLevel(level.Name, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := func(op *graph.Op, typ tensor.Type, shape tensor.Shape) string {
-			w := &graph.Value{Kind: graph.Weight, Type: typ, Shape: shape}
-			return d.packing(&graph.Node{Op: op, In: []*graph.Value{nil, w}}).ID
-		}
-		one, experts := tensor.Shape{32, 512}, tensor.Shape{4, 32, 512}
-		for _, c := range []struct {
-			name    string
-			compact bool
-			got     string
-			typ     tensor.Type
-		}{
-			{"bf16", level.Compacts(tensor.BF16, 512), id(ops.Linear, tensor.BF16, one), tensor.BF16},
-			{"bf16 experts", level.Compacts(tensor.BF16, 512), id(ops.LinearID, tensor.BF16, experts), tensor.BF16},
-			{"f16", level.Compacts(tensor.F16, 512) && level.Far() == simd.FarAll, id(ops.Linear, tensor.F16, one), tensor.F16},
-			{"f16 experts", false, id(ops.LinearID, tensor.F16, experts), tensor.F16},
-		} {
-			want := simd.PanelLayout(c.typ)
-			if c.compact {
-				want = compactID(c.typ)
+		for _, far := range level.Fars() {
+			d, err := open(level.WithFar(far), 1, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if c.got != want {
-				t.Errorf("%s, %s: %s, not %s", level.Name, c.name, c.got, want)
+			for _, c := range []struct {
+				op      *graph.Op
+				typ     tensor.Type
+				shape   tensor.Shape
+				compact bool
+			}{
+				{ops.Linear, tensor.BF16, one, level.Compacts(tensor.BF16, 512)},
+				{ops.LinearID, tensor.BF16, experts, level.Compacts(tensor.BF16, 512)},
+				{ops.Linear, tensor.F16, one, level.Compacts(tensor.F16, 512) && far == simd.FarAll},
+				{ops.LinearID, tensor.F16, experts, false},
+				{ops.Linear, tensor.F32, one, false},
+				{ops.Linear, tensor.Q8_0, one, false},
+			} {
+				w := &graph.Value{Kind: graph.Weight, Type: c.typ, Shape: c.shape}
+				got, want := d.packing(&graph.Node{Op: c.op, In: []*graph.Value{nil, w}}).ID, simd.PanelLayout(c.typ)
+				if c.compact {
+					want = compactID(c.typ)
+				}
+				if got != want {
+					t.Errorf("%s, far=%s, %s of %s: %s, not %s", level.Name, far, c.op.Name, c.typ, got, want)
+				}
 			}
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
