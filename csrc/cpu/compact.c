@@ -7,6 +7,7 @@ INLINE void pc_bf16_panels(const uint8_t *w, const float *x, float *y, long k, l
     vf a[4 * R];
     UNROLL for (int i = 0; i < 4 * R; i++) a[i] = vset(0);
     const vi table = four(w);
+    if (FAR) ask(FAR, w, w + HEAD + room(k)); // lines as far ahead of the head would be missed
     rare_sums((const uint32_t *)(w + ENDS), x, y, k, 0);
     w += HEAD + room(k);
     ROLLED for (long i = 0; i < k; i += 8, w += BLOCK) {

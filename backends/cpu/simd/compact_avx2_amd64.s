@@ -19,11 +19,11 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xe083; BYTE $0x03 // and eax, 0x3
 	LONG $0x02f8c149 // sar r8, 0x2
 	LONG $0x02f88348 // cmp rax, 0x2
-	LONG $0x03fa840f; WORD $0x0000 // je 0x1041f <pc_bf16+0x41f>
+	LONG $0x0464840f; WORD $0x0000 // je 0x10489 <pc_bf16+0x489>
 	WORD $0xf883; BYTE $0x01 // cmp eax, 0x1
-	LONG $0x0781850f; WORD $0x0000 // jne 0x107af <pc_bf16+0x7af>
+	LONG $0x0820850f; WORD $0x0000 // jne 0x1084e <pc_bf16+0x84e>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x0ada8e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	LONG $0x0b7a8e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x07598d4c // lea r11, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -31,19 +31,18 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03fbc149 // sar r11, 0x3
 	LONG $0x3fc38349 // add r11, 0x3f
 	WORD $0x894c; BYTE $0xd8 // mov rax, r11
-	WORD $0x894d; BYTE $0xd9 // mov r9, r11
 	LONG $0xc0e38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fc0
-	LONG $0x02e8c148 // shr rax, 0x2
-	LONG $0xc0e18349 // and r9, -0x40
+	LONG $0xc0e08348 // and rax, -0x40
 	LONG $0x40c38341 // add r11d, 0x40
-	WORD $0xe083; BYTE $0xf0 // and eax, -0x10
-	LONG $0x40518d4d // lea r10, [r9 + 0x40]
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x02e9c149 // shr r9, 0x2
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
 	LONG $0xdbb70f45 // movzx r11d, r11w
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	LONG $0x245c8944; BYTE $0x04 // mov dword ptr [rsp + 0x4], r11d
-	WORD $0x36eb // jmp 0x100b4 <pc_bf16+0xb4>
-	WORD $0x9066 // nop
-	LONG $0x247c0348; BYTE $0x08 // add rdi, qword ptr [rsp + 0x8]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	LONG $0x245c8944; BYTE $0x0c // mov dword ptr [rsp + 0xc], r11d
+	WORD $0x39eb // jmp 0x100b3 <pc_bf16+0xb3>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x243c0348 // add rdi, qword ptr [rsp]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x0258fcc5 // vaddps ymm0, ymm0, ymmword ptr [rdx]
@@ -54,38 +53,63 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
-	LONG $0x0a5d8e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	LONG $0x0afe8e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x1710f8c5 // vmovups xmm2, xmmword ptr [rdi]
+	LONG $0x075c8d48; BYTE $0x40 // lea rbx, [rdi + rax + 0x40]
+	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
+	WORD $0x6973 // jae 0x1012a <pc_bf16+0x12a>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfe // mov r14d, edi
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xdeb70f45 // movzx r11d, r14w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8941; BYTE $0xec // mov r12d, ebp
+	LONG $0x3fe48341 // and r12d, 0x3f
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e4c141 // shl r12d, 0x6
+	WORD $0x294d; BYTE $0xdd // sub r13, r11
+	QUAD $0x0040002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x4000]
+	QUAD $0x0050002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x5000]
+	QUAD $0x0060002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x6000]
+	QUAD $0x0070002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa672 // jb 0x100d0 <pc_bf16+0xd0>
 	LONG $0x405f8d48 // lea rbx, [rdi + 0x40]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm3
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	WORD $0x0ceb // jmp 0x100d9 <pc_bf16+0xd9>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x0aeb // jmp 0x10149 <pc_bf16+0x149>
+	BYTE $0x90 // nop
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x7774 // je 0x10150 <pc_bf16+0x150>
+	WORD $0x7774 // je 0x101c0 <pc_bf16+0x1c0>
 	LONG $0xb75c8b46; BYTE $0x20 // mov r11d, dword ptr [rdi + 4*r14 + 0x20]
-	WORD $0x3941; BYTE $0xc3 // cmp r11d, eax
-	LONG $0xd8430f44 // cmovae r11d, eax
+	WORD $0x3945; BYTE $0xcb // cmp r11d, r9d
+	LONG $0xd9430f45 // cmovae r11d, r9d
 	LONG $0x9b248d4e // lea r12, [rbx + 4*r11]
 	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xe273 // jae 0x100d0 <pc_bf16+0xd0>
+	WORD $0xe273 // jae 0x10140 <pc_bf16+0x140>
 	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
 	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x10109 <pc_bf16+0x109>
+	WORD $0x13eb // jmp 0x10179 <pc_bf16+0x179>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x04c78349 // add r15, 0x4
 	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xc773 // jae 0x100d0 <pc_bf16+0xd0>
+	WORD $0xc773 // jae 0x10140 <pc_bf16+0x140>
 	WORD $0x8b45; BYTE $0x1f // mov r11d, dword ptr [r15]
 	WORD $0x8945; BYTE $0xdd // mov r13d, r11d
 	LONG $0x04edc141 // shr r13d, 0x4
 	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
 	WORD $0x0941; BYTE $0xed // or r13d, ebp
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
-	WORD $0xde7d // jge 0x10100 <pc_bf16+0x100>
+	WORD $0xde7d // jge 0x10170 <pc_bf16+0x170>
 	WORD $0x8945; BYTE $0xda // mov r10d, r11d
 	LONG $0x00e28141; WORD $0xff00; BYTE $0xff // and r10d, 0xffff0000
 	LONG $0x0fe38341 // and r11d, 0xf
@@ -93,11 +117,11 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x597aa1c4; WORD $0xae04 // vmulss xmm0, xmm0, dword ptr [rsi + 4*r13]
 	LONG $0x587aa1c4; WORD $0x9a04 // vaddss xmm0, xmm0, dword ptr [rdx + 4*r11]
 	LONG $0x117aa1c4; WORD $0x9a04 // vmovss dword ptr [rdx + 4*r11], xmm0
-	WORD $0xb7eb // jmp 0x10100 <pc_bf16+0x100>
+	WORD $0xb7eb // jmp 0x10170 <pc_bf16+0x170>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff278e0f; WORD $0xffff // jle 0x10080 <pc_bf16+0x80>
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
+	LONG $0xfeb78e0f; WORD $0xffff // jle 0x10080 <pc_bf16+0x80>
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
 	LONG $0x40bf8d4c; WORD $0x0070; BYTE $0x00 // lea r15, [rdi + 0x7040]
 	LONG $0x186de3c4; WORD $0x01c2 // vinsertf128 ymm0, ymm2, xmm2, 0x1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -111,13 +135,13 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	LONG $0x4411fcc5; WORD $0x1024 // vmovups ymmword ptr [rsp + 0x10], ymm0
 	LONG $0x17348d4e // lea r14, [rdi + r10]
-	LONG $0x04247c03 // add edi, dword ptr [rsp + 0x4]
+	LONG $0x0c247c03 // add edi, dword ptr [rsp + 0xc]
 	LONG $0x02eec149 // shr r14, 0x2
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xdfb70f44 // movzx r11d, di
 	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
 	LONG $0xc0e28141; WORD $0x000f; BYTE $0x00 // and r10d, 0xfc0
-	QUAD $0x000a9925787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0xa99] # 0x10c60 <px_bf16+0x130>
+	QUAD $0x000aa925787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0xaa9] # 0x10ce0 <px_bf16+0x110>
 	LONG $0x5c6ffec5; WORD $0x1024 // vmovdqu ymm3, ymmword ptr [rsp + 0x10]
 	QUAD $0x0000b0249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm2
 	LONG $0x30c68349 // add r14, 0x30
@@ -126,22 +150,22 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x294d; BYTE $0xda // sub r10, r11
 	WORD $0x014d; BYTE $0xfa // add r10, r15
 	LONG $0xc0c78149; WORD $0x0000; BYTE $0x00 // add r15, 0xc0
-	QUAD $0xffd000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x3000]
-	QUAD $0xffe000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x2000]
-	QUAD $0xfff000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x1000]
-	LONG $0x0c180f43; BYTE $0x11 // prefetcht0 byte ptr [r9 + r10]
-	LONG $0x6f7ea1c4; WORD $0x0b0c // vmovdqu ymm1, ymmword ptr [rbx + r9]
-	LONG $0x6f7e21c4; WORD $0x0b6c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rbx + r9 + 0x40]
+	QUAD $0xffd000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x3000]
+	QUAD $0xffe000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x2000]
+	QUAD $0xfff000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x1000]
+	LONG $0x0c180f42; BYTE $0x10 // prefetcht0 byte ptr [rax + r10]
+	LONG $0x0c6ffec5; BYTE $0x03 // vmovdqu ymm1, ymmword ptr [rbx + rax]
+	LONG $0x6c6f7ec5; WORD $0x4003 // vmovdqu ymm13, ymmword ptr [rbx + rax + 0x40]
 	LONG $0x187d22c4; WORD $0xa63c // vbroadcastss ymm15, dword ptr [rsi + 4*r12]
-	LONG $0x6f7ea1c4; WORD $0x0b44; BYTE $0x20 // vmovdqu ymm0, ymmword ptr [rbx + r9 + 0x20]
-	LONG $0x6f7ea1c4; WORD $0x0b64; BYTE $0x60 // vmovdqu ymm4, ymmword ptr [rbx + r9 + 0x60]
+	LONG $0x446ffec5; WORD $0x2003 // vmovdqu ymm0, ymmword ptr [rbx + rax + 0x20]
+	LONG $0x646ffec5; WORD $0x6003 // vmovdqu ymm4, ymmword ptr [rbx + rax + 0x60]
 	LONG $0xd1db9dc5 // vpand ymm2, ymm12, ymm1
 	LONG $0x4c7ffec5; WORD $0x7024 // vmovdqu ymmword ptr [rsp + 0x70], ymm1
 	LONG $0x447ffec5; WORD $0x5024 // vmovdqu ymmword ptr [rsp + 0x50], ymm0
 	LONG $0x006562c4; BYTE $0xf2 // vpshufb ymm14, ymm3, ymm2
 	LONG $0x6015c1c4; BYTE $0xce // vpunpcklbw ymm1, ymm13, ymm14 # ymm1 = ymm13[0],ymm14[0],ymm13[1],ymm14[1],ymm13[2],ymm14[2],ymm13[3],ymm14[3],ymm13[4],ymm14[4],ymm13[5],ymm14[5],ymm13[6],ymm14[6],ymm13[7],ymm14[7],ymm13[16],ymm14[16],ymm13[17],ymm14[17],ymm13[18],ymm14[18],ymm13[19],ymm14[19],ymm13[20],ymm14[20],ymm13[21],ymm14[21],ymm13[22],ymm14[22],ymm13[23],ymm14[23]
 	LONG $0x6815c1c4; BYTE $0xd6 // vpunpckhbw ymm2, ymm13, ymm14 # ymm2 = ymm13[8],ymm14[8],ymm13[9],ymm14[9],ymm13[10],ymm14[10],ymm13[11],ymm14[11],ymm13[12],ymm14[12],ymm13[13],ymm14[13],ymm13[14],ymm14[14],ymm13[15],ymm14[15],ymm13[24],ymm14[24],ymm13[25],ymm14[25],ymm13[26],ymm14[26],ymm13[27],ymm14[27],ymm13[28],ymm14[28],ymm13[29],ymm14[29],ymm13[30],ymm14[30],ymm13[31],ymm14[31]
-	QUAD $0x00800bb46f7e21c4; WORD $0x0000 // vmovdqu ymm14, ymmword ptr [rbx + r9 + 0x80]
+	QUAD $0x00008003b46f7ec5; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [rbx + rax + 0x80]
 	LONG $0x4c7ffec5; WORD $0x3024 // vmovdqu ymmword ptr [rsp + 0x30], ymm1
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0xa805c2c4; BYTE $0xca // vfmadd213ps ymm1, ymm15, ymm10 # ymm1 = (ymm15 * ymm1) + ymm10
@@ -172,7 +196,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x726dc1c4; WORD $0x10f1 // vpslld ymm2, ymm9, 0x10
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
 	LONG $0xa84de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm6, ymm5 # ymm2 = (ymm6 * ymm2) + ymm5
-	QUAD $0x00a00bac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rbx + r9 + 0xa0]
+	QUAD $0x0000a003ac6ffec5; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [rbx + rax + 0xa0]
 	LONG $0xa84de2c4; BYTE $0xc7 // vfmadd213ps ymm0, ymm6, ymm7 # ymm0 = (ymm6 * ymm0) + ymm7
 	LONG $0xd472cdc5; BYTE $0x04 // vpsrld ymm6, ymm4, 0x4
 	LONG $0x187da2c4; WORD $0xa67c; BYTE $0x0c // vbroadcastss ymm7, dword ptr [rsi + 4*r12 + 0xc]
@@ -211,89 +235,103 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87562c4; BYTE $0xdb // vfmadd213ps ymm11, ymm1, ymm3 # ymm11 = (ymm1 * ymm11) + ymm3
 	LONG $0xa875c2c4; BYTE $0xd6 // vfmadd213ps ymm2, ymm1, ymm14 # ymm2 = (ymm1 * ymm2) + ymm14
 	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	LONG $0xfdb98c0f; WORD $0xffff // jl 0x101b0 <pc_bf16+0x1b0>
+	LONG $0xfdbf8c0f; WORD $0xffff // jl 0x10220 <pc_bf16+0x220>
 	LONG $0x582cc1c4; BYTE $0xc0 // vaddps ymm0, ymm10, ymm8
 	LONG $0xcf58a4c5 // vaddps ymm1, ymm11, ymm7
 	LONG $0xd258d4c5 // vaddps ymm2, ymm5, ymm2
-	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0xce58b4c5 // vaddps ymm1, ymm9, ymm6
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
-	LONG $0xfffc6ee9; BYTE $0xff // jmp 0x1008d <pc_bf16+0x8d>
+	LONG $0xfffc03e9; BYTE $0xff // jmp 0x1008c <pc_bf16+0x8c>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x06e98e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	LONG $0x071f8e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xc1490f48 // cmovns rax, rcx
 	LONG $0x03f8c148 // sar rax, 0x3
 	LONG $0x3fc08348 // add rax, 0x3f
+	LONG $0xc0e08348 // and rax, -0x40
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	LONG $0x02e9c149 // shr r9, 0x2
-	LONG $0xc0e08348 // and rax, -0x40
-	LONG $0xf0e18341 // and r9d, -0x10
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x3eeb // jmp 0x10492 <pc_bf16+0x492>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	WORD $0x34eb // jmp 0x104f2 <pc_bf16+0x4f2>
+	WORD $0x9066 // nop
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x0258fcc5 // vaddps ymm0, ymm0, ymmword ptr [rdx]
-	LONG $0xff588d4d // lea r11, [r8 - 0x1]
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x0211fcc5 // vmovups ymmword ptr [rdx], ymm0
 	LONG $0x4258f4c5; BYTE $0x20 // vaddps ymm0, ymm1, ymmword ptr [rdx + 0x20]
 	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x067f8e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x06bf8e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x1710f8c5 // vmovups xmm2, xmmword ptr [rdi]
-	LONG $0x40578d4c // lea r10, [rdi + 0x40]
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x075c8d4c; BYTE $0x40 // lea r11, [rdi + rax + 0x40]
+	WORD $0x394c; BYTE $0xdf // cmp rdi, r11
+	WORD $0x3173 // jae 0x10535 <pc_bf16+0x535>
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	QUAD $0x00002c0097180f41 // prefetcht1 byte ptr [r15 + 0x2c00]
+	WORD $0x394d; BYTE $0xde // cmp r14, r11
+	WORD $0xdb72 // jb 0x10510 <pc_bf16+0x510>
+	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm3
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	WORD $0x0eeb // jmp 0x104b9 <pc_bf16+0x4b9>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x7774 // je 0x10530 <pc_bf16+0x530>
-	LONG $0x9f748b46; BYTE $0x20 // mov r14d, dword ptr [rdi + 4*r11 + 0x20]
-	WORD $0x3945; BYTE $0xce // cmp r14d, r9d
-	LONG $0xf1430f45 // cmovae r14d, r9d
-	LONG $0xb2348d4f // lea r14, [r10 + 4*r14]
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xe273 // jae 0x104b0 <pc_bf16+0x4b0>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x104e9 <pc_bf16+0x4e9>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04c38348 // add rbx, 0x4
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xc773 // jae 0x104b0 <pc_bf16+0x4b0>
-	WORD $0x8b44; BYTE $0x3b // mov r15d, dword ptr [rbx]
-	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
-	LONG $0x04ecc141 // shr r12d, 0x4
-	LONG $0xffe48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfff
-	WORD $0x0941; BYTE $0xec // or r12d, ebp
-	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	WORD $0xde7d // jge 0x104e0 <pc_bf16+0x4e0>
-	WORD $0x8945; BYTE $0xfd // mov r13d, r15d
-	LONG $0x00e58141; WORD $0xff00; BYTE $0xff // and r13d, 0xffff0000
-	LONG $0x0fe78341 // and r15d, 0xf
-	LONG $0x6e79c1c4; BYTE $0xc5 // vmovd xmm0, r13d
-	LONG $0x597aa1c4; WORD $0xa604 // vmulss xmm0, xmm0, dword ptr [rsi + 4*r12]
-	LONG $0x587aa1c4; WORD $0xba04 // vaddss xmm0, xmm0, dword ptr [rdx + 4*r15]
-	LONG $0x117aa1c4; WORD $0xba04 // vmovss dword ptr [rdx + 4*r15], xmm0
-	WORD $0xb7eb // jmp 0x104e0 <pc_bf16+0x4e0>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	WORD $0x10eb // jmp 0x10559 <pc_bf16+0x559>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x07148d4c // lea r10, [rdi + rax]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x7774 // je 0x105d0 <pc_bf16+0x5d0>
+	LONG $0x9f7c8b44; BYTE $0x20 // mov r15d, dword ptr [rdi + 4*rbx + 0x20]
+	WORD $0x3945; BYTE $0xcf // cmp r15d, r9d
+	LONG $0xf9430f45 // cmovae r15d, r9d
+	LONG $0xbb3c8d4f // lea r15, [r11 + 4*r15]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xe273 // jae 0x10550 <pc_bf16+0x550>
+	WORD $0xdd89 // mov ebp, ebx
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x14eb // jmp 0x10589 <pc_bf16+0x589>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xc773 // jae 0x10550 <pc_bf16+0x550>
+	WORD $0x8b45; BYTE $0x26 // mov r12d, dword ptr [r14]
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0941; BYTE $0xed // or r13d, ebp
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x10580 <pc_bf16+0x580>
+	WORD $0x8944; BYTE $0xe0 // mov eax, r12d
+	LONG $0xff000025; BYTE $0xff // and eax, 0xffff0000
+	LONG $0x0fe48341 // and r12d, 0xf
+	LONG $0xc06ef9c5 // vmovd xmm0, eax
+	LONG $0x597aa1c4; WORD $0xae04 // vmulss xmm0, xmm0, dword ptr [rsi + 4*r13]
+	LONG $0x587aa1c4; WORD $0xa204 // vaddss xmm0, xmm0, dword ptr [rdx + 4*r12]
+	LONG $0x117aa1c4; WORD $0xa204 // vmovss dword ptr [rdx + 4*r12], xmm0
+	WORD $0xbaeb // jmp 0x10580 <pc_bf16+0x580>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x171c8d4e // lea r11, [rdi + r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff238e0f; WORD $0xffff // jle 0x10460 <pc_bf16+0x460>
+	LONG $0xfee38e0f; WORD $0xffff // jle 0x104c0 <pc_bf16+0x4c0>
 	LONG $0x186de3c4; WORD $0x01c2 // vinsertf128 ymm0, ymm2, xmm2, 0x1
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
@@ -302,21 +340,21 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
 	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
 	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x4411fcc5; WORD $0x1024 // vmovups ymmword ptr [rsp + 0x10], ymm0
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
-	QUAD $0x0006cd0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x6cd] # 0x10c60 <px_bf16+0x130>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	QUAD $0x0006ae0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x6ae] # 0x10ce0 <px_bf16+0x110>
 	LONG $0x6c6f7ec5; WORD $0x1024 // vmovdqu ymm13, ymmword ptr [rsp + 0x10]
 	QUAD $0x0000b0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm3
 	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
-	LONG $0x0093180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rbx + 0x2c00]
-	LONG $0x6f7ec1c4; BYTE $0x12 // vmovdqu ymm2, ymmword ptr [r10]
-	LONG $0x6f7e41c4; WORD $0x405a // vmovdqu ymm11, ymmword ptr [r10 + 0x40]
-	LONG $0x187d22c4; WORD $0x9e3c // vbroadcastss ymm15, dword ptr [rsi + 4*r11]
-	LONG $0x6f7ec1c4; WORD $0x2042 // vmovdqu ymm0, ymmword ptr [r10 + 0x20]
-	LONG $0x6f7e41c4; WORD $0x6062 // vmovdqu ymm12, ymmword ptr [r10 + 0x60]
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x6f7ec1c4; BYTE $0x13 // vmovdqu ymm2, ymmword ptr [r11]
+	LONG $0x6f7e41c4; WORD $0x405b // vmovdqu ymm11, ymmword ptr [r11 + 0x40]
+	LONG $0x187d62c4; WORD $0x9e3c // vbroadcastss ymm15, dword ptr [rsi + 4*rbx]
+	LONG $0x6f7ec1c4; WORD $0x2043 // vmovdqu ymm0, ymmword ptr [r11 + 0x20]
+	LONG $0x6f7e41c4; WORD $0x6063 // vmovdqu ymm12, ymmword ptr [r11 + 0x60]
 	LONG $0x547ffec5; WORD $0x7024 // vmovdqu ymmword ptr [rsp + 0x70], ymm2
 	LONG $0xd1dbedc5 // vpand ymm2, ymm2, ymm1
 	LONG $0x447ffec5; WORD $0x5024 // vmovdqu ymmword ptr [rsp + 0x50], ymm0
@@ -334,12 +372,12 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0728dc5; BYTE $0x10 // vpslld ymm14, ymm0, 0x10
 	LONG $0xa80542c4; BYTE $0xf1 // vfmadd213ps ymm14, ymm15, ymm9 # ymm14 = (ymm15 * ymm14) + ymm9
 	LONG $0x681d41c4; BYTE $0xca // vpunpckhbw ymm9, ymm12, ymm10 # ymm9 = ymm12[8],ymm10[8],ymm12[9],ymm10[9],ymm12[10],ymm10[10],ymm12[11],ymm10[11],ymm12[12],ymm10[12],ymm12[13],ymm10[13],ymm12[14],ymm10[14],ymm12[15],ymm10[15],ymm12[24],ymm10[24],ymm12[25],ymm10[25],ymm12[26],ymm10[26],ymm12[27],ymm10[27],ymm12[28],ymm10[28],ymm12[29],ymm10[29],ymm12[30],ymm10[30],ymm12[31],ymm10[31]
-	LONG $0x187d22c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r11 + 0x4]
+	LONG $0x187d62c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*rbx + 0x4]
 	LONG $0xd372a5c5; BYTE $0x04 // vpsrld ymm11, ymm3, 0x4
 	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
 	LONG $0x0015c2c4; BYTE $0xdb // vpshufb ymm3, ymm13, ymm11
 	QUAD $0x0000d024b4117cc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xd0], ymm14
-	QUAD $0x000080b26f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r10 + 0x80]
+	QUAD $0x000080b36f7e41c4; BYTE $0x00 // vmovdqu ymm14, ymmword ptr [r11 + 0x80]
 	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
 	QUAD $0xaa30247c0e2563c4 // vpblendw ymm15, ymm11, ymmword ptr [rsp + 0x30], 0xaa # ymm15 = ymm11[0],mem[1],ymm11[2],mem[3],ymm11[4],mem[5],ymm11[6],mem[7],ymm11[8],mem[9],ymm11[10],mem[11],ymm11[12],mem[13],ymm11[14],mem[15]
 	LONG $0xe36f7dc5 // vmovdqa ymm12, ymm3
@@ -347,7 +385,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc3600dc5 // vpunpcklbw ymm8, ymm14, ymm3 # ymm8 = ymm14[0],ymm3[0],ymm14[1],ymm3[1],ymm14[2],ymm3[2],ymm14[3],ymm3[3],ymm14[4],ymm3[4],ymm14[5],ymm3[5],ymm14[6],ymm3[6],ymm14[7],ymm3[7],ymm14[16],ymm3[16],ymm14[17],ymm3[17],ymm14[18],ymm3[18],ymm14[19],ymm3[19],ymm14[20],ymm3[20],ymm14[21],ymm3[21],ymm14[22],ymm3[22],ymm14[23],ymm3[23]
 	QUAD $0x00009024b47f7ec5; BYTE $0x00 // vmovdqu ymmword ptr [rsp + 0x90], ymm14
 	LONG $0x0e2563c4; WORD $0xaaf0 // vpblendw ymm14, ymm11, ymm0, 0xaa # ymm14 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
-	LONG $0x187da2c4; WORD $0x9e44; BYTE $0x08 // vbroadcastss ymm0, dword ptr [rsi + 4*r11 + 0x8]
+	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x08 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xf272a5c5; BYTE $0x10 // vpslld ymm11, ymm2, 0x10
 	LONG $0xda6ffdc5 // vmovdqa ymm3, ymm2
 	LONG $0x726dc1c4; WORD $0x10f1 // vpslld ymm2, ymm9, 0x10
@@ -356,15 +394,15 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa87d62c4; BYTE $0xdf // vfmadd213ps ymm11, ymm0, ymm7 # ymm11 = (ymm0 * ymm11) + ymm7
 	LONG $0xa87de2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm0, ymm5 # ymm2 = (ymm0 * ymm2) + ymm5
 	LONG $0x446ffec5; WORD $0x5024 // vmovdqu ymm0, ymmword ptr [rsp + 0x50]
-	QUAD $0x0000a0aa6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r10 + 0xa0]
-	LONG $0x187da2c4; WORD $0x9e7c; BYTE $0x0c // vbroadcastss ymm7, dword ptr [rsi + 4*r11 + 0xc]
-	LONG $0xc0c28149; WORD $0x0000; BYTE $0x00 // add r10, 0xc0
+	QUAD $0x0000a0ab6f7ec1c4; BYTE $0x00 // vmovdqu ymm5, ymmword ptr [r11 + 0xa0]
+	LONG $0x187de2c4; WORD $0x9e7c; BYTE $0x0c // vbroadcastss ymm7, dword ptr [rsi + 4*rbx + 0xc]
+	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
 	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
 	LONG $0xc1dbfdc5 // vpand ymm0, ymm0, ymm1
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0x0015e2c4; BYTE $0xf0 // vpshufb ymm6, ymm13, ymm0
 	LONG $0x0e75e3c4; WORD $0xaac3 // vpblendw ymm0, ymm1, ymm3, 0xaa # ymm0 = ymm1[0],ymm3[1],ymm1[2],ymm3[3],ymm1[4],ymm3[5],ymm1[6],ymm3[7],ymm1[8],ymm3[9],ymm1[10],ymm3[11],ymm1[12],ymm3[13],ymm1[14],ymm3[15]
-	LONG $0x187da2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r11 + 0x10]
+	LONG $0x187de2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*rbx + 0x10]
 	LONG $0x0e75c3c4; WORD $0xaac9 // vpblendw ymm1, ymm1, ymm9, 0xaa # ymm1 = ymm1[0],ymm9[1],ymm1[2],ymm9[3],ymm1[4],ymm9[5],ymm1[6],ymm9[7],ymm1[8],ymm9[9],ymm1[10],ymm9[11],ymm1[12],ymm9[13],ymm1[14],ymm9[15]
 	QUAD $0x00b0248ca845e2c4; WORD $0x0000 // vfmadd213ps ymm1, ymm7, ymmword ptr [rsp + 0xb0] # ymm1 = (ymm7 * ymm1) + mem
 	LONG $0xa845e2c4; BYTE $0xc4 // vfmadd213ps ymm0, ymm7, ymm4 # ymm0 = (ymm7 * ymm0) + ymm4
@@ -373,12 +411,12 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xee6855c5 // vpunpckhbw ymm13, ymm5, ymm6 # ymm13 = ymm5[8],ymm6[8],ymm5[9],ymm6[9],ymm5[10],ymm6[10],ymm5[11],ymm6[11],ymm5[12],ymm6[12],ymm5[13],ymm6[13],ymm5[14],ymm6[14],ymm5[15],ymm6[15],ymm5[24],ymm6[24],ymm5[25],ymm6[25],ymm5[26],ymm6[26],ymm5[27],ymm6[27],ymm5[28],ymm6[28],ymm5[29],ymm6[29],ymm5[30],ymm6[30],ymm5[31],ymm6[31]
 	LONG $0xf6efc9c5 // vpxor xmm6, xmm6, xmm6
 	LONG $0x0e4d43c4; WORD $0xaac0 // vpblendw ymm8, ymm6, ymm8, 0xaa # ymm8 = ymm6[0],ymm8[1],ymm6[2],ymm8[3],ymm6[4],ymm8[5],ymm6[6],ymm8[7],ymm6[8],ymm8[9],ymm6[10],ymm8[11],ymm6[12],ymm8[13],ymm6[14],ymm8[15]
-	LONG $0x187da2c4; WORD $0x9e6c; BYTE $0x14 // vbroadcastss ymm5, dword ptr [rsi + 4*r11 + 0x14]
+	LONG $0x187de2c4; WORD $0x9e6c; BYTE $0x14 // vbroadcastss ymm5, dword ptr [rsi + 4*rbx + 0x14]
 	LONG $0xf472b5c5; BYTE $0x10 // vpslld ymm9, ymm4, 0x10
 	QUAD $0x00d0248ca86562c4; WORD $0x0000 // vfmadd213ps ymm9, ymm3, ymmword ptr [rsp + 0xd0] # ymm9 = (ymm3 * ymm9) + mem
 	QUAD $0x000090249c6ffec5; BYTE $0x00 // vmovdqu ymm3, ymmword ptr [rsp + 0x90]
 	LONG $0x0e4de3c4; WORD $0xaaf4 // vpblendw ymm6, ymm6, ymm4, 0xaa # ymm6 = ymm6[0],ymm4[1],ymm6[2],ymm4[3],ymm6[4],ymm4[5],ymm6[6],ymm4[7],ymm6[8],ymm4[9],ymm6[10],ymm4[11],ymm6[12],ymm4[13],ymm6[14],ymm4[15]
-	LONG $0x187da2c4; WORD $0x9e64; BYTE $0x18 // vbroadcastss ymm4, dword ptr [rsi + 4*r11 + 0x18]
+	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x18 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x18]
 	LONG $0xa85542c4; BYTE $0xc7 // vfmadd213ps ymm8, ymm5, ymm15 # ymm8 = (ymm5 * ymm8) + ymm15
 	LONG $0xa855c2c4; BYTE $0xf6 // vfmadd213ps ymm6, ymm5, ymm14 # ymm6 = (ymm5 * ymm6) + ymm14
 	LONG $0x7255c1c4; WORD $0x10f5 // vpslld ymm5, ymm13, 0x10
@@ -387,14 +425,14 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xea // vfmadd213ps ymm5, ymm4, ymm2 # ymm5 = (ymm4 * ymm5) + ymm2
 	LONG $0xf372c5c5; BYTE $0x10 // vpslld ymm7, ymm3, 0x10
 	LONG $0xa85dc2c4; BYTE $0xfb // vfmadd213ps ymm7, ymm4, ymm11 # ymm7 = (ymm4 * ymm7) + ymm11
-	LONG $0x187d22c4; WORD $0x9e5c; BYTE $0x1c // vbroadcastss ymm11, dword ptr [rsi + 4*r11 + 0x1c]
+	LONG $0x187d62c4; WORD $0x9e5c; BYTE $0x1c // vbroadcastss ymm11, dword ptr [rsi + 4*rbx + 0x1c]
 	LONG $0x0e1de3c4; WORD $0xaae3 // vpblendw ymm4, ymm12, ymm3, 0xaa # ymm4 = ymm12[0],ymm3[1],ymm12[2],ymm3[3],ymm12[4],ymm3[5],ymm12[6],ymm3[7],ymm12[8],ymm3[9],ymm12[10],ymm3[11],ymm12[12],ymm3[13],ymm12[14],ymm3[15]
 	LONG $0x0e1dc3c4; WORD $0xaadd // vpblendw ymm3, ymm12, ymm13, 0xaa # ymm3 = ymm12[0],ymm13[1],ymm12[2],ymm13[3],ymm12[4],ymm13[5],ymm12[6],ymm13[7],ymm12[8],ymm13[9],ymm12[10],ymm13[11],ymm12[12],ymm13[13],ymm12[14],ymm13[15]
-	LONG $0x08c38349 // add r11, 0x8
+	LONG $0x08c38348 // add rbx, 0x8
 	LONG $0xa825e2c4; BYTE $0xe0 // vfmadd213ps ymm4, ymm11, ymm0 # ymm4 = (ymm11 * ymm4) + ymm0
 	LONG $0xa825e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm11, ymm1 # ymm3 = (ymm11 * ymm3) + ymm1
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xfdf38c0f; WORD $0xffff // jl 0x10580 <pc_bf16+0x580>
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xfdf48c0f; WORD $0xffff // jl 0x10620 <pc_bf16+0x620>
 	LONG $0x582cc1c4; BYTE $0xc0 // vaddps ymm0, ymm10, ymm8
 	LONG $0xcc58c4c5 // vaddps ymm1, ymm7, ymm4
 	LONG $0xd358d4c5 // vaddps ymm2, ymm5, ymm3
@@ -402,9 +440,9 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0xce58b4c5 // vaddps ymm1, ymm9, ymm6
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
-	LONG $0xfffcb9e9; BYTE $0xff // jmp 0x10468 <pc_bf16+0x468>
+	LONG $0xfffc7ae9; BYTE $0xff // jmp 0x104c8 <pc_bf16+0x4c8>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x03598e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	LONG $0x035a8e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -416,8 +454,8 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0e08348 // and rax, -0x40
 	LONG $0xf0e18341 // and r9d, -0x10
 	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x3beb // jmp 0x1081f <pc_bf16+0x81f>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x3ceb // jmp 0x108bf <pc_bf16+0x8bf>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x0258fcc5 // vaddps ymm0, ymm0, ymmword ptr [rdx]
@@ -428,38 +466,38 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
-	LONG $0x02f28e0f; WORD $0x0000 // jle 0x10b11 <pc_bf16+0xb11>
+	LONG $0x02f28e0f; WORD $0x0000 // jle 0x10bb1 <pc_bf16+0xbb1>
 	LONG $0x1710f8c5 // vmovups xmm2, xmmword ptr [rdi]
 	LONG $0x40578d4c // lea r10, [rdi + 0x40]
 	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
 	LONG $0x5a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm3
 	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
 	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	WORD $0x11eb // jmp 0x10849 <pc_bf16+0x849>
+	WORD $0x11eb // jmp 0x108e9 <pc_bf16+0x8e9>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xff49; BYTE $0xc3 // inc r11
 	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x7774 // je 0x108c0 <pc_bf16+0x8c0>
+	WORD $0x7774 // je 0x10960 <pc_bf16+0x960>
 	LONG $0x9f748b46; BYTE $0x20 // mov r14d, dword ptr [rdi + 4*r11 + 0x20]
 	WORD $0x3945; BYTE $0xce // cmp r14d, r9d
 	LONG $0xf1430f45 // cmovae r14d, r9d
 	LONG $0xb2348d4f // lea r14, [r10 + 4*r14]
 	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xe273 // jae 0x10840 <pc_bf16+0x840>
+	WORD $0xe273 // jae 0x108e0 <pc_bf16+0x8e0>
 	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
 	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x10879 <pc_bf16+0x879>
+	WORD $0x13eb // jmp 0x10919 <pc_bf16+0x919>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x04c38348 // add rbx, 0x4
 	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xc773 // jae 0x10840 <pc_bf16+0x840>
+	WORD $0xc773 // jae 0x108e0 <pc_bf16+0x8e0>
 	WORD $0x8b44; BYTE $0x3b // mov r15d, dword ptr [rbx]
 	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
 	LONG $0x04ecc141 // shr r12d, 0x4
 	LONG $0xffe48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfff
 	WORD $0x0941; BYTE $0xec // or r12d, ebp
 	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	WORD $0xde7d // jge 0x10870 <pc_bf16+0x870>
+	WORD $0xde7d // jge 0x10910 <pc_bf16+0x910>
 	WORD $0x8945; BYTE $0xfd // mov r13d, r15d
 	LONG $0x00e58141; WORD $0xff00; BYTE $0xff // and r13d, 0xffff0000
 	LONG $0x0fe78341 // and r15d, 0xf
@@ -467,11 +505,11 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x597aa1c4; WORD $0xa604 // vmulss xmm0, xmm0, dword ptr [rsi + 4*r12]
 	LONG $0x587aa1c4; WORD $0xba04 // vaddss xmm0, xmm0, dword ptr [rdx + 4*r15]
 	LONG $0x117aa1c4; WORD $0xba04 // vmovss dword ptr [rdx + 4*r15], xmm0
-	WORD $0xb7eb // jmp 0x10870 <pc_bf16+0x870>
+	WORD $0xb7eb // jmp 0x10910 <pc_bf16+0x910>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x0148; BYTE $0xc7 // add rdi, rax
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff248e0f; WORD $0xffff // jle 0x107f0 <pc_bf16+0x7f0>
+	LONG $0xff248e0f; WORD $0xffff // jle 0x10890 <pc_bf16+0x890>
 	LONG $0x186de3c4; WORD $0x01c2 // vinsertf128 ymm0, ymm2, xmm2, 0x1
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -485,7 +523,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x1024 // vmovups ymmword ptr [rsp + 0x10], ymm0
 	WORD $0x9066 // nop
 	LONG $0x176ffec5 // vmovdqu ymm2, ymmword ptr [rdi]
-	QUAD $0x0003530d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x353] # 0x10c60 <px_bf16+0x130>
+	QUAD $0x0003330d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x333] # 0x10ce0 <px_bf16+0x110>
 	LONG $0x6c6f7ec5; WORD $0x1024 // vmovdqu ymm13, ymmword ptr [rsp + 0x10]
 	LONG $0x5f6f7ec5; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdi + 0x40]
 	LONG $0x187d22c4; WORD $0x963c // vbroadcastss ymm15, dword ptr [rsi + 4*r10]
@@ -569,7 +607,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa825e2c4; BYTE $0xe0 // vfmadd213ps ymm4, ymm11, ymm0 # ymm4 = (ymm11 * ymm4) + ymm0
 	LONG $0xa825e2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm11, ymm1 # ymm3 = (ymm11 * ymm3) + ymm1
 	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfe118c0f; WORD $0xffff // jl 0x10900 <pc_bf16+0x900>
+	LONG $0xfe118c0f; WORD $0xffff // jl 0x109a0 <pc_bf16+0x9a0>
 	LONG $0x582cc1c4; BYTE $0xc0 // vaddps ymm0, ymm10, ymm8
 	LONG $0xcc58c4c5 // vaddps ymm1, ymm7, ymm4
 	LONG $0xd358d4c5 // vaddps ymm2, ymm5, ymm3
@@ -577,7 +615,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0xce58b4c5 // vaddps ymm1, ymm9, ymm6
 	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
-	LONG $0xfffce7e9; BYTE $0xff // jmp 0x107f8 <pc_bf16+0x7f8>
+	LONG $0xfffce7e9; BYTE $0xff // jmp 0x10898 <pc_bf16+0x898>
 	LONG $0x10c48148; WORD $0x0001; BYTE $0x00 // add rsp, 0x110
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -589,11 +627,11 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// px_bf16: +2864
+	// px_bf16: +3024
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x10c0f <px_bf16+0xdf>
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x10caf <px_bf16+0xdf>
 	LONG $0x5a7de2c4; BYTE $0x07 // vbroadcasti128 ymm0, xmmword ptr [rdi] # ymm0 = mem[0,1,0,1]
-	QUAD $0x00011a0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x11a] # 0x10c61 <px_bf16+0x131>
+	QUAD $0x0000fa0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xfa] # 0x10ce1 <px_bf16+0x111>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x166ffec5 // vmovdqu ymm2, ymmword ptr [rsi]
@@ -632,13 +670,11 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000e09a7ffec5 // vmovdqu ymmword ptr [rdx + 0xe0], ymm3
 	LONG $0x00c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x100
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0xff41870f; WORD $0xffff // ja 0x10b50 <px_bf16+0x20>
+	LONG $0xff41870f; WORD $0xffff // ja 0x10bf0 <px_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x0f0f0fcccccccccc
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0xcc0f0f0f0f0f0f0f
@@ -661,5 +697,5 @@ TEXT ·expandBF16_avx2(SB), 0, $0-32
 	MOVQ w+8(FP), SI
 	MOVQ dst+16(FP), DX
 	MOVQ blocks+24(FP), CX
-	CALL ·compact_avx2<>+2864(SB)
+	CALL ·compact_avx2<>+3024(SB)
 	RET

@@ -21,11 +21,11 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x01f88348 // cmp rax, 0x1
 	LONG $0x02378f0f; WORD $0x0000 // jg 0x10259 <pc_bf16+0x259>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x0476850f; WORD $0x0000 // jne 0x104a1 <pc_bf16+0x4a1>
+	LONG $0x04b5850f; WORD $0x0000 // jne 0x104e0 <pc_bf16+0x4e0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x09728e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
-	QUAD $0x0a820d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0xa82] # 0x10ac0 <px_bf16+0x100>
-	QUAD $0x0afc1558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0xafc] # 0x10b44 <px_bf16+0x184>
+	LONG $0x0a718e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
+	QUAD $0x0b820d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0xb82] # 0x10bc0 <px_bf16+0x100>
+	QUAD $0x0bfc1558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0xbfc] # 0x10c44 <px_bf16+0x184>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -46,7 +46,7 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
-	LONG $0x09018e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
+	LONG $0x0a008e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
 	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
 	LONG $0x40578d4c // lea r10, [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
@@ -133,91 +133,104 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
 	LONG $0xfffe2be9; BYTE $0xff // jmp 0x10084 <pc_bf16+0x84>
 	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
-	LONG $0x04ec850f; WORD $0x0000 // jne 0x1074e <pc_bf16+0x74e>
+	LONG $0x059c850f; WORD $0x0000 // jne 0x107fe <pc_bf16+0x7fe>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x073b8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
-	QUAD $0x084b0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x84b] # 0x10ac0 <px_bf16+0x100>
-	QUAD $0x08c51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x8c5] # 0x10b44 <px_bf16+0x184>
+	LONG $0x083a8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
+	QUAD $0x094b0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x94b] # 0x10bc0 <px_bf16+0x100>
+	QUAD $0x09c51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x9c5] # 0x10c44 <px_bf16+0x184>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc1490f48 // cmovns rax, rcx
 	LONG $0x03f8c148 // sar rax, 0x3
 	LONG $0x3fc08348 // add rax, 0x3f
+	LONG $0xc0e08348 // and rax, -0x40
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	LONG $0x02e9c149 // shr r9, 0x2
-	LONG $0xc0e08348 // and rax, -0x40
-	LONG $0xf0e18341 // and r9d, -0x10
-	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0x24048948 // mov qword ptr [rsp], rax
 	WORD $0x2deb // jmp 0x102d8 <pc_bf16+0x2d8>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0x4864f162; WORD $0x1a58 // vaddps zmm3, zmm3, zmmword ptr [rdx]
-	LONG $0xff588d4d // lea r11, [r8 - 0x1]
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x06ce8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x07cd8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
 	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
-	LONG $0x40578d4c // lea r10, [rdi + 0x40]
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x075c8d4c; BYTE $0x40 // lea r11, [rdi + rax + 0x40]
+	WORD $0x394c; BYTE $0xdf // cmp rdi, r11
+	WORD $0x2b73 // jae 0x10315 <pc_bf16+0x315>
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	QUAD $0x00002c0097180f41 // prefetcht1 byte ptr [r15 + 0x2c00]
+	WORD $0x394d; BYTE $0xde // cmp r14, r11
+	WORD $0xdb72 // jb 0x102f0 <pc_bf16+0x2f0>
+	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	WORD $0x0beb // jmp 0x102f9 <pc_bf16+0x2f9>
-	WORD $0x9066 // nop
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x7774 // je 0x10370 <pc_bf16+0x370>
-	LONG $0x9f748b46; BYTE $0x20 // mov r14d, dword ptr [rdi + 4*r11 + 0x20]
-	WORD $0x3945; BYTE $0xce // cmp r14d, r9d
-	LONG $0xf1430f45 // cmovae r14d, r9d
-	LONG $0xb2348d4f // lea r14, [r10 + 4*r14]
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xe273 // jae 0x102f0 <pc_bf16+0x2f0>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
-	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x10329 <pc_bf16+0x329>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	WORD $0x13eb // jmp 0x10339 <pc_bf16+0x339>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04c38348 // add rbx, 0x4
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xc773 // jae 0x102f0 <pc_bf16+0x2f0>
-	WORD $0x8b44; BYTE $0x3b // mov r15d, dword ptr [rbx]
-	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
-	LONG $0x04ecc141 // shr r12d, 0x4
-	LONG $0xffe48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfff
-	WORD $0x0941; BYTE $0xec // or r12d, ebp
-	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	WORD $0xde7d // jge 0x10320 <pc_bf16+0x320>
-	WORD $0x8945; BYTE $0xfd // mov r13d, r15d
-	LONG $0x00e58141; WORD $0xff00; BYTE $0xff // and r13d, 0xffff0000
-	LONG $0x0fe78341 // and r15d, 0xf
-	LONG $0x6e79c1c4; BYTE $0xe5 // vmovd xmm4, r13d
-	LONG $0x595aa1c4; WORD $0xa624 // vmulss xmm4, xmm4, dword ptr [rsi + 4*r12]
-	LONG $0x585aa1c4; WORD $0xba24 // vaddss xmm4, xmm4, dword ptr [rdx + 4*r15]
-	LONG $0x117aa1c4; WORD $0xba24 // vmovss dword ptr [rdx + 4*r15], xmm4
-	WORD $0xb7eb // jmp 0x10320 <pc_bf16+0x320>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x07148d4c // lea r10, [rdi + rax]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x7774 // je 0x103b0 <pc_bf16+0x3b0>
+	LONG $0x9f7c8b44; BYTE $0x20 // mov r15d, dword ptr [rdi + 4*rbx + 0x20]
+	WORD $0x3945; BYTE $0xcf // cmp r15d, r9d
+	LONG $0xf9430f45 // cmovae r15d, r9d
+	LONG $0xbb3c8d4f // lea r15, [r11 + 4*r15]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xe273 // jae 0x10330 <pc_bf16+0x330>
+	WORD $0xdd89 // mov ebp, ebx
+	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
+	WORD $0x14eb // jmp 0x10369 <pc_bf16+0x369>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xc773 // jae 0x10330 <pc_bf16+0x330>
+	WORD $0x8b45; BYTE $0x26 // mov r12d, dword ptr [r14]
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0941; BYTE $0xed // or r13d, ebp
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x10360 <pc_bf16+0x360>
+	WORD $0x8944; BYTE $0xe0 // mov eax, r12d
+	LONG $0xff000025; BYTE $0xff // and eax, 0xffff0000
+	LONG $0x0fe48341 // and r12d, 0xf
+	LONG $0xe06ef9c5 // vmovd xmm4, eax
+	LONG $0x595aa1c4; WORD $0xae24 // vmulss xmm4, xmm4, dword ptr [rsi + 4*r13]
+	LONG $0x585aa1c4; WORD $0xa224 // vaddss xmm4, xmm4, dword ptr [rdx + 4*r12]
+	LONG $0x117aa1c4; WORD $0xa224 // vmovss dword ptr [rdx + 4*r12], xmm4
+	WORD $0xbaeb // jmp 0x10360 <pc_bf16+0x360>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x171c8d4e // lea r11, [rdi + r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff338e0f; WORD $0xffff // jle 0x102b0 <pc_bf16+0x2b0>
+	LONG $0xfef38e0f; WORD $0xffff // jle 0x102b0 <pc_bf16+0x2b0>
 	LONG $0x48e5f362; WORD $0xdb43; BYTE $0x00 // vshufi64x2 zmm3, zmm3, zmm3, 0x0 # zmm3 = zmm3[0,1,0,1,0,1,0,1]
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
 	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
-	LONG $0x0093180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rbx + 0x2c00]
-	LONG $0x48fe5162; WORD $0x026f // vmovdqu64 zmm8, zmmword ptr [r10]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x40]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x80]
-	LONG $0xc0c28149; WORD $0x0000; BYTE $0x00 // add r10, 0xc0
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x48fe5162; WORD $0x036f // vmovdqu64 zmm8, zmmword ptr [r11]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x80]
+	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
 	LONG $0x48bd7162; WORD $0xd9db // vpandq zmm11, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48655262; WORD $0xdb00 // vpshufb zmm11, zmm3, zmm11
@@ -229,31 +242,31 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4815d162; WORD $0xf172; BYTE $0x10 // vpslld zmm13, zmm9, 0x10
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x58453262; WORD $0x3498; BYTE $0x9e // vfmadd132ps zmm14, zmm7, dword ptr [rsi + 4*r11]{1to16} # zmm14 = (zmm14 * mem) + zmm7
-	QUAD $0x019e6498584d3262 // vfmadd132ps zmm12, zmm6, dword ptr [rsi + 4*r11 + 0x4]{1to16} # zmm12 = (zmm12 * mem) + zmm6
-	QUAD $0x029e6c9858553262 // vfmadd132ps zmm13, zmm5, dword ptr [rsi + 4*r11 + 0x8]{1to16} # zmm13 = (zmm13 * mem) + zmm5
-	QUAD $0x039e4c98585d3262 // vfmadd132ps zmm9, zmm4, dword ptr [rsi + 4*r11 + 0xc]{1to16} # zmm9 = (zmm9 * mem) + zmm4
+	LONG $0x58457262; WORD $0x3498; BYTE $0x9e // vfmadd132ps zmm14, zmm7, dword ptr [rsi + 4*rbx]{1to16} # zmm14 = (zmm14 * mem) + zmm7
+	QUAD $0x019e6498584d7262 // vfmadd132ps zmm12, zmm6, dword ptr [rsi + 4*rbx + 0x4]{1to16} # zmm12 = (zmm12 * mem) + zmm6
+	QUAD $0x029e6c9858557262 // vfmadd132ps zmm13, zmm5, dword ptr [rsi + 4*rbx + 0x8]{1to16} # zmm13 = (zmm13 * mem) + zmm5
+	QUAD $0x039e4c98585d7262 // vfmadd132ps zmm9, zmm4, dword ptr [rsi + 4*rbx + 0xc]{1to16} # zmm9 = (zmm9 * mem) + zmm4
 	LONG $0x482d5162; WORD $0xd860 // vpunpcklbw zmm11, zmm10, zmm8 # zmm11 = zmm10[0],zmm8[0],zmm10[1],zmm8[1],zmm10[2],zmm8[2],zmm10[3],zmm8[3],zmm10[4],zmm8[4],zmm10[5],zmm8[5],zmm10[6],zmm8[6],zmm10[7],zmm8[7],zmm10[16],zmm8[16],zmm10[17],zmm8[17],zmm10[18],zmm8[18],zmm10[19],zmm8[19],zmm10[20],zmm8[20],zmm10[21],zmm8[21],zmm10[22],zmm8[22],zmm10[23],zmm8[23],zmm10[32],zmm8[32],zmm10[33],zmm8[33],zmm10[34],zmm8[34],zmm10[35],zmm8[35],zmm10[36],zmm8[36],zmm10[37],zmm8[37],zmm10[38],zmm8[38],zmm10[39],zmm8[39],zmm10[48],zmm8[48],zmm10[49],zmm8[49],zmm10[50],zmm8[50],zmm10[51],zmm8[51],zmm10[52],zmm8[52],zmm10[53],zmm8[53],zmm10[54],zmm8[54],zmm10[55],zmm8[55]
 	LONG $0x482d5162; WORD $0xc068 // vpunpckhbw zmm8, zmm10, zmm8 # zmm8 = zmm10[8],zmm8[8],zmm10[9],zmm8[9],zmm10[10],zmm8[10],zmm10[11],zmm8[11],zmm10[12],zmm8[12],zmm10[13],zmm8[13],zmm10[14],zmm8[14],zmm10[15],zmm8[15],zmm10[24],zmm8[24],zmm10[25],zmm8[25],zmm10[26],zmm8[26],zmm10[27],zmm8[27],zmm10[28],zmm8[28],zmm10[29],zmm8[29],zmm10[30],zmm8[30],zmm10[31],zmm8[31],zmm10[40],zmm8[40],zmm10[41],zmm8[41],zmm10[42],zmm8[42],zmm10[43],zmm8[43],zmm10[44],zmm8[44],zmm10[45],zmm8[45],zmm10[46],zmm8[46],zmm10[47],zmm8[47],zmm10[56],zmm8[56],zmm10[57],zmm8[57],zmm10[58],zmm8[58],zmm10[59],zmm8[59],zmm10[60],zmm8[60],zmm10[61],zmm8[61],zmm10[62],zmm8[62],zmm10[63],zmm8[63]
 	LONG $0x4845d162; WORD $0xf372; BYTE $0x10 // vpslld zmm7, zmm11, 0x10
 	LONG $0x48a5f162; WORD $0xf2db // vpandq zmm6, zmm11, zmm2
 	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
 	LONG $0x48bdf162; WORD $0xe2db // vpandq zmm4, zmm8, zmm2
-	QUAD $0x049e7c98580db262 // vfmadd132ps zmm7, zmm14, dword ptr [rsi + 4*r11 + 0x10]{1to16} # zmm7 = (zmm7 * mem) + zmm14
-	QUAD $0x059e7498581db262 // vfmadd132ps zmm6, zmm12, dword ptr [rsi + 4*r11 + 0x14]{1to16} # zmm6 = (zmm6 * mem) + zmm12
-	QUAD $0x069e6c985815b262 // vfmadd132ps zmm5, zmm13, dword ptr [rsi + 4*r11 + 0x18]{1to16} # zmm5 = (zmm5 * mem) + zmm13
-	QUAD $0x079e64985835b262 // vfmadd132ps zmm4, zmm9, dword ptr [rsi + 4*r11 + 0x1c]{1to16} # zmm4 = (zmm4 * mem) + zmm9
-	LONG $0x08c38349 // add r11, 0x8
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xff168c0f; WORD $0xffff // jl 0x103a0 <pc_bf16+0x3a0>
+	QUAD $0x049e7c98580df262 // vfmadd132ps zmm7, zmm14, dword ptr [rsi + 4*rbx + 0x10]{1to16} # zmm7 = (zmm7 * mem) + zmm14
+	QUAD $0x059e7498581df262 // vfmadd132ps zmm6, zmm12, dword ptr [rsi + 4*rbx + 0x14]{1to16} # zmm6 = (zmm6 * mem) + zmm12
+	QUAD $0x069e6c985815f262 // vfmadd132ps zmm5, zmm13, dword ptr [rsi + 4*rbx + 0x18]{1to16} # zmm5 = (zmm5 * mem) + zmm13
+	QUAD $0x079e64985835f262 // vfmadd132ps zmm4, zmm9, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm4 = (zmm4 * mem) + zmm9
+	LONG $0x08c38348 // add rbx, 0x8
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff178c0f; WORD $0xffff // jl 0x103e0 <pc_bf16+0x3e0>
 	LONG $0x4844f162; WORD $0xde58 // vaddps zmm3, zmm7, zmm6
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
-	LONG $0xfffe13e9; BYTE $0xff // jmp 0x102b4 <pc_bf16+0x2b4>
+	LONG $0xfffdd4e9; BYTE $0xff // jmp 0x102b4 <pc_bf16+0x2b4>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x04fc8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
-	QUAD $0x060c0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x60c] # 0x10ac0 <px_bf16+0x100>
-	QUAD $0x06861558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x686] # 0x10b44 <px_bf16+0x184>
+	LONG $0x05bc8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
+	QUAD $0x06cd0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x6cd] # 0x10bc0 <px_bf16+0x100>
+	QUAD $0x07471558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x747] # 0x10c44 <px_bf16+0x184>
 	LONG $0x07598d4c // lea r11, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -261,19 +274,17 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03fbc149 // sar r11, 0x3
 	LONG $0x3fc38349 // add r11, 0x3f
 	WORD $0x894c; BYTE $0xd8 // mov rax, r11
-	WORD $0x894d; BYTE $0xd9 // mov r9, r11
 	LONG $0xc0e38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fc0
-	LONG $0x02e8c148 // shr rax, 0x2
-	LONG $0xc0e18349 // and r9, -0x40
+	LONG $0xc0e08348 // and rax, -0x40
 	LONG $0x40c38341 // add r11d, 0x40
-	WORD $0xe083; BYTE $0xf0 // and eax, -0x10
-	LONG $0x40518d4d // lea r10, [r9 + 0x40]
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0x02e9c149 // shr r9, 0x2
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
 	LONG $0xdbb70f45 // movzx r11d, r11w
-	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
-	LONG $0x245c8944; BYTE $0x04 // mov dword ptr [rsp + 0x4], r11d
-	WORD $0x35eb // jmp 0x1053a <pc_bf16+0x53a>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x247c0348; BYTE $0x08 // add rdi, qword ptr [rsp + 0x8]
+	LONG $0x2414894c // mov qword ptr [rsp], r10
+	LONG $0x245c8944; BYTE $0x0c // mov dword ptr [rsp + 0xc], r11d
+	WORD $0x29eb // jmp 0x10569 <pc_bf16+0x569>
+	LONG $0x243c0348 // add rdi, qword ptr [rsp]
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0x4864f162; WORD $0x1a58 // vaddps zmm3, zmm3, zmmword ptr [rdx]
 	LONG $0xff508d4d // lea r10, [r8 - 0x1]
@@ -281,36 +292,62 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x894d; BYTE $0xd0 // mov r8, r10
-	LONG $0x046c8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
+	LONG $0x053c8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
 	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
+	LONG $0x075c8d48; BYTE $0x40 // lea rbx, [rdi + rax + 0x40]
+	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
+	WORD $0x7373 // jae 0x105ea <pc_bf16+0x5ea>
+	WORD $0xfd89 // mov ebp, edi
+	WORD $0xedc1; BYTE $0x08 // shr ebp, 0x8
+	WORD $0x8941; BYTE $0xfe // mov r14d, edi
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xdeb70f45 // movzx r11d, r14w
+	LONG $0xedb60f40 // movzx ebp, bpl
+	WORD $0x894d; BYTE $0xfd // mov r13, r15
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x00c68141; WORD $0x0001; BYTE $0x00 // add r14d, 0x100
+	WORD $0x8941; BYTE $0xec // mov r12d, ebp
+	LONG $0x3fe48341 // and r12d, 0x3f
+	LONG $0xffe38141; WORD $0x003f; BYTE $0x00 // and r11d, 0x3fff
+	WORD $0xfe40; BYTE $0xc5 // inc bpl
+	LONG $0x06e4c141 // shl r12d, 0x6
+	WORD $0x294d; BYTE $0xdd // sub r13, r11
+	QUAD $0x0040002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x4000]
+	QUAD $0x0050002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x5000]
+	QUAD $0x0060002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x6000]
+	QUAD $0x0070002c8c180f43; BYTE $0x00 // prefetcht0 byte ptr [r12 + r13 + 0x7000]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xa672 // jb 0x10590 <pc_bf16+0x590>
 	LONG $0x405f8d48 // lea rbx, [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x8949; BYTE $0xdf // mov r15, rbx
-	WORD $0x09eb // jmp 0x10559 <pc_bf16+0x559>
+	WORD $0x0deb // jmp 0x10609 <pc_bf16+0x609>
+	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	LONG $0x08fe8349 // cmp r14, 0x8
-	WORD $0x7774 // je 0x105d0 <pc_bf16+0x5d0>
+	WORD $0x7774 // je 0x10680 <pc_bf16+0x680>
 	LONG $0xb75c8b46; BYTE $0x20 // mov r11d, dword ptr [rdi + 4*r14 + 0x20]
-	WORD $0x3941; BYTE $0xc3 // cmp r11d, eax
-	LONG $0xd8430f44 // cmovae r11d, eax
+	WORD $0x3945; BYTE $0xcb // cmp r11d, r9d
+	LONG $0xd9430f45 // cmovae r11d, r9d
 	LONG $0x9b248d4e // lea r12, [rbx + 4*r11]
 	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xe273 // jae 0x10550 <pc_bf16+0x550>
+	WORD $0xe273 // jae 0x10600 <pc_bf16+0x600>
 	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
 	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x10589 <pc_bf16+0x589>
+	WORD $0x13eb // jmp 0x10639 <pc_bf16+0x639>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x04c78349 // add r15, 0x4
 	WORD $0x394d; BYTE $0xe7 // cmp r15, r12
-	WORD $0xc773 // jae 0x10550 <pc_bf16+0x550>
+	WORD $0xc773 // jae 0x10600 <pc_bf16+0x600>
 	WORD $0x8b45; BYTE $0x1f // mov r11d, dword ptr [r15]
 	WORD $0x8945; BYTE $0xdd // mov r13d, r11d
 	LONG $0x04edc141 // shr r13d, 0x4
 	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
 	WORD $0x0941; BYTE $0xed // or r13d, ebp
 	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
-	WORD $0xde7d // jge 0x10580 <pc_bf16+0x580>
+	WORD $0xde7d // jge 0x10630 <pc_bf16+0x630>
 	WORD $0x8945; BYTE $0xda // mov r10d, r11d
 	LONG $0x00e28141; WORD $0xff00; BYTE $0xff // and r10d, 0xffff0000
 	LONG $0x0fe38341 // and r11d, 0xf
@@ -318,11 +355,11 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x595aa1c4; WORD $0xae24 // vmulss xmm4, xmm4, dword ptr [rsi + 4*r13]
 	LONG $0x585aa1c4; WORD $0x9a24 // vaddss xmm4, xmm4, dword ptr [rdx + 4*r11]
 	LONG $0x117aa1c4; WORD $0x9a24 // vmovss dword ptr [rdx + 4*r11], xmm4
-	WORD $0xb7eb // jmp 0x10580 <pc_bf16+0x580>
+	WORD $0xb7eb // jmp 0x10630 <pc_bf16+0x630>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff378e0f; WORD $0xffff // jle 0x10510 <pc_bf16+0x510>
-	LONG $0x24548b4c; BYTE $0x08 // mov r10, qword ptr [rsp + 0x8]
+	LONG $0xfeb78e0f; WORD $0xffff // jle 0x10540 <pc_bf16+0x540>
+	LONG $0x24148b4c // mov r10, qword ptr [rsp]
 	LONG $0x40bf8d4c; WORD $0x0070; BYTE $0x00 // lea r15, [rdi + 0x7040]
 	LONG $0x48e5f362; WORD $0xdb43; BYTE $0x00 // vshufi64x2 zmm3, zmm3, zmm3, 0x0 # zmm3 = zmm3[0,1,0,1,0,1,0,1]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -331,9 +368,9 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
 	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
 	LONG $0x17348d4e // lea r14, [rdi + r10]
-	LONG $0x04247c03 // add edi, dword ptr [rsp + 0x4]
+	LONG $0x0c247c03 // add edi, dword ptr [rsp + 0xc]
 	LONG $0x02eec149 // shr r14, 0x2
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0xdfb70f44 // movzx r11d, di
 	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
 	LONG $0xc0e28141; WORD $0x000f; BYTE $0x00 // and r10d, 0xfc0
@@ -343,13 +380,13 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x294d; BYTE $0xda // sub r10, r11
 	WORD $0x014d; BYTE $0xfa // add r10, r15
 	LONG $0xc0c78149; WORD $0x0000; BYTE $0x00 // add r15, 0xc0
-	QUAD $0xffd000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x3000]
-	QUAD $0xffe000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x2000]
-	QUAD $0xfff000118c180f43; BYTE $0xff // prefetcht0 byte ptr [r9 + r10 - 0x1000]
-	LONG $0x0c180f43; BYTE $0x11 // prefetcht0 byte ptr [r9 + r10]
-	LONG $0x48fe3162; WORD $0x046f; BYTE $0x0b // vmovdqu64 zmm8, zmmword ptr [rbx + r9]
-	QUAD $0x010b4c6f48fe3162 // vmovdqu64 zmm9, zmmword ptr [rbx + r9 + 0x40]
-	QUAD $0x020b546f48fe3162 // vmovdqu64 zmm10, zmmword ptr [rbx + r9 + 0x80]
+	QUAD $0xffd000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x3000]
+	QUAD $0xffe000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x2000]
+	QUAD $0xfff000108c180f42; BYTE $0xff // prefetcht0 byte ptr [rax + r10 - 0x1000]
+	LONG $0x0c180f42; BYTE $0x10 // prefetcht0 byte ptr [rax + r10]
+	LONG $0x48fe7162; WORD $0x046f; BYTE $0x03 // vmovdqu64 zmm8, zmmword ptr [rbx + rax]
+	QUAD $0x01034c6f48fe7162 // vmovdqu64 zmm9, zmmword ptr [rbx + rax + 0x40]
+	QUAD $0x0203546f48fe7162 // vmovdqu64 zmm10, zmmword ptr [rbx + rax + 0x80]
 	LONG $0xc0c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0xc0
 	LONG $0x48bd7162; WORD $0xd9db // vpandq zmm11, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
@@ -378,100 +415,116 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x07a664985835b262 // vfmadd132ps zmm4, zmm9, dword ptr [rsi + 4*r12 + 0x1c]{1to16} # zmm4 = (zmm4 * mem) + zmm9
 	LONG $0x08c48349 // add r12, 0x8
 	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	LONG $0xfedf8c0f; WORD $0xffff // jl 0x10610 <pc_bf16+0x610>
+	LONG $0xfedf8c0f; WORD $0xffff // jl 0x106c0 <pc_bf16+0x6c0>
 	LONG $0x4844f162; WORD $0xde58 // vaddps zmm3, zmm7, zmm6
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
-	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
 	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
-	LONG $0xfffdcbe9; BYTE $0xff // jmp 0x10519 <pc_bf16+0x519>
+	LONG $0xfffd4ae9; BYTE $0xff // jmp 0x10548 <pc_bf16+0x548>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x024f8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
-	QUAD $0x035f0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x35f] # 0x10ac0 <px_bf16+0x100>
-	QUAD $0x03d91558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x3d9] # 0x10b44 <px_bf16+0x184>
+	LONG $0x029e8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
+	QUAD $0x03af0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x3af] # 0x10bc0 <px_bf16+0x100>
+	QUAD $0x04291558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x429] # 0x10c44 <px_bf16+0x184>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xc1490f48 // cmovns rax, rcx
 	LONG $0x03f8c148 // sar rax, 0x3
 	LONG $0x3fc08348 // add rax, 0x3f
+	LONG $0xc0e08348 // and rax, -0x40
 	WORD $0x8949; BYTE $0xc1 // mov r9, rax
 	LONG $0x02e9c149 // shr r9, 0x2
-	LONG $0xc0e08348 // and rax, -0x40
-	LONG $0xf0e18341 // and r9d, -0x10
-	LONG $0x40c08348 // add rax, 0x40
-	WORD $0x31eb // jmp 0x107c8 <pc_bf16+0x7c8>
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	WORD $0x31eb // jmp 0x10878 <pc_bf16+0x878>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
 	LONG $0x4864f162; WORD $0x1a58 // vaddps zmm3, zmm3, zmmword ptr [rdx]
-	LONG $0xff588d4d // lea r11, [r8 - 0x1]
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0xff408d49 // lea rax, [r8 - 0x1]
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
 	LONG $0x487cf162; WORD $0x1a11 // vmovups zmmword ptr [rdx], zmm3
 	LONG $0x40c28348 // add rdx, 0x40
 	LONG $0x01f88349 // cmp r8, 0x1
-	WORD $0x894d; BYTE $0xd8 // mov r8, r11
-	LONG $0x01de8e0f; WORD $0x0000 // jle 0x109a6 <pc_bf16+0x9a6>
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0x022d8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
 	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
-	LONG $0x40578d4c // lea r10, [rdi + 0x40]
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x075c8d4c; BYTE $0x40 // lea r11, [rdi + rax + 0x40]
+	WORD $0x394c; BYTE $0xdf // cmp rdi, r11
+	WORD $0x4373 // jae 0x108cd <pc_bf16+0x8cd>
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	LONG $0x00e78149; WORD $0xffff; BYTE $0xff // and r15, -0x100
+	LONG $0x00c68149; WORD $0x0001; BYTE $0x00 // add r14, 0x100
+	LONG $0x00c38148; WORD $0x0001; BYTE $0x00 // add rbx, 0x100
+	QUAD $0x000030008f180f41 // prefetcht0 byte ptr [r15 + 0x3000]
+	QUAD $0x000030408f180f41 // prefetcht0 byte ptr [r15 + 0x3040]
+	QUAD $0x000030808f180f41 // prefetcht0 byte ptr [r15 + 0x3080]
+	QUAD $0x000030c08f180f41 // prefetcht0 byte ptr [r15 + 0x30c0]
+	WORD $0x394d; BYTE $0xde // cmp r14, r11
+	WORD $0xc372 // jb 0x10890 <pc_bf16+0x890>
+	LONG $0x405f8d4c // lea r11, [rdi + 0x40]
 	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
-	WORD $0x0beb // jmp 0x107e9 <pc_bf16+0x7e9>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	WORD $0x0beb // jmp 0x108e9 <pc_bf16+0x8e9>
 	WORD $0x9066 // nop
-	WORD $0xff49; BYTE $0xc3 // inc r11
-	LONG $0x08fb8349 // cmp r11, 0x8
-	WORD $0x7774 // je 0x10860 <pc_bf16+0x860>
-	LONG $0x9f748b46; BYTE $0x20 // mov r14d, dword ptr [rdi + 4*r11 + 0x20]
-	WORD $0x3945; BYTE $0xce // cmp r14d, r9d
-	LONG $0xf1430f45 // cmovae r14d, r9d
-	LONG $0xb2348d4f // lea r14, [r10 + 4*r14]
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xe273 // jae 0x107e0 <pc_bf16+0x7e0>
-	WORD $0x8944; BYTE $0xdd // mov ebp, r11d
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x08fb8348 // cmp rbx, 0x8
+	WORD $0x7774 // je 0x10960 <pc_bf16+0x960>
+	LONG $0x9f7c8b44; BYTE $0x20 // mov r15d, dword ptr [rdi + 4*rbx + 0x20]
+	WORD $0x3945; BYTE $0xcf // cmp r15d, r9d
+	LONG $0xf9430f45 // cmovae r15d, r9d
+	LONG $0xbb3c8d4f // lea r15, [r11 + 4*r15]
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xe273 // jae 0x108e0 <pc_bf16+0x8e0>
+	WORD $0xdd89 // mov ebp, ebx
 	WORD $0xe5c1; BYTE $0x0c // shl ebp, 0xc
-	WORD $0x13eb // jmp 0x10819 <pc_bf16+0x819>
+	WORD $0x14eb // jmp 0x10919 <pc_bf16+0x919>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x394d; BYTE $0xfe // cmp r14, r15
+	WORD $0xc773 // jae 0x108e0 <pc_bf16+0x8e0>
+	WORD $0x8b45; BYTE $0x26 // mov r12d, dword ptr [r14]
+	WORD $0x8945; BYTE $0xe5 // mov r13d, r12d
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0941; BYTE $0xed // or r13d, ebp
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x10910 <pc_bf16+0x910>
+	WORD $0x8944; BYTE $0xe0 // mov eax, r12d
+	LONG $0xff000025; BYTE $0xff // and eax, 0xffff0000
+	LONG $0x0fe48341 // and r12d, 0xf
+	LONG $0xe06ef9c5 // vmovd xmm4, eax
+	LONG $0x595aa1c4; WORD $0xae24 // vmulss xmm4, xmm4, dword ptr [rsi + 4*r13]
+	LONG $0x585aa1c4; WORD $0xa224 // vaddss xmm4, xmm4, dword ptr [rdx + 4*r12]
+	LONG $0x117aa1c4; WORD $0xa224 // vmovss dword ptr [rdx + 4*r12], xmm4
+	WORD $0xbaeb // jmp 0x10910 <pc_bf16+0x910>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x04c38348 // add rbx, 0x4
-	WORD $0x394c; BYTE $0xf3 // cmp rbx, r14
-	WORD $0xc773 // jae 0x107e0 <pc_bf16+0x7e0>
-	WORD $0x8b44; BYTE $0x3b // mov r15d, dword ptr [rbx]
-	WORD $0x8945; BYTE $0xfc // mov r12d, r15d
-	LONG $0x04ecc141 // shr r12d, 0x4
-	LONG $0xffe48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfff
-	WORD $0x0941; BYTE $0xec // or r12d, ebp
-	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
-	WORD $0xde7d // jge 0x10810 <pc_bf16+0x810>
-	WORD $0x8945; BYTE $0xfd // mov r13d, r15d
-	LONG $0x00e58141; WORD $0xff00; BYTE $0xff // and r13d, 0xffff0000
-	LONG $0x0fe78341 // and r15d, 0xf
-	LONG $0x6e79c1c4; BYTE $0xe5 // vmovd xmm4, r13d
-	LONG $0x595aa1c4; WORD $0xa624 // vmulss xmm4, xmm4, dword ptr [rsi + 4*r12]
-	LONG $0x585aa1c4; WORD $0xba24 // vaddss xmm4, xmm4, dword ptr [rdx + 4*r15]
-	LONG $0x117aa1c4; WORD $0xba24 // vmovss dword ptr [rdx + 4*r15], xmm4
-	WORD $0xb7eb // jmp 0x10810 <pc_bf16+0x810>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x07148d4c // lea r10, [rdi + rax]
+	LONG $0x171c8d4e // lea r11, [rdi + r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0xff338e0f; WORD $0xffff // jle 0x107a0 <pc_bf16+0x7a0>
+	LONG $0xfee38e0f; WORD $0xffff // jle 0x10850 <pc_bf16+0x850>
 	LONG $0x48e5f362; WORD $0xdb43; BYTE $0x00 // vshufi64x2 zmm3, zmm3, zmm3, 0x0 # zmm3 = zmm3[0,1,0,1,0,1,0,1]
-	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	LONG $0x00e38148; WORD $0xffff; BYTE $0xff // and rbx, -0x100
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
 	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
-	LONG $0x008b180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x3000]
-	LONG $0x408b180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x3040]
-	LONG $0x808b180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x3080]
-	LONG $0xc08b180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rbx + 0x30c0]
-	LONG $0x48fe5162; WORD $0x026f // vmovdqu64 zmm8, zmmword ptr [r10]
-	LONG $0x48fe5162; WORD $0x4a6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r10 + 0x40]
-	LONG $0x48fe5162; WORD $0x526f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r10 + 0x80]
-	LONG $0xc0c28149; WORD $0x0000; BYTE $0x00 // add r10, 0xc0
+	LONG $0x0088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3000]
+	LONG $0x4088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3040]
+	LONG $0x8088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3080]
+	LONG $0xc088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x30c0]
+	LONG $0x48fe5162; WORD $0x036f // vmovdqu64 zmm8, zmmword ptr [r11]
+	LONG $0x48fe5162; WORD $0x4b6f; BYTE $0x01 // vmovdqu64 zmm9, zmmword ptr [r11 + 0x40]
+	LONG $0x48fe5162; WORD $0x536f; BYTE $0x02 // vmovdqu64 zmm10, zmmword ptr [r11 + 0x80]
+	LONG $0xc0c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xc0
 	LONG $0x48bd7162; WORD $0xd9db // vpandq zmm11, zmm8, zmm1
 	LONG $0x483dd162; WORD $0xd072; BYTE $0x04 // vpsrld zmm8, zmm8, 0x4
 	LONG $0x48655262; WORD $0xdb00 // vpshufb zmm11, zmm3, zmm11
@@ -483,27 +536,27 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4815d162; WORD $0xf172; BYTE $0x10 // vpslld zmm13, zmm9, 0x10
 	LONG $0x489d7162; WORD $0xe2db // vpandq zmm12, zmm12, zmm2
 	LONG $0x48b57162; WORD $0xcadb // vpandq zmm9, zmm9, zmm2
-	LONG $0x58453262; WORD $0x3498; BYTE $0x9e // vfmadd132ps zmm14, zmm7, dword ptr [rsi + 4*r11]{1to16} # zmm14 = (zmm14 * mem) + zmm7
-	QUAD $0x019e6498584d3262 // vfmadd132ps zmm12, zmm6, dword ptr [rsi + 4*r11 + 0x4]{1to16} # zmm12 = (zmm12 * mem) + zmm6
-	QUAD $0x029e6c9858553262 // vfmadd132ps zmm13, zmm5, dword ptr [rsi + 4*r11 + 0x8]{1to16} # zmm13 = (zmm13 * mem) + zmm5
-	QUAD $0x039e4c98585d3262 // vfmadd132ps zmm9, zmm4, dword ptr [rsi + 4*r11 + 0xc]{1to16} # zmm9 = (zmm9 * mem) + zmm4
+	LONG $0x58457262; WORD $0x3498; BYTE $0x9e // vfmadd132ps zmm14, zmm7, dword ptr [rsi + 4*rbx]{1to16} # zmm14 = (zmm14 * mem) + zmm7
+	QUAD $0x019e6498584d7262 // vfmadd132ps zmm12, zmm6, dword ptr [rsi + 4*rbx + 0x4]{1to16} # zmm12 = (zmm12 * mem) + zmm6
+	QUAD $0x029e6c9858557262 // vfmadd132ps zmm13, zmm5, dword ptr [rsi + 4*rbx + 0x8]{1to16} # zmm13 = (zmm13 * mem) + zmm5
+	QUAD $0x039e4c98585d7262 // vfmadd132ps zmm9, zmm4, dword ptr [rsi + 4*rbx + 0xc]{1to16} # zmm9 = (zmm9 * mem) + zmm4
 	LONG $0x482d5162; WORD $0xd860 // vpunpcklbw zmm11, zmm10, zmm8 # zmm11 = zmm10[0],zmm8[0],zmm10[1],zmm8[1],zmm10[2],zmm8[2],zmm10[3],zmm8[3],zmm10[4],zmm8[4],zmm10[5],zmm8[5],zmm10[6],zmm8[6],zmm10[7],zmm8[7],zmm10[16],zmm8[16],zmm10[17],zmm8[17],zmm10[18],zmm8[18],zmm10[19],zmm8[19],zmm10[20],zmm8[20],zmm10[21],zmm8[21],zmm10[22],zmm8[22],zmm10[23],zmm8[23],zmm10[32],zmm8[32],zmm10[33],zmm8[33],zmm10[34],zmm8[34],zmm10[35],zmm8[35],zmm10[36],zmm8[36],zmm10[37],zmm8[37],zmm10[38],zmm8[38],zmm10[39],zmm8[39],zmm10[48],zmm8[48],zmm10[49],zmm8[49],zmm10[50],zmm8[50],zmm10[51],zmm8[51],zmm10[52],zmm8[52],zmm10[53],zmm8[53],zmm10[54],zmm8[54],zmm10[55],zmm8[55]
 	LONG $0x482d5162; WORD $0xc068 // vpunpckhbw zmm8, zmm10, zmm8 # zmm8 = zmm10[8],zmm8[8],zmm10[9],zmm8[9],zmm10[10],zmm8[10],zmm10[11],zmm8[11],zmm10[12],zmm8[12],zmm10[13],zmm8[13],zmm10[14],zmm8[14],zmm10[15],zmm8[15],zmm10[24],zmm8[24],zmm10[25],zmm8[25],zmm10[26],zmm8[26],zmm10[27],zmm8[27],zmm10[28],zmm8[28],zmm10[29],zmm8[29],zmm10[30],zmm8[30],zmm10[31],zmm8[31],zmm10[40],zmm8[40],zmm10[41],zmm8[41],zmm10[42],zmm8[42],zmm10[43],zmm8[43],zmm10[44],zmm8[44],zmm10[45],zmm8[45],zmm10[46],zmm8[46],zmm10[47],zmm8[47],zmm10[56],zmm8[56],zmm10[57],zmm8[57],zmm10[58],zmm8[58],zmm10[59],zmm8[59],zmm10[60],zmm8[60],zmm10[61],zmm8[61],zmm10[62],zmm8[62],zmm10[63],zmm8[63]
 	LONG $0x4845d162; WORD $0xf372; BYTE $0x10 // vpslld zmm7, zmm11, 0x10
 	LONG $0x48a5f162; WORD $0xf2db // vpandq zmm6, zmm11, zmm2
 	LONG $0x4855d162; WORD $0xf072; BYTE $0x10 // vpslld zmm5, zmm8, 0x10
 	LONG $0x48bdf162; WORD $0xe2db // vpandq zmm4, zmm8, zmm2
-	QUAD $0x049e7c98580db262 // vfmadd132ps zmm7, zmm14, dword ptr [rsi + 4*r11 + 0x10]{1to16} # zmm7 = (zmm7 * mem) + zmm14
-	QUAD $0x059e7498581db262 // vfmadd132ps zmm6, zmm12, dword ptr [rsi + 4*r11 + 0x14]{1to16} # zmm6 = (zmm6 * mem) + zmm12
-	QUAD $0x069e6c985815b262 // vfmadd132ps zmm5, zmm13, dword ptr [rsi + 4*r11 + 0x18]{1to16} # zmm5 = (zmm5 * mem) + zmm13
-	QUAD $0x079e64985835b262 // vfmadd132ps zmm4, zmm9, dword ptr [rsi + 4*r11 + 0x1c]{1to16} # zmm4 = (zmm4 * mem) + zmm9
-	LONG $0x08c38349 // add r11, 0x8
-	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
-	LONG $0xff018c0f; WORD $0xffff // jl 0x10890 <pc_bf16+0x890>
+	QUAD $0x049e7c98580df262 // vfmadd132ps zmm7, zmm14, dword ptr [rsi + 4*rbx + 0x10]{1to16} # zmm7 = (zmm7 * mem) + zmm14
+	QUAD $0x059e7498581df262 // vfmadd132ps zmm6, zmm12, dword ptr [rsi + 4*rbx + 0x14]{1to16} # zmm6 = (zmm6 * mem) + zmm12
+	QUAD $0x069e6c985815f262 // vfmadd132ps zmm5, zmm13, dword ptr [rsi + 4*rbx + 0x18]{1to16} # zmm5 = (zmm5 * mem) + zmm13
+	QUAD $0x079e64985835f262 // vfmadd132ps zmm4, zmm9, dword ptr [rsi + 4*rbx + 0x1c]{1to16} # zmm4 = (zmm4 * mem) + zmm9
+	LONG $0x08c38348 // add rbx, 0x8
+	WORD $0x3948; BYTE $0xcb // cmp rbx, rcx
+	LONG $0xff028c0f; WORD $0xffff // jl 0x10990 <pc_bf16+0x990>
 	LONG $0x4844f162; WORD $0xde58 // vaddps zmm3, zmm7, zmm6
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
-	LONG $0xfffdfee9; BYTE $0xff // jmp 0x107a4 <pc_bf16+0x7a4>
+	LONG $0xfffdafe9; BYTE $0xff // jmp 0x10854 <pc_bf16+0x854>
 	LONG $0x10c48348 // add rsp, 0x10
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -513,13 +566,13 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// px_bf16: +2496
+	// px_bf16: +2752
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x00948e0f; WORD $0x0000 // jle 0x10a5d <px_bf16+0x9d>
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x10b5d <px_bf16+0x9d>
 	LONG $0x487df262; WORD $0x075a // vbroadcasti32x4 zmm0, xmmword ptr [rdi] # zmm0 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x01670d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x167] # 0x10b40 <px_bf16+0x180>
+	QUAD $0x01670d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x167] # 0x10c40 <px_bf16+0x180>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x48fef162; WORD $0x166f // vmovdqu64 zmm2, zmmword ptr [rsi]
@@ -542,7 +595,7 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fef162; WORD $0x527f; BYTE $0x03 // vmovdqu64 zmmword ptr [rdx + 0xc0], zmm2
 	LONG $0x00c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x100
 	LONG $0x01f98348 // cmp rcx, 0x1
-	WORD $0x8377 // ja 0x109e0 <px_bf16+0x20>
+	WORD $0x8377 // ja 0x10ae0 <px_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
@@ -582,5 +635,5 @@ TEXT ·expandBF16_avx512(SB), 0, $0-32
 	MOVQ w+8(FP), SI
 	MOVQ dst+16(FP), DX
 	MOVQ blocks+24(FP), CX
-	CALL ·compact_avx512<>+2496(SB)
+	CALL ·compact_avx512<>+2752(SB)
 	RET
