@@ -1,5 +1,6 @@
 // BPE by a list of merges: byte-level (GPT-2 and after), and over characters
 // with bytes for the rest (Llama's tokenizer.json).
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // GPT-2's byte alphabet: each byte is written as a visible character, so that
 // byte-level vocabularies are text.
+
 package tokenizer
 
 import (

@@ -1,4 +1,5 @@
 // Decoding: ids to text, whole or as they come.
+
 package tokenizer
 
 import (

@@ -1,4 +1,5 @@
 // Export: a loaded tokenizer as GGUF metadata.
+
 package tokenizer
 
 import (

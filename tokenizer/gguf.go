@@ -1,4 +1,5 @@
 // Vocabularies in GGUF metadata (tokenizer.ggml.*).
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // Hugging Face's tokenizer.json: vocabulary, model, decoder, template. Its
 // normalizers and pre-tokenizers are in hfsteps.go.
+
 package tokenizer
 
 import (

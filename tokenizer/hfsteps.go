@@ -1,4 +1,5 @@
 // Normalizers and pre-tokenizers of tokenizer.json.
+
 package tokenizer
 
 import (

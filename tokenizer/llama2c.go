@@ -1,4 +1,5 @@
 // llama2.c's tokenizer.bin: pieces with scores, encoded as its run.c does.
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // Load finds a tokenizer in a folder or file, and what the configuration files
 // beside it say of its special tokens.
+
 package tokenizer
 
 import (

@@ -1,4 +1,5 @@
 // Merging: the loop that all BPE variants share.
+
 package tokenizer
 
 // symbol is a stretch text[start:end] in a chain of neighbours.

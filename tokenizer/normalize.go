@@ -1,4 +1,5 @@
 // SentencePiece's normalizer: character map, whitespace rules, dummy prefix.
+
 package tokenizer
 
 import (

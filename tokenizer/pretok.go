@@ -1,4 +1,5 @@
 // Pre-tokenizers: how text is cut into the words that BPE merges within.
+
 package tokenizer
 
 import (

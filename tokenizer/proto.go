@@ -1,5 +1,6 @@
 // A reader of protocol buffers' wire format, as far as SentencePiece models
 // need it (https://protobuf.dev/programming-guides/encoding/).
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // Hand-written scanners for the patterns that most vocabularies split text by.
 // Each equals its regular expression (pretok.go), which a test compares.
+
 package tokenizer
 
 import (

@@ -1,4 +1,5 @@
 // SentencePiece's tokenizer.model (sentencepiece_model.proto).
+
 package tokenizer
 
 import (

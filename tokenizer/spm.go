@@ -1,4 +1,5 @@
 // SentencePiece BPE: neighbours merge in the order of their piece's score.
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // Two ways to find vocabulary entries in text: a trie for every prefix at a
 // position, and the splitter that cuts special tokens out.
+
 package tokenizer
 
 import (

@@ -1,5 +1,6 @@
 // Unigram: the segmentation of the highest total score, by Viterbi's algorithm
 // over a trie of pieces (Kudo 2018, https://arxiv.org/abs/1804.10959).
+
 package tokenizer
 
 import (
