@@ -53,16 +53,16 @@ const HalfLimit = 2e-3
 func (e *Engine) rounded() float64 {
 	info, limit := e.dev.Info(), 0.0
 	for _, n := range e.first.Nodes {
-		switch n.Op {
-		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
-			switch w := n.In[1].Type; {
-			case w.IsBlock() && info.ActQuant:
-				return RoundedLimit
-			case w == tensor.BF16 && info.ActBF16:
-				limit = BF16Limit
-			case info.ActF16 && w != tensor.F32 && w != tensor.F64:
-				limit = max(limit, HalfLimit)
-			}
+		if !ops.IsProduct(n.Op) {
+			continue
+		}
+		switch w := n.In[1].Type; {
+		case w.IsBlock() && info.ActQuant:
+			return RoundedLimit
+		case w == tensor.BF16 && info.ActBF16:
+			limit = BF16Limit
+		case info.ActF16 && w != tensor.F32 && w != tensor.F64:
+			limit = max(limit, HalfLimit)
 		}
 	}
 	return limit

@@ -41,6 +41,16 @@ func linearCost(n *graph.Node, _ int) graph.Cost {
 	return whole(n, flops)
 }
 
+// IsProduct says whether an operator multiplies activations, its operand 0, with a matrix of weights or one of
+// a stack of them, its operand 1.
+func IsProduct(op *graph.Op) bool {
+	switch op {
+	case Linear, LinearBias, LinearResidual, LinearScaled, LinearScaledBias, LinearScaledResidual, LinearID:
+		return true
+	}
+	return false
+}
+
 // LinearBias is a linear whose bias a model file adds behind it.
 var LinearBias = &graph.Op{
 	Name:    "linear_bias",

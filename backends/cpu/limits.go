@@ -19,9 +19,7 @@ func weightsOf(p *backends.Program) (parts [][]byte, bytes map[tensor.Type]int, 
 	bytes = map[tensor.Type]int{}
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		switch l.Node.Op {
-		case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
-		default:
+		if !ops.IsProduct(l.Node.Op) {
 			continue
 		}
 		w := &l.In[1]

@@ -14,9 +14,7 @@ import (
 // stored. It depends on the weight and the level, not on the step, so that decode and
 // prefill share one copy.
 func (d *Device) packing(n *graph.Node) *backends.Packing {
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearID:
-	default:
+	if !ops.IsProduct(n.Op) {
 		return nil
 	}
 	w := n.In[1]

@@ -15,7 +15,6 @@ import (
 	"greta/bench/guard"
 	"greta/bench/record"
 	"greta/graph"
-	"greta/ops"
 	"greta/ops/optest"
 	"greta/tensor"
 )
@@ -316,22 +315,7 @@ func Limit(info backends.Info, n *graph.Node) float64 {
 			limit = max(limit, 8e-3)
 		}
 	}
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
-		switch w := n.In[1].Type; {
-		case w.IsBlock() && info.ActQuant:
-			limit = max(limit, 1e-2)
-		case w == tensor.BF16 && info.ActBF16:
-			limit = max(limit, 3e-3)
-		case w != tensor.F32 && info.ActF16:
-			limit = max(limit, 2e-3)
-		}
-	case ops.Attention: // queries and weights meet the caches in their type
-		if n.In[1].Type == tensor.F16 && info.ActF16 {
-			limit = max(limit, 2e-3)
-		}
-	}
-	return limit
+	return max(limit, optest.Rounding(info, n))
 }
 
 // unchanged compares the results behind the last timed repetition with those that

@@ -132,27 +132,11 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 			}
 			together = append(together, c)
 		}
-		if err := optest.Together(dev, together, halfRel(dev), stage); err != nil {
+		if err := optest.Together(dev, together, optest.MostRounding(dev.Info()), stage); err != nil {
 			r.fail("in one program: %v", err)
 		}
 		r.Checks += len(together)
 	}
-}
-
-// halfRel is the error that the device's settings let through: that of the
-// coarsest rounding of activations that it says it does.
-func halfRel(dev backends.Device) float64 {
-	rel := 0.0
-	i := dev.Info()
-	for _, c := range []struct {
-		is  bool
-		rel float64
-	}{{i.ActQuant, 1e-2}, {i.ActBF16, 3e-3}, {i.ActF16, 2e-3}} {
-		if c.is {
-			rel = max(rel, c.rel)
-		}
-	}
-	return rel
 }
 
 // padded are small products whose sizes are multiples of every tile's.

@@ -67,7 +67,7 @@ func check(dev backends.Device, c Case, whole bool) error {
 	}
 	wide := slack(dev.Info().Float)
 	rel, abs := c.Rel*wide, c.Abs*wide
-	if r := rounding(dev, p.Node); r > 0 {
+	if r := Rounding(dev.Info(), p.Node); r > 0 {
 		rel, abs = max(rel, r), max(abs, 5*r)
 	}
 	k, err := dev.Kernel(p.Node)
@@ -170,24 +170,36 @@ func check(dev backends.Device, c Case, whole bool) error {
 // One of f16 (ActF16) by 2^-11, to which that of a rounded weight and of sums in halves may come.
 const roundedRel, roundedBF16Rel, roundedF16Rel = 1e-2, 3e-3, 2e-3
 
-// rounding gives the relative error that a device may make in a node because
+// Rounding gives the relative L2 error that a device may make in a node because
 // it rounds activations, 0 if it does not.
-func rounding(dev backends.Device, n *graph.Node) float64 {
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual, ops.LinearID:
-		block, _ := n.In[1].Type.Block()
-		switch info := dev.Info(); {
-		case block > 1 && info.ActQuant:
+func Rounding(info backends.Info, n *graph.Node) float64 {
+	switch {
+	case ops.IsProduct(n.Op):
+		switch w := n.In[1].Type; {
+		case w.IsBlock() && info.ActQuant:
 			return roundedRel
-		case n.In[1].Type == tensor.BF16 && info.ActBF16:
+		case w == tensor.BF16 && info.ActBF16:
 			return roundedBF16Rel
-		case n.In[1].Type != tensor.F32 && n.In[1].Type != tensor.F64 && info.ActF16:
+		case w != tensor.F32 && w != tensor.F64 && info.ActF16:
 			return roundedF16Rel
 		}
-	case ops.Attention: // rounds queries and weights where the caches are narrow
-		if n.In[1].Type == tensor.F16 && dev.Info().ActF16 {
+	case n.Op == ops.Attention: // rounds queries and weights where the caches are narrow
+		if n.In[1].Type == tensor.F16 && info.ActF16 {
 			return roundedF16Rel
 		}
+	}
+	return 0
+}
+
+// MostRounding is the largest that Rounding gives for any node.
+func MostRounding(info backends.Info) float64 {
+	switch {
+	case info.ActQuant:
+		return roundedRel
+	case info.ActBF16:
+		return roundedBF16Rel
+	case info.ActF16:
+		return roundedF16Rel
 	}
 	return 0
 }
