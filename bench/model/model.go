@@ -21,7 +21,6 @@ import (
 	"greta/bench/stats"
 	"greta/engine"
 	"greta/engine/report"
-	"greta/graph"
 	"greta/tensor"
 )
 
@@ -71,7 +70,7 @@ type runner struct {
 	o       *Options
 	e       *engine.Engine
 	s       *engine.Session
-	in      *input
+	in      *Input
 	want    []float32 // of the reference, rows of positions 0, 1, …
 	rows    int
 	limit   float64
@@ -99,7 +98,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.s.Close()) }()
-	if r.in, err = newInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
+	if r.in, err = NewInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
 		return err
 	}
 	for _, v := range r.e.Decode().Weights {
@@ -154,7 +153,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 		return fmt.Errorf("on the reference: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	in, err := newInput(e, r.rows, opt.Seed)
+	in, err := NewInput(e, r.rows, opt.Seed)
 	if err != nil {
 		return err
 	}
@@ -174,7 +173,7 @@ func (r *runner) first(ctx context.Context) (record.Check, error) {
 	c := record.Check{Against: "float64", Limit: r.limit}
 	c.RelL2, c.MaxAbs = report.Compare(single, r.want)
 	r.s.Reset()
-	together, err := r.in.run(ctx, r.s, 0, r.rows)
+	together, err := r.in.Run(ctx, r.s, 0, r.rows)
 	if err != nil {
 		return c, err
 	}
@@ -301,7 +300,7 @@ func (r *runner) result(name string, t *test) record.Result {
 	info, opt := r.e.Device().Info(), r.e.Options()
 	res := record.Result{
 		Bench: "model/" + name, Clock: record.HostClock, Backend: info.Backend, Samples: t.times, Roofs: r.o.Roofs, Check: t.check,
-		Params: map[string]string{"model": r.o.Name, "type": mainType(r.e.Decode()), "kv": opt.KV.String(), "depth": strconv.Itoa(t.depth)},
+		Params: map[string]string{"model": r.o.Name, "type": MainType(r.e.Decode()), "kv": opt.KV.String(), "depth": strconv.Itoa(t.depth)},
 		Metrics: map[string]float64{
 			format.Tokens: float64(t.p + t.n), format.ModelBytes: r.weights, format.ModelParams: r.params, format.Positions: float64(t.p),
 			format.Generated: float64(t.n), format.Depth: float64(t.depth), format.Chunk: float64(opt.Chunk),
@@ -321,19 +320,6 @@ func (r *runner) result(name string, t *test) record.Result {
 		res.Metrics[format.FirstToken] = stats.Summarize(t.first).Median
 	}
 	return res
-}
-
-// mainType is the type that most of the weights' bytes are in.
-func mainType(g *graph.Graph) string {
-	bytes := map[string]int{}
-	best := ""
-	for _, v := range g.Weights {
-		name := v.Type.String()
-		if bytes[name] += v.Bytes(); bytes[name] > bytes[best] {
-			best = name
-		}
-	}
-	return best
 }
 
 // test is one test under way.
@@ -356,21 +342,21 @@ type test struct {
 func (t *test) prepare(ctx context.Context) error {
 	t.s.Reset()
 	if t.depth > 0 {
-		if _, err := t.in.run(ctx, t.s, 0, t.depth); err != nil {
+		if _, err := t.in.Run(ctx, t.s, 0, t.depth); err != nil {
 			return err
 		}
 	}
 	if t.p > 1 {
-		out, err := t.in.run(ctx, t.s, t.depth, t.depth+t.p)
+		out, err := t.in.Run(ctx, t.s, t.depth, t.depth+t.p)
 		if err != nil {
 			return err
 		}
-		width := t.in.rowWidth(out, t.p)
+		width := t.in.RowWidth(out, t.p)
 		whole := slices.Clone(out[len(out)-width:])
 		if err := t.s.Rewind(t.depth + t.p - 1); err != nil {
 			return err
 		}
-		single, err := t.in.run(ctx, t.s, t.depth+t.p-1, t.depth+t.p)
+		single, err := t.in.Run(ctx, t.s, t.depth+t.p-1, t.depth+t.p)
 		if err != nil {
 			return err
 		}
@@ -433,10 +419,10 @@ func (t *test) repeat(ctx context.Context) error {
 	}
 	var took time.Duration
 	switch {
-	case t.in.width > 0:
+	case t.in.Width > 0:
 		for _, part := range t.parts() {
 			start := time.Now()
-			if _, err := t.in.run(ctx, t.s, part[0], part[1]); err != nil {
+			if _, err := t.in.Run(ctx, t.s, part[0], part[1]); err != nil {
 				return err
 			}
 			d := time.Since(start)
@@ -446,9 +432,9 @@ func (t *test) repeat(ctx context.Context) error {
 			}
 		}
 	default:
-		prompt, most := t.in.tokens[t.depth:t.depth+t.p], 1
+		prompt, most := t.in.Tokens[t.depth:t.depth+t.p], 1
 		if t.n > 0 {
-			prompt, most = t.in.tokens[t.depth:t.depth+1], t.n
+			prompt, most = t.in.Tokens[t.depth:t.depth+1], t.n
 		}
 		g, err := t.s.Generate(ctx, prompt, engine.Generation{Max: most})
 		if err == nil {
@@ -474,7 +460,7 @@ func (t *test) repeat(ctx context.Context) error {
 	}
 	t.times = append(t.times, took.Seconds())
 	at := t.s.Pos()
-	out, err := t.in.run(ctx, t.s, at, at+1)
+	out, err := t.in.Run(ctx, t.s, at, at+1)
 	if err != nil {
 		return err
 	}
@@ -515,7 +501,7 @@ func (t *test) where(ctx context.Context, res *record.Result) error {
 			return err
 		}
 		start := time.Now()
-		if _, err := t.in.run(ctx, t.s, t.depth, t.depth+tokens); err != nil {
+		if _, err := t.in.Run(ctx, t.s, t.depth, t.depth+tokens); err != nil {
 			return err
 		}
 		whole = append(whole, time.Since(start).Seconds())
@@ -549,65 +535,4 @@ func (t *test) where(ctx context.Context, res *record.Result) error {
 		}
 	}
 	return nil
-}
-
-// input is what is computed on: activations for a block, tokens for a model.
-type input struct {
-	x      []float32
-	width  int
-	tokens []int32
-}
-
-// newInput makes n rows or tokens, the same every time.
-func newInput(e *engine.Engine, n int, seed uint64) (*input, error) {
-	if e.IsBlock() {
-		v := e.Decode().Input("x")
-		if v == nil || len(v.Shape) != 2 {
-			return nil, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone", e.Options().Model.Name())
-		}
-		return &input{x: engine.Activations(n*v.Shape[1], seed+1), width: v.Shape[1]}, nil
-	}
-	in := &input{tokens: make([]int32, n)}
-	for i, a := range engine.Activations(n, seed+1) {
-		in.tokens[i] = int32((float64(a) + 1) / 2 * float64(e.Vocabulary()))
-	}
-	return in, nil
-}
-
-// run computes positions [from, to) as one prefill, or as one decode step where
-// that is one. The result is overwritten by the next call.
-func (in *input) run(ctx context.Context, s *engine.Session, from, to int) ([]float32, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	switch {
-	case in.width > 0:
-		return s.Block(in.x[from*in.width : to*in.width])
-	case to == from+1:
-		return s.Decode(in.tokens[from])
-	}
-	return s.Prefill(ctx, in.tokens[from:to])
-}
-
-// singles computes the first n positions one by one: a row each.
-func (in *input) singles(ctx context.Context, s *engine.Session, n int) ([]float32, error) {
-	var all []float32
-	s.Reset()
-	for i := range n {
-		out, err := in.run(ctx, s, i, i+1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, out...)
-	}
-	return all, nil
-}
-
-// rowWidth is the size of one position's result in that of n: a block gives all of
-// them, a model the last one's.
-func (in *input) rowWidth(out []float32, n int) int {
-	if in.width > 0 {
-		return len(out) / n
-	}
-	return len(out)
 }

@@ -200,9 +200,8 @@ func latencyCPU(c *CPU) error {
 	return nil
 }
 
-// chain links the lines of a buffer in one random cycle (Sattolo's shuffle) and gives
-// its first.
-func chain(base unsafe.Pointer, nodes int) unsafe.Pointer {
+// successors gives that of each node in one random cycle (Sattolo's shuffle), the same for as many nodes.
+func successors(nodes int) []uint32 {
 	next := make([]uint32, nodes)
 	for i := range next {
 		next[i] = uint32(i)
@@ -212,7 +211,12 @@ func chain(base unsafe.Pointer, nodes int) unsafe.Pointer {
 		j := r.IntN(i)
 		next[i], next[j] = next[j], next[i]
 	}
-	for i, to := range next {
+	return next
+}
+
+// chain links the lines of a buffer in a cycle and gives its first.
+func chain(base unsafe.Pointer, nodes int) unsafe.Pointer {
+	for i, to := range successors(nodes) {
 		*(*unsafe.Pointer)(unsafe.Add(base, i*cpuLine)) = unsafe.Add(base, int(to)*cpuLine)
 	}
 	return base
@@ -243,15 +247,7 @@ func chase(p unsafe.Pointer, steps int) unsafe.Pointer {
 
 // walk is where so many steps end: by the order of the cycle, made again.
 func walk(base, first unsafe.Pointer, nodes, steps int) unsafe.Pointer {
-	next := make([]uint32, nodes)
-	for i := range next {
-		next[i] = uint32(i)
-	}
-	r := rand.New(rand.NewPCG(uint64(nodes), 1))
-	for i := nodes - 1; i > 0; i-- {
-		j := r.IntN(i)
-		next[i], next[j] = next[j], next[i]
-	}
+	next := successors(nodes)
 	at := uint32(uintptr(first)-uintptr(base)) / cpuLine
 	for range steps {
 		at = next[at]

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -152,19 +151,7 @@ func (s *benchSession) say(form string, args ...any) {
 // supervise runs work until its end, or a little longer than until ctx ends, and
 // reports what was measured till then.
 func (s *benchSession) supervise(ctx context.Context, work func(context.Context) error, report func(*record.Run, []record.Result) *format.Report) error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				if os.Getenv("GRETA_PANIC") != "" {
-					debug.PrintStack()
-				}
-				done <- fmt.Errorf("internal error: %v; please report it (GRETA_PANIC=1 prints where)", p)
-			}
-		}()
-		debug.SetPanicOnFault(true)
-		done <- work(ctx)
-	}()
+	done := aside(ctx, work)
 	var err error
 	select {
 	case err = <-done:

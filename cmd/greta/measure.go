@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"greta/bench/model"
 	"greta/engine"
 	"greta/engine/report"
 	"greta/tensor"
@@ -26,53 +27,6 @@ const (
 	maxRepeats     = 5
 	repeatBudget   = 10 * time.Second
 )
-
-// input is what a measured run computes on: activations for a block, tokens for a model.
-type input struct {
-	x      []float32
-	width  int
-	tokens []int32
-}
-
-// newInput makes n rows or tokens, the same every time.
-func newInput(e *engine.Engine, n int, seed uint64) (input, error) {
-	if e.IsBlock() {
-		v := e.Decode().Input("x")
-		if v == nil || len(v.Shape) != 2 {
-			return input{}, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone", e.Options().Model.Name())
-		}
-		return input{x: engine.Activations(n*v.Shape[1], seed+1), width: v.Shape[1]}, nil
-	}
-	in := input{tokens: make([]int32, n)}
-	for i, a := range engine.Activations(n, seed+1) {
-		in.tokens[i] = int32((float64(a) + 1) / 2 * float64(e.Vocabulary()))
-	}
-	return in, nil
-}
-
-// run computes positions [from, to) as one prefill, or as one decode step
-// where that is one. The result is overwritten by the next call.
-func (in *input) run(ctx context.Context, s *engine.Session, from, to int) ([]float32, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if in.tokens == nil {
-		return s.Block(in.x[from*in.width : to*in.width])
-	}
-	if to == from+1 {
-		return s.Decode(in.tokens[from])
-	}
-	return s.Prefill(ctx, in.tokens[from:to])
-}
-
-// rowWidth is the size of one position's result in that of n positions: a
-// block's result need not be as wide as its input, a model gives one row.
-func (in *input) rowWidth(out []float32, n int) int {
-	if in.width > 0 {
-		return len(out) / n
-	}
-	return len(out)
-}
 
 // sample is one repeat of a measured run.
 type sample struct {
@@ -95,7 +49,7 @@ type sample struct {
 const warmDecode = 2
 
 // once computes a prefill of p and n decode steps behind it.
-func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error) {
+func (r *runner) once(ctx context.Context, in *model.Input, p, n int) (*sample, error) {
 	s := &sample{steps: make([]time.Duration, 0, n)}
 	sum := sha256.New()
 	var outs []float32 // of the decode steps, where they are run in a sequence too
@@ -110,7 +64,7 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 	r.session.Reset()
 	if p > 0 {
 		start := time.Now()
-		out, err := in.run(ctx, r.session, 0, p)
+		out, err := in.Run(ctx, r.session, 0, p)
 		s.prefill = time.Since(start)
 		if err != nil {
 			return nil, err
@@ -123,7 +77,7 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 		}
 		var out []float32
 		took, submit, host, err := r.session.Timed(func() (err error) {
-			out, err = in.run(ctx, r.session, p+i, p+i+1)
+			out, err = in.Run(ctx, r.session, p+i, p+i+1)
 			return err
 		})
 		if err != nil {
@@ -158,17 +112,17 @@ func (r *runner) once(ctx context.Context, in *input, p, n int) (*sample, error)
 
 // chooses says whether tokens that the device chooses are timed too, as it does in a text: those of a model, where
 // it chooses.
-func (r *runner) chooses(in *input) bool {
+func (r *runner) chooses(in *model.Input) bool {
 	info := r.engine.Device().Info()
-	return in.width == 0 && info.Queued && info.Picks > 0 && !r.flags.noCapture
+	return in.Width == 0 && info.Queued && info.Picks > 0 && !r.flags.noCapture
 }
 
 // greedy generates n tokens behind p and the first of those that were decoded there.
-func (r *runner) greedy(ctx context.Context, in *input, p, n int, s *sample) error {
+func (r *runner) greedy(ctx context.Context, in *model.Input, p, n int, s *sample) error {
 	if err := r.session.Rewind(p); err != nil {
 		return err
 	}
-	g, err := r.session.Generate(ctx, in.tokens[p:p+1], engine.Generation{Max: n})
+	g, err := r.session.Generate(ctx, in.Tokens[p:p+1], engine.Generation{Max: n})
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -184,11 +138,11 @@ func (r *runner) greedy(ctx context.Context, in *input, p, n int, s *sample) err
 
 // strays counts the tokens, of those that the device chose behind p, that are not the most likely ones of steps one by
 // one whose logits are read.
-func (r *runner) strays(ctx context.Context, in *input, p int, chosen []int32) (n int, err error) {
+func (r *runner) strays(ctx context.Context, in *model.Input, p int, chosen []int32) (n int, err error) {
 	if err := r.session.Rewind(p); err != nil {
 		return 0, err
 	}
-	token := in.tokens[p]
+	token := in.Tokens[p]
 	for _, want := range chosen {
 		logits, err := r.session.Decode(token)
 		if err == nil {
@@ -210,19 +164,19 @@ func (r *runner) strays(ctx context.Context, in *input, p int, chosen []int32) (
 
 // sequences says whether decode steps are timed without waiting between them too: those of
 // a block, whose inputs are all known, where the device does not compute on the host.
-func (r *runner) sequences(in *input) bool {
-	return in.width > 0 && r.engine.Device().Info().Queued && !r.flags.noCapture
+func (r *runner) sequences(in *model.Input) bool {
+	return in.Width > 0 && r.engine.Device().Info().Queued && !r.flags.noCapture
 }
 
 // sequence computes the decode steps behind p again, without waiting between them, and
 // compares them with the outputs of steps one by one.
-func (r *runner) sequence(ctx context.Context, in *input, p int, outs []float32, s *sample) error {
+func (r *runner) sequence(ctx context.Context, in *model.Input, p int, outs []float32, s *sample) error {
 	n := len(s.steps)
 	if err := r.session.Rewind(p); err != nil {
 		return err
 	}
 	start := time.Now()
-	err := r.session.BlockAll(ctx, in.x[p*in.width:(p+n)*in.width], func(i int, out []float32) error {
+	err := r.session.BlockAll(ctx, in.X[p*in.Width:(p+n)*in.Width], func(i int, out []float32) error {
 		if !bytes.Equal(tensor.Bytes(out), tensor.Bytes(outs[i*len(out):(i+1)*len(out)])) {
 			s.strayed++
 		}
@@ -240,23 +194,23 @@ func (r *runner) measure(ctx context.Context) error {
 	if f.prefill+f.gen == 0 {
 		return usagef("--prefill 0 --gen 0 leaves nothing to measure")
 	}
-	in, err := newInput(r.engine, f.prefill+f.gen, f.weightSeed)
+	in, err := model.NewInput(r.engine, f.prefill+f.gen, f.weightSeed)
 	if err != nil {
 		return usage(err)
 	}
-	warm, err := r.once(ctx, &in, f.prefill, min(f.gen, warmDecode))
+	warm, err := r.once(ctx, in, f.prefill, min(f.gen, warmDecode))
 	if err != nil {
 		return err
 	}
 	if step := warm.total / max(1, time.Duration(len(warm.steps))); !f.hasGen && step*time.Duration(f.gen) > repeatBudget/2 {
 		f.gen = max(minDecode, int(repeatBudget/2/step))
 	}
-	if r.sequences(&in) { // captures what a sequence of so many steps takes
-		if warm, err = r.once(ctx, &in, f.prefill, f.gen); err != nil {
+	if r.sequences(in) { // captures what a sequence of so many steps takes
+		if warm, err = r.once(ctx, in, f.prefill, f.gen); err != nil {
 			return err
 		}
 	}
-	if f.gen > 0 && r.chooses(&in) {
+	if f.gen > 0 && r.chooses(in) {
 		r.session.Reset()
 		if err := r.session.Prepare(1, &engine.Sampling{}, true); err != nil {
 			return err
@@ -271,7 +225,7 @@ func (r *runner) measure(ctx context.Context) error {
 		if n := len(samples); budget > 0 && n > 0 && time.Since(begin)*time.Duration(n+1)/time.Duration(n) > budget {
 			break
 		}
-		s, err := r.once(ctx, &in, f.prefill, f.gen)
+		s, err := r.once(ctx, in, f.prefill, f.gen)
 		if err != nil {
 			return err
 		}
@@ -287,12 +241,12 @@ func (r *runner) measure(ctx context.Context) error {
 		strayed += s.strayed
 	}
 	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", len(samples)+1, same)})
-	if r.sequences(&in) && f.gen > 0 {
+	if r.sequences(in) && f.gen > 0 {
 		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
 			Note: fmt.Sprintf("%d of %d outputs bit-identical", (len(samples)+1)*f.gen-strayed, (len(samples)+1)*f.gen)})
 	}
 	if chosen := samples[0].chosen; len(chosen) > 0 {
-		strays, err := r.strays(ctx, &in, f.prefill, chosen)
+		strays, err := r.strays(ctx, in, f.prefill, chosen)
 		if err != nil {
 			return err
 		}
@@ -309,7 +263,7 @@ func (r *runner) measure(ctx context.Context) error {
 	if err := r.profile(ctx, f.prefill); err != nil {
 		return err
 	}
-	return r.verify(ctx, &in)
+	return r.verify(ctx, in)
 }
 
 // noteSamples reports what the repeats so far say.
@@ -394,7 +348,7 @@ func (r *runner) tolerance() float64 {
 
 // verify checks what was measured: prefill against decode at the measured
 // length, and both programs against the float64 reference at the first positions.
-func (r *runner) verify(ctx context.Context, in *input) error {
+func (r *runner) verify(ctx context.Context, in *model.Input) error {
 	f := r.flags
 	limit := r.tolerance()
 	compare := func(name, note string, got, want []float32) {
@@ -405,20 +359,20 @@ func (r *runner) verify(ctx context.Context, in *input) error {
 	var early []float32 // the first rows of a block's measured prefill
 	if f.prefill > 1 {
 		s.Reset()
-		out, err := in.run(ctx, s, 0, f.prefill)
+		out, err := in.Run(ctx, s, 0, f.prefill)
 		if err != nil {
 			return err
 		}
-		width := in.rowWidth(out, f.prefill)
-		if in.width > 0 {
+		width := in.RowWidth(out, f.prefill)
+		if in.Width > 0 {
 			early = slices.Clone(out[:min(rows, f.prefill)*width])
 		}
 		whole := slices.Clone(out[len(out)-width:])
 		s.Reset()
-		if _, err := in.run(ctx, s, 0, f.prefill-1); err != nil {
+		if _, err := in.Run(ctx, s, 0, f.prefill-1); err != nil {
 			return err
 		}
-		if out, err = in.run(ctx, s, f.prefill-1, f.prefill); err != nil {
+		if out, err = in.Run(ctx, s, f.prefill-1, f.prefill); err != nil {
 			return err
 		}
 		compare("prefill = decode", fmt.Sprintf("position %d", f.prefill-1), whole, out)
@@ -427,7 +381,7 @@ func (r *runner) verify(ctx context.Context, in *input) error {
 	var single []float32
 	s.Reset()
 	for i := range n {
-		out, err := in.run(ctx, s, i, i+1)
+		out, err := in.Run(ctx, s, i, i+1)
 		if err != nil {
 			return err
 		}
@@ -456,7 +410,7 @@ func (r *runner) verify(ctx context.Context, in *input) error {
 }
 
 // reference computes the first n positions in float64: a row each.
-func (r *runner) reference(ctx context.Context, in *input, n int) (out []float32, err error) {
+func (r *runner) reference(ctx context.Context, in *model.Input, n int) (out []float32, err error) {
 	opt := r.bundle.opt
 	// What was measured is done: make room for the reference's weights.
 	if err := errors.Join(r.session.Close(), r.engine.Close()); err != nil {
@@ -478,10 +432,10 @@ func (r *runner) reference(ctx context.Context, in *input, n int) (out []float32
 		return nil, err
 	}
 	defer s.Close()
-	if in.width > 0 {
-		return in.run(ctx, s, 0, n)
+	if in.Width > 0 {
+		return in.Run(ctx, s, 0, n)
 	}
-	err = s.PrefillAll(ctx, in.tokens[:n], func(_ int, logits []float32) error {
+	err = s.PrefillAll(ctx, in.Tokens[:n], func(_ int, logits []float32) error {
 		out = append(out, logits...)
 		return nil
 	})

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/bench/model"
 	"greta/engine"
 	"greta/engine/report"
-	"greta/graph"
 	"greta/models"
 )
 
@@ -67,9 +67,9 @@ func (r *runner) update(f func()) {
 	}
 }
 
-// supervise runs work until its end, or a little longer than until ctx ends,
-// and reports.
-func (r *runner) supervise(ctx context.Context, work func(context.Context) error) error {
+// aside runs work on a goroutine of its own and hands on what it returns, or what it
+// panicked with. A mapped file that shrinks while it is read is an error, not a crash.
+func aside(ctx context.Context, work func(context.Context) error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -80,10 +80,16 @@ func (r *runner) supervise(ctx context.Context, work func(context.Context) error
 				done <- fmt.Errorf("internal error: %v; please report it (GRETA_PANIC=1 prints where)", p)
 			}
 		}()
-		// A mapped file that shrinks while it is read is an error, not a crash.
 		debug.SetPanicOnFault(true)
 		done <- work(ctx)
 	}()
+	return done
+}
+
+// supervise runs work until its end, or a little longer than until ctx ends,
+// and reports.
+func (r *runner) supervise(ctx context.Context, work func(context.Context) error) error {
+	done := aside(ctx, work)
 	var err error
 	select {
 	case err = <-done:
@@ -222,7 +228,7 @@ func (r *runner) describeLoaded() {
 	if e.IsBlock() {
 		kind = "block"
 	}
-	dtype := mainType(e.Decode())
+	dtype := model.MainType(e.Decode())
 	r.update(func() {
 		rep := &r.report
 		rep.Kind, rep.DType = kind, dtype
@@ -264,19 +270,6 @@ func (r *runner) sayMore() error {
 	fmt.Fprintf(r.app.err, "file      %s\nholds     %s\nstep      %d launches for one token\n",
 		r.bundle.file.Path(), r.engine.LoadText(), len(st.Program.Launches))
 	return nil
-}
-
-// mainType is the type that most of the weights' bytes are in.
-func mainType(g *graph.Graph) string {
-	bytes := map[string]int{}
-	best := ""
-	for _, v := range g.Weights {
-		name := v.Type.String()
-		if bytes[name] += v.Bytes(); bytes[name] > bytes[best] {
-			best = name
-		}
-	}
-	return best
 }
 
 // setTimes fills in the rates and latencies of one generation. The caller
