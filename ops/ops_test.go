@@ -24,6 +24,8 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s lacks its formula or its cost", op.Name)
 		case op.Kind == graph.Update && op.Sig.In[0].Type != op.Sig.Out[0].Type:
 			t.Errorf("%s gives another type than its state", op.Name)
+		case ops.IsProduct(op) != (strings.HasPrefix(op.Name, "linear") || strings.Contains(op.Body, "linear")):
+			t.Errorf("%s: a product: %v", op.Name, ops.IsProduct(op))
 		}
 		for _, a := range op.Attrs() {
 			if a.Name == "" || a.Kind == "" || a.Kind == "word" && !a.Required && !slices.Contains(a.Words, a.Default.(string)) {

@@ -206,3 +206,37 @@ func TestRandomGraphsFuse(t *testing.T) {
 		}
 	}
 }
+
+// TestRounding: which products a device may be further off in, by its description and their weights.
+func TestRounding(t *testing.T) {
+	node := func(op *graph.Op, w tensor.Type) *graph.Node {
+		return &graph.Node{Op: op, In: []*graph.Value{{Type: tensor.F32}, {Type: w}}}
+	}
+	exact, all := backends.Info{}, backends.Info{ActQuant: true, ActBF16: true, ActF16: true}
+	for _, c := range []struct {
+		info backends.Info
+		node *graph.Node
+		want float64
+	}{
+		{exact, node(ops.Linear, tensor.Q4_0), 0},
+		{exact, node(ops.Linear, tensor.BF16), 0},
+		{all, node(ops.Linear, tensor.F32), 0},
+		{all, node(ops.Linear, tensor.F64), 0},
+		{all, node(ops.LinearScaledResidual, tensor.Q4_0), 1e-2},
+		{all, node(ops.LinearID, tensor.Q6_K), 1e-2},
+		{all, node(ops.LinearBias, tensor.BF16), 3e-3},
+		{all, node(ops.LinearResidual, tensor.F16), 2e-3},
+		{backends.Info{ActF16: true}, node(ops.Linear, tensor.Q4_0), 2e-3},
+		{backends.Info{ActQuant: true}, node(ops.Linear, tensor.F16), 0},
+		{all, node(ops.Attention, tensor.F16), 2e-3},
+		{all, node(ops.Attention, tensor.BF16), 0},
+		{all, node(ops.Embed, tensor.Q4_0), 0},
+	} {
+		if got := optest.Rounding(c.info, c.node); got != c.want {
+			t.Errorf("%s of %s, %+v: %g, want %g", c.node.Op.Name, c.node.In[1].Type, c.info, got, c.want)
+		}
+		if most := optest.MostRounding(c.info); most < c.want {
+			t.Errorf("%+v: at most %g, but %s of %s has %g", c.info, most, c.node.Op.Name, c.node.In[1].Type, c.want)
+		}
+	}
+}
