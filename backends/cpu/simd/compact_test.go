@@ -173,8 +173,17 @@ func TestCompactProducts(t *testing.T) {
 						t.Fatal(err)
 					}
 					m, plain := packCompactAll(t, typ, src, rows, cols), packAll(t, typ, src, rows, cols)
-					for _, far := range k.Fars() {
+					var first []float32
+					x := randVector(r, cols, 0).v
+					for i, far := range k.Fars() {
 						testPanels(t, k.WithFar(far), r, m, w, 2)
+						y := make([]float32, rows)
+						k.WithFar(far).MatVecPanels(y, m, 0, PanelCount(rows), x, make([]float32, TailFloats))
+						if i == 0 {
+							first = y
+						} else if !slices.Equal(y, first) {
+							t.Errorf("%s, %d by %d: far=%s gives other bits than far=%s", typ, rows, cols, far, k.Fars()[0])
+						}
 					}
 					part := m.Part(PanelCount(rows)/2, PanelCount(rows))
 					testPanels(t, k, r, &part, w[PanelCount(rows)/2*PanelRows*cols:], 1)
