@@ -68,6 +68,29 @@ func (e *Engine) rounded() float64 {
 	return limit
 }
 
+// runLimit is Tolerance where weights are bf16, or products round their activations to f16 (ActF16).
+const runLimit = 1e-2
+
+// Tolerance is the relative L2 error that results of a whole run may have, against
+// float64 or between prefill and decode: DefaultLimit, and more where products round their activations.
+func (e *Engine) Tolerance() float64 {
+	info, limit := e.dev.Info(), DefaultLimit(e.opt.KV)
+	for _, n := range e.first.Nodes {
+		if !ops.IsProduct(n.Op) {
+			continue
+		}
+		switch w := n.In[1].Type; {
+		case w.IsBlock() && info.ActQuant:
+			limit = max(limit, RoundedLimit)
+		case w == tensor.BF16 && info.ActBF16:
+			limit = max(limit, BF16Limit)
+		case w == tensor.BF16, info.ActF16 && w != tensor.F32 && w != tensor.F64:
+			limit = max(limit, runLimit)
+		}
+	}
+	return limit
+}
+
 // OpError is how far a result is from the reference's.
 type OpError struct {
 	Step   string  `json:"step"` // "prefill S=9"

@@ -105,7 +105,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		r.weights += float64(v.Bytes())
 		r.params += float64(v.Shape.Elems())
 	}
-	r.limit = tolerance(r.e)
+	r.limit = r.e.Tolerance()
 	if r.base, err = r.first(ctx); err != nil {
 		return err
 	}
@@ -186,23 +186,6 @@ func (r *runner) first(ctx context.Context) (record.Check, error) {
 func worst(c *record.Check, got, want []float32) {
 	l2, abs := report.Compare(got, want)
 	c.RelL2, c.MaxAbs = max(c.RelL2, l2), max(c.MaxAbs, abs)
-}
-
-// tolerance is the relative L2 error that is let through: that of the engine's own
-// check, and more where kernels may round activations to the weights' precision.
-func tolerance(e *engine.Engine) float64 {
-	limit, info := engine.DefaultLimit(e.Options().KV), e.Device().Info()
-	for _, v := range e.Decode().Weights {
-		switch {
-		case v.Type.IsBlock():
-			limit = max(limit, engine.RoundedLimit)
-		case v.Type == tensor.BF16 && info.ActBF16:
-			limit = max(limit, engine.BF16Limit)
-		case v.Type == tensor.BF16 || v.Type == tensor.F16 && info.ActF16:
-			limit = max(limit, 1e-2)
-		}
-	}
-	return limit
 }
 
 // test measures prefill of p tokens, or decode of n, at a depth.

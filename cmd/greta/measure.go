@@ -328,29 +328,11 @@ const rows = 4
 // in passing: a second or so for each hundred million.
 const maxRefElems = 500e6
 
-// tolerance is the relative L2 error that is let through: that of the engine's
-// own check, and more where kernels may round activations to the weights'
-// precision, as products of 8-bit integers and of bf16 do.
-func (r *runner) tolerance() float64 {
-	limit, info := engine.DefaultLimit(r.engine.Options().KV), r.engine.Device().Info()
-	for _, v := range r.engine.Decode().Weights {
-		switch {
-		case v.Type.IsBlock():
-			limit = max(limit, engine.RoundedLimit)
-		case v.Type == tensor.BF16 && info.ActBF16:
-			limit = max(limit, engine.BF16Limit)
-		case v.Type == tensor.BF16:
-			limit = max(limit, 1e-2)
-		}
-	}
-	return limit
-}
-
 // verify checks what was measured: prefill against decode at the measured
 // length, and both programs against the float64 reference at the first positions.
 func (r *runner) verify(ctx context.Context, in *model.Input) error {
 	f := r.flags
-	limit := r.tolerance()
+	limit := r.engine.Tolerance()
 	compare := func(name, note string, got, want []float32) {
 		l2, worst := report.Compare(got, want)
 		r.addCheck(report.Check{Name: name, OK: l2 <= limit, RelL2: &l2, MaxAbs: &worst, Tolerance: &limit, Note: note})
