@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	"greta/graph/lang"
 )
@@ -15,20 +16,36 @@ import (
 // value found), or when it has its default.
 func (g *Graph) Fuse(op *Op, ops Table, accept func(*Node) bool) int {
 	p := compile(op, ops)
-	count := 0
+	reads := map[*Value]int{}
+	for _, n := range g.Nodes {
+		count(reads, n, 1)
+	}
+	found := 0
 	for i := len(g.Nodes) - 1; i >= 0; i-- {
 		if i >= len(g.Nodes) {
 			continue
 		}
-		m := g.match(p, g.Nodes[i])
+		m := g.match(p, g.Nodes[i], reads)
 		if m == nil || !accept(m.fused) {
 			continue
 		}
-		if g.replace(m) {
-			count++
+		if g.replace(m, reads) {
+			found++
 		}
 	}
-	return count
+	if found > 0 {
+		g.Prune()
+	}
+	return found
+}
+
+// count adds to the number of times that each value is read what a node reads.
+func count(reads map[*Value]int, n *Node, times int) {
+	for _, v := range n.In {
+		if v != nil {
+			reads[v] += times
+		}
+	}
 }
 
 // pattern is a body as a tree of nodes, shared where a name is used twice.
@@ -100,13 +117,15 @@ func (p *pattern) compile(e lang.Expr, names map[string]*patternNode, ops Table)
 	panic(fmt.Sprintf("body of %s: %T cannot be matched", p.op.Name, e))
 }
 
-// match is one place in a graph where a pattern stands.
+// matched is one place in a graph where a pattern stands.
 type matched struct {
 	fused *Node
 	inner map[*patternNode]*Node
 }
 
-func (g *Graph) match(p *pattern, at *Node) *matched {
+// match gives the place whose last equation is at, or nil. reads says how many
+// times each value is read.
+func (g *Graph) match(p *pattern, at *Node, reads map[*Value]int) *matched {
 	m := &matched{inner: map[*patternNode]*Node{}}
 	m.fused = &Node{Op: p.op, In: make([]*Value, len(p.op.Sig.In)), Float: at.Float, Name: at.Name, Block: at.Block, Place: at.Place}
 	if p.op.Attr != nil {
@@ -129,7 +148,7 @@ func (g *Graph) match(p *pattern, at *Node) *matched {
 	if results, err := p.op.Infer(m.fused); err != nil || len(results) != len(m.fused.Out) {
 		return nil
 	}
-	if !m.closed(g) {
+	if !m.closed(g, reads) {
 		return nil
 	}
 	return m
@@ -234,41 +253,42 @@ func (m *matched) attrs(p *patternNode, n *Node, set map[string]bool) bool {
 // closed says whether nothing outside the match needs a value that the fused
 // node does not give, nor lies between its results and its operands, and whether no
 // operand is computed inside, as both terms of a sum may be one product.
-func (m *matched) closed(g *Graph) bool {
+func (m *matched) closed(g *Graph, reads map[*Value]int) bool {
 	inside := map[*Node]bool{}
-	first := len(g.Nodes)
+	within := map[*Value]int{} // reads by inner nodes
+	first, last := len(g.Nodes), 0
 	for _, n := range m.inner {
 		inside[n] = true
-		first = min(first, n.ID)
+		first, last = min(first, n.ID), max(last, n.ID)
 	}
 	if len(inside) != len(m.inner) {
 		return false
 	}
+	for n := range inside {
+		count(within, n, 1)
+	}
 	gives := map[*Value]bool{}
 	for _, v := range m.fused.Out {
 		gives[v] = true
+	}
+	for n := range inside {
+		for _, v := range n.Out {
+			if !gives[v] && reads[v] != within[v] {
+				return false
+			}
+		}
 	}
 	for _, v := range g.Outputs {
 		if v.Def != nil && inside[v.Def] && !gives[v] {
 			return false
 		}
 	}
-	behind := map[*Node]bool{} // depends on a result of the match
-	for _, n := range g.Nodes[first:] {
-		if inside[n] {
-			continue
-		}
+	behind := map[*Node]bool{} // depends on a result of the match; the operands are computed before its last node
+	for _, n := range g.Nodes[first:last] {
 		for _, v := range n.In {
-			if v == nil || v.Def == nil {
-				continue
-			}
-			if inside[v.Def] {
-				if !gives[v] {
-					return false
-				}
+			if !inside[n] && v != nil && v.Def != nil && (inside[v.Def] || behind[v.Def]) {
 				behind[n] = true
 			}
-			behind[n] = behind[n] || behind[v.Def]
 		}
 	}
 	for _, v := range m.fused.In {
@@ -279,23 +299,23 @@ func (m *matched) closed(g *Graph) bool {
 	return true
 }
 
-// replace puts the fused node at the place of the match's last node and
-// sorts the graph; false, with the graph as it was, where no order exists.
-func (g *Graph) replace(m *matched) bool {
+// replace puts the fused node at the place of the match's last node and sorts the nodes from the
+// match's first to there, as all others stay in order: what a model of many blocks takes grows with
+// their number, not with its square. False, with the graph as it was, where no order exists.
+func (g *Graph) replace(m *matched, reads map[*Value]int) bool {
 	inside := map[*Node]bool{}
-	last := 0
+	first, last := len(g.Nodes), 0
 	for _, n := range m.inner {
 		inside[n] = true
-		last = max(last, n.ID)
+		first, last = min(first, n.ID), max(last, n.ID)
 	}
 	var nodes []*Node
-	for _, n := range g.Nodes {
-		if n.ID == last {
-			nodes = append(nodes, m.fused)
-		} else if !inside[n] {
+	for _, n := range g.Nodes[first:last] {
+		if !inside[n] {
 			nodes = append(nodes, n)
 		}
 	}
+	nodes = append(nodes, m.fused)
 	type def struct {
 		n *Node
 		i int
@@ -305,48 +325,47 @@ func (g *Graph) replace(m *matched) bool {
 		saved[i] = def{v.Def, v.Index}
 		v.Def, v.Index = m.fused, i
 	}
-	old := g.Nodes
-	g.Nodes = nodes
-	if !g.sort() {
-		g.Nodes = old
+	nodes, ok := sorted(nodes)
+	if !ok {
 		for i, v := range m.fused.Out {
 			v.Def, v.Index = saved[i].n, saved[i].i
 		}
-		g.number()
 		return false
 	}
-	g.Prune()
+	for n := range inside {
+		count(reads, n, -1)
+	}
+	count(reads, m.fused, 1)
+	g.Nodes = slices.Replace(g.Nodes, first, last+1, nodes...)
+	for i, n := range g.Nodes[first:] {
+		n.ID = first + i
+	}
 	return true
 }
 
-func (g *Graph) number() {
-	for i, n := range g.Nodes {
-		n.ID = i
-	}
-}
-
-// sort brings the nodes into an order in which each comes after what it reads
+// sorted brings nodes that follow each other into an order in which each comes after what it reads
 // and an update after the other readers of the version before, keeping the
 // present order otherwise. It reports whether there is such an order.
-func (g *Graph) sort() bool {
-	g.number()
+func sorted(nodes []*Node) ([]*Node, bool) {
+	const active, done = 1, 2
+	mark := make(map[*Node]uint8, len(nodes)) // of those that are to be sorted
 	readers := map[*Value][]*Node{}
-	for _, n := range g.Nodes {
+	for _, n := range nodes {
+		mark[n] = 0
 		for _, v := range n.In {
 			if v != nil {
 				readers[v] = append(readers[v], n)
 			}
 		}
 	}
-	const active, done = 1, 2
-	mark := make([]uint8, len(g.Nodes))
 	var order []*Node
 	var visit func(n *Node) bool
 	visit = func(n *Node) bool {
-		if mark[n.ID] != 0 {
-			return mark[n.ID] == done
+		state, ours := mark[n]
+		if !ours || state != 0 {
+			return state != active
 		}
-		mark[n.ID] = active
+		mark[n] = active
 		for _, v := range n.In {
 			if v != nil && v.Def != nil && !visit(v.Def) {
 				return false
@@ -359,16 +378,14 @@ func (g *Graph) sort() bool {
 				}
 			}
 		}
-		mark[n.ID] = done
+		mark[n] = done
 		order = append(order, n)
 		return true
 	}
-	for _, n := range g.Nodes {
+	for _, n := range nodes {
 		if !visit(n) {
-			return false
+			return nil, false
 		}
 	}
-	g.Nodes = order
-	g.number()
-	return true
+	return order, true
 }

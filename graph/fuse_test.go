@@ -1,7 +1,9 @@
 package graph_test
 
 import (
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -159,6 +161,29 @@ func TestFuseCycle(t *testing.T) {
 	before := g.Text()
 	if n := g.Fuse(ops.AddRMSNorm, ops.Table, always); n != 0 || g.Text() != before {
 		t.Errorf("%d places:\n%s", n, g.Text())
+	}
+}
+
+// TestFuseGrows: eight times as many places take about eight times as much, not its square, since every
+// length of a prompt has a graph of its own and large models have a hundred blocks.
+func TestFuseGrows(t *testing.T) {
+	taken := func(places int) float64 {
+		text := "in x f32[1, 8]\nin z f32[1, 8]\ny0: x + z\n"
+		for i := range places {
+			text += fmt.Sprintf("g%d: silu(y%d)\ny%d: g%d * z\n", i, i, i+1, i)
+		}
+		g := mustBuild(t, text+fmt.Sprintf("out y%d", places), ops.Table)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if n := g.Fuse(ops.SwiGLU, ops.Table, always); n != places {
+			t.Fatalf("%d of %d places", n, places)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc - before.TotalAlloc)
+	}
+	taken(50)
+	if few, many := taken(50), taken(400); many > 16*few {
+		t.Errorf("400 places take %.0f times the memory of 50", many/few)
 	}
 }
 
