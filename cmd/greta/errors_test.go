@@ -76,6 +76,8 @@ func TestBadInput(t *testing.T) {
 		{name: "bad model file", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  y: silo(x)\nout: y\n")}, want: "did you mean silu"},
 		{name: "cycle", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  y: x + z\n  z: silu(y)\nout: z\n")}, want: "z"},
 		{name: "no YAML", args: []string{"run", write(t, "m.yaml", "a: [")}, want: "m.yaml"},
+		{name: "too many tokens to generate", args: []string{"run", model, "--tokens", "1", "--gen", "9223372036854775807"}, want: "below 2^31"},
+		{name: "too many tokens of prefill", args: []string{"run", model, "--gen", "1", "--prefill", "9223372036854775807"}, want: "below 2^31"},
 		{name: "prompt and tokens", args: []string{"run", model, "--prompt", "a", "--tokens", "1"}, want: "exclude"},
 		{name: "tokens that are no ids", args: []string{"run", model, "--tokens", "1,x"}, want: `"x"`},
 		{name: "tokens too large for an id", args: []string{"run", model, "--tokens", "99999999999"}, want: "99999999999"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -107,6 +108,10 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("--prompt and --tokens exclude each other")
 	case f.gen < 0:
 		return fmt.Errorf("--gen %d: it must be 0 or more", f.gen)
+	case f.gen > math.MaxInt32:
+		return fmt.Errorf("--gen %d: it must be below 2^31", f.gen)
+	case f.prefill > math.MaxInt32:
+		return fmt.Errorf("--prefill %d: it must be below 2^31", f.prefill)
 	case f.prefill < 0:
 		return fmt.Errorf("--prefill %d: it must be 0 or more", f.prefill)
 	case f.repeat < 0:
@@ -138,7 +143,7 @@ func (f *runFlags) measured() bool { return !f.hasPrompt && !f.hasTokens }
 // run opens everything and runs under supervision: however it ends, what is
 // known is reported.
 func (a *app) run(ctx context.Context, f *runFlags, arg string) error {
-	files, err := openOutputs(f)
+	files, err := openOutputs(f, arg)
 	if err != nil {
 		return usage(err)
 	}
@@ -314,15 +319,44 @@ type outputs struct {
 	logits, trace *os.File
 }
 
-// openOutputs creates the files before any work is done.
-func openOutputs(f *runFlags) (*outputs, error) {
+// openOutputs creates the files before any work is done. None may be a file that the run reads, of which
+// arg names the model, or that another flag names.
+func openOutputs(f *runFlags, arg string) (*outputs, error) {
 	o := &outputs{}
 	var err error
+	type taken struct {
+		st   os.FileInfo
+		what string
+	}
+	var files []taken // that must not be overwritten
+	take := func(what, path string) {
+		if st, e := os.Stat(path); e == nil && st.Mode().IsRegular() {
+			files = append(files, taken{st, what})
+		}
+	}
+	take("the model", arg)
+	take("--model", f.model)
+	take("--weights", f.weights)
+	take("--tokenizer", f.tokenizer)
+	take("--tuned", f.tuned)
 	create := func(flag, path string) *os.File {
 		if path == "" || err != nil {
 			return nil
 		}
+		if path == "-" { // only --json writes there
+			err = fmt.Errorf("%s -: a file is expected (./- for one of this name)", flag)
+			return nil
+		}
+		if st, e := os.Stat(path); e == nil {
+			for _, have := range files {
+				if os.SameFile(st, have.st) {
+					err = fmt.Errorf("%s: %s is the file of %s too, which would be lost; name another file", flag, path, have.what)
+					return nil
+				}
+			}
+		}
 		file, e := os.Create(path)
+		take(flag, path)
 		if e != nil {
 			err = fmt.Errorf("%s: %w", flag, e)
 		}

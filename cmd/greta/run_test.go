@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"os"
@@ -419,5 +420,44 @@ func TestBetween(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v, not %v", c.stamps, got, c.want)
 		}
+	}
+}
+
+// TestOutputsKeepFiles: what a run reads is not overwritten by what it writes, nor one of its files by another.
+func TestOutputsKeepFiles(t *testing.T) {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "m.gguf")
+	if r := greta(t, "quantize", trained(t), model); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(model, link); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out")
+	for _, c := range [][]string{
+		{model, "--json", model},
+		{model, "--logits", link},
+		{link, "--trace", model},
+		{"llama2_7b", "--weights", model, "--json", model},
+		{trained(t), "--tokenizer", model, "--json", model},
+		{model, "--json", out, "--logits", out},
+		{model, "--logits", "-"},
+	} {
+		r := greta(t, append(append([]string{"run"}, c...), "--tokens", "1", "--gen", "1")...)
+		if r.code != exitUsage || !strings.Contains(r.err, "file") {
+			t.Errorf("%v: code %d, %s", c, r.code, r.err)
+		}
+	}
+	if after, err := os.ReadFile(model); err != nil || !bytes.Equal(before, after) {
+		t.Fatalf("the model is lost: %d bytes of %d, %v", len(after), len(before), err)
+	}
+	// What is no file may be named twice.
+	if r := greta(t, "run", model, "--tokens", "1", "--gen", "1", "--json", os.DevNull, "--logits", os.DevNull); r.code != 0 {
+		t.Error(r.err)
 	}
 }
