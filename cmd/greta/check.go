@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,8 +49,8 @@ says otherwise, and the processor rounds no activations unless --exact=false doe
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.tolerance < 0 {
-				return usagef("--tolerance %g: it must be positive", f.tolerance)
+			if !(f.tolerance >= 0 && f.tolerance <= math.MaxFloat64) {
+				return usagef("--tolerance %g: it must be positive and finite", f.tolerance)
 			}
 			if f.expected != "" {
 				if !c.Flags().Changed("kv") {

@@ -78,6 +78,8 @@ func TestBadInput(t *testing.T) {
 		{name: "no YAML", args: []string{"run", write(t, "m.yaml", "a: [")}, want: "m.yaml"},
 		{name: "too many tokens to generate", args: []string{"run", model, "--tokens", "1", "--gen", "9223372036854775807"}, want: "below 2^31"},
 		{name: "too many tokens of prefill", args: []string{"run", model, "--gen", "1", "--prefill", "9223372036854775807"}, want: "below 2^31"},
+		{name: "a tolerance that is no number", args: []string{"check", model, "--tolerance", "NaN"}, want: "--tolerance"},
+		{name: "a tolerance without end", args: []string{"check", model, "--tolerance", "Inf"}, want: "--tolerance"},
 		{name: "prompt and tokens", args: []string{"run", model, "--prompt", "a", "--tokens", "1"}, want: "exclude"},
 		{name: "tokens that are no ids", args: []string{"run", model, "--tokens", "1,x"}, want: `"x"`},
 		{name: "tokens too large for an id", args: []string{"run", model, "--tokens", "99999999999"}, want: "99999999999"},
