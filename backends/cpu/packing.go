@@ -33,8 +33,8 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 }
 
 // compacts says whether a product's weights, which are packed, go into compact panels. Those of F16 take so much
-// arithmetic that memory has to be kept busy meanwhile: they were measured where every line is asked for, and are left
-// out elsewhere. Experts' products of several rows expand no F16.
+// arithmetic that memory has to be kept busy meanwhile: they win on Zen 5, where every line is asked for, lose on Zen 4,
+// and are left out elsewhere. Experts' products of several rows expand no F16.
 func (d *Device) compacts(n *graph.Node) bool {
 	w := n.In[1]
 	if w.Type == tensor.F16 && (d.k.Far() != simd.FarAll || n.Op == ops.LinearID) {
