@@ -6,6 +6,9 @@ import (
 	"io"
 	"math"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -319,6 +322,12 @@ type outputs struct {
 	logits, trace *os.File
 }
 
+// modelFiles are the names of what is read from a folder of weights.
+var modelFiles = []string{
+	"*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer*", "vocab.json", "merges.txt", "*.model",
+	"*.gguf", "*.bin", "*.jinja", "special_tokens_map.json", "added_tokens.json",
+}
+
 // openOutputs creates the files before any work is done. None may be a file that the run reads, of which
 // arg names the model, or that another flag names.
 func openOutputs(f *runFlags, arg string) (*outputs, error) {
@@ -334,11 +343,20 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 			files = append(files, taken{st, what})
 		}
 	}
-	take("the model", arg)
-	take("--model", f.model)
-	take("--weights", f.weights)
-	take("--tokenizer", f.tokenizer)
-	take("--tuned", f.tuned)
+	for _, in := range []struct{ what, path string }{
+		{"the model", arg}, {"--model", f.model}, {"--weights", f.weights}, {"--tokenizer", f.tokenizer}, {"--tuned", f.tuned},
+	} {
+		take(in.what, in.path)
+		var entries []os.DirEntry
+		if st, e := os.Stat(in.path); e == nil && st.IsDir() {
+			entries, _ = os.ReadDir(in.path)
+		}
+		for _, e := range entries {
+			if slices.ContainsFunc(modelFiles, func(pattern string) bool { ok, _ := path.Match(pattern, e.Name()); return ok }) {
+				take(in.what, filepath.Join(in.path, e.Name()))
+			}
+		}
+	}
 	create := func(flag, path string) *os.File {
 		if path == "" || err != nil {
 			return nil

@@ -438,6 +438,14 @@ func TestOutputsKeepFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folder := filepath.Join(dir, "fol[d]er")
+	if err := os.CopyFS(folder, os.DirFS(trained(t))); err != nil {
+		t.Fatal(err)
+	}
+	weights, err := os.ReadFile(filepath.Join(folder, "model.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := filepath.Join(dir, "out")
 	for _, c := range [][]string{
 		{model, "--json", model},
@@ -446,6 +454,8 @@ func TestOutputsKeepFiles(t *testing.T) {
 		{"llama2_7b", "--weights", model, "--json", model},
 		{trained(t), "--tokenizer", model, "--json", model},
 		{model, "--json", out, "--logits", out},
+		{folder, "--json", filepath.Join(folder, "model.safetensors")},
+		{"llama2_7b", "--weights", folder, "--logits", filepath.Join(folder, "config.json")},
 		{model, "--logits", "-"},
 	} {
 		r := greta(t, append(append([]string{"run"}, c...), "--tokens", "1", "--gen", "1")...)
@@ -455,6 +465,9 @@ func TestOutputsKeepFiles(t *testing.T) {
 	}
 	if after, err := os.ReadFile(model); err != nil || !bytes.Equal(before, after) {
 		t.Fatalf("the model is lost: %d bytes of %d, %v", len(after), len(before), err)
+	}
+	if after, err := os.ReadFile(filepath.Join(folder, "model.safetensors")); err != nil || !bytes.Equal(weights, after) {
+		t.Fatalf("the folder's weights are lost: %d bytes of %d, %v", len(after), len(weights), err)
 	}
 	// What is no file may be named twice.
 	if r := greta(t, "run", model, "--tokens", "1", "--gen", "1", "--json", os.DevNull, "--logits", os.DevNull); r.code != 0 {
