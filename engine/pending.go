@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"greta/internal/pace"
 )
 
 // Where the device chooses the next token and takes programs of several steps, such a program computes several tokens,
@@ -14,8 +16,6 @@ import (
 const (
 	// mostLinks is how many tokens a program computes at most. With more, capturing it takes longer and little is won.
 	mostLinks = 8
-	// linksTime is how long a program may take, so that tokens keep coming smoothly, and turns.
-	linksTime = 32 * time.Millisecond
 	// paceSteps is how many single steps are timed before programs of several are captured.
 	paceSteps = 2
 )
@@ -58,7 +58,7 @@ func (p *pending) time(took time.Duration) {
 		p.pace = took
 	}
 	if p.paced == paceSteps {
-		n := min(mostLinks, uint64(linksTime/max(p.pace, 1)))
+		n := min(mostLinks, uint64(pace.Program/max(p.pace, 1)))
 		p.links = 1 << (bits.Len64(max(n, 1)) - 1)
 	}
 }
