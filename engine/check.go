@@ -48,9 +48,9 @@ const BF16Limit = 3e-2
 // off by up to 3e-4.
 const HalfLimit = 2e-3
 
-// rounded is the limit that products of the engine's model ask for which round
-// their activations, 0 if there are none.
-func (e *Engine) rounded() float64 {
+// rounded is the limit that products of the engine's model ask for which round their activations, 0 if there are
+// none: half where they do to f16, and bf16 where weights are that and nothing is rounded.
+func (e *Engine) rounded(half, bf16 float64) float64 {
 	info, limit := e.dev.Info(), 0.0
 	for _, n := range e.first.Nodes {
 		if !ops.IsProduct(n.Op) {
@@ -62,7 +62,9 @@ func (e *Engine) rounded() float64 {
 		case w == tensor.BF16 && info.ActBF16:
 			limit = BF16Limit
 		case info.ActF16 && w != tensor.F32 && w != tensor.F64:
-			limit = max(limit, HalfLimit)
+			limit = max(limit, half)
+		case w == tensor.BF16:
+			limit = max(limit, bf16)
 		}
 	}
 	return limit
@@ -74,21 +76,7 @@ const runLimit = 1e-2
 // Tolerance is the relative L2 error that results of a whole run may have, against
 // float64 or between prefill and decode: DefaultLimit, and more where products round their activations.
 func (e *Engine) Tolerance() float64 {
-	info, limit := e.dev.Info(), DefaultLimit(e.opt.KV)
-	for _, n := range e.first.Nodes {
-		if !ops.IsProduct(n.Op) {
-			continue
-		}
-		switch w := n.In[1].Type; {
-		case w.IsBlock() && info.ActQuant:
-			limit = max(limit, RoundedLimit)
-		case w == tensor.BF16 && info.ActBF16:
-			limit = max(limit, BF16Limit)
-		case w == tensor.BF16, info.ActF16 && w != tensor.F32 && w != tensor.F64:
-			limit = max(limit, runLimit)
-		}
-	}
-	return limit
+	return max(DefaultLimit(e.opt.KV), e.rounded(runLimit, runLimit))
 }
 
 // OpError is how far a result is from the reference's.
@@ -149,7 +137,7 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	}
 	defer dev.Close()
 	if r.Limit == 0 {
-		r.Limit = max(DefaultLimit(opt.KV), dev.rounded())
+		r.Limit = max(DefaultLimit(opt.KV), dev.rounded(HalfLimit, 0))
 	}
 	input, err := dev.checkInput(opt.Tokens)
 	if err != nil {

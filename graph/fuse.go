@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"greta/graph/lang"
@@ -250,20 +251,25 @@ func (m *matched) attrs(p *patternNode, n *Node, set map[string]bool) bool {
 	return true
 }
 
-// closed says whether nothing outside the match needs a value that the fused
-// node does not give, nor lies between its results and its operands, and whether no
-// operand is computed inside, as both terms of a sum may be one product.
-func (m *matched) closed(g *Graph, reads map[*Value]int) bool {
-	inside := map[*Node]bool{}
-	within := map[*Value]int{} // reads by inner nodes
-	first, last := len(g.Nodes), 0
+// nodes gives the inner nodes, and the places of the first and the last of them.
+func (m *matched) nodes() (inside map[*Node]bool, first, last int) {
+	inside, first = map[*Node]bool{}, math.MaxInt
 	for _, n := range m.inner {
 		inside[n] = true
 		first, last = min(first, n.ID), max(last, n.ID)
 	}
+	return inside, first, last
+}
+
+// closed says whether nothing outside the match needs a value that the fused
+// node does not give, nor lies between its results and its operands, and whether no
+// operand is computed inside, as both terms of a sum may be one product.
+func (m *matched) closed(g *Graph, reads map[*Value]int) bool {
+	inside, first, last := m.nodes()
 	if len(inside) != len(m.inner) {
 		return false
 	}
+	within := map[*Value]int{} // reads by inner nodes
 	for n := range inside {
 		count(within, n, 1)
 	}
@@ -303,12 +309,7 @@ func (m *matched) closed(g *Graph, reads map[*Value]int) bool {
 // match's first to there, as all others stay in order: what a model of many blocks takes grows with
 // their number, not with its square. False, with the graph as it was, where no order exists.
 func (g *Graph) replace(m *matched, reads map[*Value]int) bool {
-	inside := map[*Node]bool{}
-	first, last := len(g.Nodes), 0
-	for _, n := range m.inner {
-		inside[n] = true
-		first, last = min(first, n.ID), max(last, n.ID)
-	}
+	inside, first, last := m.nodes()
 	var nodes []*Node
 	for _, n := range g.Nodes[first:last] {
 		if !inside[n] {
