@@ -328,6 +328,22 @@ var modelFiles = []string{
 	"*.gguf", "*.bin", "*.jinja", "special_tokens_map.json", "added_tokens.json",
 }
 
+// filesOf gives what is read of a path: itself, or of a folder its files with such names.
+func filesOf(at string) []string {
+	st, err := os.Stat(at)
+	if err != nil || !st.IsDir() {
+		return []string{at}
+	}
+	entries, _ := os.ReadDir(at)
+	var all []string
+	for _, e := range entries {
+		if slices.ContainsFunc(modelFiles, func(pattern string) bool { ok, _ := path.Match(pattern, e.Name()); return ok }) {
+			all = append(all, filepath.Join(at, e.Name()))
+		}
+	}
+	return all
+}
+
 // openOutputs creates the files before any work is done. None may be a file that the run reads, of which
 // arg names the model, or that another flag names.
 func openOutputs(f *runFlags, arg string) (*outputs, error) {
@@ -346,15 +362,8 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 	for _, in := range []struct{ what, path string }{
 		{"the model", arg}, {"--model", f.model}, {"--weights", f.weights}, {"--tokenizer", f.tokenizer}, {"--tuned", f.tuned},
 	} {
-		take(in.what, in.path)
-		var entries []os.DirEntry
-		if st, e := os.Stat(in.path); e == nil && st.IsDir() {
-			entries, _ = os.ReadDir(in.path)
-		}
-		for _, e := range entries {
-			if slices.ContainsFunc(modelFiles, func(pattern string) bool { ok, _ := path.Match(pattern, e.Name()); return ok }) {
-				take(in.what, filepath.Join(in.path, e.Name()))
-			}
+		for _, path := range filesOf(in.path) {
+			take(in.what, path)
 		}
 	}
 	create := func(flag, path string) *os.File {
