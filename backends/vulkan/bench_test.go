@@ -4,8 +4,12 @@ package vulkan_test
 
 import (
 	"fmt"
+	"math"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"greta/backends"
 	"greta/backends/vulkan"
@@ -30,7 +34,7 @@ func BenchmarkLinear(b *testing.B) {
 		rng = rng*6364136223846793005 + 1442695040888963407
 		noise[i] = byte(rng >> 60)
 	}
-	alloc := func(b *testing.B, v *graph.Value, use backends.Use) backends.Operand {
+	alloc := func(b testing.TB, v *graph.Value, use backends.Use) backends.Operand {
 		return filled(b, dev, stream, v, use, noise)
 	}
 	shapes := [][2]int{{4096, 4096}, {11008, 4096}, {4096, 11008}}
@@ -43,7 +47,9 @@ func BenchmarkLinear(b *testing.B) {
 					weights[i] = alloc(b, w, backends.Weights)
 				}
 				for _, c := range []int{1, 4, 512} {
-					b.Run(fmt.Sprintf("s=%d", c), func(b *testing.B) { benchmark(b, dev, w, weights, c, alloc) })
+					b.Run(fmt.Sprintf("s=%d", c), func(b *testing.B) {
+						replay(b, linears(b, dev, w, weights, c, alloc), w.Shape.Elems(), len(weights), c, t)
+					})
 				}
 			})
 		}
@@ -53,31 +59,68 @@ func BenchmarkLinear(b *testing.B) {
 // BenchmarkProduct multiplies 4096 rows by a matrix of 4096×4096 of f32 and of f16, random
 // numbers between -1 and 1, with all paths on.
 func BenchmarkProduct(b *testing.B) {
-	dev := open(b, vulkan.Options{FP16: backends.On})
-	stream, err := dev.Stream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	const n = 4096
-	values := engine.Activations(n*n, 1)
-	alloc := func(b *testing.B, v *graph.Value, use backends.Use) backends.Operand {
-		data := make([]byte, v.Bytes())
-		if err := quant.Encode(v.Type, data, values, n); err != nil {
-			b.Fatal(err)
-		}
-		return filled(b, dev, stream, v, use, data)
-	}
 	for _, t := range []tensor.Type{tensor.F32, tensor.F16} {
 		b.Run(t.String(), func(b *testing.B) {
-			w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{n, n}}
-			o := alloc(b, w, backends.Weights)
-			benchmark(b, dev, w, slices.Repeat([]backends.Operand{o}, 10), n, alloc)
+			run := squares(b, t)
+			replay(b, run, productRows*productRows, 10, productRows, t)
 		})
 	}
 }
 
+// TestProductSpeed times what BenchmarkProduct does for types that GRETA_VULKAN_PRODUCT names in a short time: the median of
+// 15 replays after a third of a second of them, in which a card that idled has its clock again and none has used up
+// its power.
+func TestProductSpeed(t *testing.T) {
+	types := os.Getenv("GRETA_VULKAN_PRODUCT")
+	if types == "" {
+		t.Skip("GRETA_VULKAN_PRODUCT names no types")
+	}
+	for name := range strings.SplitSeq(types, ",") {
+		t.Run(name, func(t *testing.T) {
+			typ, ok := tensor.ParseType(name)
+			if !ok {
+				t.Fatalf("no type %s", name)
+			}
+			run := squares(t, typ)
+			for start := time.Now(); time.Since(start) < time.Second/3; {
+				run()
+			}
+			var times []time.Duration
+			for range 15 {
+				start := time.Now()
+				run()
+				times = append(times, time.Since(start))
+			}
+			slices.Sort(times)
+			d := times[len(times)/2] / 10
+			t.Logf("%s %d×%d×%d: %v, %.1f TFLOP/s", name, productRows, productRows, productRows, d, 2*math.Pow(productRows, 3)/d.Seconds()/1e12)
+		})
+	}
+}
+
+const productRows = 4096
+
+// squares gives ten products of square matrices as one program.
+func squares(tb testing.TB, t tensor.Type) (run func()) {
+	dev := open(tb, vulkan.Options{FP16: backends.On})
+	stream, err := dev.Stream()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	values := engine.Activations(productRows*productRows, 1)
+	alloc := func(tb testing.TB, v *graph.Value, use backends.Use) backends.Operand {
+		data := make([]byte, v.Bytes())
+		if err := quant.Encode(v.Type, data, values, productRows); err != nil {
+			tb.Fatal(err)
+		}
+		return filled(tb, dev, stream, v, use, data)
+	}
+	w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{productRows, productRows}}
+	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, 10), productRows, alloc)
+}
+
 // filled gives a value memory, filled with data again and again.
-func filled(b *testing.B, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use, data []byte) backends.Operand {
+func filled(b testing.TB, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use, data []byte) backends.Operand {
 	buf, err := dev.Alloc(v.Bytes(), use)
 	if err != nil {
 		b.Fatal(err)
@@ -91,9 +134,9 @@ func filled(b *testing.B, dev *vulkan.Device, stream backends.Stream, v *graph.V
 	return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
 }
 
-// benchmark replays a linear of s rows with each of the weights in turn.
-func benchmark(b *testing.B, dev *vulkan.Device, w *graph.Value, weights []backends.Operand, s int,
-	alloc func(*testing.B, *graph.Value, backends.Use) backends.Operand) {
+// linears is a program of a linear of s rows with each of the weights in turn.
+func linears(b testing.TB, dev *vulkan.Device, w *graph.Value, weights []backends.Operand, s int,
+	alloc func(testing.TB, *graph.Value, backends.Use) backends.Operand) (run func()) {
 	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[1]}}
 	y := &graph.Value{Name: "y", Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[0]}}
 	n := &graph.Node{Name: "y", Op: ops.Linear, In: []*graph.Value{x, w}, Out: []*graph.Value{y}}
@@ -110,8 +153,8 @@ func benchmark(b *testing.B, dev *vulkan.Device, w *graph.Value, weights []backe
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer e.Close()
-	run := func() {
+	b.Cleanup(func() { e.Close() })
+	run = func() {
 		if err := e.Submit(); err != nil {
 			b.Fatal(err)
 		}
@@ -120,12 +163,17 @@ func benchmark(b *testing.B, dev *vulkan.Device, w *graph.Value, weights []backe
 		}
 	}
 	run()
+	return run
+}
+
+// replay runs a program of so many products of weights with so many elements.
+func replay(b *testing.B, run func(), elems, products, s int, t tensor.Type) {
 	for b.Loop() {
 		run()
 	}
-	seconds := b.Elapsed().Seconds() / float64(b.N) / float64(len(weights))
-	b.ReportMetric(float64(w.Bytes())/seconds/1e9, "GB/s")
-	b.ReportMetric(2*float64(s)*float64(w.Shape.Elems())/seconds/1e9, "GFlop/s")
+	seconds := b.Elapsed().Seconds() / float64(b.N) / float64(products)
+	b.ReportMetric(float64(t.RowBytes(elems))/seconds/1e9, "GB/s")
+	b.ReportMetric(2*float64(s)*float64(elems)/seconds/1e9, "GFlop/s")
 }
 
 // TestSubmitAllocates proves that a replayed step allocates nothing.

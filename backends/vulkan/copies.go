@@ -26,7 +26,12 @@ type form string
 const (
 	halves form = "halves" // f16 with a scale a row
 	dots   form = "dots"   // signed bytes with a scale per 32
+	// fragments are halves in the order of the registers of wgmma.hip, sixteen rows by sixteen columns at a time
+	fragments form = "fragments"
 )
+
+// number is what forms.glsl calls a form.
+func (f form) number() uint32 { return uint32(slices.Index([]form{dots, halves, fragments}, f) + 1) }
 
 // origin is a range of rows that has been brought into a form.
 type origin struct {
@@ -180,6 +185,8 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 // formOf is the form in which a linear reads its activations, empty: f32.
 func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
 	switch {
+	case on.wgmma && takesWgmma(w.Type, w.Shape.Last(), rows) && aligned(w, w.Shape.Last(), w.Stride) != 0:
+		return fragments
 	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
 		return halves
 	case on.straight && d.takesStraight(w.Type, w.Shape.Last(), rows):
@@ -271,12 +278,12 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 	for _, v := range []rows{vx, vy, vz} {
 		whole = whole && v.off%4 == 0 && v.stride%4 == 0
 	}
-	size, parts, kind := b.d.rowGroup(int(vx.cols)), 1, uint32(2)
+	size, parts := b.d.rowGroup(int(vx.cols)), 1
 	if x.form == dots {
-		size, kind = min(size, 256), 1
+		size = min(size, 256)
 		parts = (int(x.pitch) + int(size) - 1) / int(size)
 	}
-	c.spec = []uint32{size, flag(whole), kind, op, flag(store), flag(lacks.sums != nil)}
+	c.spec = []uint32{size, flag(whole), x.form.number(), op, flag(store), flag(lacks.sums != nil)}
 	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch, uint32(lacks.first / 4), uint32(lacks.count / 4)}
 	b.run(c, int(vx.n), parts)
 }
@@ -317,14 +324,17 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 func (b *bind) reserve(at origin, o *backends.Operand, maker int, reads *converted) *converted {
 	x := converted{origin: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
-	size, scales := 2*int(x.pitch), 4
+	size, scales, rows := 2*int(x.pitch), 4, int(at.n)
 	if at.form == dots {
 		size, scales = int(x.pitch), 8*int(x.pitch)/32
+	}
+	if at.form == fragments {
+		rows = (rows + 15) &^ 15
 	}
 	x.pitch /= 4
 	for _, what := range []string{string(at.form), string(at.form) + " beside"} {
 		var err error
-		if x.data, err = b.reserved(what, int(at.n)*size); err == nil {
+		if x.data, err = b.reserved(what, rows*size); err == nil {
 			x.scales, err = b.reserved(what+" scales", int(at.n)*scales)
 		}
 		if err != nil {

@@ -53,6 +53,8 @@ func bindLinear(b *bind) error {
 		switch {
 		case ahead:
 			b.chain(p, nil, 0, norm)
+		case f == fragments:
+			b.wgmma(p, part)
 		case f == halves:
 			b.matrix(p, part)
 		case f == dots:
@@ -70,9 +72,12 @@ func bindLinear(b *bind) error {
 func (b *bind) scaled(p product, f form) error {
 	for _, part := range b.pieces(p.w) {
 		plain := product{x: p.x, w: p.w, y: p.y}
-		if f == halves {
+		switch f {
+		case fragments:
+			b.wgmma(plain, part)
+		case halves:
 			b.matrix(plain, part)
-		} else {
+		default:
 			b.matVecDots(plain, part)
 		}
 	}
@@ -480,6 +485,9 @@ func (b *bind) matrix(p product, part piece) {
 			return
 		}
 		v = softwareTile
+	}
+	if v.isWgmma() { // of rows that it cannot read
+		v = &matrixVariants[0]
 	}
 	x := b.convert(halves, p.x)
 	if x == nil {

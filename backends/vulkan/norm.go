@@ -177,11 +177,11 @@ func (b *bind) normWide(add, layer bool) error {
 	}
 	vy := b.floats(c, y, true)
 	kind, pitch, store := uint32(0), uint32(0), true
-	for i, f := range []form{dots, halves} {
+	for _, f := range []form{dots, halves, fragments} {
 		if to := b.written(f, y, int(x.cols), nil); to != nil {
 			b.temporary(c, to.data, true)
 			b.temporary(c, to.scales, true)
-			kind, pitch, store = uint32(i+1), to.pitch, !b.unread(to, y)
+			kind, pitch, store = f.number(), to.pitch, !b.unread(to, y)
 		}
 	}
 	if kind == 0 {

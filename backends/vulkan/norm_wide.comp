@@ -70,13 +70,13 @@ void main() {
     }
     if (FORM == DOTS) {
       [[unroll]] for (uint j = 0; j < 4; j++) if (j * T < pitch) putDots(v[j], row * pitch, t + j * T, pitch);
-    } else if (FORM == HALVES) {
+    } else if (FORM != 0) {
       float most = 0;
       [[unroll]] for (uint j = 0; j < 4; j++) most = max(most, greatest(v[j]));
       vec2 k2 = halving(wgMax(most));
       if (t == 0) scales_[row] = k2.y;
       [[unroll]] for (uint j = 0; j < 4; j++)
-        if (t + j * T < pitch) putHalves(v[j] * k2.x, row * pitch + t + j * T);
+        if (t + j * T < pitch) putHalves(v[j] * k2.x, row, t + j * T, pitch, FORM == FRAGMENTS);
     }
   }
 }

@@ -15,9 +15,9 @@ import (
 	"greta/internal/wholefile"
 )
 
-// The compiled kernels; make.sh makes them from the .comp files.
+// The compiled kernels; make.sh makes them from the .comp and .hip files.
 //
-//go:embed *.spv
+//go:embed *.spv *.ptx
 var modules embed.FS
 
 // layout is what pipelines of as many storage buffers share.

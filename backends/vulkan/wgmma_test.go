@@ -1,0 +1,104 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"greta/backends"
+	"greta/backends/vulkan"
+	"greta/engine"
+	"greta/graph"
+	"greta/ops/optest"
+	"greta/tensor"
+)
+
+// TestFragments: rows as the registers of m64n…k16 want them. Lane l of a wave has in register i two columns from
+// 2 (l % 4) + 8 (i / 2) on, of row l / 4 + 8 (i % 2), of 16 rows by 16 columns.
+func TestFragments(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	for _, shape := range [][2]int{{1, 32}, {16, 64}, {19, 96}, {40, 1056}, {33, 20000}} {
+		rows, cols := shape[0], shape[1]
+		values := engine.Activations(rows*cols, 3)
+		for i := range values {
+			values[i] *= float32(1 + i/cols)
+		}
+		buf, err := dev.Alloc(4*len(values), backends.Arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer buf.Free()
+		data := make([]byte, 0, 4*len(values))
+		for _, v := range values {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+		stream, err := dev.Stream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		if err := stream.Write(buf, 0, data); err != nil {
+			t.Fatal(err)
+		}
+		words, scales, err := dev.Fragments(backends.Operand{Buffer: buf, Type: tensor.F32, Shape: tensor.Shape{rows, cols}, Stride: 4 * cols})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := (cols + 63) / 64 * 4
+		for at, w := range words {
+			tile, lane, reg := at/128, at%128/4, at%4
+			row, col := tile/blocks*16+lane/4+8*(reg%2), tile%blocks*16+2*(lane%4)+8*(reg/2)
+			for e := range 2 {
+				if row >= rows {
+					continue
+				}
+				want := float32(0)
+				if col+e < cols {
+					want = values[row*cols+col+e]
+				}
+				got := tensor.F16ToF32(uint16(w>>(16*e))) * scales[row]
+				if math.Abs(float64(got-want)) > 5e-4*math.Abs(float64(want))+1e-6*float64(row+1) {
+					t.Fatalf("%d×%d: row %d, column %d is %g, want %g", rows, cols, row, col+e, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestWgmma runs products of whole and of ragged tiles by both tiles of the path wgmma.
+func TestWgmma(t *testing.T) {
+	dev := open(t, vulkan.Options{FP16: backends.On})
+	i := slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "wgmma" })
+	if i < 0 {
+		t.Skip("the device is no Hopper")
+	}
+	path := dev.Paths()[i]
+	var cases []optest.Case
+	for _, s := range []struct{ rows, cols, n int }{{9, 32, 1}, {16, 64, 2}, {40, 96, 130}, {128, 128, 128}, {129, 160, 129}, {70, 288, 300}, {300, 320, 515},
+		{512, 1024, 1024}, {257, 4096, 127}, {1030, 352, 260}} {
+		args := fmt.Sprintf("x float[%d, %d] +8; w f16[%d, %d]", s.rows, s.cols, s.n, s.cols)
+		name := fmt.Sprintf("wgmma/%dx%dx%d", s.rows, s.cols, s.n)
+		cases = append(cases,
+			optest.Case{Name: name, Eq: "y: linear(x, w)", Args: args, Rel: 5e-6, Abs: 5e-5},
+			optest.Case{Name: name + " bias", Eq: "y: linear(x, w, b)", Args: fmt.Sprintf("%s; b f16[%d]", args, s.n), Rel: 5e-6, Abs: 5e-5},
+			optest.Case{Name: name + " residual", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("%s; r float[%d, %d]; b f32[%d]", args, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5},
+			optest.Case{Name: name + " scaled", Eq: "y: linear_scaled(x, w, s)", Args: fmt.Sprintf("%s; s f32[%d]", args, s.n), Rel: 5e-6, Abs: 5e-5})
+	}
+	for _, v := range []string{"wgmma=128x128", "wgmma=256x128"} {
+		dev.Choose(func(n *graph.Node) string {
+			if !path.Takes(n) {
+				t.Errorf("the path does not take %v", n)
+			}
+			return v
+		})
+		for _, c := range cases {
+			if err := optest.Together(dev, []optest.Case{c}, 2e-3, func(string) {}); err != nil {
+				t.Errorf("%s: %v", v, err)
+			}
+		}
+	}
+}
