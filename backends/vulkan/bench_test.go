@@ -4,7 +4,6 @@ package vulkan_test
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -61,8 +60,8 @@ func BenchmarkLinear(b *testing.B) {
 func BenchmarkProduct(b *testing.B) {
 	for _, t := range []tensor.Type{tensor.F32, tensor.F16} {
 		b.Run(t.String(), func(b *testing.B) {
-			run := squares(b, t)
-			replay(b, run, productRows*productRows, 10, productRows, t)
+			run := products(b, t, productRows, productRows, productRows)
+			replay(b, run, productRows*productRows, productTimes, productRows, t)
 		})
 	}
 }
@@ -75,13 +74,20 @@ func TestProductSpeed(t *testing.T) {
 	if types == "" {
 		t.Skip("GRETA_VULKAN_PRODUCT names no types")
 	}
-	for name := range strings.SplitSeq(types, ",") {
-		t.Run(name, func(t *testing.T) {
+	for what := range strings.SplitSeq(types, ",") {
+		t.Run(what, func(t *testing.T) {
+			name, shape, _ := strings.Cut(what, ":")
 			typ, ok := tensor.ParseType(name)
 			if !ok {
 				t.Fatalf("no type %s", name)
 			}
-			run := squares(t, typ)
+			rows, n, k := productRows, productRows, productRows
+			if shape != "" {
+				if _, err := fmt.Sscanf(shape, "%dx%dx%d", &rows, &n, &k); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run := products(t, typ, rows, n, k)
 			for start := time.Now(); time.Since(start) < time.Second/3; {
 				run()
 			}
@@ -92,31 +98,37 @@ func TestProductSpeed(t *testing.T) {
 				times = append(times, time.Since(start))
 			}
 			slices.Sort(times)
-			d := times[len(times)/2] / 10
-			t.Logf("%s %d×%d×%d: %v, %.1f TFLOP/s", name, productRows, productRows, productRows, d, 2*math.Pow(productRows, 3)/d.Seconds()/1e12)
+			d := times[len(times)/2] / productTimes
+			t.Logf("%s %d×%d×%d: %v, %.1f TFLOP/s", name, rows, n, k, d, 2*float64(rows)*float64(n)*float64(k)/d.Seconds()/1e12)
 		})
 	}
 }
 
-const productRows = 4096
+// productTimes products are one program, so that the host's way there and back is a part of none of them.
+const productRows, productTimes = 4096, 10
 
-// squares gives ten products of square matrices as one program.
-func squares(tb testing.TB, t tensor.Type) (run func()) {
+// products gives products as one program, without the paths that GRETA_VULKAN_WITHOUT names.
+func products(tb testing.TB, t tensor.Type, rows, n, k int) (run func()) {
 	dev := open(tb, vulkan.Options{FP16: backends.On})
+	for name := range strings.FieldsSeq(os.Getenv("GRETA_VULKAN_WITHOUT")) {
+		if err := dev.SetPath(name, false); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	stream, err := dev.Stream()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	values := engine.Activations(productRows*productRows, 1)
+	values := engine.Activations(max(rows, n)*k, 1)
 	alloc := func(tb testing.TB, v *graph.Value, use backends.Use) backends.Operand {
 		data := make([]byte, v.Bytes())
-		if err := quant.Encode(v.Type, data, values, productRows); err != nil {
+		if err := quant.Encode(v.Type, data, values[:v.Shape.Elems()], v.Shape.Last()); err != nil {
 			tb.Fatal(err)
 		}
 		return filled(tb, dev, stream, v, use, data)
 	}
-	w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{productRows, productRows}}
-	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, 10), productRows, alloc)
+	w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{n, k}}
+	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, productTimes), rows, alloc)
 }
 
 // filled gives a value memory, filled with data again and again.

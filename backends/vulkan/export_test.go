@@ -106,8 +106,11 @@ func HalvedBlocks(tiles, blocks, across, cols, units int) int {
 // Half gives the column at which the second half of a product's columns begins.
 func Half(cols int) int { return half(cols) }
 
-// Made says whether a pipeline of a shader was made.
+// Made says whether a pipeline of a shader was made, or a kernel in PTX.
 func (d *Device) Made(shader string) bool {
+	if d.imports[shader] != nil {
+		return true
+	}
 	for key := range d.pipelines {
 		if strings.HasPrefix(key, shader) {
 			return true

@@ -61,7 +61,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixReductions != 0 &&
 		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
 	f.shared = f.elements && matrix2.CooperativeMatrixWorkgroupScope != 0
-	f.imports = p.exts[importExt] && f12.BufferDeviceAddress != 0
+	f.imports = p.exts[importExt] && p.inOrder && f12.BufferDeviceAddress != 0 // other drivers take no PTX
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()

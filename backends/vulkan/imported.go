@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"greta/backends"
 	"greta/backends/vulkan/vk"
 )
 
@@ -26,7 +27,7 @@ const hopper = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry 
 
 // findHopper asks the driver, which compiles PTX for its device alone, whether that is a Hopper.
 func (d *Device) findHopper() {
-	if d.has.imports {
+	if d.has.imports && d.opt.FP16 != backends.Off {
 		k, err := d.newImported("probe", []byte(hopper))
 		d.hopper = err == nil
 		k.destroy(d)

@@ -125,7 +125,7 @@ type physical struct {
 	cacheID string // names device and driver
 	vendor  uint32 // its number in PCI
 	shuffle bool   // invocations of a subgroup read each other's numbers
-	inOrder bool   // workgroups start in the order of dispatches
+	inOrder bool   // NVIDIA's own driver: workgroups start in the order of dispatches
 	units   int    // multiprocessors; 0: unknown
 	// flexible are the matrices whose sizes are free but for granularities
 	flexible []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV

@@ -486,9 +486,6 @@ func (b *bind) matrix(p product, part piece) {
 		}
 		v = softwareTile
 	}
-	if v.isWgmma() { // of rows that it cannot read
-		v = &matrixVariants[0]
-	}
 	x := b.convert(halves, p.x)
 	if x == nil {
 		return

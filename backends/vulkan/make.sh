@@ -110,7 +110,7 @@ export glslc clang to
 jobs | grep -E "^[^ ]+ [^ ]*$only" | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
   case $source in
     *.hip) $clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_90a --cuda-feature=+ptx80 -nocudainc -nocudalib -std=c++17 -O3 \
-      -Werror -I../hip/kernels "$@" -S "$source" -o "$to/$out" ;;
+      -Werror -Wno-unknown-cuda-version -I../hip/kernels "$@" -S "$source" -o "$to/$out" ;;
     *) $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out" ;;
   esac'
 if [ "$to" != . ]; then

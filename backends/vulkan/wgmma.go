@@ -2,9 +2,7 @@
 
 package vulkan
 
-import (
-	"greta/tensor"
-)
+import "greta/tensor"
 
 // Products of f16 by Hopper's asynchronous matrix instructions: see wgmma.hip.
 
@@ -63,6 +61,3 @@ func (b *bind) wgmma(p product, part piece) {
 		r.off + first, r.stride, r.inner, y.off + first, y.stride, y.inner, uint32(p.w.Rows()), flag(even), flag(p.r != nil)}
 	b.launch(c, "wgmma_product", v.tiles(n, part.count), wgmmaThreads)
 }
-
-// isWgmma says whether a product's variant is of wgmma.hip.
-func (v *matrixVariant) isWgmma() bool { return v != nil && v.subgroups == 0 }

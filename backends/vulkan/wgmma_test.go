@@ -88,6 +88,7 @@ func TestWgmma(t *testing.T) {
 			optest.Case{Name: name + " residual", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("%s; r float[%d, %d]; b f32[%d]", args, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5},
 			optest.Case{Name: name + " scaled", Eq: "y: linear_scaled(x, w, s)", Args: fmt.Sprintf("%s; s f32[%d]", args, s.n), Rel: 5e-6, Abs: 5e-5})
 	}
+	cases = append(cases, optest.Case{Name: "wgmma/3d", Eq: "y: linear_residual(x, w, r)", Args: "x float[3, 20, 64]; w f16[133, 64]; r float[3, 20, 133] +3", Rel: 5e-6, Abs: 5e-5})
 	for _, v := range []string{"wgmma=128x128", "wgmma=256x128"} {
 		dev.Choose(func(n *graph.Node) string {
 			if !path.Takes(n) {
@@ -98,6 +99,32 @@ func TestWgmma(t *testing.T) {
 		for _, c := range cases {
 			if err := optest.Together(dev, []optest.Case{c}, 2e-3, func(string) {}); err != nil {
 				t.Errorf("%s: %v", v, err)
+			}
+		}
+		if module := "wgmma_" + v[len("wgmma="):len("wgmma=128")]; !dev.Made(module) {
+			t.Errorf("%s: %s did not run", v, module)
+		}
+	}
+	// Weights that lie in several parts, whose first rows are odd.
+	dev.SetMaxAllocation(1<<16, 1<<12)
+	dev.Choose(nil)
+	parts := dev.Parts()
+	big := optest.Case{Name: "wgmma/parts", Eq: "y: linear_residual(x, w, r, b)", Args: "x float[140, 352]; w f16[515, 352]; r float[140, 515]; b bf16[515]", Rel: 5e-6, Abs: 5e-5}
+	if err := optest.Together(dev, []optest.Case{big}, 2e-3, func(string) {}); err != nil {
+		t.Error(err)
+	}
+	if dev.Parts() == parts {
+		t.Error("no weight was parted")
+	}
+}
+
+// withoutWgmma leaves products of f16 to cooperative matrices.
+func withoutWgmma(t *testing.T, dev *vulkan.Device) {
+	t.Helper()
+	for _, p := range dev.Paths() {
+		if p.Name == "wgmma" {
+			if err := dev.SetPath(p.Name, false); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
