@@ -105,7 +105,7 @@ func TestProductSpeed(t *testing.T) {
 }
 
 // productTimes products are one program, so that the host's way there and back is a part of none of them.
-const productRows, productTimes = 4096, 10
+const productRows, productTimes = 4096, 40
 
 // products gives products as one program, without the paths that GRETA_VULKAN_WITHOUT names.
 func products(tb testing.TB, t tensor.Type, rows, n, k int) (run func()) {

@@ -6,8 +6,9 @@ import "greta/tensor"
 
 // Products of f16 by Hopper's asynchronous matrix instructions: see wgmma.hip.
 
-// wgmmaStep is what columns of w come in, wgmmaThreads are those of a block.
-const wgmmaStep, wgmmaThreads = 32, 384
+// wgmmaStep is what columns of w come in, wgmmaThreads are those of a block. Up to wgmmaRows rows of x tiles of matrix.comp
+// of half as many leave fewer units idle, and are faster.
+const wgmmaStep, wgmmaThreads, wgmmaRows = 32, 384, 64
 
 // The tiles, of which the smaller has two thirds of the larger's time for half of its rows.
 var wgmmaVariants = []matrixVariant{
@@ -17,7 +18,7 @@ var wgmmaVariants = []matrixVariant{
 
 // takesWgmma says whether wgmma.hip multiplies so many rows by weights of a type, whose rows have so many columns.
 func takesWgmma(t tensor.Type, cols, rows int) bool {
-	return t == tensor.F16 && cols%wgmmaStep == 0 && rows > matVecRows
+	return t == tensor.F16 && cols%wgmmaStep == 0 && rows > wgmmaRows
 }
 
 // tiles is how many tiles so many rows of x and of w have.
