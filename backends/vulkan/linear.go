@@ -524,17 +524,7 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	}
 	c := b.call(fmt.Sprintf(v.module, p.w.Type))
 	c.subgroup = core.subgroup
-	woff := b.weights(c, p.w, part)
-	b.temporary(c, x.data, false)
-	boff, btype := b.vector(c, p.bias)
-	r := rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
-	y := b.floats(c, p.y, true)
-	b.temporary(c, x.scales, false)
+	woff, boff, btype, r, y := b.scaledOperands(c, p, x, part)
 	flip := uint32(0x64006400)
 	if p.w.Type == tensor.Q8_0 {
 		flip = 0x64806480 // codes are signed
@@ -551,6 +541,23 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 		c.push = append(c.push, uint32(from), uint32(to))
 	}
 	b.run(c, (n+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols)
+}
+
+// scaledOperands binds what products of f16 with a scale a row have in common, in the order of product.glsl and wgmma.hip: offsets
+// of the weights and of the bias, the bias's type, the residual and the result.
+func (b *bind) scaledOperands(c *dispatch, p product, x converted, part piece) (woff, boff, btype uint32, r, y rows) {
+	woff = b.weights(c, p.w, part)
+	b.temporary(c, x.data, false)
+	boff, btype = b.vector(c, p.bias)
+	r = rows{inner: 1}
+	if p.r != nil {
+		r = b.floats(c, p.r, false)
+	} else {
+		b.none(c)
+	}
+	y = b.floats(c, p.y, true)
+	b.temporary(c, x.scales, false)
+	return
 }
 
 // bindLinearID multiplies, for each choice, the token's row with the chosen

@@ -45,17 +45,7 @@ func (b *bind) wgmma(p product, part piece) {
 	}
 	v, n := b.variant, p.x.Shape.Rows()
 	c := b.call(v.module)
-	woff := b.weights(c, p.w, part)
-	b.temporary(c, x.data, false)
-	boff, btype := b.vector(c, p.bias)
-	r := rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
-	y := b.floats(c, p.y, true)
-	b.temporary(c, x.scales, false)
+	woff, boff, btype, r, y := b.scaledOperands(c, p, *x, part)
 	first := uint32(part.first)
 	even := (y.off|y.stride|r.off|r.stride|first|uint32(part.count)|uint32(p.w.Rows()))%2 == 0
 	c.push = []uint32{uint32(n), uint32(part.count), uint32(p.w.Shape.Last()), woff, uint32(p.w.Stride), x.pitch / 4, boff + first, btype,
