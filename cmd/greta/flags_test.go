@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -56,5 +57,30 @@ func TestSpecialFlag(t *testing.T) {
 func TestListFlag(t *testing.T) {
 	if r := greta(t, "bench", "platform", "--list"); r.code != 0 || !strings.Contains(r.out, "stream") || strings.Contains(r.out, "GB/s  ") {
 		t.Errorf("%d %s%s", r.code, r.out, r.err)
+	}
+}
+
+// endless is a text without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// TestReadText: a text is read up to its bound, and refused beyond it.
+func TestReadText(t *testing.T) {
+	for _, c := range []struct{ in, want string }{{"", ""}, {"abc\n", "abc"}, {"12345678", "12345678"}, {"1234567\n", "1234567"}} {
+		if got, err := readText(strings.NewReader(c.in), 8); got != c.want || err != nil {
+			t.Errorf("%q gives %q, %v", c.in, got, err)
+		}
+	}
+	for _, in := range []io.Reader{strings.NewReader("123456789"), endless{}} {
+		_, err := readText(in, 8)
+		if err == nil || !strings.Contains(err.Error(), "longer than 8 bytes") || exitCode(err) != 2 {
+			t.Errorf("a text of more than 8 bytes: %v", err)
+		}
 	}
 }

@@ -335,13 +335,28 @@ func (b *bundle) fitContext(need int) {
 	b.opt.Context = max(n, need)
 }
 
+// mostText is the longest text that standard input may be: an input without an end is refused before memory is full.
+const mostText = 256 << 20
+
 // readPrompt gives the text of --prompt; - is standard input, but for a newline
 // at its end, which echo and editors put there.
 func (a *app) readPrompt(prompt string) (string, error) {
 	if prompt != "-" {
 		return prompt, nil
 	}
-	data, err := io.ReadAll(a.in)
+	text, err := readText(a.in, mostText)
+	if err != nil {
+		return "", fmt.Errorf("standard input: %w", err)
+	}
+	return text, nil
+}
+
+// readText reads a text of at most so many bytes.
+func readText(from io.Reader, most int) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(from, int64(most)+1))
+	if err == nil && len(data) > most {
+		err = usagef("the text is longer than %d bytes", most)
+	}
 	return strings.TrimSuffix(string(data), "\n"), err
 }
 

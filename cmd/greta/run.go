@@ -86,9 +86,9 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
 	s.Float64Var(&f.sampling.Temperature, "temperature", 0, "0 takes the most likely token, more draws")
 	s.IntVar(&f.sampling.TopK, "top-k", 0, "draw from the k most likely tokens; 0: from all")
-	s.Float64Var(&f.sampling.TopP, "top-p", 1, "draw from the fewest tokens whose probabilities reach p")
+	s.Float64Var(&f.sampling.TopP, "top-p", 1, "draw from the fewest tokens whose probabilities reach p; 0 or 1: from all")
 	s.Float64Var(&f.sampling.MinP, "min-p", 0, "draw from tokens with at least this share of the best one's probability")
-	s.Float64Var(&f.sampling.RepeatPenalty, "repeat-penalty", 1, "divide the logits of the last 64 tokens by this")
+	s.Float64Var(&f.sampling.RepeatPenalty, "repeat-penalty", 1, "divide the logits of the last 64 tokens by this; 0 or 1: do not")
 	s.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draws")
 	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
 	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
@@ -274,7 +274,7 @@ func (r *runner) encodePrompt() ([]int32, error) {
 	}
 	text, err := r.app.readPrompt(r.flags.prompt)
 	if err != nil {
-		return nil, fmt.Errorf("standard input: %w", err)
+		return nil, err
 	}
 	ids, err := t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS(), ParseSpecial: r.flags.special})
 	if err == nil && len(ids) == 0 {
