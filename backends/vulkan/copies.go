@@ -30,8 +30,11 @@ const (
 	fragments form = "fragments"
 )
 
+// forms are all of them, in the order of their numbers from 1 on.
+var forms = []form{dots, halves, fragments}
+
 // number is what forms.glsl calls a form.
-func (f form) number() uint32 { return uint32(slices.Index([]form{dots, halves, fragments}, f) + 1) }
+func (f form) number() uint32 { return uint32(slices.Index(forms, f) + 1) }
 
 // origin is a range of rows that has been brought into a form.
 type origin struct {

@@ -64,7 +64,7 @@ func bindElementwise(b *bind) error {
 	}
 	if op >= opSwiGLU && op <= opGeGLUErf {
 		x, y, z := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
-		for _, f := range []form{halves, dots, fragments} {
+		for _, f := range forms {
 			if c := b.written(f, z, z.Shape.Last(), nil); c != nil {
 				b.form(c, x, y, z, op)
 				return nil

@@ -61,7 +61,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixReductions != 0 &&
 		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
 	f.shared = f.elements && matrix2.CooperativeMatrixWorkgroupScope != 0
-	f.imports = p.exts[importExt] && p.inOrder && f12.BufferDeviceAddress != 0 // other drivers take no PTX
+	f.imports = p.imports(f12)
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
@@ -100,6 +100,12 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		}
 	}
 	return chain, exts
+}
+
+// imports says whether kernels in PTX can be launched: by NVIDIA's own driver, as others with the extension take none, and
+// by addresses.
+func (p *physical) imports(f12 *vk.PhysicalDeviceVulkan12Features) bool {
+	return p.exts[importExt] && p.inOrder && f12.BufferDeviceAddress != 0
 }
 
 func has(list []string, want string) bool {

@@ -93,14 +93,18 @@ func (b *bind) operands(c *dispatch, p product, part piece) (woff uint32, x, r, 
 	woff = b.weights(c, p.w, part)
 	x = b.floats(c, p.x, false)
 	boff, btype = b.vector(c, p.bias)
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-		r.inner = 1
-	}
+	r = b.residual(c, p.r)
 	y = b.floats(c, p.y, true)
 	return
+}
+
+// residual binds what is added to a product, a placeholder where that is nothing.
+func (b *bind) residual(c *dispatch, o *backends.Operand) rows {
+	if o == nil {
+		b.none(c)
+		return rows{inner: 1}
+	}
+	return b.floats(c, o, false)
 }
 
 // vectors says whether rows of activations can be read 16 bytes at a time.
@@ -183,12 +187,7 @@ func (b *bind) dotOperands(c *dispatch, p product, x converted, part piece) (wof
 	b.temporary(c, x.data, false)
 	b.temporary(c, x.scales, false)
 	boff, btype = b.vector(c, p.bias)
-	r = rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
+	r = b.residual(c, p.r)
 	y = b.floats(c, p.y, true)
 	b.none(c)
 	b.status(c)
@@ -549,12 +548,7 @@ func (b *bind) scaledOperands(c *dispatch, p product, x converted, part piece) (
 	woff = b.weights(c, p.w, part)
 	b.temporary(c, x.data, false)
 	boff, btype = b.vector(c, p.bias)
-	r = rows{inner: 1}
-	if p.r != nil {
-		r = b.floats(c, p.r, false)
-	} else {
-		b.none(c)
-	}
+	r = b.residual(c, p.r)
 	y = b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
 	return

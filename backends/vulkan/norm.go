@@ -177,7 +177,7 @@ func (b *bind) normWide(add, layer bool) error {
 	}
 	vy := b.floats(c, y, true)
 	kind, pitch, store := uint32(0), uint32(0), true
-	for _, f := range []form{dots, halves, fragments} {
+	for _, f := range forms {
 		if to := b.written(f, y, int(x.cols), nil); to != nil {
 			b.temporary(c, to.data, true)
 			b.temporary(c, to.scales, true)
