@@ -5,6 +5,7 @@ package vulkan
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"greta/backends/vulkan/vk"
@@ -60,6 +61,38 @@ func TestBlock(t *testing.T) {
 	}
 }
 
+// TestBlockSizes: blocks grow to whole pages, which large buffers round up to; small heaps and the host's memory
+// give large buffers what they need.
+func TestBlockSizes(t *testing.T) {
+	const mb = 1 << 20
+	for _, c := range []struct {
+		n                 int
+		size, most, limit uint64
+		want              []uint64
+	}{
+		{0, 1, mostBlock, 4 << 30, []uint64{16 * mb, 1}},
+		{0, 8 * mb, mostBlock, 4 << 30, []uint64{16 * mb, 8 * mb}},
+		{0, 9 * mb, mostBlock, 4 << 30, []uint64{128 * mb, 9 * mb}},
+		{1, 9 * mb, mostBlock, 4 << 30, []uint64{128 * mb, 9 * mb}},
+		{2, 1, mostBlock, 4 << 30, []uint64{512 * mb, 1}},
+		{0, 65 * mb, mostBlock, 4 << 30, []uint64{512 * mb, 65 * mb}},
+		{9, 512 * mb, mostBlock, 4 << 30, []uint64{512 * mb, 512 * mb}},
+		{9, 513 * mb, mostBlock, 4 << 30, []uint64{1024 * mb, 513 * mb}},
+		{9, 4095 * mb, mostBlock, 4095 * mb, []uint64{4095 * mb}},
+		{9, 1, 256 * mb, 256 * mb, []uint64{256 * mb, 1}},
+		{9, 129 * mb, 256 * mb, 256 * mb, []uint64{129 * mb}},
+		{9, 60 * mb, 100 * mb, 4 << 30, []uint64{60 * mb}},
+		{9, 50 * mb, 100 * mb, 4 << 30, []uint64{100 * mb, 50 * mb}},
+		{1, 40 * mb, hostBlock, 4 << 30, []uint64{40 * mb}},
+		{0, 1, mb, 4 << 30, []uint64{mb, 1}},
+		{0, mb, mb, 4 << 30, []uint64{mb}},
+	} {
+		if got := blockSizes(c.n, c.size, c.most, c.limit); !slices.Equal(got, c.want) {
+			t.Errorf("%d blocks, %d bytes, most %d, limit %d: %v, want %v", c.n, c.size, c.most, c.limit, got, c.want)
+		}
+	}
+}
+
 // TestMemoryTypes: which memory is used for what, on memories as drivers list them.
 func TestMemoryTypes(t *testing.T) {
 	host := visible | coherent
@@ -69,11 +102,11 @@ func TestMemoryTypes(t *testing.T) {
 		flags []vk.MemoryPropertyFlags
 		want  memoryTypes
 	}{
-		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{[]uint32{1, 4}, []uint32{1, 4}, []uint32{3, 2, 4}}},
-		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{1, 0}}},
-		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{[]uint32{2, 0}, []uint32{3, 1, 2}, []uint32{3, 1, 2}}},
-		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{[]uint32{1}, []uint32{1}, []uint32{1}}},
-		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{[]uint32{0}, []uint32{0}, []uint32{0}}},
+		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{local: []uint32{1, 4}, step: []uint32{1, 4}, near: []uint32{4}, read: []uint32{3, 2, 4}}},
+		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{local: []uint32{0}, step: []uint32{0}, near: []uint32{0}, read: []uint32{1, 0}}},
+		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{local: []uint32{2, 0}, step: []uint32{3, 1, 2}, read: []uint32{3, 1, 2}}},
+		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{local: []uint32{1}, step: []uint32{1}, read: []uint32{1}}},
+		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{local: []uint32{0}, step: []uint32{0}, read: []uint32{0}}},
 	} {
 		m := &vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: uint32(len(c.flags))}
 		for i, f := range c.flags {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -25,7 +26,8 @@ type executable struct {
 	results    *buffer // memory for results apart,
 	apart      uint64  // so many bytes a link,
 	round      int     // of so many links
-	refused    *buffer // what a kernel found wrong in each link: launch + 1, index, value, limit
+	refused    *buffer // what a kernel found wrong in each link: launch + 1, index, value, limit; and behind them told
+	told       *uint32 // set when all results are there; nil: the device does not tell
 	handed     bool    // some stage waits for the one before by itself
 	pool       vk.DescriptorPool
 	run, after *submission // after fills the places for who comes next; nil: there are none
@@ -83,10 +85,13 @@ func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error
 	if per*steps != len(p.Launches) {
 		return e, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(p.Launches), steps)
 	}
-	if e.refused, err = d.newBuffer(steps*statusBytes, d.types.read, "status"); err != nil {
+	if e.refused, err = d.newBuffer((steps+1)*statusBytes, d.types.read, "status"); err != nil {
 		return e, err
 	}
 	clear(e.refused.mapped)
+	if d.p.tells {
+		e.told = &words(e.refused.mapped)[steps*statusBytes/4]
+	}
 	for i := range steps {
 		if err := e.link(p.Launches[i*per:(i+1)*per], ahead); err != nil {
 			return e, err
@@ -101,24 +106,23 @@ func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error
 }
 
 // crossings finds what of Step memory with two sides goes to the device before
-// the step, and comes back after it.
+// the step, where the host does not write it there, and comes back after it.
 func (e *executable) crossings() {
 	for i := range e.dispatches {
 		for _, s := range e.dispatches[i].used {
-			if s.b.mirror == nil {
-				continue
-			}
-			if s.write {
+			switch {
+			case s.b.mirror == nil:
+			case s.write:
 				e.outs = merge(e.outs, s)
-			} else if !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }) {
+			case s.b.mapped == nil && !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }):
 				e.ins = merge(e.ins, s)
 			}
 		}
 	}
-	for _, s := range e.outs { // what is written in part must not come back from nowhere
-		e.ins = merge(e.ins, s)
-	}
 	for _, s := range e.outs {
+		if s.b.mapped == nil { // what is written in part must not come back from nowhere
+			e.ins = merge(e.ins, s)
+		}
 		e.returns += int(s.to - s.from)
 	}
 }
@@ -184,6 +188,10 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 		}
 	}
 	e.leave(r)
+	if e.told != nil && after == nil {
+		r.barrier(shaderStage|transferStage, hostStage|transferStage)
+		d.c.CmdFillBuffer(r.cb, e.refused.handle, uint64(len(e.links)*statusBytes), 4, 1)
+	}
 	r.barrier(shaderStage|transferStage, hostStage)
 	return pool, d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", s.what)
 }
@@ -213,12 +221,24 @@ func (e *executable) leave(r *recorder) {
 // Submit starts the step; Wait waits for its end and tells what went wrong.
 func (e *executable) Submit() error {
 	e.d.returned += e.returns
+	if e.told != nil {
+		if err := e.run.wait(); err != nil {
+			return err
+		}
+		atomic.StoreUint32(e.told, 0)
+	}
 	return e.run.submit()
 }
 
 // Wait waits for the step.
 func (e *executable) Wait() error {
-	if err := e.run.wait(); err != nil {
+	var err error
+	if e.told != nil {
+		err = e.run.see(e.told)
+	} else {
+		err = e.run.wait()
+	}
+	if err != nil {
 		return err
 	}
 	return e.status()

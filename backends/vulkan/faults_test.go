@@ -482,3 +482,34 @@ func TestFillFails(t *testing.T) {
 		}
 	}
 }
+
+// TestFillRefused: a step whose places cannot be filled again for the next one ends all, since that would take what
+// this one left for what it waits for.
+func TestFillRefused(t *testing.T) {
+	submits, refused := 0, 0
+	dev, err := broken(t, func(c *vk.Commands) {
+		tap(&c.QueueSubmitAddr, func(int) vk.Result {
+			if submits++; submits == refused {
+				return vk.VK_ERROR_OUT_OF_HOST_MEMORY
+			}
+			return vk.VK_SUCCESS
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev.Ordered()
+	if err := dev.SetPath("ahead", true); err != nil {
+		t.Skip(err)
+	}
+	s := session(t, dev, func(o *engine.Options) { o.DType = tensor.F16 })
+	if _, err := s.Decode(7); err != nil {
+		t.Fatal(err)
+	}
+	submits, refused = 0, 2 // the step, and what is behind it
+	for range 2 {
+		if _, err := s.Decode(8); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("a step whose places were not filled: %v", err)
+		}
+	}
+}

@@ -126,6 +126,7 @@ type physical struct {
 	vendor  uint32 // its number in PCI
 	shuffle bool   // invocations of a subgroup read each other's numbers
 	inOrder bool   // NVIDIA's own driver: workgroups start in the order of dispatches
+	tells   bool   // the like: the host sees what commands write to its memory before they have ended
 	units   int    // multiprocessors; 0: unknown
 	// flexible are the matrices whose sizes are free but for granularities
 	flexible []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV
@@ -221,6 +222,7 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p.UUID = hex.EncodeToString(p11.DeviceUUID[:])
 	p.Driver = strings.TrimSpace(vk.GoString(p12.DriverName[:]) + " " + vk.GoString(p12.DriverInfo[:]))
 	p.inOrder = p12.DriverID == vk.VK_DRIVER_ID_NVIDIA_PROPRIETARY
+	p.tells = p.inOrder
 	p.vendor = p2.Properties.VendorID
 	p.units = int(sm.ShaderSMCount)
 	p.cacheID = hex.EncodeToString(p2.Properties.PipelineCacheUUID[:])
@@ -277,8 +279,7 @@ func (in *instance) extensions(h vk.PhysicalDevice) (map[string]bool, error) {
 	return exts, nil
 }
 
-// queues finds a family that computes, one without graphics where there is a choice
-// of equals: it has fewer others to wait for.
+// queues finds a family that computes, one with graphics where there is a choice.
 func (in *instance) queues(p *physical) error {
 	var n uint32
 	in.c.GetPhysicalDeviceQueueFamilyProperties2(p.handle, &n, nil)

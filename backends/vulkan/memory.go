@@ -5,6 +5,7 @@ package vulkan
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
@@ -14,7 +15,8 @@ import (
 // memory that the host can also reach (integrated and software devices) stays
 // mapped; elsewhere bytes go through staging buffers. Step memory of a discrete
 // device has two sides: kernels use the device's, Write and Read the host's, and
-// a program copies what it reads before it starts, and what it wrote at its end.
+// a program copies what it reads before it starts, and what it wrote at its end. Where the host
+// reaches the device's side of a small one it writes both, and nothing is copied before the start.
 //
 // A weight larger than the largest allocation lies in several buffers that overlap,
 // so that a row, or an expert, is always whole in one of them.
@@ -26,10 +28,14 @@ const (
 	cached   = vk.MemoryPropertyFlags(vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
 )
 
+// mostNear is the most Step memory that the host writes past the bus: of a token's step, but not activations of many rows.
+const mostNear = 2 << 20
+
 // memoryTypes are candidates in the order of preference.
 type memoryTypes struct {
 	local []uint32 // for kernels
 	step  []uint32 // for Step memory
+	near  []uint32 // of a card, for small Step memory, which the host writes past the bus
 	read  []uint32 // for staging, and for the host's side of Step memory
 }
 
@@ -53,14 +59,14 @@ func chooseTypes(m *vk.PhysicalDeviceMemoryProperties, kind Kind) memoryTypes {
 	none := vk.MemoryPropertyFlags(0)
 	host := visible | coherent
 	if all := find([2]vk.MemoryPropertyFlags{local | host | cached, none}); len(all) > 0 {
-		return memoryTypes{all, all, all}
+		return memoryTypes{local: all, step: all, read: all}
 	}
 	read := find([2]vk.MemoryPropertyFlags{host | cached, none}, [2]vk.MemoryPropertyFlags{host, none})
 	own := find([2]vk.MemoryPropertyFlags{local, visible}, [2]vk.MemoryPropertyFlags{local, none})
 	if mapped := find([2]vk.MemoryPropertyFlags{local | host, none}, [2]vk.MemoryPropertyFlags{local, none}); kind == Integrated && len(mapped) > 0 {
-		return memoryTypes{mapped, read, read}
+		return memoryTypes{local: mapped, step: read, read: read}
 	}
-	return memoryTypes{own, own, read}
+	return memoryTypes{local: own, step: own, near: find([2]vk.MemoryPropertyFlags{local | host, none}), read: read}
 }
 
 // buffer is memory of a device.
@@ -72,7 +78,7 @@ type buffer struct {
 	base   uint64 // of a place in another's memory, whose handle it has (handed.go)
 	place  place
 	mapped []byte  // nil where the host cannot reach it
-	mirror *buffer // the host's side of Step memory
+	mirror *buffer // the host's side of Step memory, which it also reads where mapped is written by it
 	use    backends.Use
 	// fresh memory is zeroed when it is first used, unless it is first overwritten
 	// as a whole, as weights are.
@@ -99,12 +105,15 @@ func (b *buffer) Bytes() []byte {
 	return b.mapped[:b.size]
 }
 
-// Free gives the memory back. The device must not be using it.
+// Free gives the memory back. No program that uses it may be under way.
 func (b *buffer) Free() error {
 	if b.d == nil {
 		return nil
 	}
-	err := b.d.drain() // a copy to it may be under way
+	err := b.d.drain()                                // a copy to it may be under way,
+	if b.d.p.tells && err == nil && b.d.lost == nil { // or a program that has told its end
+		err = b.d.clock.wait(b.d, b.d.clock.given, time.Millisecond, "freeing memory")
+	}
 	if b.mirror != nil {
 		b.mirror.release()
 	}
@@ -206,6 +215,11 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	switch {
 	case use == backends.Weights && bytes > d.mostWeight&^15:
 		b, err = d.newParts(bytes, use.String())
+	case use == backends.Step && bytes <= mostNear && len(d.types.near) > 0:
+		if b, err = d.newBuffer(bytes, d.types.near, use.String()); err == nil {
+			break
+		}
+		fallthrough
 	case use == backends.Step:
 		b, err = d.newBuffer(bytes, d.types.step, use.String())
 	default:
@@ -218,7 +232,7 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if d.distant {
 		b.mapped = nil
 	}
-	if use == backends.Step && b.mapped == nil {
+	if use == backends.Step && (b.mapped == nil || len(d.types.near) > 0) {
 		if b.mirror, err = d.newBuffer(bytes, d.types.read, "the host's side of "+use.String()); err != nil {
 			b.release()
 			return nil, err

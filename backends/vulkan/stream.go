@@ -171,6 +171,12 @@ func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {
 		return err
 	}
 	if b.mirror != nil {
+		if b.mapped != nil {
+			if err := b.zero(); err != nil {
+				return err
+			}
+			copy(b.mapped[offset:], src)
+		}
 		b = b.mirror
 	}
 	if len(src) == b.size {

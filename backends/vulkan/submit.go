@@ -4,7 +4,9 @@ package vulkan
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -17,7 +19,8 @@ import (
 // semaphore of the device with the next number, so that "done" is a comparison and
 // several may be under way. A long wait sleeps for most of the time that the last run
 // of the same commands took, and then polls, a short one polls: waking a thread up
-// costs more than the end of a step is worth.
+// costs more than the end of a step is worth. A captured program's end is told by a word in the host's memory as well,
+// where a driver is known to let the host see it at once.
 
 // clock is the device's timeline.
 type clock struct {
@@ -25,6 +28,7 @@ type clock struct {
 	given     uint64 // the last number that a submission was told to signal
 	reached   uint64 // the last number that was seen
 	most      int    // submissions that were under way at a time
+	told      int    // waits that a word has ended
 	// blocked is the time that waits have taken, for who measures the host's own work.
 	blocked time.Duration
 
@@ -146,11 +150,12 @@ type submission struct {
 	d      *Device
 	what   string
 	cb     *vk.CommandBuffer
-	infos  *[2]vk.SubmitInfo // its own, and that of behind
+	info   *vk.SubmitInfo
 	times  *vk.TimelineSemaphoreSubmitInfo
 	number *uint64 // that this run signals
 	flying bool
-	behind *submission // what runs whenever it has ended, which it is given to the queue with; nil: nothing
+	seen   bool        // flying, but a word has told the end
+	behind *submission // what runs whenever it has ended; nil: nothing
 
 	begun time.Time
 	usual time.Duration // from submitting to the end, as it was the last time
@@ -166,41 +171,50 @@ func (d *Device) newSubmission(what string) (*submission, error) {
 		return nil, err
 	}
 	s.times = (&vk.TimelineSemaphoreSubmitInfo{SignalSemaphoreValueCount: 1, PSignalSemaphoreValues: s.number}).Init()
-	s.infos = new([2]vk.SubmitInfo)
-	s.infos[0] = *(&vk.SubmitInfo{PNext: unsafe.Pointer(s.times), CommandBufferCount: 1, PCommandBuffers: s.cb,
+	s.info = (&vk.SubmitInfo{PNext: unsafe.Pointer(s.times), CommandBufferCount: 1, PCommandBuffers: s.cb,
 		SignalSemaphoreCount: 1, PSignalSemaphores: &d.clock.semaphore}).Init()
 	s.pins.Pin(s.cb)
 	s.pins.Pin(s.number)
 	s.pins.Pin(s.times)
-	s.pins.Pin(s.infos)
-	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.infos)), 0}
+	s.pins.Pin(s.info)
+	s.queued = []uintptr{uintptr(d.queue), 1, uintptr(unsafe.Pointer(s.info)), 0}
 	return s, nil
 }
 
 // follow has another submission run behind every run of s from now on. Waits for s do not wait for it.
-func (s *submission) follow(behind *submission) {
-	s.behind, s.infos[1], s.queued[1] = behind, behind.infos[0], 2
-}
+func (s *submission) follow(behind *submission) { s.behind = behind }
 
 func call(command uintptr, args []uintptr) vk.Result {
 	r, _, _ := purego.SyscallN(command, args...)
 	return vk.Result(r)
 }
 
-// submit gives the commands to the queue. A run that is still under way is waited for.
+// submit gives the commands to the queue, and then what runs behind them. A run that is still under way is waited for.
 func (s *submission) submit() error {
+	if err := s.give(); err != nil {
+		return err
+	}
+	s.d.submits++
+	if s.behind == nil {
+		return nil
+	}
+	if err := s.behind.give(); err != nil { // which waits for its last run when this one is on its way
+		err = errors.Join(err, s.wait())
+		if s.d.lost == nil { // later runs would take what this one left for what they wait for
+			s.d.lost = fmt.Errorf("%s: what runs behind %s was refused: %w", s.d.p.Name, s.what, err)
+		}
+		return s.d.lost
+	}
+	return nil
+}
+
+func (s *submission) give() error {
 	d := s.d
 	if d.lost != nil {
 		return d.lost
 	}
 	if err := s.wait(); err != nil {
 		return err
-	}
-	if s.behind != nil {
-		if err := s.behind.wait(); err != nil {
-			return err
-		}
-		*s.behind.number = d.clock.given + 2
 	}
 	*s.number = d.clock.given + 1
 	s.begun = time.Now()
@@ -209,12 +223,7 @@ func (s *submission) submit() error {
 	}
 	d.clock.given++
 	d.clock.most = max(d.clock.most, int(d.clock.given-d.clock.reached))
-	d.submits++
 	s.flying = true
-	if s.behind != nil {
-		d.clock.given++
-		s.behind.flying, s.behind.begun = true, s.begun
-	}
 	return nil
 }
 
@@ -228,11 +237,58 @@ func (s *submission) wait() error {
 	if usual > 0 {
 		usual = max(usual-time.Since(s.begun), 1)
 	}
+	seen := s.seen
+	s.seen = false
 	if err := s.d.clock.wait(s.d, *s.number, usual, s.what); err != nil {
 		return err
 	}
-	s.usual = time.Since(s.begun)
+	if !seen {
+		s.usual = time.Since(s.begun)
+	}
 	return nil
+}
+
+// see waits until the last of the commands has set a word of the host's memory, which is 0 before they are submitted. They may not
+// have ended for the driver then, which the next wait waits for. An H200's driver tells of a token's end by the
+// semaphore 4 µs later, and in one of three processes 30.
+func (s *submission) see(told *uint32) error {
+	if !s.flying || s.seen {
+		return nil
+	}
+	if s.usual == 0 || s.usual >= s.d.leastSleep() {
+		return s.wait()
+	}
+	c, start := &s.d.clock, time.Now()
+	there := s.watch(told, start)
+	c.blocked += time.Since(start)
+	if !there {
+		return s.wait()
+	}
+	s.usual, s.seen = time.Since(s.begun), true
+	c.told++
+	return nil
+}
+
+// watch says whether the word was set before much more than the usual time was over, or the semaphore told of the end or of a lost device.
+func (s *submission) watch(told *uint32, start time.Time) bool {
+	const looks, asked = 64, 100 * time.Microsecond // before the time is looked at, and from one look at the semaphore to the next
+	for ask := start.Add(asked); ; {
+		for range looks {
+			if atomic.LoadUint32(told) != 0 {
+				return true
+			}
+		}
+		now := time.Now()
+		switch {
+		case now.Sub(s.begun) > s.usual+mostPolling:
+			return false
+		case now.After(ask):
+			if done, err := s.d.clock.look(s.d, *s.number, s.what); done || err != nil {
+				return err == nil && atomic.LoadUint32(told) != 0
+			}
+			ask = now.Add(asked)
+		}
+	}
 }
 
 func (s *submission) close() error {

@@ -103,6 +103,16 @@ func TestDistant(t *testing.T) {
 	optest.RunGraphs(t, dev, 10)
 }
 
+// TestNear runs them where the host writes both sides of Step memory and reads its own.
+func TestNear(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	if !dev.Near() {
+		t.Skip("the host reaches none of the device's Step memory")
+	}
+	eachOperator(t, dev)
+	optest.RunGraphs(t, dev, 10)
+}
+
 // eachOperator checks one case of every operator but those.
 func eachOperator(t *testing.T, dev *vulkan.Device, but ...string) {
 	t.Helper()
