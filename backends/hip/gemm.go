@@ -65,7 +65,7 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 	best := slices.MinFunc(pipelineShapes, func(a, b gemmShape) int {
 		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
 	})
-	if t == tensor.Q4_0 || t == tensor.Q8_0 { // the types for which it was measured to be faster
+	if t == tensor.Q4_0 || t == tensor.Q8_0 || t == tensor.Q4_K { // the types for which it was measured to be faster
 		best = decodeShapes[0]
 	}
 	all := []gemmShape{best}
@@ -108,7 +108,10 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 		}
 		matrices = append(matrices, m)
 	}
-	if !direct && shape.decode == 0 {
+	switch {
+	case shape.decode > 0 && t == tensor.Q4_K:
+		b.subscales(matrices)
+	case shape.decode == 0 && !direct:
 		b.widen(matrices, t, kp, common)
 	}
 	from, threads := first.x, 256
@@ -133,10 +136,37 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 // widen makes rows of halves of matrices of another type, padded to kp columns, with
 // their factors.
 func (b *binder) widen(matrices []halfMatrix, t tensor.Type, kp int, common []string) {
-	size := func(n int) int { return ceil(2*n*kp+4*n, 256) * 256 }
+	size := func(m *halfMatrix) int { return 2*m.n*kp + 4*m.n }
+	b.inArea(matrices, size, func(m *halfMatrix, at uintptr) *dispatch {
+		prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(m.packed)))...)
+		factor := at + uintptr(2*m.n*kp)
+		d := b.start(prog, "widen", 256, ceil(m.n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, factor)
+		b.weights(d, m.packed)
+		d.u32(m.n, kp)
+		m.at, m.factor, m.row, m.k = at, factor, kp, kp // rows are padded
+		return d
+	})
+}
+
+// subscales makes what decode.h multiplies codes of q4_K by.
+func (b *binder) subscales(matrices []halfMatrix) {
+	blocks := func(m *halfMatrix) int { return m.n * m.k / 256 }
+	prog := newProgram("halves.hip", "BF16=0", "TO16=f2h", "ROUND=0", "NORM=0", define("W_TYPE", weightNames[tensor.Q4_K]), "W_SCALAR=0")
+	b.inArea(matrices, func(m *halfMatrix) int { return 32 * blocks(m) }, func(m *halfMatrix, at uintptr) *dispatch {
+		d := b.start(prog, "subscales", 256, ceil(blocks(m), 256), 1, 1).ptr(at, b.rowFactors(m.packed))
+		b.weights(d, m.packed)
+		d.u32(m.n)
+		m.subs = at
+		return d
+	})
+}
+
+// inArea launches for each matrix what fills so many bytes of the area that products of so many matrices read;
+// whether it starts soon is the last of its arguments.
+func (b *binder) inArea(matrices []halfMatrix, size func(*halfMatrix) int, launch func(m *halfMatrix, at uintptr) *dispatch) {
 	all := 0
-	for _, m := range matrices {
-		all += size(m.n)
+	for i := range matrices {
+		all += ceil(size(&matrices[i]), 256) * 256
 	}
 	number := 1
 	if len(matrices) > 1 {
@@ -148,19 +178,14 @@ func (b *binder) widen(matrices []halfMatrix, t tensor.Type, kp int, common []st
 	}
 	for i := range matrices {
 		m := &matrices[i]
-		factor := at + uintptr(2*m.n*kp)
-		prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(m.packed)))...)
-		d := b.start(prog, "widen", 256, ceil(m.n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, factor)
-		b.weights(d, m.packed)
-		d.u32(m.n, kp)
+		d := launch(m, at)
 		d.area, d.soon = number, len(d.args.values)
 		d.u32(0)
-		m.at, m.factor, m.row, m.k = at, factor, kp, kp // rows are padded
-		at += uintptr(size(m.n))
+		at += uintptr(ceil(size(m), 256) * 256)
 	}
 }
 
-// Weights are widened to one of two areas, that of single matrices and that of several,
+// Weights are widened, or their scales made, in one of two areas, that of single matrices and that of several,
 // so that what the product before reads is left alone where the two take turns, as in
 // the blocks of a model: then they are widened while launches before still run. That
 // needs each product to let launches begin no earlier than its own wait ends, as then
@@ -206,6 +231,7 @@ type halfMatrix struct {
 	row, n, k  int
 	bias, y    uintptr           // of a matrix of weights
 	packed     *backends.Operand // as it is stored
+	subs       uintptr           // scales and offsets of its blocks' parts (q4_K), where they are multiplied as stored
 	first      int               // its first tile
 }
 

@@ -87,7 +87,11 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 	}
 	var codes []uint64
 	for _, m := range matrices {
-		codes = append(codes, b.weightWords(m.packed)...)
+		words := b.weightWords(m.packed)
+		if m.subs != 0 {
+			words[1] = uint64(m.subs) - words[0] // the offset of a plane, which may be negative
+		}
+		codes = append(codes, words...)
 	}
 	d.args.add(codes...)
 }

@@ -126,4 +126,30 @@ G_KERNEL G_BOUNDS(NT) widen(u16 *__restrict__ out, float *__restrict__ factor, W
   if (r < n) widen_row(out, factor, w, r, kp);
   if (soon && bidx() == 0) wait_previous();
 }
+
+#if W_TYPE == W_Q4_K
+// For each 32 elements of rows scaled by 1/(SHRINK·factor) what decode.h multiplies a code
+// by, and behind it what it adds, as halves. What rounding the former does to the middle of 16 codes is made good by the latter.
+G_KERNEL G_BOUNDS(NT) subscales(u4 *__restrict__ out, const float *factor, Weights w, u32 n, u32 soon) {
+  begin_next();
+  if (!soon) wait_previous();
+  const u32 blocks = w.k / 256, i = bidx() * NT + tid();
+  if (i < n * blocks) {
+    const u32 r = i / blocks;
+    const float up = 1.0f / (SHRINK * factor[r]);
+    const u4 head = ((const u4 *)w_row(w, r).p1)[i % blocks];
+    u32 v[8];
+    G_UNROLL for (u32 sub = 0; sub < 8; sub++) {
+      float s, o;
+      w_sub(head, sub, s, o);
+      const float code = sub % 2 ? HIGH_UP : LOW_UP;
+      const u16 by = f2h(s * up * code);
+      v[sub] = by | (u32)f2h((s - h2f(by) / (up * code)) * (7.5f * up) + o * up) << 16;
+    }
+    out[2 * i] = u4{v[0], v[1], v[2], v[3]};
+    out[2 * i + 1] = u4{v[4], v[5], v[6], v[7]};
+  }
+  if (soon && bidx() == 0) wait_previous();
+}
+#endif
 #endif

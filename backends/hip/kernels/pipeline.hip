@@ -28,6 +28,7 @@
 #else
 #define MAKERS 128
 #define ARRIVALS 1
+#define SHRUNK 1.0f
 #endif
 #define NT (MAKERS + 256)
 #define BM 128
@@ -101,10 +102,10 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         const u32 eight = g_min(wave + i * WAVES, EIGHTS - 1);
         const bool second = PAIRED && eight >= EIGHTS / 2;
         of[i] = w;
-        if (second) of[i].p = codes.m[MATS - 1].p; // the two have one shape
+        if (second) of[i].p = codes.m[MATS - 1].p, of[i].p1 = codes.m[MATS - 1].p1; // the two have one shape
         // where there is no row the last one is taken, for results that are not stored
         r[i] = g_min(tile.n0 + (second ? eight - EIGHTS / 2 : eight) * 8 + line_row(), m.n - 1);
-        up[i] = 1.0f / (second ? all.m[MATS - 1].factor : m.factor)[r[i]];
+        up[i] = 1.0f / (SHRUNK * (second ? all.m[MATS - 1].factor : m.factor)[r[i]]);
       }
       const u32 parts = (steps + GROUP - 1) / GROUP;
       Line line[AHEAD][PASSES];
@@ -212,12 +213,12 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
           G_UNROLL for (u32 e = 0; e < 2; e++) {
             if (!FULL && !EVEN && c + e >= w.n) continue;
             v[e] = acc[j * 4 + half * 2 + e] * up;
-            if (w.factor) v[e] *= w.factor[c + e];
+            if (w.factor) v[e] *= SHRUNK * w.factor[c + e];
             if (BIAS) v[e] += load_float(w.bias, BIAS - 1, c + e);
 #if PAIRED
             float u = acc[BN / 4 + j * 4 + half * 2 + e] * up;
             const Half &second = all.m[MATS - 1];
-            if (second.factor) u *= second.factor[c + e];
+            if (second.factor) u *= SHRUNK * second.factor[c + e];
             if (BIAS) u += load_float(second.bias, BIAS - 1, c + e);
             if (w.y) {
               w.y[row + c + e] = v[e];

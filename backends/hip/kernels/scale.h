@@ -6,3 +6,9 @@ G_FN float scale_for(float top) {
   e = e < 30 ? 30 : e > 250 ? 250 : e;
   return u2f((127 + 13 + 127 - e) << 23);
 }
+
+// Rows of block formats whose codes are multiplied as they are (decode.h) are shrunk by 2^19
+// beyond that; a code in the lower four bits of a half is then 2^-24 of itself, in those above 2^-20.
+#define SHRINK 524288.0f
+#define LOW_UP 16777216.0f
+#define HIGH_UP 1048576.0f

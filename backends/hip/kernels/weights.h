@@ -139,6 +139,8 @@ G_FN float w_level(u32 code) {
 #define W_SIZES 64, 16, 4, 0
 #elif W_TYPE == W_Q3_K
 #define W_SIZES 32, 64, 12, 2
+#elif W_TYPE == W_Q4_K && W_SUBSCALES
+#define W_SIZES 128, 32, 0, 0
 #elif W_TYPE == W_Q4_K
 #define W_SIZES 128, 16, 0, 0
 #elif W_TYPE == W_Q5_K
@@ -199,6 +201,23 @@ G_FN float w_bound(const Row &w, u32 b) {
 #endif
 }
 
+#if W_TYPE == W_Q4_K || W_TYPE == W_Q5_K
+// scale and offset of 32 elements, by a block's d, m and scales
+G_FN void w_sub(const u4 &h, u32 sub, float &s, float &o) {
+  const u32 at = sub % 4 * 8;
+  u32 sc = (h.y >> at) & 255u, mn = (h.z >> at) & 255u, both = (h.w >> at) & 255u;
+  if (sub < 4) {
+    sc &= 63;
+    mn &= 63;
+  } else {
+    sc = (both & 15) | sc >> 6 << 4;
+    mn = both >> 4 | mn >> 6 << 4;
+  }
+  s = h2f((u16)h.x) * (float)sc;
+  o = -(h2f((u16)(h.x >> 16)) * (float)mn);
+}
+#endif
+
 G_FN Quad w_quad(const Row &w, u32 e) {
   Quad q;
   u32 b = e / W_BLOCK;
@@ -245,17 +264,7 @@ G_FN Quad w_quad(const Row &w, u32 e) {
   u4 h = ((const u4 *)(w.p1))[b];
 #endif
   w_four(q, x, 0);
-  u32 sub = r / 32, at = sub % 4 * 8;
-  u32 sc = (h.y >> at) & 255u, mn = (h.z >> at) & 255u, both = (h.w >> at) & 255u;
-  if (sub < 4) {
-    sc &= 63;
-    mn &= 63;
-  } else {
-    sc = (both & 15) | sc >> 6 << 4;
-    mn = both >> 4 | mn >> 6 << 4;
-  }
-  q.s = h2f((u16)h.x) * (float)sc;
-  q.o = -(h2f((u16)(h.x >> 16)) * (float)mn);
+  w_sub(h, r / 32, q.s, q.o);
 #elif W_TYPE == W_Q6_K // low 128, high 64, scales 16, d 2
   u32 half = r / 128, col = r % 32 / 4, k = r / 32 % 4;
   u32 x = w_nibbles(w_word(w.p, b * 32 + half * 16 + (k & 1) * 8 + col), k & 2);
