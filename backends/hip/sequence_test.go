@@ -106,7 +106,7 @@ func TestGreedy(t *testing.T) {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := openHalf(t)
 			t.Cleanup(func() { closing(t, dev) })
-			greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"})
+			greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}, testing.Short())
 		})
 	}
 }

@@ -40,13 +40,19 @@ func open(t testing.TB, opt vulkan.Options) *vulkan.Device {
 	return dev
 }
 
-// TestOperators runs the table of operators, with products by rows and by tiles; with
-// -short one case of every operator, and of every type of weights.
+// brief says that a test is to take few cases: with -short, and on a software device unless GRETA_REQUIRE_VULKAN
+// asks for it. All of them take such a device longer than go test waits.
+func brief(dev *vulkan.Device) bool {
+	return testing.Short() || dev.Info().Level == "software" && os.Getenv("GRETA_REQUIRE_VULKAN") == ""
+}
+
+// TestOperators runs the table of operators, with products by rows and by tiles; in
+// brief one case of every operator, and of every type of weights.
 func TestOperators(t *testing.T) {
 	for name, tiled := range map[string]int{"rows": -1, "tiles": 1} {
 		t.Run(name, func(t *testing.T) {
 			dev := open(t, vulkan.Options{Tiled: tiled})
-			if testing.Short() {
+			if brief(dev) {
 				eachType(t, dev)
 			} else {
 				optest.Run(t, dev)
@@ -78,7 +84,7 @@ func TestPaths(t *testing.T) {
 	for _, p := range dev.Paths() {
 		t.Logf("%s: %s, code %s", p.Name, p.About, p.Code)
 	}
-	if testing.Short() {
+	if brief(dev) {
 		eachType(t, dev)
 		return
 	}
@@ -87,11 +93,11 @@ func TestPaths(t *testing.T) {
 
 // TestGraphs runs random small graphs against the reference.
 func TestGraphs(t *testing.T) {
-	n := 60
-	if testing.Short() {
+	dev, n := open(t, vulkan.Options{}), 60
+	if brief(dev) {
 		n = 10
 	}
-	optest.RunGraphs(t, open(t, vulkan.Options{}), n)
+	optest.RunGraphs(t, dev, n)
 }
 
 // TestDistant runs one case of every operator as on a card: the host reaches none of

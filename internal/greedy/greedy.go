@@ -86,8 +86,8 @@ func newSession(t *testing.T, e *engine.Engine) *engine.Session {
 
 // Check has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
 // the limit, of the context and of the text, with ends from outside, and compares all tokens, what the session computes
-// next, and where it stands; with -short fewer of these. The device takes programs of several steps, and chooses tokens.
-func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string) {
+// next, and where it stands; in brief fewer of these. The device takes programs of several steps, and chooses tokens.
+func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string, brief bool) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
@@ -163,7 +163,7 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 		return s.Generate(ctx, prompt, opt)
 	}
 	lengths, ends := []int{1, 2, 3, 8, 9, 10, 11, 12, 19, 34, 60}, []int{1, 4, 13, 20, 27}
-	if testing.Short() {
+	if brief {
 		lengths, ends = []int{2, 10, 19}, []int{4, 13}
 	}
 	for _, n := range lengths {
