@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"greta/backends"
 	"greta/engine/packcache"
@@ -17,6 +18,7 @@ import (
 	"greta/ops"
 	"greta/tensor"
 	"greta/weights"
+	"greta/weights/mix"
 )
 
 // Options say what to run, and where.
@@ -28,6 +30,8 @@ type Options struct {
 	Set     map[string]string // parameters set by the user
 	KV      tensor.Type       // of the caches: F16 (default) or F32; F32 means F64 on ref
 	DType   tensor.Type       // of weight matrices; Invalid: as stored
+	Mix     models.Mix        // of synthetic weight matrices, before DType; nil: none
+	MixName string            // what it is called
 	Seed    uint64            // of synthetic weights
 	Chunk   int               // most tokens in one step of prefill; default 512
 	NoFuse  bool              // run the graph as it is written
@@ -43,6 +47,30 @@ type Options struct {
 	Notify func(text string)
 
 	like *Engine // whose lowering this engine shall follow, node by node: a reference's
+}
+
+// SetType makes weight matrices those of a type ("q4_0"), or synthetic ones those of a mix of types, as files of
+// that name have them ("q4_k_m", or "mix:q4_0" where a type has the name too). It says whether there is such a name.
+func (o *Options) SetType(name string) bool {
+	name, file := strings.CutPrefix(strings.ToLower(name), "mix:")
+	if t, ok := tensor.ParseType(name); ok && !file && !t.IsInt() && t != tensor.Bool {
+		o.DType, o.Mix, o.MixName = t, nil, ""
+		return true
+	}
+	m, err := mix.Find(name)
+	if err != nil {
+		return false
+	}
+	o.Mix = func(size func(string) (int64, bool), has func(string) bool) func(string, int) tensor.Type {
+		t := mix.Traits{HasOutput: has("output.weight")}
+		t.Read(size)
+		return func(name string, k int) tensor.Type { return m.Type(name, k, t) }
+	}
+	o.DType, o.MixName = tensor.Invalid, m.Name
+	if file {
+		o.MixName = "mix:" + m.Name
+	}
+	return true
 }
 
 // fill sets the defaults.
@@ -179,7 +207,7 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 	if e.opt.Source != nil {
 		w = e.opt.Source
 	}
-	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType}
+	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType, Mix: e.opt.Mix}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are

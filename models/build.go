@@ -22,7 +22,14 @@ type Options struct {
 	Float   tensor.Type       // element type of activations; Invalid: F32
 	KV      tensor.Type       // element type of states; Invalid: F32
 	DType   tensor.Type       // type of weight matrices; Invalid: as stored, F16 where synthetic
+	Mix     Mix               // types of synthetic weight matrices by their names, before DType; nil: none
 }
+
+// Mix gives the matrices of a model types of their own, as GGUF files of mixed types have
+// them. size tells the model's sizes by GGUF's keys behind the architecture ("block_count"), has
+// whether it has a tensor of a name. The result is asked for each matrix by the name of its tensor in GGUF
+// files and the length of its rows.
+type Mix func(size func(key string) (int64, bool), has func(tensor string) bool) func(tensor string, k int) tensor.Type
 
 func (o *Options) defaults() {
 	for _, d := range []struct {
@@ -65,6 +72,7 @@ type builder struct {
 	scales map[*graph.Value]*graph.Load // the factors of weights that have some
 	names  map[string]bool              // of weights and states
 	pushed map[*graph.Value]*graph.Node // states' versions that an update has replaced
+	mix    func(tensor string, k int) tensor.Type
 }
 
 // instance is one use of a file: the model, or one of its blocks.
@@ -92,7 +100,11 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	}
 	b.eq = &graph.Builder{Graph: b.g, Ops: ops.Table, Float: o.Float, Block: -1}
 	f.checkSet(&b.errs, o.Set)
-	in := b.instance(f, newScope(&b.errs, f, &b.o, f.standalone(), nil), "")
+	top := newScope(&b.errs, f, &b.o, f.standalone(), nil)
+	if o.Mix != nil && o.Weights == nil {
+		b.mix = o.Mix(top.size, f.names)
+	}
+	in := b.instance(f, top, "")
 	in.inputs()
 	in.run()
 	f.addLate(&b.errs)
@@ -240,6 +252,8 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	switch {
 	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
 		t = tensor.F32
+	case in.mix != nil && w.ggufName(in.block) != "":
+		t = in.mix(w.ggufName(in.block), shape.Last())
 	case o.DType != tensor.Invalid:
 		t = o.DType
 	}

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,6 +86,19 @@ func (w *weightDecl) find(src Weights, block int) (pattern, bool) {
 		}
 	}
 	return pattern{}, false
+}
+
+// ggufName is what GGUF files call the weight, "" where the model file does not say.
+func (w *weightDecl) ggufName(block int) string {
+	if all := w.sources["gguf"]; len(all) > 0 {
+		return all[0].at(max(0, block), 0)
+	}
+	return ""
+}
+
+// names says whether a weight of the file itself, not of its blocks, has a name in GGUF files.
+func (f *File) names(tensor string) bool {
+	return slices.ContainsFunc(f.weights, func(w weightDecl) bool { return w.ggufName(0) == tensor })
 }
 
 // present says whether the weight will be there. Synthetic weights have all but

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"greta/graph/lang"
 )
@@ -82,6 +83,22 @@ func (s *scope) eval(t text, tree lang.Expr, prefix string) (lang.Val, bool) {
 		s.add(s.f.wrap(t, err, prefix))
 	}
 	return nil, false
+}
+
+// size gives a whole number that the file reads from GGUF's metadata, by its key behind the architecture.
+func (s *scope) size(key string) (int64, bool) {
+	for i := range s.f.params {
+		p := &s.f.params[i]
+		for _, k := range p.gguf {
+			if _, rest, _ := strings.Cut(k, "."); rest != key {
+				continue
+			}
+			r := s.resolve(p)
+			n, whole := lang.Int(r.val)
+			return int64(n), whole && !r.bad
+		}
+	}
+	return 0, false
 }
 
 func (s *scope) resolve(p *param) *resolved {

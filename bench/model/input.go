@@ -70,8 +70,15 @@ func (in *Input) RowWidth(out []float32, n int) int {
 	return len(out)
 }
 
-// MainType is the type that most of the weights' bytes are in.
-func MainType(g *graph.Graph) string {
+// TypeName names what an engine's weights are in: the mix that was asked for, or the type of most of their bytes.
+func TypeName(e *engine.Engine) string {
+	if name := e.Options().MixName; name != "" {
+		return name
+	}
+	return mainType(e.Decode())
+}
+
+func mainType(g *graph.Graph) string {
 	bytes := map[string]int{}
 	best := ""
 	for _, v := range g.Weights {

@@ -96,6 +96,8 @@ func TestBadInput(t *testing.T) {
 		{name: "unknown parameter", args: []string{"run", "llama2_block", "--set", "DD=64"}, want: "DD"},
 		{name: "half a parameter", args: []string{"run", "llama2_block", "--set", "D"}, want: "NAME=VALUE"},
 		{name: "unknown type", args: []string{"run", "llama2_block", "--dtype", "q9"}, want: "q4_0"},
+		{name: "unknown mix", args: []string{"run", "llama2_block", "--dtype", "mix:q9"}, want: "q4_k_m"},
+		{name: "a mix of types of real weights", args: []string{"run", model, "--dtype", "q4_k_m"}, want: "greta quantize"},
 		{name: "unknown cache", args: []string{"run", "llama2_block", "--kv", "q4_0"}, want: "f16"},
 		{name: "cache limit", args: []string{"run", model, "--cache-limit", "much"}, want: "--cache-limit"},
 		{name: "temperature", args: []string{"run", model, "--prompt", "x", "--temperature", "-1"}, want: "temperature"},

@@ -24,6 +24,7 @@ import (
 	"greta/tensor"
 	"greta/tokenizer"
 	"greta/weights"
+	"greta/weights/mix"
 	"greta/weights/open"
 )
 
@@ -58,7 +59,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
 	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: what the model was trained for, at most 2048, but room for prompt and --gen)")
 	s.IntVar(&f.chunk, "chunk", engine.DefaultChunk, "most tokens in one step of prefill")
-	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16)")
+	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16); synthetic ones also to a mix, such as q4_k_m, or mix:q4_0 as files of q4_0 have it")
 	s.StringVar(&f.kv, "kv", "f16", "type of the caches: f16, bf16, f32")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
@@ -200,11 +201,9 @@ func (f *modelFlags) options() (engine.Options, error) {
 		return opt, fmt.Errorf("--chunk %d: it must be positive", f.chunk)
 	}
 	if f.dtype != "" {
-		t, ok := tensor.ParseType(f.dtype)
-		if !ok || t.IsInt() || t == tensor.Bool {
-			return opt, fmt.Errorf("--dtype %s: no such type; there are %s", f.dtype, strings.Join(floatTypes(), ", "))
+		if !opt.SetType(f.dtype) {
+			return opt, fmt.Errorf("--dtype %s: no such type; there are %s, and for synthetic weights the mixes %s", f.dtype, strings.Join(floatTypes(), ", "), strings.Join(mix.Several(), ", "))
 		}
-		opt.DType = t
 	}
 	switch t, _ := tensor.ParseType(f.kv); t {
 	case tensor.F16, tensor.F32, tensor.BF16:
@@ -247,6 +246,14 @@ func floatTypes() []string {
 
 // find resolves the argument: a model file, its built-in name, or weights.
 func (f *modelFlags) find(b *bundle, arg string) error {
+	err := f.resolve(b, arg)
+	if err == nil && b.source != nil && b.opt.Mix != nil {
+		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s writes a file of it", f.dtype, b.source.Path(), f.dtype)
+	}
+	return err
+}
+
+func (f *modelFlags) resolve(b *bundle, arg string) error {
 	_, err := os.Stat(arg)
 	isFile := strings.HasSuffix(arg, ".yaml") || strings.HasSuffix(arg, ".yml")
 	switch {

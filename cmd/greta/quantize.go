@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"greta/engine/report"
 	"greta/tensor"
 	"greta/weights/convert"
+	"greta/weights/mix"
 	"greta/weights/open"
 )
 
@@ -42,13 +42,13 @@ func (a *app) quantizeCmd() *cobra.Command {
 		Short: "Convert weights to a GGUF file of another type",
 		Long: `quantize reads a Hugging Face folder, a GGUF or a llama2.c file and writes a
 GGUF file that other programs read too. The types, with llama.cpp's names and
-mixes: ` + strings.Join(convert.Names(), ", ") + `.
+mixes: ` + strings.Join(mix.Names(), ", ") + `.
 Without --type the tensors keep theirs.`,
 		Example: "  greta quantize FOLDER model-q4_k_m.gguf --type q4_k_m",
 		Args:    exactly(2, "weights and a file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if opt.Type != "" && !known(opt.Type) {
-				return usagef("--type %s: there are %s", opt.Type, strings.Join(convert.Names(), ", "))
+			if _, err := mix.Find(opt.Type); opt.Type != "" && err != nil {
+				return usagef("--type %s: there are %s", opt.Type, strings.Join(mix.Names(), ", "))
 			}
 			if _, err := os.Stat(args[1]); err == nil && !force {
 				return usagef("%s exists; --force overwrites it", args[1])
@@ -81,13 +81,6 @@ Without --type the tensors keep theirs.`,
 	s.BoolVar(&force, "force", false, "overwrite OUT")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
 	return c
-}
-
-// known says whether quantize has a type of that name.
-func known(name string) bool {
-	lower := strings.ToLower(name)
-	// q4_k is short for q4_k_m, and so on.
-	return slices.Contains(convert.Names(), lower) || slices.Contains(convert.Names(), lower+"_m")
 }
 
 // conversionError tells trouble with writing, such as a full disk, from weights

@@ -71,6 +71,7 @@ func TestFlagsHaveEffects(t *testing.T) {
 		{[]string{"--context", "77"}, func(r *report.Report) bool { return r.Context == 77 }},
 		{[]string{"--kv", "f32"}, func(r *report.Report) bool { return r.KV == "f32" && r.OutputHash != first.OutputHash }},
 		{[]string{"--dtype", "q8_0"}, func(r *report.Report) bool { return r.DType == "q8_0" && r.WeightBytes < first.WeightBytes }},
+		{[]string{"--dtype", "Q4_K_M"}, func(r *report.Report) bool { return r.DType == "q4_k_m" && r.WeightBytes < first.WeightBytes }},
 		{[]string{"--dtype", "f32"}, func(r *report.Report) bool { return r.DType == "f32" && r.WeightBytes > first.WeightBytes }},
 		{[]string{"--set", "F=128"}, func(r *report.Report) bool { return r.WeightBytes > first.WeightBytes }},
 		{[]string{"--weight-seed", "7"}, func(r *report.Report) bool { return r.Seed == 7 && r.OutputHash != first.OutputHash }},

@@ -228,7 +228,7 @@ func (r *runner) describeLoaded() {
 	if e.IsBlock() {
 		kind = "block"
 	}
-	dtype := model.MainType(e.Decode())
+	dtype := model.TypeName(e)
 	r.update(func() {
 		rep := &r.report
 		rep.Kind, rep.DType = kind, dtype

@@ -18,6 +18,7 @@ import (
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
+	"greta/weights/mix"
 	"greta/weights/quant"
 )
 
@@ -73,7 +74,7 @@ type item struct {
 type plan struct {
 	kvs    []gguf.KV
 	items  []*item
-	traits traits
+	traits mix.Traits
 	notes  []string
 	keep   bool // fixed tensors keep their type instead of becoming f32
 }
@@ -127,10 +128,10 @@ func makePlan(src weights.Source, opt Options) (*plan, error) {
 
 // chooseTypes sets each item's type and the metadata that speaks of it.
 func (p *plan) chooseTypes(name string, rep *Report) error {
-	var m mix
+	var m mix.Mix
 	if name != "" {
 		var err error
-		if m, err = findMix(name); err != nil {
+		if m, err = mix.Find(name); err != nil {
 			return err
 		}
 	}
@@ -145,16 +146,16 @@ func (p *plan) chooseTypes(name string, rep *Report) error {
 		case name == "":
 			it.typ = stored(it.src)
 		default:
-			it.typ = m.choose(it.name, it.shape.Last(), p.traits)
-			if e, _ := m.base.Block(); e > 1 && it.shape.Last()%e != 0 {
+			it.typ = m.Type(it.name, it.shape.Last(), p.traits)
+			if e, _ := m.Base.Block(); e > 1 && it.shape.Last()%e != 0 {
 				rep.Fallbacks = append(rep.Fallbacks, it.name)
 			}
 		}
 	}
 	if name == "" {
-		m.fileType = p.guessFileType()
+		m.FileType = p.guessFileType()
 	}
-	p.set("general.file_type", m.fileType)
+	p.set("general.file_type", m.FileType)
 	p.set("general.quantization_version", uint32(2)) // of the block formats' layout
 	return nil
 }
@@ -179,16 +180,16 @@ func (p *plan) guessFileType() uint32 {
 		}
 	}
 	elems := map[tensor.Type]int{}
-	most := mixes[0]
+	most := mix.All[0]
 	for _, it := range p.items {
 		elems[it.typ] += it.shape.Elems()
 	}
-	for _, m := range mixes {
-		if elems[m.base] > elems[most.base] {
+	for _, m := range mix.All {
+		if elems[m.Base] > elems[most.Base] {
 			most = m
 		}
 	}
-	return most.fileType
+	return most.FileType
 }
 
 // set replaces a metadata value or adds it.

@@ -35,13 +35,13 @@ func planGGUF(src weights.Source, opt Options) (*plan, error) {
 			return nil, fmt.Errorf("tensor %q is listed but cannot be looked up", name)
 		}
 		p.items = append(p.items, &item{name: name, shape: shape, src: typ, parts: []string{name}, fixed: fixedName(name, shape)})
-		p.traits.hasOutput = p.traits.hasOutput || name == "output.weight"
+		p.traits.HasOutput = p.traits.HasOutput || name == "output.weight"
 	}
 	if len(p.items) == 0 {
 		return nil, fmt.Errorf("it holds no tensors, only metadata; name a file with weights")
 	}
 	arch, _ := metaString(src, "general.architecture")
-	p.traits.read(func(key string) (int64, bool) { return metaInt(src, arch+"."+key) })
+	p.traits.Read(func(key string) (int64, bool) { return metaInt(src, arch+"."+key) })
 	if opt.Tokenizer == "" {
 		return p, nil
 	}
@@ -62,22 +62,6 @@ func narrow(key string, v any) (gguf.KV, error) {
 		return gguf.KV{Key: key, Value: v}, nil
 	}
 	return gguf.KV{}, fmt.Errorf("metadata %s has type %T, which has no counterpart", key, v)
-}
-
-// read fills the traits from GGUF's metadata, without the architecture's prefix.
-func (t *traits) read(get func(key string) (int64, bool)) {
-	number := func(key string, otherwise int64) int64 {
-		if n, ok := get(key); ok && n > 0 && n < math.MaxInt32 {
-			return n
-		}
-		return otherwise
-	}
-	heads := number("attention.head_count", 1)
-	kvHeads := number("attention.head_count_kv", heads)
-	t.layers = int(number("block_count", 1))
-	t.groups = int(heads / kvHeads)
-	t.experts = int(number("expert_count", 0))
-	t.is70B = t.layers == 80 && t.groups > 1
 }
 
 func metaInt(src weights.Source, keys ...string) (int64, bool) {

@@ -161,7 +161,7 @@ func planHF(src weights.Source, opt Options) (*plan, error) {
 	if err := h.leftOver(); err != nil {
 		return nil, err
 	}
-	h.traits.read(func(key string) (int64, bool) {
+	h.traits.Read(func(key string) (int64, bool) {
 		for _, kv := range h.kvs {
 			if n, ok := kv.Value.(uint32); ok && kv.Key == h.arch+"."+key {
 				return int64(n), true
@@ -263,7 +263,7 @@ func (h *hfPlan) take(m mapping, layer int) error {
 		return fmt.Errorf("tensor %q: %w", name, err)
 	}
 	it.fixed = fixedName(it.name, it.shape)
-	h.traits.hasOutput = h.traits.hasOutput || it.name == "output.weight"
+	h.traits.HasOutput = h.traits.HasOutput || it.name == "output.weight"
 	h.items = append(h.items, it)
 	return nil
 }

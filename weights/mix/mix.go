@@ -1,23 +1,26 @@
-package convert
+// Package mix says which type each matrix has in a file that is named after a mix of types: Q4_K_M keeps most in Q4_K and
+// some in Q6_K.
+package mix
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"greta/tensor"
 )
 
-// A mix is a name that users give: one format for most matrices, and by rules
-// below better ones for those that suffer most. fileType is general.file_type.
-type mix struct {
-	name     string
-	base     tensor.Type
-	fileType uint32
+// A Mix is a name that users give: one format, Base, for most matrices, and by rules
+// below better ones for those that suffer most. FileType is general.file_type.
+type Mix struct {
+	Name     string
+	Base     tensor.Type
+	FileType uint32
 }
 
-// mixes are the names that llama-quantize knows too, with its numbers.
-var mixes = []mix{
+// All are the mixes, whose names llama-quantize knows too, with its numbers.
+var All = []Mix{
 	{"f32", tensor.F32, 0}, {"f16", tensor.F16, 1}, {"bf16", tensor.BF16, 32},
 	{"q8_0", tensor.Q8_0, 7}, {"q4_0", tensor.Q4_0, 2}, {"q4_1", tensor.Q4_1, 3}, {"q5_0", tensor.Q5_0, 8}, {"q5_1", tensor.Q5_1, 9},
 	{"q2_k", tensor.Q2_K, 10}, {"q2_k_s", tensor.Q2_K, 21},
@@ -29,33 +32,58 @@ var mixes = []mix{
 
 var aliases = map[string]string{"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
 
-// Names lists what Options.Type may be, besides "" for the source's own types.
+// Names lists all of them.
 func Names() []string {
-	names := make([]string, len(mixes))
-	for i, m := range mixes {
-		names[i] = m.name
+	names := make([]string, len(All))
+	for i, m := range All {
+		names[i] = m.Name
 	}
 	return names
 }
 
-func findMix(name string) (mix, error) {
+// Find gives the mix of a name; q4_k is short for q4_k_m, and so on.
+func Find(name string) (Mix, error) {
 	lower := strings.ToLower(name)
 	if a, ok := aliases[lower]; ok {
 		lower = a
 	}
-	for _, m := range mixes {
-		if m.name == lower {
+	for _, m := range All {
+		if m.Name == lower {
 			return m, nil
 		}
 	}
-	return mix{}, fmt.Errorf("type %q is unknown; expected one of %s", name, strings.Join(Names(), ", "))
+	return Mix{}, fmt.Errorf("type %q is unknown; expected one of %s", name, strings.Join(Names(), ", "))
 }
 
-// traits are what the rules ask of a model.
-type traits struct {
-	layers, groups, experts int // groups: query heads per key/value head
-	hasOutput               bool
-	is70B                   bool
+// Several lists the mixes that no single type shares its name with.
+func Several() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		_, single := tensor.ParseType(name)
+		return single
+	})
+}
+
+// Traits are what the rules ask of a model.
+type Traits struct {
+	Layers, Groups, Experts int // Groups: query heads per key/value head
+	HasOutput               bool
+	Is70B                   bool
+}
+
+// Read fills the sizes from GGUF's metadata, whose keys are without the architecture's prefix.
+func (t *Traits) Read(get func(key string) (int64, bool)) {
+	number := func(key string, otherwise int64) int64 {
+		if n, ok := get(key); ok && n > 0 && n < math.MaxInt32 {
+			return n
+		}
+		return otherwise
+	}
+	heads := number("attention.head_count", 1)
+	kvHeads := number("attention.head_count_kv", heads)
+	t.Layers = int(number("block_count", 1))
+	t.Groups = int(heads / kvHeads)
+	t.Experts = int(number("expert_count", 0))
+	t.Is70B = t.Layers == 80 && t.Groups > 1
 }
 
 // rule gives some tensors of some mixes a type; the first that fits counts.
@@ -64,22 +92,22 @@ type traits struct {
 type rule struct {
 	tensor string // part of the name
 	mixes  string // " " divides; "" is all that are not plain
-	when   func(t traits, layer int) bool
+	when   func(t Traits, layer int) bool
 	typ    tensor.Type
 }
 
-func always(traits, int) bool            { return true }
-func grouped(t traits, _ int) bool       { return t.groups >= 4 }
-func eightExperts(t traits, _ int) bool  { return t.experts == 8 }
-func notEight(t traits, _ int) bool      { return t.experts != 8 }
-func seventy(t traits, _ int) bool       { return t.is70B }
-func firstEighth(t traits, l int) bool   { return l < t.layers/8 }
-func first16th(t traits, l int) bool     { return l < t.layers/16 }
-func below(n int) func(traits, int) bool { return func(_ traits, l int) bool { return l < n } }
+func always(Traits, int) bool            { return true }
+func grouped(t Traits, _ int) bool       { return t.Groups >= 4 }
+func eightExperts(t Traits, _ int) bool  { return t.Experts == 8 }
+func notEight(t Traits, _ int) bool      { return t.Experts != 8 }
+func seventy(t Traits, _ int) bool       { return t.Is70B }
+func firstEighth(t Traits, l int) bool   { return l < t.Layers/8 }
+func first16th(t Traits, l int) bool     { return l < t.Layers/16 }
+func below(n int) func(Traits, int) bool { return func(_ Traits, l int) bool { return l < n } }
 
 // moreBits picks the first and last eighth of the layers, and every third between.
-func moreBits(t traits, l int) bool {
-	return l < t.layers/8 || l >= 7*t.layers/8 || (l-t.layers/8)%3 == 2
+func moreBits(t Traits, l int) bool {
+	return l < t.Layers/8 || l >= 7*t.Layers/8 || (l-t.Layers/8)%3 == 2
 }
 
 var rules = []rule{
@@ -116,14 +144,14 @@ var rules = []rule{
 	{"attn_qkv.weight", "q5_k_m", always, tensor.Q6_K},
 }
 
-// choose gives the type of a matrix with rows of n elements.
-func (m mix) choose(name string, n int, t traits) tensor.Type {
-	if !m.base.IsBlock() {
-		return m.base
+// Type is that of a matrix with rows of n elements, by its name in GGUF files.
+func (m Mix) Type(name string, n int, t Traits) tensor.Type {
+	if !m.Base.IsBlock() {
+		return m.Base
 	}
 	// The output matrix, or the embedding where it serves as one, matters most.
-	if name == "output.weight" || name == "token_embd.weight" && !t.hasOutput {
-		if m.base.CheckRow(n) != nil || m.base == tensor.Q8_0 {
+	if name == "output.weight" || name == "token_embd.weight" && !t.HasOutput {
+		if m.Base.CheckRow(n) != nil || m.Base == tensor.Q8_0 {
 			return fit(tensor.Q8_0, n)
 		}
 		return fit(tensor.Q6_K, n)
@@ -131,12 +159,12 @@ func (m mix) choose(name string, n int, t traits) tensor.Type {
 	layer := 0
 	fmt.Sscanf(name, "blk.%d.", &layer) // other tensors have no rule that asks
 	for _, r := range rules {
-		applies := r.mixes == "" || slices.Contains(strings.Fields(r.mixes), m.name)
+		applies := r.mixes == "" || slices.Contains(strings.Fields(r.mixes), m.Name)
 		if applies && strings.Contains(name, r.tensor) && r.when(t, layer) {
 			return fit(r.typ, n)
 		}
 	}
-	return fit(m.base, n)
+	return fit(m.Base, n)
 }
 
 // smaller are the formats of 32 elements that stand in for those of 256 where

@@ -1,4 +1,4 @@
-package convert
+package mix
 
 import (
 	"testing"
@@ -7,15 +7,15 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	llama7 := traits{layers: 32, groups: 1, hasOutput: true}
-	llama8 := traits{layers: 32, groups: 4, hasOutput: true}
-	llama70 := traits{layers: 80, groups: 8, hasOutput: true, is70B: true}
-	mixtral := traits{layers: 32, groups: 4, experts: 8, hasOutput: true}
-	tied := traits{layers: 22, groups: 8}
+	llama7 := Traits{Layers: 32, Groups: 1, HasOutput: true}
+	llama8 := Traits{Layers: 32, Groups: 4, HasOutput: true}
+	llama70 := Traits{Layers: 80, Groups: 8, HasOutput: true, Is70B: true}
+	mixtral := Traits{Layers: 32, Groups: 4, Experts: 8, HasOutput: true}
+	tied := Traits{Layers: 22, Groups: 8}
 	for _, c := range []struct {
 		mix, name string
 		n         int
-		t         traits
+		t         Traits
 		want      tensor.Type
 	}{
 		{"q4_k_m", "output.weight", 4096, llama7, tensor.Q6_K},
@@ -65,11 +65,11 @@ func TestChoose(t *testing.T) {
 		{"f16", "output.weight", 288, llama7, tensor.F16},
 		{"bf16", "token_embd.weight", 1, tied, tensor.BF16},
 	} {
-		m, err := findMix(c.mix)
+		m, err := Find(c.mix)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := m.choose(c.name, c.n, c.t); got != c.want {
+		if got := m.Type(c.name, c.n, c.t); got != c.want {
 			t.Errorf("%s %s [%d]: %s, expected %s", c.mix, c.name, c.n, got, c.want)
 		}
 	}
@@ -77,11 +77,11 @@ func TestChoose(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for _, name := range append(Names(), "Q4_K_M", "q4_k", "q3_k", "Q5_K") {
-		if _, err := findMix(name); err != nil {
+		if _, err := Find(name); err != nil {
 			t.Error(err)
 		}
 	}
-	if m, _ := findMix("q4_k"); m.name != "q4_k_m" {
-		t.Errorf("q4_k is %s", m.name)
+	if m, _ := Find("q4_k"); m.Name != "q4_k_m" {
+		t.Errorf("q4_k is %s", m.Name)
 	}
 }
