@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"greta/ops/optest"
-	"greta/tensor"
 )
 
 // TestAttend compares the attention of one token with float64: heads of all widths that
@@ -37,6 +36,6 @@ func TestAttend(t *testing.T) {
 	}
 	wide := map[string]string{"L": "2", "D": "512", "H": "4", "G": "4", "F": "768", "V": "500"}
 	for _, half := range []bool{false, true} {
-		t.Run(fmt.Sprint("model/half=", half), func(t *testing.T) { checkModel(t, "llama2_7b", wide, tensor.F16, half) })
+		t.Run(fmt.Sprint("model/half=", half), func(t *testing.T) { checkModel(t, "llama2_7b", wide, "f16", half) })
 	}
 }

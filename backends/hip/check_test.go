@@ -19,8 +19,8 @@ func TestModels(t *testing.T) {
 	neox := map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "500"}
 	sizes := map[string]map[string]string{"llama2_7b": set, "qwen3_8b": set, "phi3": set, "gemma2_2b": set, "gpt_neox_20b": neox, "mixtral_8x7b": set}
 	for name, set := range sizes {
-		for _, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q5_0, tensor.Q4_K, tensor.Q6_K, tensor.F8E4M3, tensor.F8E5M2} {
-			if name != "llama2_7b" && dtype != tensor.F16 && dtype != tensor.Q4_0 {
+		for _, dtype := range []string{"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_K", "q6_K", "f8e4m3", "f8e5m2", "q4_k_m", "q5_k_m", "q4_k_s"} {
+			if name != "llama2_7b" && dtype != "f16" && dtype != "q4_0" {
 				continue
 			}
 			for _, half := range []bool{false, true} {
@@ -30,7 +30,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func checkModel(t *testing.T, name string, set map[string]string, dtype tensor.Type, half bool) {
+func checkModel(t *testing.T, name string, set map[string]string, dtype string, half bool) {
 	t.Parallel() // most of the time goes to compiling
 	file, err := models.Builtin(name)
 	if err != nil {
@@ -48,7 +48,10 @@ func checkModel(t *testing.T, name string, set map[string]string, dtype tensor.T
 		tokens[i] = int32(i*37%400 + 3)
 	}
 	for _, kv := range []tensor.Type{tensor.F32, tensor.F16} {
-		opt := engine.Options{Model: file, Device: dev, Context: 64, Set: set, KV: kv, DType: dtype, Seed: 3}
+		opt := engine.Options{Model: file, Device: dev, Context: 64, Set: set, KV: kv, Seed: 3}
+		if !opt.SetType(dtype) {
+			t.Fatalf("no type %s", dtype)
+		}
 		r, err := engine.Check(t.Context(), engine.CheckOptions{Options: opt, Ref: ref.New(), Tokens: tokens})
 		if err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package hip
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"greta/backends"
@@ -105,8 +106,13 @@ func TestF8Model(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, half := range []bool{false, true} {
+		var mu sync.Mutex
 		var programs []string
-		dev, err := openPaper("sm_90", 0, func(p program) { programs = append(programs, string(p)) })
+		dev, err := openPaper("sm_90", 0, func(p program) {
+			mu.Lock()
+			defer mu.Unlock()
+			programs = append(programs, string(p))
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

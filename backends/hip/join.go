@@ -7,6 +7,7 @@ import (
 	"greta/backends"
 	"greta/graph"
 	"greta/ops"
+	"greta/tensor"
 )
 
 // Launches of a captured program that become one: products that share their
@@ -99,10 +100,23 @@ func (j *joiner) level(l int) (all []*bound, skip int, err error) {
 // alike gives the launches, from the first on, that can be one with it.
 func (j *joiner) alike(level []int) []int {
 	group := []int{level[0]}
+	var types []tensor.Type // of a product's matrices: two at most
 	for _, i := range level[1:] {
-		if len(group) < 3 && (j.sameProduct(group[0], i) || j.sameRotation(group[0], i)) {
-			group = append(group, i)
+		if len(group) == 3 || !j.sameProduct(group[0], i) && !j.sameRotation(group[0], i) {
+			continue
 		}
+		if j.path(i) != "" {
+			if types == nil {
+				types = []tensor.Type{j.p.Launches[group[0]].In[1].Type}
+			}
+			if t := j.p.Launches[i].In[1].Type; !slices.Contains(types, t) {
+				if len(types) == 2 {
+					continue
+				}
+				types = append(types, t)
+			}
+		}
+		group = append(group, i)
 	}
 	return group
 }
@@ -135,10 +149,17 @@ func (j *joiner) sameProduct(a, b int) bool {
 		return false
 	}
 	v, w := &x.In[1], &y.In[1]
-	if v.Type != w.Type || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
+	if v.Type != w.Type && !j.mixable(x, y) || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
 		return false
 	}
 	return scaled(x.Node) == scaled(y.Node) && bias(x).Type == bias(y).Type && (bias(x).Buffer == nil) == (bias(y).Buffer == nil)
+}
+
+// mixable says whether a launch of vec.hip can have the matrices of two products of different types.
+func (j *joiner) mixable(x, y *backends.Launch) bool {
+	v, w := &x.In[1], &y.In[1]
+	return j.dev.usesVec(x.Node) && j.dev.mixes(v.Type, w.Type, v.Shape.Last()) && !scaled(x.Node) && !scaled(y.Node) &&
+		x.Kernel.(*kernel).variant == "" && (&binder{dev: j.dev}).pointer(&x.In[0])%16 == 0
 }
 
 // bias is a product's bias, one without a buffer where it is left out.
@@ -220,7 +241,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		launches = append([]int{before}, launches...)
 	}
 	after := -1
-	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 {
+	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
 		i := j.levels[l+skip+1][0]
 		f := &j.p.Launches[i]
 		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]

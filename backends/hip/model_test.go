@@ -15,7 +15,6 @@ import (
 	"greta/graph"
 	"greta/internal/greedy"
 	"greta/models"
-	"greta/tensor"
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_HIP_SPEED says:
@@ -31,8 +30,8 @@ func TestSpeed(t *testing.T) {
 }
 
 func speed(t *testing.T, model, typeName string) {
-	dtype, ok := tensor.ParseType(typeName)
-	if !ok {
+	opt := engine.Options{Seed: 1}
+	if !opt.SetType(typeName) {
 		t.Fatalf("no type %s", typeName)
 	}
 	file, err := models.Builtin(model)
@@ -53,7 +52,7 @@ func speed(t *testing.T, model, typeName string) {
 			t.Fatal(err)
 		}
 	}
-	choices := map[string]string{} // variants by kernel: "decode", "prefill"
+	choices := map[string]string{} // variants by kernel: "decode", "prefill", "decode/q6_K"
 	for c := range strings.FieldsSeq(os.Getenv("GRETA_HIP_VARIANT")) {
 		step, name, _ := strings.Cut(c, ":") // "prefill:tile=…", "decode:unroll=…"
 		choices[step] = name
@@ -62,6 +61,9 @@ func speed(t *testing.T, model, typeName string) {
 		step := "decode"
 		if len(n.In) > 0 && n.In[0] != nil && n.In[0].Shape.Rows() > 8 {
 			step = "prefill"
+		}
+		if len(n.In) > 1 && choices[step+"/"+n.In[1].Type.String()] != "" {
+			step += "/" + n.In[1].Type.String()
 		}
 		if slices.Contains(dev.Variants(n), choices[step]) {
 			return choices[step]
@@ -76,7 +78,8 @@ func speed(t *testing.T, model, typeName string) {
 	}
 	ctx := context.Background()
 	start := time.Now()
-	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: depth + 512, DType: dtype, Seed: 1})
+	opt.Model, opt.Device, opt.Context = file, dev, depth+512
+	e, err := engine.New(ctx, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

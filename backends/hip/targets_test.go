@@ -60,6 +60,14 @@ func programsFor(arch string) []program {
 		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5", "APART=0", "ROUND=0", "SCALED=1")...),
 			newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=2", "STREAM=1", "STAGES=2", "APART=0", "ROUND=1")...))
 	}
+	if hasHalves(arch) { // matrices of two types
+		for i, first := range mixedTypes {
+			for _, second := range mixedTypes[i+1:] {
+				all = append(all, newProgram("vec.hip", define("W_TYPE", weightNames[first]), "W_SCALAR=0", "X_SCALAR=0", "INT8=1", define("CHUNK", 2*chunkBlocks(first)), "UNROLL=2", "NORM=1", "NORM_F32=1", "TURNS=2",
+					"BIAS=0", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=0", "APART=0", "ROUND=0", define("W_TYPE2", weightNames[second]), "FIRST=2", define("CHUNK2", chunkBlocks(second))))
+			}
+		}
+	}
 	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {
 		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8", "BIAS=1"),
 			newProgram("tile.hip", w, "W_SCALAR=1", "BIAS=0"), newProgram("embed.hip", w, "W_SCALAR=1"))

@@ -2,6 +2,7 @@ package hip
 
 import (
 	"fmt"
+	"slices"
 
 	"greta/backends"
 	"greta/graph"
@@ -21,6 +22,21 @@ const (
 // int8.h has.
 var int8Types = map[tensor.Type]bool{
 	tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true,
+}
+
+// mixedTypes are those of which one launch can have two: x is rounded alike for them. The first lays x out, so q6_K comes last.
+var mixedTypes = []tensor.Type{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K}
+
+// mixes says whether matrices of two types, with rows of k elements, can be in one launch.
+func (dev *Device) mixes(t, u tensor.Type, k int) bool {
+	if !slices.Contains(mixedTypes, t) || !slices.Contains(mixedTypes, u) || !dev.usesInt8(t) {
+		return false
+	}
+	if slices.Index(mixedTypes, t) > slices.Index(mixedTypes, u) {
+		t, u = u, t
+	}
+	s := dev.vecShapes(t, k)[0]
+	return s.stages > 0 && s.draw == 0 && mixedShared(t, u, k, s) <= vecMost
 }
 
 // usesInt8 says whether products of one row with weights of a type round their
@@ -128,6 +144,13 @@ func ringShared(t tensor.Type, k int, s vecShape, eight bool) int {
 	return n
 }
 
+// mixedShared is ringShared for products with two types, always with x in eight bits: a stage has room for the least chunks of the
+// second.
+func mixedShared(t, second tensor.Type, k int, s vecShape) int {
+	more := max(0, vecChunk(second)-s.chunk*vecChunk(t))
+	return ringShared(t, k, s, true) + vecThreads/32*s.stages*2*more
+}
+
 // vecAlone is more than half of a multiprocessor's shared memory.
 const vecAlone = 116 << 10
 
@@ -187,8 +210,12 @@ type pairing struct {
 	keep bool // the products themselves are wanted too
 }
 
-// vec multiplies one row by several matrices, up to three, of one type.
+// vec multiplies one row by several matrices, up to three, of one type or of two of mixedTypes.
 func (b *binder) vec(products []product, norm *normed, pair pairing) {
+	products = slices.Clone(products)
+	slices.SortStableFunc(products, func(p, q product) int {
+		return slices.Index(mixedTypes, p.w.Type) - slices.Index(mixedTypes, q.w.Type)
+	})
 	first := products[0]
 	t, k := first.w.Type, first.w.Shape[1]
 	x := first.x
@@ -252,10 +279,18 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	if b.factors(first) > 0 {
 		prog += " SCALED=1"
 	}
+	second := slices.IndexFunc(products, func(p product) bool { return p.w.Type != t })
+	if second > 0 {
+		t2 := products[second].w.Type
+		prog += newProgram("", define("W_TYPE2", weightNames[t2]), define("FIRST", second), define("CHUNK2", chunkBlocks(t2)))
+	}
 	d := b.start(prog, "vec", vecThreads, min(ceil(pairs, waves), blocks), 1, 1)
 	d.shared = vecBytes(t, k, eight)
 	if shape.stages > 0 {
 		d.shared = ringShared(t, k, shape, eight)
+	}
+	if second > 0 {
+		d.shared = mixedShared(t, products[second].w.Type, k, shape)
 	}
 	d.ptr(at).u32(k)
 	d.args.add(words...)

@@ -36,8 +36,9 @@ G_FN float unit_dot(const Raw &r, const f4 *xs, u32 u, u32) {
 // The quads of x that meet a lane's units: a multiple of eight apart, they are exchanged
 // alike, so four addresses serve them all. Same bits as unit_dot.
 struct LaneX {
-  const f4 *at[4];
+  const f4 *all, *at[4];
   G_FN_IN LaneX(const f4 *xs, u32 u) {
+    all = xs;
     G_UNROLL for (u32 i = 0; i < 4; i++) at[i] = xs + x_place(4 * u + i);
   }
   G_FN_IN void load(f4 (&x)[4], u32 units) const {

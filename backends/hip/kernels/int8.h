@@ -85,60 +85,37 @@ G_FN u4 high4(u4 w) {
   return u4{w.x >> 4 & 0x0f0f0f0fu, w.y >> 4 & 0x0f0f0f0fu, w.z >> 4 & 0x0f0f0f0fu, w.w >> 4 & 0x0f0f0f0fu};
 }
 
-#define UNIT_QUADS (W_TYPE == W_Q8_0 ? 4 : W_TYPE == W_Q6_K ? 16 : 8) // quads of elements of a unit
+// What a lane loads at once of a row of type T, a unit, and its product with x: QUADS quads of elements, of which a row
+// of k has count(k).
+template <int T> struct Codes8;
 
-#if W_TYPE == W_Q8_0
-// half a block
-struct Raw { u4 q; u16 d; };
-G_FN u32 unit_count(u32 k) { return k / 16; }
-G_FN Raw unit_load(const Row &w, u32 u) { return Raw{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u / 2]}; }
-G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
-  return h2f(r.d) * x.scale[u / 2] * (float)dot16(r.q, x.q[u]);
-}
-
-#elif W_TYPE == W_Q4_0 || W_TYPE == W_Q4_1
-// a block
-struct Raw {
+template <> struct Codes8<W_Q8_0> { // half a block
+  static constexpr u32 QUADS = 4;
   u4 q;
-#if W_TYPE == W_Q4_1
-  u32 dm;
-#else
   u16 d;
-#endif
+  G_FN_IN static Codes8 load(const Row &w, u32 u) { return Codes8{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u / 2]}; }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const { return h2f(d) * x.scale[u / 2] * (float)dot16(q, x.q[u]); }
 };
-G_FN u32 unit_count(u32 k) { return k / 32; }
-G_FN Raw unit_load(const Row &w, u32 u) {
-#if W_TYPE == W_Q4_1
-  return Raw{((const u4 *)w.p)[u], ((const u32 *)w.p1)[u]};
-#else
-  return Raw{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u]};
-#endif
-}
-G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
-  const int d = 16 * dot16(low4(r.q), x.q[u]) + dot16u(upper4(r.q), x.q[x.n / 2 + u]);
-#if W_TYPE == W_Q4_1
-  return h2f((u16)r.dm) * (x.scale[u] * ((float)d * 0.0625f)) + h2f((u16)(r.dm >> 16)) * x.sum[u];
-#else
-  return h2f(r.d) * g_fma(x.scale[u], (float)d, x.sum[u]); // scale and sum are made for this
-#endif
-}
 
-#elif W_TYPE == W_Q4_K || W_TYPE == W_Q5_K
-// 16 bytes of codes: 16 elements of a sub-block of 32 and 16 of the next
-struct Raw {
-  u4 q, h;
-#if W_TYPE == W_Q5_K
-  u4 high;
-#endif
+// codes of a block of 32, as their product less what x.sum makes good
+G_FN int nibbles_dot(u4 q, const Shared8 &x, u32 u) { return 16 * dot16(low4(q), x.q[u]) + dot16u(upper4(q), x.q[x.n / 2 + u]); }
+template <> struct Codes8<W_Q4_0> {
+  static constexpr u32 QUADS = 8;
+  u4 q;
+  u16 d;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) { return Codes8{((const u4 *)w.p)[u], ((const u16 *)w.p1)[u]}; }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const { return h2f(d) * g_fma(x.scale[u], (float)nibbles_dot(q, x, u), x.sum[u]); } // scale and sum are made for this
 };
-G_FN u32 unit_count(u32 k) { return k / 32; }
-G_FN Raw unit_load(const Row &w, u32 u) {
-#if W_TYPE == W_Q5_K
-  return Raw{((const u4 *)w.p)[u], ((const u4 *)w.p2)[u / 8], ((const u4 *)w.p1)[u / 8 * 2 + (u & 1)]};
-#else
-  return Raw{((const u4 *)w.p)[u], ((const u4 *)w.p1)[u / 8]};
-#endif
-}
+template <> struct Codes8<W_Q4_1> {
+  static constexpr u32 QUADS = 8;
+  u4 q;
+  u32 dm;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) { return Codes8{((const u4 *)w.p)[u], ((const u32 *)w.p1)[u]}; }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const {
+    return h2f((u16)dm) * (x.scale[u] * ((float)nibbles_dot(q, x, u) * 0.0625f)) + h2f((u16)(dm >> 16)) * x.sum[u];
+  }
+};
+
 // Six bits of scale and of offset of sub-blocks 2j and 2j + 1: those of the
 // first four are the low bits of bytes of h.y and h.z, those of the others four
 // bits of h.w and two of the same bytes.
@@ -148,55 +125,75 @@ G_FN void scales(u4 h, u32 j, u32 &sc, u32 &mn) {
   sc = j < 2 ? s & 0x3f3fu : (both & 0x0f0fu) | (s >> 2 & 0x3030u);
   mn = j < 2 ? m & 0x3f3fu : (both >> 4 & 0x0f0fu) | (m >> 2 & 0x3030u);
 }
-G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
-  const u32 j = u / 2 & 3, c = u / 2 * 4 + (u & 1); // the first chunk, the other is 2 further
+// the product of 16 elements of a sub-block of 32 and of 16 of the next, from their codes
+G_FN float pair_dot(u4 lo, u4 hi, u4 h, const Shared8 &x, u32 u) {
+  const u32 c = u / 2 * 4 + (u & 1); // the first chunk, the other is 2 further
   u32 sc, mn;
-  scales(r.h, j, sc, mn);
-  u4 lo = low4(r.q), hi = high4(r.q);
-#if W_TYPE == W_Q5_K
-  const u32 n = 2 * j;
-  lo = u4{lo.x | (r.high.x >> n & 0x01010101u) << 4, lo.y | (r.high.y >> n & 0x01010101u) << 4,
-          lo.z | (r.high.z >> n & 0x01010101u) << 4, lo.w | (r.high.w >> n & 0x01010101u) << 4};
-  hi = u4{hi.x | (r.high.x >> n & 0x02020202u) << 3, hi.y | (r.high.y >> n & 0x02020202u) << 3,
-          hi.z | (r.high.z >> n & 0x02020202u) << 3, hi.w | (r.high.w >> n & 0x02020202u) << 3};
-#endif
+  scales(h, u / 2 & 3, sc, mn);
   const u32 b = u / 2 * 2; // sub-block of 32
   const float d0 = (float)((int)(sc & 255u) * dot16(lo, x.q[u]));
   const float d1 = (float)((int)(sc >> 8) * dot16(hi, x.q[x.n / 2 + u]));
   const float v = g_fma(x.scale[b + 1], d1, x.scale[b] * d0);
   const float o = g_fma((float)(int)(mn >> 8), x.sum[c + 2], (float)(int)(mn & 255u) * x.sum[c]);
-  return g_fma(h2f((u16)r.h.x), v, -(h2f((u16)(r.h.x >> 16)) * o));
+  return g_fma(h2f((u16)h.x), v, -(h2f((u16)(h.x >> 16)) * o));
 }
-
-#elif W_TYPE == W_Q6_K
-// 16 columns of half a block: 64 elements, 32 apart in four groups
-struct Raw {
-  u4 a, b, h;
-  u32 s0, s1; // bytes of scales, of two groups each
-  u16 d;
+template <> struct Codes8<W_Q4_K> {
+  static constexpr u32 QUADS = 8;
+  u4 q, h;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) { return Codes8{((const u4 *)w.p)[u], ((const u4 *)w.p1)[u / 8]}; }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const { return pair_dot(low4(q), high4(q), h, x, u); }
 };
-G_FN u32 unit_count(u32 k) { return k / 64; }
-G_FN Raw unit_load(const Row &w, u32 u) {
-  const u32 half = u / 2, c = u & 1; // of the row
-  const u4 *low = (const u4 *)w.p + half * 4 + c;
-  const u8 *s = w.p2 + half * 8 + c;
-  return Raw{low[0], low[2], ((const u4 *)w.p1)[half * 2 + c], (u32)s[0] | (u32)s[2] << 8, (u32)s[4] | (u32)s[6] << 8,
-             ((const u16 *)w.p3)[half / 2]};
-}
+template <> struct Codes8<W_Q5_K> {
+  static constexpr u32 QUADS = 8;
+  u4 q, h, high;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) {
+    return Codes8{((const u4 *)w.p)[u], ((const u4 *)w.p2)[u / 8], ((const u4 *)w.p1)[u / 8 * 2 + (u & 1)]};
+  }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const {
+    const u32 n = 2 * (u / 2 & 3);
+    u4 lo = low4(q), hi = high4(q);
+    lo = u4{lo.x | (high.x >> n & 0x01010101u) << 4, lo.y | (high.y >> n & 0x01010101u) << 4,
+            lo.z | (high.z >> n & 0x01010101u) << 4, lo.w | (high.w >> n & 0x01010101u) << 4};
+    hi = u4{hi.x | (high.x >> n & 0x02020202u) << 3, hi.y | (high.y >> n & 0x02020202u) << 3,
+            hi.z | (high.z >> n & 0x02020202u) << 3, hi.w | (high.w >> n & 0x02020202u) << 3};
+    return pair_dot(lo, hi, h, x, u);
+  }
+};
+
 G_FN u32 six(u32 four, u32 high, u32 n) { return four | (high >> n & 0x03030303u) << 4; }
 G_FN u4 six4(u4 four, u4 high, u32 n) {
   return u4{six(four.x, high.x, n), six(four.y, high.y, n), six(four.z, high.z, n), six(four.w, high.w, n)};
 }
-G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) {
-  const u32 c = u / 2 * 8 + (u & 1), b = u / 2 * 4, quarter = x.n / 4;
-  const u4 codes[4] = {six4(low4(r.a), r.h, 0), six4(low4(r.b), r.h, 2), six4(high4(r.a), r.h, 4), six4(high4(r.b), r.h, 6)};
-  float v = 0;
-  G_UNROLL for (u32 i = 0; i < 4; i++) {
-    const u32 two = i < 2 ? r.s0 : r.s1;
-    const float s = (float)(int)(signed char)(two >> (8 * (i & 1)));
-    const float d = (float)dot16(codes[i], x.q[quarter * i + u]);
-    v = g_fma(s, g_fma(x.scale[b + i], d, -32.0f * x.sum[c + 2 * i]), v);
+template <> struct Codes8<W_Q6_K> { // 16 columns of half a block: 64 elements, 32 apart in four groups
+  static constexpr u32 QUADS = 16;
+  u4 a, b, h;
+  u32 s0, s1; // bytes of scales, of two groups each
+  u16 d;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) {
+    const u32 half = u / 2, c = u & 1; // of the row
+    const u4 *low = (const u4 *)w.p + half * 4 + c;
+    const u8 *s = w.p2 + half * 8 + c;
+    return Codes8{low[0], low[2], ((const u4 *)w.p1)[half * 2 + c], (u32)s[0] | (u32)s[2] << 8, (u32)s[4] | (u32)s[6] << 8,
+                  ((const u16 *)w.p3)[half / 2]};
   }
-  return h2f(r.d) * v;
-}
+  // where the 16 elements of group i lie
+  G_FN_IN static u32 place(u32 u, u32 i, u32 n) {
+#if W_TYPE == W_Q6_K
+    return n / 4 * i + u;
+#else // x lies as the first type wants it
+    return n / 2 * (i & 1) + u / 2 * 4 + (i & 2) + (u & 1);
 #endif
+  }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const {
+    const u32 c = u / 2 * 8 + (u & 1), block = u / 2 * 4;
+    const u4 codes[4] = {six4(low4(a), h, 0), six4(low4(b), h, 2), six4(high4(a), h, 4), six4(high4(b), h, 6)};
+    float v = 0;
+    G_UNROLL for (u32 i = 0; i < 4; i++) {
+      const u32 two = i < 2 ? s0 : s1;
+      const float s = (float)(int)(signed char)(two >> (8 * (i & 1)));
+      const float e = (float)dot16(codes[i], x.q[place(u, i, x.n)]);
+      v = g_fma(s, g_fma(x.scale[block + i], e, -32.0f * x.sum[c + 2 * i]), v);
+    }
+    return h2f(d) * v;
+  }
+};

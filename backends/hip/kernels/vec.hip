@@ -7,7 +7,8 @@
 // x lies in shared memory: as f32, or with INT8 rounded to eight bits in blocks of 32
 // with a scale each, so that products with block formats are dot products of bytes.
 //
-// A launch has up to MATS matrices with rows of one length, which share x. With
+// A launch has up to MATS matrices with rows of one length, which share x. With INT8 and STREAM those from
+// number FIRST on may be of another type, W_TYPE2; of the two q6_K is the second, as x lies as the first wants it. With
 // PAIRED row i of the first and of the second are a pair, and y = silu(a)·b (or
 // geglu's). With NORM x is rmsnorm(x, nw), which every block computes for itself,
 // in the order of norm.hip, so to the same bits.
@@ -19,6 +20,14 @@
 #include "pair.h"
 #include "norm.h"
 #include "weights.h"
+#ifdef W_TYPE2
+#define MIXED 1
+#else
+#define MIXED 0
+#define W_TYPE2 W_TYPE
+#define FIRST MATS
+#define CHUNK2 CHUNK
+#endif
 #define F8 (W_TYPE >= W_E4M3 && W_TYPE <= W_E5M2Z && !W_SCALAR)
 #if INT8
 #include "int8.h"
@@ -36,7 +45,13 @@
 #define MOST (NORM ? 4 : 6)
 #define ONCE (TURNS < MOST ? TURNS : MOST)
 
-#if !INT8 && !F8
+#if INT8
+typedef Codes8<W_TYPE> Raw;
+G_FN Raw unit_load(const Row &w, u32 u) { return Raw::load(w, u); }
+G_FN float unit_dot(const Raw &r, const Shared8 &x, u32 u, u32) { return r.dot(x, u); }
+#define UNIT_QUADS (Raw::QUADS)
+G_FN u32 unit_count(u32 k) { return k / (4 * UNIT_QUADS); }
+#elif !F8
 // A unit is what a lane loads at once; its elements meet x as f32.
 G_FN u32 x_place(u32 i) { return i; } // of quad i of x
 #if W_LINES
@@ -123,7 +138,7 @@ G_FN Factors factors_of(const Matrices &all, u32 p) {
 }
 
 #if STREAM
-// The stream of a wave's weights: chunks of two rows, CHUNK blocks of each, go
+// The stream of a wave's weights: chunks of two rows, CHUNK blocks of each (of the second type CHUNK2), go
 // through STAGES of shared memory of its own. With APART the rows of a pair come one
 // after the other, CHUNK blocks of one in a chunk: fewer copies of as many bytes.
 #if W_PLAIN
@@ -133,11 +148,31 @@ G_FN Factors factors_of(const Matrices &all, u32 p) {
 #define BLOCK_ELEMS W_BLOCK
 #define BLOCK_SIZES W_SIZES
 #endif
-constexpr u32 block_sizes[4] = {BLOCK_SIZES};
-constexpr u32 row_chunk = CHUNK * (block_sizes[0] + block_sizes[1] + block_sizes[2] + block_sizes[3]);
+#if !MIXED
+#define BLOCK_SIZES2 BLOCK_SIZES
+#define UNIT_QUADS2 UNIT_QUADS
+#else
+#define UNIT_QUADS2 (Codes8<W_TYPE2>::QUADS)
+#if W_TYPE2 == W_Q4_K
+#define BLOCK_SIZES2 W_SIZES_Q4_K
+#elif W_TYPE2 == W_Q5_K
+#define BLOCK_SIZES2 W_SIZES_Q5_K
+#else
+#define BLOCK_SIZES2 W_SIZES_Q6_K
+#endif
+#endif
+constexpr u32 block_sizes[2][4] = {{BLOCK_SIZES}, {BLOCK_SIZES2}};
 constexpr u32 stage_rows = APART ? 1 : 2;
-constexpr u32 stage_bytes = stage_rows * row_chunk;
-constexpr u32 chunk_units = CHUNK * BLOCK_ELEMS / (4 * UNIT_QUADS); // of a row
+// How chunks of the matrices of a type, 0 or 1, lie in a stage.
+template <u32 T> struct Chunk {
+  static constexpr u32 blocks = T ? CHUNK2 : CHUNK; // of a row
+  static constexpr u32 row = blocks * (block_sizes[T][0] + block_sizes[T][1] + block_sizes[T][2] + block_sizes[T][3]); // bytes
+  static constexpr u32 bytes = stage_rows * row;
+  static constexpr u32 units = blocks * BLOCK_ELEMS / (4 * (T ? UNIT_QUADS2 : UNIT_QUADS)); // of a row
+  static constexpr u32 planes = 1 + (block_sizes[T][1] > 0) + (block_sizes[T][2] > 0) + (block_sizes[T][3] > 0);
+  static constexpr u32 copies = stage_rows * planes;
+};
+constexpr u32 stage_bytes = Chunk<0>::bytes > Chunk<1>::bytes ? Chunk<0>::bytes : Chunk<1>::bytes;
 
 // Weights are read once a token. With 8-bit floats the hint cost a hundredth instead of
 // gaining two.
@@ -149,12 +184,11 @@ G_FN void weights_copy(u32 to, const void *from, u32 bytes, u32 arrival) {
 }
 
 // where a row's part of a stage lies, as a row that begins there
-G_FN Row stage_row(const u8 *at, u32 k) {
-  const u8 *p1 = at + CHUNK * block_sizes[0], *p2 = p1 + CHUNK * block_sizes[1];
-  return Row{at, p1, p2, p2 + CHUNK * block_sizes[2], k};
+template <u32 T> G_FN Row stage_row(const u8 *at, u32 k) {
+  const u32 n = Chunk<T>::blocks;
+  const u8 *p1 = at + n * block_sizes[T][0], *p2 = p1 + n * block_sizes[T][1];
+  return Row{at, p1, p2, p2 + n * block_sizes[T][2], k};
 }
-constexpr u32 planes = 1 + (block_sizes[1] > 0) + (block_sizes[2] > 0) + (block_sizes[3] > 0);
-constexpr u32 copies = stage_rows * planes; // of a stage
 // What is asked for before x: the rest comes behind it, as reads of x that wait behind a
 // full ring of weights hold the whole block up.
 constexpr u32 early_stages = (STAGES + 1) / 2;
@@ -174,34 +208,46 @@ struct Stream {
   u32 ring, arrivals; // of the wave, in shared memory
   u32 *names;         // the pair in each stage
   u32 *counter;
-  u32 pairs, stride, dealt, last, chunks, blocks;
+  u32 pairs, stride, dealt, last, chunks, blocks; // chunks of a row of the first type
   u32 p, row, c, slot, drawn; // with APART row is that of the next chunk
-  // what a lane copies of each stage: of a row (without APART) a plane's part, where in the stage
-  u32 plane, size, place;
+  // what a lane copies of each stage of a type: of a row (without APART) a plane's part, where in the stage
+  struct { u32 row, plane, size, place; } part[1 + MIXED];
   const u8 *from;
-  G_FN_IN void begin() {
-    row = APART ? 0 : lane() / planes;
-    plane = lane() % planes;
-    size = block_sizes[0];
-    place = row ? row_chunk : 0;
-    G_UNROLL for (u32 i = 1; i < planes; i++) {
-      if (plane < i) continue;
-      place += CHUNK * block_sizes[i - 1];
-      size = block_sizes[i];
+  template <u32 T> G_FN_IN void begin() {
+    auto &mine = part[T];
+    mine.row = APART ? 0 : lane() / Chunk<T>::planes;
+    mine.plane = lane() % Chunk<T>::planes;
+    mine.size = block_sizes[T][0];
+    mine.place = mine.row ? Chunk<T>::row : 0;
+    G_UNROLL for (u32 i = 1; i < Chunk<T>::planes; i++) {
+      if (mine.plane < i) continue;
+      mine.place += Chunk<T>::blocks * block_sizes[T][i - 1];
+      mine.size = block_sizes[T][i];
     }
   }
-  G_FN_IN const u8 *part_of(const Weights &w, u32 r) const {
+  template <u32 T> G_FN_IN const u8 *part_of(const Weights &w, u32 r) const {
 #if W_PLAIN
     return w.p + (u64)r * (w.row * sizeof(w_elem));
 #else
-    return w.p + (plane == 0 ? 0 : plane == 1 ? w.p1 : plane == 2 ? w.p2 : w.p3) + (u64)r * w_stride(w, size);
+    const u32 plane = part[T].plane;
+    return w.p + (plane == 0 ? 0 : plane == 1 ? w.p1 : plane == 2 ? w.p2 : w.p3) + (u64)r * w_stride(w, part[T].size);
 #endif
   }
+  template <u32 T> G_FN_IN u32 chunks_of() const { return MIXED ? (blocks + Chunk<T>::blocks - 1) / Chunk<T>::blocks : chunks; }
   // All lanes call it. n is the chunk's number with ROUND.
   G_FN_IN void ask(const Matrices &all, u32 n) {
     if (DRAW ? p == NO_PAIR : p >= pairs) return;
+#if MIXED
+    if (p >= all.m[FIRST].first) {
+      ask_of<1>(all, n);
+      return;
+    }
+#endif
+    ask_of<0>(all, n);
+  }
+  template <u32 T> G_FN_IN void ask_of(const Matrices &all, u32 n) {
     if (ROUND) c = slot = n;
-    const u32 arrival = arrivals + slot * 8;
+    const u32 arrival = arrivals + slot * 8, which = APART ? row : part[T].row;
     if (c == 0) {
       if (DRAW && !(APART && row)) {
         if (lane() == 0) names[slot] = p < pairs ? p : NO_PAIR;
@@ -212,24 +258,25 @@ struct Stream {
         }
       }
       if (PAIRED) {
-        from = row ? part_of(all.m[MATS - 1].w, p) : part_of(all.m[0].w, p);
+        from = which ? part_of<T>(all.m[MATS - 1].w, p) : part_of<T>(all.m[0].w, p);
       } else {
-        G_UNROLL for (int i = 0; i < MATS; i++) {
-          if (i == 0 || p >= all.m[i].first) from = part_of(all.m[i].w, g_min(2 * (p - all.m[i].first) + row, all.m[i].n - 1));
+        constexpr int begin = T ? FIRST : 0, end = T ? MATS : FIRST;
+        G_UNROLL for (int i = begin; i < end; i++) {
+          if (i == begin || p >= all.m[i].first) from = part_of<T>(all.m[i].w, g_min(2 * (p - all.m[i].first) + which, all.m[i].n - 1));
         }
       }
     }
-    const u32 first = c * CHUNK, count = g_min(CHUNK, blocks - first);
+    const u32 first = c * Chunk<T>::blocks, count = g_min(Chunk<T>::blocks, blocks - first), size = part[T].size;
     // The bytes are announced apart from the copies: the phase cannot end before, as the
     // announcement is the arrival it waits for.
-    if (lane() < copies) weights_copy(ring + slot * stage_bytes + place, from + first * size, (count * size + 15) & ~15u, arrival);
+    if (lane() < Chunk<T>::copies) weights_copy(ring + slot * stage_bytes + part[T].place, from + first * size, (count * size + 15) & ~15u, arrival);
     if (lane() == 0) {
       u32 bytes = 0;
-      G_UNROLL for (u32 i = 0; i < planes; i++) bytes += stage_rows * ((count * block_sizes[i] + 15) & ~15u);
+      G_UNROLL for (u32 i = 0; i < Chunk<T>::planes; i++) bytes += stage_rows * ((count * block_sizes[T][i] + 15) & ~15u);
       arrival_expect(arrival, bytes);
     }
     slot = slot + 1 == STAGES ? 0 : slot + 1;
-    if (++c < chunks) return;
+    if (++c < chunks_of<T>()) return;
     c = 0;
     if (APART) {
       row ^= 1;
@@ -247,6 +294,69 @@ struct Stream {
     if (DRAW && lane() == 0) drawn = count_round(counter, last);
   }
 };
+#endif
+
+#if STREAM
+// adds the products of unit u of a stage with rows, with APART of one, whose first unit there is number u0
+template <u32 T, class X> G_FN void add_unit(const Row &ra, const Row &rb, const X &x, u32 u, u32 u0, u32 k, float &a, float &b) {
+#if INT8
+  using Of = Codes8<T ? W_TYPE2 : W_TYPE>;
+  if (!APART) a += Of::load(ra, u).dot(x, u0 + u);
+  b += Of::load(rb, u).dot(x, u0 + u);
+#else
+#if F8
+  const f4 *const all = x.all;
+#else
+  const f4 *const all = x;
+#endif
+  a += unit_dot(unit_load(ra, u), all, u0 + u, k);
+  b += unit_dot(unit_load(rb, u), all, u0 + u, k);
+#endif
+}
+
+// Adds up the products of a pair's rows, a type's, chunk by chunk from the ring, the stage of whose next chunk is slot.
+// The first chunk is there.
+template <u32 T, class X>
+G_FN void multiply(Stream &stream, const Matrices &all, const u8 *ring, const X &x, u32 k, u32 &slot, u32 &phase, float &a, float &b) {
+  using C = Chunk<T>;
+  const u32 chunks = stream.chunks_of<T>(), units = T ? k / (4 * UNIT_QUADS2) : unit_count(k);
+#if ROUND
+  G_UNROLL
+#endif
+  for (u32 n = 0; n < (APART ? 2 : 1) * chunks; n++) {
+    if (ROUND) slot = n;
+    if (n) arrival_wait(stream.arrivals + slot * 8, phase);
+    const u32 c = APART && n >= chunks ? n - chunks : n;
+    if (APART && n == chunks) {
+      a = b;
+      b = 0;
+    }
+    const u8 *at = ring + slot * stage_bytes;
+    const Row ra = stage_row<T>(at, k), rb = stage_row<T>(at + (C::bytes - C::row), k);
+    const u32 u0 = c * C::units;
+    if (ROUND || u0 + C::units <= units) { // whole: loads of several units at once
+      G_UNROLL for (u32 j = 0; j < C::units; j += G_WAVE) {
+#if F8
+        f4 quads[4];
+        x.load(quads, u0 + j);
+        a += unit_dot(unit_load(ra, j + lane()), quads);
+        b += unit_dot(unit_load(rb, j + lane()), quads);
+#else
+        add_unit<T>(ra, rb, x, j + lane(), u0, k, a, b);
+#endif
+      }
+    } else {
+      for (u32 u = lane(); u0 + u < units; u += G_WAVE) add_unit<T>(ra, rb, x, u, u0, k, a, b);
+    }
+    wave_sync(); // all lanes have read the stage
+    stream.ask(all, n);
+    slot++;
+    if (slot == STAGES) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+}
 #endif
 
 G_FN void put(const Matrix &m, u32 row, float v, const float *res) {
@@ -286,7 +396,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     arrival_fence();
   }
   wave_sync();
-  stream.begin();
+  stream.row = 0;
+  stream.begin<0>();
+#if MIXED
+  stream.begin<1>();
+#endif
   stream.draw();
   for (u32 i = 0; i < early_stages; i++) stream.ask(all, i);
   u4 *const shared_x = shared_memory + WAVES * STAGES * stage_bytes / 16;
@@ -368,10 +482,11 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
 #if STREAM
   u32 slot = 0, phase = 0;
 #if F8
-  const LaneX lane_x(xs, lane());
+  const LaneX x_of_lane(xs, lane());
+#else
+  const auto &x_of_lane = xs;
 #endif
 #endif
-  const u32 units = unit_count(k);
 #if STREAM
   for (; DRAW || p < pairs; p += stride) {
     arrival_wait(stream.arrivals + slot * 8, phase);
@@ -385,49 +500,15 @@ G_KERNEL G_BOUNDS2(NT, BLOCKS) vec(const float *x, u32 k, Matrices all, u32 pair
     float a = 0, b = 0;
     const Factors factors = factors_of(all, p); // there by the time that the sums are
 #if STREAM
-#if ROUND
-    G_UNROLL
+#if MIXED
+    if (p >= all.m[FIRST].first) multiply<1>(stream, all, ring, x_of_lane, k, slot, phase, a, b);
+    else
 #endif
-    for (u32 n = 0; n < (APART ? 2 : 1) * stream.chunks; n++) {
-      if (ROUND) slot = n;
-      if (n) arrival_wait(stream.arrivals + slot * 8, phase);
-      const u32 c = APART && n >= stream.chunks ? n - stream.chunks : n;
-      if (APART && n == stream.chunks) {
-        a = b;
-        b = 0;
-      }
-      const u8 *at = ring + slot * stage_bytes;
-      const Row ra = stage_row(at, k), rb = stage_row(at + (stage_bytes - row_chunk), k);
-      const u32 u0 = c * chunk_units;
-      const auto add = [&](u32 u) {
-        if (!APART) a += unit_dot(unit_load(ra, u), xs, u0 + u, k);
-        b += unit_dot(unit_load(rb, u), xs, u0 + u, k);
-      };
-      if (ROUND || u0 + chunk_units <= units) { // whole: loads of several units at once
-#if F8
-        G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) {
-          f4 quads[4];
-          lane_x.load(quads, u0 + j);
-          a += unit_dot(unit_load(ra, j + lane()), quads);
-          b += unit_dot(unit_load(rb, j + lane()), quads);
-        }
-#else
-        G_UNROLL for (u32 j = 0; j < chunk_units; j += G_WAVE) add(j + lane());
-#endif
-      } else {
-        for (u32 u = lane(); u0 + u < units; u += G_WAVE) add(u);
-      }
-      wave_sync(); // all lanes have read the stage
-      stream.ask(all, n);
-      slot++;
-      if (slot == STAGES) {
-        slot = 0;
-        phase ^= 1;
-      }
-    }
+      multiply<0>(stream, all, ring, x_of_lane, k, slot, phase, a, b);
     const Pair r = pair_of(all, p);
 #else
     const Pair r = pair_of(all, p);
+    const u32 units = unit_count(k);
     for (u32 u0 = lane(); u0 < units; u0 += UNROLL * G_WAVE) {
       Raw wa[UNROLL], wb[UNROLL];
       G_UNROLL for (u32 j = 0; j < UNROLL; j++) {

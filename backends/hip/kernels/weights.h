@@ -125,6 +125,9 @@ G_FN float w_level(u32 code) {
 #endif
 
 // bytes of a block in each plane
+#define W_SIZES_Q4_K 128, 16, 0, 0
+#define W_SIZES_Q5_K 128, 32, 16, 0
+#define W_SIZES_Q6_K 128, 64, 16, 2
 #if W_TYPE == W_Q4_0 || W_TYPE == W_IQ4_NL
 #define W_SIZES 16, 2, 0, 0
 #elif W_TYPE == W_Q4_1
@@ -142,11 +145,11 @@ G_FN float w_level(u32 code) {
 #elif W_TYPE == W_Q4_K && W_SUBSCALES
 #define W_SIZES 128, 32, 0, 0
 #elif W_TYPE == W_Q4_K
-#define W_SIZES 128, 16, 0, 0
+#define W_SIZES W_SIZES_Q4_K
 #elif W_TYPE == W_Q5_K
-#define W_SIZES 128, 32, 16, 0
+#define W_SIZES W_SIZES_Q5_K
 #elif W_TYPE == W_Q6_K
-#define W_SIZES 128, 64, 16, 2
+#define W_SIZES W_SIZES_Q6_K
 #elif W_TYPE == W_IQ4_XS
 #define W_SIZES 128, 8, 0, 0
 #elif W_TYPE == W_TQ1_0
