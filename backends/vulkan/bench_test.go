@@ -12,11 +12,10 @@ import (
 
 	"greta/backends"
 	"greta/backends/vulkan"
-	"greta/engine"
 	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
-	"greta/weights/quant"
+	"greta/weights/synthetic"
 )
 
 // BenchmarkLinear runs linears of a 7B model's shapes over several matrices in
@@ -55,8 +54,7 @@ func BenchmarkLinear(b *testing.B) {
 	}
 }
 
-// BenchmarkProduct multiplies 4096 rows by a matrix of 4096×4096 of f32 and of f16, random
-// numbers between -1 and 1, with all paths on.
+// BenchmarkProduct multiplies 4096 rows by a matrix of 4096×4096 of f32 and of f16, random numbers, with all paths on.
 func BenchmarkProduct(b *testing.B) {
 	for _, t := range []tensor.Type{tensor.F32, tensor.F16} {
 		b.Run(t.String(), func(b *testing.B) {
@@ -110,19 +108,14 @@ const productRows, productTimes = 4096, 40
 // products gives products as one program, without the paths that GRETA_VULKAN_WITHOUT names.
 func products(tb testing.TB, t tensor.Type, rows, n, k int) (run func()) {
 	dev := open(tb, vulkan.Options{FP16: backends.On})
-	for name := range strings.FieldsSeq(os.Getenv("GRETA_VULKAN_WITHOUT")) {
-		if err := dev.SetPath(name, false); err != nil {
-			tb.Fatal(err)
-		}
-	}
+	asked(tb, dev)
 	stream, err := dev.Stream()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	values := engine.Activations(max(rows, n)*k, 1)
 	alloc := func(tb testing.TB, v *graph.Value, use backends.Use) backends.Operand {
 		data := make([]byte, v.Bytes())
-		if err := quant.Encode(v.Type, data, values[:v.Shape.Elems()], v.Shape.Last()); err != nil {
+		if err := synthetic.FillKind(data, v.Type, v.Shape, v.Name, 1, synthetic.Matrix); err != nil {
 			tb.Fatal(err)
 		}
 		return filled(tb, dev, stream, v, use, data)
@@ -131,33 +124,72 @@ func products(tb testing.TB, t tensor.Type, rows, n, k int) (run func()) {
 	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, productTimes), rows, alloc)
 }
 
-// filled gives a value memory, filled with data again and again.
+// asked turns off the paths that GRETA_VULKAN_WITHOUT names, and chooses the variant of GRETA_VULKAN_VARIANT where there is one.
+func asked(tb testing.TB, dev *vulkan.Device) {
+	tb.Helper()
+	for name := range strings.FieldsSeq(os.Getenv("GRETA_VULKAN_WITHOUT")) {
+		if err := dev.SetPath(name, false); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if want := os.Getenv("GRETA_VULKAN_VARIANT"); want != "" {
+		dev.Choose(func(n *graph.Node) string {
+			if slices.Contains(dev.Variants(n), want) {
+				return want
+			}
+			return ""
+		})
+	}
+}
+
+// filled gives a value memory, filled with data again and again, a weight in the layout that its product wants.
 func filled(b testing.TB, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use, data []byte) backends.Operand {
-	buf, err := dev.Alloc(v.Bytes(), use)
-	if err != nil {
+	o := backends.Operand{Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
+	all := v.Bytes()
+	if v.Kind == graph.Weight {
+		k, err := dev.Kernel(product(v, 1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if p := k.Packing(1); p != nil {
+			o.Packing, all = p.ID, p.Size(v.Type, v.Shape)
+			plain := slices.Repeat(data, (v.Bytes()+len(data)-1)/len(data))
+			data = make([]byte, all)
+			if err := p.Pack(data, plain[:v.Bytes()], v.Type, v.Shape, 0, v.Shape.Rows()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	var err error
+	if o.Buffer, err = dev.Alloc(all, use); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { buf.Free() })
-	for at := 0; at < v.Bytes(); at += len(data) {
-		if err := stream.Write(buf, at, data[:min(len(data), v.Bytes()-at)]); err != nil {
+	b.Cleanup(func() { o.Buffer.Free() })
+	for at := 0; at < all; at += len(data) {
+		if err := stream.Write(o.Buffer, at, data[:min(len(data), all-at)]); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return backends.Operand{Buffer: buf, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
+	return o
+}
+
+// product is a linear of s rows with a weight.
+func product(w *graph.Value, s int) *graph.Node {
+	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[1]}}
+	y := &graph.Value{Name: "y", Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[0]}}
+	return &graph.Node{Name: "y", Op: ops.Linear, In: []*graph.Value{x, w}, Out: []*graph.Value{y}}
 }
 
 // linears is a program of a linear of s rows with each of the weights in turn.
 func linears(b testing.TB, dev *vulkan.Device, w *graph.Value, weights []backends.Operand, s int,
 	alloc func(testing.TB, *graph.Value, backends.Use) backends.Operand) (run func()) {
-	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[1]}}
-	y := &graph.Value{Name: "y", Type: tensor.F32, Shape: tensor.Shape{s, w.Shape[0]}}
-	n := &graph.Node{Name: "y", Op: ops.Linear, In: []*graph.Value{x, w}, Out: []*graph.Value{y}}
+	n := product(w, s)
 	k, err := dev.Kernel(n)
 	if err != nil {
 		b.Fatal(err)
 	}
 	p := &backends.Program{Name: b.Name()}
-	ox, oy := alloc(b, x, backends.Arena), alloc(b, y, backends.Arena) // one result: each waits for the one before
+	ox, oy := alloc(b, n.In[0], backends.Arena), alloc(b, n.Out[0], backends.Arena) // one result: each waits for the one before
 	for _, ow := range weights {
 		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k, In: []backends.Operand{ox, ow}, Out: []backends.Operand{oy}})
 	}

@@ -188,7 +188,7 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 // formOf is the form in which a linear reads its activations, empty: f32.
 func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
 	switch {
-	case on.wgmma && takesWgmma(w.Type, w.Shape.Last(), rows) && aligned(w, w.Shape.Last(), w.Stride) != 0:
+	case on.wgmma && takesWgmma(w.Type, w.Shape.Last(), rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
 		return fragments
 	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
 		return halves

@@ -18,9 +18,9 @@ types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
 
 # jobs prints a line for each module: source, output, macros.
 jobs() {
-  echo wgmma.hip wgmma_128.ptx -DMT=1
-  echo wgmma.hip wgmma_256.ptx -DMT=2
   local name n t number shape x w tile part one
+  echo wgmma.hip wgmma_f16_256.ptx -DMT=2 -DFORMAT=F16
+  for t in f16 q4_0 q8_0 q4_K q5_K q6_K; do echo wgmma.hip wgmma_${t}_128.ptx -DMT=1 -DFORMAT=${t^^}; done
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
   for n in 1 2 4; do

@@ -103,7 +103,7 @@ func (d *Device) Paths() []backends.Path {
 			}})
 	}
 	if d.hopper {
-		all = append(all, backends.Path{Name: pathWgmma, About: "products of f16 by Hopper's matrix instructions, in PTX",
+		all = append(all, backends.Path{Name: pathWgmma, About: "products of f16 and of block formats by Hopper's matrix instructions, in PTX",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("wgmma", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
 				return isProduct(n) && takesWgmma(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())

@@ -15,15 +15,13 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
-	"greta/graph"
 	"greta/internal/greedy"
 	"greta/models"
-	"greta/tensor"
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:
 // "llama2_7b f16,q4_0 L=8", with the variant of products that GRETA_VULKAN_VARIANT
-// names where there is one, and nothing folded where GRETA_VULKAN_UNFOLDED is set. It checks
+// names where there is one, without the paths of GRETA_VULKAN_WITHOUT, and nothing folded where GRETA_VULKAN_UNFOLDED is set. It checks
 // that logits are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_VULKAN_SPEED"))
@@ -41,8 +39,8 @@ func TestSpeed(t *testing.T) {
 }
 
 func speed(t *testing.T, model, typeName string, set map[string]string) {
-	dtype, ok := tensor.ParseType(typeName)
-	if !ok {
+	opt := engine.Options{Seed: 1}
+	if !opt.SetType(typeName) {
 		t.Fatalf("no type %s", typeName)
 	}
 	file, err := models.Builtin(model)
@@ -50,18 +48,12 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 		t.Fatal(err)
 	}
 	dev := open(t, vulkan.Options{FP16: backends.On})
-	if want := os.Getenv("GRETA_VULKAN_VARIANT"); want != "" {
-		dev.Choose(func(n *graph.Node) string {
-			if slices.Contains(dev.Variants(n), want) {
-				return want
-			}
-			return ""
-		})
-	}
+	asked(t, dev)
 	dev.Unfolded(os.Getenv("GRETA_VULKAN_UNFOLDED") != "")
 	ctx := context.Background()
 	start := time.Now()
-	e, err := engine.New(ctx, engine.Options{Model: file, Device: dev, Context: 2560, DType: dtype, Seed: 1, Set: set})
+	opt.Model, opt.Device, opt.Context, opt.Set = file, dev, 2560, set
+	e, err := engine.New(ctx, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,21 +1,58 @@
-// y = x·wᵀ (+ b) (+ r) of f16 on Hopper's asynchronous matrix instructions, for which Vulkan's languages have no word: in the
-// dialect of backends/hip/kernels, compiled to PTX, launched by VK_NVX_binary_import. A multiprocessor then has 47 KiB of
-// shared memory for all its blocks, so there is one block on it, and activations come to registers.
+// y = x·wᵀ (+ b) (+ r) with weights of f16 or of a block FORMAT on Hopper's asynchronous matrix instructions, for which
+// Vulkan's languages have no word: in the dialect of backends/hip/kernels, compiled to PTX, launched by VK_NVX_binary_import.
+// A multiprocessor then has 47 KiB of shared memory for all its blocks, so there is one block on it, and activations come to
+// registers.
 //
-// A block gives 128·MT rows of x by 128 of w: two groups of four waves, MT times 64 rows each, and four waves that copy.
+// A block gives 128·MT rows of x by 128 of w: two groups of four waves, MT times 64 rows each, and COPIERS that bring w.
 // x lies as the registers want it (fragments in forms.glsl): a lane's eight elements of 16 rows by 16 columns follow each
-// other. Steps of 32 columns of w go through a ring of STAGES; each of the copying waves has every fourth step, so that
-// what it waits for at its fence are its own copies alone. Loads of x are GROUP steps ahead and in two sets of registers,
-// because the hardware waits for all loads of a wave that are under way at once.
+// other. Steps of 32 columns of w go through a ring of STAGES. Of f16 each of four waves has every fourth step, so that
+// what it waits for at its fence are its own copies alone; block formats are decoded on the way, by four waves a pair of
+// steps (wgmma_decode.h). Loads of x are GROUP steps ahead and in two sets of registers, because the hardware waits for all
+// loads of a wave that are under way at once.
 #include "prelude.h"
 #include "f8wgmma.h"
 #include "bulk.h"
 #include "tensormap.h"
+// the formats of w
+#define F16 0
+#define Q4_0 1
+#define Q8_0 2
+#define Q4_K 3
+#define Q5_K 4
+#define Q6_K 5
+#if FORMAT != F16
+#include "wgmma_decode.h"
+#endif
 #define BN 128
 #define BK 32
 #define STAGES 5
-#define COPIERS 4 // waves
+// COPIERS are waves, of which four make a pair of steps of a block format; with AHEAD what they read for their next pair has
+// registers of its own. GROUP is how many steps loads of x are ahead. OWN and MAKE are the registers of who multiplies and of who copies.
+#if FORMAT == F16
+#define COPIERS 4
 #define GROUP (4 / MT)
+#define OWN 224
+#define MAKE 56
+#elif FORMAT == Q5_K || FORMAT == Q6_K // which read more
+#define COPIERS 4
+#define AHEAD 1
+#define GROUP 4
+#define OWN 168
+#define MAKE 168
+#elif FORMAT == Q8_0
+#define COPIERS 8
+#define AHEAD 0
+#define GROUP 5
+#define OWN 184
+#define MAKE 72
+#else
+#define COPIERS 8
+#define AHEAD 0
+#define GROUP 6
+#define OWN 200
+#define MAKE 56
+#endif
+#define SETS (COPIERS / 4)
 #define BM (128 * MT)
 #define NT (256 + 32 * COPIERS)
 #define STAGE_BYTES (BN * BK * 2)
@@ -44,6 +81,17 @@ struct Product {
 // 64 bytes of a row, permuted by the swizzle of 64 bytes: eight rows are 512 bytes
 G_FN u64 stage_descriptor(u32 at) { return (u64)(at >> 4 & 0x3fff) | 1ull << 16 | 32ull << 32 | 2ull << 62; }
 
+// 16 bytes that are read once: not kept in the first-level cache, where rows of w are
+G_FN u4 load_passing(const u16 *p) {
+#if FORMAT == F16
+  return *(const u4 *)p;
+#else
+  u4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+#endif
+}
+
 // element i of a vector of f32, f16 or bf16: 1, 2, 3
 G_FN float narrow(const void *p, u32 type, u32 i) {
   if (type == 1) return ((const float *)p)[i];
@@ -60,12 +108,55 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
   const u32 per = some * across, band = bidx() / per, high = g_min(some, down - band * some);
   const u32 m0 = (band * some + bidx() % per % high) * BM, n0 = bidx() % per / high * BN, steps = p.k / BK;
   if (t == 0) {
-    G_UNROLL for (u32 s = 0; s < STAGES; s++) arrivals_init(full + 8 * s, 32), arrivals_init(empty + 8 * s, 8);
+    G_UNROLL for (u32 s = 0; s < STAGES; s++) arrivals_init(full + 8 * s, FORMAT == F16 ? 32 : 4), arrivals_init(empty + 8 * s, 8);
     arrival_fence();
   }
   bar();
   if (t >= 256) {
-    registers_less<56>();
+#if FORMAT != F16
+    registers_less<MAKE>();
+    const u32 number = t / 32 - 8, left = p.n - n0, part = l % LANES, row = number % 4 * 32 + l / LANES, pairs = (steps + 1) / 2;
+    const u8 *from[LANES];
+    G_UNROLL for (u32 i = 0; i < LANES; i++) from[i] = p.w + p.woff + (u64)(n0 + g_min(row + i * PASS_ROWS, left - 1)) * p.wstride;
+    Raw raw[AHEAD + 1][LANES];
+    auto load = [&](Raw &v, u32 i, u32 pair) { v = raw_load(from[i], p.k, g_min(pair, pairs - 1), part); };
+    G_UNROLL for (u32 i = 0; i < LANES; i++) load(raw[0][i], i, number / 4);
+    u32 stage = number / 4 * 2, phase = 1;
+    const auto next = [&] {
+      if (++stage == STAGES) stage = 0, phase ^= 1;
+    };
+    for (u32 p0 = number / 4; p0 < pairs; p0 += SETS * (AHEAD + 1)) {
+      G_UNROLL for (u32 set = 0; set <= AHEAD; set++) {
+        const u32 pair = p0 + set * SETS;
+        if (pair >= pairs) break;
+        if (AHEAD) {
+          G_UNROLL for (u32 i = 0; i < LANES; i++) load(raw[set ^ 1][i], i, pair + SETS);
+        }
+        const bool second = 2 * pair + 1 < steps;
+        u32 at[2], to[2];
+        G_UNROLL for (u32 d = 0; d < 2; d++) {
+          at[d] = full + 8 * stage;
+          to[d] = base + stage * STAGE_BYTES;
+          if (d && !second) break;
+          arrival_wait(empty + 8 * stage, phase);
+          next();
+        }
+        G_UNROLL for (u32 i = 0; i < LANES; i++) {
+          u32 made[LINES][4];
+          raw_make(made, raw[set][i], pair, part);
+          if (!AHEAD) load(raw[set][i], i, pair + SETS);
+          raw_put(made, to, second, row + i * PASS_ROWS, part);
+        }
+        fence_async();
+        wave_sync();
+        if (l == 0) arrive_at<1>(at[0], 0);
+        if (l == 0 && second) arrive_at<1>(at[1], 0);
+        G_UNROLL for (u32 d = 0; d < 2 * (SETS - 1); d++) next();
+      }
+    }
+    return;
+#else
+    registers_less<MAKE>();
     const u32 number = t / 32 - 8, row = l / 4, left = p.n - n0;
     const u8 *from = p.w + p.woff + (u64)n0 * p.wstride + l % 4 * 16 + number * (2 * BK);
     const u32 to = base + row * 64 + ((l % 4 ^ (row >> 1 & 3)) << 4);
@@ -83,8 +174,9 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
       if (stage >= STAGES) stage -= STAGES, phase ^= 1;
     }
     return;
+#endif
   }
-  registers_more<224>();
+  registers_more<OWN>();
   const u32 first = t / 128 * 4 * MT + t % 128 / 32, last = (p.rows - 1) / 16; // of 16 rows each; then every fourth
   const u16 *x[MT];
   G_UNROLL for (u32 i = 0; i < MT; i++) x[i] = p.x + (u64)g_min(m0 / 16 + first + 4 * i, last) * p.blocks * 256 + l * 8;
@@ -97,7 +189,7 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
     G_UNROLL for (u32 d = 0; d < GROUP; d++) {
       if (s + d >= steps) break;
       G_UNROLL for (u32 i = 0; i < MT; i++) {
-        G_UNROLL for (u32 h = 0; h < 2; h++) a[set][d][i][h] = *(const u4 *)(x[i] + (s + d) * 512 + h * 256);
+        G_UNROLL for (u32 h = 0; h < 2; h++) a[set][d][i][h] = load_passing(x[i] + (s + d) * 512 + h * 256);
       }
     }
   };

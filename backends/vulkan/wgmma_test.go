@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"greta/backends"
@@ -77,44 +78,63 @@ func TestWgmma(t *testing.T) {
 		t.Skip("the device is no Hopper")
 	}
 	path := dev.Paths()[i]
-	var cases []optest.Case
-	for _, s := range []struct{ rows, cols, n int }{{65, 32, 1}, {80, 64, 2}, {72, 96, 130}, {128, 128, 128}, {129, 160, 129}, {70, 288, 300}, {300, 320, 515},
-		{512, 1024, 1024}, {257, 4096, 127}, {1030, 352, 260}} {
-		args := fmt.Sprintf("x float[%d, %d] +8; w f16[%d, %d]", s.rows, s.cols, s.n, s.cols)
-		name := fmt.Sprintf("wgmma/%dx%dx%d", s.rows, s.cols, s.n)
-		cases = append(cases,
-			optest.Case{Name: name, Eq: "y: linear(x, w)", Args: args, Rel: 5e-6, Abs: 5e-5},
-			optest.Case{Name: name + " bias", Eq: "y: linear(x, w, b)", Args: fmt.Sprintf("%s; b f16[%d]", args, s.n), Rel: 5e-6, Abs: 5e-5},
-			optest.Case{Name: name + " residual", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("%s; r float[%d, %d]; b f32[%d]", args, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5},
-			optest.Case{Name: name + " scaled", Eq: "y: linear_scaled(x, w, s)", Args: fmt.Sprintf("%s; s f32[%d]", args, s.n), Rel: 5e-6, Abs: 5e-5})
+	shapes := map[string][][3]int{ // rows of x, columns, rows of w
+		"f16": {{65, 32, 1}, {80, 64, 2}, {72, 96, 130}, {128, 128, 128}, {129, 160, 129}, {70, 288, 300}, {300, 320, 515},
+			{512, 1024, 1024}, {257, 4096, 127}, {1030, 352, 260}},
+		"q4_0": {{65, 32, 1}, {72, 96, 130}, {129, 160, 129}, {300, 320, 515}, {512, 1024, 1024}, {257, 4096, 127}},
+		"q8_0": {{65, 32, 1}, {72, 96, 130}, {129, 160, 129}, {300, 320, 515}, {512, 1024, 1024}, {257, 4096, 127}},
+		"q4_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}, {257, 4096, 127}},
+		"q5_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}},
+		"q6_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}, {257, 4096, 127}},
 	}
-	cases = append(cases, optest.Case{Name: "wgmma/3d", Eq: "y: linear_residual(x, w, r)", Args: "x float[3, 23, 64]; w f16[133, 64]; r float[3, 23, 133] +3", Rel: 5e-6, Abs: 5e-5})
-	for _, v := range []string{"wgmma=128x128", "wgmma=256x128"} {
-		dev.Choose(func(n *graph.Node) string {
-			if !path.Takes(n) {
-				t.Errorf("the path does not take %v", n)
+	for typ, list := range shapes {
+		t.Run(typ, func(t *testing.T) {
+			var cases []optest.Case
+			for _, s := range list {
+				args := fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]", s[0], s[1], typ, s[2], s[1])
+				name := fmt.Sprintf("wgmma/%dx%dx%d", s[0], s[1], s[2])
+				cases = append(cases,
+					optest.Case{Name: name, Eq: "y: linear(x, w)", Args: args, Rel: 5e-6, Abs: 5e-5},
+					optest.Case{Name: name + " bias", Eq: "y: linear(x, w, b)", Args: fmt.Sprintf("%s; b f16[%d]", args, s[2]), Rel: 5e-6, Abs: 5e-5},
+					optest.Case{Name: name + " residual", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("%s; r float[%d, %d]; b f32[%d]", args, s[0], s[2], s[2]), Rel: 5e-6, Abs: 5e-5},
+					optest.Case{Name: name + " scaled", Eq: "y: linear_scaled(x, w, s)", Args: fmt.Sprintf("%s; s f32[%d]", args, s[2]), Rel: 5e-6, Abs: 5e-5})
 			}
-			return v
+			cases = append(cases, optest.Case{Name: "wgmma/3d", Eq: "y: linear_residual(x, w, r)", Args: fmt.Sprintf("x float[3, 23, 256]; w %s[133, 256]; r float[3, 23, 133] +3", typ), Rel: 5e-6, Abs: 5e-5})
+			tiles := []string{"wgmma=128x128", "wgmma=256x128"}
+			if typ != "f16" {
+				tiles = tiles[:1]
+			}
+			for _, v := range tiles {
+				dev.Choose(func(n *graph.Node) string {
+					if !path.Takes(n) {
+						t.Errorf("the path does not take %v", n)
+					}
+					return v
+				})
+				for _, c := range cases {
+					if err := optest.Together(dev, []optest.Case{c}, 2e-3, func(string) {}); err != nil {
+						t.Errorf("%s: %v", v, err)
+					}
+				}
+				if module := "wgmma_" + typ + "_" + v[len("wgmma="):len("wgmma=128")]; !dev.Made(module) {
+					t.Errorf("%s: %s did not run", v, module)
+				}
+			}
 		})
-		for _, c := range cases {
-			if err := optest.Together(dev, []optest.Case{c}, 2e-3, func(string) {}); err != nil {
-				t.Errorf("%s: %v", v, err)
-			}
-		}
-		if module := "wgmma_" + v[len("wgmma="):len("wgmma=128")]; !dev.Made(module) {
-			t.Errorf("%s: %s did not run", v, module)
-		}
 	}
 	// Weights that lie in several parts, whose first rows are odd.
 	dev.SetMaxAllocation(1<<16, 1<<12)
 	dev.Choose(nil)
-	parts := dev.Parts()
-	big := optest.Case{Name: "wgmma/parts", Eq: "y: linear_residual(x, w, r, b)", Args: "x float[140, 352]; w f16[515, 352]; r float[140, 515]; b bf16[515]", Rel: 5e-6, Abs: 5e-5}
-	if err := optest.Together(dev, []optest.Case{big}, 2e-3, func(string) {}); err != nil {
-		t.Error(err)
-	}
-	if dev.Parts() == parts {
-		t.Error("no weight was parted")
+	for _, typ := range []string{"f16[515, 352]", "q4_0[1515, 352]", "q6_K[515, 512]"} {
+		parts, cols := dev.Parts(), typ[len(typ)-4:len(typ)-1]
+		rows := typ[strings.Index(typ, "[")+1 : strings.Index(typ, ",")]
+		big := optest.Case{Name: "wgmma/parts", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("x float[140,%s]; w %s; r float[140, %s]; b bf16[%s]", cols, typ, rows, rows), Rel: 5e-6, Abs: 5e-5}
+		if err := optest.Together(dev, []optest.Case{big}, 2e-3, func(string) {}); err != nil {
+			t.Error(err)
+		}
+		if dev.Parts() == parts {
+			t.Errorf("%s: no weight was parted", typ)
+		}
 	}
 }
 
