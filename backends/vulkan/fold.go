@@ -141,7 +141,7 @@ func (d *Device) vecForm(l *backends.Launch) (form, bool) {
 }
 
 // chainTypes are the formats for which matvecq.comp is compiled as a link of a chain.
-var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q6_K: true}
+var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}
 
 // chains says whether a launch is a product of bytes that can be one.
 func (d *Device) chains(l *backends.Launch) bool {

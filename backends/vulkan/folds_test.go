@@ -47,7 +47,7 @@ func TestFolds(t *testing.T) {
 		{tensor.F16, tensor.F16, 64, 1e-4, false}, {tensor.BF16, tensor.F32, 1500, 1e-5, false}, {tensor.F16, tensor.F16, 600, 1e-4, true},
 		// One byte that rounds the other way changes those behind it.
 		{tensor.Q8_0, tensor.F16, 64, 2e-2, false}, {tensor.Q4_K, tensor.BF16, 1500, 2e-2, false}, {tensor.Q4_0, tensor.F16, 600, 2e-2, true},
-		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false},
+		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false}, {tensor.Q5_K, tensor.F16, 64, 2e-2, true},
 	} {
 		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
 			dev.Ordered() // steps hand over, and what runs by itself must not
@@ -182,7 +182,7 @@ func TestGateBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, width := range []string{"256", "768"} { // the codes lie in one size of memory, or the scales only
-		for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K, tensor.Q5_1} {
+		for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q5_1} {
 			t.Run(fmt.Sprintf("%s/%s", width, dtype), func(t *testing.T) {
 				s := session(t, dev, func(o *engine.Options) {
 					o.Model, o.DType, o.KV, o.Context = file, dtype, tensor.F16, 64

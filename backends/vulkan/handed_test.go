@@ -4,6 +4,7 @@ package vulkan_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -53,15 +54,20 @@ func TestHanded(t *testing.T) {
 	for _, c := range []struct {
 		dtype, kv tensor.Type
 		context   int
+		mix       string // instead of one type
 	}{
-		{tensor.Q4_0, tensor.F16, 64}, {tensor.Q8_0, tensor.F16, 600}, {tensor.Q4_K, tensor.BF16, 600}, {tensor.Q6_K, tensor.F32, 64},
-		{tensor.Q5_1, tensor.F16, 64}, {tensor.F16, tensor.F16, 600}, {tensor.BF16, tensor.BF16, 64},
+		{tensor.Q4_0, tensor.F16, 64, ""}, {tensor.Q8_0, tensor.F16, 600, ""}, {tensor.Q4_K, tensor.BF16, 600, ""}, {tensor.Q6_K, tensor.F32, 64, ""},
+		{tensor.Q5_1, tensor.F16, 64, ""}, {tensor.Q5_K, tensor.F16, 64, ""}, {tensor.F16, tensor.F16, 600, ""}, {tensor.BF16, tensor.BF16, 64, ""},
+		{tensor.Q4_K, tensor.F16, 64, "q4_k_m"},
 	} {
-		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s kv %s context %d", cmp.Or(c.mix, c.dtype.String()), c.kv, c.context), func(t *testing.T) {
 			var handed [2]int
 			for i, layers := range []string{"3", "4"} {
 				s := session(t, dev, func(o *engine.Options) {
 					o.DType, o.KV, o.Context = c.dtype, c.kv, c.context
+					if c.mix != "" && !o.SetType(c.mix) {
+						t.Fatalf("no mix %s", c.mix)
+					}
 					o.Set = map[string]string{"L": layers, "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
 				})
 				for range c.context / share {

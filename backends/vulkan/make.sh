@@ -66,7 +66,7 @@ jobs() {
         ;;
     esac
     case $name in
-      q4_0 | q5_1 | q8_0 | q4_K | q6_K)
+      q4_0 | q5_1 | q8_0 | q[456]_K)
         echo matvecq.comp chainq_$name.spv $number -DNX=1 -DR=2 -DCHAIN
         case $name in # twice the rows of each weight at a time
           q4_K) w=4 ;;
