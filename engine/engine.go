@@ -26,16 +26,16 @@ type Options struct {
 	Model   *models.File
 	Source  weights.Source // nil: synthetic weights by Seed
 	Device  backends.Device
-	Context int               // positions that the caches hold
-	Set     map[string]string // parameters set by the user
-	KV      tensor.Type       // of the caches: F16 (default) or F32; F32 means F64 on ref
-	DType   tensor.Type       // of weight matrices; Invalid: as stored
-	Mix     models.Mix        // of synthetic weight matrices, before DType; nil: none
-	MixName string            // what it is called
-	Seed    uint64            // of synthetic weights
-	Chunk   int               // most tokens in one step of prefill; default 512
-	NoFuse  bool              // run the graph as it is written
-	Eager   bool              // launch kernels one by one, without capture
+	Context int                // positions that the caches hold
+	Set     map[string]string  // parameters set by the user
+	KV      tensor.Type        // of the caches: F16 (default) or F32; F32 means F64 on ref
+	DType   tensor.Type        // of weight matrices; Invalid: as stored
+	Mix     models.TypeChooser // of synthetic weight matrices, before DType; nil: none
+	MixName string             // what it is called
+	Seed    uint64             // of synthetic weights
+	Chunk   int                // most tokens in one step of prefill; default 512
+	NoFuse  bool               // run the graph as it is written
+	Eager   bool               // launch kernels one by one, without capture
 	// Progress, if set, is told of loading: bytes done and in all. Where a session loads more
 	// weights for a step, no session of the device may be used in it.
 	Progress func(done, total int64)
@@ -61,13 +61,18 @@ func (o *Options) SetType(name string) bool {
 	if err != nil {
 		return false
 	}
-	o.Mix = func(size func(string) (int64, bool), has func(string) bool) func(string, int) tensor.Type {
+	o.Mix = func(size func(string) (int64, bool), has func(string) bool) func(string, tensor.Shape) tensor.Type {
 		t := mix.Traits{HasOutput: has("output.weight")}
 		t.Read(size)
-		return func(name string, k int) tensor.Type { return m.Type(name, k, t) }
+		return func(name string, shape tensor.Shape) tensor.Type {
+			if mix.Fixed(name, shape) {
+				return tensor.Invalid
+			}
+			return m.Type(name, shape.Last(), t)
+		}
 	}
 	o.DType, o.MixName = tensor.Invalid, m.Name
-	if file {
+	if _, single := tensor.ParseType(m.Name); single {
 		o.MixName = "mix:" + m.Name
 	}
 	return true

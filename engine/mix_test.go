@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"greta/backends/ref"
+	"greta/internal/testfiles"
 	"greta/models"
 	"greta/tensor"
+	"greta/weights/open"
 )
 
 // TestMix: synthetic weights of a mix have the types that a file of its name has, and compute.
@@ -39,7 +42,35 @@ func TestMix(t *testing.T) {
 			t.Errorf("%s: %d of %d weights were seen", name, found, len(want))
 		}
 	}
-	opt := Options{Model: file, Device: newCPU(t, 2), Context: 16, Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
+	experts, err := models.Builtin("mixtral_8x7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Model: experts, Device: newCPU(t, 2), Context: 16, Set: map[string]string{"L": "1", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
+	opt.SetType("q4_k_m")
+	routers := 0
+	for _, v := range newEngine(t, opt).Decode().Weights {
+		if v.Name == "blk.0.router" {
+			routers++
+			if v.Type != tensor.F32 {
+				t.Errorf("%s is %s: no mix quantises it", v.Name, v.Type)
+			}
+		}
+	}
+	if routers != 1 {
+		t.Errorf("%d routers", routers)
+	}
+	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	opt = Options{Model: file, Source: src, Device: newCPU(t, 2), Context: 16}
+	opt.SetType("q4_k_m")
+	if _, err := New(t.Context(), opt); err == nil || !strings.Contains(err.Error(), "synthetic") {
+		t.Errorf("types are chosen for weights that have their own: %v", err)
+	}
+	opt = Options{Model: file, Device: newCPU(t, 2), Context: 16, Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
 	for _, name := range []string{"q9", "i32", "mix:q9", "mix:", ""} {
 		if opt.SetType(name) || opt.Mix != nil || opt.DType != tensor.Invalid {
 			t.Errorf("%q is taken for a type", name)

@@ -22,14 +22,14 @@ type Options struct {
 	Float   tensor.Type       // element type of activations; Invalid: F32
 	KV      tensor.Type       // element type of states; Invalid: F32
 	DType   tensor.Type       // type of weight matrices; Invalid: as stored, F16 where synthetic
-	Mix     Mix               // types of synthetic weight matrices by their names, before DType; nil: none
+	Mix     TypeChooser       // types of synthetic weight matrices by their names, before DType; nil: none
 }
 
-// Mix gives the matrices of a model types of their own, as GGUF files of mixed types have
+// TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
 // them. size tells the model's sizes by GGUF's keys behind the architecture ("block_count"), has
 // whether it has a tensor of a name. The result is asked for each matrix by the name of its tensor in GGUF
-// files and the length of its rows.
-type Mix func(size func(key string) (int64, bool), has func(tensor string) bool) func(tensor string, k int) tensor.Type
+// files and its shape; Invalid leaves a matrix in F32.
+type TypeChooser func(size func(key string) (int64, bool), has func(tensor string) bool) func(tensor string, shape tensor.Shape) tensor.Type
 
 func (o *Options) defaults() {
 	for _, d := range []struct {
@@ -72,7 +72,7 @@ type builder struct {
 	scales map[*graph.Value]*graph.Load // the factors of weights that have some
 	names  map[string]bool              // of weights and states
 	pushed map[*graph.Value]*graph.Node // states' versions that an update has replaced
-	mix    func(tensor string, k int) tensor.Type
+	mix    func(tensor string, shape tensor.Shape) tensor.Type
 }
 
 // instance is one use of a file: the model, or one of its blocks.
@@ -89,6 +89,9 @@ type instance struct {
 // or how it fits the weights, is at fault: all that was found at once.
 func (f *File) Build(o Options) (*graph.Graph, error) {
 	o.defaults()
+	if o.Mix != nil && o.Weights != nil {
+		return nil, fmt.Errorf("%s: types are chosen for synthetic weights; those of %s have their own", f.path, o.Weights.Path())
+	}
 	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{}, scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
 	for _, n := range []struct {
 		name string
@@ -101,7 +104,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	b.eq = &graph.Builder{Graph: b.g, Ops: ops.Table, Float: o.Float, Block: -1}
 	f.checkSet(&b.errs, o.Set)
 	top := newScope(&b.errs, f, &b.o, f.standalone(), nil)
-	if o.Mix != nil && o.Weights == nil {
+	if o.Mix != nil {
 		b.mix = o.Mix(top.size, f.names)
 	}
 	in := b.instance(f, top, "")
@@ -252,8 +255,14 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	switch {
 	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
 		t = tensor.F32
-	case in.mix != nil && w.ggufName(in.block) != "":
-		t = in.mix(w.ggufName(in.block), shape.Last())
+	case in.mix != nil:
+		gguf := w.ggufName(in.block)
+		if gguf == "" {
+			return fail("weight %s has no gguf: name, by which a mix of types chooses its own; take one type for all", name)
+		}
+		if t = in.mix(gguf, shape); t == tensor.Invalid {
+			t = tensor.F32
+		}
 	case o.DType != tensor.Invalid:
 		t = o.DType
 	}

@@ -159,7 +159,13 @@ func (j *joiner) sameProduct(a, b int) bool {
 func (j *joiner) mixable(x, y *backends.Launch) bool {
 	v, w := &x.In[1], &y.In[1]
 	return j.dev.usesVec(x.Node) && j.dev.mixes(v.Type, w.Type, v.Shape.Last()) && !scaled(x.Node) && !scaled(y.Node) &&
-		x.Kernel.(*kernel).variant == "" && (&binder{dev: j.dev}).pointer(&x.In[0])%16 == 0
+		j.byDefault(x) && j.byDefault(y) && (&binder{dev: j.dev}).pointer(&x.In[0])%16 == 0
+}
+
+// byDefault says whether a product's variant is the default, named or not.
+func (j *joiner) byDefault(l *backends.Launch) bool {
+	name, w := l.Kernel.(*kernel).variant, &l.In[1]
+	return name == "" || name == j.dev.vecShapes(w.Type, w.Shape.Last())[0].String()
 }
 
 // bias is a product's bias, one without a buffer where it is left out.

@@ -19,20 +19,23 @@ func TestMixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
+		arch  string
 		mix   string
 		int8  bool
 		wants string // the launch of the block with more bits
 		kinds int    // of launches of vec.hip with a norm inside
 	}{
-		{"q4_k_m", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3}, // q, k, v of either block; gate and up
-		{"q5_k_m", true, "W_TYPE=W_Q5_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3},
-		{"q4_k_s", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q5_K FIRST=2", 2}, // of both blocks
-		{"q4_k_m", false, "", 2},
-		{"q3_k_m", true, "", 1}, // gate and up, both of q3_K; v is q5_K
+		{"sm_90", "q4_k_m", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3}, // q, k, v of either block; gate and up
+		{"sm_90", "q5_k_m", true, "W_TYPE=W_Q5_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3},
+		{"sm_90", "q4_k_s", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q5_K FIRST=2", 2}, // of both blocks
+		{"sm_90", "q4_k_m", false, "", 2},
+		{"gfx942", "q4_k_m", true, "", 2}, // no rings there
+		{"gfx1151", "q4_k_m", true, "", 2},
+		{"sm_90", "q3_k_m", true, "", 1}, // gate and up, both of q3_K; v is q5_K
 	} {
 		var mu sync.Mutex
 		programs := map[string]bool{}
-		dev, err := openPaper("sm_90", 0, func(p program) {
+		dev, err := openPaper(c.arch, 0, func(p program) {
 			mu.Lock()
 			defer mu.Unlock()
 			programs[string(p)] = true
@@ -61,7 +64,7 @@ func TestMixed(t *testing.T) {
 			}
 			mixed := strings.Contains(p, "W_TYPE2")
 			if mixed && c.wants == "" {
-				t.Errorf("%s: joined: %s", c.mix, p)
+				t.Errorf("%s, %s: joined: %s", c.arch, c.mix, p)
 			}
 			at, all := 0, true
 			for part := range strings.SplitSeq(c.wants, " ... ") {
@@ -73,10 +76,10 @@ func TestMixed(t *testing.T) {
 			found = found || all && mixed
 		}
 		if c.wants != "" && !found {
-			t.Errorf("%s: no launch %s", c.mix, c.wants)
+			t.Errorf("%s, %s: no launch %s", c.arch, c.mix, c.wants)
 		}
 		if norms != c.kinds {
-			t.Errorf("%s, int8 %v: %d kinds of products with their norm inside, want %d", c.mix, c.int8, norms, c.kinds)
+			t.Errorf("%s, %s, int8 %v: %d kinds of products with their norm inside, want %d", c.arch, c.mix, c.int8, norms, c.kinds)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (dev *Device) mixes(t, u tensor.Type, k int) bool {
 	if slices.Index(mixedTypes, t) > slices.Index(mixedTypes, u) {
 		t, u = u, t
 	}
-	s := dev.vecShapes(t, k)[0]
+	s := dev.vecShapes(t, k)[0] // what vec takes, too
 	return s.stages > 0 && s.draw == 0 && mixedShared(t, u, k, s) <= vecMost
 }
 
@@ -281,6 +281,9 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	}
 	second := slices.IndexFunc(products, func(p product) bool { return p.w.Type != t })
 	if second > 0 {
+		if shape.stages == 0 || !eight { // see mixes
+			b.failf("products of two types without rings, or without x in eight bits")
+		}
 		t2 := products[second].w.Type
 		prog += newProgram("", define("W_TYPE2", weightNames[t2]), define("FIRST", second), define("CHUNK2", chunkBlocks(t2)))
 	}

@@ -27,7 +27,8 @@
 #define BK 32
 #define STAGES 5
 // COPIERS are waves, of which four make a pair of steps of a block format; with AHEAD what they read for their next pair has
-// registers of its own. GROUP is how many steps loads of x are ahead. OWN and MAKE are the registers of who multiplies and of who copies.
+// registers of its own. GROUP is how many steps loads of x are ahead. OWN and MAKE are the registers of
+// who multiplies and of who copies; where they are equal a block begins with as many.
 #if FORMAT == F16
 #define COPIERS 4
 #define GROUP (4 / MT)
@@ -114,7 +115,7 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
   bar();
   if (t >= 256) {
 #if FORMAT != F16
-    registers_less<MAKE>();
+    if (MAKE < OWN) registers_less<MAKE>();
     const u32 number = t / 32 - 8, left = p.n - n0, part = l % LANES, row = number % 4 * 32 + l / LANES, pairs = (steps + 1) / 2;
     const u8 *from[LANES];
     G_UNROLL for (u32 i = 0; i < LANES; i++) from[i] = p.w + p.woff + (u64)(n0 + g_min(row + i * PASS_ROWS, left - 1)) * p.wstride;
@@ -145,7 +146,7 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
           u32 made[LINES][4];
           raw_make(made, raw[set][i], pair, part);
           if (!AHEAD) load(raw[set][i], i, pair + SETS);
-          raw_put(made, to, second, row + i * PASS_ROWS, part);
+          raw_put(made, to[0], to[1] - to[0], second, row + i * PASS_ROWS, part);
         }
         fence_async();
         wave_sync();
@@ -176,7 +177,7 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
     return;
 #endif
   }
-  registers_more<OWN>();
+  if (MAKE < OWN) registers_more<OWN>();
   const u32 first = t / 128 * 4 * MT + t % 128 / 32, last = (p.rows - 1) / 16; // of 16 rows each; then every fourth
   const u16 *x[MT];
   G_UNROLL for (u32 i = 0; i < MT; i++) x[i] = p.x + (u64)g_min(m0 / 16 + first + 4 * i, last) * p.blocks * 256 + l * 8;

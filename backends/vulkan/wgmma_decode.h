@@ -125,11 +125,11 @@ G_FN void raw_make(u32 (&v)[LINES][4], const Raw &r, u32 pair, u32 part) {
   }
 }
 #endif
-// stores what raw_make made of row r; second says whether there is the second step
-G_FN void raw_put(const u32 (&v)[LINES][4], const u32 (&to)[2], bool second, u32 r, u32 part) {
+// stores what raw_make made of row r, of the second step, if there is one, further bytes behind the first
+G_FN void raw_put(const u32 (&v)[LINES][4], u32 to, u32 further, bool second, u32 r, u32 part) {
   G_UNROLL for (u32 j = 0; j < LINES; j++) {
     const Place p = place_of(j, part);
     if (p.step && !second) continue;
-    store16((p.step ? to[1] : to[0]) + r * 64 + ((p.line ^ (r >> 1 & 3)) << 4), v[j][0], v[j][1], v[j][2], v[j][3]);
+    store16(to + (p.step ? further : 0) + r * 64 + ((p.line ^ (r >> 1 & 3)) << 4), v[j][0], v[j][1], v[j][2], v[j][3]);
   }
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"greta/backends"
@@ -84,7 +83,7 @@ func TestWgmma(t *testing.T) {
 		"q4_0": {{65, 32, 1}, {72, 96, 130}, {129, 160, 129}, {300, 320, 515}, {512, 1024, 1024}, {257, 4096, 127}},
 		"q8_0": {{65, 32, 1}, {72, 96, 130}, {129, 160, 129}, {300, 320, 515}, {512, 1024, 1024}, {257, 4096, 127}},
 		"q4_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}, {257, 4096, 127}},
-		"q5_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}},
+		"q5_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}, {257, 4096, 127}},
 		"q6_K": {{65, 256, 1}, {72, 512, 130}, {300, 768, 515}, {512, 1024, 1024}, {257, 4096, 127}},
 	}
 	for typ, list := range shapes {
@@ -125,15 +124,18 @@ func TestWgmma(t *testing.T) {
 	// Weights that lie in several parts, whose first rows are odd.
 	dev.SetMaxAllocation(1<<16, 1<<12)
 	dev.Choose(nil)
-	for _, typ := range []string{"f16[515, 352]", "q4_0[1515, 352]", "q6_K[515, 512]"} {
-		parts, cols := dev.Parts(), typ[len(typ)-4:len(typ)-1]
-		rows := typ[strings.Index(typ, "[")+1 : strings.Index(typ, ",")]
-		big := optest.Case{Name: "wgmma/parts", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("x float[140,%s]; w %s; r float[140, %s]; b bf16[%s]", cols, typ, rows, rows), Rel: 5e-6, Abs: 5e-5}
+	for _, c := range []struct {
+		typ        string
+		rows, cols int
+	}{{"f16", 515, 352}, {"q4_0", 1515, 352}, {"q6_K", 515, 512}} {
+		parts := dev.Parts()
+		big := optest.Case{Name: "wgmma/parts", Eq: "y: linear_residual(x, w, r, b)", Args: fmt.Sprintf("x float[140, %d]; w %s[%d, %d]; r float[140, %d]; b bf16[%d]",
+			c.cols, c.typ, c.rows, c.cols, c.rows, c.rows), Rel: 5e-6, Abs: 5e-5}
 		if err := optest.Together(dev, []optest.Case{big}, 2e-3, func(string) {}); err != nil {
 			t.Error(err)
 		}
 		if dev.Parts() == parts {
-			t.Errorf("%s: no weight was parted", typ)
+			t.Errorf("%s: no weight was parted", c.typ)
 		}
 	}
 }

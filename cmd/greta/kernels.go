@@ -20,7 +20,6 @@ import (
 	"greta/engine"
 	"greta/engine/health"
 	"greta/engine/report"
-	"greta/tensor"
 )
 
 // gpuCmds are verbs that only a program with GPUs has.
@@ -156,7 +155,7 @@ type buildFlags struct {
 // tokens, and of prefill in whole and broken chunks.
 var (
 	builtModels = []string{"llama2_7b", "qwen3_8b", "mixtral_8x7b"}
-	builtTypes  = []string{"f16", "bf16", "q8_0", "q4_0", "q4_K", "q6_K"}
+	builtTypes  = []string{"f16", "bf16", "q8_0", "q4_0", "q4_K", "q6_K", "q4_k_m"}
 	builtSteps  = []int{1, 2, 3, 5, 9, 64, 100, engine.DefaultChunk}
 )
 
@@ -186,7 +185,7 @@ the platform; auto takes the first that is there.`,
 	s.StringVarP(&f.out, "out", "o", "", "folder that is written; what is there and whole is left")
 	s.StringVar(&f.with, "with", "auto", "compiler: rtc, clang, auto")
 	s.StringArrayVar(&f.models, "model", nil, "model file or weights that kernels are for (may be repeated; default: "+strings.Join(builtModels, " and ")+")")
-	s.StringSliceVar(&f.types, "types", builtTypes, "types of weights that model files are built for")
+	s.StringSliceVar(&f.types, "types", builtTypes, "types of weights that model files are built for, mixes as --dtype has them included")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model files, NAME=VALUE (may be repeated)")
 	s.IntVar(&f.units, "units", 0, "compute units of the card, by which work is divided (default: the best known card's)")
 	s.IntVar(&f.context, "context", 0, "positions that the caches hold, by which work is divided (default: as for greta run)")
@@ -217,13 +216,10 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	case f.units < 0 || f.context < 0:
 		return usagef("--units and --context must not be negative")
 	}
-	var types []tensor.Type
 	for _, name := range f.types {
-		t, ok := tensor.ParseType(name)
-		if !ok || t.IsInt() || t == tensor.Bool {
-			return usagef("--types %s: no such type; there are %s", name, strings.Join(floatTypes(), ", "))
+		if !new(engine.Options).SetType(name) {
+			return usagef("--types %s: no such type; there are %s", name, strings.Join(typeNames(), ", "))
 		}
-		types = append(types, t)
 	}
 	list := f.models
 	if len(list) == 0 {
@@ -238,7 +234,7 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	var lines []builtLine
 	for _, arch := range archs {
 		err := f.builder(arch, func(b *hip.Builder, t *hip.Tool) error {
-			line, err := a.buildFor(ctx, f, arch, b, t, list, types)
+			line, err := a.buildFor(ctx, f, arch, b, t, list)
 			lines = append(lines, line)
 			return err
 		})
@@ -272,13 +268,13 @@ func (f *buildFlags) builder(arch string, do func(*hip.Builder, *hip.Tool) error
 	return do(b, tool)
 }
 
-func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool, list []string, types []tensor.Type) (line builtLine, err error) {
+func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool, list []string) (line builtLine, err error) {
 	start := time.Now()
 	if err := health.Rehearse(b.Device()); err != nil { // a run checks paths before it uses them
 		return line, err
 	}
 	for _, name := range list {
-		if err := f.rehearse(b, name, types); err != nil {
+		if err := f.rehearse(b, name); err != nil {
 			return line, fmt.Errorf("%s: %w", name, usage(err))
 		}
 	}
@@ -294,7 +290,7 @@ func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.B
 }
 
 // rehearse has the builder see what a model needs.
-func (f *buildFlags) rehearse(b *hip.Builder, name string, types []tensor.Type) (err error) {
+func (f *buildFlags) rehearse(b *hip.Builder, name string) (err error) {
 	flags := modelFlags{kv: "f16", chunk: engine.DefaultChunk, context: f.context, set: f.set, cache: "off"}
 	found := &bundle{}
 	if found.opt, err = flags.options(); err != nil {
@@ -306,11 +302,12 @@ func (f *buildFlags) rehearse(b *hip.Builder, name string, types []tensor.Type) 
 	defer func() { err = errors.Join(err, found.close()) }()
 	found.opt.Model, found.opt.Source, found.opt.Device = found.file, found.source, b.Device()
 	found.fitContext(engine.DefaultChunk)
+	types := f.types
 	if found.source != nil {
-		types = []tensor.Type{found.opt.DType} // as stored
+		types = []string{""} // as stored
 	}
 	for _, t := range types {
-		found.opt.DType = t
+		found.opt.SetType(t)
 		err := b.WithPaths(func() error { return engine.Rehearse(found.opt, builtSteps...) })
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"greta/backends"
+	"greta/backends/hip"
 )
 
 func TestKernelsBuild(t *testing.T) {
@@ -49,6 +50,29 @@ func TestKernelsBuild(t *testing.T) {
 	}
 	if _, err := os.Stat(none); err == nil {
 		t.Errorf("%s was made", none)
+	}
+}
+
+// TestKernelsOfMixes: products of two types are programs of their own, which no single type asks for.
+func TestKernelsOfMixes(t *testing.T) {
+	f := &buildFlags{set: []string{"L=2", "D=256", "H=4", "G=4", "F=512", "V=500"}, context: 64}
+	var programs [2]int
+	for i, types := range [][]string{{"q4_K", "q6_K"}, {"q4_K", "q6_K", "q4_k_m"}} {
+		b, err := hip.NewBuilder("sm_90", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.types = types
+		if err := f.rehearse(b, "llama2_7b"); err != nil {
+			t.Fatal(err)
+		}
+		programs[i] = b.Programs()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if programs[1] <= programs[0] {
+		t.Errorf("%d programs, with a mix of the types %d", programs[0], programs[1])
 	}
 }
 

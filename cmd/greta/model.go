@@ -202,7 +202,7 @@ func (f *modelFlags) options() (engine.Options, error) {
 	}
 	if f.dtype != "" {
 		if !opt.SetType(f.dtype) {
-			return opt, fmt.Errorf("--dtype %s: no such type; there are %s, and for synthetic weights the mixes %s", f.dtype, strings.Join(floatTypes(), ", "), strings.Join(mix.Several(), ", "))
+			return opt, fmt.Errorf("--dtype %s: no such type; there are %s", f.dtype, strings.Join(typeNames(), ", "))
 		}
 	}
 	switch t, _ := tensor.ParseType(f.kv); t {
@@ -244,11 +244,16 @@ func floatTypes() []string {
 	return names
 }
 
+// typeNames are what engine.Options.SetType takes.
+func typeNames() []string {
+	return append(floatTypes(), "and for synthetic weights the mixes "+strings.Join(mix.Several(), ", "))
+}
+
 // find resolves the argument: a model file, its built-in name, or weights.
 func (f *modelFlags) find(b *bundle, arg string) error {
 	err := f.resolve(b, arg)
 	if err == nil && b.source != nil && b.opt.Mix != nil {
-		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s writes a file of it", f.dtype, b.source.Path(), f.dtype)
+		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s writes a file of it", f.dtype, b.source.Path(), strings.TrimPrefix(b.opt.MixName, "mix:"))
 	}
 	return err
 }

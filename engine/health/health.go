@@ -340,7 +340,7 @@ func trial() []optest.Case {
 		add(fmt.Sprintf("linear %s %s %dx%dx%d", name, t, rows, k, n), "y: linear(x, w)",
 			fmt.Sprintf("x float[%d, %d]%s; w %s[%d, %d]", rows, k, flags, t, n, k), scale)
 	}
-	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K} {
 		linear("decode", 1, 512, 259, t, "", 1)
 		linear("tiles", 128, 256, 256, t, "", 1)
 		linear("tails", 67, 768, 131, t, "", 1)

@@ -44,7 +44,7 @@ type Report struct {
 	Paths   []Path `json:"paths,omitempty"` // the device's fast paths
 	// Variants are those of kernels that were chosen other than the default, by operator and shape.
 	Variants []Variant `json:"variants,omitempty"`
-	DType    string    `json:"dtype"` // of most of the weights' bytes
+	DType    string    `json:"dtype"` // the mix that was asked for, or that of most of the weights' bytes
 	KV       string    `json:"kv"`
 	Context  int       `json:"context"`
 	Seed     uint64    `json:"seed"`

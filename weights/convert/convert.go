@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 
 	"greta/tensor"
@@ -24,7 +23,7 @@ import (
 
 // Options of a conversion.
 type Options struct {
-	// Type is one of Names, or "" for the types that the source has, as far as
+	// Type is one of mix.Names, or "" for the types that the source has, as far as
 	// GGUF has them.
 	Type string
 	// Tokenizer is a tokenizer.model or tokenizer.json; "" looks beside a
@@ -324,17 +323,4 @@ func (it *item) gather(lo, hi int, copy func(at, from, n int)) {
 	for i := lo; i < hi; i += it.unit {
 		copy(i-lo, it.perm(i/it.unit)*it.unit, it.unit)
 	}
-}
-
-// fixedName says which tensors llama-quantize leaves alone.
-func fixedName(name string, shape tensor.Shape) bool {
-	if len(shape) < 2 || !strings.HasSuffix(name, "weight") {
-		return true
-	}
-	for _, part := range []string{"_norm.weight", "ffn_gate_inp", "pos_embd", "token_types", "rope_f"} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
 }

@@ -144,7 +144,20 @@ var rules = []rule{
 	{"attn_qkv.weight", "q5_k_m", always, tensor.Q6_K},
 }
 
-// Type is that of a matrix with rows of n elements, by its name in GGUF files.
+// Fixed says which tensors llama-quantize leaves alone, whatever the mix.
+func Fixed(name string, shape tensor.Shape) bool {
+	if len(shape) < 2 || !strings.HasSuffix(name, "weight") {
+		return true
+	}
+	for _, part := range []string{"_norm.weight", "ffn_gate_inp", "pos_embd", "token_types", "rope_f"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// Type is that of a matrix with rows of n elements, by its name in GGUF files, if it is not Fixed.
 func (m Mix) Type(name string, n int, t Traits) tensor.Type {
 	if !m.Base.IsBlock() {
 		return m.Base

@@ -85,8 +85,7 @@ G_FN u4 high4(u4 w) {
   return u4{w.x >> 4 & 0x0f0f0f0fu, w.y >> 4 & 0x0f0f0f0fu, w.z >> 4 & 0x0f0f0f0fu, w.w >> 4 & 0x0f0f0f0fu};
 }
 
-// What a lane loads at once of a row of type T, a unit, and its product with x: QUADS quads of elements, of which a row
-// of k has count(k).
+// What a lane loads at once of a row of type T, a unit of QUADS quads of elements, and its product with x.
 template <int T> struct Codes8;
 
 template <> struct Codes8<W_Q8_0> { // half a block

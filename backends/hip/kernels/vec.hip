@@ -22,6 +22,9 @@
 #include "weights.h"
 #ifdef W_TYPE2
 #define MIXED 1
+#if !INT8 || !STREAM || DRAW || PAIRED
+#error "matrices of two types are dealt out through rings, and meet x in eight bits"
+#endif
 #else
 #define MIXED 0
 #define W_TYPE2 W_TYPE
@@ -153,12 +156,12 @@ G_FN Factors factors_of(const Matrices &all, u32 p) {
 #define UNIT_QUADS2 UNIT_QUADS
 #else
 #define UNIT_QUADS2 (Codes8<W_TYPE2>::QUADS)
-#if W_TYPE2 == W_Q4_K
-#define BLOCK_SIZES2 W_SIZES_Q4_K
-#elif W_TYPE2 == W_Q5_K
+#if W_TYPE2 == W_Q5_K
 #define BLOCK_SIZES2 W_SIZES_Q5_K
-#else
+#elif W_TYPE2 == W_Q6_K
 #define BLOCK_SIZES2 W_SIZES_Q6_K
+#else
+#error "q5_K and q6_K can be the second type"
 #endif
 #endif
 constexpr u32 block_sizes[2][4] = {{BLOCK_SIZES}, {BLOCK_SIZES2}};

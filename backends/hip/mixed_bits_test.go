@@ -1,0 +1,94 @@
+package hip_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"greta/engine"
+	"greta/models"
+)
+
+// three is a block of which products of one norm, v of more bits than q and k, are all that can be joined.
+const three = `block: three
+in: {x: "float[S, D]"}
+params: {D: 256, N: 131}
+names: {gguf: "blk.$i.*.weight"}
+weights:
+  g:  {shape: [D],    gguf: attn_norm}
+  wq: {shape: [N, D], gguf: attn_q}
+  wv: {shape: [N, D], gguf: attn_v}
+  wk: {shape: [N, D], gguf: attn_k}
+  bq: {shape: [N],    gguf: /blk.$i.attn_q.bias}
+  bk: {shape: [N],    gguf: /blk.$i.attn_k.bias}
+  bv: {shape: [N],    gguf: /blk.$i.attn_v.bias}
+body:
+  h: rmsnorm(x, g, eps=1e-5)
+  q: linear(h, wq%[1]s)
+  v: linear(h, wv%[2]s)
+  k: linear(h, wk%[3]s)
+  y: q * v * k
+out: y
+`
+
+// TestMixedBits: products of two types in one launch give what each alone gives, to the bit: odd numbers of rows, rows that
+// are no whole chunks of the ring, more rows than waves, with biases and without, v between the others.
+func TestMixedBits(t *testing.T) {
+	for _, bias := range []bool{false, true} {
+		text := fmt.Sprintf(three, "", "", "")
+		if bias {
+			text = fmt.Sprintf(three, ", bq", ", bv", ", bk")
+		}
+		path := filepath.Join(t.TempDir(), "three.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := models.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mix := range []string{"q4_k_m", "q5_k_m", "q4_k_s"} {
+			for _, size := range [][2]string{{"256", "131"}, {"4352", "1"}, {"4352", "333"}, {"768", "5001"}, {"11008", "259"}} {
+				t.Run(fmt.Sprintf("%s/bias=%v/%sx%s", mix, bias, size[1], size[0]), func(t *testing.T) {
+					t.Parallel() // most of the time goes to compiling
+					var results [2][]float32
+					for i := range results {
+						dev := openHalf(t)
+						defer closing(t, dev)
+						if i == 0 {
+							dev.Alone()
+						}
+						opt := engine.Options{Model: file, Device: dev, Context: 16, Seed: 9, Set: map[string]string{"D": size[0], "N": size[1]}}
+						opt.SetType(mix)
+						e, err := engine.New(t.Context(), opt)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer e.Close()
+						s, err := e.NewSession()
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer s.Close()
+						x := engine.Activations(3*e.Decode().Input("x").Shape[1], 7)
+						for k := range 3 {
+							y, err := s.Block(x[k*len(x)/3 : (k+1)*len(x)/3])
+							if err != nil {
+								t.Fatal(err)
+							}
+							results[i] = append(results[i], y...)
+						}
+					}
+					if !slices.Equal(results[0], results[1]) {
+						t.Error("joined products differ from products alone")
+					}
+					if n, ok := engine.Finite(results[0]); !ok {
+						t.Errorf("element %d is %v", n, results[0][n])
+					}
+				})
+			}
+		}
+	}
+}
