@@ -36,8 +36,7 @@ func TestSequence(t *testing.T) {
 	}{{false, backends.Off}, {false, backends.On}, {true, backends.On}} {
 		dev := open(t, vulkan.Options{FP16: c.half})
 		dev.Stage(c.staged)
-		dev.Ordered()
-		if err := dev.SetPath("ahead", c.half == backends.On); err != nil && c.half == backends.On {
+		if err := ordered(t, dev, c.half == backends.On); err != nil {
 			t.Log(err)
 		}
 		for _, name := range []string{"llama2_block", "phi3_block", "gemma2_block", "gpt_neox_block", "mixtral_block"} {
@@ -123,8 +122,7 @@ func TestSteps(t *testing.T) {
 	for _, dtype := range []tensor.Type{tensor.Q8_0, tensor.F16} {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := open(t, vulkan.Options{FP16: backends.On})
-			dev.Ordered()
-			if err := dev.SetPath("ahead", true); err != nil {
+			if err := ordered(t, dev, true); err != nil {
 				t.Skip(err)
 			}
 			stream, err := dev.Stream()
@@ -241,8 +239,7 @@ func TestGreedy(t *testing.T) {
 			t.Run(fmt.Sprint(dtype, "/ahead ", c.ahead, "/staged ", c.staged), func(t *testing.T) {
 				dev := open(t, vulkan.Options{FP16: backends.On})
 				dev.Stage(c.staged)
-				dev.Ordered()
-				if err := dev.SetPath("ahead", c.ahead); err != nil && c.ahead {
+				if err := ordered(t, dev, c.ahead); err != nil {
 					t.Skip(err)
 				}
 				set := map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}
