@@ -7,6 +7,7 @@
 // A wave makes 32 rows of both steps. LANES lanes have a row, with 16 bytes of codes each, so that what they read of it
 // is whole sectors; what eight of them store at a time lies on different banks.
 #pragma once
+#include "halfpair.h"
 #if FORMAT == Q8_0 || FORMAT == Q6_K
 #define LANES 4 // each with 16 elements of a step
 #else
@@ -14,14 +15,7 @@
 #endif
 #define PASS_ROWS (32 / LANES)
 
-G_FN u32 half_fma(u32 a, u32 b, u32 c) { u32 r; asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }
-G_FN u32 half_mul(u32 a, u32 b) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
-G_FN u32 half_add(u32 a, u32 b) { u32 r; asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
-G_FN u32 choose_bytes(u32 a, u32 b, u32 how) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(how)); return r; }
 G_FN u32 both(u16 h) { return h | (u32)h << 16; }
-G_FN void store16(u32 to, u32 a, u32 b, u32 c, u32 d) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}
 // 1024 + n, twice, of two bytes n
 G_FN u32 low_pair(u32 bytes) { return choose_bytes(bytes, 0x64646464u, 0x4140); }
 G_FN u32 high_pair(u32 bytes) { return choose_bytes(bytes, 0x64646464u, 0x4342); }
