@@ -16,16 +16,17 @@ func TestWarmUp(t *testing.T) {
 		best        time.Duration
 		least, most time.Duration
 	}{
-		{"steady", func(time.Duration) time.Duration { return 2 * ms }, 2 * ms, 300 * ms, 310 * ms},
-		{"idle for 250 ms", func(total time.Duration) time.Duration {
-			if total < 250*ms {
-				return 11 * ms
+		{"steady", func(time.Duration) time.Duration { return 2 * ms }, 2 * ms, 600 * ms, 610 * ms},
+		{"an H100 from idle", func(total time.Duration) time.Duration {
+			if total < 450*ms {
+				return 80 * ms
 			}
-			return 2 * ms
-		}, 2 * ms, 550 * ms, 570 * ms},
-		{"falls slowly", func(total time.Duration) time.Duration { return 10*ms - min(total, 800*ms)/100 }, 2 * ms, 1000 * ms, 1150 * ms},
-		{"falls for ever", func(total time.Duration) time.Duration { return 11*ms - total/220 }, 19 * ms / 10, 1990 * ms, 2010 * ms},
-		{"a clock that stands", func(time.Duration) time.Duration { return 0 }, time.Microsecond, 300 * ms, 301 * ms},
+			return 23 * ms
+		}, 23 * ms, 1080 * ms, 1130 * ms},
+		{"one long run", func(time.Duration) time.Duration { return 4000 * ms }, 4000 * ms, 4000 * ms, 4000 * ms},
+		{"falls slowly", func(total time.Duration) time.Duration { return 10*ms - min(total, 800*ms)/100 }, 2 * ms, 1300 * ms, 1450 * ms},
+		{"falls for ever", func(total time.Duration) time.Duration { return 11*ms - total/330 }, 19 * ms / 10, 2990 * ms, 3010 * ms},
+		{"a clock that stands", func(time.Duration) time.Duration { return 0 }, time.Microsecond, 600 * ms, 601 * ms},
 	} {
 		var total time.Duration
 		best, err := WarmUp(t.Context(), func() (time.Duration, error) {

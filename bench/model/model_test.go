@@ -192,6 +192,55 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
+// cold is a device of its own that is slow until it has worked for a while, as a card is whose clocks fell.
+type cold struct {
+	backends.Device
+	left time.Duration // of slow work
+}
+
+func (d *cold) Info() backends.Info {
+	i := d.Device.Info()
+	i.Queued = true
+	return i
+}
+
+func (d *cold) Capture(p *backends.Program) (backends.Executable, error) {
+	e, err := d.Device.Capture(p)
+	return &slow{e, d}, err
+}
+
+type slow struct {
+	backends.Executable
+	d *cold
+}
+
+const slowStep = 100 * time.Millisecond
+
+func (e *slow) Submit() error {
+	if e.d.left > 0 {
+		e.d.left -= slowStep
+		time.Sleep(slowStep)
+	}
+	return e.Executable.Submit()
+}
+
+// TestClocks: no sample is of the time in which a card's clocks rise, unless that is asked for.
+func TestClocks(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		var results []record.Result
+		o := options(t, &results)
+		dev := &cold{Device: o.Engine.Device}
+		o.Engine.Device, o.NoWarmUp, o.Gens = dev, none, nil
+		o.Say = func(string, ...any) { dev.left = 10 * slowStep } // a test begins
+		if err := Run(t.Context(), o); err != nil || len(results[0].Samples) != 3 {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		if s := results[0].Samples; (slices.Max(s) < slowStep.Seconds()) == none {
+			t.Errorf("samples of %v s, without a warm-up: %v", s, none)
+		}
+	}
+}
+
 // limited is a device that says what its limits are.
 type limited struct{ backends.Device }
 

@@ -96,8 +96,12 @@ func TestVulkanSequence(t *testing.T) {
 		rep := runReport(t, with(args, more...)...)
 		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "sequence = steps" })
 		if slices.Equal(more, device) {
-			if p := rep.Sequence; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 || rep.Checks[same].Note != "60 of 60 outputs bit-identical" {
-				t.Errorf("%+v, checks %+v", p, rep.Checks)
+			if p := rep.Sequence; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 {
+				t.Fatalf("%+v, checks %+v", p, rep.Checks)
+			}
+			var alike, all int // of two repeats and of at least one before, as a card warms up
+			if _, err := fmt.Sscanf(rep.Checks[same].Note, "%d of %d outputs bit-identical", &alike, &all); err != nil || alike != all || all < 3*20 {
+				t.Errorf("%q, %v", rep.Checks[same].Note, err)
 			}
 		} else if rep.Sequence != nil || same >= 0 {
 			t.Errorf("%v: a sequence: %+v, %+v", more, rep.Sequence, rep.Checks)
