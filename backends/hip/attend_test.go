@@ -21,10 +21,10 @@ func TestAttend(t *testing.T) {
 		{8, 8, 128, "f16", ""}, {8, 4, 128, "f16", ", softcap=5"}, {7, 1, 128, "bf16", ", window=100"}, {4, 2, 256, "f16", ""}, {4, 4, 128, "f32", ", window=7"},
 		{3, 1, 64, "f16", ""}, {32, 32, 128, "f16", ""},
 	} {
-		for _, pos := range []int{0, 1, 8, 63, 64, 127, 128, 519, 1023, 2047} {
+		for _, pos := range []int{0, 1, 8, 63, 64, 127, 128, 519, 1023, 2047, 2600, 4095} {
 			a := optest.Case{
 				Name: fmt.Sprint(c, pos), Eq: "y: attention(q, k, v, pos" + c.rest + ")",
-				Args: fmt.Sprintf("q float[1, %d, %d]; k %s[2048, %d, %d]; v %s[2048, %d, %d]; pos i32[1] =%d", c.heads, c.dh, c.cache, c.groups, c.dh, c.cache, c.groups, c.dh, pos),
+				Args: fmt.Sprintf("q float[1, %d, %d]; k %s[4096, %d, %d]; v %s[4096, %d, %d]; pos i32[1] =%d", c.heads, c.dh, c.cache, c.groups, c.dh, c.cache, c.groups, c.dh, pos),
 				Rel:  5e-6, Abs: 5e-5,
 			}
 			t.Run(a.Name, func(t *testing.T) {

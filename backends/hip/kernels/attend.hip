@@ -4,8 +4,8 @@
 //
 // With FOLD the token's keys and values are not in the caches yet, and q is not rotated:
 // a block rotates its queries; those of a cluster that have the token's position rotate
-// its key, and the first of a key/value head stores both. Positions before are read
-// while the launch before still runs, as no launch of a program for one token writes
+// its key, and the first of a key/value head stores both. A block's first positions are
+// read while the launch before still runs, as no launch of a program for one token writes
 // them; EARLY says that none writes pos either. Where there are few positions a cluster's
 // first block takes them all, and the others end at once: to put parts together takes
 // longer than some rounds.
@@ -20,7 +20,6 @@
 #define WAVES (NT / 32)
 #define NP (QB == 1 ? 4 : QB == 2 ? 2 : 1) // positions of a group at once
 #define ROUND (GROUPS * NP)
-#define AHEAD 3 // rounds behind the first that are asked for
 #define LONE 2  // rounds that one block takes alone
 #define UNSEEN -3.0e38f
 
@@ -194,11 +193,6 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
   const elem *const kp = kc + g * DH + gl * VE, *const vp = vc + g * DH + gl * VE;
   Lines<NP> lines;
   lines.load(kp, kstride, vp, vstride, lo + grp, hi);
-  for (u32 j = lo + ROUND + grp; j < g_min(hi, lo + (1 + AHEAD) * ROUND); j += GROUPS) {
-    if (gl % 8) continue;
-    ask_line(kp + (u64)j * kstride);
-    ask_line(vp + (u64)j * vstride);
-  }
 #if FOLD
   const bool owner = lo <= (u32)p && (u32)p < hi;
   if (t < half) room.in.turns[t] = turn_by(rate, m, p);

@@ -115,7 +115,6 @@ G_FN int dot4u(u32 a, u32 b, int c) {
   return c + 16 * dot4(a >> 4, b, 0);
 #endif
 }
-G_FN void ask_line(const void *) {}
 G_FN void begin_next() {}
 G_FN void wait_previous() {}
 #else
@@ -175,8 +174,6 @@ G_FN u32 count_round(u32 *p, u32 last) {
 }
 G_FN int dot4(u32 a, u32 b, int c) { int r; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }
 G_FN int dot4u(u32 a, u32 b, int c) { int r; asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c)); return r; }
-// asks for a line of 128 bytes of global memory, to be there when it is read
-G_FN void ask_line(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // Launches that depend on each other may overlap at their ends, where the host
 // asks for it (programmatic dependent launch): begin_next lets the next one's blocks
 // start once all of this one's have come this far; wait_previous returns when all that
