@@ -218,7 +218,7 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	}
 	for _, name := range f.types {
 		if !new(engine.Options).SetType(name) {
-			return usagef("--types %s: no such type; there are %s", name, strings.Join(typeNames(), ", "))
+			return usage(noSuchType("--types", name))
 		}
 	}
 	list := f.models

@@ -222,7 +222,7 @@ func (r *runner) measure(ctx context.Context) error {
 		repeats, budget = maxRepeats, repeatBudget
 	}
 	var warmed, samples []*sample
-	if r.engine.Device().Info().Queued { // a device of its own, whose clocks fell while weights were made and kernels compiled
+	if r.engine.Device().Info().Queued && warm.prefill+warm.total < guard.MostWarmUp { // a device of its own, whose clocks fell while weights were made and kernels compiled
 		_, err := guard.WarmUp(ctx, func() (time.Duration, error) {
 			s, err := r.once(ctx, in, f.prefill, f.gen)
 			if err != nil {

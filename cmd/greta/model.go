@@ -202,7 +202,7 @@ func (f *modelFlags) options() (engine.Options, error) {
 	}
 	if f.dtype != "" {
 		if !opt.SetType(f.dtype) {
-			return opt, fmt.Errorf("--dtype %s: no such type; there are %s", f.dtype, strings.Join(typeNames(), ", "))
+			return opt, noSuchType("--dtype", f.dtype)
 		}
 	}
 	switch t, _ := tensor.ParseType(f.kv); t {
@@ -244,9 +244,10 @@ func floatTypes() []string {
 	return names
 }
 
-// typeNames are what engine.Options.SetType takes.
-func typeNames() []string {
-	return append(floatTypes(), "and for synthetic weights the mixes "+strings.Join(mix.Several(), ", "))
+// noSuchType says what engine.Options.SetType would have taken.
+func noSuchType(flag, name string) error {
+	return fmt.Errorf("%s %s: no such type; there are %s; for synthetic weights also the mixes %s, and mix:q4_0 and the like, what a file of one type has",
+		flag, name, strings.Join(floatTypes(), ", "), strings.Join(mix.Several(), ", "))
 }
 
 // find resolves the argument: a model file, its built-in name, or weights.
