@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-const settled = 600 * time.Millisecond // without a run faster by a thirtieth than the fastest before
-
-// MostWarmUp is how long a warm-up takes at most, but for its last run.
-const MostWarmUp = 3 * time.Second
+// Limits of a warm-up.
+const (
+	settled    = 600 * time.Millisecond // without a run faster by a thirtieth than the fastest before
+	mostWarmUp = 3 * time.Second        // but for the last run
+)
 
 // WarmUp runs what is to be measured until its time no longer falls, for three seconds at most or one run that
 // takes longer, and gives the fastest. A GPU's clocks fall within tenths of a second of idling, while a kernel is
@@ -17,7 +18,7 @@ const MostWarmUp = 3 * time.Second
 // that run returns. The error is run's, or the context's.
 func WarmUp(ctx context.Context, run func() (time.Duration, error)) (time.Duration, error) {
 	var best, since, total time.Duration
-	for since < settled && total < MostWarmUp {
+	for since < settled && total < mostWarmUp {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}

@@ -99,8 +99,8 @@ func TestVulkanSequence(t *testing.T) {
 			if p := rep.Sequence; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 {
 				t.Fatalf("%+v, checks %+v", p, rep.Checks)
 			}
-			var alike, all int // of two repeats and of at least one before, as a card warms up
-			if _, err := fmt.Sscanf(rep.Checks[same].Note, "%d of %d outputs bit-identical", &alike, &all); err != nil || alike != all || all < 3*20 {
+			var alike, all int // of the first run and two repeats, and of a warm-up between
+			if _, err := fmt.Sscanf(rep.Checks[same].Note, "%d of %d outputs bit-identical", &alike, &all); err != nil || alike != all || all <= 3*20 {
 				t.Errorf("%q, %v", rep.Checks[same].Note, err)
 			}
 		} else if rep.Sequence != nil || same >= 0 {
