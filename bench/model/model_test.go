@@ -153,24 +153,31 @@ func TestRepetitionsAndTime(t *testing.T) {
 	}
 }
 
-// counting counts the programs that are started.
-type counting struct {
+// watched is a device that says when a program is started, and may pass for one that works by itself.
+type watched struct {
 	backends.Device
-	started int
+	queued bool
+	submit func()
 }
 
-type counted struct {
+type watchedProgram struct {
 	backends.Executable
-	d *counting
+	submit func()
 }
 
-func (d *counting) Capture(p *backends.Program) (backends.Executable, error) {
+func (d *watched) Info() backends.Info {
+	i := d.Device.Info()
+	i.Queued = i.Queued || d.queued
+	return i
+}
+
+func (d *watched) Capture(p *backends.Program) (backends.Executable, error) {
 	e, err := d.Device.Capture(p)
-	return &counted{e, d}, err
+	return &watchedProgram{e, d.submit}, err
 }
 
-func (e *counted) Submit() error {
-	e.d.started++
+func (e *watchedProgram) Submit() error {
+	e.submit()
 	return e.Executable.Submit()
 }
 
@@ -179,12 +186,13 @@ func TestWarmUp(t *testing.T) {
 	count := func(none bool) int {
 		var results []record.Result
 		o := options(t, &results)
-		dev := &counting{Device: o.Engine.Device}
-		o.Engine.Device, o.NoWarmUp, o.Gens = dev, none, nil
+		started := 0
+		o.Engine.Device = &watched{Device: o.Engine.Device, submit: func() { started++ }}
+		o.NoWarmUp, o.Gens = none, nil
 		if err := Run(t.Context(), o); err != nil || len(results[0].Samples) != 3 {
 			t.Fatalf("%+v, %v", results, err)
 		}
-		return dev.started
+		return started
 	}
 	// A repetition is a prefill and the token behind it, which is compared.
 	if with, without := count(false), count(true); with != without+2 {
@@ -192,50 +200,25 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
-// cold is a device of its own that is slow until it has worked for a while, as a card is whose clocks fell.
-type cold struct {
-	backends.Device
-	left time.Duration // of slow work
-}
-
-func (d *cold) Info() backends.Info {
-	i := d.Device.Info()
-	i.Queued = true
-	return i
-}
-
-func (d *cold) Capture(p *backends.Program) (backends.Executable, error) {
-	e, err := d.Device.Capture(p)
-	return &slow{e, d}, err
-}
-
-type slow struct {
-	backends.Executable
-	d *cold
-}
-
-const slowStep = 100 * time.Millisecond
-
-func (e *slow) Submit() error {
-	if e.d.left > 0 {
-		e.d.left -= slowStep
-		time.Sleep(slowStep)
-	}
-	return e.Executable.Submit()
-}
-
 // TestClocks: no sample is of the time in which a card's clocks rise, unless that is asked for.
 func TestClocks(t *testing.T) {
+	const slow = 100 * time.Millisecond
 	for _, none := range []bool{false, true} {
 		var results []record.Result
 		o := options(t, &results)
-		dev := &cold{Device: o.Engine.Device}
-		o.Engine.Device, o.NoWarmUp, o.Gens = dev, none, nil
-		o.Say = func(string, ...any) { dev.left = 10 * slowStep } // a test begins
+		left := 0 // programs until the clocks are up
+		o.Engine.Device = &watched{o.Engine.Device, true, func() {
+			if left > 0 {
+				left--
+				time.Sleep(slow)
+			}
+		}}
+		o.NoWarmUp, o.Gens = none, nil
+		o.Say = func(string, ...any) { left = 10 } // a test begins
 		if err := Run(t.Context(), o); err != nil || len(results[0].Samples) != 3 {
 			t.Fatalf("%+v, %v", results, err)
 		}
-		if s := results[0].Samples; (slices.Max(s) < slowStep.Seconds()) == none {
+		if s := results[0].Samples; (slices.Max(s) < slow.Seconds()) == none {
 			t.Errorf("samples of %v s, without a warm-up: %v", s, none)
 		}
 	}

@@ -473,7 +473,7 @@ func run(e backends.Executable) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// fastest runs a program four times.
+// fastest gives the shortest time of four runs.
 func fastest(e backends.Executable) (time.Duration, error) {
 	best, err := run(e)
 	for range 3 {

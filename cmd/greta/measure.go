@@ -247,14 +247,14 @@ func (r *runner) measure(ctx context.Context) error {
 	if err := r.limits(); err != nil {
 		return err
 	}
-	same, strayed := true, warm.strayed
-	outputs := len(warm.steps)
-	for _, s := range slices.Concat(warmed, samples) {
+	same, strayed, outputs := true, warm.strayed, len(warm.steps)
+	others := slices.Concat(warmed, samples)
+	for _, s := range others {
 		same = same && s.early == warm.early && (len(s.steps) < f.gen || s.hash == samples[0].hash)
 		strayed += s.strayed
 		outputs += len(s.steps)
 	}
-	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", 1+len(warmed)+len(samples), same)})
+	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", 1+len(others), same)})
 	if r.sequences(in) && f.gen > 0 {
 		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
 			Note: fmt.Sprintf("%d of %d outputs bit-identical", outputs-strayed, outputs)})
@@ -264,7 +264,7 @@ func (r *runner) measure(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, s := range slices.Concat(warmed, samples) {
+		for _, s := range others {
 			for i, token := range s.chosen {
 				if token != chosen[i] {
 					strays++
