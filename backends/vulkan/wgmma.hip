@@ -237,21 +237,22 @@ G_KERNEL G_BOUNDS2(NT, 1) wgmma_product(Product p) {
     if (m >= p.rows) continue;
     float *y = p.y + p.yoff + (u64)(m / p.yinner) * p.ystride + m % p.yinner * p.cols;
     const float *r = p.r + p.roff + (u64)(m / p.rinner) * p.rstride + m % p.rinner * p.cols;
-    G_UNROLL for (u32 j = 0; j < BN / 8; j++) {
-      const u32 c = c0 + j * 8;
-      if (c >= p.n) break;
-      f2 v{acc[i / 2][j * 4 + i % 2 * 2], acc[i / 2][j * 4 + i % 2 * 2 + 1]};
-      if (p.pairs) {
-        if (p.residual) {
-          const f2 more = *(const f2 *)(r + c);
-          v.x += more.x;
-          v.y += more.y;
-        }
-        *(f2 *)(y + c) = v;
-        continue;
+    if (p.pairs) {
+      f2 more[BN / 8]; // asked for before anything is stored: for all that the compiler knows it could be the same
+      G_UNROLL for (u32 j = 0; j < BN / 8; j++) {
+        more[j] = f2{0, 0};
+        if (p.residual && c0 + j * 8 < p.n) more[j] = *(const f2 *)(r + c0 + j * 8);
       }
-      y[c] = p.residual ? v.x + r[c] : v.x;
-      if (c + 1 < p.n) y[c + 1] = p.residual ? v.y + r[c + 1] : v.y;
+      G_UNROLL for (u32 j = 0; j < BN / 8; j++) {
+        const float *v = &acc[i / 2][j * 4 + i % 2 * 2];
+        if (c0 + j * 8 < p.n) *(f2 *)(y + c0 + j * 8) = f2{v[0] + more[j].x, v[1] + more[j].y};
+      }
+      continue;
+    }
+    G_UNROLL for (u32 j = 0; j < BN / 4; j++) {
+      const u32 c = c0 + j / 2 * 8 + j % 2;
+      const float v = acc[i / 2][j / 2 * 4 + i % 2 * 2 + j % 2];
+      if (c < p.n) y[c] = p.residual ? v + r[c] : v;
     }
   }
 }
