@@ -86,12 +86,21 @@ func (b *binder) flash(kAt, vAt uintptr) {
 	q, k, v, pos := b.in(0), b.in(1), b.in(2), b.in(3)
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
 	queries := q.Shape[0] * q.Shape[1] / groups
-	prog := newProgram("flash.hip", define("DH", dh), define("DV", dv), onOff("CAP", a.Softcap > 0))
-	d := b.start(prog, "flash", 128, ceil(queries, flashQueries), groups, 1).
+	async := hasHalves(b.dev.info.Level) && dh%64 == 0 && dv%64 == 0
+	prog := newProgram("flash.hip", define("DH", dh), define("DV", dv), onOff("CAP", a.Softcap > 0), onOff("ASYNC", async))
+	d := b.start(prog, "flash", 128, groups, ceil(queries, flashQueries), 1).
 		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/2).ptr(vAt).u32(v.Stride/2).
 		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window)
+	if blocks := groups * ceil(queries, flashQueries); blocks <= 2*b.dev.units {
+		d.u32(1)
+	} else {
+		d.u32(0)
+	}
 	d.shared = 2 * flashTile * (2*dh + 16 + 2*dv + 16) // two stages, rows with a line of 16 bytes more
+	if async {
+		d.shared = 2*flashTile*(2*dh+2*dv) + 2*flashQueries*dh + 1024 // with low parts of queries, aligned to 1024
+	}
 	b.status(d)
 }
 
@@ -107,7 +116,7 @@ func bindAttention(b *binder) {
 	kAt, vAt := b.pointer(k), b.pointer(v)
 	_, ksize := k.Type.Block()
 	_, vsize := v.Type.Block()
-	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 {
+	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 && b.pointer(q)%8 == 0 && q.Stride%8 == 0 && b.out(0)%8 == 0 {
 		b.flash(kAt, vAt)
 		return
 	}

@@ -80,6 +80,7 @@ func programsFor(arch string) []program {
 		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
 	}
 	if hasHalves(arch) {
+		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=1"), newProgram("flash.hip", "DH=64", "DV=128", "CAP=1", "ASYNC=1"))
 		all = append(all, moveFile)
 		for _, a := range []string{"DH=128 KT=1 VE=8 QB=1 CAP=0", "DH=128 KT=2 VE=8 QB=4 CAP=0", "DH=64 KT=0 VE=4 QB=2 CAP=1", "DH=64 KT=1 VE=8 QB=2 CAP=0", "DH=256 KT=1 VE=8 QB=2 CAP=1"} {
 			for _, fold := range []string{"FOLD=0 EARLY=0", "FOLD=1 EARLY=0", "FOLD=1 EARLY=1"} {
@@ -88,7 +89,7 @@ func programsFor(arch string) []program {
 		}
 	}
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
-		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1"))
+		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
 	}
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		for _, s := range copyShapes {
@@ -243,6 +244,9 @@ func TestTargets(t *testing.T) {
 				}
 				file, _, _ := strings.Cut(string(j.p), " ")
 				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
+				if strings.Contains(string(j.p), "ASYNC=1") {
+					wants[file] = wants["gemm.hip"]
+				}
 				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)
 				}

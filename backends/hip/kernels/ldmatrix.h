@@ -21,8 +21,8 @@ G_FN void ldmatrix_turned(u32 (&r)[4], u32 at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-// d += a·b of 16 by 16 and 16 by 8 halves, sums in f32
-G_FN void mma16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// d += a·b of 16 by 16 and 16 by 8 halves, sums in f32, four of them
+G_FN void mma16(float *d, const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -42,6 +42,7 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+struct alignas(8) f2 { float x, y; };
 struct alignas(16) f4 { float x, y, z, w; };
 struct alignas(16) u4 { u32 x, y, z, w; };
 struct alignas(8) u2 { u32 x, y; };

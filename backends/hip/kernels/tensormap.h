@@ -3,7 +3,6 @@
 #pragma once
 #include "bulk.h"
 struct alignas(64) Map { u64 w[16]; }; // CUtensorMap
-struct alignas(8) f2 { float x, y; };
 // A parameter whose address copies can be given: NVRTC has a word for it; clang
 // would copy it to local memory, so that its name in PTX is asked for.
 #if defined(__clang__)
