@@ -48,6 +48,7 @@ type Device struct {
 	overlaps  bool                     // launches may start before the one before them ends
 	early     *earlyLaunch
 	shares    map[uintptr]int // shared memory that functions may ask for, by their handles
+	pairs     int             // clusters of two blocks that run at once, 0: it is not known
 }
 
 // code names a function of a program.
@@ -131,6 +132,9 @@ func (dev *Device) start(f Found) error {
 		GFlops:  2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6,
 	}
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
+	if dev.overlaps && d.has(fnClusters) {
+		return dev.findPairs()
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ type fake struct {
 	copies  []func() // of the last graph
 	isas    []string
 	name    []byte // of the last error, as C has it
+	pairs   int    // clusters of two blocks that it says run at once
 	source  string // last compiled
 }
 
@@ -170,6 +171,8 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		clear(mem(a[0], int(a[2])))
 	case fnModuleLoad:
 		return f.create("module", a[0])
+	case fnClusters:
+		*word(a[0]) = uint64(f.pairs)
 	case fnModuleUnload:
 		return f.destroy("module", a[0])
 	case fnModuleFunction:

@@ -26,18 +26,19 @@ type gemmShape struct{ columns, stages, blocks, lag, cluster, decode int }
 var (
 	gemmShapes = []gemmShape{{columns: 128, stages: 6, blocks: 1, lag: 2}, {columns: 256, stages: 4, blocks: 1, lag: 1},
 		{columns: 128, stages: 6, blocks: 1, lag: 1}, {columns: 128, stages: 3, blocks: 2, lag: 1}}
-	pipelineShapes = []gemmShape{
+	pipelineShapes = []gemmShape{ // of two that take as long the first
+		{columns: 128, stages: 7, cluster: 2}, {columns: 176, stages: 5, cluster: 2}, {columns: 192, stages: 5, cluster: 2}, {columns: 256, stages: 4, cluster: 2},
 		{columns: 128, stages: 7, cluster: 1}, {columns: 176, stages: 5, cluster: 1}, {columns: 192, stages: 5, cluster: 1}, {columns: 256, stages: 4, cluster: 1},
-		{columns: 192, stages: 5, cluster: 2}, {columns: 256, stages: 4, cluster: 2},
 	}
 	decodeShapes = []gemmShape{
+		{columns: 128, stages: 6, cluster: 2, decode: 2}, {columns: 128, stages: 6, cluster: 2, decode: 1}, {columns: 176, stages: 5, cluster: 2, decode: 2}, {columns: 192, stages: 5, cluster: 2, decode: 2},
 		{columns: 128, stages: 6, cluster: 1, decode: 2}, {columns: 128, stages: 6, cluster: 1, decode: 1}, {columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
 	}
 )
 
 func (s gemmShape) String() string {
 	if s.decode > 0 {
-		return fmt.Sprintf("decode=%dx%d,stages=%d,groups=%d", gemmRows, s.columns, s.stages, s.decode)
+		return fmt.Sprintf("decode=%dx%d,stages=%d,groups=%d,cluster=%d", gemmRows, s.columns, s.stages, s.decode, s.cluster)
 	}
 	if s.cluster > 0 {
 		return fmt.Sprintf("pipeline=%dx%d,stages=%d,cluster=%d", gemmRows, s.columns, s.stages, s.cluster)
@@ -62,14 +63,21 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 	if !dev.overlaps || !dev.d.has(fnTensorMap) {
 		return gemmShapes
 	}
-	best := slices.MinFunc(pipelineShapes, func(a, b gemmShape) int {
+	fit := func(shapes []gemmShape) []gemmShape {
+		return slices.DeleteFunc(slices.Clone(shapes), func(s gemmShape) bool { return dev.fits(s.cluster) == 0 })
+	}
+	shapes := fit(pipelineShapes)
+	best := slices.MinFunc(shapes, func(a, b gemmShape) int {
 		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
 	})
-	if t == tensor.Q4_0 || t == tensor.Q8_0 || t == tensor.Q4_K { // the types for which it was measured to be faster
-		best = decodeShapes[0]
+	decoded := fit(decodes(t))
+	if len(decoded) > 0 {
+		best = slices.MinFunc(decoded, func(a, b gemmShape) int {
+			return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
+		})
 	}
 	all := []gemmShape{best}
-	for _, s := range slices.Concat(pipelineShapes, decodes(t), gemmShapes) {
+	for _, s := range slices.Concat(shapes, decoded, gemmShapes) {
 		if !slices.Contains(all, s) {
 			all = append(all, s)
 		}

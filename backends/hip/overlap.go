@@ -1,6 +1,10 @@
 package hip
 
-import "unsafe"
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+)
 
 // Launches that start while the one before them ends: programmatic dependent
 // launch of NVIDIA's driver, from Hopper on. begin_next and wait_previous in
@@ -50,4 +54,50 @@ func (dev *Device) launchWith(what string, f uintptr, p *dispatch, early bool, s
 		shared: uint32(p.shared), stream: stream, attributes: uintptr(unsafe.Pointer(&e.attributes)), count: count,
 	}
 	return dev.d.call(fnLaunchConfig, what, uintptr(unsafe.Pointer(&e.config)), f, params, 0)
+}
+
+// emptyKernel is a function that does nothing, in PTX, which the driver compiles.
+const emptyKernel = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n\x00"
+
+// findPairs asks how many clusters of two blocks run at once where a block has a
+// multiprocessor for itself. The blocks of a cluster are of one group of multiprocessors, and groups
+// differ in how many of theirs work: there can be fewer than half of the
+// multiprocessors, and one more than there can be waits for another's end.
+func (dev *Device) findPairs() (err error) {
+	const shared, mostDynamicShared = 160 << 10, 8 // bytes: more than half of a multiprocessor's
+	const what = "clusters of blocks"
+	image, name := []byte(emptyKernel), []byte("nothing\x00")
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	m, err := dev.d.get(fnModuleLoad, what, 0, address(&pin, image))
+	var e *Error
+	if errors.As(err, &e) && e.Code == errNoJIT { // products take single blocks
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.d.call(fnModuleUnload, what, uintptr(m))) }()
+	f, err := dev.d.get(fnModuleFunction, what, 0, uintptr(m), address(&pin, name))
+	if err != nil {
+		return err
+	}
+	if err := dev.d.call(fnSetFunction, what, uintptr(f), mostDynamicShared, shared); err != nil {
+		return err
+	}
+	l := dev.early
+	l.attributes[0] = launchAttribute{id: attributeCluster, value: [16]uint32{2, 1, 1}}
+	l.config = launchConfig{grid: [3]uint32{uint32(dev.units / 2 * 2), 1, 1}, block: [3]uint32{gemmThreads, 1, 1}, shared: shared,
+		attributes: uintptr(unsafe.Pointer(&l.attributes)), count: 1}
+	n, err := dev.d.get(fnClusters, what, 0, uintptr(f), uintptr(unsafe.Pointer(&l.config)))
+	dev.pairs = int(int32(n))
+	return err
+}
+
+// fits is how many clusters of one or two blocks run at once, a block a multiprocessor.
+func (dev *Device) fits(blocks int) int {
+	if blocks == 1 {
+		return dev.units
+	}
+	return dev.pairs
 }

@@ -19,7 +19,7 @@ func decodes(t tensor.Type) []gemmShape {
 	case tensor.Q4_0, tensor.Q8_0, tensor.Q4_K:
 		return decodeShapes
 	case tensor.Q6_K: // its loads two steps ahead need a thread's registers
-		return decodeShapes[1:2]
+		return []gemmShape{decodeShapes[0], decodeShapes[1], decodeShapes[5]}
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func (dev *Device) rounds(s gemmShape, rows int, n []int, paired bool) int {
 	}
 	tiles, _ := s.place(matrices, paired)
 	cluster := s.clusterOf(rows)
-	return ceil(ceil(rows, cluster*gemmRows)*tiles, max(dev.units/cluster, 1)) * (s.columns + cluster*epilogueColumns)
+	return ceil(ceil(rows, cluster*gemmRows)*tiles, max(dev.fits(cluster), 1)) * (s.columns + epilogueColumns)
 }
 
 // pipeline multiplies by pipeline.hip.
@@ -73,7 +73,7 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 	}
 	prog := newProgram("pipeline.hip", append([]string{define("DECODE", shape.decode), define("BN", shape.columns), define("STAGES", shape.stages), define("CLUSTER", cluster),
 		onOff("FULL", full), onOff("EVEN", even)}, options...)...)
-	d := b.start(prog, "pipeline", 256+128*max(shape.decode, 1), min(b.dev.units/cluster, groups*tiles)*cluster, 1, 1)
+	d := b.start(prog, "pipeline", 256+128*max(shape.decode, 1), min(b.dev.fits(cluster), groups*tiles)*cluster, 1, 1)
 	d.shared, d.cluster = shape.bytes()+16*shape.stages, cluster
 	d.args.add(words...)
 	d.ptr(x.factor).u32(ceil(x.k, gemmStep), x.n)

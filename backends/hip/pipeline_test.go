@@ -3,6 +3,8 @@ package hip
 import (
 	"slices"
 	"testing"
+
+	"greta/tensor"
 )
 
 // TestTensorMapContext: the driver makes a tensor map only on a thread whose
@@ -37,5 +39,36 @@ func TestRowFactor(t *testing.T) {
 	}
 	if by := f32(rowFactor(0)); !(by > 0 && 1/by < 3e38) {
 		t.Errorf("a row of zeros has the factor %g", by)
+	}
+}
+
+// TestPairs: products take clusters of two blocks where the driver says how many run at once and
+// that is enough for no more rounds than single blocks take, and single blocks where it does not
+// say or may not compile what it is asked about.
+func TestPairs(t *testing.T) {
+	for name, c := range map[string]struct{ code, pairs, want int }{
+		"unknown": {0, 0, 1}, "not compiled": {errNoJIT, 66, 1}, "66": {0, 66, 2}, "60": {0, 60, 1}, // there are 64 of 128 columns
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(nvidia)
+			f.answers, f.pairs = map[fn]uintptr{fnModuleLoad: uintptr(c.code)}, c.pairs
+			dev, err := openDevice(&driver{f}, Found{Arch: "sm_90", Name: "fake"}, Options{Cache: &Cache{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dev.units = 132
+			for _, typ := range []tensor.Type{tensor.F16, tensor.Q4_K} {
+				all := dev.gemmShapesFor(typ, 512, []int{4096}, false)
+				if all[0].cluster != c.want || all[0].columns != 128 {
+					t.Errorf("%v: %v is chosen of %v", typ, all[0], all)
+				}
+				if offered := slices.ContainsFunc(all, func(s gemmShape) bool { return s.cluster == 2 }); offered != (dev.pairs > 0) {
+					t.Errorf("%v: %v are offered with %d clusters", typ, all, dev.pairs)
+				}
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -52,7 +52,7 @@ func TestVariants(t *testing.T) {
 	var cases []optest.Case
 	var variants []string
 	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "bf16 1100 256 64",
-		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q6_K 140 200 512", "f32 1501 1603 100",
+		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q4_K 512 352 1024", "q6_K 140 200 512", "f32 1501 1603 100",
 		"f16 1 15001 1096", "q8_0 1 15001 1056", "q4_0 1 15001 1056", "q4_K 1 15001 768"} { // one row: more pairs than waves have at first
 
 		var dtype string
@@ -79,7 +79,7 @@ func TestVariants(t *testing.T) {
 
 // TestProductSpeed times products with each kernel variant in a captured graph,
 // as GRETA_HIP_PRODUCT names types of weights and rows, outputs and inputs, 4096 of
-// each where they are left out: "f32,f16:512x11008x4096".
+// each where they are left out: "f32,f16:512x11008x4096"; GRETA_HIP_VARIANT is a part of variants' names.
 func TestProductSpeed(t *testing.T) {
 	types := os.Getenv("GRETA_HIP_PRODUCT")
 	if types == "" {
@@ -100,6 +100,9 @@ func TestProductSpeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range append([]string{""}, dev.Variants(p.Node)...) {
+			if !strings.Contains(v, os.Getenv("GRETA_HIP_VARIANT")) && v != "" {
+				continue
+			}
 			dev.Choose(func(*graph.Node) string { return v })
 			d, err := timeLaunch(dev, p)
 			if err != nil {

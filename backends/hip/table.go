@@ -30,6 +30,7 @@ const (
 	fnModuleUnload
 	fnModuleFunction
 	fnOccupancy
+	fnClusters    // NVIDIA alone: how many clusters of blocks fit at once
 	fnSetFunction // NVIDIA alone: AMD's kernels take all shared memory unasked
 	fnLaunch
 	fnLaunchConfig // NVIDIA alone: with attributes
@@ -88,6 +89,7 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnModuleUnload:     {"hipModuleUnload", "cuModuleUnload"},
 	fnModuleFunction:   {"hipModuleGetFunction", "cuModuleGetFunction"},
 	fnOccupancy:        {"hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", "cuOccupancyMaxActiveBlocksPerMultiprocessor"},
+	fnClusters:         {"", "cuOccupancyMaxActiveClusters"},
 	fnSetFunction:      {"", "cuFuncSetAttribute"},
 	fnLaunch:           {"hipModuleLaunchKernel", "cuLaunchKernel"},
 	fnLaunchConfig:     {"", "cuLaunchKernelEx"},
@@ -155,6 +157,7 @@ const (
 	errNoDevice       = 100 // both providers
 	errInvalidDevice  = 101
 	errOutOfMemory    = 2   // both providers
+	errNoJIT          = 223 // NVIDIA: the driver was told not to compile
 	errNotSupported   = 801 // both providers
 )
 

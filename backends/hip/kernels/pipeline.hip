@@ -8,7 +8,8 @@
 // are stored.
 //
 // With DECODE w is of a block format: its tile is not copied but made by DECODE
-// groups of four waves, which are four steps ahead with their loads.
+// groups of four waves in turns. Of a cluster each block makes half of it, which is copied to the
+// other from shared memory to shared memory.
 //
 // Compile time: BN, STAGES, CLUSTER, MATS, PAIRED, BIAS, MMA_BF16 as gemm.hip has
 // them; FULL: tiles are whole; EVEN: pairs of results lie at multiples of 8 bytes.
@@ -20,11 +21,12 @@
 #if DECODE
 #include "decode.h"
 #define MAKERS (DECODE * 128)
-#define WAVES (MAKERS / 32)
-#define ARRIVALS (1 + WAVES) // of a full stage: the copy of x, and waves that make w
-#define AHEAD (4 / GROUP)    // groups of steps
-#define EIGHTS (BN / 8)      // eight rows of w at a time, a wave's number PASSES
-#define PASSES ((EIGHTS + WAVES - 1) / WAVES)
+#define ARRIVALS (1 + 4)       // of a full stage: the copy of x, and waves that make w
+#define AHEAD (CLUSTER * 4 / (GROUP * DECODE)) // of its parts that a group of waves loads early
+#define EIGHTS (BN / 8)        // eight rows of w at a time
+#define OWN (EIGHTS / CLUSTER) // that a block makes, a wave's number PASSES
+#define PASSES ((OWN + 3) / 4)
+#define EIGHT_BYTES (8 * BK * 2)
 #else
 #define MAKERS 128
 #define ARRIVALS 1
@@ -37,6 +39,7 @@
 #define STAGE_BYTES ((BM + BN) * BK * 2)
 #define COLUMNS (PAIRED ? BN / 2 : BN) // of y in a tile
 #define READERS 8                      // waves that multiply
+#define BATCH (DECODE ? 4 : 8)         // pairs of results whose addends are loaded at once
 
 struct Half {
   const float *factor; // of its rows, or null
@@ -86,10 +89,10 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
   if (t < MAKERS) {
 #if DECODE
     if (DECODE == 2) registers_less<120>();
-    const u32 wave = t / 32;
-    u32 stage = 0, phase = 1;
-    for (u32 number = bidx(); number < tiles; number += gdimx()) {
-      const Tile tile = tile_of(all, number, 0, groups, coltiles);
+    const u32 wave = t % 128 / 32, group = t / 128;
+    u32 done = 0; // steps of tiles before
+    for (u32 number = bidx() / CLUSTER; number < tiles; number += gdimx() / CLUSTER, done += steps) {
+      const Tile tile = tile_of(all, number, rank, groups, coltiles);
       Weights w = codes.m[0];
       Half m = all.m[0];
       G_UNROLL for (u32 i = 1; i < MATS; i++) {
@@ -99,7 +102,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
       u32 r[PASSES];
       float up[PASSES];
       G_UNROLL for (u32 i = 0; i < PASSES; i++) {
-        const u32 eight = g_min(wave + i * WAVES, EIGHTS - 1);
+        const u32 eight = rank * OWN + g_min(wave + 4 * i, OWN - 1);
         const bool second = PAIRED && eight >= EIGHTS / 2;
         of[i] = w;
         if (second) of[i].p = codes.m[MATS - 1].p, of[i].p1 = codes.m[MATS - 1].p1; // the two have one shape
@@ -107,43 +110,49 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         r[i] = g_min(tile.n0 + (second ? eight - EIGHTS / 2 : eight) * 8 + line_row(), m.n - 1);
         up[i] = 1.0f / (SHRUNK * (second ? all.m[MATS - 1].factor : m.factor)[r[i]]);
       }
+      // Groups take parts of GROUP steps in turn.
       const u32 parts = (steps + GROUP - 1) / GROUP;
       Line line[AHEAD][PASSES];
       G_UNROLL for (u32 d = 0; d < AHEAD; d++) {
-        G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(d, parts - 1));
+        G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(group + d * DECODE, parts - 1));
       }
-      for (u32 part = 0; part < parts; part += AHEAD) {
+      for (u32 first = group; first < parts; first += AHEAD * DECODE) {
         G_UNROLL for (u32 d = 0; d < AHEAD; d++) {
-          if (part + d >= parts) break;
+          const u32 part = first + d * DECODE;
+          if (part >= parts) break;
           u32 to[2], full_at[2];
           bool there[2];
           G_UNROLL for (u32 g = 0; g < GROUP; g++) {
-            const u32 step = (part + d) * GROUP + g;
+            const u32 step = part * GROUP + g, all_steps = done + step, stage = all_steps % STAGES;
             there[g] = step < steps;
             to[g] = start + stage * STAGE_BYTES;
             full_at[g] = full + 8 * stage;
             if (!there[g]) continue;
-            arrival_wait(empty + 8 * stage, phase);
-            if (t == 0) {
-              arrival_expect(full_at[g], A_BYTES);
+            arrival_wait(empty + 8 * stage, all_steps / STAGES % 2 ^ 1);
+            if (t % 128 == 0) {
+              arrival_expect(full_at[g], A_BYTES + (EIGHTS - OWN) * EIGHT_BYTES);
               tile_copy(to[g], param_address(maps, "pipeline_param_0"), step * BK, tile.m0, full_at[g]);
             }
-            if (++stage == STAGES) stage = 0, phase ^= 1;
           }
           if (GROUP == 1) to[1] = to[0];
           G_UNROLL for (u32 i = 0; i < PASSES; i++) {
-            const u32 eight = wave + i * WAVES;
-            if (eight < EIGHTS && (GROUP == 1 || there[1] || lane() < 16))
-              line_store(line[d][i], to[0] + A_BYTES, to[1] + A_BYTES, eight * 8 + line_row(), up[i]);
+            if (wave + 4 * i < OWN && (GROUP == 1 || there[1] || lane() < 16))
+              line_store(line[d][i], to[0] + A_BYTES, to[1] + A_BYTES, (rank * OWN + wave + 4 * i) * 8 + line_row(), up[i]);
           }
           fence_async();
           wave_sync();
           if (lane() == 0) {
             G_UNROLL for (u32 g = 0; g < GROUP; g++) {
-              if (there[g]) arrive_at<1>(full_at[g], 0);
+              if (!there[g]) continue;
+              arrive_at<1>(full_at[g], 0);
+              if (CLUSTER == 1) continue;
+              G_UNROLL for (u32 i = 0; i < PASSES; i++) {
+                const u32 at = to[g] + A_BYTES + (rank * OWN + wave + 4 * i) * EIGHT_BYTES;
+                if (wave + 4 * i < OWN) copy_to_block(at, EIGHT_BYTES, full_at[g], rank ^ 1);
+              }
             }
           }
-          G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(part + d + AHEAD, parts - 1));
+          G_UNROLL for (u32 i = 0; i < PASSES; i++) line_load(line[d][i], w_row(of[i], r[i]), g_min(part + AHEAD * DECODE, parts - 1));
         }
       }
     }
@@ -206,41 +215,50 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         if (!FULL && m >= rows) continue;
         const float up = afactor[m];
         const u64 row = (u64)m * w.n;
-        G_UNROLL for (u32 j = 0; j < COLUMNS / 8; j++) {
-          const u32 c = tile.n0 + j * 8 + l % 4 * 2;
-          if (!FULL && c >= w.n) break;
-          float v[2];
-          G_UNROLL for (u32 e = 0; e < 2; e++) {
-            if (!FULL && !EVEN && c + e >= w.n) continue;
-            v[e] = acc[j * 4 + half * 2 + e] * up;
-            if (w.factor) v[e] *= SHRUNK * w.factor[c + e];
-            if (BIAS) v[e] += load_float(w.bias, BIAS - 1, c + e);
+        const float *r = !PAIRED && res ? res + at(rr, m) : nullptr;
+        float *y = (PAIRED ? out : w.y) + row;
+        G_UNROLL for (u32 j0 = 0; j0 < COLUMNS / 8; j0 += BATCH) {
+          // What results need is asked for before some are stored: for all that the compiler knows it could be the same.
+          f2 more[BATCH], by[BATCH];
+          G_UNROLL for (u32 i = 0; EVEN && i < BATCH && j0 + i < COLUMNS / 8; i++) {
+            const u32 c = tile.n0 + (j0 + i) * 8 + l % 4 * 2;
+            if (!FULL && c >= w.n) break;
+            if (r) more[i] = *(const f2 *)(r + c);
+            if (w.factor) by[i] = f2{w.factor[c], w.factor[c + 1]};
+          }
+          G_UNROLL for (u32 i = 0; i < BATCH && j0 + i < COLUMNS / 8; i++) {
+            const u32 j = j0 + i, c = tile.n0 + j * 8 + l % 4 * 2;
+            if (!FULL && c >= w.n) break;
+            float v[2];
+            G_UNROLL for (u32 e = 0; e < 2; e++) {
+              if (!FULL && !EVEN && c + e >= w.n) continue;
+              v[e] = acc[j * 4 + half * 2 + e] * up;
+              if (w.factor) v[e] *= SHRUNK * (!EVEN ? w.factor[c + e] : e ? by[i].y : by[i].x);
+              if (BIAS) v[e] += load_float(w.bias, BIAS - 1, c + e);
 #if PAIRED
-            float u = acc[BN / 4 + j * 4 + half * 2 + e] * up;
-            const Half &second = all.m[MATS - 1];
-            if (second.factor) u *= SHRUNK * second.factor[c + e];
-            if (BIAS) u += load_float(second.bias, BIAS - 1, c + e);
-            if (w.y) {
-              w.y[row + c + e] = v[e];
-              second.y[row + c + e] = u;
+              float u = acc[BN / 4 + j * 4 + half * 2 + e] * up;
+              const Half &second = all.m[MATS - 1];
+              if (second.factor) u *= SHRUNK * second.factor[c + e];
+              if (BIAS) u += load_float(second.bias, BIAS - 1, c + e);
+              if (w.y) {
+                w.y[row + c + e] = v[e];
+                second.y[row + c + e] = u;
+              }
+              v[e] = PAIRED_OF(v[e], u);
+#endif
             }
-            v[e] = PAIRED_OF(v[e], u);
-#endif
-          }
-          float *y = (PAIRED ? out : w.y) + row + c;
-          const float *r = !PAIRED && res ? res + at(rr, m) + c : nullptr;
 #if EVEN
-          if (r) {
-            const f2 more = *(const f2 *)r;
-            v[0] += more.x;
-            v[1] += more.y;
-          }
-          *(f2 *)y = f2{v[0], v[1]};
+            if (r) {
+              v[0] += more[i].x;
+              v[1] += more[i].y;
+            }
+            *(f2 *)(y + c) = f2{v[0], v[1]};
 #else
-          G_UNROLL for (u32 e = 0; e < 2; e++) {
-            if (FULL || c + e < w.n) y[e] = r ? v[e] + r[e] : v[e];
-          }
+            G_UNROLL for (u32 e = 0; e < 2; e++) {
+              if (FULL || c + e < w.n) y[c + e] = r ? v[e] + r[c + e] : v[e];
+            }
 #endif
+          }
         }
       }
     }

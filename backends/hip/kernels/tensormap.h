@@ -19,14 +19,24 @@ struct alignas(64) Map { u64 w[16]; }; // CUtensorMap
 #endif
 
 G_FN void arrivals_init(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
-// arrives at the barrier that lies at the same place in block `rank` of the cluster
+// arrives at the barrier that lies at the same place in block `rank` of the cluster. Nothing that was written
+// is handed on with it: what copies and matrix instructions did is done, and an arrival that
+// released writes to the cluster would take a microsecond.
 template <int C> G_FN void arrive_at(u32 at, u32 rank) {
   if (C == 1) {
     asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(at) : "memory");
     return;
   }
-  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r]; }" ::"r"(at),
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }" ::"r"(at),
                "r"(rank)
+               : "memory");
+}
+// copies from shared memory to the same place in another block of the cluster, where the
+// barrier that lies at `arrival` there counts the bytes
+G_FN void copy_to_block(u32 at, u32 bytes, u32 arrival, u32 rank) {
+  asm volatile("{ .reg .b32 to, there; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 there, %2, %3;\n"
+               "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [to], [%0], %1, [there]; }" ::"r"(at),
+               "r"(bytes), "r"(arrival), "r"(rank)
                : "memory");
 }
 // all threads of the cluster
