@@ -52,7 +52,7 @@ func TestFlash(t *testing.T) {
 	}{
 		{4, 4, 128, 128, ""}, {7, 1, 64, 64, ", softcap=5"}, {32, 32, 128, 128, ""}, {6, 2, 128, 64, ", window=100"}, {2, 1, 64, 128, ", window=64, softcap=3"}, {4, 2, 96, 32, ""}, {2, 2, 32, 128, ", window=7"},
 	} {
-		for _, at := range [][2]int{{9, 0}, {64, 0}, {65, 3}, {128, 64}, {129, 0}, {300, 0}, {512, 0}, {200, 700}, {31, 993}} {
+		for _, at := range [][2]int{{9, 0}, {64, 0}, {65, 3}, {128, 64}, {129, 0}, {300, 0}, {512, 0}, {600, 0}, {200, 700}, {31, 993}} {
 			a := optest.Case{
 				Name: fmt.Sprint(c, at), Eq: "y: attention(q, k, v, pos" + c.rest + ")",
 				Args: fmt.Sprintf("q float[%d, %d, %d]; k f16[1024, %d, %d]; v f16[1024, %d, %d]; pos i32[%d] =%d..", at[0], c.heads, c.dh, c.groups, c.dh, c.groups, c.dv, at[0], at[1]),

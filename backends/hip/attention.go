@@ -92,11 +92,11 @@ func (b *binder) flash(kAt, vAt uintptr) {
 		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/2).ptr(vAt).u32(v.Stride/2).
 		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window)
-	if blocks := groups * ceil(queries, flashQueries); blocks <= 2*b.dev.units {
-		d.u32(1)
-	} else {
-		d.u32(0)
+	atOnce := 0
+	if async && groups*ceil(queries, flashQueries) <= 2*b.dev.units {
+		atOnce = 1
 	}
+	d.u32(atOnce)
 	d.shared = 2 * flashTile * (2*dh + 16 + 2*dv + 16) // two stages, rows with a line of 16 bytes more
 	if async {
 		d.shared = 2*flashTile*(2*dh+2*dv) + 2*flashQueries*dh + 1024 // with low parts of queries, aligned to 1024

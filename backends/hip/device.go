@@ -133,7 +133,7 @@ func (dev *Device) start(f Found) error {
 	}
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
 	if dev.overlaps && d.has(fnClusters) {
-		return dev.findPairs()
+		dev.findPairs()
 	}
 	return nil
 }

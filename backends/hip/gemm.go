@@ -16,6 +16,10 @@ const (
 	gemmRows, gemmStep = 128, 64 // BM and BK in gemm.hip
 	gemmThreads        = 256
 	roundKeep          = 12 // quads of a row that a thread keeps at most
+	// decodedRows are those up to which block formats are decoded into the tiles of products, by each of them,
+	// instead of widened once: by what either takes of 512 rows, and slower for q4_0 with 4096. q6_K is only
+	// where clusters share the work.
+	decodedRows = 1536
 )
 
 // gemmShape is a tile's columns, its stages of shared memory, and the blocks
@@ -66,16 +70,14 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 	fit := func(shapes []gemmShape) []gemmShape {
 		return slices.DeleteFunc(slices.Clone(shapes), func(s gemmShape) bool { return dev.fits(s.cluster) == 0 })
 	}
-	shapes := fit(pipelineShapes)
-	best := slices.MinFunc(shapes, func(a, b gemmShape) int {
+	shapes, decoded := fit(pipelineShapes), fit(decodes(t))
+	from := shapes
+	if len(decoded) > 0 && rows <= decodedRows && (t != tensor.Q6_K || decoded[0].clusterOf(rows) == 2) {
+		from = decoded
+	}
+	best := slices.MinFunc(from, func(a, b gemmShape) int {
 		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
 	})
-	decoded := fit(decodes(t))
-	if len(decoded) > 0 {
-		best = slices.MinFunc(decoded, func(a, b gemmShape) int {
-			return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
-		})
-	}
 	all := []gemmShape{best}
 	for _, s := range slices.Concat(shapes, decoded, gemmShapes) {
 		if !slices.Contains(all, s) {

@@ -1,7 +1,6 @@
 package hip
 
 import (
-	"errors"
 	"runtime"
 	"unsafe"
 )
@@ -60,38 +59,36 @@ func (dev *Device) launchWith(what string, f uintptr, p *dispatch, early bool, s
 const emptyKernel = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n\x00"
 
 // findPairs asks how many clusters of two blocks run at once where a block has a
-// multiprocessor for itself. The blocks of a cluster are of one group of multiprocessors, and groups
-// differ in how many of theirs work: there can be fewer than half of the
-// multiprocessors, and one more than there can be waits for another's end.
-func (dev *Device) findPairs() (err error) {
+// multiprocessor for itself. A cluster's blocks share one group of multiprocessors, so fewer
+// may fit than half of them; one that does not fit waits for another's end. A driver that
+// refuses to say, as one that may compile nothing does, leaves pairs 0, and products take single
+// blocks; what is wrong with the device besides, the next call says.
+func (dev *Device) findPairs() {
 	const shared, mostDynamicShared = 160 << 10, 8 // bytes: more than half of a multiprocessor's
 	const what = "clusters of blocks"
 	image, name := []byte(emptyKernel), []byte("nothing\x00")
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	m, err := dev.d.get(fnModuleLoad, what, 0, address(&pin, image))
-	var e *Error
-	if errors.As(err, &e) && e.Code == errNoJIT { // products take single blocks
-		return nil
-	}
 	if err != nil {
-		return err
+		return
 	}
-	defer func() { err = errors.Join(err, dev.d.call(fnModuleUnload, what, uintptr(m))) }()
+	defer func() {
+		if dev.d.call(fnModuleUnload, what, uintptr(m)) != nil {
+			dev.pairs = 0
+		}
+	}()
 	f, err := dev.d.get(fnModuleFunction, what, 0, uintptr(m), address(&pin, name))
-	if err != nil {
-		return err
-	}
-	if err := dev.d.call(fnSetFunction, what, uintptr(f), mostDynamicShared, shared); err != nil {
-		return err
+	if err != nil || dev.d.call(fnSetFunction, what, uintptr(f), mostDynamicShared, shared) != nil {
+		return
 	}
 	l := dev.early
 	l.attributes[0] = launchAttribute{id: attributeCluster, value: [16]uint32{2, 1, 1}}
 	l.config = launchConfig{grid: [3]uint32{uint32(dev.units / 2 * 2), 1, 1}, block: [3]uint32{gemmThreads, 1, 1}, shared: shared,
 		attributes: uintptr(unsafe.Pointer(&l.attributes)), count: 1}
-	n, err := dev.d.get(fnClusters, what, 0, uintptr(f), uintptr(unsafe.Pointer(&l.config)))
-	dev.pairs = int(int32(n))
-	return err
+	if n, err := dev.d.get(fnClusters, what, 0, uintptr(f), uintptr(unsafe.Pointer(&l.config))); err == nil {
+		dev.pairs = max(int(int32(n)), 0)
+	}
 }
 
 // fits is how many clusters of one or two blocks run at once, a block a multiprocessor.

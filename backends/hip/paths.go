@@ -28,7 +28,7 @@ func (dev *Device) Paths() []backends.Path {
 	var all []backends.Path
 	arch := dev.info.Level
 	if hasMatrixCores(arch) {
-		about := "products and attention on matrix cores (mma.sync)"
+		about := "products and attention on matrix cores (mma.sync, wgmma)"
 		switch {
 		case strings.HasPrefix(arch, "gfx9"):
 			about = "products on matrix cores (MFMA)"

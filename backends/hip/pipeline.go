@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"slices"
 	"unsafe"
 
 	"greta/backends"
@@ -18,8 +19,8 @@ func decodes(t tensor.Type) []gemmShape {
 	switch t {
 	case tensor.Q4_0, tensor.Q8_0, tensor.Q4_K:
 		return decodeShapes
-	case tensor.Q6_K: // its loads two steps ahead need a thread's registers
-		return []gemmShape{decodeShapes[0], decodeShapes[1], decodeShapes[5]}
+	case tensor.Q6_K: // wider tiles need more than a thread's registers
+		return slices.DeleteFunc(slices.Clone(decodeShapes), func(s gemmShape) bool { return s.columns > 128 })
 	}
 	return nil
 }
@@ -32,6 +33,9 @@ func (s gemmShape) clusterOf(rows int) int {
 	}
 	return s.cluster
 }
+
+// whole says whether a cluster's tiles of a product's rows are all whole.
+func (s gemmShape) whole(rows int) bool { return rows%(s.clusterOf(rows)*gemmRows) == 0 }
 
 // rounds is the time of a product in columns of tiles that blocks take in turn.
 func (dev *Device) rounds(s gemmShape, rows int, n []int, paired bool) int {
@@ -48,8 +52,8 @@ func (dev *Device) rounds(s gemmShape, rows int, n []int, paired bool) int {
 func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand, pair pairing) {
 	paired := pair.of != ""
 	tiles, full := shape.place(matrices, paired)
-	full = full && x.n%gemmRows == 0
 	cluster := shape.clusterOf(x.n)
+	full = full && shape.whole(x.n)
 	groups := ceil(x.n, cluster*gemmRows)
 	even := pair.out%8 == 0 && b.pointer(res)%8 == 0
 	if res.Buffer != nil {

@@ -44,19 +44,28 @@ func TestRowFactor(t *testing.T) {
 
 // TestPairs: products take clusters of two blocks where the driver says how many run at once and
 // that is enough for no more rounds than single blocks take, and single blocks where it does not
-// say or may not compile what it is asked about.
+// say, for whatever reason.
 func TestPairs(t *testing.T) {
-	for name, c := range map[string]struct{ code, pairs, want int }{
-		"unknown": {0, 0, 1}, "not compiled": {errNoJIT, 66, 1}, "66": {0, 66, 2}, "60": {0, 60, 1}, // there are 64 of 128 columns
+	const noJIT, noJITCompiler, invalid = 223, 221, 1
+	for name, c := range map[string]struct {
+		refuses           fn
+		code, pairs, want int
+	}{
+		"unknown": {pairs: 0, want: 1}, "66": {pairs: 66, want: 2}, "60": {pairs: 60, want: 1}, // there are 64 of 128 columns
+		"not compiled": {fnModuleLoad, noJIT, 66, 1}, "no compiler": {fnModuleLoad, noJITCompiler, 66, 1},
+		"not found": {fnModuleFunction, invalid, 66, 1}, "not set": {fnSetFunction, invalid, 66, 1}, "refused": {fnClusters, invalid, 66, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(nvidia)
-			f.answers, f.pairs = map[fn]uintptr{fnModuleLoad: uintptr(c.code)}, c.pairs
+			f.answers, f.pairs = map[fn]uintptr{c.refuses: uintptr(c.code)}, c.pairs
 			dev, err := openDevice(&driver{f}, Found{Arch: "sm_90", Name: "fake"}, Options{Cache: &Cache{}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			dev.units = 132
+			if n := len(f.live["module"]); n != 0 {
+				t.Errorf("%d modules are left", n)
+			}
 			for _, typ := range []tensor.Type{tensor.F16, tensor.Q4_K} {
 				all := dev.gemmShapesFor(typ, 512, []int{4096}, false)
 				if all[0].cluster != c.want || all[0].columns != 128 {
@@ -70,5 +79,14 @@ func TestPairs(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestWholeTiles: where tiles of rows are taken to be whole, no cluster has one with no rows at all.
+func TestWholeTiles(t *testing.T) {
+	for rows, want := range map[int]bool{128: true, 130: false, 256: true, 384: true, 1024: true, 1152: false, 1280: true} {
+		if got := pipelineShapes[0].whole(rows); got != want {
+			t.Errorf("%d rows: %v", rows, got)
+		}
 	}
 }

@@ -26,7 +26,7 @@ func TestLargeProducts(t *testing.T) {
 		}
 		var cases []optest.Case
 		for _, dtype := range []string{"f32", "f16", "q4_0"} {
-			for _, shape := range [][3]int{{1536, 1664, 64}, {1501, 1603, 96}} {
+			for _, shape := range [][3]int{{1536, 1664, 64}, {1501, 1603, 96}, {1536, 1664, 288}} {
 				cases = append(cases, optest.Case{Name: fmt.Sprintf("%s/%v", dtype, shape), Eq: "y: linear(x, w)",
 					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", shape[0], shape[2], dtype, shape[1], shape[2]), Rel: 1e-5, Abs: 1e-3})
 			}
@@ -51,8 +51,8 @@ func TestVariants(t *testing.T) {
 	dev := openHalf(t)
 	var cases []optest.Case
 	var variants []string
-	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "bf16 1100 256 64",
-		"q4_0 256 352 224", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q4_K 512 352 1024", "q6_K 140 200 512", "f32 1501 1603 100",
+	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "f16 1152 256 64", "bf16 1100 256 64",
+		"q4_0 256 352 224", "q4_0 300 403 288", "q4_0 1152 256 192", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q4_K 512 352 1024", "q6_K 140 200 512", "f32 1501 1603 100",
 		"f16 1 15001 1096", "q8_0 1 15001 1056", "q4_0 1 15001 1056", "q4_K 1 15001 768"} { // one row: more pairs than waves have at first
 
 		var dtype string

@@ -124,8 +124,11 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 
 // optional says what happens without a function that greta can do without, "" for others.
 func (f fn) optional() string {
-	if f == fnGraphUpload {
+	switch f {
+	case fnGraphUpload:
 		return "the first run of every captured step is some milliseconds slower"
+	case fnClusters:
+		return "products of many rows are some percent slower"
 	}
 	return ""
 }
@@ -157,7 +160,6 @@ const (
 	errNoDevice       = 100 // both providers
 	errInvalidDevice  = 101
 	errOutOfMemory    = 2   // both providers
-	errNoJIT          = 223 // NVIDIA: the driver was told not to compile
 	errNotSupported   = 801 // both providers
 )
 

@@ -114,7 +114,7 @@ func programsFor(arch string) []program {
 				newProgram("pipeline.hip", append(shape, "FULL=0", "EVEN=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2")...))
 		}
 		for i, t := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K} {
-			for _, s := range decodes(t) {
+			for _, s := range decodes(t) { // those of single blocks are what clusters' shapes are for few rows too
 				shape := []string{define("DECODE", s.decode), define("W_TYPE", weightNames[t]), "W_SCALAR=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
 				all = append(all, newProgram("pipeline.hip", append(shape, onOff("FULL", i == 0), "EVEN=1", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
 					newProgram("pipeline.hip", append(shape, "FULL=0", onOff("EVEN", i == 0), "MATS=2", "PAIRED=1", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=1")...))

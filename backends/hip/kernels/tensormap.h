@@ -19,9 +19,9 @@ struct alignas(64) Map { u64 w[16]; }; // CUtensorMap
 #endif
 
 G_FN void arrivals_init(u32 at, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
-// arrives at the barrier that lies at the same place in block `rank` of the cluster. Nothing that was written
-// is handed on with it: what copies and matrix instructions did is done, and an arrival that
-// released writes to the cluster would take a microsecond.
+// arrives at the barrier that lies at the same place in block `rank` of the cluster. Within a block
+// that releases what was written, by default; to the other block nothing written is handed on,
+// only that reads have ended, and an arrival that released writes to the cluster would take a microsecond.
 template <int C> G_FN void arrive_at(u32 at, u32 rank) {
   if (C == 1) {
     asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(at) : "memory");
