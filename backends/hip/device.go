@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"greta/backends"
@@ -48,7 +49,8 @@ type Device struct {
 	overlaps  bool                     // launches may start before the one before them ends
 	early     *earlyLaunch
 	shares    map[uintptr]int // shared memory that functions may ask for, by their handles
-	pairs     int             // clusters of two blocks that run at once, 0: it is not known
+	askPairs  sync.Once       // when a product first needs to know
+	pairs     int             // clusters of two blocks that run at once, 0: it is not known; see fits
 }
 
 // code names a function of a program.
@@ -132,9 +134,6 @@ func (dev *Device) start(f Found) error {
 		GFlops:  2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6,
 	}
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
-	if dev.overlaps && d.has(fnClusters) {
-		dev.findPairs()
-	}
 	return nil
 }
 
@@ -449,14 +448,19 @@ func (dev *Device) function(c code) (uintptr, error) {
 // sharedUnasked is the shared memory that every function of NVIDIA's may ask for.
 const sharedUnasked = 48 << 10
 
+// allowShared lets launches of a function ask for so many bytes of shared memory.
+func (dev *Device) allowShared(what string, f uintptr, bytes int) error {
+	const mostDynamicShared = 8
+	return dev.d.call(fnSetFunction, what, f, mostDynamicShared, uintptr(bytes))
+}
+
 // functionOf is function for a dispatch: it may ask for its shared memory.
 func (dev *Device) functionOf(p *dispatch) (uintptr, error) {
 	f, err := dev.function(p.code)
 	if err != nil || p.shared <= max(sharedUnasked, dev.shares[f]) || dev.d.vendor() == amd {
 		return f, err
 	}
-	const mostDynamicShared = 8
-	if err := dev.d.call(fnSetFunction, string(p.code.program), f, mostDynamicShared, uintptr(p.shared)); err != nil {
+	if err := dev.allowShared(string(p.code.program), f, p.shared); err != nil {
 		return 0, err
 	}
 	dev.shares[f] = p.shared

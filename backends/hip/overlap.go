@@ -39,6 +39,11 @@ type earlyLaunch struct {
 // launchWith launches a dispatch in clusters, where it says so; early: it may
 // start before the kernel before it on the stream has ended.
 func (dev *Device) launchWith(what string, f uintptr, p *dispatch, early bool, stream, params uintptr) error {
+	return dev.d.call(fnLaunchConfig, what, dev.configure(p, early, stream), f, params, 0)
+}
+
+// configure gives the address of what says how to launch a dispatch, until the next.
+func (dev *Device) configure(p *dispatch, early bool, stream uintptr) uintptr {
 	e, count := dev.early, uint32(0)
 	if early {
 		e.attributes[count] = launchAttribute{id: attributeSerialization, value: [16]uint32{1}}
@@ -52,7 +57,7 @@ func (dev *Device) launchWith(what string, f uintptr, p *dispatch, early bool, s
 		grid: [3]uint32{uint32(p.grid[0]), uint32(p.grid[1]), uint32(p.grid[2])}, block: [3]uint32{uint32(p.block), 1, 1},
 		shared: uint32(p.shared), stream: stream, attributes: uintptr(unsafe.Pointer(&e.attributes)), count: count,
 	}
-	return dev.d.call(fnLaunchConfig, what, uintptr(unsafe.Pointer(&e.config)), f, params, 0)
+	return uintptr(unsafe.Pointer(&e.config))
 }
 
 // emptyKernel is a function that does nothing, in PTX, which the driver compiles.
@@ -64,8 +69,11 @@ const emptyKernel = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .en
 // refuses to say, as one that may compile nothing does, leaves pairs 0, and products take single
 // blocks; what is wrong with the device besides, the next call says.
 func (dev *Device) findPairs() {
-	const shared, mostDynamicShared = 160 << 10, 8 // bytes: more than half of a multiprocessor's
+	if !dev.d.has(fnClusters) {
+		return
+	}
 	const what = "clusters of blocks"
+	defer dev.enter()()
 	image, name := []byte(emptyKernel), []byte("nothing\x00")
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -78,15 +86,12 @@ func (dev *Device) findPairs() {
 			dev.pairs = 0
 		}
 	}()
+	p := &dispatch{grid: [3]int{dev.units / 2 * 2, 1, 1}, block: gemmThreads, cluster: 2, shared: 160 << 10} // more than half of a multiprocessor's
 	f, err := dev.d.get(fnModuleFunction, what, 0, uintptr(m), address(&pin, name))
-	if err != nil || dev.d.call(fnSetFunction, what, uintptr(f), mostDynamicShared, shared) != nil {
+	if err != nil || dev.allowShared(what, uintptr(f), p.shared) != nil {
 		return
 	}
-	l := dev.early
-	l.attributes[0] = launchAttribute{id: attributeCluster, value: [16]uint32{2, 1, 1}}
-	l.config = launchConfig{grid: [3]uint32{uint32(dev.units / 2 * 2), 1, 1}, block: [3]uint32{gemmThreads, 1, 1}, shared: shared,
-		attributes: uintptr(unsafe.Pointer(&l.attributes)), count: 1}
-	if n, err := dev.d.get(fnClusters, what, 0, uintptr(f), uintptr(unsafe.Pointer(&l.config))); err == nil {
+	if n, err := dev.d.get(fnClusters, what, 0, uintptr(f), dev.configure(p, false, 0)); err == nil {
 		dev.pairs = max(int(int32(n)), 0)
 	}
 }
@@ -96,5 +101,6 @@ func (dev *Device) fits(blocks int) int {
 	if blocks == 1 {
 		return dev.units
 	}
+	dev.askPairs.Do(dev.findPairs)
 	return dev.pairs
 }

@@ -90,8 +90,6 @@ func programsFor(arch string) []program {
 	}
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
-	}
-	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		for _, s := range copyShapes {
 			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step), define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))
 		}

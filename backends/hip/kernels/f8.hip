@@ -193,7 +193,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
   // this block's share of the steps, in pairs
   const u32 first = (u32)((u64)(steps / 2) * bidy() / SPLITS) * 2, count = (u32)((u64)(steps / 2) * (bidy() + 1) / SPLITS) * 2 - first;
   Ring ring;
-  ring.x = (shared_at(shared_memory) + 1023) & ~1023u;
+  ring.x = tiles_at(shared_memory);
   ring.w = ring.x + SLOTS * X_STEP;
   ring.full = shared_at(arrivals);
   ring.line_w = (u64)wrows * 16;

@@ -80,6 +80,17 @@ template <int W> G_FN void copy_tile(u32 to, const u16 *from, u32 stride, u32 j0
   }
 }
 
+// the keys and values of a key/value head, up to some position
+struct Cache {
+  const u16 *k, *v;
+  u32 kstride, vstride, end;
+};
+// asks for a tile of both
+G_FN void copy_tiles(u32 stage, const Cache &c, u32 j0) {
+  copy_tile<DH>(stage, c.k, c.kstride, j0, c.end);
+  copy_tile<DV>(stage + K_BYTES, c.v, c.vstride, j0, c.end);
+}
+
 G_FN float max_of(float a, float b) {
   float r;
   asm("max.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
@@ -104,9 +115,9 @@ G_FN void score(Scores &s, const Queries &qh, const LowQueries &ql, u32 keys) {
   G_UNROLL for (u32 k = 0; k < KS; k++) {
     const u32 at = k / 4 * PANEL + k % 4 * 32;
     const u64 a = tile_descriptor(ql + at), b = tile_descriptor(keys + at);
-    if (k == 0) wgmma_scores<true>(s, a, b);
-    else wgmma_scores<false>(s, a, b);
-    wgmma_scores(s, qh[k], b);
+    if (k == 0) wgmma_first(s, a, b);
+    else wgmma(s, a, b);
+    wgmma_rs(s, qh[k], b);
   }
   mma_commit();
 #else
@@ -131,8 +142,8 @@ G_FN void weigh(Sums &acc, const Weights16 &ph, const Weights16 &pl, u32 values)
   mma_begin();
   G_UNROLL for (u32 k = 0; k < TILE / 16; k++) {
     const u64 b = turned_descriptor(values + k * 2048, PANEL);
-    wgmma_turned(acc, pl[k], b);
-    wgmma_turned(acc, ph[k], b);
+    wgmma_rs<1>(acc, pl[k], b);
+    wgmma_rs<1>(acc, ph[k], b);
   }
   mma_commit();
 #else
@@ -157,7 +168,7 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
   begin_next();
   wait_previous();
 #if ASYNC
-  const u32 base = (shared_at(shared_memory) + 1023) & ~1023u;
+  const u32 base = tiles_at(shared_memory);
 #else
   const u32 base = shared_at(shared_memory);
 #endif
@@ -192,10 +203,8 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
   }
   const u32 first = from / TILE * TILE;
   if (!CAP) scale *= LOG2_E;
-  kc += g * DH;
-  vc += g * DV;
-  copy_tile<DH>(base, kc, kstride, first, end);
-  copy_tile<DV>(base + K_BYTES, vc, vstride, first, end);
+  const Cache cache{kc + g * DH, vc + g * DV, kstride, vstride, end};
+  copy_tiles(base, cache, first);
   copies_commit();
 
   u32 qi[2], qfrom[2], qend[2];
@@ -234,10 +243,7 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
   copies_wait<0>();
   fence_async();
   bar();
-  if (first + TILE < end) {
-    copy_tile<DH>(base + STAGE, kc, kstride, first + TILE, end);
-    copy_tile<DV>(base + STAGE + K_BYTES, vc, vstride, first + TILE, end);
-  }
+  if (first + TILE < end) copy_tiles(base + STAGE, cache, first + TILE);
   copies_commit();
   score(s, qh, ql, base);
   mma_wait<0>();
@@ -248,10 +254,7 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
 #if !ASYNC
     copies_wait<0>();
     bar(); // the tile is there, and the other stage is no longer read
-    if (j0 + TILE < end) {
-      copy_tile<DH>(other, kc, kstride, j0 + TILE, end);
-      copy_tile<DV>(other + K_BYTES, vc, vstride, j0 + TILE, end);
-    }
+    if (j0 + TILE < end) copy_tiles(other, cache, j0 + TILE);
     copies_commit();
     score(s, qh, ql, keys);
 #endif
@@ -297,10 +300,7 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
       mma_wait<1>();
       settle(acc);
       bar(); // this one is no longer read
-      if (j0 + 2 * TILE < end) {
-        copy_tile<DH>(keys, kc, kstride, j0 + 2 * TILE, end);
-        copy_tile<DV>(keys + K_BYTES, vc, vstride, j0 + 2 * TILE, end);
-      }
+      if (j0 + 2 * TILE < end) copy_tiles(keys, cache, j0 + 2 * TILE);
       copies_commit();
     }
     mma_wait<0>();

@@ -56,7 +56,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     gemm(const u16 *a, const float *afactor, u32 kp, u32 rows, u32 k, Halves all, u32 rowtiles,
          u32 coltiles, const float *res, Rows rr, float *out) {
   extern __shared__ u4 shared_memory[];
-  const u32 base = (shared_at(shared_memory) + 1023) & ~1023u;
+  const u32 base = tiles_at(shared_memory);
   // Eight rows of tiles at a time, so that the blocks that run have few rows of either.
   const u32 per = 8 * coltiles, band = bidx() / per, high = g_min(8, rowtiles - band * 8);
   const u32 m0 = (band * 8 + bidx() % per % high) * BM;

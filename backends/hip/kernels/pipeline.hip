@@ -74,7 +74,7 @@ G_FN Tile tile_of(const Halves &all, u32 number, u32 rank, u32 groups, u32 colti
 G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u32 steps, u32 rows, Halves all, u32 groups,
                                    u32 coltiles, const float *res, Rows rr, float *out, Codes codes) {
   extern __shared__ u4 shared_memory[];
-  const u32 start = (shared_at(shared_memory) + 1023) & ~1023u, full = start + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
+  const u32 start = tiles_at(shared_memory), full = start + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
   const u32 t = tid(), rank = bidx() % CLUSTER, tiles = groups * coltiles;
   if (t == 0) {
     G_UNROLL for (u32 s = 0; s < STAGES; s++) {

@@ -6,6 +6,8 @@
 
 // where line c of 16 bytes of a row lies, in bytes
 G_FN u32 swizzled(u32 row, u32 c) { return row * 128 + ((c ^ (row & 7)) << 4); }
+// where tiles can begin in memory from p on, which has 1024 bytes more than they need
+G_FN u32 tiles_at(const void *p) { return (shared_at(p) + 1023) & ~1023u; }
 // what tells the hardware of a tile that begins at a multiple of 1024 bytes: eight
 // rows are 1024 bytes, the swizzle is that of 128 bytes
 G_FN u64 tile_descriptor(u32 at) { return (u64)(at >> 4 & 0x3fff) | 1ull << 16 | 64ull << 32 | 1ull << 62; }
@@ -40,6 +42,7 @@ template <int N> G_FN void mma_wait() { asm volatile("wgmma.wait_group.sync.alig
 #define WGMMA(n, names, a_name, b_name, ...)                                                                              \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." WG_TYPES " {" names "}, " a_name ", " b_name ", 1, 1, 1, 0, 0;" \
                : __VA_ARGS__ : "l"(a), "l"(b) : "memory")
+G_FN void wgmma(float (&d)[32], u64 a, u64 b) { WGMMA(64, WN_0_31, "%32", "%33", WG32(0)); }
 G_FN void wgmma(float (&d)[64], u64 a, u64 b) { WGMMA(128, WN_0_31 ", " WN_32_63, "%64", "%65", WG64(0)); }
 G_FN void wgmma(float (&d)[88], u64 a, u64 b) {
   WGMMA(176, WN_0_31 ", " WN_32_63 ", " WN_64_71 ", " WN_72_79 ", " WN_80_87, "%88", "%89", WG64(0), WG16(64), WG8(80));
