@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -236,6 +237,61 @@ func (st *Step) Profile() ([]time.Duration, error) {
 	st.turn.Lock()
 	defer st.turn.Unlock()
 	return st.exec.Profile()
+}
+
+// Explain says where the time of a step goes, from its inputs as they lie in the memory for steps to its
+// results there. It takes about the time given.
+func (st *Step) Explain(budget time.Duration) (*backends.Explanation, error) {
+	if st.exec == nil {
+		return nil, fmt.Errorf("a step that runs eagerly has no profile; capture it")
+	}
+	st.turn.Lock()
+	defer st.turn.Unlock()
+	if x, ok := st.exec.(backends.Explainer); ok {
+		return x.Explain(budget)
+	}
+	return st.alone(budget)
+}
+
+// explained is how often a step is timed at most.
+const explained = 9
+
+// alone explains a step by its launches one by one.
+func (st *Step) alone(budget time.Duration) (*backends.Explanation, error) {
+	runs := make([][]time.Duration, len(st.Program.Launches))
+	if len(runs) == 0 {
+		return &backends.Explanation{}, nil
+	}
+	for n, begin := 0, time.Now(); n < explained && (n == 0 || time.Since(begin) < budget); n++ {
+		times, err := st.exec.Profile()
+		if err != nil {
+			return nil, err
+		}
+		if len(times) != len(runs) {
+			return nil, fmt.Errorf("%d times were measured for the %d launches of %s", len(times), len(runs), st.Program.Name)
+		}
+		for i, d := range times {
+			runs[i] = append(runs[i], d)
+		}
+	}
+	var whole []time.Duration
+	for range max(len(runs[0]), 2) {
+		start := time.Now()
+		if err := errors.Join(st.exec.Submit(), st.exec.Wait()); err != nil {
+			return nil, err
+		}
+		whole = append(whole, time.Since(start))
+	}
+	out := &backends.Explanation{Whole: median(whole)}
+	for i, r := range runs {
+		out.Parts = append(out.Parts, backends.Part{Launches: []int{i}, Alone: median(r)})
+	}
+	return out, nil
+}
+
+func median(list []time.Duration) time.Duration {
+	slices.Sort(list)
+	return list[len(list)/2]
 }
 
 func (st *Step) close() error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"greta/backends"
@@ -149,6 +150,9 @@ func life(f *fake, dir string) (err error) {
 		return err
 	}
 	if _, err := e.Profile(); err != nil {
+		return err
+	}
+	if err := Explained(e, len(launches), 5*time.Second); err != nil {
 		return err
 	}
 	return s.Read(launches[0].Out[0].Buffer, 0, make([]byte, 100<<10)[:launches[0].Out[0].Buffer.Size()])

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"time"
 	"unsafe"
 
 	"greta/backends"
@@ -45,7 +44,8 @@ func (a *args) add(words ...uint64) {
 // bound is a launch with its operands' addresses: dispatches in order.
 type bound struct {
 	what   string
-	number int // of the launch in its program, the first one's where launches are joined
+	number int   // of the launch in its program, the first one's where launches are joined
+	joined []int // the other launches that it does
 	parts  []*dispatch
 	spans  []span
 	works  bool // the device's workspace is used
@@ -192,7 +192,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 // record captures the launches. A capture that fails is ended all the same:
 // a stream that is left capturing is good for nothing.
 func (e *executable) record() error {
-	dev, d := e.dev, e.dev.d
+	dev := e.dev
 	defer dev.enter()()
 	all := e.moves.bounds()
 	for _, level := range e.levels {
@@ -205,14 +205,23 @@ func (e *executable) record() error {
 			}
 		}
 	}
+	var err error
+	e.graph, err = e.instantiate(len(all), true)
+	return err
+}
+
+// instantiate captures the copies of inputs and so many of the launches, or of all with
+// those of results, as a graph that can be replayed.
+func (e *executable) instantiate(launches int, results bool) (uintptr, error) {
+	dev, d := e.dev, e.dev.d
 	if err := d.call(fnCaptureBegin, "", dev.stream, captureRelaxed); err != nil {
-		return err
+		return 0, err
 	}
 	failed, follows := e.copyIn(), false
 	if failed == nil {
-		follows, failed = e.branches()
+		follows, failed = e.branches(launches)
 	}
-	if failed == nil {
+	if failed == nil && results {
 		failed = e.copyOut(follows)
 	}
 	graph, err := d.get(fnCaptureEnd, "", 1, dev.stream)
@@ -220,38 +229,39 @@ func (e *executable) record() error {
 		if err == nil && graph != 0 {
 			err = d.call(fnGraphDestroy, "", uintptr(graph))
 		}
-		return errors.Join(failed, err)
+		return 0, errors.Join(failed, err)
 	}
 	exec, err := d.get(fnGraphInstantiate, "", 0, uintptr(graph), 0)
 	if err == nil {
-		e.graph = uintptr(exec)
-		err = e.upload()
+		err = e.upload(uintptr(exec))
 	}
-	return errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
+	return uintptr(exec), errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
 }
 
-// upload lets the driver bring the graph to the device now, on the stream, instead
+// upload lets the driver bring a graph to the device now, on the stream, instead
 // of at the first replay, where it can.
-func (e *executable) upload() error {
+func (e *executable) upload(graph uintptr) error {
 	d := e.dev.d
 	if !d.has(fnGraphUpload) {
 		return nil
 	}
-	code := d.invokeChecked(fnGraphUpload, []uintptr{e.graph, e.dev.stream})
+	code := d.invokeChecked(fnGraphUpload, []uintptr{graph, e.dev.stream})
 	if code == errNotSupported {
 		return nil
 	}
 	return d.check(fnGraphUpload, "", code)
 }
 
-// branches captures the program level by level: the first launch of a level on
+// branches captures the first launches of a program level by level: the first one of a level on
 // the stream itself, and those that use the workspace; the others on side streams
 // that fork from it and join it. A launch that follows a kernel on the stream may
 // start while that ends; follows says whether the stream's last is one.
-func (e *executable) branches() (follows bool, err error) {
+func (e *executable) branches(launches int) (follows bool, err error) {
 	dev, d := e.dev, e.dev.d
 	follows = e.moves != nil && e.moves.in != nil
 	for l, level := range e.levels {
+		level = level[:min(len(level), launches)]
+		launches -= len(level)
 		follows = follows && !slices.Contains(e.serial, l)
 		var own, aside []*bound
 		for i, b := range level {
@@ -347,51 +357,6 @@ func (e *executable) Wait() error {
 		return named(err, e.program.Name)
 	}
 	return dev.fault(e.program)
-}
-
-// Profile runs the launches one after another with an event between them. The
-// gaps are counted with the launch before them; there are fewer in a replay. The
-// time of launches that are joined is that of the first product among them.
-func (e *executable) Profile() ([]time.Duration, error) {
-	dev, d := e.dev, e.dev.d
-	defer dev.enter()()
-	if err := directly(e.steps); err != nil {
-		return nil, err
-	}
-	var all []*bound
-	for _, level := range e.levels {
-		all = append(all, level...)
-	}
-	for len(e.events) <= len(all) {
-		event, err := d.get(fnEventCreate, "profile", 0, eventDefault)
-		if err != nil {
-			return nil, err
-		}
-		e.events = append(e.events, uintptr(event))
-	}
-	if err := d.call(fnEventRecord, "profile", e.events[0], dev.stream); err != nil {
-		return nil, err
-	}
-	for i, b := range all {
-		if err := b.run(dev); err != nil {
-			return nil, err
-		}
-		if err := d.call(fnEventRecord, b.what, e.events[i+1], dev.stream); err != nil {
-			return nil, err
-		}
-	}
-	if err := dev.wait(); err != nil {
-		return nil, err
-	}
-	times := make([]time.Duration, len(e.program.Launches))
-	for i, b := range all {
-		bits, err := d.get(fnEventElapsed, b.what, 0, e.events[i], e.events[i+1])
-		if err != nil {
-			return nil, err
-		}
-		times[b.number] = time.Duration(float64(f32(uint32(bits))) * float64(time.Millisecond))
-	}
-	return times, dev.fault(e.program)
 }
 
 // Close ends the executable; its program's buffers stay.

@@ -1,5 +1,12 @@
 package hip
 
+import (
+	"fmt"
+	"time"
+
+	"greta/backends"
+)
+
 // What tests compare with: launches one by one, without overlap.
 
 // Alone makes programs that are captured from then on run each launch by itself.
@@ -15,4 +22,34 @@ func (b *Builder) Needs() []string {
 		all = append(all, string(p))
 	}
 	return all
+}
+
+// Explained checks that what Explain gives is whole: each launch is in one part, and where there was time for
+// beginnings of the program, the times of its parts are those of a replay.
+func Explained(e backends.Executable, launches int, budget time.Duration) error {
+	x, err := e.(backends.Explainer).Explain(budget)
+	if err != nil {
+		return err
+	}
+	sum, seen := x.Start+x.End, map[int]bool{}
+	for _, p := range x.Parts {
+		sum += p.Added
+		for _, i := range p.Launches {
+			if seen[i] || i < 0 || i >= launches {
+				return fmt.Errorf("launch %d is in two parts, or none of the program's", i)
+			}
+			seen[i] = true
+		}
+	}
+	switch {
+	case len(seen) != launches:
+		return fmt.Errorf("%d of %d launches are Explained", len(seen), launches)
+	case x.Whole <= 0:
+		return fmt.Errorf("a replay takes %v", x.Whole)
+	case x.Cut != (budget > time.Second):
+		return fmt.Errorf("within %v: beginnings timed: %v", budget, x.Cut)
+	case x.Cut && sum != x.Whole:
+		return fmt.Errorf("the parts take %v, a replay %v", sum, x.Whole)
+	}
+	return nil
 }

@@ -88,7 +88,7 @@ func (j *joiner) level(l int) (all []*bound, skip int, err error) {
 		left = slices.DeleteFunc(left, func(i int) bool { return slices.Contains(group, i) })
 		b := j.singles[group[0]]
 		if len(group) > 1 {
-			if b, err = j.bind(group, func(b *binder) { j.group(b, group) }); err != nil {
+			if b, err = j.bind(group, group, func(b *binder) { j.group(b, group) }); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -273,7 +273,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 	if before < 0 && after < 0 {
 		return nil, 0, nil // a group like any other
 	}
-	b, err := j.bind(level, func(b *binder) {
+	b, err := j.bind(level, launches, func(b *binder) {
 		var norm *normed
 		if before >= 0 {
 			norm = j.norm(b, before, launches)
@@ -326,7 +326,7 @@ func (j *joiner) attention(l int) (*bound, error) {
 		return nil, nil
 	}
 	folds := false
-	b, err := j.bind([]int{last}, func(b *binder) { folds = b.attend(&f) })
+	b, err := j.bind([]int{last}, j.levels[l], func(b *binder) { folds = b.attend(&f) })
 	if !folds && err == nil {
 		b = nil
 	}
@@ -446,9 +446,13 @@ func without(all []span, cut span) []span {
 	return left
 }
 
-// bind binds launches as one, which is named and counted after the first.
-func (j *joiner) bind(group []int, with func(*binder)) (*bound, error) {
+// bind binds launches as one, which is named and counted after the first; all are what it does.
+func (j *joiner) bind(group, all []int, with func(*binder)) (*bound, error) {
 	b := &binder{dev: j.dev, l: &j.p.Launches[group[0]], number: group[0]}
 	with(b)
-	return b.bound()
+	one, err := b.bound()
+	if err == nil {
+		one.joined = slices.DeleteFunc(slices.Clone(all), func(i int) bool { return i == group[0] })
+	}
+	return one, err
 }

@@ -290,9 +290,14 @@ func (e *executable) land() error {
 	} else {
 		err = e.dev.wait()
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		e.landed()
 	}
+	return err
+}
+
+// landed notes that the program has ended.
+func (e *executable) landed() {
 	e.flies, e.marked = false, false
 	if e.dev.last == e {
 		e.dev.last = nil
@@ -302,5 +307,4 @@ func (e *executable) land() error {
 			b.side.flying = false
 		}
 	}
-	return nil
 }

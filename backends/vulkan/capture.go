@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
-	"unsafe"
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
@@ -21,6 +19,7 @@ type executable struct {
 	links      []link // its steps
 	dispatches []dispatch
 	first      []int // of each launch in dispatches, and the end
+	owners     []int // of each launch: the first one that does its work, itself if it is not folded into others
 	ins, outs  []span
 	returns    int     // bytes of outs
 	results    *buffer // memory for results apart,
@@ -53,7 +52,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		return nil, err
 	}
 	if e.run, err = d.newSubmission("step " + p.Name); err == nil {
-		e.pool, err = e.record(e.run, nil)
+		e.pool, err = e.record(e.run, recording{})
 	}
 	if err == nil && e.handed {
 		err = e.clean()
@@ -145,9 +144,19 @@ func merge(list []span, s span) []span {
 	return append(out, s)
 }
 
-// record fills the submission's command buffer, in an order that saves barriers; or
-// in the program's, with after called before the first launch and behind each.
-func (e *executable) record(s *submission, after func(r *recorder, launch int)) (vk.DescriptorPool, error) {
+// recording is how a program is recorded. As it stands, it is the one that is replayed.
+type recording struct {
+	// apart is called before the first launch and behind each: they come in the program's order, and hand nothing over
+	apart func(r *recorder, launch int)
+	// cut leaves only the first dispatches, so many, and of what comes back nothing
+	cut   bool
+	first int
+	// begun and ended are called before and behind all that the program does
+	begun, ended func(r *recorder)
+}
+
+// record fills the submission's command buffer, in an order that saves barriers.
+func (e *executable) record(s *submission, how recording) (vk.DescriptorPool, error) {
 	d := e.d
 	pool, err := d.descriptorPool(e.dispatches)
 	if err != nil {
@@ -156,15 +165,30 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 	if err := d.begin(*s.cb); err != nil {
 		return pool, err
 	}
-	r := &recorder{d: d, cb: *s.cb, pool: pool, apart: after != nil}
+	apart := how.apart != nil
+	r := &recorder{d: d, cb: *s.cb, pool: pool, apart: apart}
 	// Whatever ran before on the queue has written what this step reads.
 	r.barrier(shaderStage|transferStage, shaderStage|transferStage)
+	if how.begun != nil {
+		how.begun(r)
+	}
 	e.enter(r)
-	lose, per := d.lose, len(e.program.Launches)/len(e.links)
+	if apart {
+		how.apart(r, -1)
+	}
+	lose, left, launch := d.lose && !apart, len(e.dispatches), 0
+	if how.cut {
+		left = how.first
+	}
 	for k := range e.links {
+		if how.cut && left == 0 {
+			break
+		}
 		e.begin(r, k)
-		if after == nil {
-			for _, j := range e.links[k].order(e) {
+		for _, turn := range e.turns(k, apart) {
+			turn = turn[:min(len(turn), left)]
+			left -= len(turn)
+			for _, j := range turn {
 				if lose && e.dispatches[j].says {
 					lose = false
 					continue
@@ -173,26 +197,23 @@ func (e *executable) record(s *submission, after func(r *recorder, launch int)) 
 					return pool, err
 				}
 			}
-			continue
-		}
-		if k == 0 {
-			after(r, -1)
-		}
-		for i := k * per; i < (k+1)*per; i++ {
-			for j := e.first[i]; j < e.first[i+1]; j++ {
-				if err := r.dispatch(&e.dispatches[j]); err != nil {
-					return pool, err
-				}
+			if apart {
+				how.apart(r, launch)
+				launch++
 			}
-			after(r, i)
 		}
 	}
-	e.leave(r)
-	if e.told != nil && after == nil {
-		r.barrier(shaderStage|transferStage, hostStage|transferStage)
-		d.c.CmdFillBuffer(r.cb, e.refused.handle, uint64(len(e.links)*statusBytes), 4, 1)
+	if !how.cut {
+		e.leave(r)
+		if e.told != nil && !apart {
+			r.barrier(shaderStage|transferStage, hostStage|transferStage)
+			d.c.CmdFillBuffer(r.cb, e.refused.handle, uint64(len(e.links)*statusBytes), 4, 1)
+		}
 	}
 	r.barrier(shaderStage|transferStage, hostStage)
+	if how.ended != nil {
+		how.ended(r)
+	}
 	return pool, d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", s.what)
 }
 
@@ -266,59 +287,6 @@ func (e *executable) status() error {
 		return fmt.Errorf("%s%v: index %d is %d, it must lie in [0, %d)", step, launches[launch].Node, index, value, limit)
 	}
 	return nil
-}
-
-// Profile runs the program once and times each launch, its barrier included.
-func (e *executable) Profile() ([]time.Duration, error) {
-	d := e.d
-	n := len(e.program.Launches)
-	if !d.p.stamps || d.p.limits.TimestampPeriod == 0 {
-		return nil, fmt.Errorf("%s has no timestamps", d.p.Name)
-	}
-	info := (&vk.QueryPoolCreateInfo{QueryType: vk.VK_QUERY_TYPE_TIMESTAMP, QueryCount: uint32(n + 1)}).Init()
-	var queries vk.QueryPool
-	if r := d.c.CreateQueryPool(d.handle, info, nil, &queries); r != vk.VK_SUCCESS {
-		return nil, d.check(r, "vkCreateQueryPool", e.program.Name)
-	}
-	defer d.c.DestroyQueryPool(d.handle, queries, nil)
-	s, err := d.newSubmission("profile of step " + e.program.Name)
-	if err != nil {
-		return nil, err
-	}
-	pool, err := e.record(s, func(r *recorder, launch int) {
-		if launch < 0 {
-			d.c.CmdResetQueryPool(r.cb, queries, 0, uint32(n+1))
-		} else {
-			r.barrier(shaderStage, shaderStage)
-		}
-		d.c.CmdWriteTimestamp(r.cb, vk.PipelineStageFlagBits(vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT), queries, uint32(launch+1))
-	})
-	if pool != 0 {
-		defer d.c.DestroyDescriptorPool(d.handle, pool, nil)
-	}
-	if err == nil {
-		if e.after != nil {
-			s.follow(e.after)
-		}
-		err = s.submit()
-	}
-	if err = errors.Join(err, s.close()); err != nil {
-		return nil, err
-	}
-	if err := e.status(); err != nil {
-		return nil, err
-	}
-	stamps := make([]uint64, n+1)
-	r := d.c.GetQueryPoolResults(d.handle, queries, 0, uint32(n+1), uintptr(8*len(stamps)), unsafe.Pointer(&stamps[0]), 8,
-		vk.QueryResultFlags(vk.VK_QUERY_RESULT_64_BIT|vk.VK_QUERY_RESULT_WAIT_BIT))
-	if r != vk.VK_SUCCESS {
-		return nil, d.check(r, "vkGetQueryPoolResults", e.program.Name)
-	}
-	times := make([]time.Duration, n)
-	for i := range times {
-		times[i] = time.Duration(float64(stamps[i+1]-stamps[i]) * float64(d.p.limits.TimestampPeriod))
-	}
-	return times, nil
 }
 
 // Note says what goes less well than it should, in a sentence; empty: nothing does.

@@ -63,7 +63,9 @@ type converted struct {
 type copies struct {
 	list  []converted
 	norms []folded
-	ahead []converted // of norms that come later
+	// normed are the first launches that computed them, by the norm's launch
+	normed map[int]int
+	ahead  []converted // of norms that come later
 	// absent are results of which only a form was written. If a dispatch reads one of them
 	// nevertheless, missed is set, and the program is bound anew with all results written.
 	absent      []absent

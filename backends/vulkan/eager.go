@@ -80,7 +80,12 @@ func (e eager) Wait() error { return nil }
 
 // Profile refuses: times of dispatches that are waited for say nothing of a step.
 func (e eager) Profile() ([]time.Duration, error) {
-	return nil, errors.New("a step that runs eagerly has no profile; capture it")
+	return nil, errEager
 }
+
+// Explain refuses likewise.
+func (e eager) Explain(time.Duration) (*backends.Explanation, error) { return nil, errEager }
+
+var errEager = errors.New("a step that runs eagerly has no profile; capture it")
 
 var _ backends.Eager = (*Device)(nil)

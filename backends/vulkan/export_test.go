@@ -51,6 +51,33 @@ func Handed(x backends.Executable) (n int) {
 // Dispatches counts all dispatches.
 func Dispatches(x backends.Executable) int { return len(x.(*executable).dispatches) }
 
+// DispatchesOf counts those of each launch.
+func DispatchesOf(x backends.Executable) (n []int) {
+	e := x.(*executable)
+	for i := range e.program.Launches {
+		n = append(n, e.first[i+1]-e.first[i])
+	}
+	return n
+}
+
+// Left counts the words that a program left in places for results, where who comes next waits for others.
+func Left(x backends.Executable) (n int, err error) {
+	e := x.(*executable)
+	if !e.handed {
+		return 0, nil
+	}
+	b := make([]byte, e.round*int(e.apart))
+	if err := e.d.read(e.results, 0, b); err != nil {
+		return 0, err
+	}
+	for _, w := range words(b) {
+		if w != notYet {
+			n++
+		}
+	}
+	return n, nil
+}
+
 // Apart is the memory that results of their own take at most, bytes.
 func (d *Device) Apart(most uint64) { d.mostApart = most }
 
@@ -138,6 +165,13 @@ func (d *Device) Near() bool {
 func (d *Device) Tells() {
 	p := *d.p
 	p.tells, p.Kind = true, Discrete
+	d.p = &p
+}
+
+// Timeless makes the device one without timestamps.
+func (d *Device) Timeless() {
+	p := *d.p
+	p.stamps = false
 	d.p = &p
 }
 

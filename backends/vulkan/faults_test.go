@@ -73,6 +73,7 @@ func (n balance) watch(c *vk.Commands) {
 		{"memory", &c.AllocateMemoryAddr, &c.FreeMemoryAddr}, {"buffers", &c.CreateBufferAddr, &c.DestroyBufferAddr},
 		{"pipelines", &c.CreateComputePipelinesAddr, &c.DestroyPipelineAddr}, {"modules", &c.CreateShaderModuleAddr, &c.DestroyShaderModuleAddr},
 		{"descriptor pools", &c.CreateDescriptorPoolAddr, &c.DestroyDescriptorPoolAddr},
+		{"query pools", &c.CreateQueryPoolAddr, &c.DestroyQueryPoolAddr},
 		{"semaphores", &c.CreateSemaphoreAddr, &c.DestroySemaphoreAddr}, {"command buffers", &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr},
 	} {
 		count(p.made, p.name, 1)

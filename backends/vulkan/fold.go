@@ -22,11 +22,25 @@ import (
 
 // folds are those of a program, by the number of the launch that does the work.
 type folds struct {
-	into  map[int]bool // launches that are folded into another
+	into  map[int]int  // of a launch that is folded into another: that one
 	norms map[int]int  // the norm behind a product, or behind an embedding
 	gates map[int]gate // of the launch of the activation
 	fresh map[int]fresh
 	read  int // the last launch that reads the bytes of the last norm, -1: none
+}
+
+// folded says whether a launch is folded into another.
+func (f *folds) folded(i int) bool {
+	_, ok := f.into[i]
+	return ok
+}
+
+// owner is the launch that does the work of launch i.
+func (f *folds) owner(i int) int {
+	if into, ok := f.into[i]; ok {
+		return into
+	}
+	return i
 }
 
 // norm gives the norm behind a product, or behind an embedding; -1: none is folded into it.
@@ -52,7 +66,7 @@ type fresh struct {
 
 // findFolds looks for them.
 func (d *Device) findFolds(p *backends.Program) *folds {
-	f := &folds{into: map[int]bool{}, norms: map[int]int{}, gates: map[int]gate{}, fresh: map[int]fresh{}, read: -1}
+	f := &folds{into: map[int]int{}, norms: map[int]int{}, gates: map[int]gate{}, fresh: map[int]fresh{}, read: -1}
 	if d.plain || int(d.p.limits.MaxPerStageDescriptorStorageBuffers) < foldBindings {
 		return f
 	}
@@ -199,14 +213,14 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	if overlap(z, x) {
 		return
 	}
-	f.gates[i], f.into[i-2], f.into[i-1] = g, true, true
+	f.gates[i], f.into[i-2], f.into[i-1] = g, i, i
 }
 
 // findNorm looks whether launch i is a product, or an embedding, behind which comes a norm that only
 // products of bytes read.
 func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
-	if f.into[i] || !d.chains(l) && !d.embedsOne(l) {
+	if f.folded(i) || !d.chains(l) && !d.embedsOne(l) {
 		return
 	}
 	y := &l.Out[0]
@@ -226,14 +240,14 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 			}) {
 				return
 			}
-			if _, gated := f.gates[last+1]; gated && f.into[last] {
+			if _, gated := f.gates[last+1]; gated && f.folded(last) {
 				last++
 			}
 			// The bytes lie in one place: those before them must have been read.
 			if f.read >= i {
 				return
 			}
-			f.norms[i], f.into[j], f.read = j, true, last
+			f.norms[i], f.into[j], f.read = j, i, last
 			return
 		}
 		if writes(n, y) {
@@ -302,5 +316,5 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 		return // the launches by themselves say what is wrong
 	}
 	f.fresh[i] = r
-	f.into[jq], f.into[jk], f.into[jv] = true, true, true
+	f.into[jq], f.into[jk], f.into[jv] = i, i, i
 }

@@ -94,7 +94,7 @@ func (a *places) leave(p *backends.Program, f *folds) {
 	unwritten := map[*buffer]bool{}
 	for i := range p.Launches {
 		for _, b := range buffersOf(outs(&p.Launches[i])...) {
-			unwritten[b] = f.into[i]
+			unwritten[b] = f.folded(i)
 		}
 	}
 	a.bytes = 0

@@ -332,7 +332,7 @@ func (b *bind) gated(g gate, act uint32) {
 	}
 	size, _ := b.vecShape(w.Type, w.Shape.Last(), 1)
 	c := b.call("gate_" + w.Type.String())
-	norm := b.copies.norm(p.x)
+	norm := b.norm(p.x)
 	if norm != nil {
 		p.x = norm.x
 	}
@@ -361,7 +361,7 @@ const handRows = 8
 // cannot.
 func (b *bind) handVec(p product, up *backends.Operand, act uint32) bool {
 	x := p.x
-	norm := b.copies.norm(x)
+	norm := b.norm(x)
 	if norm != nil {
 		x = norm.x
 	}
@@ -417,7 +417,7 @@ func (b *bind) matVec(p product, part piece) {
 	}
 	size, per := b.vecShape(p.w.Type, p.w.Shape.Last(), nx)
 	c := b.call(fmt.Sprintf("matvec_%s_%d", p.w.Type, nx))
-	norm := b.copies.norm(p.x)
+	norm := b.norm(p.x)
 	if norm != nil {
 		p.x = norm.x
 	}

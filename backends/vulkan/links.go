@@ -23,13 +23,32 @@ const statusBytes = 256
 type link struct {
 	places   *places // of results apart; nil: they lie in the arena
 	from, to int     // its dispatches
+	ordered  []int   // the same in the order of recording; nil: nobody has asked
 }
 
 // order is that in which the link's dispatches are recorded.
 func (l *link) order(e *executable) []int {
-	all := schedule(e.dispatches[l.from:l.to])
-	for i := range all {
-		all[i] += l.from
+	if l.ordered == nil {
+		l.ordered = schedule(e.dispatches[l.from:l.to])
+		for i := range l.ordered {
+			l.ordered[i] += l.from
+		}
+	}
+	return l.ordered
+}
+
+// turns are the dispatches of link k in the order of recording; or launch by launch, apart, in the program's.
+func (e *executable) turns(k int, apart bool) (all [][]int) {
+	if !apart {
+		return [][]int{e.links[k].order(e)}
+	}
+	per := len(e.program.Launches) / len(e.links)
+	for i := k * per; i < (k+1)*per; i++ {
+		var list []int
+		for j := e.first[i]; j < e.first[i+1]; j++ {
+			list = append(list, j)
+		}
+		all = append(all, list)
 	}
 	return all
 }
@@ -48,10 +67,19 @@ func (e *executable) link(launches []backends.Launch, ahead bool) error {
 	err := e.bind(p, &l, made, folds)
 	if err == nil && made.missed {
 		e.dispatches, e.first = e.dispatches[:l.from], e.first[:len(e.first)-len(launches)]
-		err = e.bind(p, &l, &copies{all: true}, folds)
+		made = &copies{all: true}
+		err = e.bind(p, &l, made, folds)
 	}
 	l.to = len(e.dispatches)
 	e.links = append(e.links, l)
+	before := len(e.owners)
+	for i := range launches {
+		owner := folds.owner(i)
+		if n, ok := made.normed[i]; ok {
+			owner = n
+		}
+		e.owners = append(e.owners, before+owner)
+	}
 	return err
 }
 
@@ -65,7 +93,7 @@ func (e *executable) bind(p *backends.Program, link *link, made *copies, folds *
 		e.first = append(e.first, len(e.dispatches))
 		b := &bind{d: e.d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: link.places, refused: refused}
 		made.start(i)
-		if folds.into[i] {
+		if folds.folded(i) {
 			continue
 		}
 		if err := errors.Join(k.bind(b), b.err); err != nil {

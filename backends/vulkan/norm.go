@@ -25,7 +25,7 @@ func bindNorm(b *bind) error {
 	l := b.l
 	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
 	if l.Node.Op == ops.RMSNorm && b.foldsNorm() {
-		b.copies.norms = append(b.copies.norms, folded{&l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
+		b.copies.norms = append(b.copies.norms, folded{b.number, &l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
 		return nil
 	}
 	if b.d.normsWide(l) {
@@ -62,15 +62,23 @@ func bindNorm(b *bind) error {
 
 // folded is a norm y of x that its readers compute themselves.
 type folded struct {
+	launch  int
 	y, x, w *backends.Operand
 	eps     float64
 }
 
-// norm finds the folded norm that gives an operand, nil: none does.
-func (c *copies) norm(o *backends.Operand) *folded {
+// norm finds the folded norm that gives an operand, which the launch at hand computes then; nil: none does.
+func (b *bind) norm(o *backends.Operand) *folded {
+	c := b.copies
 	for i := len(c.norms) - 1; i >= 0; i-- {
-		if y := c.norms[i].y; y.Buffer == o.Buffer && y.Offset == o.Offset {
-			return &c.norms[i]
+		if n := &c.norms[i]; n.y.Buffer == o.Buffer && n.y.Offset == o.Offset {
+			if _, ok := c.normed[n.launch]; !ok {
+				if c.normed == nil {
+					c.normed = map[int]int{}
+				}
+				c.normed[n.launch] = b.number
+			}
+			return n
 		}
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -477,18 +476,21 @@ func (t *test) parts() [][2]int {
 	return all
 }
 
-// profiles is how often a step is profiled, and timed as a whole.
-const profiles = 5
+// steps is how often a step is timed as a whole, explainBudget about how long it takes to say where its time goes.
+const (
+	steps         = 5
+	explainBudget = 4 * time.Second
+)
 
-// where finds out where the time of a step goes: its kernels one by one, per
-// block and outside of blocks, against the step as a whole from the host.
+// where finds out where the time of a step goes: its kernels, per block and outside of
+// blocks, against the step as a whole from the host.
 func (t *test) where(ctx context.Context, res *record.Result) error {
 	tokens := 1
 	if t.p > 0 {
 		tokens = min(t.p, t.e.Options().Chunk)
 	}
-	var whole, sums, blocks, outside []float64
-	for range profiles {
+	var whole []float64
+	for range steps {
 		if err := t.s.Rewind(t.depth); err != nil {
 			return err
 		}
@@ -497,34 +499,36 @@ func (t *test) where(ctx context.Context, res *record.Result) error {
 			return err
 		}
 		whole = append(whole, time.Since(start).Seconds())
-		st, err := t.s.Step(tokens, 1)
-		if err != nil {
-			return err
+	}
+	st, err := t.s.Step(tokens, 1)
+	if err != nil {
+		return err
+	}
+	x, err := st.Explain(explainBudget) // of the same inputs, which are still there
+	if err != nil {
+		return err
+	}
+	block, out, blocks := 0.0, 0.0, map[int]bool{}
+	for _, p := range x.Parts {
+		d := p.Alone.Seconds()
+		if x.Cut {
+			d = p.Added.Seconds()
 		}
-		times, err := st.Profile() // of the same inputs, which are still there
-		if err != nil {
-			return err
-		}
-		res.Metrics[format.Launches] = float64(len(times))
-		sum, block, out, count := 0.0, 0.0, 0.0, map[int]bool{}
-		for i, d := range times {
-			sum += d.Seconds()
-			if b := st.Program.Launches[i].Node.Block; b >= 0 {
-				block += d.Seconds()
-				count[b] = true
-			} else {
-				out += d.Seconds()
-			}
-		}
-		sums, outside = append(sums, sum), append(outside, out)
-		if len(count) > 0 {
-			blocks = append(blocks, block/float64(len(count)))
+		if b := st.Program.Launches[p.Launches[0]].Node.Block; b >= 0 {
+			block += d
+			blocks[b] = true
+		} else {
+			out += d
 		}
 	}
-	for name, list := range map[string][]float64{format.StepTime: whole, format.KernelSum: sums, format.BlockTime: blocks, format.OutsideTime: outside} {
-		if m := stats.Summarize(list).Median; m > 0 && !math.IsNaN(m) {
-			res.Metrics[name] = m
-		}
+	res.Metrics[format.Launches] = float64(len(st.Program.Launches))
+	res.Metrics[format.KernelSum] = block + out
+	res.Metrics[format.StepTime] = stats.Summarize(whole).Median
+	if out > 0 {
+		res.Metrics[format.OutsideTime] = out
+	}
+	if len(blocks) > 0 {
+		res.Metrics[format.BlockTime] = block / float64(len(blocks))
 	}
 	return nil
 }

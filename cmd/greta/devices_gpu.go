@@ -31,6 +31,18 @@ func shareRoofs(lines []deviceLine) {
 	}
 }
 
+// roofs are a device's roofs as its driver lets them be modelled, or that of the same hardware
+// under HIP; 0 where nobody tells.
+func roofs(dev backends.Device) (readGBs, gflops float64) {
+	info := dev.Info()
+	if at, ok := dev.(backends.Located); ok && info.ReadGBs == 0 && info.Backend == "vulkan" {
+		lines := append([]deviceLine{{Location: at.Location()}}, hipDevices()...)
+		shareRoofs(lines)
+		return lines[0].ReadGBs, lines[0].GFlops
+	}
+	return info.ReadGBs, info.GFlops
+}
+
 func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
 	if err != nil {
 		return []deviceLine{{Backend: "vulkan", Error: err.Error()}}

@@ -25,6 +25,7 @@ func (r *runner) limits() error {
 	if err != nil {
 		return fmt.Errorf("measuring the machine's limits: %w", err)
 	}
+	r.readGBs, r.gflops = l.ReadGBs, l.GFlops
 	caches := 0.0 // of the tokens' mean
 	for i := range r.flags.gen {
 		caches += r.engine.CacheBytes(r.flags.prefill+i+1) / float64(r.flags.gen)

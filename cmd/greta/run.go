@@ -97,7 +97,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.StringVar(&f.json, "json", "", "write the report to this file; - is standard output, which then holds nothing else")
 	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 [positions, vocabulary]")
 	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")
-	s.BoolVar(&f.profile, "profile", false, "print time, bytes and flops per operator and per block")
+	s.BoolVar(&f.profile, "profile", false, "print where the time of a step goes: time, bytes, flops and share of the roof per kernel and per block")
 	s.BoolVar(&f.noLimits, "no-limits", false, "measured run: do not measure a read loop and the arithmetic's peak beside it (a quarter of a second)")
 	s.StringVar(&f.trace, "trace", "", "write a Chrome trace of a step of prefill and one of decode")
 	s.BoolVarP(&f.verbose, "verbose", "v", false, "say what is done")

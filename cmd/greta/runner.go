@@ -26,9 +26,10 @@ const grace = 500 * time.Millisecond
 // runner is one run. The work is done by one goroutine; what the report is
 // made of is guarded, so that another can report when the first is stuck in a step.
 type runner struct {
-	app   *app
-	flags *runFlags
-	files *outputs
+	readGBs, gflops float64 // what limits measured, 0: nothing
+	app             *app
+	flags           *runFlags
+	files           *outputs
 
 	bundle  *bundle
 	engine  *engine.Engine

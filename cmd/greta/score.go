@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"greta/bench/stats"
 	"greta/engine"
 	"greta/engine/report"
 	"greta/internal/npy"
@@ -103,7 +104,10 @@ func logSoftmax(x []float32, i int) float64 {
 	return float64(x[i]) - top - math.Log(sum)
 }
 
-// profile times a step of prefill and one of decode launch by launch.
+// profileBudget is about how long the profile of a step takes at most.
+const profileBudget = 6 * time.Second
+
+// profile says where the time of a step of prefill and of one of decode goes.
 func (r *runner) profile(ctx context.Context, prompt int) error {
 	if !r.flags.profile && r.files.trace == nil {
 		return nil
@@ -115,30 +119,24 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 		if n < 1 {
 			continue
 		}
-		if err := r.feed(ctx, r.session.Pos(), n); err != nil {
+		step, err := r.stepTime(ctx, n)
+		if err != nil {
 			return err
 		}
 		st, err := r.session.Step(n, 1)
 		if err != nil {
 			return err
 		}
-		if _, err := st.Profile(); err != nil { // warm-up
+		x, err := st.Explain(profileBudget)
+		if err != nil {
 			return err
-		}
-		var runs [][]time.Duration
-		for begin := time.Now(); len(runs) < 9 && (len(runs) == 0 || time.Since(begin) < 3*time.Second) && ctx.Err() == nil; {
-			times, err := st.Profile()
-			if err != nil {
-				return err
-			}
-			runs = append(runs, times)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		prof, err := report.NewProfile(st.Program, runs, r.session.Pos())
-		if err != nil {
-			return err
+		prof := report.NewProfile(st.Program, st.Graph.Outputs, x, step, r.session.Pos())
+		if prof.ReadGBs, prof.GFlops = r.readGBs, r.gflops; prof.ReadGBs == 0 {
+			prof.ReadGBs, prof.GFlops = roofs(r.engine.Device())
 		}
 		profiles = append(profiles, prof)
 	}
@@ -156,20 +154,40 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 	return nil
 }
 
-// feed computes n tokens or activations from a position on: those of the
-// prompt where it has them, made up ones behind it.
-func (r *runner) feed(ctx context.Context, from, n int) error {
-	if r.engine.IsBlock() {
-		width := r.engine.Decode().Input("x").Shape[1]
-		_, err := r.session.Block(engine.Activations(n*width, r.flags.weightSeed+1))
-		return err
-	}
+// stepTime computes n tokens or activations: those of the prompt where it has them, made up ones
+// behind it. It gives how long that takes from the host and back, a median.
+func (r *runner) stepTime(ctx context.Context, n int) (time.Duration, error) {
+	from := r.session.Pos()
 	tokens := make([]int32, n)
 	for i := range tokens {
 		if from+i < len(r.prompt) {
 			tokens[i] = r.prompt[from+i]
 		}
 	}
-	_, err := r.session.Prefill(ctx, tokens)
-	return err
+	run := func() error {
+		_, err := r.session.Prefill(ctx, tokens)
+		return err
+	}
+	if r.engine.IsBlock() {
+		x := engine.Activations(n*r.engine.Decode().Input("x").Shape[1], r.flags.weightSeed+1)
+		run = func() error {
+			_, err := r.session.Block(x)
+			return err
+		}
+	}
+	if err := run(); err != nil { // captures the step
+		return 0, err
+	}
+	var times []float64
+	for begin := time.Now(); len(times) < 9 && (len(times) == 0 || time.Since(begin) < profileBudget/3); {
+		if err := r.session.Rewind(from); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := run(); err != nil {
+			return 0, err
+		}
+		times = append(times, float64(time.Since(start)))
+	}
+	return time.Duration(stats.Summarize(times).Median), nil
 }

@@ -13,51 +13,111 @@ import (
 	"greta/graph"
 )
 
-// Profile is the time of each launch of a step, with what it had to do.
+// Profile is where the time of a step goes: the parts that run, with what they had to do, and
+// what lies before, between and behind them.
 type Profile struct {
 	Title string
 	Lines []ProfileLine
-	Total time.Duration // sum of the launches
+	// Cut says that times of parts are what each adds to the step, as it runs; else they are those of
+	// parts that run alone.
+	Cut bool
+	// Start and End are what a step takes on the device before its first part and behind its last one,
+	// Whole all that it takes there, and Step from its submission until the host sees its end.
+	Start, End, Whole, Step time.Duration
+	// ReadGBs and GFlops are the device's roofs, 0 where unknown.
+	ReadGBs, GFlops float64
 }
 
-// ProfileLine is one launch.
+// ProfileLine is a part: a launch, or several that run as one.
 type ProfileLine struct {
-	Node   *graph.Node
+	Nodes  []*graph.Node // the first one names it
 	Kernel string
-	Time   time.Duration // median of the runs
-	Cost   graph.Cost
+	Time   time.Duration
+	Alone  time.Duration // with nothing else under way
+	Cost   graph.Cost    // without what the launches hand on to each other
 }
 
-// NewProfile joins a program with runs of it: for each run the time of each
-// launch. kv is the number of positions in the caches.
-func NewProfile(p *backends.Program, runs [][]time.Duration, kv int) (*Profile, error) {
-	out := &Profile{Title: fmt.Sprintf("%s, %d positions, median of %d", p.Name, kv, len(runs))}
-	for i := range p.Launches {
-		l := &p.Launches[i]
-		samples := make([]time.Duration, 0, len(runs))
-		for _, r := range runs {
-			if len(r) != len(p.Launches) {
-				return nil, fmt.Errorf("%d times were measured for the %d launches of %s", len(r), len(p.Launches), p.Name)
-			}
-			samples = append(samples, r[i])
+// NewProfile gives the profile of a step of a program of which outputs are read: x explains where its time goes, step is
+// how long it takes from the host, kv the number of positions in the caches.
+func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explanation, step time.Duration, kv int) *Profile {
+	out := &Profile{Title: fmt.Sprintf("%s, %d positions", p.Name, kv), Cut: x.Cut, Start: x.Start, End: x.End, Whole: x.Whole, Step: step}
+	for _, part := range x.Parts {
+		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: part.Alone, Alone: part.Alone, Cost: partCost(p, part.Launches, outputs, kv)}
+		if x.Cut {
+			line.Time = part.Added
 		}
-		slices.Sort(samples)
-		line := ProfileLine{Node: l.Node, Kernel: l.Kernel.Name(), Time: samples[len(samples)/2]}
-		if l.Node.Op.Cost != nil {
-			line.Cost = l.Node.Op.Cost(l.Node, kv)
+		for _, i := range part.Launches {
+			line.Nodes = append(line.Nodes, p.Launches[i].Node)
 		}
 		out.Lines = append(out.Lines, line)
-		out.Total += line.Time
 	}
-	return out, nil
+	return out
+}
+
+// partCost is what launches that run as one have to do. A result that only they read is neither
+// written nor read.
+func partCost(p *backends.Program, launches []int, outputs []*graph.Value, kv int) graph.Cost {
+	var all graph.Cost
+	for _, i := range launches {
+		if n := p.Launches[i].Node; n.Op.Cost != nil {
+			all = all.Plus(n.Op.Cost(n, kv))
+		}
+	}
+	for _, i := range launches {
+		if p.Launches[i].Node.Op.Kind == graph.Update { // some rows of a cache, of which others read all
+			continue
+		}
+		for k, o := range p.Launches[i].Out {
+			within, beyond := 0, slices.Contains(outputs, p.Launches[i].Node.Out[k])
+			for j := i + 1; j < len(p.Launches); j++ {
+				for _, in := range p.Launches[j].In {
+					switch {
+					case in.Buffer != o.Buffer || in.Offset != o.Offset || in.Buffer == nil:
+					case slices.Contains(launches, j):
+						within++
+					default:
+						beyond = true
+					}
+				}
+				if slices.ContainsFunc(p.Launches[j].Out, func(w backends.Operand) bool { return w.Buffer == o.Buffer && w.Offset == o.Offset }) {
+					break // the memory of another result from here on
+				}
+			}
+			bytes := float64(o.Type.RowBytes(o.RowElems()) * o.Rows())
+			all.Read = max(all.Read-float64(within)*bytes, 0)
+			if within > 0 && !beyond {
+				all.Write = max(all.Write-bytes, 0)
+			}
+		}
+	}
+	return all
+}
+
+// operators names what a part does, in the order of its launches: "rmsnorm + 2 linear + swiglu".
+func (l *ProfileLine) operators() string {
+	nodes := slices.Clone(l.Nodes)
+	slices.SortFunc(nodes, func(a, b *graph.Node) int { return a.ID - b.ID })
+	var names []string
+	for i := 0; i < len(nodes); {
+		n := i
+		for n < len(nodes) && nodes[n].Op == nodes[i].Op {
+			n++
+		}
+		name := nodes[i].Op.Name
+		if n-i > 1 {
+			name = fmt.Sprint(n-i, " ", name)
+		}
+		names, i = append(names, name), n
+	}
+	return strings.Join(names, " + ")
 }
 
 // sum is the total of a group of launches.
 type sum struct {
-	name string
-	n    int
-	time time.Duration
-	cost graph.Cost
+	name        string
+	n           int // launches
+	time, alone time.Duration
+	cost        graph.Cost
 }
 
 func (p *Profile) group(key func(*ProfileLine) string) []*sum {
@@ -72,49 +132,102 @@ func (p *Profile) group(key func(*ProfileLine) string) []*sum {
 			byName[k] = s
 			list = append(list, s)
 		}
-		s.n++
+		s.n += len(l.Nodes)
 		s.time += l.Time
+		s.alone += l.Alone
 		s.cost = s.cost.Plus(l.Cost)
 	}
 	return list
 }
 
-// Text prints the time per operator, most first, and per block.
+// Text prints the time per kind of part, most first, and per block; the sum is the step.
 func (p *Profile) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "profile of %s: %.3f ms\n", p.Title, MS(p.Total))
-	ops := p.group(func(l *ProfileLine) string { return l.Node.Op.Name + " " + l.Kernel })
-	slices.SortStableFunc(ops, func(a, b *sum) int { return int(b.time - a.time) })
-	b.WriteString(p.table("<operator and kernel", ops))
+	fmt.Fprintf(&b, "profile of %s: a step takes %.3f ms, %.3f of it on the device\n", p.Title, MS(p.Step), MS(p.Whole))
+	kinds := p.group(func(l *ProfileLine) string { return l.operators() + "  " + l.Kernel })
+	slices.SortStableFunc(kinds, func(a, b *sum) int { return int(b.time - a.time) })
+	b.WriteString(p.table("<operators and kernel", kinds))
 	blocks := p.group(func(l *ProfileLine) string {
-		if l.Node.Block < 0 {
+		if l.Nodes[0].Block < 0 {
 			return "outside"
 		}
-		return "block " + strconv.Itoa(l.Node.Block)
+		return "block " + strconv.Itoa(l.Nodes[0].Block)
 	})
 	b.WriteByte('\n')
 	b.WriteString(p.table("<block", blocks))
 	return b.String()
 }
 
+// rest is what a step takes beside its parts.
+func (p *Profile) rest(parts time.Duration) []*sum {
+	list := []*sum{{name: "start, inputs", time: p.Start}, {name: "results", time: p.End}}
+	if !p.Cut {
+		gaps := &sum{name: "gaps", time: p.Whole - parts}
+		if gaps.time < 0 {
+			gaps.name = "overlap"
+		}
+		list = []*sum{gaps}
+	}
+	return append(list, &sum{name: "host", time: p.Step - p.Whole})
+}
+
 func (p *Profile) table(head string, sums []*sum) string {
-	t := NewTable(head, "launches", "ms", "share", "bytes", "GB/s", "flop", "GFLOP/s")
+	t := NewTable(head, "launches", "ms", "share", "alone", "bytes", "GB/s", "flop", "GFLOP/s", "roof")
+	share := func(s *sum) string { return fmt.Sprintf("%.1f %%", 100*float64(s.time)/max(float64(p.Step), 1)) }
 	row := func(s *sum) {
 		bytes := s.cost.Read + s.cost.Write
-		seconds := max(s.time.Seconds(), 1e-12)
-		t.Row(s.name, strconv.Itoa(s.n), fmt.Sprintf("%.3f", MS(s.time)),
-			fmt.Sprintf("%.1f %%", 100*float64(s.time)/max(float64(p.Total), 1)),
-			Bytes(bytes), Number(bytes/seconds/1e9), fmt.Sprintf("%.3g", s.cost.Flops), Number(s.cost.Flops/seconds/1e9))
+		gbs, gflops := rate(bytes, s.time), rate(s.cost.Flops, s.time)
+		t.Row(s.name, strconv.Itoa(s.n), fmt.Sprintf("%.3f", MS(s.time)), share(s), fmt.Sprintf("%.3f", MS(s.alone)),
+			Bytes(bytes), number(gbs), fmt.Sprintf("%.3g", s.cost.Flops), number(gflops), p.roof(gbs, gflops))
 	}
 	total := &sum{name: "all"}
 	for _, s := range sums {
 		row(s)
 		total.n += s.n
 		total.time += s.time
+		total.alone += s.alone
 		total.cost = total.cost.Plus(s.cost)
+	}
+	for _, s := range p.rest(total.time) {
+		t.Row(s.name, "", fmt.Sprintf("%.3f", MS(s.time)), share(s))
+		total.time += s.time
 	}
 	row(total)
 	return t.String()
+}
+
+// shortest is the time below which no rate is given: clocks of devices tick more slowly, and nothing is done in it.
+const shortest = 500 * time.Nanosecond
+
+// rate is in 10⁹ a second, 0 where there is none.
+func rate(work float64, d time.Duration) float64 {
+	if d < shortest {
+		return 0
+	}
+	return work / d.Seconds() / 1e9
+}
+
+// number prints a rate, "–" where there is none.
+func number(rate float64) string {
+	if rate == 0 {
+		return "–"
+	}
+	return Number(rate)
+}
+
+// roof is the part of the nearer roof that rates reach, memory's or arithmetic's.
+func (p *Profile) roof(gbs, gflops float64) string {
+	share := 0.0
+	if p.ReadGBs > 0 {
+		share = gbs / p.ReadGBs
+	}
+	if p.GFlops > 0 {
+		share = max(share, gflops/p.GFlops)
+	}
+	if share == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
 // traceEvent is a complete event of Chrome's trace format: times in microseconds.
@@ -129,22 +242,22 @@ type traceEvent struct {
 	Args map[string]any `json:"args,omitempty"`
 }
 
-// Trace writes profiles as a Chrome trace, one track a profile, the launches
-// in a row as they ran.
+// Trace writes profiles as a Chrome trace, one track a profile, the parts
+// in a row as they began, each as long as what it adds.
 func Trace(w io.Writer, profiles ...*Profile) error {
 	var events []traceEvent
 	for tid, p := range profiles {
 		events = append(events, traceEvent{Name: "thread_name", Ph: "M", PID: 1, TID: tid + 1, Args: map[string]any{"name": p.Title}})
-		var at time.Duration
+		at := p.Start
 		for i := range p.Lines {
-			l := &p.Lines[i]
+			l, took := &p.Lines[i], max(p.Lines[i].Time, 0)
 			events = append(events, traceEvent{
-				Name: l.Node.Name, Cat: l.Node.Op.Name, Ph: "X", PID: 1, TID: tid + 1,
-				TS: float64(at) / 1e3, Dur: float64(l.Time) / 1e3,
-				Args: map[string]any{"operator": l.Node.Op.Name, "kernel": l.Kernel, "block": l.Node.Block,
-					"flops": l.Cost.Flops, "bytes": l.Cost.Read + l.Cost.Write, "place": l.Node.Place},
+				Name: l.Nodes[0].Name, Cat: l.Nodes[0].Op.Name, Ph: "X", PID: 1, TID: tid + 1,
+				TS: float64(at) / 1e3, Dur: float64(took) / 1e3,
+				Args: map[string]any{"operator": l.operators(), "kernel": l.Kernel, "block": l.Nodes[0].Block, "alone_us": float64(l.Alone) / 1e3,
+					"flops": l.Cost.Flops, "bytes": l.Cost.Read + l.Cost.Write, "place": l.Nodes[0].Place},
 			})
-			at += l.Time
+			at += took
 		}
 	}
 	data, err := json.Marshal(map[string]any{"traceEvents": events, "displayTimeUnit": "ms"})

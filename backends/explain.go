@@ -1,0 +1,35 @@
+package backends
+
+import "time"
+
+// Explainer is an Executable that says where the time of a replay goes. Launches that run as one,
+// or while others end, have no time of their own in a profile that runs them one by one.
+type Explainer interface {
+	// Explain replays the program and beginnings of it, for about the time given, or a little longer
+	// where one run of each takes that. Nothing else may run on the device.
+	Explain(budget time.Duration) (*Explanation, error)
+}
+
+// Explanation is where the time of a program's replay goes. Times are medians.
+type Explanation struct {
+	Parts []Part // in the order in which they begin
+	// Whole is the time of a replay on the device, copies of inputs and results included.
+	Whole time.Duration
+	// Cut says that beginnings of the program were timed: Start, Added and End are there, and Whole is their
+	// sum. Else only Alone is, of each part.
+	Cut bool
+	// Start is the time of a replay that has no parts, and End by how much the whole is longer than all
+	// parts: what comes back to the host.
+	Start, End time.Duration
+}
+
+// Part is what of a program runs as one: a launch, or several that a device joins.
+type Part struct {
+	// Launches are the numbers of its launches in the program; the first one names it.
+	Launches []int
+	// Alone is the time of the part with nothing else under way.
+	Alone time.Duration
+	// Added is by how much the program is longer with this part, when nothing comes behind it: less than
+	// Alone where it begins while others end, more where there is a gap before it.
+	Added time.Duration
+}
