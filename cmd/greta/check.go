@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"greta/backends"
 	"greta/engine"
 	"greta/engine/report"
 	"greta/internal/golden"
@@ -44,7 +45,7 @@ greedy [G]; or greedy continuations and the mean negative log-likelihood with
 those of a JSON file: {"greedy": [{"prompt_tokens": [...], "greedy": [...]}],
 "nll_tokens": [...], "nll": 4.1}. Of a folder its expected.safetensors or
 expected.json is taken. Such results are exact, so caches are then f32 unless --kv
-says otherwise, and the processor rounds no activations unless --exact=false does.
+says otherwise, and no activations are rounded unless --exact=false or --fp16 says so.
 
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),
@@ -53,10 +54,7 @@ The exit code is 4 on a mismatch.`,
 				return usagef("--tolerance %g: it must be positive and finite", f.tolerance)
 			}
 			if f.expected != "" {
-				if !c.Flags().Changed("kv") {
-					f.kv = tensor.F32.String()
-				}
-				f.exact = f.exact || f.backend == "cpu" && !c.Flags().Changed("exact")
+				f.settleExact(c.Flags().Changed)
 			}
 			b, err := f.open(c.Context(), a.err, args[0])
 			if err != nil {
@@ -82,6 +80,17 @@ The exit code is 4 on a mismatch.`,
 	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
+}
+
+// settleExact leaves out what rounds, where no flag asks for it.
+func (f *checkFlags) settleExact(changed func(flag string) bool) {
+	if !changed("kv") {
+		f.kv = tensor.F32.String()
+	}
+	f.exact = f.exact || f.backend == "cpu" && !changed("exact")
+	if !changed("fp16") {
+		f.fp16 = backends.Off.String()
+	}
 }
 
 // mismatch is the error of a check that failed.

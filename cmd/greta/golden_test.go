@@ -132,6 +132,28 @@ func TestExpected(t *testing.T) {
 	}
 }
 
+// A comparison with exact results rounds nothing on any backend, unless a flag says so.
+func TestExpectedIsExact(t *testing.T) {
+	for _, c := range []struct {
+		backend, given string
+		exact          bool
+		fp16, kv       string
+	}{
+		{"cpu", "", true, "off", "f32"},
+		{"hip", "", false, "off", "f32"},
+		{"vulkan", "kv", false, "off", "f16"},
+		{"hip", "fp16", false, "on", "f32"},
+		{"cpu", "exact", false, "off", "f32"},
+	} {
+		f := &checkFlags{}
+		f.backend, f.fp16, f.kv = c.backend, "on", "f16"
+		f.settleExact(func(flag string) bool { return flag == c.given })
+		if f.exact != c.exact || f.fp16 != c.fp16 || f.kv != c.kv {
+			t.Errorf("%s, --%s given: exact %v, --fp16 %s, --kv %s", c.backend, c.given, f.exact, f.fp16, f.kv)
+		}
+	}
+}
+
 // tolstoy is the trained model's expected.json.
 type tolstoy struct {
 	Greedy []struct {
