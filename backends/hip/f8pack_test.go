@@ -135,16 +135,21 @@ func TestF8Model(t *testing.T) {
 	}
 }
 
-// TestF8Tiles: tiles are narrower where that leaves fewer multiprocessors idle.
+// TestF8Tiles: tiles are those that were fastest: narrower where that leaves fewer multiprocessors idle, of as few
+// rows as there are, and shared by blocks where there are fewer tiles than multiprocessors.
 func TestF8Tiles(t *testing.T) {
 	dev := &Device{units: 132}
 	for _, c := range []struct {
-		rows, n int
+		m, n, k int
 		want    f8Shape
-	}{{8192, 8192, f8Shapes[0]}, {512, 4096, f8Narrow}, {512, 11008, f8Narrow}, {512, 32000, f8Shapes[0]}, {16, 256, f8Narrow}} {
-		all := dev.f8ShapesFor(c.rows, c.n)
-		if all[0] != c.want || len(all) != len(f8Shapes) {
-			t.Errorf("%d rows by %d: %s first of %d", c.rows, c.n, all[0], len(all))
+	}{
+		{8192, 8192, 8192, f8Shape{1, 12, 4, 8, 1, 6, 1}}, {512, 11008, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1}}, {512, 32000, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1}},
+		{512, 4096, 4096, f8Shape{1, 8, 4, 8, 1, 8, 1}}, {512, 4096, 11008, f8Shape{1, 8, 4, 8, 1, 8, 1}},
+		{128, 4096, 11008, f8Shape{1, 8, 4, 4, 1, 8, 2}}, {256, 4096, 4096, f8Shape{1, 8, 4, 4, 1, 8, 1}},
+		{64, 4096, 4096, f8Shape{1, 8, 4, 2, 2, 8, 4}}, {16, 4096, 4096, f8Shape{1, 8, 4, 1, 2, 8, 4}},
+	} {
+		if all := dev.f8ShapesFor(c.m, c.n, c.k); all[0] != c.want || len(all) != len(f8Shapes) {
+			t.Errorf("%d×%d×%d: %s first of %d, not %s", c.m, c.n, c.k, all[0], len(all), c.want)
 		}
 	}
 }

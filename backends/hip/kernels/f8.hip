@@ -9,8 +9,8 @@
 // 16 elements of w, which one thread asks for (bulk copies).
 //
 // A block gives BM rows of x by BN of w, as rows of w by columns of x: a group of four
-// waves multiplies 64 rows of w at a time, REPEAT_N times. With SPLITS blocks share a
-// tile's steps; the last one to finish adds the parts, in their order.
+// waves multiplies 64 rows of w at a time, REPEAT_N times; one wave more asks for copies. With SPLITS blocks
+// share a tile's steps; the last one to finish adds the parts, in their order.
 #include "prelude.h"
 #include "norm.h"
 #if ROWS
@@ -88,7 +88,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #include "bulk.h"
 #include "f8wgmma.h"
 #define GROUPS (WARPS_N / 4)
-#define NT (WARPS_N * 32)
+#define NT (WARPS_N * 32) // threads that multiply
 #define BM (16 * REPEAT_M)
 #define BN (16 * WARPS_N * REPEAT_N)
 #define BAND 8                   // rows of tiles
@@ -98,13 +98,14 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #define W_LINE (BN * 16 + 32)    // of 16 elements of w; four of them begin at different banks
 #define STEP_BYTES (BN * 64 + X_STEP)
 
-// The block's barriers by number: a wave says that it was there, or waits for all the others.
-G_FN void barrier_arrive(u32 number) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(NT) : "memory"); }
-G_FN void barrier_wait(u32 number) { asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(NT) : "memory"); }
-// bar() that says whether it was so for any thread
+// The barriers of stages by number: a wave says that it was there, or waits for all the others.
+G_FN void barrier_arrive(u32 number) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(NT + G_WAVE) : "memory"); }
+G_FN void barrier_wait(u32 number) { asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(NT + G_WAVE) : "memory"); }
+// bar() of the threads that multiply, and one that says whether it was so for any of them
+G_FN void bar_nt() { asm volatile("bar.sync 0, %0;" ::"n"(NT) : "memory"); }
 G_FN bool bar_any(bool so) {
   u32 r;
-  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)so) : "memory");
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, %2, p; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)so), "n"(NT) : "memory");
   return r;
 }
 G_FN u4 load_shared(u32 at) {
@@ -147,22 +148,11 @@ struct Ring {
       bulk_copy(x_at(stage * HALVES + h), from_x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
     arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
   }
-  // Behind the s-th stage: its shared memory is given free, if it is filled again, and the first wave
-  // fills that of the stage before, which the others have given free by now. Barrier 1 + i is that of
+  // Behind the s-th stage: its shared memory is given free, if it is filled again. Barrier 1 + i is that of
   // stage i. What waves read is ordered by barriers of theirs, not of one lane, for racecheck to see it.
   G_FN_IN void release(u32 s) {
-    if (tid() / G_WAVE) {
-      if (s + STAGES < stages) barrier_arrive(1 + freed);
-    } else if (s > 0 && s - 1 + STAGES < stages) {
-      const u32 to = freed == 0 ? STAGES - 1 : freed - 1;
-      barrier_wait(1 + to);
-      if (tid() == 0) {
-        ask_w(s - 1 + STAGES, to);
-        ask_x(s - 1 + STAGES, to);
-      }
-    }
+    if (s + STAGES < stages) barrier_arrive(1 + freed);
     if (++freed == STAGES) freed = 0;
-    wave_sync();
   }
 };
 
@@ -180,7 +170,7 @@ G_FN void multiply(Sums &acc, const Weights64 &f, u32 at) {
   mma_commit();
 }
 
-G_KERNEL G_BOUNDS2(NT, RESIDENT)
+G_KERNEL G_BOUNDS2(NT + G_WAVE, RESIDENT)
     f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 steps, const float *scale,
             u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
   extern __shared__ u4 shared_memory[];
@@ -207,15 +197,29 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     arrival_fence();
   }
   bar();
-  const u32 early = g_min(STAGES, ring.stages);
-  if (t == 0) {
-    for (u32 s = 0; s < early; s++) ring.ask_w(s, s);
+  if (t >= NT) {
+    const u32 early = g_min(STAGES, ring.stages);
+    if (l == 0) {
+      for (u32 s = 0; s < early; s++) ring.ask_w(s, s);
+    }
+    wait_previous();
+    if (l == 0) {
+      for (u32 s = 0; s < early; s++) ring.ask_x(s, s);
+    }
+    wave_sync();
+    u32 stage = 0;
+    for (u32 s = STAGES; s < ring.stages; s++) {
+      barrier_wait(1 + stage);
+      if (l == 0) {
+        ring.ask_w(s, stage);
+        ring.ask_x(s, stage);
+      }
+      wave_sync();
+      if (++stage == STAGES) stage = 0;
+    }
+    return;
   }
   wait_previous();
-  if (t == 0) {
-    for (u32 s = 0; s < early; s++) ring.ask_x(s, s);
-  }
-  wave_sync();
   Sums acc;
   G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
     G_UNROLL for (int j = 0; j < BM / 2; j++) acc[i][j] = 0;
@@ -260,7 +264,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     G_UNROLL for (int j = 0; j < BM / 2; j++) part[(u64)bidy() * (BM * BN) + (i * (BM / 2) + j) * NT] = acc[i][j];
   }
   fence_device();
-  bar();
+  bar_nt();
   const bool last = t == 0 && count_up(counters + bidx()) == SPLITS - 1;
   if (last) counters[bidx()] = 0;
   if (!bar_any(last)) return;
