@@ -13,7 +13,8 @@ type Explainer interface {
 // Explanation is where the time of a program's replay goes. Times are medians.
 type Explanation struct {
 	Parts []Part // in the order in which they begin
-	// Whole is the time of a replay on the device, copies of inputs and results included.
+	// Whole is the time of a replay on the device, copies of inputs and results included; 0 where the device is
+	// the host.
 	Whole time.Duration
 	// Cut says that beginnings of the program were timed: Start, Added and End are there, and Whole is their
 	// sum. Else only Alone is, of each part.

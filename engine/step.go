@@ -256,12 +256,9 @@ func (st *Step) Explain(budget time.Duration) (*backends.Explanation, error) {
 // explained is how often a step is timed at most.
 const explained = 9
 
-// alone explains a step by its launches one by one.
+// alone explains a step of a device that is the host by its launches one by one.
 func (st *Step) alone(budget time.Duration) (*backends.Explanation, error) {
 	runs := make([][]time.Duration, len(st.Program.Launches))
-	if len(runs) == 0 {
-		return &backends.Explanation{}, nil
-	}
 	for n, begin := 0, time.Now(); n < explained && (n == 0 || time.Since(begin) < budget); n++ {
 		times, err := st.exec.Profile()
 		if err != nil {
@@ -274,15 +271,7 @@ func (st *Step) alone(budget time.Duration) (*backends.Explanation, error) {
 			runs[i] = append(runs[i], d)
 		}
 	}
-	var whole []time.Duration
-	for range max(len(runs[0]), 2) {
-		start := time.Now()
-		if err := errors.Join(st.exec.Submit(), st.exec.Wait()); err != nil {
-			return nil, err
-		}
-		whole = append(whole, time.Since(start))
-	}
-	out := &backends.Explanation{Whole: median(whole)}
+	out := &backends.Explanation{}
 	for i, r := range runs {
 		out.Parts = append(out.Parts, backends.Part{Launches: []int{i}, Alone: median(r)})
 	}

@@ -116,8 +116,11 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 	}
 	pass := time.Duration(len(all)+1) * (x.Whole + x.Whole/2)
 	runs := min(mostCuts, int((budget-time.Since(begin))/max(pass, 1)))
+	if err := e.dev.fault(e.program); err != nil {
+		return nil, err
+	}
 	if runs < leastCuts {
-		return x, e.dev.fault(e.program)
+		return x, nil
 	}
 	x.Cut = true
 	var last time.Duration
@@ -134,7 +137,10 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 		last = d
 	}
 	x.End = x.Whole - last
-	return x, e.dev.fault(e.program)
+	if err := e.dev.fault(e.program); err != nil {
+		return nil, err
+	}
+	return x, nil
 }
 
 // cut gives the time of the program's first launches.

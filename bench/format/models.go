@@ -18,7 +18,7 @@ const (
 	ModelParams = "model_params"  // their number
 	FirstToken  = "first_token_s" // median time from the prompt to the first token
 	StepTime    = "step_s"        // median time of a whole step, from the host
-	KernelSum   = "kernels_s"     // median sum of its kernels
+	KernelSum   = "kernels_s"     // sum of its kernels
 	BlockTime   = "block_s"       // mean time of a block's kernels
 	OutsideTime = "outside_s"     // time of the kernels outside of blocks
 	Positions   = "n_prompt"      // tokens of prefill, 0 in decode
@@ -126,7 +126,7 @@ func whereRow(t, token *record.Result) []any {
 }
 
 // signed prints a time that can be negative: kernels timed one by one can take
-// longer than in a step.
+// longer than in a step, and clocks err.
 func signed(s float64) string {
 	if s < 0 {
 		return "-" + Seconds(-s)

@@ -45,7 +45,8 @@ greedy [G]; or greedy continuations and the mean negative log-likelihood with
 those of a JSON file: {"greedy": [{"prompt_tokens": [...], "greedy": [...]}],
 "nll_tokens": [...], "nll": 4.1}. Of a folder its expected.safetensors or
 expected.json is taken. Such results are exact, so caches are then f32 unless --kv
-says otherwise, and no activations are rounded unless --exact=false or --fp16 says so.
+says otherwise, and activations are not rounded: on the processor unless
+--exact=false, on a GPU unless --fp16 says so.
 
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),

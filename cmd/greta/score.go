@@ -113,6 +113,10 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 		return nil
 	}
 	p := min(prompt, r.flags.chunk, r.engine.Options().Context-1)
+	gbs, gflops := r.readGBs, r.gflops
+	if r.flags.profile && gbs == 0 {
+		gbs, gflops = roofs(r.engine.Device())
+	}
 	var profiles []*report.Profile
 	r.session.Reset()
 	for _, n := range []int{p, 1} {
@@ -135,9 +139,7 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 			return ctx.Err()
 		}
 		prof := report.NewProfile(st.Program, st.Graph.Outputs, x, step, r.session.Pos())
-		if prof.ReadGBs, prof.GFlops = r.readGBs, r.gflops; prof.ReadGBs == 0 {
-			prof.ReadGBs, prof.GFlops = roofs(r.engine.Device())
-		}
+		prof.ReadGBs, prof.GFlops = gbs, gflops
 		profiles = append(profiles, prof)
 	}
 	if r.flags.profile {

@@ -22,7 +22,7 @@ type Profile struct {
 	// parts that run alone.
 	Cut bool
 	// Start and End are what a step takes on the device before its first part and behind its last one,
-	// Whole all that it takes there, and Step from its submission until the host sees its end.
+	// Whole all that it takes there (0: the device is the host), and Step what it takes from the host and back.
 	Start, End, Whole, Step time.Duration
 	// ReadGBs and GFlops are the device's roofs, 0 where unknown.
 	ReadGBs, GFlops float64
@@ -55,12 +55,23 @@ func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explana
 }
 
 // partCost is what launches that run as one have to do. A result that only they read is neither
-// written nor read.
+// written nor read, and what several of a kind read first, as products their activations, is read once.
 func partCost(p *backends.Program, launches []int, outputs []*graph.Value, kv int) graph.Cost {
 	var all graph.Cost
 	for _, i := range launches {
 		if n := p.Launches[i].Node; n.Op.Cost != nil {
 			all = all.Plus(n.Op.Cost(n, kv))
+		}
+	}
+	for n, i := range launches {
+		l := &p.Launches[i]
+		if slices.ContainsFunc(launches[:n], func(j int) bool {
+			o := &p.Launches[j]
+			return o.Node.Op == l.Node.Op && l.Node.Op.Kind != graph.Update && len(l.In) > 0 && o.In[0].Buffer == l.In[0].Buffer && o.In[0].Offset == l.In[0].Offset
+		}) && !slices.ContainsFunc(launches, func(j int) bool { // that is counted below
+			return slices.ContainsFunc(p.Launches[j].Out, func(w backends.Operand) bool { return w.Buffer == l.In[0].Buffer && w.Offset == l.In[0].Offset })
+		}) {
+			all.Read = max(all.Read-float64(l.In[0].Type.RowBytes(l.In[0].RowElems())*l.In[0].Rows()), 0)
 		}
 	}
 	for _, i := range launches {
@@ -143,7 +154,11 @@ func (p *Profile) group(key func(*ProfileLine) string) []*sum {
 // Text prints the time per kind of part, most first, and per block; the sum is the step.
 func (p *Profile) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "profile of %s: a step takes %.3f ms, %.3f of it on the device\n", p.Title, MS(p.Step), MS(p.Whole))
+	fmt.Fprintf(&b, "profile of %s: a step takes %.3f ms", p.Title, MS(p.Step))
+	if p.Whole > 0 {
+		fmt.Fprintf(&b, ", %.3f of it on the device", MS(p.Whole))
+	}
+	b.WriteByte('\n')
 	kinds := p.group(func(l *ProfileLine) string { return l.operators() + "  " + l.Kernel })
 	slices.SortStableFunc(kinds, func(a, b *sum) int { return int(b.time - a.time) })
 	b.WriteString(p.table("<operators and kernel", kinds))
@@ -161,14 +176,21 @@ func (p *Profile) Text() string {
 // rest is what a step takes beside its parts.
 func (p *Profile) rest(parts time.Duration) []*sum {
 	list := []*sum{{name: "start, inputs", time: p.Start}, {name: "results", time: p.End}}
+	whole := p.Whole
+	if whole == 0 {
+		whole = p.Step
+	}
 	if !p.Cut {
-		gaps := &sum{name: "gaps", time: p.Whole - parts}
+		gaps := &sum{name: "gaps", time: whole - parts}
 		if gaps.time < 0 {
 			gaps.name = "overlap"
 		}
 		list = []*sum{gaps}
 	}
-	return append(list, &sum{name: "host", time: p.Step - p.Whole})
+	if p.Whole > 0 {
+		list = append(list, &sum{name: "host", time: p.Step - p.Whole})
+	}
+	return list
 }
 
 func (p *Profile) table(head string, sums []*sum) string {

@@ -53,6 +53,9 @@ func TestPartCost(t *testing.T) {
 	if want := (graph.Cost{Flops: 4e6, Read: 40 + 1600, Write: 160}); all != want {
 		t.Errorf("%+v, want %+v", all, want)
 	}
+	if pair := partCost(p, []int{1, 2}, outputs, 1); pair.Read != 40+1600 || pair.Write != 160 {
+		t.Errorf("what two read is read once: %+v", pair)
+	}
 	if one := partCost(p, []int{1}, outputs, 1); one != (graph.Cost{Flops: 1e6, Read: 840, Write: 80}) {
 		t.Errorf("a launch alone: %+v", one)
 	}
@@ -97,10 +100,10 @@ func TestProfileSums(t *testing.T) {
 	if got := sum(out); got != out.Step {
 		t.Errorf("the rows sum to %v, the step takes %v", got, out.Step)
 	}
-	for whole, row := range map[time.Duration]string{100: "overlap", 130: "gaps"} {
+	for whole, row := range map[time.Duration]string{0: "gaps", 100: "overlap", 130: "gaps"} {
 		x.Cut, x.Whole = false, whole*time.Microsecond
 		out = NewProfile(p, outputs, x, 140*time.Microsecond, 1)
-		if got := sum(out); got != out.Step || !strings.Contains(out.Text(), row) {
+		if got := sum(out); got != out.Step || !strings.Contains(out.Text(), row) || strings.Contains(out.Text(), "host") != (whole > 0) {
 			t.Errorf("alone: the rows sum to %v, the step takes %v\n%s", got, out.Step, out.Text())
 		}
 	}
