@@ -143,11 +143,7 @@ func TestPromptFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newSession(t, e)
 	for chunk := range 3 {
 		s.Reset()
 		dev.fail = dev.begun + 1 + chunk

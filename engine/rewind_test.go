@@ -24,11 +24,7 @@ func TestRewind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newSession(t, e)
 	x := Activations(5*64, 1)
 	var outs [][]float32
 	for i := range 5 {

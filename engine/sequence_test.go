@@ -111,11 +111,7 @@ func TestSequence(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer e.Close()
-				s, err := e.NewSession()
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Close()
+				s := newSession(t, e)
 				all := func(ctx context.Context, from, to int, row func(int, []float32) error) error {
 					if e.IsBlock() {
 						return s.BlockAll(ctx, x[from*64:to*64], row)

@@ -8,6 +8,7 @@ import (
 
 	"greta/backends/hip"
 	"greta/engine"
+	"greta/internal/opened"
 	"greta/models"
 	"greta/tensor"
 )
@@ -25,16 +26,7 @@ func TestExplain(t *testing.T) {
 	if !opt.SetType("q4_k_m") {
 		t.Fatal("no such type")
 	}
-	e, err := engine.New(t.Context(), opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	_, s := opened.Session(t, opt)
 	for _, tokens := range []int{9, 1} {
 		logits, err := s.Prefill(t.Context(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5}[:tokens])
 		if err != nil {

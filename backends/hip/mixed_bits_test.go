@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"greta/engine"
+	"greta/internal/opened"
 	"greta/models"
 )
 
@@ -62,22 +63,13 @@ func TestMixedBits(t *testing.T) {
 					var results [2][]float32
 					for i := range results {
 						dev := openHalf(t)
-						defer closing(t, dev)
+						t.Cleanup(func() { closing(t, dev) })
 						if i == 0 {
 							dev.Alone()
 						}
 						opt := engine.Options{Model: file, Device: dev, Context: 16, Seed: 9, Set: map[string]string{"D": size[0], "N": size[1]}}
 						opt.SetType(mix)
-						e, err := engine.New(t.Context(), opt)
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer e.Close()
-						s, err := e.NewSession()
-						if err != nil {
-							t.Fatal(err)
-						}
-						defer s.Close()
+						e, s := opened.Session(t, opt)
 						x := engine.Activations(3*e.Decode().Input("x").Shape[1], 7)
 						for k := range 3 {
 							y, err := s.Block(x[k*len(x)/3 : (k+1)*len(x)/3])

@@ -8,6 +8,7 @@ import (
 
 	"greta/engine"
 	"greta/internal/greedy"
+	"greta/internal/opened"
 	"greta/models"
 	"greta/tensor"
 )
@@ -44,20 +45,11 @@ func sequence(t *testing.T, opt engine.Options, model string) {
 		t.Fatal(err)
 	}
 	dev := openHalf(t)
-	defer closing(t, dev)
+	t.Cleanup(func() { closing(t, dev) })
 	ctx := context.Background()
 	const n = 75
 	opt.Model, opt.Device, opt.Context, opt.Seed = file, dev, 128, 5
-	e, err := engine.New(ctx, opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	s, err := e.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	e, s := opened.Session(t, opt)
 	var x []float32
 	tokens, width := make([]int32, n), 0
 	if e.IsBlock() {

@@ -50,6 +50,7 @@ var mayImport = map[string][]string{
 	"internal/atonce":  {"backends", "engine", "models", "tensor"},
 	"internal/greedy":  {"engine", "internal/pace", "backends", "models", "tensor"},
 	"internal/factors": {"tensor", "weights", "weights/quant"},
+	"internal/opened":  {"engine"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
 	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},

@@ -1,0 +1,29 @@
+// Package opened opens engines with a session, for tests.
+package opened
+
+import (
+	"errors"
+	"testing"
+
+	"greta/engine"
+)
+
+// Session makes an engine and a session of it, which are closed as the test ends: before what its
+// options name is, where that was registered to be closed (testing.TB.Cleanup) earlier.
+func Session(t testing.TB, opt engine.Options) (*engine.Engine, *engine.Session) {
+	t.Helper()
+	e, err := engine.New(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(errors.Join(err, e.Close()))
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), e.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, s
+}
