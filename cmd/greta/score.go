@@ -181,7 +181,10 @@ func (r *runner) stepTime(ctx context.Context, n int) (time.Duration, error) {
 		return 0, err
 	}
 	var times []float64
-	for begin := time.Now(); len(times) < 9 && (len(times) == 0 || time.Since(begin) < profileBudget/3); {
+	took := func(begin time.Time, least int, d time.Duration) bool {
+		return len(times) >= least && time.Since(begin) >= d
+	}
+	for begin := time.Now(); !took(begin, 9, 50*time.Millisecond) && !took(begin, 1, profileBudget/3); {
 		if err := r.session.Rewind(from); err != nil {
 			return 0, err
 		}
