@@ -1,6 +1,9 @@
 package backends
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Explainer is an Executable that says where the time of a replay goes. Launches that run as one,
 // or while others end, have no time of their own in a profile that runs them one by one.
@@ -33,4 +36,18 @@ type Part struct {
 	// Added is by how much the program is longer with this part, when nothing comes behind it: less than
 	// Alone where it begins while others end, more where there is a gap before it.
 	Added time.Duration
+}
+
+// Took is what a part adds to a replay where that was timed, else its time alone.
+func (x *Explanation) Took(p *Part) time.Duration {
+	if x.Cut {
+		return p.Added
+	}
+	return p.Alone
+}
+
+// Median gives the median of times, of an even number the greater one, and leaves them in order. There must be one.
+func Median(times []time.Duration) time.Duration {
+	slices.Sort(times)
+	return times[len(times)/2]
 }

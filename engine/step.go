@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -273,14 +272,9 @@ func (st *Step) alone(budget time.Duration) (*backends.Explanation, error) {
 	}
 	out := &backends.Explanation{}
 	for i, r := range runs {
-		out.Parts = append(out.Parts, backends.Part{Launches: []int{i}, Alone: median(r)})
+		out.Parts = append(out.Parts, backends.Part{Launches: []int{i}, Alone: backends.Median(r)})
 	}
 	return out, nil
-}
-
-func median(list []time.Duration) time.Duration {
-	slices.Sort(list)
-	return list[len(list)/2]
 }
 
 func (st *Step) close() error {

@@ -194,10 +194,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 func (e *executable) record() error {
 	dev := e.dev
 	defer dev.enter()()
-	all := e.moves.bounds()
-	for _, level := range e.levels {
-		all = append(all, level...)
-	}
+	all := append(e.moves.bounds(), slices.Concat(e.levels...)...)
 	for _, b := range all { // modules load lazily: not in a capture
 		for _, p := range b.parts {
 			if _, err := dev.functionOf(p); err != nil {

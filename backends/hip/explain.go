@@ -108,10 +108,10 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 		}
 	}
 	for i, b := range all {
-		x.Parts = append(x.Parts, backends.Part{Launches: append([]int{b.number}, b.joined...), Alone: median(times[i])})
+		x.Parts = append(x.Parts, backends.Part{Launches: append([]int{b.number}, b.joined...), Alone: backends.Median(times[i])})
 	}
 	var err error
-	if x.Whole, err = e.timed(e.graph, true, mostCuts); err != nil {
+	if x.Whole, err = e.timed(e.graph, mostCuts); err != nil {
 		return nil, err
 	}
 	pass := time.Duration(len(all)+1) * (x.Whole + x.Whole/2)
@@ -152,13 +152,12 @@ func (e *executable) cut(launches, runs int) (d time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return e.timed(graph, false, runs)
+	return e.timed(graph, runs)
 }
 
-// timed gives the time of a replay of a graph of the program, a median; whole: of one that brings
-// results back. The whole program is replayed before each, so that the host is ahead and caches
-// hold what they hold in a text.
-func (e *executable) timed(graph uintptr, whole bool, runs int) (time.Duration, error) {
+// timed gives the time of a replay of a graph of the program, a median. The whole program is
+// replayed before each, so that the host is ahead and caches hold what they hold in a text.
+func (e *executable) timed(graph uintptr, runs int) (time.Duration, error) {
 	if err := e.needEvents(2); err != nil {
 		return 0, err
 	}
@@ -167,7 +166,7 @@ func (e *executable) timed(graph uintptr, whole bool, runs int) (time.Duration, 
 		if err := e.fly(); err != nil {
 			return 0, err
 		}
-		if err := errors.Join(e.launch(e.graph, true), e.mark(0), e.launch(graph, whole), e.mark(1), e.dev.wait()); err != nil {
+		if err := errors.Join(e.launch(e.graph), e.mark(0), e.launch(graph), e.mark(1), e.dev.wait()); err != nil {
 			return 0, err
 		}
 		e.landed()
@@ -177,19 +176,14 @@ func (e *executable) timed(graph uintptr, whole bool, runs int) (time.Duration, 
 		}
 		times = append(times, d)
 	}
-	return median(times), nil
+	return backends.Median(times), nil
 }
 
-// launch puts a graph of the program on the stream; whole: one that tells its end.
-func (e *executable) launch(graph uintptr, whole bool) error {
+// launch puts a graph of the program on the stream. The whole program's tells its end.
+func (e *executable) launch(graph uintptr) error {
 	err := e.dev.d.call(fnGraphLaunch, e.program.Name, graph, e.dev.stream)
-	if err == nil && whole && e.moves != nil {
+	if err == nil && graph == e.graph && e.moves != nil {
 		e.moves.runs++
 	}
 	return err
-}
-
-func median(list []time.Duration) time.Duration {
-	slices.Sort(list)
-	return list[len(list)/2]
 }

@@ -5,7 +5,6 @@ package vulkan
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unsafe"
 
@@ -162,8 +161,7 @@ func (t *timed) median(least, most int, until time.Time) ([]time.Duration, error
 	t.each = time.Since(begin) / time.Duration(n)
 	times := make([]time.Duration, len(runs))
 	for i, list := range runs {
-		slices.Sort(list)
-		times[i] = list[len(list)/2]
+		times[i] = backends.Median(list)
 	}
 	return times, nil
 }

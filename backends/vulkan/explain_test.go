@@ -65,17 +65,6 @@ func explained(t *testing.T, x backends.Executable, launches int, budget time.Du
 	return out
 }
 
-// bitsOf gives the bits of a program's result.
-func bitsOf(t *testing.T, stream backends.Stream, x backends.Executable, o *backends.Operand) []byte {
-	t.Helper()
-	b := make([]byte, 4*o.Shape.Elems())
-	// What another left must not stand for the result.
-	if err := errors.Join(stream.Write(o.Buffer, o.Offset, b), x.Submit(), x.Wait(), stream.Read(o.Buffer, o.Offset, b)); err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // TestExplain: an explanation has every launch once, what is folded with what does its work, and times whose sum is the
 // whole; and it leaves a program that gives the same bits, with stages that are handed over and with barriers, in memory
 // with one side and with two, of one step and of several.

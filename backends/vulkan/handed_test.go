@@ -72,6 +72,17 @@ func ordered(t testing.TB, dev *vulkan.Device, ahead bool) error {
 	return err
 }
 
+// bitsOf gives the bits of a program's result.
+func bitsOf(t *testing.T, stream backends.Stream, x backends.Executable, o *backends.Operand) []byte {
+	t.Helper()
+	b := make([]byte, 4*o.Shape.Elems())
+	// What another left must not stand for the result.
+	if err := errors.Join(stream.Write(o.Buffer, o.Offset, b), x.Submit(), x.Wait(), stream.Read(o.Buffer, o.Offset, b)); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // TestHanded: a step whose stages are handed over gives the bits of one with barriers, run after run.
 func TestHanded(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
@@ -81,22 +92,6 @@ func TestHanded(t *testing.T) {
 	stream, err := dev.Stream()
 	if err != nil {
 		t.Fatal(err)
-	}
-	run := func(t *testing.T, x backends.Executable, o *backends.Operand) []byte {
-		b := make([]byte, 4*o.Shape.Elems())
-		if err := stream.Write(o.Buffer, o.Offset, b); err != nil { // what another left
-			t.Fatal(err)
-		}
-		if err := x.Submit(); err != nil {
-			t.Fatal(err)
-		}
-		if err := x.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Read(o.Buffer, o.Offset, b); err != nil {
-			t.Fatal(err)
-		}
-		return b
 	}
 	for _, c := range []struct {
 		dtype, kv tensor.Type
@@ -144,9 +139,9 @@ func TestHanded(t *testing.T) {
 					t.Errorf("%d dispatches are handed over where nothing is to be", n)
 				}
 				o := &st.Program.Launches[len(st.Program.Launches)-1].Out[0]
-				want := run(t, x[0], o)
+				want := bitsOf(t, stream, x[0], o)
 				for n := range 10 {
-					if !bytes.Equal(run(t, x[1], o), want) {
+					if !bytes.Equal(bitsOf(t, stream, x[1], o), want) {
 						t.Fatalf("%s layers, run %d gives other bits than with barriers", layers, n)
 					}
 				}

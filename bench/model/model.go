@@ -509,11 +509,9 @@ func (t *test) where(ctx context.Context, res *record.Result) error {
 		return err
 	}
 	block, out, blocks := 0.0, 0.0, map[int]bool{}
-	for _, p := range x.Parts {
-		d := p.Alone.Seconds()
-		if x.Cut {
-			d = p.Added.Seconds()
-		}
+	for i := range x.Parts {
+		p := &x.Parts[i]
+		d := x.Took(p).Seconds()
 		if b := st.Program.Launches[p.Launches[0]].Node.Block; b >= 0 {
 			block += d
 			blocks[b] = true

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"greta/backends"
 	"greta/bench/record"
 	"greta/bench/stats"
 	"greta/bench/store"
@@ -220,4 +221,28 @@ func addRates(lines []deviceLine, entries []store.Entry) {
 			l.MeasuredGFlops = max(l.MeasuredGFlops, e.Flops/median/1e9)
 		}
 	}
+}
+
+// shareRoofs models the roofs of a Vulkan device, whose driver tells neither clocks nor
+// the width of its memory, by those of the same hardware under HIP.
+func shareRoofs(lines []deviceLine) {
+	for i := range lines {
+		for _, twin := range lines {
+			if l := &lines[i]; l.Location != "" && l.Location == twin.Location && l.ReadGBs == 0 {
+				l.ReadGBs, l.GFlops = twin.ReadGBs, twin.GFlops
+			}
+		}
+	}
+}
+
+// roofs are a device's roofs as its driver lets them be modelled, or that of the same hardware
+// under HIP; 0 where nobody tells.
+func roofs(dev backends.Device) (readGBs, gflops float64) {
+	info := dev.Info()
+	if at, ok := dev.(backends.Located); ok && info.ReadGBs == 0 && info.Backend == "vulkan" {
+		lines := append([]deviceLine{{Location: at.Location()}}, hipDevices()...)
+		shareRoofs(lines)
+		return lines[0].ReadGBs, lines[0].GFlops
+	}
+	return info.ReadGBs, info.GFlops
 }

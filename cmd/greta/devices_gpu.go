@@ -19,30 +19,6 @@ func gpuDevices() []deviceLine {
 	return lines
 }
 
-// shareRoofs models the roofs of a Vulkan device, whose driver tells neither clocks nor
-// the width of its memory, by those of the same hardware under HIP.
-func shareRoofs(lines []deviceLine) {
-	for i := range lines {
-		for _, twin := range lines {
-			if l := &lines[i]; l.Location != "" && l.Location == twin.Location && l.ReadGBs == 0 {
-				l.ReadGBs, l.GFlops = twin.ReadGBs, twin.GFlops
-			}
-		}
-	}
-}
-
-// roofs are a device's roofs as its driver lets them be modelled, or that of the same hardware
-// under HIP; 0 where nobody tells.
-func roofs(dev backends.Device) (readGBs, gflops float64) {
-	info := dev.Info()
-	if at, ok := dev.(backends.Located); ok && info.ReadGBs == 0 && info.Backend == "vulkan" {
-		lines := append([]deviceLine{{Location: at.Location()}}, hipDevices()...)
-		shareRoofs(lines)
-		return lines[0].ReadGBs, lines[0].GFlops
-	}
-	return info.ReadGBs, info.GFlops
-}
-
 func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
 	if err != nil {
 		return []deviceLine{{Backend: "vulkan", Error: err.Error()}}

@@ -26,15 +26,16 @@ const grace = 500 * time.Millisecond
 // runner is one run. The work is done by one goroutine; what the report is
 // made of is guarded, so that another can report when the first is stuck in a step.
 type runner struct {
-	readGBs, gflops float64 // what limits measured, 0: nothing
-	app             *app
-	flags           *runFlags
-	files           *outputs
+	app   *app
+	flags *runFlags
+	files *outputs
 
 	bundle  *bundle
 	engine  *engine.Engine
 	session *engine.Session
 	prompt  []int32
+
+	readGBs, gflops float64 // what limits measured, 0: nothing
 
 	mu     sync.Mutex
 	report report.Report

@@ -41,11 +41,9 @@ type ProfileLine struct {
 // how long it takes from the host, kv the number of positions in the caches.
 func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explanation, step time.Duration, kv int) *Profile {
 	out := &Profile{Title: fmt.Sprintf("%s, %d positions", p.Name, kv), Cut: x.Cut, Start: x.Start, End: x.End, Whole: x.Whole, Step: step}
-	for _, part := range x.Parts {
-		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: part.Alone, Alone: part.Alone, Cost: partCost(p, part.Launches, outputs, kv)}
-		if x.Cut {
-			line.Time = part.Added
-		}
+	for i := range x.Parts {
+		part := &x.Parts[i]
+		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: x.Took(part), Alone: part.Alone, Cost: partCost(p, part.Launches, outputs, kv)}
 		for _, i := range part.Launches {
 			line.Nodes = append(line.Nodes, p.Launches[i].Node)
 		}
@@ -65,43 +63,60 @@ func partCost(p *backends.Program, launches []int, outputs []*graph.Value, kv in
 	}
 	for n, i := range launches {
 		l := &p.Launches[i]
-		if slices.ContainsFunc(launches[:n], func(j int) bool {
-			o := &p.Launches[j]
-			return o.Node.Op == l.Node.Op && l.Node.Op.Kind != graph.Update && len(l.In) > 0 && o.In[0].Buffer == l.In[0].Buffer && o.In[0].Offset == l.In[0].Offset
-		}) && !slices.ContainsFunc(launches, func(j int) bool { // that is counted below
-			return slices.ContainsFunc(p.Launches[j].Out, func(w backends.Operand) bool { return w.Buffer == l.In[0].Buffer && w.Offset == l.In[0].Offset })
-		}) {
-			all.Read = max(all.Read-float64(l.In[0].Type.RowBytes(l.In[0].RowElems())*l.In[0].Rows()), 0)
-		}
-	}
-	for _, i := range launches {
-		if p.Launches[i].Node.Op.Kind == graph.Update { // some rows of a cache, of which others read all
+		if l.Node.Op.Kind == graph.Update { // some rows of a cache, of which others read all
 			continue
 		}
-		for k, o := range p.Launches[i].Out {
-			within, beyond := 0, slices.Contains(outputs, p.Launches[i].Node.Out[k])
-			for j := i + 1; j < len(p.Launches); j++ {
-				for _, in := range p.Launches[j].In {
-					switch {
-					case in.Buffer != o.Buffer || in.Offset != o.Offset || in.Buffer == nil:
-					case slices.Contains(launches, j):
-						within++
-					default:
-						beyond = true
-					}
-				}
-				if slices.ContainsFunc(p.Launches[j].Out, func(w backends.Operand) bool { return w.Buffer == o.Buffer && w.Offset == o.Offset }) {
-					break // the memory of another result from here on
-				}
-			}
-			bytes := float64(o.Type.RowBytes(o.RowElems()) * o.Rows())
-			all.Read = max(all.Read-float64(within)*bytes, 0)
-			if within > 0 && !beyond {
-				all.Write = max(all.Write-bytes, 0)
+		if readAgain(p, launches, n) {
+			all.Read = max(all.Read-bytesOf(&l.In[0]), 0)
+		}
+		for k := range l.Out {
+			o := &l.Out[k]
+			within, beyond := readers(p, launches, i, o)
+			all.Read = max(all.Read-float64(within)*bytesOf(o), 0)
+			if within > 0 && !beyond && !slices.Contains(outputs, l.Node.Out[k]) {
+				all.Write = max(all.Write-bytesOf(o), 0)
 			}
 		}
 	}
 	return all
+}
+
+func bytesOf(o *backends.Operand) float64 { return float64(o.Type.RowBytes(o.RowElems()) * o.Rows()) }
+
+// lies says whether one of a list lies where an operand does.
+func lies(list []backends.Operand, o *backends.Operand) bool {
+	return slices.ContainsFunc(list, func(x backends.Operand) bool { return x.Buffer == o.Buffer && x.Offset == o.Offset })
+}
+
+// readAgain says whether the n-th of launches that run as one reads first what one before it of its kind
+// reads first, and none of them writes.
+func readAgain(p *backends.Program, launches []int, n int) bool {
+	l := &p.Launches[launches[n]]
+	return slices.ContainsFunc(launches[:n], func(j int) bool {
+		o := &p.Launches[j]
+		return o.Node.Op == l.Node.Op && len(l.In) > 0 && lies(o.In[:1], &l.In[0])
+	}) && !slices.ContainsFunc(launches, func(j int) bool { return lies(p.Launches[j].Out, &l.In[0]) })
+}
+
+// readers counts the operands by which launches that run as one read a result of launch i, and says whether others
+// read it, until another result lies there.
+func readers(p *backends.Program, launches []int, i int, o *backends.Operand) (within int, beyond bool) {
+	for j := i + 1; j < len(p.Launches); j++ {
+		l := &p.Launches[j]
+		for k := range l.In {
+			switch {
+			case !lies(l.In[k:k+1], o):
+			case slices.Contains(launches, j):
+				within++
+			default:
+				beyond = true
+			}
+		}
+		if lies(l.Out, o) {
+			break
+		}
+	}
+	return within, beyond
 }
 
 // operators names what a part does, in the order of its launches: "rmsnorm + 2 linear + swiglu".
