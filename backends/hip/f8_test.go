@@ -266,7 +266,8 @@ func TestF8Products(t *testing.T) {
 		t.Run(typ.String(), func(t *testing.T) {
 			var names []string
 			var runs []f8Run
-			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 300, n: 77, k: 4099}, {typ: typ, m: 600, n: 1000, k: 1500}} {
+			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 300, n: 77, k: 4099}, {typ: typ, m: 600, n: 1000, k: 1500},
+				{typ: typ, m: 2500, n: 2100, k: 700}} {
 				r := newF8Run(t, dev, p.random(i%2 == 0))
 				for _, v := range dev.Variants(r.l.Node) {
 					r.choose(t, v)
@@ -449,7 +450,7 @@ func TestF8Repeats(t *testing.T) {
 	}
 }
 
-// TestF8Speed times products in a captured graph with the first eight configurations, where
+// TestF8Speed times products in a captured graph with the first twelve configurations, where
 // GRETA_HIP_F8 names them: "f8e5m2:8192x8192x8192,f8e4m3:512x4096x4096", and
 // GRETA_HIP_F8_CONFIG words of which a configuration's name must contain one.
 func TestF8Speed(t *testing.T) {
@@ -471,7 +472,7 @@ func TestF8Speed(t *testing.T) {
 		var all []string
 		var runs []f8Run
 		for _, v := range append([]string{""}, dev.Variants(r.l.Node)...) {
-			if v != "" && !wanted(v) || len(all) > 8 {
+			if v != "" && !wanted(v) || len(all) > 12 {
 				continue
 			}
 			all = append(all, v)

@@ -9,8 +9,10 @@
 // 16 elements of w, which one thread asks for (bulk copies).
 //
 // A block gives BM rows of x by BN of w, as rows of w by columns of x: a group of four
-// waves multiplies 64 rows of w at a time, REPEAT_N times; one wave more asks for copies. With SPLITS blocks
-// share a tile's steps; the last one to finish adds the parts, in their order.
+// waves multiplies 64 rows of w at a time, REPEAT_N times; one wave more asks for copies, in a group that
+// leaves its registers to the others. Blocks take tile after tile: the first stages of one are copied while
+// the sums of the one before are stored. With SPLITS blocks share a tile's steps; the last one to finish adds
+// the parts, in their order.
 #include "prelude.h"
 #include "norm.h"
 #if ROWS
@@ -85,10 +87,17 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #else
 #include "weights.h"
 #include "f8.h"
-#include "bulk.h"
 #include "f8wgmma.h"
+#include "tensormap.h"
 #define GROUPS (WARPS_N / 4)
 #define NT (WARPS_N * 32) // threads that multiply
+#if GROUPS < 2 || GROUPS > 4
+#error "WARPS_N is 8, 12 or 16"
+#endif
+#define COPYING 128              // threads of the group of the wave that asks for copies
+// Registers of either: together no more than threads are launched with, 168, 128 or 96.
+#define FEWER (GROUPS == 2 ? 40 : 32)
+#define MORE (GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 112)
 #define BM (16 * REPEAT_M)
 #define BN (16 * WARPS_N * REPEAT_N)
 #define BAND 8                   // rows of tiles
@@ -127,31 +136,38 @@ G_FN void decode(Frags &f, u32 at) {
   }
 }
 
+// where a block's steps of a tile begin in global memory
+struct Source {
+  const u8 *w;
+  const u16 *x;
+};
+
 // the ring of stages in shared memory: that of x first, in lines of 1024 bytes
 struct Ring {
   u32 x, w, full;          // where they begin; of a stage's barriers: it is there
-  const u8 *from_w;        // the block's first step in global memory
-  const u16 *from_x;
   u64 line_w, step_x;      // bytes from 16 elements of w to the next, and elements of x from step to step
-  u32 stages;              // of this block
+  u32 again;               // stages that are still filled again
   u32 freed;               // the stage that is given free next
 
   G_FN_IN u32 x_at(u32 slot) const { return x + slot * X_STEP; }
   G_FN_IN u32 w_at(u32 slot) const { return w + slot * (4 * W_LINE); }
-  // ask for the weights of stage s, for its x
-  G_FN_IN void ask_w(u32 s, u32 stage) const {
+  // ask for the weights of stage s of a source, for its x
+  G_FN_IN void ask_w(const Source &from, u32 s, u32 stage) const {
     G_UNROLL for (u32 i = 0; i < 4 * HALVES; i++)
-      bulk_copy(w_at(stage * HALVES + i / 4) + i % 4 * W_LINE, from_w + (s * (4 * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
+      bulk_copy(w_at(stage * HALVES + i / 4) + i % 4 * W_LINE, from.w + (s * (4 * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
   }
-  G_FN_IN void ask_x(u32 s, u32 stage) const {
+  G_FN_IN void ask_x(const Source &from, u32 s, u32 stage) const {
     G_UNROLL for (u32 h = 0; h < HALVES; h++)
-      bulk_copy(x_at(stage * HALVES + h), from_x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
+      bulk_copy(x_at(stage * HALVES + h), from.x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
     arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
   }
-  // Behind the s-th stage: its shared memory is given free, if it is filled again. Barrier 1 + i is that of
+  // Behind a stage: its shared memory is given free, if it is filled again. Barrier 1 + i is that of
   // stage i. What waves read is ordered by barriers of theirs, not of one lane, for racecheck to see it.
-  G_FN_IN void release(u32 s) {
-    if (s + STAGES < stages) barrier_arrive(1 + freed);
+  G_FN_IN void release() {
+    if (again) {
+      barrier_arrive(1 + freed);
+      again--;
+    }
     if (++freed == STAGES) freed = 0;
   }
 };
@@ -170,127 +186,155 @@ G_FN void multiply(Sums &acc, const Weights64 &f, u32 at) {
   mma_commit();
 }
 
-G_KERNEL G_BOUNDS2(NT + G_WAVE, RESIDENT)
+G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
     f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 steps, const float *scale,
             u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
   extern __shared__ u4 shared_memory[];
   __shared__ u64 arrivals[STAGES];
   begin_next();
-  // Some rows of tiles at a time, so that the blocks that run have few rows of either.
-  const u32 per = BAND * coltiles, band = bidx() / per, high = g_min(BAND, rowtiles - band * BAND);
-  const u32 m0 = (band * BAND + bidx() % per % high) * BM, n0 = bidx() % per / high * BN;
-  const u32 t = tid(), l = lane(), group = t / 128, wave = t % 128 / 32;
+  const u32 t = tid(), l = lane(), group = t / 128, wave = t % 128 / 32, tiles = rowtiles * coltiles;
   // this block's share of the steps, in pairs
   const u32 first = (u32)((u64)(steps / 2) * bidy() / SPLITS) * 2, count = (u32)((u64)(steps / 2) * (bidy() + 1) / SPLITS) * 2 - first;
+  const u32 stages = count / HALVES, filled = stages * ((tiles - bidx() + gdimx() - 1) / gdimx());
   Ring ring;
   ring.x = tiles_at(shared_memory);
   ring.w = ring.x + SLOTS * X_STEP;
   ring.full = shared_at(arrivals);
   ring.line_w = (u64)wrows * 16;
   ring.step_x = (u64)places * 64;
-  ring.from_w = w + first * 4 * ring.line_w + n0 * 16;
-  ring.from_x = x + first * ring.step_x + (u64)m0 * 64;
-  ring.stages = count / HALVES;
+  ring.again = filled < STAGES ? 0 : filled - STAGES;
   ring.freed = 0;
+  // Some rows of tiles at a time, so that the blocks that run have few rows of either.
+  auto place = [&](u32 number, u32 &m0, u32 &n0) {
+    const u32 per = BAND * coltiles, band = number / per, high = g_min(BAND, rowtiles - band * BAND);
+    m0 = (band * BAND + number % per % high) * BM;
+    n0 = number % per / high * BN;
+  };
   if (t == 0) {
     G_UNROLL for (u32 i = 0; i < STAGES; i++) arrival_init(ring.full + 8 * i);
     arrival_fence();
   }
   bar();
   if (t >= NT) {
-    const u32 early = g_min(STAGES, ring.stages);
-    if (l == 0) {
-      for (u32 s = 0; s < early; s++) ring.ask_w(s, s);
-    }
-    wait_previous();
-    if (l == 0) {
-      for (u32 s = 0; s < early; s++) ring.ask_x(s, s);
-    }
-    wave_sync();
-    u32 stage = 0;
-    for (u32 s = STAGES; s < ring.stages; s++) {
-      barrier_wait(1 + stage);
-      if (l == 0) {
-        ring.ask_w(s, stage);
-        ring.ask_x(s, stage);
+    registers_less<FEWER>();
+    if (t >= NT + G_WAVE) return;
+    // weights of the first tile are there before x
+    const u32 early = g_min(STAGES, stages);
+    u32 asked = 0, stage = 0;
+    for (u32 number = bidx(); number < tiles; number += gdimx()) {
+      u32 m0, n0;
+      place(number, m0, n0);
+      const Source from = {w + first * 4 * ring.line_w + n0 * 16, x + first * ring.step_x + (u64)m0 * 64};
+      if (asked == 0) {
+        if (l == 0) {
+          for (u32 s = 0; s < early; s++) ring.ask_w(from, s, s);
+        }
+        wait_previous();
       }
-      wave_sync();
-      if (++stage == STAGES) stage = 0;
+      for (u32 s = 0; s < stages; s++, asked++) {
+        if (asked >= STAGES) barrier_wait(1 + stage);
+        if (l == 0) {
+          if (asked >= early) ring.ask_w(from, s, stage);
+          ring.ask_x(from, s, stage);
+        }
+        wave_sync();
+        if (++stage == STAGES) stage = 0;
+      }
     }
     return;
   }
+  registers_more<MORE>();
   wait_previous();
-  Sums acc;
-  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
-    G_UNROLL for (int j = 0; j < BM / 2; j++) acc[i][j] = 0;
-  }
   const u32 mine = l % 4 * W_LINE + (group * 64 + wave * 16 + l / 4) * 16; // a lane's weights in a step
-  // One step is multiplied while the next one is decoded.
-  Weights64 even, odd;
   u32 slot = 0, phase = 0; // of the step that is multiplied
-  if (count) {
-    arrival_wait(ring.full, 0);
-    load(even, ring.w_at(0) + mine);
-  }
-  for (u32 step = 0; step < count; step += 2) {
-    multiply(acc, even, ring.x_at(slot));
-    if (step > 0) {
-      mma_wait<1>();
-      ring.release(step / HALVES - 1);
+  for (u32 number = bidx(); number < tiles; number += gdimx()) {
+    Sums acc;
+    G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+      G_UNROLL for (int j = 0; j < BM / 2; j++) acc[i][j] = 0;
     }
-    if (++slot == SLOTS) {
-      slot = 0;
-      phase ^= 1;
-    }
-    if (HALVES == 1) arrival_wait(ring.full + 8 * slot, phase);
-    load(odd, ring.w_at(slot) + mine);
-    multiply(acc, odd, ring.x_at(slot));
-    mma_wait<1>();
-    if (HALVES == 1) ring.release(step);
-    if (++slot == SLOTS) {
-      slot = 0;
-      phase ^= 1;
-    }
-    if (step + 2 < count) {
+    // One step is multiplied while the next one is decoded.
+    Weights64 even, odd;
+    if (count) {
       arrival_wait(ring.full + 8 * (slot / HALVES), phase);
       load(even, ring.w_at(slot) + mine);
     }
-  }
-  mma_wait<0>();
-#if SPLITS > 1
-  // Parts lie as threads hold them. Whoever comes last adds all of a tile's.
-  float *const part = parts + (u64)bidx() * SPLITS * (BM * BN) + t;
-  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
-    G_UNROLL for (int j = 0; j < BM / 2; j++) part[(u64)bidy() * (BM * BN) + (i * (BM / 2) + j) * NT] = acc[i][j];
-  }
-  fence_device();
-  bar_nt();
-  const bool last = t == 0 && count_up(counters + bidx()) == SPLITS - 1;
-  if (last) counters[bidx()] = 0;
-  if (!bar_any(last)) return;
-  fence_device();
-  G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
-    G_UNROLL for (int j = 0; j < BM / 2; j++) {
-      float v = 0;
-      for (u32 s = 0; s < SPLITS; s++) v += part[(u64)s * (BM * BN) + (i * (BM / 2) + j) * NT];
-      acc[i][j] = v;
+    for (u32 step = 0; step < count; step += 2) {
+      multiply(acc, even, ring.x_at(slot));
+      if (step > 0) {
+        mma_wait<1>();
+        ring.release();
+      }
+      if (++slot == SLOTS) {
+        slot = 0;
+        phase ^= 1;
+      }
+      if (HALVES == 1) arrival_wait(ring.full + 8 * slot, phase);
+      load(odd, ring.w_at(slot) + mine);
+      multiply(acc, odd, ring.x_at(slot));
+      mma_wait<1>();
+      if (HALVES == 1) ring.release();
+      if (++slot == SLOTS) {
+        slot = 0;
+        phase ^= 1;
+      }
+      if (step + 2 < count) {
+        arrival_wait(ring.full + 8 * (slot / HALVES), phase);
+        load(even, ring.w_at(slot) + mine);
+      }
     }
-  }
+    mma_wait<0>();
+    ring.release();
+#if SPLITS > 1
+    // Parts lie as threads hold them. Whoever comes last adds all of a tile's.
+    float *const part = parts + (u64)number * SPLITS * (BM * BN) + t;
+    G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+      G_UNROLL for (int j = 0; j < BM / 2; j++) part[(u64)bidy() * (BM * BN) + (i * (BM / 2) + j) * NT] = acc[i][j];
+    }
+    fence_device();
+    bar_nt();
+    const bool last = t == 0 && count_up(counters + number) == SPLITS - 1;
+    if (last) counters[number] = 0;
+    if (!bar_any(last)) continue;
+    fence_device();
+    G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
+      G_UNROLL for (int j = 0; j < BM / 2; j++) {
+        float v = 0;
+        for (u32 s = 0; s < SPLITS; s++) v += part[(u64)s * (BM * BN) + (i * (BM / 2) + j) * NT];
+        acc[i][j] = v;
+      }
+    }
 #endif
-  const float down = u2f((127 + F8_DOWN) << 23);
-  G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
-    G_UNROLL for (u32 h = 0; h < 2; h++) {
-      const u32 c = n0 + (i * GROUPS + group) * 64 + wave * 16 + l / 4 + 8 * h;
-      if (c >= n) continue;
-      const float by = down * (scales ? scale[c] : 1.0f), plus = BIAS ? load_float(bias, BIAS - 1, c) : 0.0f;
-      G_UNROLL for (u32 j = 0; j < BM / 8; j++) {
-        G_UNROLL for (u32 e = 0; e < 2; e++) {
-          const u32 m = m0 + 8 * j + l % 4 * 2 + e;
-          if (m >= rows) continue;
-          float v = acc[i][j * 4 + h * 2 + e] * xfactor[m] * by;
-          if (BIAS) v += plus;
-          if (res) v += res[at(rr, m) + c];
-          store_float(y, OUT, (u64)m * n + c, v);
+    u32 m0, n0;
+    place(number, m0, n0);
+    const u32 c0 = n0 + group * 64 + wave * 16 + l / 4;
+    float by[REPEAT_N][2], plus[REPEAT_N][2];
+    G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
+      G_UNROLL for (u32 h = 0; h < 2; h++) {
+        const u32 c = c0 + i * GROUPS * 64 + 8 * h;
+        by[i][h] = u2f((127 + F8_DOWN) << 23) * (scales && c < n ? scale[c] : 1.0f);
+        plus[i][h] = BIAS && c < n ? load_float(bias, BIAS - 1, c) : 0.0f;
+      }
+    }
+    G_UNROLL for (u32 j = 0; j < BM / 8; j++) {
+      G_UNROLL for (u32 e = 0; e < 2; e++) {
+        const u32 m = m0 + 8 * j + l % 4 * 2 + e;
+        if (m >= rows) continue;
+        const float factor = xfactor[m];
+        float more[REPEAT_N][2];
+        G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
+          G_UNROLL for (u32 h = 0; h < 2; h++) {
+            const u32 c = c0 + i * GROUPS * 64 + 8 * h;
+            more[i][h] = res && c < n ? res[at(rr, m) + c] : 0.0f;
+          }
+        }
+        G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
+          G_UNROLL for (u32 h = 0; h < 2; h++) {
+            const u32 c = c0 + i * GROUPS * 64 + 8 * h;
+            float v = acc[i][j * 4 + h * 2 + e] * factor * by[i][h];
+            if (BIAS) v += plus[i][h];
+            if (res) v += more[i][h];
+            if (c < n) store_float(y, OUT, (u64)m * n + c, v);
+          }
         }
       }
     }
