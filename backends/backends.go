@@ -49,6 +49,9 @@ type Info struct {
 	// ActF16 says that a path in half precision is on: products with weights narrower
 	// than f32 are within 2e-3 of the exact ones.
 	ActF16 bool
+	// ActF8 are the types of weights for which a path is on that rounds activations of several rows to 8-bit
+	// floats too: products are within 5e-2 of the exact ones.
+	ActF8 []tensor.Type
 	// Queued says that Submit returns before the step has run, and that another
 	// executable may be submitted behind it: they run in order.
 	Queued bool

@@ -42,6 +42,9 @@ type Path struct {
 	// Half says that results are of half precision's accuracy, so that the user's
 	// choice of it (--fp16) decides; all other paths are as exact as plain kernels.
 	Half bool
+	// Asked says that the path is used only where the user asks for it by its name (--fp8): results are of less
+	// than half precision's accuracy.
+	Asked bool
 	// Auto says that the path is used where the user leaves the choice open.
 	Auto bool
 	// Rel is the largest relative L2 error of a result against float64 that is

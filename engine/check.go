@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"greta/backends"
+	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
 	"greta/weights/quant"
@@ -40,6 +42,9 @@ func DefaultLimit(kv tensor.Type) float64 {
 // it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
 
+// F8Limit is it where they round activations of several rows to 8-bit floats (ActF8): each is off by up to 2.5e-2.
+const F8Limit = 2e-1
+
 // BF16Limit is it where products round their activations to bf16 (ActBF16): each is
 // off by 1e-3, which 22 layers of random weights made 1.1e-2.
 const BF16Limit = 3e-2
@@ -57,10 +62,12 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 			continue
 		}
 		switch w := n.In[1].Type; {
+		case slices.Contains(info.ActF8, w):
+			return F8Limit
 		case w.IsBlock() && info.ActQuant:
-			return RoundedLimit
+			limit = max(limit, RoundedLimit)
 		case w == tensor.BF16 && info.ActBF16:
-			limit = BF16Limit
+			limit = max(limit, BF16Limit)
 		case info.ActF16 && w != tensor.F32 && w != tensor.F64:
 			limit = max(limit, half)
 		case w == tensor.BF16:
@@ -68,6 +75,23 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 		}
 	}
 	return limit
+}
+
+// Asked is AskedFor of the model's step.
+func (e *Engine) Asked() error { return AskedFor(e.dev.Info(), e.first.Nodes) }
+
+// AskedFor gives an error where what a device was asked for does nothing for some nodes: it rounds activations to
+// 8-bit floats, and no weight is of a type for which it does.
+func AskedFor(info backends.Info, nodes []*graph.Node) error {
+	if info.ActF8 == nil {
+		return nil
+	}
+	for _, n := range nodes {
+		if ops.IsProduct(n.Op) && slices.Contains(info.ActF8, n.In[1].Type) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the fp8 matrix instructions of %s are asked for, which take weights of %v: there are none (--dtype makes them so)", info.Name, info.ActF8)
 }
 
 // runLimit is Tolerance where weights are bf16, or products round their activations to f16 (ActF16).

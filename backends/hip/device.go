@@ -29,6 +29,7 @@ type Device struct {
 	fork    uintptr      // event
 	c       *compiler
 	units   int             // multiprocessors or compute units
+	gflops  float64         // the peak without fp8 instructions
 	wave    int             // lanes of a wavefront as kernels have it
 	off     map[string]bool // paths that are not used
 
@@ -131,8 +132,9 @@ func (dev *Device) start(f Found) error {
 		Memory: int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
-		GFlops:  2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6,
 	}
+	dev.gflops = 2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6
+	dev.info.GFlops = dev.gflops
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
 	return nil
 }

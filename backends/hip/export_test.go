@@ -15,6 +15,12 @@ func (dev *Device) Alone() { dev.alone = true }
 // Serial makes launches wait for the end of those before them.
 func (dev *Device) Serial() { dev.overlaps = false }
 
+// As makes the device choose kernels as one of another architecture does.
+func (dev *Device) As(level string) {
+	dev.info.Level = level
+	dev.say()
+}
+
 // Needs names the programs that were found.
 func (b *Builder) Needs() []string {
 	var all []string

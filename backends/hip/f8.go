@@ -55,31 +55,47 @@ func packF8(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) er
 
 // f8Shape is a configuration of f8.hip's product: waves along the rows (m) and the columns
 // (n) of y, the units of 16 that each of them multiplies, steps of 16 elements in a
-// stage, stages of shared memory, and the blocks that share a tile's elements.
+// stage, stages of shared memory, and the blocks that share a tile's elements; and whether fp8
+// instructions multiply.
 type f8Shape struct {
 	warpsM, warpsN, unrollK, repeatM, repeatN int
 	stages, split                             int
+	fp8                                       bool
 }
 
 // f8Shapes are the configurations.
 var f8Shapes = []f8Shape{
-	{1, 8, 4, 8, 2, 6, 1},
-	{1, 12, 4, 8, 1, 6, 1},
-	{1, 8, 4, 8, 1, 8, 1},
-	{1, 12, 4, 4, 1, 8, 1},
-	{1, 8, 4, 4, 1, 8, 1},
-	{1, 8, 4, 4, 1, 8, 2},
-	{1, 8, 4, 8, 1, 8, 2},
-	{1, 8, 4, 4, 2, 8, 1},
-	{1, 8, 4, 2, 2, 8, 4},
-	{1, 8, 4, 1, 2, 8, 4},
-	{1, 8, 8, 8, 2, 3, 1},
+	{1, 8, 4, 8, 2, 6, 1, false},
+	{1, 12, 4, 8, 1, 6, 1, false},
+	{1, 8, 4, 8, 1, 8, 1, false},
+	{1, 12, 4, 4, 1, 8, 1, false},
+	{1, 8, 4, 4, 1, 8, 1, false},
+	{1, 8, 4, 4, 1, 8, 2, false},
+	{1, 8, 4, 8, 1, 8, 2, false},
+	{1, 8, 4, 4, 2, 8, 1, false},
+	{1, 8, 4, 2, 2, 8, 4, false},
+	{1, 8, 4, 1, 2, 8, 4, false},
+	{1, 8, 8, 8, 2, 3, 1, false},
 }
 
-// f8ShapesFor gives the configurations for a product of some rows with a weight of n rows of k elements, the one
-// that suits it first.
-func (dev *Device) f8ShapesFor(rows, n, k int) []f8Shape {
+// fp8Shapes are those with fp8 instructions: stages of 128 elements.
+var fp8Shapes = []f8Shape{
+	{1, 8, 8, 8, 2, 4, 1, true},
+	{1, 12, 8, 8, 1, 5, 1, true},
+	{1, 8, 8, 8, 1, 6, 1, true},
+	{1, 8, 8, 4, 1, 8, 1, true},
+	{1, 8, 8, 4, 1, 8, 2, true},
+	{1, 8, 8, 2, 2, 5, 4, true},
+	{1, 8, 8, 1, 2, 6, 4, true},
+}
+
+// f8ShapesFor gives the configurations for a product of some rows with a weight of a type, n rows of k elements,
+// the one that suits it first.
+func (dev *Device) f8ShapesFor(t tensor.Type, rows, n, k int) []f8Shape {
 	all := slices.Clone(f8Shapes)
+	if dev.usesFP8(t) {
+		all = slices.Clone(fp8Shapes)
+	}
 	slices.SortStableFunc(all, func(a, b f8Shape) int { return cmp.Compare(dev.f8Time(a, rows, n, k), dev.f8Time(b, rows, n, k)) })
 	return all
 }
@@ -96,7 +112,11 @@ func (dev *Device) f8Time(s f8Shape, rows, n, k int) float64 {
 		handing = 1.75e-4 // and of an element of one's part to the one that adds them
 	)
 	tile := float64(s.rows() * s.columns())
-	t := max(least, step+element*tile)*float64(ceil(ceil(k, 64), s.split)) + ends
+	each := max(least, step+element*tile)
+	if s.fp8 {
+		each *= 0.55
+	}
+	t := each*float64(ceil(ceil(k, 64), s.split)) + ends
 	if s.split > 1 {
 		t += sharing + handing*tile
 	}
@@ -110,7 +130,7 @@ func (s f8Shape) String() string {
 
 // program is f8.hip for a type of weight.
 func (s f8Shape) program(w, bias string, out tensor.Type) program {
-	return newProgram("f8.hip", "ROWS=0", w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
+	return newProgram("f8.hip", "ROWS=0", onOff("FP8", s.fp8), w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
 		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()))
 }
 
@@ -120,8 +140,11 @@ func (s f8Shape) columns() int { return 16 * s.warpsN * s.repeatN }
 
 // bytes is the shared memory of a block, with room to align it to 1024.
 func (s f8Shape) bytes() int {
-	step := s.rows()*128 + 4*(s.columns()*16+32)
-	return s.stages*s.unrollK/4*step + 1024
+	slot, steps := s.rows()*128+4*(s.columns()*16+32), 4
+	if s.fp8 {
+		slot, steps = s.rows()*128+8*s.columns()*16, 8
+	}
+	return s.stages*s.unrollK/steps*slot + 1024
 }
 
 // packsF8 says whether a weight can be packed.
@@ -141,7 +164,32 @@ func (b *binder) packedF8(o *backends.Operand) uintptr {
 
 // usesF8 says whether a product goes to f8.hip.
 func (dev *Device) usesF8(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n) && packsF8(n.In[1])
+	return hasHalves(dev.info.Level) && (dev.on(pathHalf) || dev.usesFP8(n.In[1].Type)) && takesMatrix(n) && packsF8(n.In[1])
+}
+
+// fp8Types are the types that an architecture's fp8 matrix instructions take, nil where it has none.
+func fp8Types(arch string) []tensor.Type {
+	sm := 0
+	fmt.Sscanf(arch, "sm_%d", &sm)
+	switch {
+	case sm >= 89, strings.HasPrefix(arch, "gfx12"):
+		return []tensor.Type{tensor.F8E4M3, tensor.F8E5M2}
+	case arch == "gfx942":
+		return []tensor.Type{tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ}
+	}
+	return nil
+}
+
+// usesFP8 says whether fp8 instructions multiply the rows of x by weights of a type.
+func (dev *Device) usesFP8(t tensor.Type) bool {
+	return slices.Contains(fp8Types(dev.info.Level), t) && dev.on(pathFP8)
+}
+
+// takesFP8 says whether the path of fp8 instructions computes a node: outside f8.hip with weights whose rows are
+// loaded 16 bytes at a time.
+func (dev *Device) takesFP8(n *graph.Node) bool {
+	return takesMatrix(n) && packsF8(n.In[1]) && slices.Contains(fp8Types(dev.info.Level), n.In[1].Type) &&
+		(hasHalves(dev.info.Level) || n.In[1].Shape.Last()%16 == 0)
 }
 
 // names gives the names of a kernel's configurations.
@@ -156,17 +204,20 @@ func names[T fmt.Stringer](all []T) []string {
 // f8 multiplies many rows by a packed weight of 8-bit floats.
 func (b *binder) f8(p product) {
 	n, k, rows := p.w.Shape[0], p.w.Shape[1], p.columns
-	all := b.dev.f8ShapesFor(rows, n, k)
+	all := b.dev.f8ShapesFor(p.w.Type, rows, n, k)
 	s := all[0]
 	for _, o := range all {
 		if o.String() == p.variant {
 			s = o
 		}
 	}
-	steps := ceil(k, f8Step) * f8Step / 64
+	slots := ceil(k, f8Step) * f8Step / 64 // of 128 bytes of a row of x
+	if s.fp8 {
+		slots /= 2
+	}
 	places := ceil(rows, s.rows()) * s.rows()
 	rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columns())
-	bytes := ceil(places*steps*128+4*places, 256) * 256
+	bytes := ceil(places*slots*128+4*places, 256) * 256
 	partsAt := bytes
 	if s.split > 1 {
 		bytes += 4 * rowTiles * columnTiles * s.split * s.rows() * s.columns()
@@ -176,17 +227,18 @@ func (b *binder) f8(p product) {
 		b.failf("%w", err)
 	}
 	b.works = true
-	factor := work + uintptr(places*steps*128)
+	factor := work + uintptr(places*slots*128)
+	kp := ceil(k, f8Step) * f8Step
 	x16 := p.x.Type == tensor.F16
 	blocks := rowTiles * columnTiles
 	if s.split == 1 && b.dev.units > 0 {
 		blocks = min(blocks, b.dev.units) // they take tile after tile
 	}
-	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("X_F16", x16), onOff("X_SCALAR", b.loose(p.x)), define("KEEP", min(ceil(64*steps, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
-	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, steps*64)
+	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("FP8", s.fp8), onOff("X_F16", x16), onOff("X_SCALAR", b.loose(p.x)), define("KEEP", min(ceil(kp, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
+	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, kp)
 	d = b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), b.l.Out[0].Type), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
 	d.shared = s.bytes()
-	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, steps).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
+	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, slots).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 	b.residual(d, p.res)
 	d.ptr(p.y).u32(rowTiles, columnTiles)
 	counters := uintptr(0)

@@ -43,6 +43,7 @@ type f8Product struct {
 	w       []byte
 	b, s    []float32   // nil: none; s are factors of columns
 	in, out tensor.Type // of x and y, Invalid: f32
+	fp8     bool        // x is rounded to 8 bits, and seen to be
 }
 
 func or32(t tensor.Type) tensor.Type {
@@ -252,7 +253,13 @@ func (p f8Product) check(y []float32, most int) error {
 	if p.out == tensor.BF16 {
 		limit = 4e-3 // its own rounding is up to 2^-9
 	}
-	if rel := math.Sqrt(off / all); rel > limit {
+	rel := math.Sqrt(off / all)
+	if p.fp8 {
+		if limit = 3e-2; rel < 1.5e-2 {
+			return fmt.Errorf("relative L2 %.3g: x was not rounded to 8 bits", rel)
+		}
+	}
+	if rel > limit {
 		return fmt.Errorf("relative L2 %.3g, more than %g", rel, limit)
 	}
 	return nil
@@ -285,6 +292,84 @@ func TestF8Products(t *testing.T) {
 		})
 	}
 	dev.Choose(nil)
+}
+
+// openFP8 opens a device with the path of fp8 instructions on, for wgmma or for mma.sync (sm_89).
+func openFP8(t testing.TB, level string) *hip.Device {
+	t.Helper()
+	dev := openHalf(t)
+	if dev.Info().Level != "sm_90" {
+		closing(t, dev)
+		t.Skipf("%s: fp8 instructions of sm_90 are tried here", dev.Info().Level)
+	}
+	dev.As(level)
+	if err := dev.SetPath("fp8", true); err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// TestFP8Products checks products by fp8 instructions, of all configurations: x is rounded to 8 bits, and nothing
+// else is.
+func TestFP8Products(t *testing.T) {
+	for _, level := range []string{"sm_90", "sm_89"} {
+		t.Run(level, func(t *testing.T) {
+			dev := openFP8(t, level)
+			t.Cleanup(func() { closing(t, dev) })
+			var names []string
+			var runs []f8Run
+			for i, p := range []f8Product{{m: 1501, n: 1603, k: 96}, {m: 130, n: 259, k: 1008}, {m: 9, n: 40, k: 16}, {m: 300, n: 77, k: 4112},
+				{m: 600, n: 1000, k: 1504}, {m: 2500, n: 2100, k: 704}, {m: 256, n: 384, k: 512}, {m: 257, n: 300, k: 1003}} {
+				for _, typ := range f8Types[:2] {
+					if level == "sm_89" && p.k%16 != 0 {
+						continue // exact there
+					}
+					p.typ, p.fp8 = typ, true
+					r := newF8Run(t, dev, p.random(i%2 == 0))
+					for _, v := range append(dev.Variants(r.l.Node), "")[:max(1, len(dev.Variants(r.l.Node)))] {
+						r.choose(t, v)
+						names, runs = append(names, fmt.Sprintf("%s/%dx%dx%d/%s", typ, p.m, p.n, p.k, v)), append(runs, *r)
+					}
+				}
+			}
+			compileAll(t, dev, runs)
+			for i, r := range runs {
+				t.Run(names[i], func(t *testing.T) {
+					if err := r.p.check(r.floats(t), 200); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			dev.Choose(nil)
+		})
+	}
+}
+
+// TestFP8Whole: activations that 8-bit floats hold give results as exact as half precision's, rows that have an
+// infinity or a NaN NaN, and their neighbours none.
+func TestFP8Whole(t *testing.T) {
+	for _, level := range []string{"sm_90", "sm_89"} {
+		t.Run(level, func(t *testing.T) {
+			dev := openFP8(t, level)
+			t.Cleanup(func() { closing(t, dev) })
+			for _, typ := range f8Types[:2] {
+				p := f8Product{typ: typ, m: 200, n: 333, k: 2064}.random(true)
+				for i := range p.x {
+					p.x[i] = tensor.F8ToF32(tensor.F8E4M3, tensor.F32ToF8(tensor.F8E4M3, p.x[i])) * 1024 // the row's factor takes it back
+				}
+				y := newF8Run(t, dev, p).floats(t)
+				if err := p.check(y, 400); err != nil {
+					t.Errorf("%s: %v", typ, err)
+				}
+				p.x[3*p.k+2000], p.x[77*p.k] = float32(math.Inf(-1)), float32(math.NaN())
+				for i, v := range newF8Run(t, dev, p).floats(t) {
+					if m := i / p.n; (m == 3 || m == 77) != (v != v) || v == v && v != y[i] {
+						t.Fatalf("%s: y[%d, %d] is %v, without infinity and NaN in rows 3 and 77 %v", typ, m, i%p.n, v, y[i])
+					}
+				}
+			}
+		})
+	}
 }
 
 // compileAll compiles what launches need on all cores, which launched one after
@@ -324,6 +409,19 @@ func TestF8Halves(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestFP8Codes is TestF8Codes by fp8 instructions.
+func TestFP8Codes(t *testing.T) {
+	for _, level := range []string{"sm_90", "sm_89"} {
+		t.Run(level, func(t *testing.T) {
+			dev := openFP8(t, level)
+			t.Cleanup(func() { closing(t, dev) })
+			for _, typ := range f8Types[:2] {
+				checkCodes(t, dev, typ, 64, true)
+			}
+		})
 	}
 }
 
@@ -451,7 +549,8 @@ func TestF8Repeats(t *testing.T) {
 }
 
 // TestF8Speed times products in a captured graph with the first twelve configurations, where
-// GRETA_HIP_F8 names them: "f8e5m2:8192x8192x8192,f8e4m3:512x4096x4096", and
+// GRETA_HIP_F8 names them: "f8e5m2:8192x8192x8192,f8e4m3:512x4096x4096", "f8e4m3:512x4096x4096:fp8" and those behind it
+// by fp8 instructions, and
 // GRETA_HIP_F8_CONFIG words of which a configuration's name must contain one.
 func TestF8Speed(t *testing.T) {
 	list := os.Getenv("GRETA_HIP_F8")
@@ -463,6 +562,10 @@ func TestF8Speed(t *testing.T) {
 	for name := range strings.SplitSeq(list, ",") {
 		typ, sizes, _ := strings.Cut(name, ":")
 		var p f8Product
+		if sizes, p.fp8 = strings.CutSuffix(sizes, ":fp8"); p.fp8 {
+			dev = openFP8(t, "sm_90")
+			t.Cleanup(func() { closing(t, dev) })
+		}
 		p.typ, _ = tensor.ParseType(typ)
 		if _, err := fmt.Sscanf(sizes, "%dx%dx%d", &p.m, &p.n, &p.k); err != nil || p.typ == tensor.Invalid {
 			t.Fatalf("%q: expected type:MxNxK: %v", name, err)

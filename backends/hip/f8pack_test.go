@@ -105,10 +105,14 @@ func TestF8Model(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, half := range []bool{false, true} {
+	for _, c := range []struct {
+		level     string
+		half, fp8 bool
+	}{{"sm_90", false, false}, {"sm_90", true, false}, {"sm_90", false, true}, {"sm_90", true, true}, {"sm_89", false, true}, {"gfx1201", false, false}, {"gfx1201", false, true}} {
+		half := c.half
 		var mu sync.Mutex
 		var programs []string
-		dev, err := openPaper("sm_90", 0, func(p program) {
+		dev, err := openPaper(c.level, 0, func(p program) {
 			mu.Lock()
 			defer mu.Unlock()
 			programs = append(programs, string(p))
@@ -119,17 +123,21 @@ func TestF8Model(t *testing.T) {
 		if half {
 			err = dev.SetPath(pathHalf, true)
 		}
-		if err != nil || dev.Info().ActF16 != half || dev.Info().ActQuant {
-			t.Fatalf("half %v: %+v, %v", half, dev.Info(), err)
+		if err == nil && c.fp8 {
+			err = dev.SetPath(pathFP8, true)
+		}
+		if err != nil || dev.Info().ActF16 != half || dev.Info().ActQuant || (dev.Info().ActF8 != nil) != c.fp8 {
+			t.Fatalf("%+v: %+v, %v", c, dev.Info(), err)
 		}
 		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
 		if err := errors.Join(engine.Rehearse(opt, 1, 4, 33), dev.Close()); err != nil {
-			t.Fatalf("half %v: %v", half, err)
+			t.Fatalf("%+v: %v", c, err)
 		}
 		all := strings.Join(programs, "\n")
-		for file, used := range map[string]bool{"vec.hip": true, "matvec.hip": true, "f8.hip": half, "matrix.hip": !half} {
-			if strings.Contains(all, file) != used {
-				t.Errorf("half %v: %s is used: %v", half, file, !used)
+		packed := c.level == "sm_90" && (half || c.fp8)
+		for what, used := range map[string]bool{"vec.hip": true, "matvec.hip": true, "f8.hip": packed, "matrix.hip": !packed, "FP8=1": c.fp8, "FP8=0": packed && !c.fp8} {
+			if strings.Contains(all, what) != used {
+				t.Errorf("%+v: %s is used: %v", c, what, !used)
 			}
 		}
 	}
@@ -143,13 +151,45 @@ func TestF8Tiles(t *testing.T) {
 		m, n, k int
 		want    f8Shape
 	}{
-		{8192, 8192, 8192, f8Shape{1, 8, 4, 8, 2, 6, 1}}, {512, 11008, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1}}, {512, 32000, 4096, f8Shape{1, 8, 4, 8, 2, 6, 1}},
-		{512, 4096, 4096, f8Shape{1, 8, 4, 8, 1, 8, 1}}, {512, 4096, 11008, f8Shape{1, 8, 4, 8, 1, 8, 1}},
-		{128, 4096, 11008, f8Shape{1, 8, 4, 4, 1, 8, 2}}, {256, 4096, 4096, f8Shape{1, 8, 4, 4, 1, 8, 1}}, {128, 11008, 4096, f8Shape{1, 12, 4, 4, 1, 8, 1}},
-		{64, 4096, 4096, f8Shape{1, 8, 4, 2, 2, 8, 4}}, {16, 4096, 4096, f8Shape{1, 8, 4, 1, 2, 8, 4}},
+		{8192, 8192, 8192, f8Shape{1, 8, 4, 8, 2, 6, 1, false}}, {512, 11008, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1, false}}, {512, 32000, 4096, f8Shape{1, 8, 4, 8, 2, 6, 1, false}},
+		{512, 4096, 4096, f8Shape{1, 8, 4, 8, 1, 8, 1, false}}, {512, 4096, 11008, f8Shape{1, 8, 4, 8, 1, 8, 1, false}},
+		{128, 4096, 11008, f8Shape{1, 8, 4, 4, 1, 8, 2, false}}, {256, 4096, 4096, f8Shape{1, 8, 4, 4, 1, 8, 1, false}}, {128, 11008, 4096, f8Shape{1, 12, 4, 4, 1, 8, 1, false}},
+		{64, 4096, 4096, f8Shape{1, 8, 4, 2, 2, 8, 4, false}}, {16, 4096, 4096, f8Shape{1, 8, 4, 1, 2, 8, 4, false}},
 	} {
-		if all := dev.f8ShapesFor(c.m, c.n, c.k); all[0] != c.want || len(all) != len(f8Shapes) {
+		if all := dev.f8ShapesFor(tensor.F8E5M2, c.m, c.n, c.k); all[0] != c.want || len(all) != len(f8Shapes) {
 			t.Errorf("%d×%d×%d: %s first of %d, not %s", c.m, c.n, c.k, all[0], len(all), c.want)
+		}
+	}
+}
+
+// TestF8Asked: fp8 instructions that are asked for and have nothing to multiply are an error that says for which
+// weights they are; and their peak is twice that of f16.
+func TestF8Asked(t *testing.T) {
+	dev, err := openPaper("sm_90", 0, func(program) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	dev.gflops = 1e6 // paper has no clock
+	dev.say()
+	plain := dev.Info()
+	if err := dev.SetPath(pathFP8, true); err != nil {
+		t.Fatal(err)
+	}
+	if i := dev.Info(); i.GFlops != 2e6 || plain.GFlops != 1e6 {
+		t.Errorf("peak %g, without fp8 %g", i.GFlops, plain.GFlops)
+	}
+	for typ, wrong := range map[tensor.Type]string{tensor.F8E4M3: "", tensor.F8E5M2: "", tensor.F16: "[f8e4m3 f8e5m2]", tensor.F8E4M3FNUZ: "[f8e4m3 f8e5m2]"} {
+		c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": 16, "n": 64, "k": 64}, Type: typ, At: -1, Float: tensor.F32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := engine.AskedFor(plain, []*graph.Node{c.Node}); err != nil {
+			t.Errorf("not asked for: %v", err)
+		}
+		err = engine.AskedFor(dev.Info(), []*graph.Node{c.Node})
+		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", typ, err)
 		}
 	}
 }

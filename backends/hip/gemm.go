@@ -337,7 +337,7 @@ func (dev *Device) Variants(n *graph.Node) []string {
 		}
 		return all
 	case dev.usesF8(n):
-		return names(dev.f8ShapesFor(n.In[0].Shape.Rows(), n.In[1].Shape[0], n.In[1].Shape[1]))
+		return names(dev.f8ShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[0], n.In[1].Shape[1]))
 	case dev.usesHalves(n):
 		return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
 	case dev.usesCopies(n):

@@ -38,7 +38,15 @@ func hasMatrixCores(arch string) bool {
 // cannot hold f32 weights in a few parts.
 func (dev *Device) usesMatrixCores(n *graph.Node) bool {
 	t := n.In[1].Type
-	return hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && t != tensor.F32 && !(dev.info.Level == "gfx90a" && subnormalHalves(t))
+	if !hasMatrixCores(dev.info.Level) {
+		return false
+	}
+	return dev.on(pathMatrix) && t != tensor.F32 && !(dev.info.Level == "gfx90a" && subnormalHalves(t)) || dev.matrixFP8(n)
+}
+
+// matrixFP8 says whether matrix.hip multiplies by fp8 instructions.
+func (dev *Device) matrixFP8(n *graph.Node) bool {
+	return !hasHalves(dev.info.Level) && dev.usesFP8(n.In[1].Type) && dev.takesFP8(n)
 }
 
 // subnormalHalves says whether numbers of a type may be subnormal ones of f16.
@@ -71,8 +79,19 @@ func (b *binder) matrix(p product) {
 	parts, kp := matrixParts(b.l.Node)
 	scalar := b.scalar(p.w)
 	columns := b.dev.d.vendor().matrixColumns(p.w.Type, scalar)
-	full := p.columns%matrixRows == 0 && n%columns == 0 && kp == p.w.Shape[1]
-	prog := newProgram("matrix.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full))
+	k, weights := p.w.Shape[1], b.weightWords(p.w)
+	fp8 := !scalar && b.dev.matrixFP8(b.l.Node)
+	if fp8 { // counted in pairs, as if they were halves
+		columns = b.dev.d.vendor().matrixColumns(tensor.F16, false)
+		k, parts, kp = k/2, 1, ceil(k/2, matrixStep)*matrixStep
+		weights[4], weights[5] = weights[4]/2, weights[5]/2
+	}
+	full := p.columns%matrixRows == 0 && n%columns == 0 && kp == k
+	options := []string{define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full)}
+	if fp8 {
+		options = append(options, "FP8=1")
+	}
+	prog := newProgram("matrix.hip", options...)
 	at := b.scratch()
 	scale := at + uintptr(2*parts*p.columns*kp)
 	sums := scale + uintptr(4*p.columns)
@@ -80,7 +99,7 @@ func (b *binder) matrix(p product) {
 		ptr(at, scale, sums, b.pointer(p.x)).rows(rowsOf(p.x)).u32(p.columns, kp)
 	d := b.start(prog, "matrix", 256, ceil(n, columns), ceil(p.columns, matrixRows), 1)
 	d.ptr(p.y, at, scale, sums).u32(kp, p.columns)
-	b.weights(d, p.w)
+	d.args.add(weights...)
 	d.u32(n)
 	d.ptr(b.dense(p.bias))
 	b.residual(d, p.res)

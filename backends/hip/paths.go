@@ -21,6 +21,7 @@ const (
 	pathHalf   = "fp16"
 	pathInt8   = "int8"
 	pathAttend = "clusters"
+	pathFP8    = "fp8"
 )
 
 // Paths lists the fast paths of the device's architecture.
@@ -47,6 +48,10 @@ func (dev *Device) Paths() []backends.Path {
 		Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
 			return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
 		}})
+	if types := fp8Types(arch); types != nil {
+		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with weights of %v (fp8 matrix instructions)", types),
+			Asked: true, Rel: 5e-2, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
+	}
 	return all
 }
 
@@ -63,11 +68,11 @@ func (dev *Device) SetPath(name string, on bool) error {
 }
 
 // openPaths sets the paths as a device opens: exact ones on, half ones as the
-// options say.
+// options say, and those that must be asked for off.
 func (dev *Device) openPaths(fp16 backends.Choice) {
 	dev.off = map[string]bool{}
 	for _, p := range dev.Paths() {
-		dev.off[p.Name] = p.Half && fp16 != backends.On
+		dev.off[p.Name] = p.Asked || p.Half && fp16 != backends.On
 	}
 	dev.say()
 }
@@ -76,6 +81,11 @@ func (dev *Device) openPaths(fp16 backends.Choice) {
 func (dev *Device) say() {
 	dev.info.ActF16 = hasHalves(dev.info.Level) && dev.on(pathHalf)
 	dev.info.ActQuant = dev.on(pathInt8)
+	dev.info.ActF8, dev.info.GFlops = nil, dev.gflops
+	if dev.on(pathFP8) && fp8Types(dev.info.Level) != nil {
+		dev.info.ActF8 = fp8Types(dev.info.Level)
+		dev.info.GFlops = 2 * dev.gflops // fp8 instructions do twice as much as those of f16 on all cards that have them
+	}
 	dev.info.ActBF16 = dev.info.ActF16 // weights of bf16 meet activations of bf16 there
 }
 

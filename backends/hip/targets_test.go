@@ -19,10 +19,11 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
 // targets are what kernels are compiled for here, without a card or a driver.
-var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", "gfx1151", "gfx1201", "sm_75", "sm_80", "sm_90"}
+var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", "gfx1151", "gfx1201", "sm_75", "sm_80", "sm_89", "sm_90"}
 
 // programsFor are programs that launchers ask for on a target, one of each
-// kind: every type of weight, narrow and wide, aligned and not.
+// kind: every type of weight, narrow and wide, aligned and not. Of sm_89, which has fp8 instructions and else
+// what sm_80 has, those with them.
 func programsFor(arch string) []program {
 	var all []program
 	for _, t := range tensor.Types() {
@@ -51,6 +52,9 @@ func programsFor(arch string) []program {
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
 			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
+			if slices.Contains(fp8Types(arch), t) {
+				all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0", "FP8=1"), newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=2", "FULL=1", "FP8=1"))
+			}
 		}
 	}
 	// factors of rows
@@ -100,7 +104,13 @@ func programsFor(arch string) []program {
 				all = append(all, s.program(w, "BIAS=2", tensor.F32))
 			}
 		}
-		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16), newProgram("f8.hip", "ROWS=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", "X_F16=1", "X_SCALAR=0", "KEEP=12"))
+		for _, s := range fp8Shapes {
+			all = append(all, s.program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32), s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F16))
+		}
+		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16))
+		for _, fp8 := range []string{"FP8=0", "FP8=1"} {
+			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", fp8, "X_F16=1", "X_SCALAR=1", "KEEP=12"))
+		}
 		for _, s := range gemmShapes {
 			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}
 			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0", "FULL=1")...),
@@ -125,7 +135,11 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	return append(all, pointFile, routeFile, ropeFile, ropeFiles(3))
+	all = append(all, pointFile, routeFile, ropeFile, ropeFiles(3))
+	if arch == "sm_89" {
+		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })
+	}
+	return all
 }
 
 // resources is what a compiler says that a kernel takes.
@@ -181,6 +195,19 @@ func matrixInstruction(arch string) string {
 		return "v_mfma_f32_16x16x16"
 	}
 	return "v_wmma_f32_16x16x16"
+}
+
+// fp8Instruction is what that of kernels with FP8 must have.
+func fp8Instruction(arch, file string) string {
+	switch {
+	case file == "f8.hip":
+		return "k32.f32.e"
+	case strings.HasPrefix(arch, "sm_"):
+		return "k32.row.col.f32.e4m3.e"
+	case strings.HasPrefix(arch, "gfx9"):
+		return "v_mfma_f32_16x16x32_fp8_"
+	}
+	return "v_wmma_f32_16x16x16_fp8_"
 }
 
 // TestTargets compiles kernels for every target, warnings as errors, without
@@ -244,6 +271,9 @@ func TestTargets(t *testing.T) {
 				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
 				if strings.Contains(string(j.p), "ASYNC=1") {
 					wants[file] = wants["gemm.hip"]
+				}
+				if strings.Contains(string(j.p), "FP8=1") && !strings.Contains(string(j.p), "ROWS=1") {
+					wants[file] = fp8Instruction(j.arch, file)
 				}
 				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)

@@ -93,6 +93,9 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.e.Close()) }()
+	if err := r.e.Asked(); err != nil {
+		return err
+	}
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
 	}

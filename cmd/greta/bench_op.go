@@ -206,6 +206,13 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			return nil, usagef("more than %d benchmarks are asked for", maxCases)
 		}
 	}
+	var nodes []*graph.Node
+	for _, j := range jobs {
+		nodes = append(nodes, j.Node)
+	}
+	if err := engine.AskedFor(dev.Info(), nodes); err != nil {
+		return nil, usagef("--fp8: %v", err)
+	}
 	if f.dryRun {
 		return nil, a.listJobs(f, dev, jobs)
 	}

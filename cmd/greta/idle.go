@@ -64,6 +64,7 @@ var idleFlags = []idle{
 	{onDevices, "kernels", func(a asked) bool { return a.backend("cpu", "ref", "vulkan") }, "only the hip backend has kernels that are compiled ahead of time"},
 	{onDevices, "device", func(a asked) bool { return a.backend("cpu", "ref") && a.value("device") != "0" }, ""},
 	{onDevices, "fp16", func(a asked) bool { return a.backend("cpu", "ref") && a.value("fp16") == "on" }, ""},
+	{"run,check,dump,bench op,bench model,tune", "fp8", func(a asked) bool { return !a.backend("hip") }, "only the hip backend uses fp8 matrix instructions"},
 	{"smoke", "validate", func(a asked) bool { return !a.backend("vulkan") && a.value("validate") == "on" }, ""},
 	{"smoke", "fp16,recheck", func(a asked) bool { return a.value("profile") != "default" }, "only the profile default takes fast paths"},
 	{"run,check,bench model", "tuned", func(a asked) bool { return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off") },

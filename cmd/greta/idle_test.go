@@ -27,6 +27,8 @@ func TestIdleFlags(t *testing.T) {
 		{"smoke --kernels built", "--kernels built: only the hip backend"},
 		{"smoke --profile fill --recheck", "--recheck true: only the profile default"},
 		{"run llama2_block --backend ref --tuned x.yaml", "--tuned x.yaml: the kernels of the ref backend"},
+		{"run llama2_block --fp8", "--fp8 true: only the hip backend"},
+		{"bench op linear --m 9 --n 64 --k 64 --dry-run --backend vulkan --fp8", "--fp8 true: only the hip backend"},
 		{"dump llama2_block --chunk 7", "--chunk 7: greta dump prints one step"},
 		{"dump llama2_block --cache off", "--cache off: greta dump"},
 		{"run llama2_block --backend vulkan --cache here", "--cache here: packed weights are kept for the cpu"},

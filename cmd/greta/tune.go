@@ -238,6 +238,9 @@ func (f *tuneFlags) tuneChild() child.Command {
 	if f.exact {
 		c = append(c, "--exact")
 	}
+	if f.fp8 {
+		c = append(c, "--fp8")
+	}
 	return c
 }
 

@@ -25,6 +25,7 @@ import (
 // Settings say how Apply decides.
 type Settings struct {
 	FP16 backends.Choice // of paths in half precision
+	FP8  bool            // the path of fp8 matrix instructions is asked for
 	// File keeps the records; empty: DefaultFile. "off": none is read or written.
 	File string
 	// Child gives the command that runs the check of a path: it must open the same
@@ -95,12 +96,15 @@ const (
 
 // Apply decides on every path of a device and turns it on or off. A device
 // without paths has no decisions. Its error says that a path could not be set,
-// that ctx ended, or that --fp16 on asks for what the device lacks or fails at.
+// that ctx ended, or that --fp16 on or --fp8 asks for what the device lacks or fails at.
 func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, error) {
 	p, ok := dev.(backends.Pathed)
 	if !ok {
 		if s.FP16 == backends.On {
 			return nil, fmt.Errorf("--fp16 on: the %s backend has no path in half precision", dev.Info().Backend)
+		}
+		if s.FP8 {
+			return nil, fmt.Errorf("--fp8: the %s backend uses no fp8 matrix instructions", dev.Info().Backend)
 		}
 		return nil, nil
 	}
@@ -111,13 +115,19 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 		s.Notify = func(string) {}
 	}
 	var all []Decision
-	halves := 0
+	halves, asked := 0, 0
 	for _, path := range p.Paths() {
 		d, err := decide(ctx, dev, p, path, s)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, d)
+		if path.Asked {
+			asked++
+			if s.FP8 && !d.On {
+				return all, fmt.Errorf("--fp8: the check of %s failed on this device and driver: %s", path.About, d.Reason)
+			}
+		}
 		if path.Half {
 			halves++
 			if s.FP16 == backends.On && !d.On {
@@ -133,12 +143,19 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 	if s.FP16 == backends.On && halves == 0 {
 		return all, fmt.Errorf("--fp16 on: %s has no path in half precision", dev.Info().Name)
 	}
+	if s.FP8 && asked == 0 {
+		return all, fmt.Errorf("--fp8: %s (%s) has no fp8 matrix instructions that are used here", dev.Info().Name, dev.Info().Level)
+	}
 	return all, nil
 }
 
 func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision, error) {
 	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
 	switch {
+	case path.Asked && !s.FP8:
+		d.Reason = "only with --fp8"
+		return d, nil
+	case path.Asked: // by its name
 	case path.Half && s.FP16 == backends.Off:
 		d.Reason = "--fp16 off"
 		return d, nil
@@ -248,7 +265,7 @@ func identity(i backends.Info) device { return device{i.Backend, i.Name, i.Level
 // Check tries one path of a device, all others off, in this process: every node
 // of the trial that the path takes, launched in one captured program and
 // replayed, between guard bands, against float64. Afterwards all paths are as
-// Paths' defaults have them: exact ones on, half ones off. stage is told what
+// Paths' defaults have them: exact ones on, half ones and those that must be asked for off. stage is told what
 // is under way. A path that takes no node of the trial fails: nothing was seen.
 func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	p, ok := dev.(backends.Pathed)
@@ -267,7 +284,7 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	}
 	defer func() {
 		for _, other := range paths {
-			err = errors.Join(err, p.SetPath(other.Name, !other.Half))
+			err = errors.Join(err, p.SetPath(other.Name, !other.Half && !other.Asked))
 		}
 	}()
 	if try := paths[i].Try; try != nil {
@@ -287,7 +304,11 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 // taken are the cases of the trial that a path computes.
 func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
 	var cases []optest.Case
-	for _, c := range trial() {
+	trial := trial()
+	if p.Asked {
+		trial = append(trial, trialF8()...)
+	}
+	for _, c := range trial {
 		t, err := c.Prepare(dev.Info().Float)
 		if err != nil {
 			return nil, err
@@ -325,6 +346,18 @@ func Rehearse(dev backends.Device) error {
 		}
 	}
 	return nil
+}
+
+// trialF8 is what paths are tried on besides that must be asked for.
+func trialF8() []optest.Case {
+	var all []optest.Case
+	for _, t := range []tensor.Type{tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ} {
+		for _, s := range [][3]int{{128, 256, 256}, {67, 768, 131}, {300, 1040, 517}} {
+			all = append(all, optest.Case{Name: fmt.Sprintf("health/linear %s %v", t, s), Eq: "y: linear(x, w)",
+				Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", s[0], s[1], t, s[2], s[1]), Rel: 5e-6, Abs: 5e-5})
+		}
+	}
+	return all
 }
 
 // trial is what paths are tried on: the products and attentions of prefill and

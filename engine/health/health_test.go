@@ -16,6 +16,7 @@ import (
 	"greta/backends/ref"
 	"greta/graph"
 	"greta/internal/child"
+	"greta/tensor"
 )
 
 // TestMain lets the test binary be the child: health.test child MODE PATH, or
@@ -72,6 +73,7 @@ func (d *faultyDevice) Paths() []backends.Path {
 		{Name: "matrix", About: "products on matrix cores", Auto: true, Code: d.code, Takes: product},
 		{Name: "fp16", About: "half precision", Half: true, Auto: true, Rel: 2e-3, Code: d.code, Takes: product},
 		{Name: "fast", About: "careless arithmetic", Half: true, Rel: 1e-2, Code: d.code, Takes: product},
+		{Name: "fp8", About: "bytes", Asked: true, Rel: 5e-2, Code: d.code, Takes: func(n *graph.Node) bool { return n.Op.Name == "linear" && n.In[1].Type == tensor.F8E4M3 }},
 	}
 }
 
@@ -126,7 +128,7 @@ func apply(t *testing.T, d *faultyDevice, s Settings) []Decision {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 3 {
+	if len(all) != 4 {
 		t.Fatalf("%d decisions", len(all))
 	}
 	for _, v := range all {
@@ -227,8 +229,16 @@ func TestChoice(t *testing.T) {
 		t.Errorf("off: %+v", a)
 	}
 	s.FP16 = backends.On
-	if a := apply(t, newDevice("1.0"), s); !a[0].On || !a[1].On || !a[2].On {
+	if a := apply(t, newDevice("1.0"), s); !a[0].On || !a[1].On || !a[2].On || a[3].On || a[3].Reason != "only with --fp8" {
 		t.Errorf("on: %+v", a)
+	}
+	// What must be asked for by its name does not depend on the choice of half precision.
+	s.FP16, s.FP8 = backends.Off, true
+	if a := apply(t, newDevice("1.0"), s); !a[0].On || a[1].On || a[2].On || !a[3].On || a[3].Health != Passed {
+		t.Errorf("--fp16 off --fp8: %+v", a)
+	}
+	if _, err := Apply(ctx, ref.New(), Settings{FP8: true}); err == nil {
+		t.Error("--fp8 is accepted where there are no paths")
 	}
 	// In this process, where the device itself goes wrong; half paths are not touched by that.
 	s = settings(t.TempDir(), "")
@@ -264,6 +274,14 @@ func TestDemanded(t *testing.T) {
 	}
 	if _, err := Apply(context.Background(), d, s); err == nil || !strings.Contains(err.Error(), "bad numbers x") || len(err.Error()) > 800 {
 		t.Errorf("%v", err)
+	}
+	s = settings(t.TempDir(), "well")
+	s.FP8 = true
+	if err := keep(s.File, record{key: keyOf(d.Info(), paths[3]), verdict: Failed, reason: "bad bytes", at: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Apply(context.Background(), d, s); err == nil || !strings.Contains(err.Error(), "--fp8: the check of bytes failed on this device and driver: bad bytes") {
+		t.Errorf("--fp8: %v", err)
 	}
 }
 

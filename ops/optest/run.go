@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"greta/backends"
@@ -168,7 +169,9 @@ func check(dev backends.Device, c Case, whole bool) error {
 // products keep that ratio. One in a thousand is 3.3 times as far off. A number of
 // bf16 (ActBF16) is off by 2^-9 at most.
 // One of f16 (ActF16) by 2^-11, to which that of a rounded weight and of sums in halves may come.
-const roundedRel, roundedBF16Rel, roundedF16Rel = 1e-2, 3e-3, 2e-3
+// One of e4m3 (ActF8) has four bits: half a step of the last is 2^-4 of it at most and 2^-4/√3 at the mean, of numbers
+// whose own mean square is 2.3 that of the least: 0.024.
+const roundedRel, roundedBF16Rel, roundedF16Rel, roundedF8Rel = 1e-2, 3e-3, 2e-3, 5e-2
 
 // Rounding gives the relative L2 error that a device may make in a node because
 // it rounds activations, 0 if it does not.
@@ -178,6 +181,8 @@ func Rounding(info backends.Info, n *graph.Node) float64 {
 		switch w := n.In[1].Type; {
 		case w.IsBlock() && info.ActQuant:
 			return roundedRel
+		case slices.Contains(info.ActF8, w) && n.In[0].Shape.Rows() > 1:
+			return roundedF8Rel
 		case w == tensor.BF16 && info.ActBF16:
 			return roundedBF16Rel
 		case w != tensor.F32 && w != tensor.F64 && info.ActF16:
@@ -194,6 +199,8 @@ func Rounding(info backends.Info, n *graph.Node) float64 {
 // MostRounding is the largest that Rounding gives for any node.
 func MostRounding(info backends.Info) float64 {
 	switch {
+	case info.ActF8 != nil:
+		return roundedF8Rel
 	case info.ActQuant:
 		return roundedRel
 	case info.ActBF16:

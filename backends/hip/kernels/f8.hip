@@ -8,6 +8,9 @@
 // that shared memory wants: a step of a tile is one range of bytes, and one of each
 // 16 elements of w, which one thread asks for (bulk copies).
 //
+// With FP8 x is rounded to e4m3 too, as [K/128, M, 128] bytes, and fp8 instructions multiply what lies in
+// shared memory: nothing is decoded.
+//
 // A block gives BM rows of x by BN of w, as rows of w by columns of x: a group of four
 // waves multiplies 64 rows of w at a time, REPEAT_N times; one wave more asks for copies, in a group that
 // leaves its registers to the others. Blocks take tile after tile: the first stages of one are copied while
@@ -17,22 +20,32 @@
 #include "norm.h"
 #if ROWS
 #define NT NORM_NT
+#define TOP (FP8 ? 7 : 13) // exponent of a row's largest element
 
-// 2^(13 - exponent of top), kept a normal number whose inverse is one
+// 2^(TOP - exponent of top), kept a normal number whose inverse is one
 G_FN float scale_for(float top) {
   u32 e = f2u(top) >> 23;
   e = e < 30 ? 30 : e > 250 ? 250 : e;
-  return u2f((127 + 13 + 127 - e) << 23);
+  return u2f((127 + TOP + 127 - e) << 23);
 }
+#if FP8
+#include "cvt8.h"
+// puts elements i … i+3 of row r, i a multiple of 4
+G_FN void put4(void *out, u64 rows, u32 r, u32 i, f4 v, float up) {
+  char *const line = (char *)out + ((u64)(i / 128) * rows + r) * 128;
+  *(u32 *)(line + (i % 128 ^ (r & 7) << 4)) = four_e4m3(v.x * up, v.y * up, v.z * up, v.w * up);
+}
+#else
 struct alignas(4) two16 { u16 c[2]; };
 // puts elements i … i+3 of row r, i a multiple of 4. Of 64 elements line q of 16 goes to
 // lanes q of a quad, which multiply four of them at a time.
-G_FN void put4(u16 *out, u64 rows, u32 r, u32 i, f4 v, float up) {
+G_FN void put4(void *out, u64 rows, u32 r, u32 i, f4 v, float up) {
   const u32 q = i / 16 % 4, p = 32 * (i / 4 % 4) + 4 * q; // bytes
   char *const line = (char *)out + ((u64)(i / 64) * rows + r) * 128;
   *(two16 *)(line + (p ^ (r & 7) << 4)) = two16{{f2h(v.x * up), f2h(v.y * up)}};
   *(two16 *)(line + ((p + 16) ^ (r & 7) << 4)) = two16{{f2h(v.z * up), f2h(v.w * up)}};
 }
+#endif
 
 #if X_F16
 typedef u16 x_elem;
@@ -42,8 +55,9 @@ typedef float x_elem;
 G_FN float x_float(float v) { return v; }
 #endif
 
-// Rounds rows of x to halves: a block a row, of all that there are places for.
-G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr, u32 rows, u32 places, u32 kp) {
+// Rounds rows of x: a block a row, of all that there are places for. Where an element is no finite number,
+// e4m3 would make it one: the row's factor is NaN then.
+G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr, u32 rows, u32 places, u32 kp) {
   __shared__ float red[NT / G_WAVE];
   begin_next();
   wait_previous();
@@ -68,7 +82,10 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #endif
     return v;
   };
-  auto largest = [&](f4 v) { top = g_max(top, g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w)))); };
+  auto largest = [&](f4 v) {
+    top = g_max(top, g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w))));
+    if (FP8 && !(v.x - v.x + (v.y - v.y) + (v.z - v.z) + (v.w - v.w) == 0)) top = u2f(0x7f800000);
+  };
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
     keep[j] = load(4 * (tid() + j * NT));
     largest(keep[j]);
@@ -76,7 +93,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
   for (u32 i = 4 * (tid() + KEEP * NT); i < k; i += 4 * NT) largest(load(i));
   top = block_max<NT>(top, red);
   const float up = scale_for(top);
-  if (tid() == 0) factor[r] = 1.0f / up;
+  if (tid() == 0) factor[r] = FP8 && f2u(top) == 0x7f800000 ? u2f(0x7fc00000) : 1.0f / up;
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
     const u32 i = 4 * (tid() + j * NT);
     if (i < kp) put4(out, places, r, i, keep[j], up);
@@ -86,8 +103,14 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 
 #else
 #include "weights.h"
+#include "wgmma.h"
+#if FP8
+#define F8_DOWN 0
+#include "f8mma.h"
+#else
 #include "f8.h"
 #include "f8wgmma.h"
+#endif
 #include "tensormap.h"
 #define GROUPS (WARPS_N / 4)
 #define NT (WARPS_N * 32) // threads that multiply
@@ -101,11 +124,13 @@ G_KERNEL G_BOUNDS(NT) f8_rows(u16 *out, float *factor, const x_elem *x, Rows xr,
 #define BM (16 * REPEAT_M)
 #define BN (16 * WARPS_N * REPEAT_N)
 #define BAND 8                   // rows of tiles
-#define HALVES (UNROLL_K / 4)    // steps of 64 in a stage, 1 or 2
-#define SLOTS (STAGES * HALVES)  // steps in shared memory
-#define X_STEP (BM * 128)        // bytes of x in a step
-#define W_LINE (BN * 16 + 32)    // of 16 elements of w; four of them begin at different banks
-#define STEP_BYTES (BN * 64 + X_STEP)
+#define LINES (FP8 ? 8 : 4)      // of 16 elements of w in a slot, by x's elements in 128 bytes
+#define HALVES (UNROLL_K / LINES) // slots in a stage, 1 or 2
+#define SLOTS (STAGES * HALVES)
+#define TURN (FP8 ? 1 : 2)       // slots by which the loop goes on
+#define X_SLOT (BM * 128)        // bytes of x in a slot
+#define W_LINE (BN * 16 + (FP8 ? 0 : 32)) // of 16 elements of w; where lanes read them, four begin at different banks
+#define SLOT_BYTES (BN * 16 * LINES + X_SLOT)
 
 // The barriers of stages by number: a wave says that it was there, or waits for all the others.
 G_FN void barrier_arrive(u32 number) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(NT + G_WAVE) : "memory"); }
@@ -117,6 +142,7 @@ G_FN bool bar_any(bool so) {
   asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 0, %2, p; selp.u32 %0, 1, 0, q; }" : "=r"(r) : "r"((u32)so), "n"(NT) : "memory");
   return r;
 }
+#if !FP8
 G_FN u4 load_shared(u32 at) {
   u4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
@@ -135,8 +161,9 @@ G_FN void decode(Frags &f, u32 at) {
     f.r[j][3] = f8_halves(hi[j], 1);
   }
 }
+#endif
 
-// where a block's steps of a tile begin in global memory
+// where a block's slots of a tile begin in global memory
 struct Source {
   const u8 *w;
   const u16 *x;
@@ -145,21 +172,21 @@ struct Source {
 // the ring of stages in shared memory: that of x first, in lines of 1024 bytes
 struct Ring {
   u32 x, w, full;          // where they begin; of a stage's barriers: it is there
-  u64 line_w, step_x;      // bytes from 16 elements of w to the next, and elements of x from step to step
+  u64 line_w, step_x;      // bytes from 16 elements of w to the next, and elements of x from slot to slot
   u32 again;               // stages that are still filled again
   u32 freed;               // the stage that is given free next
 
-  G_FN_IN u32 x_at(u32 slot) const { return x + slot * X_STEP; }
-  G_FN_IN u32 w_at(u32 slot) const { return w + slot * (4 * W_LINE); }
+  G_FN_IN u32 x_at(u32 slot) const { return x + slot * X_SLOT; }
+  G_FN_IN u32 w_at(u32 slot) const { return w + slot * (LINES * W_LINE); }
   // ask for the weights of stage s of a source, for its x
   G_FN_IN void ask_w(const Source &from, u32 s, u32 stage) const {
-    G_UNROLL for (u32 i = 0; i < 4 * HALVES; i++)
-      bulk_copy(w_at(stage * HALVES + i / 4) + i % 4 * W_LINE, from.w + (s * (4 * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
+    G_UNROLL for (u32 i = 0; i < LINES * HALVES; i++)
+      bulk_copy(w_at(stage * HALVES + i / LINES) + i % LINES * W_LINE, from.w + (s * (LINES * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
   }
   G_FN_IN void ask_x(const Source &from, u32 s, u32 stage) const {
     G_UNROLL for (u32 h = 0; h < HALVES; h++)
-      bulk_copy(x_at(stage * HALVES + h), from.x + (s * HALVES + h) * step_x, X_STEP, full + 8 * stage);
-    arrival_expect(full + 8 * stage, HALVES * STEP_BYTES); // behind the copies: the phase cannot end before
+      bulk_copy(x_at(stage * HALVES + h), from.x + (s * HALVES + h) * step_x, X_SLOT, full + 8 * stage);
+    arrival_expect(full + 8 * stage, HALVES * SLOT_BYTES); // behind the copies: the phase cannot end before
   }
   // Behind a stage: its shared memory is given free, if it is filled again. Barrier 1 + i is that of
   // stage i. What waves read is ordered by barriers of theirs, not of one lane, for racecheck to see it.
@@ -173,6 +200,7 @@ struct Ring {
 };
 
 typedef float Sums[REPEAT_N][BM / 2];
+#if !FP8
 typedef Frags Weights64[REPEAT_N];
 G_FN void load(Weights64 &f, u32 at) {
   G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) decode(f[i], at + i * (GROUPS * 64 * 16));
@@ -185,20 +213,21 @@ G_FN void multiply(Sums &acc, const Weights64 &f, u32 at) {
   }
   mma_commit();
 }
+#endif
 
 G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
-    f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 steps, const float *scale,
+    f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 slots, const float *scale,
             u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
   extern __shared__ u4 shared_memory[];
   __shared__ u64 arrivals[STAGES];
   begin_next();
   const u32 t = tid(), l = lane(), group = t / 128, wave = t % 128 / 32, tiles = rowtiles * coltiles;
-  // this block's share of the steps, in pairs
-  const u32 first = (u32)((u64)(steps / 2) * bidy() / SPLITS) * 2, count = (u32)((u64)(steps / 2) * (bidy() + 1) / SPLITS) * 2 - first;
+  // this block's share of the slots
+  const u32 first = (u32)((u64)(slots / TURN) * bidy() / SPLITS) * TURN, count = (u32)((u64)(slots / TURN) * (bidy() + 1) / SPLITS) * TURN - first;
   const u32 stages = count / HALVES, filled = stages * ((tiles - bidx() + gdimx() - 1) / gdimx());
   Ring ring;
   ring.x = tiles_at(shared_memory);
-  ring.w = ring.x + SLOTS * X_STEP;
+  ring.w = ring.x + SLOTS * X_SLOT;
   ring.full = shared_at(arrivals);
   ring.line_w = (u64)wrows * 16;
   ring.step_x = (u64)places * 64;
@@ -224,7 +253,7 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
     for (u32 number = bidx(); number < tiles; number += gdimx()) {
       u32 m0, n0;
       place(number, m0, n0);
-      const Source from = {w + first * 4 * ring.line_w + n0 * 16, x + first * ring.step_x + (u64)m0 * 64};
+      const Source from = {w + first * LINES * ring.line_w + n0 * 16, x + first * ring.step_x + (u64)m0 * 64};
       if (asked == 0) {
         if (l == 0) {
           for (u32 s = 0; s < early; s++) ring.ask_w(from, s, s);
@@ -245,22 +274,46 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
   }
   registers_more<MORE>();
   wait_previous();
-  const u32 mine = l % 4 * W_LINE + (group * 64 + wave * 16 + l / 4) * 16; // a lane's weights in a step
-  u32 slot = 0, phase = 0; // of the step that is multiplied
+  u32 slot = 0, phase = 0; // which is multiplied
+#if FP8
+  float part[BM / 2] = {}; // of a slot
+#else
+  const u32 mine = l % 4 * W_LINE + (group * 64 + wave * 16 + l / 4) * 16; // a lane's weights in a slot
+#endif
   for (u32 number = bidx(); number < tiles; number += gdimx()) {
     Sums acc;
     G_UNROLL for (int i = 0; i < REPEAT_N; i++) {
       G_UNROLL for (int j = 0; j < BM / 2; j++) acc[i][j] = 0;
     }
-    // One step is multiplied while the next one is decoded.
+#if FP8
+    for (u32 s = 0; s < count; s++) {
+      arrival_wait(ring.full + 8 * slot, phase);
+      const u64 b = tile_descriptor(ring.x_at(slot));
+      // One group's sums are added while another one's instructions run.
+      G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
+        const u64 a = lines_descriptor(ring.w_at(slot) + (i * GROUPS + group) * (64 * 16), W_LINE);
+        mma_begin();
+        G_UNROLL for (u32 j = 0; j < 4; j++) wgmma_f8(part, a + j * (2 * W_LINE >> 4), b + 2 * j, j);
+        mma_commit();
+        mma_wait<0>();
+        G_UNROLL for (u32 j = 0; j < BM / 2; j++) acc[i][j] += part[j];
+      }
+      ring.release();
+      if (++slot == SLOTS) {
+        slot = 0;
+        phase ^= 1;
+      }
+    }
+#else
+    // One slot is multiplied while the next one is decoded.
     Weights64 even, odd;
     if (count) {
       arrival_wait(ring.full + 8 * (slot / HALVES), phase);
       load(even, ring.w_at(slot) + mine);
     }
-    for (u32 step = 0; step < count; step += 2) {
+    for (u32 s = 0; s < count; s += 2) {
       multiply(acc, even, ring.x_at(slot));
-      if (step > 0) {
+      if (s > 0) {
         mma_wait<1>();
         ring.release();
       }
@@ -277,13 +330,14 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
         slot = 0;
         phase ^= 1;
       }
-      if (step + 2 < count) {
+      if (s + 2 < count) {
         arrival_wait(ring.full + 8 * (slot / HALVES), phase);
         load(even, ring.w_at(slot) + mine);
       }
     }
     mma_wait<0>();
     ring.release();
+#endif
 #if SPLITS > 1
     // Parts lie as threads hold them. Whoever comes last adds all of a tile's.
     float *const part = parts + (u64)number * SPLITS * (BM * BN) + t;

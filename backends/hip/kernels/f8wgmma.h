@@ -3,8 +3,6 @@
 // shared memory as wgmma.h has it, with TURNED 1 one whose rows are k.
 #pragma once
 #include "wgmma.h"
-#define WN_0_7 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define WN_0_15 WN_0_7 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define WGMMA_RS(n, names, a_names, b_name, turned, ...)                                                                  \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" names "}, {" a_names "}, " b_name ", 1, 1, 1, " #turned ";" \
                : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b) : "memory")

@@ -2,7 +2,8 @@
 // as AT parts of half precision whose sum is the number: two of f16, scaled by
 // row so that none overflows, hold 22 bits; three of bf16 hold 24. Weights are one
 // part, which half precision holds exactly: plain f16, bf16 and f8, and of blocks
-// their whole numbers. A block's scale is applied to the sum over the W_SUB
+// their whole numbers. With FP8 w is rows of 8-bit floats and activations are one part of e4m3, which fp8
+// instructions multiply; two of them are taken for one element of 16 bits, in shared memory and in kp and w.k. A block's scale is applied to the sum over the W_SUB
 // elements that share it, its offset to the sum of the activations there.
 //
 // A block gives 128 rows of x by BN of w in steps of 32 elements; the next step
@@ -11,9 +12,15 @@
 // tiles are whole.
 #include "prelude.h"
 #include "weights.h"
+#ifndef FP8
+#define FP8 0
+#endif
 #define MMA_BF16 (W_TYPE == W_BF16)
 #include "mma.h"
-#define AT (MMA_BF16 ? 3 : 2)
+#if FP8
+#include "cvt8.h"
+#endif
+#define AT (FP8 ? 1 : MMA_BF16 ? 3 : 2)
 #if W_TYPE == W_Q2_K || W_TYPE == W_Q3_K || W_TYPE == W_Q6_K
 #define W_SUB 16
 #else
@@ -22,7 +29,7 @@
 #define SUBS (BK / W_SUB) // in a step
 #define NT 256
 #define BM 128
-#if W_TYPE == W_F16 && !W_SCALAR && !G_AMD // two stages in shared memory, one block
+#if (FP8 || W_TYPE == W_F16 && !W_SCALAR) && !G_AMD // two stages in shared memory, one block
 #define BN 128
 #define RESIDENT 1
 #else // one stage: two blocks take turns
@@ -34,7 +41,8 @@
 #define WAVES_M (NT / G_WAVE / WAVES_N)
 #define TM (BM / WAVES_M / 16)
 #define TN (BN / WAVES_N / 16)
-#define KEEP 4 // steps between roundings
+#define KEEP (FP8 ? 2 : 4) // steps between roundings
+#define TOP (FP8 ? 6 : 14) // exponent of a row's largest activation
 #define W_LOADS (BN * BK / 8 / NT) // lines of 16 bytes a thread
 #define W_QUADS (BN * BK / 4 / NT)
 
@@ -51,17 +59,27 @@ G_KERNEL G_BOUNDS(NT) divide(u16 *__restrict__ parts, float *__restrict__ scale,
   float up = 1;
   if (!MMA_BF16) {
     float top = 0;
-    for (u32 i = tid(); i < k; i += NT) top = g_max(top, g_abs(a[i]));
+    for (u32 i = tid(); i < k; i += NT) {
+      top = g_max(top, g_abs(a[i]));
+      if (FP8 && !(a[i] - a[i] == 0)) top = u2f(0x7f800000);
+    }
     top = block_max<NT>(top, red);
-    // 2^(14 - exponent of the largest), kept a normal number
+    // 2^(TOP - exponent of the largest), kept a normal number
     u32 e = f2u(top) >> 23;
     e = e < 15 ? 15 : e > 253 ? 253 : e;
-    up = u2f((127 + 14 + 127 - e > 254 ? 254 : 127 + 14 + 127 - e) << 23);
-    if (tid() == 0) scale[r] = 1.0f / up;
+    up = u2f((127 + TOP + 127 - e > 254 ? 254 : 127 + TOP + 127 - e) << 23);
+    if (tid() == 0) scale[r] = FP8 && f2u(top) == 0x7f800000 ? u2f(0x7fc00000) : 1.0f / up; // e4m3 would make infinity a number
   } else if (tid() == 0) {
     scale[r] = 1;
   }
   u16 *out = parts + (u64)r * kp;
+#if FP8
+  for (u32 i = tid(); i < kp / 2; i += NT) {
+    float v[4];
+    G_UNROLL for (u32 j = 0; j < 4; j++) v[j] = 4 * i + j < k ? a[4 * i + j] * up : 0.0f;
+    ((u32 *)out)[i] = four_e4m3(v[0], v[1], v[2], v[3]);
+  }
+#else
   const u64 plane = (u64)rows * kp;
   for (u32 i = tid(); i < kp; i += NT) {
     float v = i < k ? a[i] * up : 0.0f;
@@ -71,6 +89,7 @@ G_KERNEL G_BOUNDS(NT) divide(u16 *__restrict__ parts, float *__restrict__ scale,
       out[t * plane + i] = h;
     }
   }
+#endif
   if (!W_OFFSET) return;
   for (u32 i = tid(); i < kp / W_SUB; i += NT) {
     float v = 0;
@@ -87,7 +106,7 @@ struct alignas(8) four16 { u16 c[4]; };
 // a step's share of a thread, on its way to shared memory
 struct Step {
   u4 a[AT][2];
-#if W_TYPE == W_F16 && !W_SCALAR || W_TYPE == W_BF16 && !W_SCALAR
+#if FP8 || W_TYPE == W_F16 && !W_SCALAR || W_TYPE == W_BF16 && !W_SCALAR
 #define W_DIRECT 1
   u4 w[W_LOADS];
 #else
@@ -140,7 +159,7 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
 #endif
 }
 
-#define STAGES (W_DIRECT && AT == 2 ? 2 : 1) // as many as 48 KiB hold
+#define STAGES (W_DIRECT && AT <= 2 ? 2 : 1) // as many as 48 KiB hold
 
 G_KERNEL G_BOUNDS2(NT, RESIDENT)
     matrix(float *__restrict__ y, const u16 *parts, const float *scale,
