@@ -85,6 +85,49 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// What is built ahead of time covers exact paths and those that must be asked for.
+func TestAheadPaths(t *testing.T) {
+	for arch, want := range map[string][]string{"sm_90": {"f8.hip FP8=1", "f8.hip FP8=0", "matrix.hip exact"}, "gfx1201": {"matrix.hip FP8=1", "matrix.hip exact"}, "gfx1103": {"matrix.hip exact"}} {
+		b, err := hip.NewBuilder(arch, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := small(t, b)
+		opt.Device, opt.DType = b.Device(), tensor.F8E4M3
+		if err := b.WithPaths(func() error { return engine.Rehearse(opt, 1, 33) }); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, p := range b.Needs() {
+			if strings.Contains(p, "ROWS=1") {
+				continue
+			}
+			for _, file := range []string{"f8.hip", "matrix.hip"} {
+				if strings.HasPrefix(p, file) {
+					how := "exact"
+					for _, fp8 := range []string{"FP8=0", "FP8=1"} {
+						if strings.Contains(p, fp8) {
+							how = fp8
+						}
+					}
+					found[file+" "+how] = true
+				}
+			}
+		}
+		if len(found) != len(want) {
+			t.Errorf("%s: %v, want %v", arch, found, want)
+		}
+		for _, w := range want {
+			if !found[w] {
+				t.Errorf("%s: no %s", arch, w)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestBuilderRefuses(t *testing.T) {
 	for _, arch := range []string{"", "gfx", "navi31", "gfx12345678", "sm_", "sm_9x", "gfxzzz"} {
 		if b, err := hip.NewBuilder(arch, 0); err == nil {
