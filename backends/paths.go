@@ -2,6 +2,7 @@ package backends
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"greta/graph"
@@ -42,9 +43,9 @@ type Path struct {
 	// Half says that results are of half precision's accuracy, so that the user's
 	// choice of it (--fp16) decides; all other paths are as exact as plain kernels.
 	Half bool
-	// Asked says that the path is used only where the user asks for it by its name (--fp8): results are of less
+	// OptIn says that the path is used only where the user opts into it by its name (--fp8): results are of less
 	// than half precision's accuracy.
-	Asked bool
+	OptIn bool
 	// Auto says that the path is used where the user leaves the choice open.
 	Auto bool
 	// Rel is the largest relative L2 error of a result against float64 that is
@@ -68,4 +69,10 @@ type Pathed interface {
 	// from then on; those chosen before are no longer valid for nodes that the path
 	// takes. A name that Paths does not list is an error.
 	SetPath(name string, on bool) error
+}
+
+// RoundsToF8 says whether a device rounds a node's activations to 8-bit floats (Info.ActF8).
+func RoundsToF8(dev Device, n *graph.Node) bool {
+	p, ok := dev.(Pathed)
+	return ok && dev.Info().ActF8 != nil && slices.ContainsFunc(p.Paths(), func(p Path) bool { return p.OptIn && p.Takes(n) })
 }

@@ -42,7 +42,7 @@ func DefaultLimit(kv tensor.Type) float64 {
 // it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
 
-// F8Limit is it where they round activations of several rows to 8-bit floats (ActF8): each is off by up to 2.5e-2.
+// F8Limit is it where they round activations of several rows to 8-bit floats (ActF8): each is off by 2.4e-2.
 const F8Limit = 2e-1
 
 // BF16Limit is it where products round their activations to bf16 (ActBF16): each is
@@ -77,21 +77,25 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 	return limit
 }
 
-// Asked is AskedFor of the model's step.
-func (e *Engine) Asked() error { return AskedFor(e.dev.Info(), e.first.Nodes) }
+// CheckOptIn gives an error where the user opted into something that does nothing for the model: the device rounds
+// activations to 8-bit floats, and no weight is of a type for which it does.
+func (e *Engine) CheckOptIn() error {
+	info := e.dev.Info()
+	return checkOptIn(info, slices.ContainsFunc(e.first.Nodes, func(n *graph.Node) bool {
+		return ops.IsProduct(n.Op) && n.Op != ops.LinearID && slices.Contains(info.ActF8, n.In[1].Type)
+	}))
+}
 
-// AskedFor gives an error where what a device was asked for does nothing for some nodes: it rounds activations to
-// 8-bit floats, and no weight is of a type for which it does.
-func AskedFor(info backends.Info, nodes []*graph.Node) error {
-	if info.ActF8 == nil {
+// CheckOptIn is Engine.CheckOptIn for single nodes, whose rows count too.
+func CheckOptIn(dev backends.Device, nodes []*graph.Node) error {
+	return checkOptIn(dev.Info(), slices.ContainsFunc(nodes, func(n *graph.Node) bool { return backends.RoundsToF8(dev, n) }))
+}
+
+func checkOptIn(info backends.Info, used bool) error {
+	if info.ActF8 == nil || used {
 		return nil
 	}
-	for _, n := range nodes {
-		if ops.IsProduct(n.Op) && slices.Contains(info.ActF8, n.In[1].Type) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the fp8 matrix instructions of %s are asked for, which take weights of %v: there are none (--dtype makes them so)", info.Name, info.ActF8)
+	return fmt.Errorf("the fp8 matrix instructions of %s are asked for, which take products of several rows with weights of %v: there are none", info.Name, info.ActF8)
 }
 
 // runLimit is Tolerance where weights are bf16, or products round their activations to f16 (ActF16).
@@ -160,6 +164,9 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 		return nil, err
 	}
 	defer dev.Close()
+	if err := dev.CheckOptIn(); err != nil {
+		return nil, err
+	}
 	if r.Limit == 0 {
 		r.Limit = max(DefaultLimit(opt.KV), dev.rounded(HalfLimit, 0))
 	}

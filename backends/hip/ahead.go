@@ -240,7 +240,7 @@ func (b *Builder) Build(ctx context.Context, t *Tool, dir string, done func(n, o
 }
 
 // WithPaths calls f for each way in which the device's paths may be settled at
-// run time: as it opens, with each path of half precision and each that must be asked for, and with none.
+// run time: as it opens, with each path of half precision and each that users opt into, and with none.
 func (b *Builder) WithPaths(f func() error) error {
 	paths := b.dev.Paths()
 	set := func(on func(backends.Path) bool) error {
@@ -251,7 +251,7 @@ func (b *Builder) WithPaths(f func() error) error {
 		}
 		return f()
 	}
-	exact := func(p backends.Path) bool { return !p.Half && !p.Asked }
+	exact := func(p backends.Path) bool { return !p.Half && !p.OptIn }
 	if err := set(exact); err != nil || len(paths) == 0 {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/tensor"
 )
 
 // What tests compare with: launches one by one, without overlap.
@@ -14,6 +15,9 @@ func (dev *Device) Alone() { dev.alone = true }
 
 // Serial makes launches wait for the end of those before them.
 func (dev *Device) Serial() { dev.overlaps = false }
+
+// FP8Types are the types that an architecture's fp8 instructions take.
+func FP8Types(level string) []tensor.Type { return fp8Types(level) }
 
 // As makes the device choose kernels as one of another architecture does.
 func (dev *Device) As(level string) {

@@ -164,7 +164,7 @@ func (b *binder) packedF8(o *backends.Operand) uintptr {
 
 // usesF8 says whether a product goes to f8.hip.
 func (dev *Device) usesF8(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && (dev.on(pathHalf) || dev.usesFP8(n.In[1].Type)) && takesMatrix(n) && packsF8(n.In[1])
+	return hasHalves(dev.info.Level) && (dev.on(pathHalf) || dev.usesFP8(n.In[1].Type)) && takesHalves(n) && packsF8(n.In[1])
 }
 
 // fp8Types are the types that an architecture's fp8 matrix instructions take, nil where it has none.
@@ -188,8 +188,10 @@ func (dev *Device) usesFP8(t tensor.Type) bool {
 // takesFP8 says whether the path of fp8 instructions computes a node: outside f8.hip with weights whose rows are
 // loaded 16 bytes at a time.
 func (dev *Device) takesFP8(n *graph.Node) bool {
-	return takesMatrix(n) && packsF8(n.In[1]) && slices.Contains(fp8Types(dev.info.Level), n.In[1].Type) &&
-		(hasHalves(dev.info.Level) || n.In[1].Shape.Last()%16 == 0)
+	if !takesLinear(n) || !packsF8(n.In[1]) || !slices.Contains(fp8Types(dev.info.Level), n.In[1].Type) {
+		return false
+	}
+	return hasHalves(dev.info.Level) && takesHalves(n) || takesMatrix(n) && n.In[1].Shape.Last()%16 == 0
 }
 
 // names gives the names of a kernel's configurations.

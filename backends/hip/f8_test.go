@@ -273,7 +273,7 @@ func TestF8Products(t *testing.T) {
 		t.Run(typ.String(), func(t *testing.T) {
 			var names []string
 			var runs []f8Run
-			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 300, n: 77, k: 4099}, {typ: typ, m: 600, n: 1000, k: 1500},
+			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 3, n: 300, k: 200}, {typ: typ, m: 300, n: 77, k: 4099}, {typ: typ, m: 600, n: 1000, k: 1500},
 				{typ: typ, m: 2500, n: 2100, k: 700}} {
 				r := newF8Run(t, dev, p.random(i%2 == 0))
 				for _, v := range dev.Variants(r.l.Node) {
@@ -294,82 +294,125 @@ func TestF8Products(t *testing.T) {
 	dev.Choose(nil)
 }
 
-// openFP8 opens a device with the path of fp8 instructions on, for wgmma or for mma.sync (sm_89).
-func openFP8(t testing.TB, level string) *hip.Device {
+// onFP8 runs a test on the device with the path of fp8 instructions on, where it has some: of Hopper by wgmma and,
+// as if it were an sm_89, by mma.sync. types are those of the device.
+func onFP8(t *testing.T, f func(t *testing.T, dev *hip.Device, types []tensor.Type)) {
 	t.Helper()
-	dev := openHalf(t)
-	if dev.Info().Level != "sm_90" {
-		closing(t, dev)
-		t.Skipf("%s: fp8 instructions of sm_90 are tried here", dev.Info().Level)
+	levels := []string{"", "sm_89"}
+	for _, level := range levels {
+		dev := openHalf(t)
+		own := dev.Info().Level
+		if level == "" {
+			level = own
+		} else if own != "sm_90" {
+			closing(t, dev)
+			continue
+		}
+		dev.As(level)
+		t.Run(level, func(t *testing.T) {
+			t.Cleanup(func() { closing(t, dev) }) // behind what tests place
+			if hip.FP8Types(level) == nil {
+				t.Skipf("%s has no fp8 instructions", level)
+			}
+			if err := dev.SetPath("fp8", true); err != nil {
+				t.Fatal(err)
+			}
+			f(t, dev, hip.FP8Types(level))
+		})
 	}
-	dev.As(level)
-	if err := dev.SetPath("fp8", true); err != nil {
-		t.Fatal(err)
-	}
-	return dev
 }
 
 // TestFP8Products checks products by fp8 instructions, of all configurations: x is rounded to 8 bits, and nothing
 // else is.
 func TestFP8Products(t *testing.T) {
-	for _, level := range []string{"sm_90", "sm_89"} {
-		t.Run(level, func(t *testing.T) {
-			dev := openFP8(t, level)
-			t.Cleanup(func() { closing(t, dev) })
-			var names []string
-			var runs []f8Run
-			for i, p := range []f8Product{{m: 1501, n: 1603, k: 96}, {m: 130, n: 259, k: 1008}, {m: 9, n: 40, k: 16}, {m: 300, n: 77, k: 4112},
-				{m: 600, n: 1000, k: 1504}, {m: 2500, n: 2100, k: 704}, {m: 256, n: 384, k: 512}, {m: 257, n: 300, k: 1003}} {
-				for _, typ := range f8Types[:2] {
-					if level == "sm_89" && p.k%16 != 0 {
-						continue // exact there
-					}
-					p.typ, p.fp8 = typ, true
-					r := newF8Run(t, dev, p.random(i%2 == 0))
-					for _, v := range append(dev.Variants(r.l.Node), "")[:max(1, len(dev.Variants(r.l.Node)))] {
-						r.choose(t, v)
-						names, runs = append(names, fmt.Sprintf("%s/%dx%dx%d/%s", typ, p.m, p.n, p.k, v)), append(runs, *r)
-					}
+	onFP8(t, func(t *testing.T, dev *hip.Device, types []tensor.Type) {
+		var names []string
+		var runs []f8Run
+		for i, p := range []f8Product{{m: 1501, n: 1603, k: 96}, {m: 130, n: 259, k: 1008}, {m: 9, n: 40, k: 16}, {m: 3, n: 300, k: 208}, {m: 300, n: 77, k: 4112},
+			{m: 600, n: 1000, k: 1504}, {m: 2500, n: 2100, k: 704}, {m: 256, n: 384, k: 512}, {m: 257, n: 300, k: 1003}, {m: 20, n: 70, k: 25008}} {
+			for _, typ := range types {
+				if dev.Info().Level != "sm_90" && (p.k%16 != 0 || p.m <= 8) {
+					continue // exact there
+				}
+				p.typ, p.fp8 = typ, true
+				r := newF8Run(t, dev, p.random(i%2 == 0))
+				variants := dev.Variants(r.l.Node)
+				if len(variants) == 0 {
+					variants = []string{""}
+				}
+				for _, v := range variants {
+					r.choose(t, v)
+					names, runs = append(names, fmt.Sprintf("%s/%dx%dx%d/%s", typ, p.m, p.n, p.k, v)), append(runs, *r)
 				}
 			}
-			compileAll(t, dev, runs)
-			for i, r := range runs {
-				t.Run(names[i], func(t *testing.T) {
-					if err := r.p.check(r.floats(t), 200); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			dev.Choose(nil)
-		})
-	}
+		}
+		compileAll(t, dev, runs)
+		for i, r := range runs {
+			t.Run(names[i], func(t *testing.T) {
+				if err := r.p.check(r.floats(t), 200); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		dev.Choose(nil)
+	})
 }
 
-// TestFP8Whole: activations that 8-bit floats hold give results as exact as half precision's, rows that have an
-// infinity or a NaN NaN, and their neighbours none.
+// TestFP8Halves is TestF8Halves by fp8 instructions.
+func TestFP8Halves(t *testing.T) {
+	onFP8(t, func(t *testing.T, dev *hip.Device, types []tensor.Type) {
+		if dev.Info().Level != "sm_90" {
+			t.Skip("activations are f32 there")
+		}
+		checkHalves(t, dev, types, true)
+	})
+}
+
+// TestFP8Whole: activations that 8-bit floats hold give results as exact as half precision's, however large or small
+// a row, zeros zeros, rows that have an infinity or a NaN NaN, and their neighbours none.
 func TestFP8Whole(t *testing.T) {
-	for _, level := range []string{"sm_90", "sm_89"} {
-		t.Run(level, func(t *testing.T) {
-			dev := openFP8(t, level)
-			t.Cleanup(func() { closing(t, dev) })
-			for _, typ := range f8Types[:2] {
-				p := f8Product{typ: typ, m: 200, n: 333, k: 2064}.random(true)
-				for i := range p.x {
-					p.x[i] = tensor.F8ToF32(tensor.F8E4M3, tensor.F32ToF8(tensor.F8E4M3, p.x[i])) * 1024 // the row's factor takes it back
-				}
-				y := newF8Run(t, dev, p).floats(t)
-				if err := p.check(y, 400); err != nil {
-					t.Errorf("%s: %v", typ, err)
-				}
-				p.x[3*p.k+2000], p.x[77*p.k] = float32(math.Inf(-1)), float32(math.NaN())
-				for i, v := range newF8Run(t, dev, p).floats(t) {
-					if m := i / p.n; (m == 3 || m == 77) != (v != v) || v == v && v != y[i] {
-						t.Fatalf("%s: y[%d, %d] is %v, without infinity and NaN in rows 3 and 77 %v", typ, m, i%p.n, v, y[i])
-					}
+	onFP8(t, func(t *testing.T, dev *hip.Device, types []tensor.Type) {
+		for _, typ := range types {
+			p := f8Product{typ: typ, m: 200, n: 333, k: 2064}.random(false)
+			for i := range p.x {
+				p.x[i] = tensor.F8ToF32(tensor.F8E4M3, tensor.F32ToF8(tensor.F8E4M3, p.x[i])) * 1024 // the row's factor takes it back
+			}
+			y := newF8Run(t, dev, p).floats(t)
+			if err := p.check(y, 400); err != nil {
+				t.Errorf("%s: %v", typ, err)
+			}
+			// Powers of two change nothing but the factor: 2^-120 and, divided before it is stored, 2^105.
+			for m, by := range map[int]float64{5: -120, 6: 105, 7: -60} {
+				for i := range p.k {
+					p.x[m*p.k+i] *= float32(math.Exp2(by))
 				}
 			}
-		})
-	}
+			clear(p.x[8*p.k : 9*p.k])
+			z := newF8Run(t, dev, p).floats(t)
+			for i, v := range z {
+				want := y[i]
+				switch i / p.n {
+				case 5:
+					want *= float32(math.Exp2(-120))
+				case 6:
+					want *= float32(math.Exp2(105))
+				case 7:
+					want *= float32(math.Exp2(-60))
+				case 8:
+					want = 0
+				}
+				if v != want {
+					t.Fatalf("%s: y[%d, %d] is %v, want %v", typ, i/p.n, i%p.n, v, want)
+				}
+			}
+			p.x[3*p.k+2000], p.x[77*p.k] = float32(math.Inf(-1)), float32(math.NaN())
+			for i, v := range newF8Run(t, dev, p).floats(t) {
+				if m := i / p.n; (m == 3 || m == 77) != (v != v) || v == v && v != z[i] {
+					t.Fatalf("%s: y[%d, %d] is %v, without infinity and NaN in rows 3 and 77 %v", typ, m, i%p.n, v, z[i])
+				}
+			}
+		}
+	})
 }
 
 // compileAll compiles what launches need on all cores, which launched one after
@@ -393,10 +436,15 @@ func compileAll(t testing.TB, dev *hip.Device, runs []f8Run) {
 func TestF8Halves(t *testing.T) {
 	dev := openHalf(t)
 	t.Cleanup(func() { closing(t, dev) })
-	for _, typ := range f8Types[:2] {
+	checkHalves(t, dev, f8Types[:2], false)
+}
+
+func checkHalves(t *testing.T, dev *hip.Device, types []tensor.Type, fp8 bool) {
+	t.Helper()
+	for _, typ := range types {
 		for _, out := range []tensor.Type{tensor.F16, tensor.BF16} {
 			for _, m := range []int{9, 200} {
-				p := f8Product{typ: typ, m: m, n: 333, k: 515, in: tensor.F16, out: out}.random(true)
+				p := f8Product{typ: typ, m: m, n: 333, k: 515, in: tensor.F16, out: out, fp8: fp8}.random(true)
 				for i := range p.x {
 					p.x[i] = float16.Fromfloat32(p.x[i]).Float32()
 				}
@@ -414,15 +462,11 @@ func TestF8Halves(t *testing.T) {
 
 // TestFP8Codes is TestF8Codes by fp8 instructions.
 func TestFP8Codes(t *testing.T) {
-	for _, level := range []string{"sm_90", "sm_89"} {
-		t.Run(level, func(t *testing.T) {
-			dev := openFP8(t, level)
-			t.Cleanup(func() { closing(t, dev) })
-			for _, typ := range f8Types[:2] {
-				checkCodes(t, dev, typ, 64, true)
-			}
-		})
-	}
+	onFP8(t, func(t *testing.T, dev *hip.Device, types []tensor.Type) {
+		for _, typ := range types {
+			checkCodes(t, dev, typ, 64, true)
+		}
+	})
 }
 
 // TestF8Codes multiplies the identity by every code at every place of a line: what
@@ -563,8 +607,9 @@ func TestF8Speed(t *testing.T) {
 		typ, sizes, _ := strings.Cut(name, ":")
 		var p f8Product
 		if sizes, p.fp8 = strings.CutSuffix(sizes, ":fp8"); p.fp8 {
-			dev = openFP8(t, "sm_90")
-			t.Cleanup(func() { closing(t, dev) })
+			if err := dev.SetPath("fp8", true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		p.typ, _ = tensor.ParseType(typ)
 		if _, err := fmt.Sscanf(sizes, "%dx%dx%d", &p.m, &p.n, &p.k); err != nil || p.typ == tensor.Invalid {

@@ -8,6 +8,7 @@ import (
 
 	"greta/backends"
 	"greta/bench/op"
+	"greta/bench/tune"
 	"greta/engine"
 	"greta/graph"
 	"greta/internal/factors"
@@ -135,7 +136,7 @@ func TestF8Model(t *testing.T) {
 		}
 		all := strings.Join(programs, "\n")
 		packed := c.level == "sm_90" && (half || c.fp8)
-		for what, used := range map[string]bool{"vec.hip": true, "matvec.hip": true, "f8.hip": packed, "matrix.hip": !packed, "FP8=1": c.fp8, "FP8=0": packed && !c.fp8} {
+		for what, used := range map[string]bool{"vec.hip": true, "matvec.hip": !packed, "f8.hip": packed, "matrix.hip": !packed, "FP8=1": c.fp8, "FP8=0": packed && !c.fp8} {
 			if strings.Contains(all, what) != used {
 				t.Errorf("%+v: %s is used: %v", c, what, !used)
 			}
@@ -162,9 +163,9 @@ func TestF8Tiles(t *testing.T) {
 	}
 }
 
-// TestF8Asked: fp8 instructions that are asked for and have nothing to multiply are an error that says for which
+// TestF8OptIn: fp8 instructions that are asked for and have nothing to multiply are an error that says for which
 // weights they are; and their peak is twice that of f16.
-func TestF8Asked(t *testing.T) {
+func TestF8OptIn(t *testing.T) {
 	dev, err := openPaper("sm_90", 0, func(program) {})
 	if err != nil {
 		t.Fatal(err)
@@ -179,17 +180,26 @@ func TestF8Asked(t *testing.T) {
 	if i := dev.Info(); i.GFlops != 2e6 || plain.GFlops != 1e6 {
 		t.Errorf("peak %g, without fp8 %g", i.GFlops, plain.GFlops)
 	}
-	for typ, wrong := range map[tensor.Type]string{tensor.F8E4M3: "", tensor.F8E5M2: "", tensor.F16: "[f8e4m3 f8e5m2]", tensor.F8E4M3FNUZ: "[f8e4m3 f8e5m2]"} {
-		c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": 16, "n": 64, "k": 64}, Type: typ, At: -1, Float: tensor.F32})
+	for _, c := range []struct {
+		typ  tensor.Type
+		m    int
+		used bool
+	}{{tensor.F8E4M3, 16, true}, {tensor.F8E5M2, 2, true}, {tensor.F8E4M3, 1, false}, {tensor.F16, 16, false}, {tensor.F8E4M3FNUZ, 16, false}} {
+		o, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": c.m, "n": 64, "k": 64}, Type: c.typ, At: -1, Float: tensor.F32})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.AskedFor(plain, []*graph.Node{c.Node}); err != nil {
-			t.Errorf("not asked for: %v", err)
-		}
-		err = engine.AskedFor(dev.Info(), []*graph.Node{c.Node})
-		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) {
-			t.Errorf("%s: %v", typ, err)
+		for _, on := range []bool{true, false} {
+			if err := dev.SetPath(pathFP8, on); err != nil {
+				t.Fatal(err)
+			}
+			err = engine.CheckOptIn(dev, []*graph.Node{o.Node})
+			if (err == nil) != (c.used || !on) || err != nil && !strings.Contains(err.Error(), "[f8e4m3 f8e5m2]") {
+				t.Errorf("%+v, on %v: %v", c, on, err)
+			}
+			if f8 := strings.Contains(tune.KeyOf(dev, o.Node).Mode, "f8"); f8 != (c.used && on) {
+				t.Errorf("%+v, on %v: the key of tuned variants says f8: %v", c, on, f8)
+			}
 		}
 	}
 }

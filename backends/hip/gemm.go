@@ -58,7 +58,7 @@ func hasHalves(arch string) bool { return arch == "sm_90" }
 
 // usesHalves says whether a product goes to gemm.hip.
 func (dev *Device) usesHalves(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesMatrix(n)
+	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesHalves(n)
 }
 
 // gemmShapesFor gives the shapes of a product of some rows with matrices of a type

@@ -133,7 +133,7 @@ func (j *joiner) path(i int) string {
 		return "vec"
 	case scaled(n):
 		return ""
-	case n.In[0].Shape.Rows() > matvecColumns && j.dev.usesHalves(n) && !j.dev.usesF8(n):
+	case j.dev.usesHalves(n) && !j.dev.usesF8(n):
 		return "gemm"
 	}
 	return ""

@@ -124,7 +124,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		}
 	}
 	if scaled(n) && !dev.usesF8(n) && !dev.usesVec(n) {
-		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products of one row here, and for those of more than %d in half precision with packed weights of 8-bit floats", matvecColumns)
+		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")
 	}
 	if e.check != nil {
 		if err := e.check(n); err != nil {

@@ -11,6 +11,18 @@ import (
 // tiles reuse them better.
 const matvecColumns = 8
 
+// streamedRows is that where tiles in half precision are the other way: f8.hip's are faster from 2 rows on, those of
+// f16, bf16, q4_0 and q4_K from 5, for which as much is computed as for 8 (gpu-notes.md, "Few rows").
+func streamedRows(t tensor.Type) int {
+	switch {
+	case isF8(t):
+		return 1
+	case t == tensor.F16 || t == tensor.BF16 || t == tensor.Q4_0 || t == tensor.Q4_K:
+		return 4
+	}
+	return matvecColumns
+}
+
 // product is y = x·wᵀ with what may follow it.
 type product struct {
 	x, w, bias, res *backends.Operand
@@ -61,10 +73,10 @@ func bindLinear(b *binder) {
 		b.vec([]product{p}, nil, pairing{})
 	case b.dev.usesF8(b.l.Node):
 		b.f8(p)
-	case p.columns <= matvecColumns:
-		b.matvec(p, p.columns)
 	case b.dev.usesHalves(b.l.Node):
 		b.gemm([]product{p}, nil, pairing{})
+	case p.columns <= matvecColumns:
+		b.matvec(p, p.columns)
 	case b.dev.usesMatrixCores(b.l.Node):
 		b.matrix(p)
 	default:

@@ -80,7 +80,10 @@ func (b *binder) matrix(p product) {
 	scalar := b.scalar(p.w)
 	columns := b.dev.d.vendor().matrixColumns(p.w.Type, scalar)
 	k, weights := p.w.Shape[1], b.weightWords(p.w)
-	fp8 := !scalar && b.dev.matrixFP8(b.l.Node)
+	fp8 := b.dev.matrixFP8(b.l.Node)
+	if fp8 && scalar {
+		b.failf("weights of %s at an address that is no multiple of 16", p.w.Type)
+	}
 	if fp8 { // counted in pairs, as if they were halves
 		columns = b.dev.d.vendor().matrixColumns(tensor.F16, false)
 		k, parts, kp = k/2, 1, ceil(k/2, matrixStep)*matrixStep

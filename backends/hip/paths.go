@@ -42,7 +42,7 @@ func (dev *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathAttend, About: "attention of one token by clusters of blocks", Auto: true,
 			Code: codeHash(dev.c.target), Takes: takesAttend})
 		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true, Auto: true,
-			Rel: 2e-3, Code: codeHash(dev.c.target), Takes: takesMatrix})
+			Rel: 2e-3, Code: codeHash(dev.c.target), Takes: takesHalves})
 	}
 	all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats (dot products of bytes)",
 		Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
@@ -50,7 +50,7 @@ func (dev *Device) Paths() []backends.Path {
 		}})
 	if types := fp8Types(arch); types != nil {
 		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with weights of %v (fp8 matrix instructions)", types),
-			Asked: true, Rel: 5e-2, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
+			OptIn: true, Rel: 5e-2, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
 	}
 	return all
 }
@@ -68,11 +68,11 @@ func (dev *Device) SetPath(name string, on bool) error {
 }
 
 // openPaths sets the paths as a device opens: exact ones on, half ones as the
-// options say, and those that must be asked for off.
+// options say, and those that users opt into off.
 func (dev *Device) openPaths(fp16 backends.Choice) {
 	dev.off = map[string]bool{}
 	for _, p := range dev.Paths() {
-		dev.off[p.Name] = p.Asked || p.Half && fp16 != backends.On
+		dev.off[p.Name] = p.OptIn || p.Half && fp16 != backends.On
 	}
 	dev.say()
 }
@@ -148,6 +148,11 @@ func (dev *Device) takesCores(n *graph.Node) bool {
 // takesMatrix says whether the matrix path computes a node.
 func takesMatrix(n *graph.Node) bool {
 	return takesLinear(n) && n.In[0].Shape.Rows() > matvecColumns && n.In[1].Type != tensor.F32
+}
+
+// takesHalves says whether the path of half precision computes a node.
+func takesHalves(n *graph.Node) bool {
+	return takesLinear(n) && n.In[0].Shape.Rows() > streamedRows(n.In[1].Type) && n.In[1].Type != tensor.F32
 }
 
 func takesLinear(n *graph.Node) bool {

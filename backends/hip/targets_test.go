@@ -198,16 +198,20 @@ func matrixInstruction(arch string) string {
 }
 
 // fp8Instruction is what that of kernels with FP8 must have.
-func fp8Instruction(arch, file string) string {
+func fp8Instruction(arch, file string, e5m2 bool) string {
+	w, amd := "e4m3", "fp8"
+	if e5m2 {
+		w, amd = "e5m2", "bf8"
+	}
 	switch {
 	case file == "f8.hip":
-		return "k32.f32.e"
+		return "k32.f32." + w + ".e4m3"
 	case strings.HasPrefix(arch, "sm_"):
-		return "k32.row.col.f32.e4m3.e"
+		return "k32.row.col.f32.e4m3." + w
 	case strings.HasPrefix(arch, "gfx9"):
-		return "v_mfma_f32_16x16x32_fp8_"
+		return "v_mfma_f32_16x16x32_fp8_" + amd
 	}
-	return "v_wmma_f32_16x16x16_fp8_"
+	return "v_wmma_f32_16x16x16_fp8_" + amd
 }
 
 // TestTargets compiles kernels for every target, warnings as errors, without
@@ -273,7 +277,7 @@ func TestTargets(t *testing.T) {
 					wants[file] = wants["gemm.hip"]
 				}
 				if strings.Contains(string(j.p), "FP8=1") && !strings.Contains(string(j.p), "ROWS=1") {
-					wants[file] = fp8Instruction(j.arch, file)
+					wants[file] = fp8Instruction(j.arch, file, strings.Contains(string(j.p), "W_TYPE=W_E5M2"))
 				}
 				if want := wants[file]; !strings.Contains(asm, want) {
 					t.Errorf("%s for %s has no %s", j.p, j.arch, want)

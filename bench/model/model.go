@@ -93,8 +93,11 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.e.Close()) }()
-	if err := r.e.Asked(); err != nil {
+	if err := r.e.CheckOptIn(); err != nil {
 		return err
+	}
+	if i := r.o.Engine.Device.Info(); i.ActF8 != nil {
+		r.o.Roofs.GFlops = i.GFlops
 	}
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
@@ -296,6 +299,9 @@ func (r *runner) result(name string, t *test) record.Result {
 	}
 	if opt.Chunk != engine.DefaultChunk {
 		res.Params["chunk"] = strconv.Itoa(opt.Chunk)
+	}
+	if info.ActF8 != nil {
+		res.Params["fp8"] = "on" // another accuracy: not to be compared with results without
 	}
 	if t.different {
 		res.Verdict, res.Reason = record.Failed, "repetitions gave different results"

@@ -77,7 +77,7 @@ func KeyOf(dev backends.Device, n *graph.Node) Key {
 	for _, m := range []struct {
 		on   bool
 		name string
-	}{{i.ActQuant, "quant"}, {i.ActBF16, "bf16"}, {i.ActF16, "f16"}, {i.ActF8 != nil, "f8"}} {
+	}{{i.ActQuant, "quant"}, {i.ActBF16, "bf16"}, {i.ActF16, "f16"}, {backends.RoundsToF8(dev, n), "f8"}} {
 		if m.on {
 			mode = append(mode, m.name)
 		}

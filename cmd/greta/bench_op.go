@@ -209,8 +209,11 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 	var nodes []*graph.Node
 	for _, j := range jobs {
 		nodes = append(nodes, j.Node)
+		if backends.RoundsToF8(dev, j.Node) {
+			j.Params["fp8"] = "on" // another accuracy: not to be compared with results without
+		}
 	}
-	if err := engine.AskedFor(dev.Info(), nodes); err != nil {
+	if err := engine.CheckOptIn(dev, nodes); err != nil {
 		return nil, usagef("--fp8: %v", err)
 	}
 	if f.dryRun {

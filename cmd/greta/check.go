@@ -89,6 +89,7 @@ func (f *checkFlags) settleExact(changed func(flag string) bool) {
 		f.kv = tensor.F32.String()
 	}
 	f.exact = f.exact || f.backend == "cpu" && !changed("exact")
+	f.fp8 = f.fp8 && changed("fp8")
 	if !changed("fp16") {
 		f.fp16 = backends.Off.String()
 	}

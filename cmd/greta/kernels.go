@@ -170,7 +170,8 @@ there and compile only what is not in it, so that a machine needs no compiler.
 
 What a model needs is found by capturing its steps on paper: model files
 (--model, a name of a built-in one or a path) in each of --types, or weights
-(a GGUF, a Hugging Face folder) in the types that they have.
+(a GGUF, a Hugging Face folder) in the types that they have. Weights of fp8, with
+and without --fp8 at run time, must be named: --types f8e4m3.
 
 --with rtc compiles by the platform's run-time compiler (hipRTC, NVRTC), which
 must be installed; clang by clang 19 or newer with lld, which needs nothing of

@@ -74,7 +74,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	f.tunedFlags.register(s)
 }
 
-const fp8Usage = "hip: round activations to 8 bits too where weights are 8-bit floats and several rows meet them, for fp8 matrix instructions: faster, each product off by 2.5 %"
+const fp8Usage = "hip: round activations to 8 bits too where weights are 8-bit floats and several rows meet them, for fp8 matrix instructions: faster, each product off by 2.4 %"
 
 // bundle is a model with all that running it needs.
 type bundle struct {
@@ -390,7 +390,7 @@ func (a *app) load(ctx context.Context, opt engine.Options) (*engine.Engine, err
 	e, err := engine.New(ctx, opt)
 	bar.clear()
 	if err == nil {
-		if err := e.Asked(); err != nil {
+		if err := e.CheckOptIn(); err != nil {
 			return nil, errors.Join(usagef("--fp8: %v", err), e.Close())
 		}
 	}

@@ -35,6 +35,7 @@ func (f *smokeFlags) register(c *cobra.Command) {
 	s.StringVar(&f.profile, "profile", string(health.Default), "what is run: ultrasafe (small padded products, one by one), fill (patterns in memory), default (every operator, captured programs)")
 	s.IntVar(&f.repeat, "repeat", 10, "how often a device is opened, used and closed")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off or auto; of the profile default")
+	s.BoolVar(&f.fp8, "fp8", false, "hip: fp8 matrix instructions too; of the profile default")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time")
 	s.StringVar(&f.validate, "validate", "auto", "vulkan: count the validation layer's messages: on, off, or auto, where the layer is found")
 	s.BoolVar(&f.recheck, "recheck", false, "check the fast paths anew, also where a result is kept; of the profile default")
@@ -107,7 +108,7 @@ func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJ
 		return &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", f.backend, strings.Join(backendNames(), ", "))}
 	}
 	command := self("smoke", "--backend", f.backend, "--device", f.device, "--profile", f.profile, "--repeat", strconv.Itoa(f.repeat),
-		"--fp16", f.fp16, "--kernels", f.kernels, "--validate", f.validate, "--recheck="+strconv.FormatBool(f.recheck))
+		"--fp16", f.fp16, "--kernels", f.kernels, "--validate", f.validate, "--recheck="+strconv.FormatBool(f.recheck), "--fp8="+strconv.FormatBool(f.fp8))
 	if command == nil {
 		return errors.New("the program does not know where it lies, so it cannot start a child process")
 	}

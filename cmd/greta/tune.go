@@ -22,7 +22,9 @@ import (
 	"greta/bench/record"
 	"greta/bench/store"
 	"greta/bench/tune"
+	"greta/engine"
 	"greta/engine/report"
+	"greta/graph"
 	"greta/internal/child"
 	"greta/tensor"
 )
@@ -124,6 +126,13 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 			return usage(err)
 		}
 		cases = append(cases, more...)
+	}
+	var nodes []*graph.Node
+	for _, c := range cases {
+		nodes = append(nodes, c.Node)
+	}
+	if err := engine.CheckOptIn(dev, nodes); err != nil {
+		return usagef("--fp8: %v", err)
 	}
 	tasks := tune.Tasks(dev, cases)
 	if len(tasks) == 0 {

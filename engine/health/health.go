@@ -25,7 +25,7 @@ import (
 // Settings say how Apply decides.
 type Settings struct {
 	FP16 backends.Choice // of paths in half precision
-	FP8  bool            // the path of fp8 matrix instructions is asked for
+	FP8  bool            // the user opts into the path of fp8 matrix instructions
 	// File keeps the records; empty: DefaultFile. "off": none is read or written.
 	File string
 	// Child gives the command that runs the check of a path: it must open the same
@@ -115,15 +115,15 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 		s.Notify = func(string) {}
 	}
 	var all []Decision
-	halves, asked := 0, 0
+	halves, optIn := 0, 0
 	for _, path := range p.Paths() {
 		d, err := decide(ctx, dev, p, path, s)
 		if err != nil {
 			return all, err
 		}
 		all = append(all, d)
-		if path.Asked {
-			asked++
+		if path.OptIn {
+			optIn++
 			if s.FP8 && !d.On {
 				return all, fmt.Errorf("--fp8: the check of %s failed on this device and driver: %s", path.About, d.Reason)
 			}
@@ -143,7 +143,7 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 	if s.FP16 == backends.On && halves == 0 {
 		return all, fmt.Errorf("--fp16 on: %s has no path in half precision", dev.Info().Name)
 	}
-	if s.FP8 && asked == 0 {
+	if s.FP8 && optIn == 0 {
 		return all, fmt.Errorf("--fp8: %s (%s) has no fp8 matrix instructions that are used here", dev.Info().Name, dev.Info().Level)
 	}
 	return all, nil
@@ -152,10 +152,10 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision, error) {
 	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
 	switch {
-	case path.Asked && !s.FP8:
+	case path.OptIn && !s.FP8:
 		d.Reason = "only with --fp8"
 		return d, nil
-	case path.Asked: // by its name
+	case path.OptIn:
 	case path.Half && s.FP16 == backends.Off:
 		d.Reason = "--fp16 off"
 		return d, nil
@@ -170,7 +170,7 @@ func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path ba
 	if r, ok := find(s.File, key); ok && !s.Again {
 		d.Health, d.On, d.Reason = r.verdict, r.verdict == Passed, r.reason
 		if !d.On {
-			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta smoke --recheck tries again)", path.About, d.Reason, s.File))
+			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta smoke %s--recheck tries again)", path.About, d.Reason, s.File, map[bool]string{true: "--fp8 "}[path.OptIn]))
 		}
 		return d, nil
 	}
@@ -265,7 +265,7 @@ func identity(i backends.Info) device { return device{i.Backend, i.Name, i.Level
 // Check tries one path of a device, all others off, in this process: every node
 // of the trial that the path takes, launched in one captured program and
 // replayed, between guard bands, against float64. Afterwards all paths are as
-// Paths' defaults have them: exact ones on, half ones and those that must be asked for off. stage is told what
+// Paths' defaults have them: exact ones on, half ones and those that users opt into off. stage is told what
 // is under way. A path that takes no node of the trial fails: nothing was seen.
 func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	p, ok := dev.(backends.Pathed)
@@ -284,7 +284,7 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	}
 	defer func() {
 		for _, other := range paths {
-			err = errors.Join(err, p.SetPath(other.Name, !other.Half && !other.Asked))
+			err = errors.Join(err, p.SetPath(other.Name, !other.Half && !other.OptIn))
 		}
 	}()
 	if try := paths[i].Try; try != nil {
@@ -305,7 +305,7 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
 	var cases []optest.Case
 	trial := trial()
-	if p.Asked {
+	if p.OptIn {
 		trial = append(trial, trialF8()...)
 	}
 	for _, c := range trial {
@@ -348,7 +348,7 @@ func Rehearse(dev backends.Device) error {
 	return nil
 }
 
-// trialF8 is what paths are tried on besides that must be asked for.
+// trialF8 is what paths that users opt into are tried on besides.
 func trialF8() []optest.Case {
 	var all []optest.Case
 	for _, t := range []tensor.Type{tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ} {

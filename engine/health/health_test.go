@@ -73,7 +73,7 @@ func (d *faultyDevice) Paths() []backends.Path {
 		{Name: "matrix", About: "products on matrix cores", Auto: true, Code: d.code, Takes: product},
 		{Name: "fp16", About: "half precision", Half: true, Auto: true, Rel: 2e-3, Code: d.code, Takes: product},
 		{Name: "fast", About: "careless arithmetic", Half: true, Rel: 1e-2, Code: d.code, Takes: product},
-		{Name: "fp8", About: "bytes", Asked: true, Rel: 5e-2, Code: d.code, Takes: func(n *graph.Node) bool { return n.Op.Name == "linear" && n.In[1].Type == tensor.F8E4M3 }},
+		{Name: "fp8", About: "bytes", OptIn: true, Rel: 5e-2, Code: d.code, Takes: func(n *graph.Node) bool { return n.Op.Name == "linear" && n.In[1].Type == tensor.F8E4M3 }},
 	}
 }
 

@@ -210,9 +210,14 @@ func TestRandomGraphsFuse(t *testing.T) {
 // TestRounding: which products a device may be further off in, by its description and their weights.
 func TestRounding(t *testing.T) {
 	node := func(op *graph.Op, w tensor.Type) *graph.Node {
-		return &graph.Node{Op: op, In: []*graph.Value{{Type: tensor.F32}, {Type: w}}}
+		return &graph.Node{Op: op, In: []*graph.Value{{Type: tensor.F32, Shape: tensor.Shape{9, 64}}, {Type: w}}}
+	}
+	one := func(n *graph.Node) *graph.Node {
+		n.In[0].Shape = tensor.Shape{1, 64}
+		return n
 	}
 	exact, all := backends.Info{}, backends.Info{ActQuant: true, ActBF16: true, ActF16: true}
+	f8 := backends.Info{ActF16: true, ActF8: []tensor.Type{tensor.F8E4M3}}
 	for _, c := range []struct {
 		info backends.Info
 		node *graph.Node
@@ -228,6 +233,11 @@ func TestRounding(t *testing.T) {
 		{all, node(ops.LinearResidual, tensor.F16), 2e-3},
 		{backends.Info{ActF16: true}, node(ops.Linear, tensor.Q4_0), 2e-3},
 		{backends.Info{ActQuant: true}, node(ops.Linear, tensor.F16), 0},
+		{all, node(ops.Linear, tensor.F8E4M3), 2e-3},
+		{f8, node(ops.Linear, tensor.F8E4M3), 5e-2},
+		{f8, node(ops.Linear, tensor.F8E5M2), 2e-3},
+		{f8, one(node(ops.Linear, tensor.F8E4M3)), 2e-3},
+		{f8, node(ops.LinearID, tensor.F8E4M3), 2e-3},
 		{all, node(ops.Attention, tensor.F16), 2e-3},
 		{all, node(ops.Attention, tensor.BF16), 0},
 		{all, node(ops.Embed, tensor.Q4_0), 0},

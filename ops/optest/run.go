@@ -181,7 +181,7 @@ func Rounding(info backends.Info, n *graph.Node) float64 {
 		switch w := n.In[1].Type; {
 		case w.IsBlock() && info.ActQuant:
 			return roundedRel
-		case slices.Contains(info.ActF8, w) && n.In[0].Shape.Rows() > 1:
+		case slices.Contains(info.ActF8, w) && n.Op != ops.LinearID && n.In[0].Shape.Rows() > 1:
 			return roundedF8Rel
 		case w == tensor.BF16 && info.ActBF16:
 			return roundedBF16Rel

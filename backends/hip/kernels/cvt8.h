@@ -1,4 +1,4 @@
-// Numbers of f32, none larger than 240, to four e4m3 in a word, rounded to nearest even: OCP's, or with
+// Numbers of f32, none larger than 448, and than 240 on gfx942, to four e4m3 in a word, rounded to nearest even: OCP's, or with
 // gfx942 the kind without a negative zero.
 #pragma once
 #if G_AMD

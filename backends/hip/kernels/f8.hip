@@ -3,7 +3,7 @@
 // are decoded where they are multiplied and cross shared memory as bytes.
 //
 // w lies as [K/16, N, 16]: 16 elements of a row together, rows one after another, k
-// padded with zeros to whole steps of 64. x comes from f8_rows as [K/64, M, 64] halves,
+// padded with zeros to whole steps of 128. x comes from f8_rows as [K/64, M, 64] halves,
 // each row with the factor that undoes its scaling, in the order and with the swizzle
 // that shared memory wants: a step of a tile is one range of bytes, and one of each
 // 16 elements of w, which one thread asks for (bulk copies).
@@ -19,15 +19,10 @@
 #include "prelude.h"
 #include "norm.h"
 #if ROWS
+#include "scale.h"
 #define NT NORM_NT
 #define TOP (FP8 ? 7 : 13) // exponent of a row's largest element
 
-// 2^(TOP - exponent of top), kept a normal number whose inverse is one
-G_FN float scale_for(float top) {
-  u32 e = f2u(top) >> 23;
-  e = e < 30 ? 30 : e > 250 ? 250 : e;
-  return u2f((127 + TOP + 127 - e) << 23);
-}
 #if FP8
 #include "cvt8.h"
 // puts elements i … i+3 of row r, i a multiple of 4
@@ -92,7 +87,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
   }
   for (u32 i = 4 * (tid() + KEEP * NT); i < k; i += 4 * NT) largest(load(i));
   top = block_max<NT>(top, red);
-  const float up = scale_for(top);
+  const float up = scale_for<TOP>(top);
   if (tid() == 0) factor[r] = FP8 && f2u(top) == 0x7f800000 ? u2f(0x7fc00000) : 1.0f / up;
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
     const u32 i = 4 * (tid() + j * NT);

@@ -54,7 +54,7 @@ G_KERNEL G_BOUNDS(NT) round_rows(u16 *__restrict__ out, float *__restrict__ fact
   for (u32 i = tid() + 4 * KEEP * NT; i < k; i += NT) top = g_max(top, g_abs(a[i]));
   top = block_max<NT>(top, red);
   (void)by;
-  const float up = BF16 ? 1.0f : scale_for(top);
+  const float up = BF16 ? 1.0f : scale_for<13>(top);
   if (tid() == 0) factor[r] = 1.0f / up;
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
     const u32 i = 4 * (tid() + j * NT);
@@ -76,7 +76,7 @@ G_FN void widen_row(u16 *__restrict__ out, float *__restrict__ factor, const Wei
 #if !W_PLAIN
   float top = 0;
   for (u32 b = lane(); b < w.k / W_BLOCK; b += G_WAVE) top = g_max(top, w_bound(row, b));
-  up = scale_for(wave_max(top));
+  up = scale_for<13>(wave_max(top));
 #endif
   if (lane() == 0) factor[r] = 1.0f / up;
 #if W_TYPE == W_Q4_K // eight elements in a row a lane, so that stores are of whole lines: measured for this type

@@ -17,6 +17,7 @@
 #endif
 #define MMA_BF16 (W_TYPE == W_BF16)
 #include "mma.h"
+#include "scale.h"
 #if FP8
 #include "cvt8.h"
 #endif
@@ -64,10 +65,7 @@ G_KERNEL G_BOUNDS(NT) divide(u16 *__restrict__ parts, float *__restrict__ scale,
       if (FP8 && !(a[i] - a[i] == 0)) top = u2f(0x7f800000);
     }
     top = block_max<NT>(top, red);
-    // 2^(TOP - exponent of the largest), kept a normal number
-    u32 e = f2u(top) >> 23;
-    e = e < 15 ? 15 : e > 253 ? 253 : e;
-    up = u2f((127 + TOP + 127 - e > 254 ? 254 : 127 + TOP + 127 - e) << 23);
+    up = scale_for<TOP>(top);
     if (tid() == 0) scale[r] = FP8 && f2u(top) == 0x7f800000 ? u2f(0x7fc00000) : 1.0f / up; // e4m3 would make infinity a number
   } else if (tid() == 0) {
     scale[r] = 1;

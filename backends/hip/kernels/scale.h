@@ -1,10 +1,10 @@
 // What rows are scaled by before they are rounded to halves.
 #pragma once
-// 2^(13 - exponent of top), kept a normal number whose inverse is one
-G_FN float scale_for(float top) {
+// 2^(TO - exponent of top): a normal number whose inverse is one
+template <int TO> G_FN float scale_for(float top) {
   u32 e = f2u(top) >> 23;
-  e = e < 30 ? 30 : e > 250 ? 250 : e;
-  return u2f((127 + 13 + 127 - e) << 23);
+  e = e < TO + 1 ? TO + 1 : e > 254 ? 254 : e;
+  return u2f((127 + TO + 127 - e) << 23);
 }
 
 // Rows of block formats whose codes are multiplied as they are (decode.h) are shrunk by 2^19
