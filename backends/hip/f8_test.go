@@ -553,11 +553,20 @@ func TestF8Checkpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, half := range []bool{false, true} {
+	for _, paths := range []string{"exact", "fp16", "fp8"} {
 		dev := open(t)
-		if half {
+		if paths != "exact" {
 			closing(t, dev)
 			dev = openHalf(t)
+		}
+		if paths == "fp8" {
+			if hip.FP8Types(dev.Info().Level) == nil {
+				closing(t, dev)
+				continue
+			}
+			if err := dev.SetPath("fp8", true); err != nil {
+				t.Fatal(err)
+			}
 		}
 		opt := engine.Options{Model: file, Source: factors.Source{Source: src}, Device: dev, Context: 64, KV: tensor.F32}
 		r, err := engine.Check(t.Context(), engine.CheckOptions{Options: opt, Ref: ref.New()})
@@ -565,10 +574,13 @@ func TestF8Checkpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w := r.Worst(); w != nil {
-			t.Logf("half %v: limit %.1e, worst %.2e at %s %s (%s)", half, r.Limit, w.RelL2, w.Step, w.Name, w.Op)
+			t.Logf("%s: limit %.1e, worst %.2e at %s %s (%s)", paths, r.Limit, w.RelL2, w.Step, w.Name, w.Op)
+			if (w.RelL2 > 2e-2) != (paths == "fp8") {
+				t.Errorf("%s: worst %.2e: were activations rounded to 8 bits?", paths, w.RelL2)
+			}
 		}
 		if !r.OK() {
-			t.Errorf("half %v: diverged %+v, prefill %v, replay %v, repeat %v", half, r.Diverged, r.PrefillOK, r.ReplayOK, r.RepeatOK)
+			t.Errorf("%s: diverged %+v, prefill %v, replay %v, repeat %v", paths, r.Diverged, r.PrefillOK, r.ReplayOK, r.RepeatOK)
 		}
 		closing(t, dev)
 	}
