@@ -76,6 +76,7 @@ type runner struct {
 	base    record.Check // of the first positions
 	weights float64      // bytes
 	params  float64
+	fp8     bool                    // products of prefill round activations to 8-bit floats
 	asked   bool                    // for the device's limits
 	best    float64                 // GB/s of the fastest piece of the weights, read alone
 	read    func() (float64, error) // that measured anew; nil where it is not known
@@ -93,11 +94,13 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.e.Close()) }()
-	if err := r.e.CheckOptIn(); err != nil {
-		return err
-	}
 	if i := r.o.Engine.Device.Info(); i.ActF8 != nil {
-		r.o.Roofs.GFlops = i.GFlops
+		err := r.e.CheckOptIn()
+		if r.fp8 = err == nil; r.fp8 {
+			r.o.Roofs.GFlops = i.GFlops
+		} else if r.o.Engine.Notify != nil {
+			r.o.Engine.Notify(r.o.Name + ": " + err.Error())
+		}
 	}
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
@@ -300,7 +303,7 @@ func (r *runner) result(name string, t *test) record.Result {
 	if opt.Chunk != engine.DefaultChunk {
 		res.Params["chunk"] = strconv.Itoa(opt.Chunk)
 	}
-	if info.ActF8 != nil {
+	if r.fp8 {
 		res.Params["fp8"] = "on" // another accuracy: not to be compared with results without
 	}
 	if t.different {

@@ -246,7 +246,7 @@ func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
 	if b.opt.Context < longest {
 		return usage(&engine.TooLong{Tokens: longest, Context: b.opt.Context})
 	}
-	e, err := a.load(ctx, b.opt)
+	e, err := a.load(ctx, b)
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (a *app) checkTexts(ctx context.Context, f *checkFlags, b *bundle) error {
 	if b.opt.Context < x.longest() {
 		return usage(&engine.TooLong{Tokens: x.longest(), Context: b.opt.Context})
 	}
-	e, err := a.load(ctx, b.opt)
+	e, err := a.load(ctx, b)
 	if err != nil {
 		return err
 	}

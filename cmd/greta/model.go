@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -85,6 +86,7 @@ type bundle struct {
 	variants  *tune.Chooser        // of kernels; nil: there are none to choose
 	opt       engine.Options       // without a context, unless the user gave one
 	paths     []health.Decision    // on the device's fast paths
+	fp8       bool                 // the command line opts into fp8 instructions, so that they must have something to do
 }
 
 // close frees the device and unmaps the weights. Engines must be closed before.
@@ -112,6 +114,7 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
+	b.fp8 = f.fp8 && given(f.from, "fp8")
 	if b.device, err = openBackend(f.backend, f.deviceFlags()); err != nil {
 		return nil, err
 	}
@@ -172,7 +175,7 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	if err != nil {
 		return nil, usagef("--fp16 %v", err)
 	}
-	s := health.Settings{FP16: choice, FP8: f.fp8, Notify: notify, Again: again, Passing: gpuMemory}
+	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.from, "fp8") || optsIn(dev)), Notify: notify, Again: again, Passing: gpuMemory}
 	if self() != nil {
 		s.Child = func(path string) child.Command {
 			return self("health", "--backend", f.backend, "--device", f.device, "--kernels", f.kernels, path)
@@ -185,6 +188,12 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 		}
 	}
 	return paths, usage(err)
+}
+
+// optsIn says whether a device has paths that users opt into.
+func optsIn(dev backends.Device) bool {
+	p, ok := dev.(backends.Pathed)
+	return ok && slices.ContainsFunc(p.Paths(), func(p backends.Path) bool { return p.OptIn })
 }
 
 // refuseSeed refuses a seed of weights that are not made of it.
@@ -378,7 +387,8 @@ func readText(from io.Reader, most int) (string, error) {
 }
 
 // load makes the engine, with a progress bar on a terminal.
-func (a *app) load(ctx context.Context, opt engine.Options) (*engine.Engine, error) {
+func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
+	opt := b.opt
 	bar := newBar(a.err, "loading")
 	if bar != nil {
 		opt.Progress = bar.set
@@ -389,7 +399,7 @@ func (a *app) load(ctx context.Context, opt engine.Options) (*engine.Engine, err
 	}
 	e, err := engine.New(ctx, opt)
 	bar.clear()
-	if err == nil {
+	if err == nil && b.fp8 {
 		if err := e.CheckOptIn(); err != nil {
 			return nil, errors.Join(usagef("--fp8: %v", err), e.Close())
 		}

@@ -203,7 +203,7 @@ func (r *runner) writeJSON() error {
 // load makes the engine and notes how long that took.
 func (r *runner) load(ctx context.Context) (*engine.Engine, error) {
 	start := time.Now()
-	e, err := r.app.load(ctx, r.bundle.opt)
+	e, err := r.app.load(ctx, r.bundle)
 	r.update(func() { r.report.LoadMS = report.MS(time.Since(start)) })
 	return e, err
 }
