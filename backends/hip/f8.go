@@ -203,54 +203,73 @@ func names[T fmt.Stringer](all []T) []string {
 	return out
 }
 
-// f8 multiplies many rows by a packed weight of 8-bit floats.
-func (b *binder) f8(p product) {
-	n, k, rows := p.w.Shape[0], p.w.Shape[1], p.columns
-	all := b.dev.f8ShapesFor(p.w.Type, rows, n, k)
-	s := all[0]
-	for _, o := range all {
-		if o.String() == p.variant {
-			s = o
+// f8Shape is the configuration of a product.
+func (b *binder) f8Shape(p product) f8Shape {
+	all := b.dev.f8ShapesFor(p.w.Type, p.columns, p.w.Shape[0], p.w.Shape[1])
+	for _, s := range all {
+		if s.String() == p.variant {
+			return s
 		}
 	}
-	slots := ceil(k, f8Step) * f8Step / 64 // of 128 bytes of a row of x
-	if s.fp8 {
-		slots /= 2
+	return all[0]
+}
+
+// f8 multiplies rows by packed weights of 8-bit floats, which share them: they are rounded once, after their norm if
+// there is one.
+func (b *binder) f8(products []product, norm *normed) {
+	first := products[0]
+	rows, kp := first.columns, ceil(first.w.Shape[1], f8Step)*f8Step
+	line := 2 * kp // bytes of a row of x
+	var shapes []f8Shape
+	places, parts := 0, 0
+	for _, p := range products {
+		s := b.f8Shape(p)
+		shapes = append(shapes, s)
+		tiles := ceil(rows, s.rows())
+		places = max(places, tiles*s.rows())
+		if s.split > 1 {
+			parts = max(parts, 4*tiles*ceil(p.w.Shape[0], s.columns())*s.split*s.rows()*s.columns())
+		}
+		if s.fp8 {
+			line = kp
+		}
 	}
-	places := ceil(rows, s.rows()) * s.rows()
-	rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columns())
-	bytes := ceil(places*slots*128+4*places, 256) * 256
-	partsAt := bytes
-	if s.split > 1 {
-		bytes += 4 * rowTiles * columnTiles * s.split * s.rows() * s.columns()
-	}
-	work, err := b.dev.workspace(bytes)
+	bytes := ceil(places*line+4*places, 256) * 256
+	work, err := b.dev.workspace(bytes + parts)
 	if err != nil {
 		b.failf("%w", err)
 	}
 	b.works = true
-	factor := work + uintptr(places*slots*128)
-	kp := ceil(k, f8Step) * f8Step
-	x16 := p.x.Type == tensor.F16
-	blocks := rowTiles * columnTiles
-	if s.split == 1 && b.dev.units > 0 {
-		blocks = min(blocks, b.dev.units) // they take tile after tile
+	factor := work + uintptr(places*line)
+	x := first.x
+	if norm != nil {
+		x = &norm.x
 	}
-	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("FP8", s.fp8), onOff("X_F16", x16), onOff("X_SCALAR", b.loose(p.x)), define("KEEP", min(ceil(kp, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
-	d.ptr(work, factor, b.pointer(p.x)).rows(rowsOf(p.x)).u32(rows, places, kp)
-	d = b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), b.l.Out[0].Type), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
-	d.shared = s.bytes()
-	d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, slots).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
-	b.residual(d, p.res)
-	d.ptr(p.y).u32(rowTiles, columnTiles)
-	counters := uintptr(0)
-	if s.split > 1 {
-		if counters, err = b.dev.zeroed(rowTiles * columnTiles); err != nil {
-			b.failf("%w", err)
+	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("FP8", shapes[0].fp8), onOff("NORM", norm != nil), onOff("X_F16", x.Type == tensor.F16), onOff("X_SCALAR", b.loose(x)),
+		define("KEEP", min(ceil(kp, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
+	d.ptr(work, factor, b.pointer(x)).rows(rowsOf(x)).u32(rows, places, kp)
+	b.norm(d, norm)
+	for i, p := range products {
+		s, n := shapes[i], p.w.Shape[0]
+		rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columns())
+		blocks := rowTiles * columnTiles
+		if s.split == 1 && b.dev.units > 0 {
+			blocks = min(blocks, b.dev.units) // they take tile after tile
 		}
-		b.common = append(b.common, span{counters, counters + 1, true})
+		d := b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), p.out), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
+		d.shared = s.bytes()
+		d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, line/128).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
+		b.residual(d, p.res)
+		d.ptr(p.y).u32(rowTiles, columnTiles)
+		counters := uintptr(0)
+		if s.split > 1 {
+			if counters, err = b.dev.zeroed(rowTiles * columnTiles); err != nil {
+				b.failf("%w", err)
+			}
+			b.common = append(b.common, span{counters, counters + 1, true})
+		}
+		d.ptr(work+uintptr(bytes), counters)
 	}
-	d.ptr(work+uintptr(partsAt), counters)
 }
 
 // factors is how many factors of rows there are, of f32: 0 or one a row.

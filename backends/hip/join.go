@@ -131,9 +131,11 @@ func (j *joiner) path(i int) string {
 		return ""
 	case j.dev.usesVec(n):
 		return "vec"
+	case j.dev.usesF8(n):
+		return "f8"
 	case scaled(n):
 		return ""
-	case j.dev.usesHalves(n) && !j.dev.usesF8(n):
+	case j.dev.usesHalves(n):
 		return "gemm"
 	}
 	return ""
@@ -207,6 +209,8 @@ func (j *joiner) group(b *binder, group []int) {
 		b.vec(j.operands(b, group), nil, pairing{})
 	case "gemm":
 		b.gemm(j.operands(b, group), nil, pairing{})
+	case "f8":
+		b.f8(j.operands(b, group), nil)
 	default:
 		launches := make([]*backends.Launch, len(group))
 		for k, i := range group {
@@ -247,7 +251,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		launches = append([]int{before}, launches...)
 	}
 	after := -1
-	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
+	if len(level) == 2 && j.path(level[0]) != "f8" && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
 		i := j.levels[l+skip+1][0]
 		f := &j.p.Launches[i]
 		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]
@@ -285,9 +289,12 @@ func (j *joiner) products(l int) (*bound, int, error) {
 			keep := !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
 			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: keep}
 		}
-		if j.path(level[0]) == "vec" {
+		switch j.path(level[0]) {
+		case "vec":
 			b.vec(j.operands(b, level), norm, pair)
-		} else {
+		case "f8":
+			b.f8(j.operands(b, level), norm)
+		default:
 			b.gemm(j.operands(b, level), norm, pair)
 		}
 	})

@@ -28,6 +28,7 @@ type product struct {
 	x, w, bias, res *backends.Operand
 	scale           *backends.Operand // a factor a row of w
 	y               uintptr
+	out             tensor.Type       // of y
 	ids             *backends.Operand // linear_id: experts
 	share           int               // linear_id: columns of y per row of x
 	columns         int               // rows of y
@@ -45,7 +46,7 @@ func (b *binder) bias(p product) string {
 // product gives the product of a linear, with a bias or a residual.
 func (b *binder) product() product {
 	none := &backends.Operand{}
-	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), share: 1}
+	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), out: b.l.Out[0].Type, share: 1}
 	switch b.l.Node.Op {
 	case ops.LinearResidual:
 		p.res, p.bias = b.in(2), b.in(3)
@@ -72,7 +73,7 @@ func bindLinear(b *binder) {
 	case b.dev.usesVec(b.l.Node):
 		b.vec([]product{p}, nil, pairing{})
 	case b.dev.usesF8(b.l.Node):
-		b.f8(p)
+		b.f8([]product{p}, nil)
 	case b.dev.usesHalves(b.l.Node):
 		b.gemm([]product{p}, nil, pairing{})
 	case p.columns <= matvecColumns:

@@ -109,7 +109,7 @@ func programsFor(arch string) []program {
 		}
 		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16))
 		for _, fp8 := range []string{"FP8=0", "FP8=1"} {
-			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", fp8, "X_F16=1", "X_SCALAR=1", "KEEP=12"))
+			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "NORM=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", fp8, "NORM=0", "X_F16=1", "X_SCALAR=1", "KEEP=12"))
 		}
 		for _, s := range gemmShapes {
 			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}

@@ -52,7 +52,9 @@ G_FN float x_float(float v) { return v; }
 
 // Rounds rows of x: a block a row, of all that there are places for. Where an element is no finite number,
 // e4m3 would make it one: the row's factor is NaN then.
-G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr, u32 rows, u32 places, u32 kp) {
+// With NORM they are rmsnorm(x, nw), which goes to h too where that is not null, with the bits that norm.hip gives.
+G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr, u32 rows, u32 places, u32 kp,
+                              const void *nw, u32 ntype, float eps, float *h) {
   __shared__ float red[NT / G_WAVE];
   begin_next();
   wait_previous();
@@ -60,6 +62,10 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
   const x_elem *a = x + (r < rows ? at(xr, r) : 0);
   f4 keep[KEEP];
   float top = 0;
+#if NORM
+  const float by = r < rows ? norm_factor<NT>(a, nullptr, k, eps, red) : 0.0f;
+  if (h) h += (u64)r * k;
+#endif
   auto load = [&](u32 i) {
     f4 v = f4{0, 0, 0, 0};
 #if X_SCALAR
@@ -74,6 +80,9 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
     }
 #else
     if (i < k) v = *(const f4 *)(a + i);
+#if NORM
+    if (i < k) v = norm_by(v, norm_weights(nw, ntype, i), by);
+#endif
 #endif
     return v;
   };
@@ -82,10 +91,16 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
     if (FP8 && !(v.x - v.x + (v.y - v.y) + (v.z - v.z) + (v.w - v.w) == 0)) top = u2f(0x7f800000);
   };
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
-    keep[j] = load(4 * (tid() + j * NT));
+    const u32 i = 4 * (tid() + j * NT);
+    keep[j] = load(i);
     largest(keep[j]);
+    if (NORM && h && i < k) *(f4 *)(h + i) = keep[j];
   }
-  for (u32 i = 4 * (tid() + KEEP * NT); i < k; i += 4 * NT) largest(load(i));
+  for (u32 i = 4 * (tid() + KEEP * NT); i < k; i += 4 * NT) {
+    const f4 v = load(i);
+    largest(v);
+    if (NORM && h) *(f4 *)(h + i) = v;
+  }
   top = block_max<NT>(top, red);
   const float up = scale_for<TOP>(top);
   if (tid() == 0) factor[r] = FP8 && f2u(top) == 0x7f800000 ? u2f(0x7fc00000) : 1.0f / up;
