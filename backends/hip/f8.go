@@ -129,14 +129,23 @@ func (s f8Shape) String() string {
 }
 
 // program is f8.hip for a type of weight.
-func (s f8Shape) program(w, bias string, out tensor.Type) program {
+func (s f8Shape) program(w, bias string, out tensor.Type, pair string) program {
 	return newProgram("f8.hip", "ROWS=0", onOff("FP8", s.fp8), w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
-		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()))
+		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()),
+		onOff("PAIRED", pair != ""), define("PAIRED_OF", "of_"+pairName(pair)))
 }
 
 // rows and columns of a block's tile of y.
 func (s f8Shape) rows() int    { return 16 * s.warpsM * s.repeatM }
 func (s f8Shape) columns() int { return 16 * s.warpsN * s.repeatN }
+
+// columnsOf are those of y that a tile gives: of a pair half of them.
+func (s f8Shape) columnsOf(paired bool) int {
+	if paired {
+		return s.columns() / 2
+	}
+	return s.columns()
+}
 
 // bytes is the shared memory of a block, with room to align it to 1024.
 func (s f8Shape) bytes() int {
@@ -203,9 +212,16 @@ func names[T fmt.Stringer](all []T) []string {
 	return out
 }
 
-// f8Shape is the configuration of a product.
-func (b *binder) f8Shape(p product) f8Shape {
-	all := b.dev.f8ShapesFor(p.w.Type, p.columns, p.w.Shape[0], p.w.Shape[1])
+// f8Shape is the configuration of a product, or of a pair, which two times the rows of all waves multiply.
+func (b *binder) f8Shape(p product, paired bool) f8Shape {
+	n := p.w.Shape[0]
+	if paired {
+		n *= 2
+	}
+	all := b.dev.f8ShapesFor(p.w.Type, p.columns, n, p.w.Shape[1])
+	if paired {
+		all = slices.DeleteFunc(all, func(s f8Shape) bool { return s.repeatN != 2 })
+	}
 	for _, s := range all {
 		if s.String() == p.variant {
 			return s
@@ -215,20 +231,24 @@ func (b *binder) f8Shape(p product) f8Shape {
 }
 
 // f8 multiplies rows by packed weights of 8-bit floats, which share them: they are rounded once, after their norm if
-// there is one.
-func (b *binder) f8(products []product, norm *normed) {
-	first := products[0]
+// there is one. Of a pair only the function of both is stored.
+func (b *binder) f8(products []product, norm *normed, pair pairing) {
+	first, second := products[0], products[len(products)-1]
+	paired := pair.of != ""
+	if paired {
+		products = products[:1]
+	}
 	rows, kp := first.columns, ceil(first.w.Shape[1], f8Step)*f8Step
 	line := 2 * kp // bytes of a row of x
 	var shapes []f8Shape
 	places, parts := 0, 0
 	for _, p := range products {
-		s := b.f8Shape(p)
+		s := b.f8Shape(p, paired)
 		shapes = append(shapes, s)
 		tiles := ceil(rows, s.rows())
 		places = max(places, tiles*s.rows())
 		if s.split > 1 {
-			parts = max(parts, 4*tiles*ceil(p.w.Shape[0], s.columns())*s.split*s.rows()*s.columns())
+			parts = max(parts, 4*tiles*ceil(p.w.Shape[0], s.columnsOf(paired))*s.split*s.rows()*s.columns())
 		}
 		if s.fp8 {
 			line = kp
@@ -251,16 +271,20 @@ func (b *binder) f8(products []product, norm *normed) {
 	b.norm(d, norm)
 	for i, p := range products {
 		s, n := shapes[i], p.w.Shape[0]
-		rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columns())
+		rowTiles, columnTiles := ceil(rows, s.rows()), ceil(n, s.columnsOf(paired))
 		blocks := rowTiles * columnTiles
 		if s.split == 1 && b.dev.units > 0 {
 			blocks = min(blocks, b.dev.units) // they take tile after tile
 		}
-		d := b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), p.out), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
+		d := b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), p.out, pair.of), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
 		d.shared = s.bytes()
 		d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, line/128).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 		b.residual(d, p.res)
-		d.ptr(p.y).u32(rowTiles, columnTiles)
+		y := p.y
+		if paired {
+			y = pair.out
+		}
+		d.ptr(y).u32(rowTiles, columnTiles)
 		counters := uintptr(0)
 		if s.split > 1 {
 			if counters, err = b.dev.zeroed(rowTiles * columnTiles); err != nil {
@@ -269,6 +293,14 @@ func (b *binder) f8(products []product, norm *normed) {
 			b.common = append(b.common, span{counters, counters + 1, true})
 		}
 		d.ptr(work+uintptr(bytes), counters)
+		if !paired {
+			d.ptr(0, 0, 0)
+			continue
+		}
+		d.ptr(b.packedF8(second.w), b.dense(second.scale), b.dense(second.bias))
+		if b.factors(second) != b.factors(p) {
+			b.failf("one matrix of a pair has factors")
+		}
 	}
 }
 

@@ -242,7 +242,7 @@ func TestF8Configurations(t *testing.T) {
 		if err == nil {
 			err = e.Close()
 		}
-		if p := s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32); err != nil || !compiled[p] {
+		if p := s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32, ""); err != nil || !compiled[p] {
 			t.Errorf("%s: %s was not compiled, %v", s, p, err)
 		}
 	}

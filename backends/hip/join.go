@@ -210,7 +210,7 @@ func (j *joiner) group(b *binder, group []int) {
 	case "gemm":
 		b.gemm(j.operands(b, group), nil, pairing{})
 	case "f8":
-		b.f8(j.operands(b, group), nil)
+		b.f8(j.operands(b, group), nil, pairing{})
 	default:
 		launches := make([]*backends.Launch, len(group))
 		for k, i := range group {
@@ -251,7 +251,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		launches = append([]int{before}, launches...)
 	}
 	after := -1
-	if len(level) == 2 && j.path(level[0]) != "f8" && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
+	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
 		i := j.levels[l+skip+1][0]
 		f := &j.p.Launches[i]
 		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]
@@ -263,7 +263,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 				after, level = i, []int{level[1], level[0]}
 			}
 		}
-		if after >= 0 && !j.apart(append(slices.Clone(launches), after)) {
+		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || j.path(level[0]) == "f8" && (j.kept(after, level) || g.Out[0].Type != tensor.F32)) {
 			after = -1
 		}
 	}
@@ -285,20 +285,24 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		var pair pairing
 		if after >= 0 {
 			f := &j.p.Launches[after]
-			own := []int{after}
-			keep := !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
-			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: keep}
+			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: j.kept(after, level)}
 		}
 		switch j.path(level[0]) {
 		case "vec":
 			b.vec(j.operands(b, level), norm, pair)
 		case "f8":
-			b.f8(j.operands(b, level), norm)
+			b.f8(j.operands(b, level), norm, pair)
 		default:
 			b.gemm(j.operands(b, level), norm, pair)
 		}
 	})
 	return b, skip, err
+}
+
+// kept says whether the products of a pair are wanted beside the function of both.
+func (j *joiner) kept(after int, level []int) bool {
+	f, own := &j.p.Launches[after], []int{after}
+	return !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
 }
 
 // attention joins a token's rotations and stores with the attention that reads them.

@@ -73,7 +73,7 @@ func bindLinear(b *binder) {
 	case b.dev.usesVec(b.l.Node):
 		b.vec([]product{p}, nil, pairing{})
 	case b.dev.usesF8(b.l.Node):
-		b.f8([]product{p}, nil)
+		b.f8([]product{p}, nil, pairing{})
 	case b.dev.usesHalves(b.l.Node):
 		b.gemm([]product{p}, nil, pairing{})
 	case p.columns <= matvecColumns:

@@ -101,13 +101,13 @@ func programsFor(arch string) []program {
 	if hasHalves(arch) {
 		for _, s := range f8Shapes {
 			for _, w := range []string{"W_TYPE=W_E4M3", "W_TYPE=W_E5M2", "W_TYPE=W_E4M3Z", "W_TYPE=W_E5M2Z"} {
-				all = append(all, s.program(w, "BIAS=2", tensor.F32))
+				all = append(all, s.program(w, "BIAS=2", tensor.F32, ""))
 			}
 		}
 		for _, s := range fp8Shapes {
-			all = append(all, s.program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32), s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F16))
+			all = append(all, s.program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, ""), s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F16, ""))
 		}
-		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16))
+		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16, ""), f8Shapes[0].program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, "swiglu"), fp8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32, "geglu_t"))
 		for _, fp8 := range []string{"FP8=0", "FP8=1"} {
 			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "NORM=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", fp8, "NORM=0", "X_F16=1", "X_SCALAR=1", "KEEP=12"))
 		}

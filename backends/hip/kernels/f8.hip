@@ -14,7 +14,8 @@
 // A block gives BM rows of x by BN of w, as rows of w by columns of x: a group of four
 // waves multiplies 64 rows of w at a time, REPEAT_N times; one wave more asks for copies, in a group that
 // leaves its registers to the others. Blocks take tile after tile: the first stages of one are copied while
-// the sums of the one before are stored. With SPLITS blocks share a tile's steps; the last one to finish adds
+// the sums of the one before are stored. With PAIRED half of a tile's rows are of w, the others the same ones of
+// w2, and what is stored is a function of both products. With SPLITS blocks share a tile's steps; the last one to finish adds
 // the parts, in their order.
 #include "prelude.h"
 #include "norm.h"
@@ -122,6 +123,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
 #include "f8wgmma.h"
 #endif
 #include "tensormap.h"
+#include "pair.h"
 #define GROUPS (WARPS_N / 4)
 #define NT (WARPS_N * 32) // threads that multiply
 #if GROUPS < 2 || GROUPS > 4
@@ -133,7 +135,11 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
 #define MORE (GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 112)
 #define BM (16 * REPEAT_M)
 #define BN (16 * WARPS_N * REPEAT_N)
-#define BAND 8                   // rows of tiles
+#if PAIRED && REPEAT_N != 2
+#error "a pair is two times the rows of all waves"
+#endif
+#define COLUMNS (BN / (PAIRED ? 2 : 1)) // of y
+#define BAND (FP8 ? 16 : 8) // rows of tiles
 #define LINES (FP8 ? 8 : 4)      // of 16 elements of w in a slot, by x's elements in 128 bytes
 #define HALVES (UNROLL_K / LINES) // slots in a stage, 1 or 2
 #define SLOTS (STAGES * HALVES)
@@ -175,7 +181,7 @@ G_FN void decode(Frags &f, u32 at) {
 
 // where a block's slots of a tile begin in global memory
 struct Source {
-  const u8 *w;
+  const u8 *w, *w2;
   const u16 *x;
 };
 
@@ -190,8 +196,12 @@ struct Ring {
   G_FN_IN u32 w_at(u32 slot) const { return w + slot * (LINES * W_LINE); }
   // ask for the weights of stage s of a source, for its x
   G_FN_IN void ask_w(const Source &from, u32 s, u32 stage) const {
-    G_UNROLL for (u32 i = 0; i < LINES * HALVES; i++)
-      bulk_copy(w_at(stage * HALVES + i / LINES) + i % LINES * W_LINE, from.w + (s * (LINES * HALVES) + i) * line_w, BN * 16, full + 8 * stage);
+    G_UNROLL for (u32 i = 0; i < LINES * HALVES; i++) {
+      const u32 to = w_at(stage * HALVES + i / LINES) + i % LINES * W_LINE;
+      const u64 at = (s * (LINES * HALVES) + i) * line_w;
+      bulk_copy(to, from.w + at, COLUMNS * 16, full + 8 * stage);
+      if (PAIRED) bulk_copy(to + COLUMNS * 16, from.w2 + at, COLUMNS * 16, full + 8 * stage);
+    }
   }
   G_FN_IN void ask_x(const Source &from, u32 s, u32 stage) const {
     G_UNROLL for (u32 h = 0; h < HALVES; h++)
@@ -227,7 +237,8 @@ G_FN void multiply(Sums &acc, const Weights64 &f, u32 at) {
 
 G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
     f8_gemm(const u16 *x, const float *xfactor, u32 places, u32 rows, const u8 *w, u32 wrows, u32 n, u32 slots, const float *scale,
-            u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters) {
+            u32 scales, const void *bias, const float *res, Rows rr, void *y, u32 rowtiles, u32 coltiles, float *parts, u32 *counters,
+            const u8 *w2, const float *scale2, const void *bias2) {
   extern __shared__ u4 shared_memory[];
   __shared__ u64 arrivals[STAGES];
   begin_next();
@@ -247,7 +258,7 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
   auto place = [&](u32 number, u32 &m0, u32 &n0) {
     const u32 per = BAND * coltiles, band = number / per, high = g_min(BAND, rowtiles - band * BAND);
     m0 = (band * BAND + number % per % high) * BM;
-    n0 = number % per / high * BN;
+    n0 = number % per / high * COLUMNS;
   };
   if (t == 0) {
     G_UNROLL for (u32 i = 0; i < STAGES; i++) arrival_init(ring.full + 8 * i);
@@ -263,7 +274,8 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
     for (u32 number = bidx(); number < tiles; number += gdimx()) {
       u32 m0, n0;
       place(number, m0, n0);
-      const Source from = {w + first * LINES * ring.line_w + n0 * 16, x + first * ring.step_x + (u64)m0 * 64};
+      const u64 at = first * LINES * ring.line_w + n0 * 16;
+      const Source from = {w + at, w2 + at, x + first * ring.step_x + (u64)m0 * 64};
       if (asked == 0) {
         if (l == 0) {
           for (u32 s = 0; s < early; s++) ring.ask_w(from, s, s);
@@ -370,13 +382,13 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
 #endif
     u32 m0, n0;
     place(number, m0, n0);
-    const u32 c0 = n0 + group * 64 + wave * 16 + l / 4;
+    const u32 c0 = n0 + group * 64 + wave * 16 + l / 4, apart = PAIRED ? 0 : GROUPS * 64;
     float by[REPEAT_N][2], plus[REPEAT_N][2];
     G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
       G_UNROLL for (u32 h = 0; h < 2; h++) {
-        const u32 c = c0 + i * GROUPS * 64 + 8 * h;
-        by[i][h] = u2f((127 + F8_DOWN) << 23) * (scales && c < n ? scale[c] : 1.0f);
-        plus[i][h] = BIAS && c < n ? load_float(bias, BIAS - 1, c) : 0.0f;
+        const u32 c = c0 + i * apart + 8 * h;
+        by[i][h] = u2f((127 + F8_DOWN) << 23) * (scales && c < n ? (PAIRED && i ? scale2 : scale)[c] : 1.0f);
+        plus[i][h] = BIAS && c < n ? load_float(PAIRED && i ? bias2 : bias, BIAS - 1, c) : 0.0f;
       }
     }
     G_UNROLL for (u32 j = 0; j < BM / 8; j++) {
@@ -384,22 +396,31 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
         const u32 m = m0 + 8 * j + l % 4 * 2 + e;
         if (m >= rows) continue;
         const float factor = xfactor[m];
+        auto value = [&](u32 i, u32 h) {
+          const float v = acc[i][j * 4 + h * 2 + e] * factor * by[i][h];
+          return BIAS ? v + plus[i][h] : v;
+        };
+#if PAIRED
+        G_UNROLL for (u32 h = 0; h < 2; h++) {
+          if (c0 + 8 * h < n) store_float(y, OUT, (u64)m * n + c0 + 8 * h, PAIRED_OF(value(0, h), value(1, h)));
+        }
+#else
         float more[REPEAT_N][2];
         G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
           G_UNROLL for (u32 h = 0; h < 2; h++) {
-            const u32 c = c0 + i * GROUPS * 64 + 8 * h;
+            const u32 c = c0 + i * apart + 8 * h;
             more[i][h] = res && c < n ? res[at(rr, m) + c] : 0.0f;
           }
         }
         G_UNROLL for (u32 i = 0; i < REPEAT_N; i++) {
           G_UNROLL for (u32 h = 0; h < 2; h++) {
-            const u32 c = c0 + i * GROUPS * 64 + 8 * h;
-            float v = acc[i][j * 4 + h * 2 + e] * factor * by[i][h];
-            if (BIAS) v += plus[i][h];
+            const u32 c = c0 + i * apart + 8 * h;
+            float v = value(i, h);
             if (res) v += more[i][h];
             if (c < n) store_float(y, OUT, (u64)m * n + c, v);
           }
         }
+#endif
       }
     }
   }
