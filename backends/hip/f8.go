@@ -212,22 +212,28 @@ func names[T fmt.Stringer](all []T) []string {
 	return out
 }
 
-// f8Shape is the configuration of a product, or of a pair, which two times the rows of all waves multiply.
-func (b *binder) f8Shape(p product, paired bool) f8Shape {
-	n := p.w.Shape[0]
-	if paired {
-		n *= 2
-	}
-	all := b.dev.f8ShapesFor(p.w.Type, p.columns, n, p.w.Shape[1])
-	if paired {
-		all = slices.DeleteFunc(all, func(s f8Shape) bool { return s.repeatN != 2 })
-	}
+// f8Shape is the configuration of a product.
+func (dev *Device) f8Shape(p *product) f8Shape {
+	all := dev.f8ShapesFor(p.w.Type, p.columns, p.w.Shape[0], p.w.Shape[1])
 	for _, s := range all {
 		if s.String() == p.variant {
 			return s
 		}
 	}
 	return all[0]
+}
+
+// f8Pair is that of a pair, which two times the rows of all waves multiply. It has the products' split, as parts that
+// are added differ from one sum in the last bits. Not where two products and a launch for the function are faster.
+func (dev *Device) f8Pair(p *product) (f8Shape, bool) {
+	const launch, element = 3, 12 / 3e6 // µs; two elements read and one written, at 3 TB/s
+	one, n, k := dev.f8Shape(p), p.w.Shape[0], p.w.Shape[1]
+	for _, s := range dev.f8ShapesFor(p.w.Type, p.columns, 2*n, k) {
+		if s.repeatN == 2 && s.split == one.split {
+			return s, dev.f8Time(s, p.columns, 2*n, k) <= 2*dev.f8Time(one, p.columns, n, k)+launch+element*float64(p.columns*n)
+		}
+	}
+	return one, false
 }
 
 // f8 multiplies rows by packed weights of 8-bit floats, which share them: they are rounded once, after their norm if
@@ -243,7 +249,10 @@ func (b *binder) f8(products []product, norm *normed, pair pairing) {
 	var shapes []f8Shape
 	places, parts := 0, 0
 	for _, p := range products {
-		s := b.f8Shape(p, paired)
+		s := b.dev.f8Shape(&p)
+		if paired {
+			s, _ = b.dev.f8Pair(&p)
+		}
 		shapes = append(shapes, s)
 		tiles := ceil(rows, s.rows())
 		places = max(places, tiles*s.rows())

@@ -163,6 +163,38 @@ func TestF8Tiles(t *testing.T) {
 	}
 }
 
+// TestF8Pairs: a pair is divided as its products are, so that its bits are theirs, and is taken for prompts.
+func TestF8Pairs(t *testing.T) {
+	dev, err := openPaper("sm_90", 0, func(program) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	dev.units = 132
+	for _, fp8 := range []bool{false, true} {
+		if err := dev.SetPath(pathFP8, fp8); err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range [][2]int{{11008, 4096}, {18944, 3584}, {28672, 8192}, {21504, 5376}, {8192, 3072}, {512, 256}} {
+			pairs := 0
+			for rows := 2; rows <= 1024; rows += 1 + rows/8 {
+				p := product{columns: rows, w: &backends.Operand{Type: tensor.F8E4M3, Shape: tensor.Shape{size[0], size[1]}}}
+				one := dev.f8Shape(&p)
+				s, ok := dev.f8Pair(&p)
+				if one.fp8 != fp8 || s.fp8 != fp8 || s.split != one.split || ok && s.repeatN != 2 {
+					t.Errorf("fp8 %v, %d rows, %v: a pair by %s, products by %s", fp8, rows, size, s, one)
+				}
+				if ok {
+					pairs++
+				}
+			}
+			if _, ok := dev.f8Pair(&product{columns: 512, w: &backends.Operand{Type: tensor.F8E4M3, Shape: tensor.Shape{size[0], size[1]}}}); !ok && size[0] > 10000 || pairs == 0 {
+				t.Errorf("fp8 %v, %v: %d pairs, none for 512 rows", fp8, size, pairs)
+			}
+		}
+	}
+}
+
 // TestF8OptIn: fp8 instructions that are asked for and have nothing to multiply are an error that says for which
 // weights they are; and their peak is twice that of f16.
 func TestF8OptIn(t *testing.T) {

@@ -147,7 +147,7 @@ func (j *joiner) sameProduct(a, b int) bool {
 		return false
 	}
 	x, y := &j.p.Launches[a], &j.p.Launches[b]
-	if x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
+	if j.path(a) != "f8" && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
 		return false
 	}
 	v, w := &x.In[1], &y.In[1]
@@ -263,7 +263,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 				after, level = i, []int{level[1], level[0]}
 			}
 		}
-		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || j.path(level[0]) == "f8" && (j.kept(after, level) || g.Out[0].Type != tensor.F32)) {
+		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || j.path(level[0]) == "f8" && !j.pairsF8(after, level)) {
 			after = -1
 		}
 	}
@@ -297,6 +297,14 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		}
 	})
 	return b, skip, err
+}
+
+// pairsF8 says whether f8.hip stores the function of two products, in place of them.
+func (j *joiner) pairsF8(after int, level []int) bool {
+	b := &binder{dev: j.dev}
+	all := j.operands(b, level)
+	_, faster := j.dev.f8Pair(&all[0])
+	return b.err == nil && faster && all[0].out == tensor.F32 && !j.kept(after, level)
 }
 
 // kept says whether the products of a pair are wanted beside the function of both.

@@ -362,6 +362,7 @@ func software(info backends.Info, asked string) string {
 
 // registerDevice registers the flags that choose a device and its paths.
 func (f *modelFlags) registerDevice(s *pflag.FlagSet) {
+	f.from = s
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
 	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")

@@ -190,6 +190,22 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	return paths, usage(err)
 }
 
+// leaveOptIn turns paths off that a setting opted into.
+func leaveOptIn(dev backends.Device) error {
+	p, ok := dev.(backends.Pathed)
+	if !ok {
+		return nil
+	}
+	for _, path := range p.Paths() {
+		if path.OptIn {
+			if err := p.SetPath(path.Name, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // optsIn says whether a device has paths that users opt into.
 func optsIn(dev backends.Device) bool {
 	p, ok := dev.(backends.Pathed)
@@ -399,9 +415,14 @@ func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
 	}
 	e, err := engine.New(ctx, opt)
 	bar.clear()
-	if err == nil && b.fp8 {
-		if err := e.CheckOptIn(); err != nil {
+	if err == nil {
+		switch err := e.CheckOptIn(); {
+		case err != nil && b.fp8:
 			return nil, errors.Join(usagef("--fp8: %v", err), e.Close())
+		case err != nil: // a setting's: no kernel is another without it
+			if err := leaveOptIn(b.device); err != nil {
+				return nil, errors.Join(err, e.Close())
+			}
 		}
 	}
 	return e, loadError(err)

@@ -30,6 +30,7 @@ type smokeFlags struct {
 func (f *smokeFlags) register(c *cobra.Command) {
 	s := c.Flags()
 	s.SortFlags = false
+	f.from = s
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
 	s.StringVar(&f.device, "device", "", "which of a backend's devices (default: the best)")
 	s.StringVar(&f.profile, "profile", string(health.Default), "what is run: ultrasafe (small padded products, one by one), fill (patterns in memory), default (every operator, captured programs)")

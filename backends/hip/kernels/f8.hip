@@ -43,6 +43,8 @@ G_FN void put4(void *out, u64 rows, u32 r, u32 i, f4 v, float up) {
 }
 #endif
 
+G_FN bool finite(float v) { return (f2u(v) & 0x7f800000) != 0x7f800000; }
+
 #if X_F16
 typedef u16 x_elem;
 G_FN float x_float(u16 h) { return h2f(h); }
@@ -89,7 +91,7 @@ G_KERNEL G_BOUNDS(NT) f8_rows(void *out, float *factor, const x_elem *x, Rows xr
   };
   auto largest = [&](f4 v) {
     top = g_max(top, g_max(g_max(g_abs(v.x), g_abs(v.y)), g_max(g_abs(v.z), g_abs(v.w))));
-    if (FP8 && !(v.x - v.x + (v.y - v.y) + (v.z - v.z) + (v.w - v.w) == 0)) top = u2f(0x7f800000);
+    if (FP8 && !(finite(v.x) && finite(v.y) && finite(v.z) && finite(v.w))) top = u2f(0x7f800000);
   };
   G_UNROLL for (u32 j = 0; j < KEEP; j++) {
     const u32 i = 4 * (tid() + j * NT);
@@ -184,6 +186,13 @@ struct Source {
   const u8 *w, *w2;
   const u16 *x;
 };
+
+// a product that no addition behind it is fused with, so that launches that are joined give the bits of single ones
+G_FN float multiplied(float a, float b) {
+  float r;
+  asm("mul.rn.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
 
 // the ring of stages in shared memory: that of x first, in lines of 1024 bytes
 struct Ring {
@@ -397,7 +406,7 @@ G_KERNEL G_BOUNDS2(NT + COPYING, RESIDENT)
         if (m >= rows) continue;
         const float factor = xfactor[m];
         auto value = [&](u32 i, u32 h) {
-          const float v = acc[i][j * 4 + h * 2 + e] * factor * by[i][h];
+          const float v = multiplied(acc[i][j * 4 + h * 2 + e] * factor, by[i][h]);
           return BIAS ? v + plus[i][h] : v;
         };
 #if PAIRED
