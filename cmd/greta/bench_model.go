@@ -79,7 +79,7 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
 	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
-	s.BoolVar(&f.fp8, "fp8", false, fp8Usage)
+	f.registerFP8(s, fp8Usage)
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	f.tunedFlags.register(s)
 	f.benchFlags.register(s, 5, 0)

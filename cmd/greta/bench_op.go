@@ -213,7 +213,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			j.Params["fp8"] = "on" // another accuracy: not to be compared with results without
 		}
 	}
-	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.from, "fp8") {
+	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.fp8From, "fp8") {
 		return nil, usagef("--fp8: %v", err)
 	}
 	if f.dryRun {

@@ -362,13 +362,12 @@ func software(info backends.Info, asked string) string {
 
 // registerDevice registers the flags that choose a device and its paths.
 func (f *modelFlags) registerDevice(s *pflag.FlagSet) {
-	f.from = s
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
 	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
 	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
-	s.BoolVar(&f.fp8, "fp8", false, fp8Usage)
+	f.registerFP8(s, fp8Usage)
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 }
 

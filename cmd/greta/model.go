@@ -48,6 +48,7 @@ type modelFlags struct {
 	exact         bool
 	fp16, kernels string
 	fp8           bool
+	fp8From       *pflag.FlagSet // where --fp8 is
 
 	from *pflag.FlagSet // where these are
 }
@@ -69,13 +70,18 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
 	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
-	s.BoolVar(&f.fp8, "fp8", false, fp8Usage)
+	f.registerFP8(s, fp8Usage)
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 	f.tunedFlags.register(s)
 }
 
 const fp8Usage = "hip: round activations to 8 bits too where weights are 8-bit floats and several rows meet them, for fp8 matrix instructions: faster, each product off by 2.4 %"
+
+func (f *modelFlags) registerFP8(s *pflag.FlagSet, usage string) {
+	s.BoolVar(&f.fp8, "fp8", false, usage)
+	f.fp8From = s
+}
 
 // bundle is a model with all that running it needs.
 type bundle struct {
@@ -114,7 +120,7 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
-	b.fp8 = f.fp8 && given(f.from, "fp8")
+	b.fp8 = f.fp8 && given(f.fp8From, "fp8")
 	if b.device, err = openBackend(f.backend, f.deviceFlags()); err != nil {
 		return nil, err
 	}
@@ -175,7 +181,7 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	if err != nil {
 		return nil, usagef("--fp16 %v", err)
 	}
-	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.from, "fp8") || optsIn(dev)), Notify: notify, Again: again, Passing: gpuMemory}
+	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.fp8From, "fp8") || optsIn(dev)), Notify: notify, Again: again, Passing: gpuMemory}
 	if self() != nil {
 		s.Child = func(path string) child.Command {
 			return self("health", "--backend", f.backend, "--device", f.device, "--kernels", f.kernels, path)

@@ -30,13 +30,12 @@ type smokeFlags struct {
 func (f *smokeFlags) register(c *cobra.Command) {
 	s := c.Flags()
 	s.SortFlags = false
-	f.from = s
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
 	s.StringVar(&f.device, "device", "", "which of a backend's devices (default: the best)")
 	s.StringVar(&f.profile, "profile", string(health.Default), "what is run: ultrasafe (small padded products, one by one), fill (patterns in memory), default (every operator, captured programs)")
 	s.IntVar(&f.repeat, "repeat", 10, "how often a device is opened, used and closed")
 	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off or auto; of the profile default")
-	s.BoolVar(&f.fp8, "fp8", false, "hip: fp8 matrix instructions too; of the profile default")
+	f.registerFP8(s, "hip: fp8 matrix instructions too; of the profile default")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time")
 	s.StringVar(&f.validate, "validate", "auto", "vulkan: count the validation layer's messages: on, off, or auto, where the layer is found")
 	s.BoolVar(&f.recheck, "recheck", false, "check the fast paths anew, also where a result is kept; of the profile default")

@@ -131,7 +131,7 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 	for _, c := range cases {
 		nodes = append(nodes, c.Node)
 	}
-	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.from, "fp8") {
+	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.fp8From, "fp8") {
 		return usagef("--fp8: %v", err)
 	}
 	tasks := tune.Tasks(dev, cases)
