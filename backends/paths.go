@@ -61,6 +61,9 @@ type Path struct {
 	Try func() error
 }
 
+// Exact says that results are as exact as those of plain kernels, so that nobody need choose the path.
+func (p Path) Exact() bool { return !p.Half && !p.OptIn }
+
 // Pathed is a device that has fast paths.
 type Pathed interface {
 	// Paths lists the paths that this device can take, on or off.

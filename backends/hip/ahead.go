@@ -251,13 +251,12 @@ func (b *Builder) WithPaths(f func() error) error {
 		}
 		return f()
 	}
-	exact := func(p backends.Path) bool { return !p.Half && !p.OptIn }
-	if err := set(exact); err != nil || len(paths) == 0 {
+	if err := set(backends.Path.Exact); err != nil || len(paths) == 0 {
 		return err
 	}
 	for _, other := range paths {
-		if !exact(other) {
-			if err := set(func(p backends.Path) bool { return exact(p) || p.Name == other.Name }); err != nil {
+		if !other.Exact() {
+			if err := set(func(p backends.Path) bool { return p.Exact() || p.Name == other.Name }); err != nil {
 				return err
 			}
 		}

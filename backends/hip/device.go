@@ -134,7 +134,6 @@ func (dev *Device) start(f Found) error {
 		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
 	}
 	dev.gflops = 2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6
-	dev.info.GFlops = dev.gflops
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)
 	return nil
 }

@@ -281,17 +281,23 @@ func TestF8Products(t *testing.T) {
 					names, runs = append(names, fmt.Sprintf("%dx%dx%d/%s", p.m, p.n, p.k, v)), append(runs, *r)
 				}
 			}
-			compileAll(t, dev, runs)
-			for i, r := range runs {
-				t.Run(names[i], func(t *testing.T) {
-					if err := r.p.check(r.floats(t), 200); err != nil {
-						t.Error(err)
-					}
-				})
-			}
+			checkAll(t, dev, names, runs)
 		})
 	}
 	dev.Choose(nil)
+}
+
+// checkAll checks products, each as a test of its name.
+func checkAll(t *testing.T, dev *hip.Device, names []string, runs []f8Run) {
+	t.Helper()
+	compileAll(t, dev, runs)
+	for i, r := range runs {
+		t.Run(names[i], func(t *testing.T) {
+			if err := r.p.check(r.floats(t), 200); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // onFP8 runs a test on the device with the path of fp8 instructions on, where it has some: of Hopper by wgmma and,
@@ -346,14 +352,7 @@ func TestFP8Products(t *testing.T) {
 				}
 			}
 		}
-		compileAll(t, dev, runs)
-		for i, r := range runs {
-			t.Run(names[i], func(t *testing.T) {
-				if err := r.p.check(r.floats(t), 200); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+		checkAll(t, dev, names, runs)
 		dev.Choose(nil)
 	})
 }

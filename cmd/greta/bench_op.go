@@ -213,8 +213,8 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			j.Params["fp8"] = "on" // another accuracy: not to be compared with results without
 		}
 	}
-	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.fp8From, "fp8") {
-		return nil, usagef("--fp8: %v", err)
+	if err := f.checkOptIn(dev, nodes); err != nil {
+		return nil, err
 	}
 	if f.dryRun {
 		return nil, a.listJobs(f, dev, jobs)

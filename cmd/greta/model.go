@@ -196,6 +196,14 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	return paths, usage(err)
 }
 
+// checkOptIn refuses --fp8 of the command line where it does nothing for some nodes.
+func (f *modelFlags) checkOptIn(dev backends.Device, nodes []*graph.Node) error {
+	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.fp8From, "fp8") {
+		return usagef("--fp8: %v", err)
+	}
+	return nil
+}
+
 // leaveOptIn turns paths off that a setting opted into.
 func leaveOptIn(dev backends.Device) error {
 	p, ok := dev.(backends.Pathed)

@@ -22,7 +22,6 @@ import (
 	"greta/bench/record"
 	"greta/bench/store"
 	"greta/bench/tune"
-	"greta/engine"
 	"greta/engine/report"
 	"greta/graph"
 	"greta/internal/child"
@@ -131,8 +130,8 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 	for _, c := range cases {
 		nodes = append(nodes, c.Node)
 	}
-	if err := engine.CheckOptIn(dev, nodes); err != nil && given(f.fp8From, "fp8") {
-		return usagef("--fp8: %v", err)
+	if err := f.checkOptIn(dev, nodes); err != nil {
+		return err
 	}
 	tasks := tune.Tasks(dev, cases)
 	if len(tasks) == 0 {

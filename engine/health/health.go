@@ -284,7 +284,7 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	}
 	defer func() {
 		for _, other := range paths {
-			err = errors.Join(err, p.SetPath(other.Name, !other.Half && !other.OptIn))
+			err = errors.Join(err, p.SetPath(other.Name, other.Exact()))
 		}
 	}()
 	if try := paths[i].Try; try != nil {
