@@ -4,18 +4,33 @@ package testfiles
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
+
+// root is the repository's: the folder with go.mod at or above the one that the test began in. (The path of this
+// source file would do, but for -trimpath.)
+var root = func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ""
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return ""
+		}
+	}
+}()
 
 // Repo gives a path below the repository's root.
 func Repo(t testing.TB, elem ...string) string {
 	t.Helper()
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("the place of this source file is unknown")
+	if root == "" {
+		t.Fatal("the test began outside the repository: no go.mod at or above its folder")
 	}
-	return filepath.Join(append([]string{filepath.Dir(file), "..", ".."}, elem...)...)
+	return filepath.Join(append([]string{root}, elem...)...)
 }
 
 // Shared gives a path below the folder of shared test data, which lies beside
