@@ -78,10 +78,10 @@ type Info struct {
 }
 
 // Device runs programs. Its methods, and those of all that it gives, are called by one goroutine
-// at a time: sessions hold the device's Turn, and so does who else shares it between goroutines.
+// at a time: sessions hold the device's Mutex, and so does who else shares it between goroutines.
 type Device interface {
-	// Turn is the device's, always the same one. It may be called at any time.
-	Turn() *Turn
+	// Mutex is the device's, always the same one. It may be called at any time.
+	Mutex() *FairMutex
 	Info() Info
 	// Alloc gives zeroed memory.
 	Alloc(bytes int, use Use) (Buffer, error)

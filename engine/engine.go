@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"greta/backends"
 	"greta/engine/packcache"
@@ -18,7 +19,7 @@ import (
 	"greta/ops"
 	"greta/tensor"
 	"greta/weights"
-	"greta/weights/mix"
+	"greta/weights/quant"
 )
 
 // Options say what to run, and where.
@@ -34,8 +35,11 @@ type Options struct {
 	MixName string             // what it is called
 	Seed    uint64             // of synthetic weights
 	Chunk   int                // most tokens in one step of prefill; default 512
-	NoFuse  bool               // run the graph as it is written
-	Eager   bool               // launch kernels one by one, without capture
+	// MultistepTime is how long a program of several steps may take, so that tokens keep coming smoothly, and turns;
+	// default 32 ms.
+	MultistepTime time.Duration
+	NoFuse        bool // run the graph as it is written
+	Eager         bool // launch kernels one by one, without capture
 	// Progress, if set, is told of loading: bytes done and in all. Where a session loads more
 	// weights for a step, no session of the device may be used in it.
 	Progress func(done, total int64)
@@ -57,15 +61,15 @@ func (o *Options) SetType(name string) bool {
 		o.DType, o.Mix, o.MixName = t, nil, ""
 		return true
 	}
-	m, err := mix.Find(name)
+	m, err := quant.FindRecipe(name)
 	if err != nil {
 		return false
 	}
 	o.Mix = func(size func(string) (int64, bool), has func(string) bool) func(string, tensor.Shape) tensor.Type {
-		t := mix.Traits{HasOutput: has("output.weight")}
+		t := quant.ModelTraits{HasOutput: has("output.weight")}
 		t.Read(size)
 		return func(name string, shape tensor.Shape) tensor.Type {
-			if mix.Fixed(name, shape) {
+			if quant.KeepsType(name, shape) {
 				return tensor.Invalid
 			}
 			return m.Type(name, shape.Last(), t)
@@ -83,6 +87,9 @@ func (o *Options) fill() {
 	if o.Chunk <= 0 {
 		o.Chunk = DefaultChunk
 	}
+	if o.MultistepTime <= 0 {
+		o.MultistepTime = 32 * time.Millisecond
+	}
 	if o.KV == tensor.Invalid {
 		o.KV = tensor.F16
 	}
@@ -98,7 +105,7 @@ const maxSteps = 8
 type Engine struct {
 	opt     Options
 	dev     backends.Device
-	turn    *backends.Turn // of the device: held by whoever uses it, or what follows
+	mutex   *backends.FairMutex // of the device: held by whoever uses it, or what follows
 	weights map[weightKey]*loaded
 	kept    *packcache.File // holds some of the weights; may be nil
 	bytes   int             // of the weights that a decode step reads
@@ -120,8 +127,8 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
 	e := bare(opt)
-	e.turn.Lock()
-	defer e.turn.Unlock()
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	info := e.dev.Info()
 	e.queued = info.Queued && !opt.Eager
 	e.chain = info.Chain > 0 && e.queued
@@ -153,7 +160,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 }
 
 func bare(opt Options) *Engine {
-	return &Engine{opt: opt, dev: opt.Device, turn: opt.Device.Turn(), weights: map[weightKey]*loaded{}, noted: map[string]bool{}}
+	return &Engine{opt: opt, dev: opt.Device, mutex: opt.Device.Mutex(), weights: map[weightKey]*loaded{}, noted: map[string]bool{}}
 }
 
 // checkInputs refuses inputs that no step fills: they would hold whatever lay
@@ -248,8 +255,8 @@ func (e *Engine) has(n *graph.Node) bool {
 
 // Close frees the weights. Sessions must be closed before.
 func (e *Engine) Close() error {
-	e.turn.Lock()
-	defer e.turn.Unlock()
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	return e.close()
 }
 

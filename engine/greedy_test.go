@@ -5,7 +5,7 @@ import (
 
 	"greta/backends"
 	"greta/backends/cpu"
-	"greta/internal/greedy"
+	"greta/internal/testkit"
 	"greta/tensor"
 )
 
@@ -25,5 +25,5 @@ func TestGreedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	greedy.Check(t, choosing{dev}, tensor.F16, map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "500"}, testing.Short())
+	testkit.Multistep(t, choosing{dev}, tensor.F16, map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "500"}, testing.Short())
 }

@@ -73,9 +73,9 @@ func (e *Engine) aside(work func() error) error {
 		return work()
 	}
 	e.away = true
-	e.turn.Unlock()
+	e.mutex.Unlock()
 	defer func() {
-		e.turn.Lock()
+		e.mutex.Lock()
 		e.away = false
 	}()
 	return work()
@@ -460,13 +460,13 @@ func parallel(ctx context.Context, n int, f func(from, to int) error) error {
 // LoadText says how the weights are held, for --verbose.
 func (e *Engine) LoadText() string {
 	var bytes [4]int
-	e.turn.Lock()
+	e.mutex.Lock()
 	for _, l := range e.weights {
 		if l.buffer != nil { // being loaded aside
 			bytes[l.from] += l.buffer.Size()
 		}
 	}
-	e.turn.Unlock()
+	e.mutex.Unlock()
 	var parts []string
 	for _, o := range []struct {
 		from origin

@@ -64,10 +64,10 @@ func TestRowPanics(t *testing.T) {
 			if out, err := s.Block(x[(stop+1)*64 : (stop+2)*64]); err != nil || !slices.Equal(out, want[stop+1]) {
 				t.Errorf("%d launches, behind a panic in %d: other results, %v", launches, stop, err)
 			}
-			if !opt.Device.Turn().TryLock() {
+			if !opt.Device.Mutex().TryLock() {
 				t.Fatal("the turn is not given back")
 			}
-			opt.Device.Turn().Unlock()
+			opt.Device.Mutex().Unlock()
 		}
 	}
 }

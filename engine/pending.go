@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
-
-	"greta/internal/pace"
 )
 
 // Where the device chooses the next token and takes programs of several steps, such a program computes several tokens,
@@ -52,13 +50,13 @@ func (s *Session) Ready() int {
 // drop forgets the tokens that were not given.
 func (p *pending) drop() { p.tokens, p.at, p.err = p.tokens[:0], 0, nil }
 
-// time notes what a single step with a choice took.
-func (p *pending) time(took time.Duration) {
+// time notes what a single step with a choice took, where a program of several may take limit.
+func (p *pending) time(took, limit time.Duration) {
 	if p.paced++; p.paced == 1 || took < p.pace {
 		p.pace = took
 	}
 	if p.paced == paceSteps {
-		n := min(mostLinks, uint64(pace.Program/max(p.pace, 1)))
+		n := min(mostLinks, uint64(limit/max(p.pace, 1)))
 		p.links = 1 << (bits.Len64(max(n, 1)) - 1)
 	}
 }
@@ -164,7 +162,7 @@ func (s *Session) single(st *Step, tokens []int32) error {
 		return err
 	}
 	if st.Tokens == 1 && s.chains(st.picks) {
-		s.pending.time(time.Since(start))
+		s.pending.time(time.Since(start), s.engine.opt.MultistepTime)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func TestPace(t *testing.T) {
 		{[]time.Duration{40 * time.Millisecond, 41 * time.Millisecond, time.Millisecond}, 1}, {[]time.Duration{0, 0}, 8}} {
 		var p pending
 		for _, d := range c.steps {
-			p.time(d)
+			p.time(d, 32*time.Millisecond)
 		}
 		if p.links != c.want {
 			t.Errorf("steps of %v: %d tokens at once, not %d", c.steps, p.links, c.want)

@@ -1,10 +1,12 @@
-package engine
+package engine_test
 
 import (
 	"testing"
 
-	"greta/internal/factors"
+	"greta/backends/cpu"
+	"greta/engine"
 	"greta/internal/testfiles"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/tensor"
 	"greta/weights"
@@ -23,21 +25,31 @@ func TestScales(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	logits := func(src weights.Source, dtype tensor.Type) []float32 {
-		s := newSession(t, newEngine(t, Options{Model: f, Source: src, Device: newCPU(t, 2), Context: 8, KV: tensor.F32, DType: dtype}))
+	logits := func(src weights.Source, dtype tensor.Type) []float64 {
+		dev, err := cpu.New(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dev.Close() })
+		opt := engine.Options{Model: f, Source: src, Device: dev, Context: 8, KV: tensor.F32, DType: dtype}
+		_, s := testkit.Session(t, opt)
 		out, err := s.Prefill(t.Context(), []int32{1, 484, 554})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return append([]float32(nil), out...)
+		wide := make([]float64, len(out))
+		for i, v := range out {
+			wide[i] = float64(v)
+		}
+		return wide
 	}
-	want := logits(factors.Source{Source: src, Applied: true}, tensor.Invalid)
+	want := logits(testkit.ScaledFP8{Source: src, Applied: true}, tensor.Invalid)
 	for _, dtype := range []tensor.Type{tensor.Invalid, tensor.F32} {
-		if rel, _ := Errors(widen(logits(factors.Source{Source: src}, dtype)), widen(want)); !(rel <= 1e-5) {
+		if rel, _ := engine.Errors(logits(testkit.ScaledFP8{Source: src}, dtype), want); !(rel <= 1e-5) {
 			t.Errorf("type %v: relative L2 %.2e of factors beside the weights against factors in them", dtype, rel)
 		}
 	}
-	if rel, _ := Errors(widen(want), widen(logits(src, tensor.Invalid))); rel < 1e-3 || rel > 0.2 {
+	if rel, _ := engine.Errors(want, logits(src, tensor.Invalid)); rel < 1e-3 || rel > 0.2 {
 		t.Errorf("relative L2 %.2e of weights of eight bits against those as stored: the test shows nothing", rel)
 	}
 }

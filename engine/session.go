@@ -40,8 +40,8 @@ type Session struct {
 
 // NewSession allocates caches and captures the step of one token.
 func (e *Engine) NewSession() (*Session, error) {
-	e.turn.Lock()
-	defer e.turn.Unlock()
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	s := &Session{engine: e, states: map[string]backends.Buffer{}}
 	var err error
 	if s.stream, err = e.dev.Stream(); err != nil {
@@ -63,16 +63,16 @@ var errClosed = errors.New("the session is closed")
 
 // enter takes the device's turn. To wait for it is to wait for the device.
 func (s *Session) enter() {
-	if s.engine.turn.TryLock() {
+	if s.engine.mutex.TryLock() {
 		return
 	}
 	start := time.Now()
-	s.engine.turn.Lock()
+	s.engine.mutex.Lock()
 	s.waited += time.Since(start)
 }
 
 // leave gives the turn back.
-func (s *Session) leave() { s.engine.turn.Unlock() }
+func (s *Session) leave() { s.engine.mutex.Unlock() }
 
 // inTurn does what wants the device's turn.
 func (s *Session) inTurn(work func() error) error {
@@ -91,7 +91,7 @@ func (s *Session) outside(call func() error) error {
 
 // pass lets others have their turn, once, if they wait for it.
 func (s *Session) pass() error {
-	if !s.engine.turn.Wanted() {
+	if !s.engine.mutex.Wanted() {
 		return nil
 	}
 	err := s.settle()

@@ -21,9 +21,9 @@ type Step struct {
 	step    backends.Buffer // inputs and outputs
 	offsets map[*graph.Value]int
 	exec    backends.Executable
-	stream  backends.Stream // runs the launches one by one, where exec is nil
-	turn    *backends.Turn  // of the device
-	nodes   []int           // node of each launch
+	stream  backends.Stream     // runs the launches one by one, where exec is nil
+	mutex   *backends.FairMutex // of the device
+	nodes   []int               // node of each launch
 	locs    locations
 	ints    []int32 // for positions
 }
@@ -68,7 +68,7 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs, turn: e.turn}
+	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs, mutex: e.mutex}
 	size := 0
 	reserve := func(v *graph.Value) {
 		if root := p.locs[v.ID].root; root.Kind == graph.Input || root.Kind == graph.Computed {
@@ -233,8 +233,8 @@ func (st *Step) Profile() ([]time.Duration, error) {
 	if st.exec == nil {
 		return nil, fmt.Errorf("a step that runs eagerly has no profile; capture it")
 	}
-	st.turn.Lock()
-	defer st.turn.Unlock()
+	st.mutex.Lock()
+	defer st.mutex.Unlock()
 	return st.exec.Profile()
 }
 
@@ -244,8 +244,8 @@ func (st *Step) Explain(budget time.Duration) (*backends.Explanation, error) {
 	if st.exec == nil {
 		return nil, fmt.Errorf("a step that runs eagerly has no profile; capture it")
 	}
-	st.turn.Lock()
-	defer st.turn.Unlock()
+	st.mutex.Lock()
+	defer st.mutex.Unlock()
 	if x, ok := st.exec.(backends.Explainer); ok {
 		return x.Explain(budget)
 	}

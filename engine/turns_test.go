@@ -10,7 +10,7 @@ import (
 	"greta/backends"
 	"greta/backends/cpu"
 	"greta/engine"
-	"greta/internal/atonce"
+	"greta/internal/testkit"
 	"greta/models"
 )
 
@@ -36,7 +36,7 @@ func newShared(t *testing.T) *shared {
 
 // in notes a call, whose end is out.
 func (d *shared) in() (out func()) {
-	if turn := d.Turn(); turn.TryLock() {
+	if turn := d.Mutex(); turn.TryLock() {
 		turn.Unlock()
 		d.unasked.Add(1)
 	}
@@ -118,20 +118,20 @@ func TestSessionsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	atonce.Sessions(t, dev, 10)
+	testkit.Concurrent(t, dev, 10)
 }
 
 // Whoever calls a device has its turn, and gives it back when the device has nothing to do.
 func TestTurnIsHeld(t *testing.T) {
 	dev := newShared(t)
-	atonce.Sessions(t, dev, 5)
+	testkit.Concurrent(t, dev, 5)
 	if n := dev.unasked.Load(); n > 0 {
 		t.Errorf("%d calls of who did not have the turn", n)
 	}
 	if n := dev.beside.Load(); n > 0 {
 		t.Errorf("%d calls beside others", n)
 	}
-	if !dev.Turn().TryLock() {
+	if !dev.Mutex().TryLock() {
 		t.Error("the turn was not given back")
 	}
 }

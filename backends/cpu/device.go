@@ -30,7 +30,7 @@ type Device struct {
 	pool *pool.Pool
 	info backends.Info
 
-	turn      backends.Turn
+	mutex     backends.FairMutex
 	perWorker [][]float32 // scratch of each worker
 	common    []float32   // scratch of all of them
 	rounded   rounded     // activations in eight bits
@@ -86,7 +86,7 @@ func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 }
 
 // Turn is for goroutines that share the device.
-func (d *Device) Turn() *backends.Turn { return &d.turn }
+func (d *Device) Mutex() *backends.FairMutex { return &d.mutex }
 
 // Info describes the processor.
 func (d *Device) Info() backends.Info { return d.info }

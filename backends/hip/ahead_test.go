@@ -42,7 +42,7 @@ func TestAhead(t *testing.T) {
 	defer b.Close()
 	opt := small(t, b)
 	opt.Device = b.Device()
-	if err := engine.Rehearse(opt, 1, 4, 33); err != nil {
+	if err := engine.DryRun(opt, 1, 4, 33); err != nil {
 		t.Fatal(err)
 	}
 	if b.Programs() < 8 {
@@ -94,7 +94,7 @@ func TestAheadPaths(t *testing.T) {
 		}
 		opt := small(t, b)
 		opt.Device, opt.DType = b.Device(), tensor.F8E4M3
-		if err := b.WithPaths(func() error { return engine.Rehearse(opt, 1, 33) }); err != nil {
+		if err := b.WithPaths(func() error { return engine.DryRun(opt, 1, 33) }); err != nil {
 			t.Fatal(err)
 		}
 		found := map[string]bool{}
@@ -151,7 +151,7 @@ func TestFoldedAttention(t *testing.T) {
 		defer b.Close()
 		opt := small(t, b)
 		opt.Device, opt.KV = b.Device(), kv
-		if err := engine.Rehearse(opt, 1); err != nil {
+		if err := engine.DryRun(opt, 1); err != nil {
 			t.Fatal(err)
 		}
 		folded := false

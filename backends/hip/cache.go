@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
-	"greta/internal/wholefile"
 )
 
 // Cache is compiled kernels on disk. A file holds a checksum and the code; it
@@ -95,7 +95,7 @@ func (c Cache) store(key string, what program, code []byte) error {
 	}
 	body := append([]byte(string(what)+"\n"), code...)
 	sum := sha256.Sum256(body)
-	return wholefile.Write(c.path(key), slices.Concat([]byte(cacheMagic), sum[:], body), 0o644)
+	return atomicfile.Write(c.path(key), slices.Concat([]byte(cacheMagic), sum[:], body), 0o644)
 }
 
 // List gives the cache's files, the latest used first.

@@ -17,7 +17,7 @@ import (
 // Device is a GPU. As the contract has it, one goroutine uses it at a time; it
 // may do so from any thread.
 type Device struct {
-	turn    backends.Turn
+	mutex   backends.FairMutex
 	d       *driver
 	info    backends.Info
 	current []uintptr // what fnSetDevice takes: a device's number or a context
@@ -166,7 +166,7 @@ func multiplyAdds(arch string) int {
 }
 
 // Turn is for goroutines that share the device.
-func (dev *Device) Turn() *backends.Turn { return &dev.turn }
+func (dev *Device) Mutex() *backends.FairMutex { return &dev.mutex }
 
 // Info describes the device.
 func (dev *Device) Info() backends.Info { return dev.info }

@@ -8,7 +8,7 @@ import (
 
 	"greta/backends/hip"
 	"greta/engine"
-	"greta/internal/opened"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/tensor"
 )
@@ -26,7 +26,7 @@ func TestExplain(t *testing.T) {
 	if !opt.SetType("q4_k_m") {
 		t.Fatal("no such type")
 	}
-	_, s := opened.Session(t, opt)
+	_, s := testkit.Session(t, opt)
 	for _, tokens := range []int{9, 1} {
 		logits, err := s.Prefill(t.Context(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5}[:tokens])
 		if err != nil {

@@ -19,8 +19,8 @@ import (
 	"greta/engine"
 	"greta/graph"
 	"greta/graph/lang"
-	"greta/internal/factors"
 	"greta/internal/testfiles"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
@@ -567,7 +567,7 @@ func TestF8Checkpoint(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		opt := engine.Options{Model: file, Source: factors.Source{Source: src}, Device: dev, Context: 64, KV: tensor.F32}
+		opt := engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src}, Device: dev, Context: 64, KV: tensor.F32}
 		r, err := engine.Check(t.Context(), engine.CheckOptions{Options: opt, Ref: ref.New()})
 		if err != nil {
 			t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"greta/bench/tune"
 	"greta/engine"
 	"greta/graph"
-	"greta/internal/factors"
 	"greta/internal/testfiles"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
@@ -76,7 +76,7 @@ func TestF8Factors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := engine.New(t.Context(), engine.Options{Model: file, Source: factors.Source{Source: src, Applied: applied}, Device: dev, Context: 64})
+		e, err := engine.New(t.Context(), engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestF8Model(t *testing.T) {
 			t.Fatalf("%+v: %+v, %v", c, dev.Info(), err)
 		}
 		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
-		if err := errors.Join(engine.Rehearse(opt, 1, 4, 33), dev.Close()); err != nil {
+		if err := errors.Join(engine.DryRun(opt, 1, 4, 33), dev.Close()); err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
 		all := strings.Join(programs, "\n")

@@ -11,7 +11,7 @@ import (
 	"greta/backends"
 	"greta/backends/hip"
 	"greta/graph"
-	"greta/internal/atonce"
+	"greta/internal/testkit"
 	"greta/ops/optest"
 )
 
@@ -51,7 +51,7 @@ func closing(t testing.TB, dev *hip.Device) {
 func TestSessionsAtOnce(t *testing.T) {
 	dev := openHalf(t)
 	defer closing(t, dev)
-	atonce.Sessions(t, dev, 20)
+	testkit.Concurrent(t, dev, 20)
 }
 
 // TestOperators runs the table of operators: with exact paths, with those of half

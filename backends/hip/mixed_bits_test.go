@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"greta/engine"
-	"greta/internal/opened"
+	"greta/internal/testkit"
 	"greta/models"
 )
 
@@ -69,7 +69,7 @@ func TestMixedBits(t *testing.T) {
 						}
 						opt := engine.Options{Model: file, Device: dev, Context: 16, Seed: 9, Set: map[string]string{"D": size[0], "N": size[1]}}
 						opt.SetType(mix)
-						e, s := opened.Session(t, opt)
+						e, s := testkit.Session(t, opt)
 						x := engine.Activations(3*e.Decode().Input("x").Shape[1], 7)
 						for k := range 3 {
 							y, err := s.Block(x[k*len(x)/3 : (k+1)*len(x)/3])

@@ -51,7 +51,7 @@ func TestMixed(t *testing.T) {
 		if !opt.SetType(c.mix) {
 			t.Fatalf("no mix %s", c.mix)
 		}
-		if err := errors.Join(engine.Rehearse(opt, 1), dev.Close()); err != nil {
+		if err := errors.Join(engine.DryRun(opt, 1), dev.Close()); err != nil {
 			t.Fatalf("%s: %v", c.mix, err)
 		}
 		found, norms := false, 0

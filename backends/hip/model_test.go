@@ -13,7 +13,7 @@ import (
 
 	"greta/engine"
 	"greta/graph"
-	"greta/internal/greedy"
+	"greta/internal/testkit"
 	"greta/models"
 )
 
@@ -127,7 +127,7 @@ func speed(t *testing.T, model, typeName string) {
 	}
 	d := time.Since(start)
 	t.Logf("tg128 @ d%d: %v a token, %.1f tokens/s", depth+8, d/n, n/d.Seconds())
-	d = greedy.Speed(t, s, prompt, n)
+	d = testkit.DecodeTime(t, s, prompt, n)
 	t.Logf("tg128 @ d%d, chosen on the device: %v a token, %.1f tokens/s", depth, d, 1/d.Seconds())
 	for _, tokens := range []int{1, 512} {
 		if tokens == 512 {

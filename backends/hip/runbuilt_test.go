@@ -17,6 +17,6 @@ func RunBuilt(t *testing.T, arch, dir string, opt engine.Options, tokens ...int)
 	}
 	dev.units = usualUnits[arch]
 	opt.Device = dev
-	err = engine.Rehearse(opt, tokens...)
+	err = engine.DryRun(opt, tokens...)
 	return dev.c.compiled, errors.Join(err, dev.Close())
 }

@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"greta/engine"
-	"greta/internal/greedy"
-	"greta/internal/opened"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/tensor"
 )
@@ -49,7 +48,7 @@ func sequence(t *testing.T, opt engine.Options, model string) {
 	ctx := context.Background()
 	const n = 75
 	opt.Model, opt.Device, opt.Context, opt.Seed = file, dev, 128, 5
-	e, s := opened.Session(t, opt)
+	e, s := testkit.Session(t, opt)
 	var x []float32
 	tokens, width := make([]int32, n), 0
 	if e.IsBlock() {
@@ -98,7 +97,7 @@ func TestGreedy(t *testing.T) {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := openHalf(t)
 			t.Cleanup(func() { closing(t, dev) })
-			greedy.Check(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}, testing.Short())
+			testkit.Multistep(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}, testing.Short())
 		})
 	}
 }

@@ -3,7 +3,7 @@ package hip
 import (
 	"testing"
 
-	"greta/internal/atonce"
+	"greta/internal/testkit"
 )
 
 // Sessions that goroutines use at the same time take turns with the driver, which has no lock for what a
@@ -15,7 +15,7 @@ func TestTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		atonce.Sessions(t, dev, 3)
+		testkit.Concurrent(t, dev, 3)
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}

@@ -26,7 +26,7 @@ func New() backends.Device { return &device{decoded: map[place]tensor.Tensor{}} 
 const cacheBytes = 512 << 20
 
 type device struct {
-	turn    backends.Turn
+	mutex   backends.FairMutex
 	decoded map[place]tensor.Tensor // weights as float64
 	kept    int                     // bytes of them
 }
@@ -51,7 +51,7 @@ func (d *device) forget(b *buffer) {
 }
 
 // Turn is for goroutines that share the device.
-func (d *device) Turn() *backends.Turn { return &d.turn }
+func (d *device) Mutex() *backends.FairMutex { return &d.mutex }
 
 func (*device) Info() backends.Info {
 	return backends.Info{Backend: "ref", Name: "float64 reference", Level: "go", Threads: 1, Float: tensor.F64, Align: align}

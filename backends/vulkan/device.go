@@ -21,7 +21,7 @@ const (
 
 // Device is an open device. It belongs to one goroutine at a time, which has its turn.
 type Device struct {
-	turn   backends.Turn
+	mutex  backends.FairMutex
 	in     *instance
 	p      *physical
 	c      *vk.Commands
@@ -128,7 +128,7 @@ func (d *Device) open() error {
 }
 
 // Turn is for goroutines that share the device.
-func (d *Device) Turn() *backends.Turn { return &d.turn }
+func (d *Device) Mutex() *backends.FairMutex { return &d.mutex }
 
 // Info describes the device.
 func (d *Device) Info() backends.Info {

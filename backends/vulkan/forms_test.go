@@ -12,7 +12,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
-	"greta/internal/opened"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/tensor"
 )
@@ -34,7 +34,7 @@ func TestForms(t *testing.T) {
 		dev := open(t, vulkan.Options{FP16: fp16})
 		for _, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
 			t.Run(fp16.String()+"/"+dtype.String(), func(t *testing.T) {
-				_, s := opened.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3, Set: set})
+				_, s := testkit.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3, Set: set})
 				// A norm that is folded adds in another order; where activations are
 				// rounded to bytes, one of them may then round the other way.
 				limit := 1e-5
@@ -111,7 +111,7 @@ func TestFormsByTurns(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q8_0} {
 		t.Run(dtype.String(), func(t *testing.T) {
-			_, s := opened.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3})
+			_, s := testkit.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3})
 			prompt := make([]int32, 20)
 			for i := range prompt {
 				prompt[i] = int32(7 * i % 500)

@@ -17,9 +17,8 @@ import (
 	"greta/backends/vulkan/vk"
 	"greta/engine"
 	"greta/graph"
-	"greta/internal/atonce"
-	"greta/internal/factors"
 	"greta/internal/testfiles"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
@@ -75,7 +74,7 @@ func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*en
 }
 
 // Sessions that goroutines use at the same time give what one alone gives.
-func TestSessionsAtOnce(t *testing.T) { atonce.Sessions(t, open(t, vulkan.Options{}), 4) }
+func TestSessionsAtOnce(t *testing.T) { testkit.Concurrent(t, open(t, vulkan.Options{}), 4) }
 
 // prompt makes n tokens.
 func prompt(n int) []int32 {
@@ -101,7 +100,7 @@ func TestFactors(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	logits := func(applied bool) (all []float32) {
 		s := session(t, dev, func(o *engine.Options) {
-			*o = engine.Options{Model: file, Source: factors.Source{Source: src, Applied: applied}, Device: dev, Context: 64, KV: tensor.F32}
+			*o = engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64, KV: tensor.F32}
 		})
 		out, err := s.Prefill(context.Background(), prompt(20)[:12])
 		for i := range int32(3) {

@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"greta/backends/vulkan/vk"
+	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
-	"greta/internal/wholefile"
 )
 
 // The compiled kernels; make.sh makes them from the .comp and .hip files.
@@ -162,5 +162,5 @@ func (c *pipelineCache) close(d *Device) {
 	if os.MkdirAll(filepath.Dir(c.path), 0o755) != nil {
 		return
 	}
-	_ = wholefile.Write(c.path, append(sum[:], data[:n]...), 0o644)
+	_ = atomicfile.Write(c.path, append(sum[:], data[:n]...), 0o644)
 }

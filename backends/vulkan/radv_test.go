@@ -166,7 +166,7 @@ func TestRADV(t *testing.T) {
 		}
 		for _, kv := range []tensor.Type{tensor.F16, tensor.F32} {
 			opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, KV: kv, Set: map[string]string{"L": "2"}}
-			if err := engine.Rehearse(opt, 1); err != nil {
+			if err := engine.DryRun(opt, 1); err != nil {
 				t.Fatalf("a model of %s with caches of %s: %v", typ, kv, err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
-	"greta/internal/greedy"
+	"greta/internal/testkit"
 	"greta/models"
 	"greta/ops"
 	"greta/tensor"
@@ -246,7 +246,7 @@ func TestGreedy(t *testing.T) {
 				if brief(dev) {
 					set["V"] = "700"
 				}
-				greedy.Check(t, dev, dtype, set, brief(dev))
+				testkit.Multistep(t, dev, dtype, set, brief(dev))
 			})
 		}
 	}

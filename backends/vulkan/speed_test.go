@@ -15,7 +15,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan"
 	"greta/engine"
-	"greta/internal/greedy"
+	"greta/internal/testkit"
 	"greta/models"
 )
 
@@ -123,7 +123,7 @@ func speed(t *testing.T, model, typeName string, set map[string]string) {
 	decode(2)
 	d = decode(128)
 	t.Logf("tg128: median %v a token, %.1f tokens/s", d, 1/d.Seconds())
-	d = greedy.Speed(t, s, prompt[:1], 128)
+	d = testkit.DecodeTime(t, s, prompt[:1], 128)
 	t.Logf("tg128, chosen on the device: %v a token, %.1f tokens/s", d, 1/d.Seconds())
 	s.Reset()
 	for range 4 {

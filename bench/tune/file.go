@@ -24,8 +24,8 @@ import (
 	"greta/bench/environ"
 	"greta/bench/guard"
 	"greta/graph"
+	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
-	"greta/internal/wholefile"
 )
 
 // Format names the file's kind and version.
@@ -213,7 +213,7 @@ func Update(ctx context.Context, path string, change func(*File)) error {
 		return err
 	}
 	const header = "# Fastest variants of kernels by shape. greta tune writes this file, greta run reads\n# it; it can be shared between machines of the same device and driver.\n"
-	return wholefile.Write(path, append([]byte(header), text...), 0o644)
+	return atomicfile.Write(path, append([]byte(header), text...), 0o644)
 }
 
 // codeOf identifies the code of a node's kernel in a variant.

@@ -271,7 +271,7 @@ func (f *buildFlags) builder(arch string, do func(*hip.Builder, *hip.Tool) error
 
 func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool, list []string) (line builtLine, err error) {
 	start := time.Now()
-	if err := health.Rehearse(b.Device()); err != nil { // a run checks paths before it uses them
+	if err := health.DryRun(b.Device()); err != nil { // a run checks paths before it uses them
 		return line, err
 	}
 	for _, name := range list {
@@ -309,7 +309,7 @@ func (f *buildFlags) rehearse(b *hip.Builder, name string) (err error) {
 	}
 	for _, t := range types {
 		found.opt.SetType(t)
-		err := b.WithPaths(func() error { return engine.Rehearse(found.opt, builtSteps...) })
+		err := b.WithPaths(func() error { return engine.DryRun(found.opt, builtSteps...) })
 		if err != nil {
 			return err
 		}

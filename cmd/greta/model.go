@@ -25,8 +25,8 @@ import (
 	"greta/tensor"
 	"greta/tokenizer"
 	"greta/weights"
-	"greta/weights/mix"
 	"greta/weights/open"
+	"greta/weights/quant"
 )
 
 // defaultContext bounds the context when the user names none.
@@ -290,7 +290,7 @@ func floatTypes() []string {
 // noSuchType says what engine.Options.SetType would have taken.
 func noSuchType(flag, name string) error {
 	return fmt.Errorf("%s %s: no such type; there are %s; for synthetic weights also the mixes %s, and mix:q4_0 and the like, what a file of one type has",
-		flag, name, strings.Join(floatTypes(), ", "), strings.Join(mix.Several(), ", "))
+		flag, name, strings.Join(floatTypes(), ", "), strings.Join(quant.MixedRecipes(), ", "))
 }
 
 // find resolves the argument: a model file, its built-in name, or weights.

@@ -14,7 +14,7 @@ import (
 	"greta/bench/gap"
 	"greta/bench/pictures"
 	"greta/bench/store"
-	"greta/internal/wholefile"
+	"greta/internal/atomicfile"
 )
 
 // stored reads the results that the filter chooses from a store that is there.
@@ -34,7 +34,7 @@ func (f *filterFlags) stored() ([]store.Entry, error) {
 // writeNew writes a file by way of another name, so that a full disk or Ctrl-C
 // leaves what was there before.
 func writeNew(path string, write func(io.Writer) error) (err error) {
-	f, err := wholefile.Create(path, 0o644)
+	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return usagef("%s cannot be written: %v", path, err)
 	}

@@ -13,8 +13,8 @@ import (
 	"greta/engine/report"
 	"greta/tensor"
 	"greta/weights/convert"
-	"greta/weights/mix"
 	"greta/weights/open"
+	"greta/weights/quant"
 )
 
 // quantizeReport is what quantize writes as JSON.
@@ -42,13 +42,13 @@ func (a *app) quantizeCmd() *cobra.Command {
 		Short: "Convert weights to a GGUF file of another type",
 		Long: `quantize reads a Hugging Face folder, a GGUF or a llama2.c file and writes a
 GGUF file that other programs read too. The types, with llama.cpp's names and
-mixes: ` + strings.Join(mix.Names(), ", ") + `.
+mixes: ` + strings.Join(quant.RecipeNames(), ", ") + `.
 Without --type the tensors keep theirs.`,
 		Example: "  greta quantize FOLDER model-q4_k_m.gguf --type q4_k_m",
 		Args:    exactly(2, "weights and a file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if _, err := mix.Find(opt.Type); opt.Type != "" && err != nil {
-				return usagef("--type %s: there are %s", opt.Type, strings.Join(mix.Names(), ", "))
+			if _, err := quant.FindRecipe(opt.Type); opt.Type != "" && err != nil {
+				return usagef("--type %s: there are %s", opt.Type, strings.Join(quant.RecipeNames(), ", "))
 			}
 			if _, err := os.Stat(args[1]); err == nil && !force {
 				return usagef("%s exists; --force overwrites it", args[1])

@@ -320,9 +320,9 @@ func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
 	return cases, nil
 }
 
-// Rehearse captures the checks of a device's paths and runs nothing: for
+// DryRun captures the checks of a device's paths and runs nothing: for
 // devices that only note what they are asked for.
-func Rehearse(dev backends.Device) error {
+func DryRun(dev backends.Device) error {
 	p, ok := dev.(backends.Pathed)
 	if !ok {
 		return nil
@@ -339,7 +339,7 @@ func Rehearse(dev backends.Device) error {
 		}
 		cases, err := taken(dev, path)
 		if err == nil {
-			err = optest.Rehearse(dev, cases)
+			err = optest.DryRun(dev, cases)
 		}
 		if err != nil {
 			return err

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
-	"greta/internal/wholefile"
 )
 
 // Records are lines of a text file, fields divided by tabs. A line that cannot
@@ -135,7 +135,7 @@ func keep(path string, r record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return wholefile.Write(path, []byte(b.String()), 0o644)
+	return atomicfile.Write(path, []byte(b.String()), 0o644)
 }
 
 // Record is a kept result, for reports.

@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"backends/cpu":     {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"backends/vulkan":  {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"backends/hip":     {"backends", "ops", "graph", "tensor", "weights/quant"},
-	"engine":           {"backends", "ops", "graph", "models", "tensor", "weights", "internal/pace"},
+	"engine":           {"backends", "ops", "graph", "models", "tensor", "weights"},
 	"engine/report":    {"engine", "backends", "graph", "ops", "tensor"},
 	"engine/health":    {"backends", "ops", "ops/optest", "graph", "tensor"},
 	"bench/record":     {},
@@ -47,10 +47,7 @@ var mayImport = map[string][]string{
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
-	"internal/atonce":  {"backends", "engine", "models", "tensor"},
-	"internal/greedy":  {"engine", "internal/pace", "backends", "models", "tensor"},
-	"internal/factors": {"tensor", "weights", "weights/quant"},
-	"internal/opened":  {"engine"},
+	"internal/testkit": {"engine", "backends", "models", "tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
 	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
@@ -58,7 +55,7 @@ var mayImport = map[string][]string{
 }
 
 // anyone may import these.
-var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress", "internal/child", "internal/plainfile", "internal/wholefile"}
+var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress", "internal/child", "internal/plainfile", "internal/atomicfile"}
 
 // room gives the key of m that is the longest prefix of a package's path.
 func room(path string, m map[string][]string) (string, bool) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"testing"
 
 	"greta/backends"
 	"greta/graph"
@@ -18,9 +17,9 @@ const graphRel, graphAbs = 5e-5, 2e-3
 
 // RunGraphs tries random small graphs on a device: as they are, fused with
 // what the device wants, and with everything fused lowered again.
-func RunGraphs(t *testing.T, dev backends.Device, graphs int) {
+func RunGraphs[T tester[T]](t T, dev backends.Device, graphs int) {
 	for seed := range graphs {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(fmt.Sprint(seed), func(t T) {
 			report(t, CheckGraph(dev, uint64(seed)))
 		})
 	}

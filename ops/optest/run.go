@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"testing"
 
 	"greta/backends"
 	"greta/graph"
@@ -13,10 +12,18 @@ import (
 	"greta/tensor"
 )
 
+// tester is what of *testing.T is used here. Package testing itself would come into every program that checks its
+// fast paths by these cases.
+type tester[T any] interface {
+	Helper()
+	Error(args ...any)
+	Run(name string, f func(T)) bool
+}
+
 // Run tries every case on a device. A case for which the device has no kernel fails.
-func Run(t *testing.T, dev backends.Device) {
+func Run[T tester[T]](t T, dev backends.Device) {
 	for _, c := range Cases() {
-		t.Run(c.Name, func(t *testing.T) {
+		t.Run(c.Name, func(t T) {
 			report(t, Check(dev, c))
 		})
 	}
@@ -40,7 +47,7 @@ func Lacking(dev, than backends.Device) ([]string, error) {
 	return names, nil
 }
 
-func report(t *testing.T, err error) {
+func report[T tester[T]](t T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)

@@ -73,9 +73,9 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 	return nil
 }
 
-// Rehearse captures cases as Together does, and runs nothing: for devices that
+// DryRun captures cases as Together does, and runs nothing: for devices that
 // only note what they are asked for.
-func Rehearse(dev backends.Device, cases []Case) (err error) {
+func DryRun(dev backends.Device, cases []Case) (err error) {
 	r, err := newRig(dev)
 	if err != nil {
 		return err

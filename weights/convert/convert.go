@@ -17,13 +17,12 @@ import (
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
-	"greta/weights/mix"
 	"greta/weights/quant"
 )
 
 // Options of a conversion.
 type Options struct {
-	// Type is one of mix.Names, or "" for the types that the source has, as far as
+	// Type is one of quant.RecipeNames, or "" for the types that the source has, as far as
 	// GGUF has them.
 	Type string
 	// Tokenizer is a tokenizer.model or tokenizer.json; "" looks beside a
@@ -73,7 +72,7 @@ type item struct {
 type plan struct {
 	kvs    []gguf.KV
 	items  []*item
-	traits mix.Traits
+	traits quant.ModelTraits
 	notes  []string
 	keep   bool // fixed tensors keep their type instead of becoming f32
 }
@@ -127,10 +126,10 @@ func makePlan(src weights.Source, opt Options) (*plan, error) {
 
 // chooseTypes sets each item's type and the metadata that speaks of it.
 func (p *plan) chooseTypes(name string, rep *Report) error {
-	var m mix.Mix
+	var m quant.Recipe
 	if name != "" {
 		var err error
-		if m, err = mix.Find(name); err != nil {
+		if m, err = quant.FindRecipe(name); err != nil {
 			return err
 		}
 	}
@@ -179,11 +178,11 @@ func (p *plan) guessFileType() uint32 {
 		}
 	}
 	elems := map[tensor.Type]int{}
-	most := mix.All[0]
+	most := quant.Recipes[0]
 	for _, it := range p.items {
 		elems[it.typ] += it.shape.Elems()
 	}
-	for _, m := range mix.All {
+	for _, m := range quant.Recipes {
 		if elems[m.Base] > elems[most.Base] {
 			most = m
 		}

@@ -8,7 +8,7 @@ import (
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
-	"greta/weights/mix"
+	"greta/weights/quant"
 )
 
 // planGGUF keeps names, order and metadata of a source that speaks GGUF.
@@ -35,7 +35,7 @@ func planGGUF(src weights.Source, opt Options) (*plan, error) {
 		if !ok {
 			return nil, fmt.Errorf("tensor %q is listed but cannot be looked up", name)
 		}
-		p.items = append(p.items, &item{name: name, shape: shape, src: typ, parts: []string{name}, fixed: mix.Fixed(name, shape)})
+		p.items = append(p.items, &item{name: name, shape: shape, src: typ, parts: []string{name}, fixed: quant.KeepsType(name, shape)})
 		p.traits.HasOutput = p.traits.HasOutput || name == "output.weight"
 	}
 	if len(p.items) == 0 {

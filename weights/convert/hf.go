@@ -10,7 +10,7 @@ import (
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
-	"greta/weights/mix"
+	"greta/weights/quant"
 )
 
 // Where a weight of Hugging Face's goes in GGUF. "%d" in both stands for the
@@ -263,7 +263,7 @@ func (h *hfPlan) take(m mapping, layer int) error {
 	if err := h.transform(it, m.role); err != nil {
 		return fmt.Errorf("tensor %q: %w", name, err)
 	}
-	it.fixed = mix.Fixed(it.name, it.shape)
+	it.fixed = quant.KeepsType(it.name, it.shape)
 	h.traits.HasOutput = h.traits.HasOutput || it.name == "output.weight"
 	h.items = append(h.items, it)
 	return nil

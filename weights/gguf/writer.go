@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"greta/internal/wholefile"
+	"greta/internal/atomicfile"
 	"greta/tensor"
 )
 
@@ -15,7 +15,7 @@ import (
 // appears under its name when Close succeeds, whole or not at all.
 type Writer struct {
 	path    string
-	tmp     *wholefile.File // nil: closed or given up
+	tmp     *atomicfile.File // nil: closed or given up
 	w       *bufio.Writer
 	align   int
 	tensors []Info
@@ -34,7 +34,7 @@ func Create(path string, kvs []KV, tensors []Info) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gguf: writing %s: %w", path, err)
 	}
-	tmp, err := wholefile.Create(path, 0o644)
+	tmp, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("gguf: writing %s: %w", path, err)
 	}

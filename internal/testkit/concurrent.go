@@ -1,5 +1,6 @@
-// Package atonce has goroutines use sessions of one device at the same time, for tests.
-package atonce
+// Goroutines that use sessions of one device at the same time.
+
+package testkit
 
 import (
 	"context"
@@ -15,10 +16,10 @@ import (
 	"greta/tensor"
 )
 
-// Sessions has goroutines make engines and sessions of a device, compute prompts of several
+// Concurrent has goroutines make engines and sessions of a device, compute prompts of several
 // steps, continue them, give up in between and close what they made, all at once: each must find
 // what it finds alone.
-func Sessions(t testing.TB, dev backends.Device, rounds int) {
+func Concurrent(t testing.TB, dev backends.Device, rounds int) {
 	t.Helper()
 	ctx := context.Background()
 	file, err := models.Builtin("llama2_7b")

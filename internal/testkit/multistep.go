@@ -1,5 +1,6 @@
-// Package greedy compares generation by programs of several steps with that by single steps, for tests.
-package greedy
+// Generation by programs of several steps, compared with that by single steps.
+
+package testkit
 
 import (
 	"context"
@@ -11,16 +12,15 @@ import (
 
 	"greta/backends"
 	"greta/engine"
-	"greta/internal/pace"
 	"greta/models"
 	"greta/tensor"
 )
 
-// Singly is a device that takes programs of one step only.
-type Singly struct{ backends.Device }
+// SingleStep is a device that takes programs of one step only.
+type SingleStep struct{ backends.Device }
 
 // Info is the device's but for that.
-func (s Singly) Info() backends.Info {
+func (s SingleStep) Info() backends.Info {
 	i := s.Device.Info()
 	i.Chain = 0
 	return i
@@ -84,22 +84,22 @@ func newSession(t *testing.T, e *engine.Engine) *engine.Session {
 	return s
 }
 
-// Check has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
+// Multistep has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
 // the limit, of the context and of the text, with ends from outside, and compares all tokens, what the session computes
 // next, and where it stands; in brief fewer of these. The device takes programs of several steps, and chooses tokens.
-func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string, brief bool) {
+func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string, brief bool) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := pace.Program
-	pace.Program = time.Hour // whatever else the machine does while sessions time their first steps
-	t.Cleanup(func() { pace.Program = limit })
 	submitted := 0
 	var sessions [2][2]*engine.Session
-	for i, d := range []backends.Device{Singly{dev}, counted{dev, &submitted}} {
-		e, err := engine.New(t.Context(), engine.Options{Model: file, Device: d, Context: most, Chunk: 16, DType: dtype, KV: tensor.F16, Seed: 3, Set: set})
+	for i, d := range []backends.Device{SingleStep{dev}, counted{dev, &submitted}} {
+		e, err := engine.New(t.Context(), engine.Options{
+			Model: file, Device: d, Context: most, Chunk: 16, DType: dtype, KV: tensor.F16, Seed: 3, Set: set,
+			MultistepTime: time.Hour, // whatever else the machine does while sessions time their first steps
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,9 +244,9 @@ func Check(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]
 	}
 }
 
-// Speed is the time of a token of n that are chosen on the device behind a prompt, in a session that has been prepared
+// DecodeTime is the time of a token of n that are chosen on the device behind a prompt, in a session that has been prepared
 // for it by generating them once.
-func Speed(t testing.TB, s *engine.Session, prompt []int32, n int) time.Duration {
+func DecodeTime(t testing.TB, s *engine.Session, prompt []int32, n int) time.Duration {
 	t.Helper()
 	var all time.Duration
 	for range 2 {

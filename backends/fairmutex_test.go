@@ -7,7 +7,7 @@ import (
 )
 
 // waitFor waits until so many have asked for turns in all.
-func waitFor(t *Turn, asked uint64) {
+func waitFor(t *FairMutex, asked uint64) {
 	for {
 		t.mu.Lock()
 		n := t.asked
@@ -20,7 +20,7 @@ func waitFor(t *Turn, asked uint64) {
 
 // Turns are given in the order in which they are asked for.
 func TestTurns(t *testing.T) {
-	var turn Turn
+	var turn FairMutex
 	turn.Lock()
 	if turn.TryLock() {
 		t.Fatal("a turn was given twice")
@@ -67,7 +67,7 @@ func TestTurns(t *testing.T) {
 }
 
 func BenchmarkTurn(b *testing.B) {
-	var turn Turn
+	var turn FairMutex
 	for b.Loop() {
 		turn.TryLock()
 		turn.Unlock()

@@ -1,6 +1,7 @@
-// Package mix says which type each matrix has in a file that is named after a mix of types: Q4_K_M keeps most in Q4_K and
+package quant
+
+// Recipes: which type each matrix has in a file that is named after a mix of types: Q4_K_M keeps most in Q4_K and
 // some in Q6_K.
-package mix
 
 import (
 	"fmt"
@@ -11,16 +12,16 @@ import (
 	"greta/tensor"
 )
 
-// A Mix is a name that users give: one format, Base, for most matrices, and by rules
+// A Recipe is a mix of types by the name that users give it: one format, Base, for most matrices, and by rules
 // below better ones for those that suffer most. FileType is general.file_type.
-type Mix struct {
+type Recipe struct {
 	Name     string
 	Base     tensor.Type
 	FileType uint32
 }
 
-// All are the mixes, whose names llama-quantize knows too, with its numbers.
-var All = []Mix{
+// Recipes are the mixes, whose names llama-quantize knows too, with its numbers.
+var Recipes = []Recipe{
 	{"f32", tensor.F32, 0}, {"f16", tensor.F16, 1}, {"bf16", tensor.BF16, 32},
 	{"q8_0", tensor.Q8_0, 7}, {"q4_0", tensor.Q4_0, 2}, {"q4_1", tensor.Q4_1, 3}, {"q5_0", tensor.Q5_0, 8}, {"q5_1", tensor.Q5_1, 9},
 	{"q2_k", tensor.Q2_K, 10}, {"q2_k_s", tensor.Q2_K, 21},
@@ -33,45 +34,45 @@ var All = []Mix{
 var aliases = map[string]string{"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
 
 // Names lists all of them.
-func Names() []string {
-	names := make([]string, len(All))
-	for i, m := range All {
+func RecipeNames() []string {
+	names := make([]string, len(Recipes))
+	for i, m := range Recipes {
 		names[i] = m.Name
 	}
 	return names
 }
 
 // Find gives the mix of a name; q4_k is short for q4_k_m, and so on.
-func Find(name string) (Mix, error) {
+func FindRecipe(name string) (Recipe, error) {
 	lower := strings.ToLower(name)
 	if a, ok := aliases[lower]; ok {
 		lower = a
 	}
-	for _, m := range All {
+	for _, m := range Recipes {
 		if m.Name == lower {
 			return m, nil
 		}
 	}
-	return Mix{}, fmt.Errorf("type %q is unknown; expected one of %s", name, strings.Join(Names(), ", "))
+	return Recipe{}, fmt.Errorf("type %q is unknown; expected one of %s", name, strings.Join(RecipeNames(), ", "))
 }
 
 // Several lists the mixes that no single type shares its name with.
-func Several() []string {
-	return slices.DeleteFunc(Names(), func(name string) bool {
+func MixedRecipes() []string {
+	return slices.DeleteFunc(RecipeNames(), func(name string) bool {
 		_, single := tensor.ParseType(name)
 		return single
 	})
 }
 
-// Traits are what the rules ask of a model.
-type Traits struct {
+// ModelTraits are what the rules ask of a model.
+type ModelTraits struct {
 	Layers, Groups, Experts int // Groups: query heads per key/value head
 	HasOutput               bool
 	Is70B                   bool
 }
 
 // Read fills the sizes from GGUF's metadata, whose keys are without the architecture's prefix.
-func (t *Traits) Read(get func(key string) (int64, bool)) {
+func (t *ModelTraits) Read(get func(key string) (int64, bool)) {
 	number := func(key string, otherwise int64) int64 {
 		if n, ok := get(key); ok && n > 0 && n < math.MaxInt32 {
 			return n
@@ -89,28 +90,30 @@ func (t *Traits) Read(get func(key string) (int64, bool)) {
 // rule gives some tensors of some mixes a type; the first that fits counts.
 // The rules are llama-quantize's (llama-quant.cpp, llama_tensor_get_type), so
 // that a mix here means what its name means elsewhere.
-type rule struct {
+type recipeRule struct {
 	tensor string // part of the name
 	mixes  string // " " divides; "" is all that are not plain
-	when   func(t Traits, layer int) bool
+	when   func(t ModelTraits, layer int) bool
 	typ    tensor.Type
 }
 
-func always(Traits, int) bool            { return true }
-func grouped(t Traits, _ int) bool       { return t.Groups >= 4 }
-func eightExperts(t Traits, _ int) bool  { return t.Experts == 8 }
-func notEight(t Traits, _ int) bool      { return t.Experts != 8 }
-func seventy(t Traits, _ int) bool       { return t.Is70B }
-func firstEighth(t Traits, l int) bool   { return l < t.Layers/8 }
-func first16th(t Traits, l int) bool     { return l < t.Layers/16 }
-func below(n int) func(Traits, int) bool { return func(_ Traits, l int) bool { return l < n } }
+func always(ModelTraits, int) bool           { return true }
+func grouped(t ModelTraits, _ int) bool      { return t.Groups >= 4 }
+func eightExperts(t ModelTraits, _ int) bool { return t.Experts == 8 }
+func notEight(t ModelTraits, _ int) bool     { return t.Experts != 8 }
+func seventy(t ModelTraits, _ int) bool      { return t.Is70B }
+func firstEighth(t ModelTraits, l int) bool  { return l < t.Layers/8 }
+func first16th(t ModelTraits, l int) bool    { return l < t.Layers/16 }
+func below(n int) func(ModelTraits, int) bool {
+	return func(_ ModelTraits, l int) bool { return l < n }
+}
 
 // moreBits picks the first and last eighth of the layers, and every third between.
-func moreBits(t Traits, l int) bool {
+func moreBits(t ModelTraits, l int) bool {
 	return l < t.Layers/8 || l >= 7*t.Layers/8 || (l-t.Layers/8)%3 == 2
 }
 
-var rules = []rule{
+var recipeRules = []recipeRule{
 	{"token_embd.weight", "tq1_0 tq2_0", always, tensor.Q4_K},
 
 	{"attn_v.weight", "", eightExperts, tensor.Q8_0},
@@ -145,7 +148,7 @@ var rules = []rule{
 }
 
 // Fixed says which tensors llama-quantize leaves alone, whatever the mix.
-func Fixed(name string, shape tensor.Shape) bool {
+func KeepsType(name string, shape tensor.Shape) bool {
 	if len(shape) < 2 || !strings.HasSuffix(name, "weight") {
 		return true
 	}
@@ -158,26 +161,26 @@ func Fixed(name string, shape tensor.Shape) bool {
 }
 
 // Type is that of a matrix with rows of n elements, by its name in GGUF files, if it is not Fixed.
-func (m Mix) Type(name string, n int, t Traits) tensor.Type {
+func (m Recipe) Type(name string, n int, t ModelTraits) tensor.Type {
 	if !m.Base.IsBlock() {
 		return m.Base
 	}
 	// The output matrix, or the embedding where it serves as one, matters most.
 	if name == "output.weight" || name == "token_embd.weight" && !t.HasOutput {
 		if m.Base.CheckRow(n) != nil || m.Base == tensor.Q8_0 {
-			return fit(tensor.Q8_0, n)
+			return fitRow(tensor.Q8_0, n)
 		}
-		return fit(tensor.Q6_K, n)
+		return fitRow(tensor.Q6_K, n)
 	}
 	layer := 0
 	fmt.Sscanf(name, "blk.%d.", &layer) // other tensors have no rule that asks
-	for _, r := range rules {
+	for _, r := range recipeRules {
 		applies := r.mixes == "" || slices.Contains(strings.Fields(r.mixes), m.Name)
 		if applies && strings.Contains(name, r.tensor) && r.when(t, layer) {
-			return fit(r.typ, n)
+			return fitRow(r.typ, n)
 		}
 	}
-	return fit(m.Base, n)
+	return fitRow(m.Base, n)
 }
 
 // smaller are the formats of 32 elements that stand in for those of 256 where
@@ -188,7 +191,7 @@ var smaller = map[tensor.Type]tensor.Type{
 	tensor.TQ1_0: tensor.Q4_0, tensor.TQ2_0: tensor.Q4_0,
 }
 
-func fit(t tensor.Type, n int) tensor.Type {
+func fitRow(t tensor.Type, n int) tensor.Type {
 	if t.CheckRow(n) == nil {
 		return t
 	}

@@ -1,5 +1,6 @@
-// Package opened opens engines with a session, for tests.
-package opened
+// Package testkit is what tests of several packages share: engines with a session, sessions used at once, generation
+// by programs of several steps, checkpoints in 8-bit floats with scales.
+package testkit
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package mix
+package quant
 
 import (
 	"testing"
@@ -7,15 +7,15 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	llama7 := Traits{Layers: 32, Groups: 1, HasOutput: true}
-	llama8 := Traits{Layers: 32, Groups: 4, HasOutput: true}
-	llama70 := Traits{Layers: 80, Groups: 8, HasOutput: true, Is70B: true}
-	mixtral := Traits{Layers: 32, Groups: 4, Experts: 8, HasOutput: true}
-	tied := Traits{Layers: 22, Groups: 8}
+	llama7 := ModelTraits{Layers: 32, Groups: 1, HasOutput: true}
+	llama8 := ModelTraits{Layers: 32, Groups: 4, HasOutput: true}
+	llama70 := ModelTraits{Layers: 80, Groups: 8, HasOutput: true, Is70B: true}
+	mixtral := ModelTraits{Layers: 32, Groups: 4, Experts: 8, HasOutput: true}
+	tied := ModelTraits{Layers: 22, Groups: 8}
 	for _, c := range []struct {
 		mix, name string
 		n         int
-		t         Traits
+		t         ModelTraits
 		want      tensor.Type
 	}{
 		{"q4_k_m", "output.weight", 4096, llama7, tensor.Q6_K},
@@ -65,7 +65,7 @@ func TestChoose(t *testing.T) {
 		{"f16", "output.weight", 288, llama7, tensor.F16},
 		{"bf16", "token_embd.weight", 1, tied, tensor.BF16},
 	} {
-		m, err := Find(c.mix)
+		m, err := FindRecipe(c.mix)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,12 +76,12 @@ func TestChoose(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for _, name := range append(Names(), "Q4_K_M", "q4_k", "q3_k", "Q5_K") {
-		if _, err := Find(name); err != nil {
+	for _, name := range append(RecipeNames(), "Q4_K_M", "q4_k", "q3_k", "Q5_K") {
+		if _, err := FindRecipe(name); err != nil {
 			t.Error(err)
 		}
 	}
-	if m, _ := Find("q4_k"); m.Name != "q4_k_m" {
+	if m, _ := FindRecipe("q4_k"); m.Name != "q4_k_m" {
 		t.Errorf("q4_k is %s", m.Name)
 	}
 }

@@ -1,5 +1,6 @@
-// Package factors makes checkpoints in 8-bit floats whose matrices have factors, for tests.
-package factors
+// Checkpoints in 8-bit floats whose matrices have scales.
+
+package testkit
 
 import (
 	"encoding/binary"
@@ -11,9 +12,9 @@ import (
 	"greta/weights/quant"
 )
 
-// Source holds the matrices of another source in 8-bit floats with factors
+// ScaledFP8 holds the matrices of another source in 8-bit floats with factors
 // beside them, as checkpoints have them, or in f32 with the factors applied.
-type Source struct {
+type ScaledFP8 struct {
 	weights.Source
 	Applied bool
 }
@@ -29,7 +30,7 @@ func factor(name string, row int) float32 {
 }
 
 // Lookup gives the type and the shape of a tensor or of a matrix's factors.
-func (s Source) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
+func (s ScaledFP8) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
 	t, shape, ok := s.Source.Lookup(strings.TrimSuffix(name, "_scale"))
 	switch {
 	case !ok || !scaled(strings.TrimSuffix(name, "_scale")):
@@ -45,7 +46,7 @@ func (s Source) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
 }
 
 // Data gives a tensor's bytes.
-func (s Source) Data(name string) ([]byte, error) {
+func (s ScaledFP8) Data(name string) ([]byte, error) {
 	name, isScale := strings.CutSuffix(name, "_scale")
 	t, shape, _ := s.Source.Lookup(name)
 	if !scaled(name) {

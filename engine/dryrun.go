@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Rehearse captures steps of a model on a device as a run would, with weights
+// DryRun captures steps of a model on a device as a run would, with weights
 // that are allocated but not loaded: the device sees every kernel and program. It
 // is for devices that only note what they are asked for. tokens are the sizes
 // of the steps; those beyond the context are left out. Nothing else uses the device meanwhile.
-func Rehearse(opt Options, tokens ...int) (err error) {
+func DryRun(opt Options, tokens ...int) (err error) {
 	opt.fill()
 	if opt.Context <= 0 {
 		return fmt.Errorf("a context of %d positions is not possible", opt.Context)

@@ -1,7 +1,7 @@
-// Package wholefile replaces files so that a reader, a full disk, a kill or a power cut
+// Package atomicfile replaces files so that a reader, a full disk, a kill or a power cut
 // finds the old file or the new one, never a part: the new one is written beside it under
 // another name, synced, and renamed.
-package wholefile
+package atomicfile
 
 import (
 	"errors"
