@@ -140,9 +140,6 @@ func (d *Device) take(kind uint32, size, align uint64) (place, error) {
 func (d *Device) newBlock(kind uint32, size uint64) (*block, error) {
 	b := &block{kind: kind, size: size, free: []gap{{0, size}}}
 	info := (&vk.MemoryAllocateInfo{AllocationSize: size, MemoryTypeIndex: kind}).Init()
-	if d.has.imports {
-		info.PNext = unsafe.Pointer((&vk.MemoryAllocateFlagsInfo{Flags: vk.MemoryAllocateFlags(vk.VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT)}).Init())
-	}
 	if r := d.c.AllocateMemory(d.handle, info, nil, &b.memory); r != vk.VK_SUCCESS {
 		return nil, failed(fmt.Sprintf("vkAllocateMemory of type %d", kind), r)
 	}

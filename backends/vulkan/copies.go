@@ -26,12 +26,10 @@ type form string
 const (
 	halves form = "halves" // f16 with a scale a row
 	dots   form = "dots"   // signed bytes with a scale per 32
-	// fragments are halves in the order of the registers of wgmma.hip, sixteen rows by sixteen columns at a time
-	fragments form = "fragments"
 )
 
 // forms are all of them, in the order of their numbers from 1 on.
-var forms = []form{dots, halves, fragments}
+var forms = []form{dots, halves}
 
 // number is what forms.glsl calls a form.
 func (f form) number() uint32 { return uint32(slices.Index(forms, f) + 1) }
@@ -190,8 +188,6 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 // formOf is the form in which a linear reads its activations, empty: f32.
 func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
 	switch {
-	case on.wgmma && takesWgmma(w.Type, w.Shape.Last(), rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
-		return fragments
 	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
 		return halves
 	case on.straight && d.takesStraight(w.Type, w.Shape.Last(), rows):
@@ -329,17 +325,14 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 func (b *bind) reserve(at origin, o *backends.Operand, maker int, reads *converted) *converted {
 	x := converted{origin: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
-	size, scales, rows := 2*int(x.pitch), 4, int(at.n)
+	size, scales := 2*int(x.pitch), 4
 	if at.form == dots {
 		size, scales = int(x.pitch), 8*int(x.pitch)/32
-	}
-	if at.form == fragments {
-		rows = (rows + 15) &^ 15
 	}
 	x.pitch /= 4
 	for _, what := range []string{string(at.form), string(at.form) + " beside"} {
 		var err error
-		if x.data, err = b.reserved(what, rows*size); err == nil {
+		if x.data, err = b.reserved(what, int(at.n)*size); err == nil {
 			x.scales, err = b.reserved(what+" scales", int(at.n)*scales)
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func (in *instance) features(p *physical) []string {
 		{"16-bit storage", f11.StorageBuffer16BitAccess != 0}, {"8-bit storage", f12.StorageBuffer8BitAccess != 0},
 		{"f16 arithmetic", f12.ShaderFloat16 != 0}, {"i8 arithmetic", f12.ShaderInt8 != 0},
 		{"integer dot product", dot.ShaderIntegerDotProduct != 0}, {"cooperative matrix", matrix.CooperativeMatrix != 0},
-		{"cooperative matrix 2", p.exts[matrix2Ext]}, {"kernels in PTX", p.imports(f12)}, {timelines, f12.TimelineSemaphore != 0},
+		{"cooperative matrix 2", p.exts[matrix2Ext]}, {timelines, f12.TimelineSemaphore != 0},
 		{"memory budget", p.exts[budgetExt]}, {"timestamps", p.Tick > 0},
 	} {
 		if f.has {

@@ -46,7 +46,6 @@ type Device struct {
 	cache     pipelineCache
 	pipelines map[string]*pipeline
 	layouts   map[int]*layout // by the number of bindings
-	imports   map[string]*imported
 	types     memoryTypes
 
 	clock    clock
@@ -62,7 +61,6 @@ type Device struct {
 	staging [slots]*transfer
 	next    int // slot of the next copy
 	tables  map[string]*table
-	hopper  bool // whose matrix instructions kernels in PTX may have
 	units   int  // whose rounds of tiles are filled by halves (split.go); 0: none are
 	ordered bool // starts workgroups in the order of dispatches, whatever the driver
 	// temporaries hold converted activations
@@ -76,7 +74,7 @@ func New(opt Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, imports: map[string]*imported{}, tables: map[string]*table{}, mostApart: mostApart}
+	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}, mostApart: mostApart}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -121,7 +119,6 @@ func (d *Device) open() error {
 		return err
 	}
 	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory, d.p.Kind), d.p.MaxAllocation, d.p.MaxAllocation/8
-	d.findHopper()
 	d.openPaths()
 	d.empty, err = d.newBuffer(64, d.types.local, "a placeholder")
 	return err
@@ -134,7 +131,7 @@ func (d *Device) Mutex() *backends.FairMutex { return &d.mutex }
 func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
-		ActF16: d.on.matrix || d.on.straight || d.on.once || d.on.wgmma, ActQuant: d.on.dots,
+		ActF16: d.on.matrix || d.on.straight || d.on.once, ActQuant: d.on.dots,
 		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Chain: chainLaunches, Driver: d.p.Driver}
 }
 
@@ -150,9 +147,6 @@ func (d *Device) Close() error {
 		d.cache.close(d)
 		for _, p := range d.pipelines {
 			d.c.DestroyPipeline(d.handle, p.handle, nil)
-		}
-		for _, k := range d.imports {
-			k.destroy(d)
 		}
 		for _, l := range d.layouts {
 			d.c.DestroyPipelineLayout(d.handle, l.pipeline, nil)

@@ -3,9 +3,6 @@
 package vulkan
 
 import (
-	"encoding/binary"
-	"errors"
-	"math"
 	"strings"
 	"time"
 
@@ -133,11 +130,8 @@ func HalvedBlocks(tiles, blocks, across, cols, units int) int {
 // Half gives the column at which the second half of a product's columns begins.
 func Half(cols int) int { return half(cols) }
 
-// Made says whether a pipeline of a shader was made, or a kernel in PTX.
+// Made says whether a pipeline of a shader was made.
 func (d *Device) Made(shader string) bool {
-	if d.imports[shader] != nil {
-		return true
-	}
 	for key := range d.pipelines {
 		if strings.HasPrefix(key, shader) {
 			return true
@@ -239,34 +233,3 @@ func WithLoader(o Options, names ...string) Options {
 
 // ShortenBindings makes bindings end before what kernels read and write.
 func (d *Device) ShortenBindings() { d.shorten = 512 }
-
-// Fragments brings rows of f32 into the form that wgmma.hip reads, and gives its words and the rows' scales.
-func (d *Device) Fragments(x backends.Operand) (words []uint32, scales []float32, err error) {
-	p := &backends.Program{Launches: make([]backends.Launch, 1)}
-	b := &bind{d: d, l: &p.Launches[0], program: p, copies: &copies{}, kernel: "fragments"}
-	c := b.convert(fragments, &x)
-	if b.err != nil {
-		return nil, nil, b.err
-	}
-	for i := range b.list {
-		if err := (eager{&executable{d: d}}).alone(&b.list[i]); err != nil {
-			return nil, nil, err
-		}
-	}
-	s, err := d.Stream()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer s.Close()
-	data, most := make([]byte, (int(c.n)+15)&^15*8*int(c.pitch)), make([]byte, 4*c.n)
-	if err := errors.Join(s.Read(c.scales, 0, most), s.Read(c.data, 0, data)); err != nil {
-		return nil, nil, err
-	}
-	for i := range int(c.n) {
-		scales = append(scales, math.Float32frombits(binary.LittleEndian.Uint32(most[4*i:])))
-	}
-	for i := 0; i < len(data); i += 4 {
-		words = append(words, binary.LittleEndian.Uint32(data[i:]))
-	}
-	return words, scales, nil
-}

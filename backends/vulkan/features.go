@@ -23,7 +23,6 @@ type features struct {
 	// elements: matrices of flexible size, functions of their elements, sums over rows, and sums that
 	// become factors; shared: matrices of a workgroup.
 	elements, shared bool
-	imports          bool // kernels in PTX
 }
 
 // enable asks what the device has of the features that kernels use, and gives the
@@ -61,17 +60,12 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixReductions != 0 &&
 		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
 	f.shared = f.elements && matrix2.CooperativeMatrixWorkgroupScope != 0
-	f.imports = p.imports(f12)
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
 	w12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(w11), TimelineSemaphore: 1, ShaderFloat16: f12.ShaderFloat16,
 		StorageBuffer8BitAccess: f12.StorageBuffer8BitAccess, ShaderInt8: f12.ShaderInt8,
 		VulkanMemoryModel: f12.VulkanMemoryModel, VulkanMemoryModelDeviceScope: f12.VulkanMemoryModelDeviceScope}).Init()
-	if f.imports {
-		w12.BufferDeviceAddress = 1
-		exts = append(exts, importExt)
-	}
 	chain = unsafe.Pointer(w12)
 	if f.dots {
 		dot = (&vk.PhysicalDeviceShaderIntegerDotProductFeatures{PNext: chain, ShaderIntegerDotProduct: 1}).Init()
@@ -100,12 +94,6 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		}
 	}
 	return chain, exts
-}
-
-// imports says whether kernels in PTX can be launched: by NVIDIA's own driver, as others with the extension take none, and
-// by addresses.
-func (p *physical) imports(f12 *vk.PhysicalDeviceVulkan12Features) bool {
-	return p.exts[importExt] && p.inOrder && f12.BufferDeviceAddress != 0
 }
 
 func has(list []string, want string) bool {

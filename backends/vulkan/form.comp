@@ -81,11 +81,11 @@ void main() {
     vec2 k = halving(wgMax(most));
     if (t == 0) scales_[s] = k.y;
     [[unroll]] for (uint j = 0; j < 4; j++)
-      if (t + j * T < pitch) putHalves(v[j] * k.x, s, t + j * T, pitch, FORM == FRAGMENTS);
+      if (t + j * T < pitch) putHalves(v[j] * k.x, s, t + j * T, pitch);
     return;
   }
   for (uint i = t; i < pitch; i += T) most = max(most, greatest(four(i, false)));
   vec2 k = halving(wgMax(most));
   if (t == 0) scales_[s] = k.y;
-  for (uint i = t; i < pitch; i += T) putHalves(four(i, true) * k.x, s, i, pitch, FORM == FRAGMENTS);
+  for (uint i = t; i < pitch; i += T) putHalves(four(i, true) * k.x, s, i, pitch);
 }

@@ -4,10 +4,9 @@
 #define FORM_AT 6
 #endif
 #define FORM_AT2 FORM_AT + 1
-const uint DOTS = 1, HALVES = 2, FRAGMENTS = 3;
+const uint DOTS = 1, HALVES = 2;
 layout(binding = FORM_AT, std430) writeonly buffer FormD { uint bytes_[]; };
 layout(binding = FORM_AT, std430) writeonly buffer FormH { uvec2 halves_[]; };
-layout(binding = FORM_AT, std430) writeonly buffer FormF { uint words_[]; };
 layout(binding = FORM_AT2, std430) writeonly buffer FormDS { vec2 scales2_[]; };
 layout(binding = FORM_AT2, std430) writeonly buffer FormHS { float scales_[]; };
 shared float greatest_[1024];
@@ -48,15 +47,7 @@ vec2 halving(float most) {
   return uintBitsToFloat(uvec2((264u - e) << 23, (e - 10u) << 23)); // 2^(137-e), 2^(e-137)
 }
 
-// putHalves stores group i of a row, of pitch groups, as halves. As fragments 16 rows by 16 columns are 128 words: row r has, in
-// words 16 (r % 8) + r / 8 and every second one of 16 from there on, columns 0 1, 8 9, 2 3, 10 11 and so on.
-void putHalves(vec4 v, uint row, uint i, uint pitch, bool fragments) {
-  uvec2 h = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
-  if (fragments) {
-    uint at = ((row >> 4) * (pitch >> 2) + (i >> 2)) * 128 + (row & 7u) * 16 + (i & 1u) * 8 + (i & 2u) + (row >> 3 & 1u);
-    words_[at] = h.x;
-    words_[at + 4] = h.y;
-  } else {
-    halves_[row * pitch + i] = h;
-  }
+// putHalves stores group i of a row, of pitch groups, as halves.
+void putHalves(vec4 v, uint row, uint i, uint pitch) {
+  halves_[row * pitch + i] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }

@@ -43,7 +43,7 @@ func sourceHash(group string) string {
 		stem, _, _ := strings.Cut(strings.TrimSuffix(f.Name(), path.Ext(f.Name())), "_")
 		own := "others"
 		switch stem {
-		case "matmul", "matrix", "straight", "wgmma", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq", "form", "join", "mix":
+		case "matmul", "matrix", "straight", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq", "form", "join", "mix":
 			own = "products"
 		case "attention":
 			own = "attention"

@@ -53,8 +53,6 @@ func bindLinear(b *bind) error {
 		switch {
 		case ahead:
 			b.chain(p, nil, 0, norm)
-		case f == fragments:
-			b.wgmma(p, part)
 		case f == halves:
 			b.matrix(p, part)
 		case f == dots:
@@ -73,8 +71,6 @@ func (b *bind) scaled(p product, f form) error {
 	for _, part := range b.pieces(p.w) {
 		plain := product{x: p.x, w: p.w, y: p.y}
 		switch f {
-		case fragments:
-			b.wgmma(plain, part)
 		case halves:
 			b.matrix(plain, part)
 		default:
@@ -542,7 +538,7 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	b.run(c, (n+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols)
 }
 
-// scaledOperands binds what products of f16 with a scale a row have in common, in the order of product.glsl and wgmma.hip: offsets
+// scaledOperands binds what products of f16 with a scale a row have in common, in the order of product.glsl: offsets
 // of the weights and of the bias, the bias's type, the residual and the result.
 func (b *bind) scaledOperands(c *dispatch, p product, x converted, part piece) (woff, boff, btype uint32, r, y rows) {
 	woff = b.weights(c, p.w, part)

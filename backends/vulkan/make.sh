@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Compiles the kernels. The .spv files in the repository are made by Debian 13's glslc 2025.2, the .ptx files by
-# Debian 12's clang 19 (other versions give other bytes): GLSLC and CLANG name them.
+# Compiles the kernels. The .spv files in the repository are made by Debian 13's glslc 2025.2 (other versions
+# give other bytes): GLSLC names it.
 #
-#   GLSLC=/path/to/glslc CLANG=/path/to/clang-19 backends/vulkan/make.sh [--check | PATTERN]
+#   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
 # With --check nothing is written: the files must be what the compiler gives. With a
 # pattern only the modules whose names grep finds it in are compiled.
 set -euo pipefail
 cd "$(dirname "$0")"
-glslc=${GLSLC:-glslc} clang=${CLANG:-clang-19}
+glslc=${GLSLC:-glslc}
 status=0
 
 # The numbers of decode.glsl.
@@ -19,8 +19,6 @@ types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
 # jobs prints a line for each module: source, output, macros.
 jobs() {
   local name n t number shape x w tile part one
-  echo wgmma.hip wgmma_f16_256.ptx -DMT=2 -DFORMAT=F16
-  for t in f16 q4_0 q8_0 q4_K q5_K q6_K; do echo wgmma.hip wgmma_${t}_128.ptx -DMT=1 -DFORMAT=${t^^}; done
   echo attention.comp attention.spv -DNA=1
   echo attention.comp attention_wide.spv -DNA=4
   for n in 1 2 4; do
@@ -106,15 +104,11 @@ if [ "${1:-}" = --check ]; then
   to=$(mktemp -d)
   trap 'rm -r "$to"' EXIT
 fi
-export glslc clang to
+export glslc to
 jobs | grep -E "^[^ ]+ [^ ]*$only" | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
-  case $source in
-    *.hip) $clang -x cuda --cuda-device-only --cuda-gpu-arch=sm_90a --cuda-feature=+ptx80 -nocudainc -nocudalib -std=c++17 -O3 \
-      -Werror -Wno-unknown-cuda-version -I../hip/kernels "$@" -S "$source" -o "$to/$out" ;;
-    *) $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out" ;;
-  esac'
+  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
 if [ "$to" != . ]; then
-  for f in *.spv *.ptx "$to"/*.spv "$to"/*.ptx; do
+  for f in *.spv "$to"/*.spv; do
     cmp "$to/$(basename "$f")" "$(basename "$f")" || status=1
   done
 fi

@@ -144,9 +144,6 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 	}
 	info := (&vk.BufferCreateInfo{Size: b.bytes, Usage: vk.BufferUsageFlags(vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
 		vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT)}).Init()
-	if d.has.imports {
-		info.Usage |= vk.BufferUsageFlags(vk.VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT)
-	}
 	if r := d.c.CreateBuffer(d.handle, info, nil, &b.handle); r != vk.VK_SUCCESS {
 		return nil, &OutOfMemory{size, what, failed("vkCreateBuffer", r)}
 	}

@@ -23,14 +23,13 @@ import (
 const (
 	pathMatrix   = "matrix"   // products of many rows by cooperative matrices
 	pathStraight = "straight" // products of many rows whose weights are decoded to where matrices take them from, attention alike
-	pathWgmma    = "wgmma"    // products of many rows by the matrix instructions of one kind of processor
 	pathOnce     = "once"     // attention of many tokens in one pass, by matrices with functions of elements
 	pathDots     = "dots"     // products of few rows by integer dot products
 	pathAhead    = "ahead"    // stages of a token's step that begin before those before them have ended
 )
 
 // taken says which paths kernels that are chosen from now on may use.
-type taken struct{ matrix, straight, wgmma, once, dots, ahead bool }
+type taken struct{ matrix, straight, once, dots, ahead bool }
 
 // tensorCore is how cooperative matrices are used: their size in each
 // dimension, and the subgroup that they belong to.
@@ -102,13 +101,6 @@ func (d *Device) Paths() []backends.Path {
 				return isProduct(n) && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows()) || d.takesOrdered(n)
 			}})
 	}
-	if d.hopper {
-		all = append(all, backends.Path{Name: pathWgmma, About: "products of f16 and of block formats by Hopper's matrix instructions, in PTX",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("wgmma", "form", "norm"),
-			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && takesWgmma(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
-			}})
-	}
 	if d.flash() != (flash{}) {
 		all = append(all, backends.Path{Name: pathOnce, About: "attention in one pass by cooperative matrices with functions of elements",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("attention_flash"), Takes: d.takesFlash})
@@ -144,8 +136,6 @@ func (d *Device) set(name string, on bool) {
 		d.on.matrix = on
 	case pathStraight:
 		d.on.straight = on
-	case pathWgmma:
-		d.on.wgmma = on
 	case pathOnce:
 		d.on.once = on
 	case pathDots:

@@ -15,9 +15,9 @@ import (
 	"greta/internal/plainfile"
 )
 
-// The compiled kernels; make.sh makes them from the .comp and .hip files.
+// The compiled kernels; make.sh makes them from the .comp files.
 //
-//go:embed *.spv *.ptx
+//go:embed *.spv
 var modules embed.FS
 
 // layout is what pipelines of as many storage buffers share.

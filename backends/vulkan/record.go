@@ -22,15 +22,12 @@ func (s *span) overlaps(o *span) bool { return s.b == o.b && s.from < o.to && o.
 type dispatch struct {
 	kernel string // for messages
 	pipe   *pipeline
-	// imported is a kernel in PTX in place of pipe, threads are its block's
-	imported *imported
-	threads  uint32
-	bound    []span // what each binding sees: offset is aligned as the device wants
-	used     []span // what is touched: for barriers
-	push     []uint32
-	groups   [3]uint32
-	spec     []uint32
-	shader   string
+	bound  []span // what each binding sees: offset is aligned as the device wants
+	used   []span // what is touched: for barriers
+	push   []uint32
+	groups [3]uint32
+	spec   []uint32
+	shader string
 	// subgroup is the size that subgroups must have, 0: any
 	subgroup int
 	// waits: it can wait for the stage before by itself, says: what it writes says when it is there, handed: it does wait
@@ -145,10 +142,6 @@ func (r *recorder) dispatch(x *dispatch) error {
 	handed := x.handed && !r.apart
 	if r.stage.add(x) && !handed && !r.d.careless {
 		r.order(shaderStage, shaderStage)
-	}
-	if x.imported != nil {
-		r.launch(x)
-		return nil
 	}
 	var set vk.DescriptorSet
 	d := r.d

@@ -77,7 +77,6 @@ func halving(t *testing.T) *vulkan.Device {
 	if !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "matrix" }) {
 		t.Skip("the device has no matrices")
 	}
-	withoutWgmma(t, dev)
 	dev.Choose(func(n *graph.Node) string {
 		for _, name := range []string{"straight=128x256", "tile=128x192"} {
 			if slices.Contains(dev.Variants(n), name) {

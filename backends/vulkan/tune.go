@@ -68,9 +68,6 @@ const tileShared, wideShared = (128+128)*9*16 + 4*128, (128+192)*9*16 + 4*128
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
-	if w := n.In; isProduct(n) && d.on.wgmma && takesWgmma(w[1].Type, w[1].Shape.Last(), w[0].Shape.Rows()) {
-		return d.wgmmaTiles(w[1].Type, w[0].Shape.Rows(), w[1].Shape.Rows())
-	}
 	if d.core().size != 16 || !isProduct(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
 		return nil
 	}
@@ -134,11 +131,9 @@ func (d *Device) variantOf(n *graph.Node) (*matrixVariant, error) {
 	if !slices.Contains(list, name) {
 		return nil, fmt.Errorf("vulkan: %v has no variant %q; there are %v", n, name, list)
 	}
-	for _, all := range [][]matrixVariant{matrixVariants, wgmmaVariants} {
-		for i := range all {
-			if all[i].name == name {
-				return &all[i], nil
-			}
+	for i := range matrixVariants {
+		if matrixVariants[i].name == name {
+			return &matrixVariants[i], nil
 		}
 	}
 	return nil, nil // not reached: the list is of these

@@ -62,7 +62,6 @@ func TestStraight(t *testing.T) {
 // for one that is not there.
 func TestVariants(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
-	withoutWgmma(t, dev)
 	node := &graph.Node{Name: "y", Op: ops.Linear,
 		In:  []*graph.Value{{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{70, 256}}, {Name: "w", Kind: graph.Weight, Type: tensor.F16, Shape: tensor.Shape{90, 256}}},
 		Out: []*graph.Value{{Name: "y", Type: tensor.F32, Shape: tensor.Shape{70, 90}}}}

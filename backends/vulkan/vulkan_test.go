@@ -165,7 +165,7 @@ func TestSubgroups(t *testing.T) {
 func TestAttentionPaths(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	for _, p := range dev.Paths() {
-		if p.Name == "dots" || p.Name == "wgmma" || p.Try != nil { // without attention
+		if p.Name == "dots" || p.Try != nil { // without attention
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {

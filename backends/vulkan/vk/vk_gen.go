@@ -159,7 +159,6 @@ const (
 	VK_STRUCTURE_TYPE_IMAGE_MEMORY_BARRIER                                        StructureType = 45
 	VK_STRUCTURE_TYPE_MEMORY_BARRIER                                              StructureType = 46
 	VK_STRUCTURE_TYPE_BIND_BUFFER_MEMORY_INFO                                     StructureType = 1000157000
-	VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO                                  StructureType = 1000060000
 	VK_STRUCTURE_TYPE_BUFFER_MEMORY_REQUIREMENTS_INFO_2                           StructureType = 1000146000
 	VK_STRUCTURE_TYPE_MEMORY_REQUIREMENTS_2                                       StructureType = 1000146003
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2                                  StructureType = 1000059000
@@ -174,16 +173,12 @@ const (
 	VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO                                  StructureType = 1000207002
 	VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO                              StructureType = 1000207003
 	VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO                                         StructureType = 1000207004
-	VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO                                  StructureType = 1000244001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES            StructureType = 1000225000
 	VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO    StructureType = 1000225001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES              StructureType = 1000225002
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES         StructureType = 1000280000
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES       StructureType = 1000280001
 	VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES                    StructureType = 1000413001
-	VK_STRUCTURE_TYPE_CU_MODULE_CREATE_INFO_NVX                                   StructureType = 1000029000
-	VK_STRUCTURE_TYPE_CU_FUNCTION_CREATE_INFO_NVX                                 StructureType = 1000029001
-	VK_STRUCTURE_TYPE_CU_LAUNCH_INFO_NVX                                          StructureType = 1000029002
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT                            StructureType = 1000128000
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT                                       StructureType = 1000128002
 	VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CALLBACK_DATA_EXT                     StructureType = 1000128003
@@ -864,18 +859,6 @@ func (x *BindBufferMemoryInfo) Init() *BindBufferMemoryInfo {
 	return x
 }
 
-type BufferDeviceAddressInfo struct {
-	SType  StructureType
-	PNext  unsafe.Pointer
-	Buffer Buffer
-}
-
-// Init sets the structure's type.
-func (x *BufferDeviceAddressInfo) Init() *BufferDeviceAddressInfo {
-	x.SType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO
-	return x
-}
-
 type ShaderModuleCreateFlags uint32
 
 type ShaderModuleCreateInfo struct {
@@ -1122,36 +1105,6 @@ func (x *ComputePipelineCreateInfo) Init() *ComputePipelineCreateInfo {
 	x.SType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO
 	return x
 }
-
-type CuModuleCreateInfoNVX struct {
-	SType    StructureType
-	PNext    unsafe.Pointer
-	DataSize uintptr
-	PData    unsafe.Pointer
-}
-
-// Init sets the structure's type.
-func (x *CuModuleCreateInfoNVX) Init() *CuModuleCreateInfoNVX {
-	x.SType = VK_STRUCTURE_TYPE_CU_MODULE_CREATE_INFO_NVX
-	return x
-}
-
-type CuModuleNVX uint64
-
-type CuFunctionCreateInfoNVX struct {
-	SType  StructureType
-	PNext  unsafe.Pointer
-	Module CuModuleNVX
-	PName  *byte
-}
-
-// Init sets the structure's type.
-func (x *CuFunctionCreateInfoNVX) Init() *CuFunctionCreateInfoNVX {
-	x.SType = VK_STRUCTURE_TYPE_CU_FUNCTION_CREATE_INFO_NVX
-	return x
-}
-
-type CuFunctionNVX uint64
 
 type DescriptorPoolCreateFlags uint32
 
@@ -1411,29 +1364,6 @@ const (
 	VK_PIPELINE_BIND_POINT_RAY_TRACING_KHR        PipelineBindPoint = 1000165000
 	VK_PIPELINE_BIND_POINT_SUBPASS_SHADING_HUAWEI PipelineBindPoint = 1000369003
 )
-
-type CuLaunchInfoNVX struct {
-	SType          StructureType
-	PNext          unsafe.Pointer
-	Function       CuFunctionNVX
-	GridDimX       uint32
-	GridDimY       uint32
-	GridDimZ       uint32
-	BlockDimX      uint32
-	BlockDimY      uint32
-	BlockDimZ      uint32
-	SharedMemBytes uint32
-	ParamCount     uintptr
-	PParams        *unsafe.Pointer
-	ExtraCount     uintptr
-	PExtras        *unsafe.Pointer
-}
-
-// Init sets the structure's type.
-func (x *CuLaunchInfoNVX) Init() *CuLaunchInfoNVX {
-	x.SType = VK_STRUCTURE_TYPE_CU_LAUNCH_INFO_NVX
-	return x
-}
 
 type PipelineStageFlags uint32
 
@@ -2420,27 +2350,6 @@ func (x *PhysicalDeviceShaderSMBuiltinsPropertiesNV) Init() *PhysicalDeviceShade
 	return x
 }
 
-type MemoryAllocateFlags uint32
-
-const (
-	VK_MEMORY_ALLOCATE_DEVICE_MASK_BIT                   MemoryAllocateFlags = 1 << 0
-	VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT                MemoryAllocateFlags = 1 << 1
-	VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_CAPTURE_REPLAY_BIT MemoryAllocateFlags = 1 << 2
-)
-
-type MemoryAllocateFlagsInfo struct {
-	SType      StructureType
-	PNext      unsafe.Pointer
-	Flags      MemoryAllocateFlags
-	DeviceMask uint32
-}
-
-// Init sets the structure's type.
-func (x *MemoryAllocateFlagsInfo) Init() *MemoryAllocateFlagsInfo {
-	x.SType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO
-	return x
-}
-
 // Commands holds the resolved addresses; zero means that the driver lacks the command.
 type Commands struct {
 	EnumerateInstanceVersionAddr                                         uintptr
@@ -2470,7 +2379,6 @@ type Commands struct {
 	DestroyBufferAddr                                                    uintptr
 	GetBufferMemoryRequirements2Addr                                     uintptr
 	BindBufferMemory2Addr                                                uintptr
-	GetBufferDeviceAddressAddr                                           uintptr
 	CreateShaderModuleAddr                                               uintptr
 	DestroyShaderModuleAddr                                              uintptr
 	CreateDescriptorSetLayoutAddr                                        uintptr
@@ -2482,10 +2390,6 @@ type Commands struct {
 	DestroyPipelineCacheAddr                                             uintptr
 	CreateComputePipelinesAddr                                           uintptr
 	DestroyPipelineAddr                                                  uintptr
-	CreateCuModuleNVXAddr                                                uintptr
-	CreateCuFunctionNVXAddr                                              uintptr
-	DestroyCuModuleNVXAddr                                               uintptr
-	DestroyCuFunctionNVXAddr                                             uintptr
 	CreateDescriptorPoolAddr                                             uintptr
 	DestroyDescriptorPoolAddr                                            uintptr
 	AllocateDescriptorSetsAddr                                           uintptr
@@ -2500,7 +2404,6 @@ type Commands struct {
 	CmdBindDescriptorSetsAddr                                            uintptr
 	CmdPushConstantsAddr                                                 uintptr
 	CmdDispatchAddr                                                      uintptr
-	CmdCuLaunchKernelNVXAddr                                             uintptr
 	CmdPipelineBarrierAddr                                               uintptr
 	CmdCopyBufferAddr                                                    uintptr
 	CmdFillBufferAddr                                                    uintptr
@@ -2522,10 +2425,10 @@ type Commands struct {
 	WaitForFencesAddr                                                    uintptr
 }
 
-var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkGetBufferDeviceAddress", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateCuModuleNVX", "vkCreateCuFunctionNVX", "vkDestroyCuModuleNVX", "vkDestroyCuFunctionNVX", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdCuLaunchKernelNVX", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCreateSemaphore", "vkDestroySemaphore", "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkGetPipelineExecutablePropertiesKHR", "vkGetPipelineExecutableStatisticsKHR", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
+var names = [...]string{"vkEnumerateInstanceVersion", "vkEnumerateInstanceLayerProperties", "vkEnumerateInstanceExtensionProperties", "vkCreateInstance", "vkDestroyInstance", "vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceQueueFamilyProperties2", "vkGetPhysicalDeviceMemoryProperties2", "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR", "vkGetPhysicalDeviceCooperativeMatrixFlexibleDimensionsPropertiesNV", "vkCreateDevice", "vkGetDeviceProcAddr", "vkCreateDebugUtilsMessengerEXT", "vkDestroyDebugUtilsMessengerEXT", "vkDestroyDevice", "vkGetDeviceQueue", "vkDeviceWaitIdle", "vkAllocateMemory", "vkFreeMemory", "vkMapMemory", "vkCreateBuffer", "vkDestroyBuffer", "vkGetBufferMemoryRequirements2", "vkBindBufferMemory2", "vkCreateShaderModule", "vkDestroyShaderModule", "vkCreateDescriptorSetLayout", "vkDestroyDescriptorSetLayout", "vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreatePipelineCache", "vkGetPipelineCacheData", "vkDestroyPipelineCache", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateDescriptorPool", "vkDestroyDescriptorPool", "vkAllocateDescriptorSets", "vkUpdateDescriptorSets", "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdBindDescriptorSets", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkCmdWriteTimestamp", "vkCmdResetQueryPool", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCreateSemaphore", "vkDestroySemaphore", "vkGetSemaphoreCounterValue", "vkWaitSemaphores", "vkGetPipelineExecutablePropertiesKHR", "vkGetPipelineExecutableStatisticsKHR", "vkQueueSubmit", "vkCreateFence", "vkDestroyFence", "vkResetFences", "vkWaitForFences"}
 
 // levels says by what handle a command is resolved: g none, i instance, d device.
-const levels = "ggggiiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd"
+const levels = "ggggiiiiiiiiiiiiidddddddddddddddddddddddddddddddddddddddddddddddddddddd"
 
 func (c *Commands) EnumerateInstanceVersion(pApiVersion *uint32) Result {
 	r, _, _ := purego.SyscallN(c.EnumerateInstanceVersionAddr, uintptr(unsafe.Pointer(pApiVersion)))
@@ -2651,11 +2554,6 @@ func (c *Commands) BindBufferMemory2(device Device, bindInfoCount uint32, pBindI
 	return Result(r)
 }
 
-func (c *Commands) GetBufferDeviceAddress(device Device, pInfo *BufferDeviceAddressInfo) uint64 {
-	r, _, _ := purego.SyscallN(c.GetBufferDeviceAddressAddr, uintptr(device), uintptr(unsafe.Pointer(pInfo)))
-	return uint64(r)
-}
-
 func (c *Commands) CreateShaderModule(device Device, pCreateInfo *ShaderModuleCreateInfo, pAllocator *AllocationCallbacks, pShaderModule *ShaderModule) Result {
 	r, _, _ := purego.SyscallN(c.CreateShaderModuleAddr, uintptr(device), uintptr(unsafe.Pointer(pCreateInfo)), uintptr(unsafe.Pointer(pAllocator)), uintptr(unsafe.Pointer(pShaderModule)))
 	return Result(r)
@@ -2704,24 +2602,6 @@ func (c *Commands) CreateComputePipelines(device Device, pipelineCache PipelineC
 
 func (c *Commands) DestroyPipeline(device Device, pipeline Pipeline, pAllocator *AllocationCallbacks) {
 	purego.SyscallN(c.DestroyPipelineAddr, uintptr(device), uintptr(pipeline), uintptr(unsafe.Pointer(pAllocator)))
-}
-
-func (c *Commands) CreateCuModuleNVX(device Device, pCreateInfo *CuModuleCreateInfoNVX, pAllocator *AllocationCallbacks, pModule *CuModuleNVX) Result {
-	r, _, _ := purego.SyscallN(c.CreateCuModuleNVXAddr, uintptr(device), uintptr(unsafe.Pointer(pCreateInfo)), uintptr(unsafe.Pointer(pAllocator)), uintptr(unsafe.Pointer(pModule)))
-	return Result(r)
-}
-
-func (c *Commands) CreateCuFunctionNVX(device Device, pCreateInfo *CuFunctionCreateInfoNVX, pAllocator *AllocationCallbacks, pFunction *CuFunctionNVX) Result {
-	r, _, _ := purego.SyscallN(c.CreateCuFunctionNVXAddr, uintptr(device), uintptr(unsafe.Pointer(pCreateInfo)), uintptr(unsafe.Pointer(pAllocator)), uintptr(unsafe.Pointer(pFunction)))
-	return Result(r)
-}
-
-func (c *Commands) DestroyCuModuleNVX(device Device, module CuModuleNVX, pAllocator *AllocationCallbacks) {
-	purego.SyscallN(c.DestroyCuModuleNVXAddr, uintptr(device), uintptr(module), uintptr(unsafe.Pointer(pAllocator)))
-}
-
-func (c *Commands) DestroyCuFunctionNVX(device Device, function CuFunctionNVX, pAllocator *AllocationCallbacks) {
-	purego.SyscallN(c.DestroyCuFunctionNVXAddr, uintptr(device), uintptr(function), uintptr(unsafe.Pointer(pAllocator)))
 }
 
 func (c *Commands) CreateDescriptorPool(device Device, pCreateInfo *DescriptorPoolCreateInfo, pAllocator *AllocationCallbacks, pDescriptorPool *DescriptorPool) Result {
@@ -2784,10 +2664,6 @@ func (c *Commands) CmdPushConstants(commandBuffer CommandBuffer, layout Pipeline
 
 func (c *Commands) CmdDispatch(commandBuffer CommandBuffer, groupCountX uint32, groupCountY uint32, groupCountZ uint32) {
 	purego.SyscallN(c.CmdDispatchAddr, uintptr(commandBuffer), uintptr(groupCountX), uintptr(groupCountY), uintptr(groupCountZ))
-}
-
-func (c *Commands) CmdCuLaunchKernelNVX(commandBuffer CommandBuffer, pLaunchInfo *CuLaunchInfoNVX) {
-	purego.SyscallN(c.CmdCuLaunchKernelNVXAddr, uintptr(commandBuffer), uintptr(unsafe.Pointer(pLaunchInfo)))
 }
 
 func (c *Commands) CmdPipelineBarrier(commandBuffer CommandBuffer, srcStageMask PipelineStageFlags, dstStageMask PipelineStageFlags, dependencyFlags DependencyFlags, memoryBarrierCount uint32, pMemoryBarriers *MemoryBarrier, bufferMemoryBarrierCount uint32, pBufferMemoryBarriers *BufferMemoryBarrier, imageMemoryBarrierCount uint32, pImageMemoryBarriers *ImageMemoryBarrier) {
