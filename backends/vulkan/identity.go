@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"path"
 	"strings"
 	"sync"
 
@@ -35,12 +34,8 @@ func sourceHash(group string) string {
 		return h.(string)
 	}
 	var stems []string
-	list, err := modules.ReadDir(".")
-	if err != nil {
-		return ""
-	}
-	for _, f := range list {
-		stem, _, _ := strings.Cut(strings.TrimSuffix(f.Name(), path.Ext(f.Name())), "_")
+	for _, name := range moduleNames() {
+		stem, _, _ := strings.Cut(name, "_")
 		own := "others"
 		switch stem {
 		case "matmul", "matrix", "straight", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq", "form", "join", "mix":
@@ -49,7 +44,7 @@ func sourceHash(group string) string {
 			own = "attention"
 		}
 		if group == "all" || group == own {
-			stems = append(stems, strings.TrimSuffix(f.Name(), path.Ext(f.Name())))
+			stems = append(stems, name)
 		}
 	}
 	h := codeOf(stems...)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Compiles the kernels. The .spv files in the repository are made by Debian 13's glslc 2025.2 (other versions
-# give other bytes): GLSLC names it.
+# Compiles the kernels to spirv, each compressed by zstd. They are made by Debian 13's glslc 2025.2 (other
+# versions give other bytes): GLSLC names it.
 #
 #   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
-# With --check nothing is written: the files must be what the compiler gives. With a
+# With --check nothing is written: unpacked, the files must be what the compiler gives. With a
 # pattern only the modules whose names grep finds it in are compiled.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -98,18 +98,26 @@ jobs() {
   done
 }
 
-to=. only=.
+only=.
 if [ $# -gt 0 ] && [ "$1" != --check ]; then only=$1; fi
-if [ "${1:-}" = --check ]; then
-  to=$(mktemp -d)
-  trap 'rm -r "$to"' EXIT
-fi
+to=$(mktemp -d)
+trap 'rm -r "$to"' EXIT
 export glslc to
 jobs | grep -E "^[^ ]+ [^ ]*$only" | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
   $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
-if [ "$to" != . ]; then
-  for f in *.spv "$to"/*.spv; do
-    cmp "$to/$(basename "$f")" "$(basename "$f")" || status=1
+if [ "${1:-}" != --check ]; then
+  mkdir -p spirv
+  for f in "$to"/*.spv; do # what compiles to the same keeps its file, whichever zstd packed it
+    packed=spirv/$(basename "$f").zst
+    [ -f "$packed" ] && zstd -dqc "$packed" | cmp -s - "$f" || zstd -qf --ultra -22 "$f" -o "$packed"
+  done
+else
+  for f in spirv/*.spv.zst; do
+    name=$(basename "$f" .zst)
+    [ -f "$to/$name" ] || { echo "$f has no source"; status=1; }
+  done
+  for f in "$to"/*.spv; do
+    zstd -dqc "spirv/$(basename "$f").zst" | cmp - "$f" || status=1
   done
 fi
 exit $status

@@ -3,12 +3,8 @@
 package vulkan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"greta/backends"
 	"greta/backends/vulkan/vk"
@@ -182,25 +178,3 @@ func takesDots(t tensor.Type, rows int) bool { return rows <= matVecRows && dotT
 // dotTypes are the formats that matvecq.comp reads.
 var dotTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q5_0: true, tensor.Q5_1: true, tensor.Q8_0: true,
 	tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}
-
-// codeOf is a hash of all modules whose names begin with one of the stems.
-func codeOf(stems ...string) string {
-	h := sha256.New()
-	list, err := modules.ReadDir(".")
-	if err != nil {
-		return ""
-	}
-	for _, f := range list {
-		for _, stem := range stems {
-			if name := strings.TrimSuffix(f.Name(), path.Ext(f.Name())); name == stem || strings.HasPrefix(name, stem+"_") {
-				code, err := modules.ReadFile(f.Name())
-				if err != nil {
-					return ""
-				}
-				fmt.Fprintln(h, f.Name(), len(code))
-				h.Write(code)
-			}
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}

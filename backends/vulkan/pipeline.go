@@ -4,7 +4,6 @@ package vulkan
 
 import (
 	"crypto/sha256"
-	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,11 +13,6 @@ import (
 	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
 )
-
-// The compiled kernels; make.sh makes them from the .comp files.
-//
-//go:embed *.spv
-var modules embed.FS
 
 // layout is what pipelines of as many storage buffers share.
 type layout struct {
@@ -66,18 +60,16 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int
 	if p := d.pipelines[key]; p != nil {
 		return p, nil
 	}
-	code, err := modules.ReadFile(name + ".spv")
+	code, err := spirv(name)
 	if err != nil {
 		return nil, err
 	}
-	aligned := make([]uint32, len(code)/4)
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(code)), code)
 	l, err := d.layout(bindings)
 	if err != nil {
 		return nil, err
 	}
 	var module vk.ShaderModule
-	minfo := (&vk.ShaderModuleCreateInfo{CodeSize: uintptr(len(code)), PCode: &aligned[0]}).Init()
+	minfo := (&vk.ShaderModuleCreateInfo{CodeSize: uintptr(4 * len(code)), PCode: &code[0]}).Init()
 	if r := d.c.CreateShaderModule(d.handle, minfo, nil, &module); r != vk.VK_SUCCESS {
 		return nil, d.check(r, "vkCreateShaderModule", name)
 	}

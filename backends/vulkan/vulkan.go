@@ -6,7 +6,7 @@
 // buffers that it reads and writes, and its constants. Capture records them in a
 // command buffer with barriers where ranges overlap; replay submits that buffer.
 // Kernels are in GLSL, in .comp files beside their launchers, with their
-// compiled .spv (make.sh). Nothing depends on the size of a subgroup.
+// compiled modules in spirv (make.sh). Nothing depends on the size of a subgroup.
 package vulkan
 
 import (

@@ -1,0 +1,36 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import "testing"
+
+// TestModules unpacks every kernel: SPIR-V begins with its magic number, and its header says version 1.5 or 1.6.
+func TestModules(t *testing.T) {
+	names := moduleNames()
+	if len(names) < 200 {
+		t.Fatalf("%d modules are here", len(names))
+	}
+	for _, name := range names {
+		code, err := spirv(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code[0] != 0x07230203 || code[1]>>8 != 0x105 && code[1]>>8 != 0x106 {
+			t.Errorf("%s begins with %#x", name, code[:2])
+		}
+	}
+	if _, err := spirv("nothing"); err == nil {
+		t.Error("a module that is not there has no error")
+	}
+	if a, b := codeOf("matrix"), codeOf("matrix", "form"); a == b || a == codeOf("straight") || a != codeOf("matrix") {
+		t.Errorf("hashes of code: %s, %s", a, b)
+	}
+}
+
+func BenchmarkModule(b *testing.B) { // the largest but for form
+	for b.Loop() {
+		if _, err := spirv("matmul_f64_128"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
