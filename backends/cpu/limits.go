@@ -119,39 +119,26 @@ func (r *reading) Do(worker, chunk int) {
 	r.best[8*worker] = max(r.best[8*worker], float64(len(r.pieces[chunk]))/max(1, float64(time.Since(begin))))
 }
 
-// readRate gives GB/s: over all the time of the faster of simd.ReadStreams, which take
-// turns, and what the workers' fastest pieces would make together, which is no less than
-// they can do.
+// readRate gives GB/s of the fastest pass over all of the memory, by any of simd.ReadStreams, which take turns, and what
+// the workers' fastest pieces would make together, which is no less than they can do. A pass is one region of the pool:
+// to divide it would add the end of each part, where workers wait for the last one, to what is a roof.
 func (d *Device) readRate(parts [][]byte, budget time.Duration) (rate, best float64) {
 	r := &reading{d: d, best: make([]float64, 8*d.pool.Size())}
+	bytes := 0
 	for _, part := range parts {
 		r.pieces = slices.AppendSeq(r.pieces, slices.Chunk(part, chunkBytes))
+		bytes += len(part)
 	}
-	read, took := make([]int, len(simd.ReadStreams)), make([]time.Duration, len(simd.ReadStreams))
-	all := r.pieces
-	for start, turn := time.Now(), 0; ; {
-		// A sixteenth of it at a time, so that large models do not take long.
-		for piece := range slices.Chunk(all, (len(all)+15)/16) {
-			way := turn % len(read)
-			r.pieces, r.streams = piece, simd.ReadStreams[way]
-			begin := time.Now()
-			d.pool.Run(r, len(piece))
-			took[way] += time.Since(begin)
-			for _, b := range piece {
-				read[way] += len(b)
-			}
-			if turn++; turn < len(read) || time.Since(start) < budget {
-				continue
-			}
-			for way := range read {
-				rate = max(rate, float64(read[way])/max(1, float64(took[way])))
-			}
-			for _, b := range r.best {
-				best = max(best, b)
-			}
-			return rate, best * float64(d.pool.Size())
-		}
+	for start, turn := time.Now(), 0; turn < len(simd.ReadStreams) || time.Since(start) < budget; turn++ {
+		r.streams = simd.ReadStreams[turn%len(simd.ReadStreams)]
+		begin := time.Now()
+		d.pool.Run(r, len(r.pieces))
+		rate = max(rate, float64(bytes)/max(1, float64(time.Since(begin))))
 	}
+	for _, b := range r.best {
+		best = max(best, b)
+	}
+	return rate, best * float64(d.pool.Size())
 }
 
 // multiplying is a region of multiply-adds.

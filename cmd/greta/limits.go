@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"greta/backends"
+	"greta/engine/report"
 )
 
 // limitsBudget is the time that measuring a machine's limits may take.
@@ -21,18 +22,44 @@ func (r *runner) limits() error {
 	if err != nil {
 		return err
 	}
-	l, err := dev.Limits(st.Program, limitsBudget)
-	if err != nil {
-		return fmt.Errorf("measuring the machine's limits: %w", err)
-	}
-	r.readGBs, r.gflops = l.ReadGBs, l.GFlops
 	caches := 0.0 // of the tokens' mean
 	for i := range r.flags.gen {
 		caches += r.engine.CacheBytes(r.flags.prefill+i+1) / float64(r.flags.gen)
 	}
 	r.update(func() {
-		r.report.Decode.SetReadLimit(l.WeightBytes+caches, l.ReadGBs)
-		r.report.Prefill.SetPeakLimit(l.Arithmetic, l.GFlops)
+		err = raiseLimits(&r.report, caches, func() (backends.Limits, error) {
+			l, err := dev.Limits(st.Program, limitsBudget)
+			r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
+			return l, err
+		})
 	})
+	return err
+}
+
+// limitTries is how often limits are measured at most.
+const limitTries = 6
+
+// raiseLimits measures the machine's limits, and again where a phase was faster: something held the measurement up,
+// since nothing is faster than its roof. The fastest counts. A phase that stays above fails the report. A decode reads
+// caches bytes a token beside the weights.
+func raiseLimits(rep *report.Report, caches float64, measure func() (backends.Limits, error)) error {
+	var read, peak float64
+	for range limitTries {
+		l, err := measure()
+		if err != nil {
+			return fmt.Errorf("measuring the machine's limits: %w", err)
+		}
+		read, peak = max(read, l.ReadGBs), max(peak, l.GFlops)
+		rep.Decode.SetReadLimit(l.WeightBytes+caches, read)
+		rep.Prefill.SetPeakLimit(l.Arithmetic, peak)
+		if rep.Decode.AboveLimit() == nil && rep.Prefill.AboveLimit() == nil {
+			return nil
+		}
+	}
+	for _, p := range []*report.Phase{&rep.Prefill, &rep.Decode} {
+		if err := p.AboveLimit(); err != nil {
+			rep.Fail(err.Error())
+		}
+	}
 	return nil
 }

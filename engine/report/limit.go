@@ -30,6 +30,19 @@ func (p *Phase) SetPeakLimit(what string, rate float64) {
 	}
 }
 
+// LimitSpread is the share of a measured limit up to which a phase may lie above it: what two measurements of the same
+// thing differ by.
+const LimitSpread = 1.02
+
+// AboveLimit says that a phase was faster than its limit, beyond LimitSpread: then one of the two was measured wrong.
+func (p *Phase) AboveLimit() error {
+	if p.Limit == nil || p.Limit.Fraction <= LimitSpread {
+		return nil
+	}
+	return fmt.Errorf("%s reached %.2f of %s, measured several times: more than the roof, so that one of the two figures "+
+		"is wrong; try again on a quiet machine", p.Test, p.Limit.Fraction, p.Limit.What)
+}
+
 func (l *Limit) text() string {
 	return fmt.Sprintf("%.2f of %s, %s %s", l.Fraction, l.What, Number(l.Rate), l.Unit)
 }
