@@ -10,6 +10,7 @@ import (
 type Generation struct {
 	Max      int // tokens at most; 0: until an end token or the context is full
 	Sampling Sampling
+	Logprobs int                    // of how many of the best tokens Generated.Logprobs tells; 0: it tells nothing
 	End      func(token int32) bool // end of generation; nil: never
 	// Emit is told each token as it comes, end tokens included; false stops.
 	Emit func(token int32) bool
@@ -32,11 +33,14 @@ const (
 // Generated is what came out, with the times that it took. It is valid, as
 // far as it goes, also beside an error.
 type Generated struct {
-	Tokens  []int32
-	Stop    Stop
-	Prompt  int           // tokens of the prompt
-	Prefill time.Duration // the prompt's steps
-	First   time.Duration // from the call to the first token
+	Tokens []int32
+	Stop   Stop
+	// Logprobs are each token's log-probability and those of the best, where they are asked for. All logits
+	// then come to the host.
+	Logprobs []Chosen
+	Prompt   int           // tokens of the prompt
+	Prefill  time.Duration // the prompt's steps
+	First    time.Duration // from the call to the first token
 	// Steps are the times of each decode step with its sampling. Of steps that the device computes
 	// in one program, it is each one's share of the time from the program's beginning until its
 	// tokens were read; what it computed behind the last token given is in no time.
@@ -58,6 +62,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 		return &Generated{}, err
 	}
 	sampler := NewSampler(opt.Sampling)
+	sampler.logs = opt.Logprobs
 	limit := opt.Max
 	if limit <= 0 {
 		limit = s.Left()
@@ -69,6 +74,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	}
 	history := make([]int32, 0, len(opt.Past)+len(prompt)+cap(g.Tokens))
 	history = append(append(history, opt.Past...), prompt...)
+	defer func() { g.Logprobs = sampler.log[:min(len(sampler.log), len(g.Tokens))] }()
 	defer s.pending.drop() // what is left was chosen behind this text
 	start := time.Now()
 	t, picks, err := s.opening(ctx, prompt, g, sampler, history)
@@ -114,7 +120,9 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 func (s *Session) opening(ctx context.Context, prompt []int32, g *Generated, sampler *Sampler, history []int32) (t int32, picks int, err error) {
 	s.enter()
 	defer s.leave()
-	picks = s.engine.picks(sampler.opt)
+	if sampler.logs == 0 {
+		picks = s.engine.picks(sampler.opt)
+	}
 	start := time.Now()
 	st, err := s.prefill(ctx, prompt, picks)
 	g.Prefill = time.Since(start)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"greta/graph"
 	"greta/ops"
@@ -20,8 +21,7 @@ func (e *Engine) picks(o Sampling) int {
 		k = o.TopK
 	}
 	out := e.first.Outputs[0]
-	penalty := o.RepeatPenalty != 0 && o.RepeatPenalty != 1
-	if penalty || k == 0 || k > e.dev.Info().Picks || e.IsBlock() || out.Type != tensor.F32 || k > out.Shape.Last() {
+	if o.changes() || k == 0 || k > e.dev.Info().Picks || e.IsBlock() || out.Type != tensor.F32 || k > out.Shape.Last() {
 		return 0
 	}
 	return k
@@ -100,7 +100,7 @@ func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, er
 		if err := s.readPicks(st, 0, s.pos-1); err != nil {
 			return 0, err
 		}
-		return sampler.among(s.picked), nil
+		return sampler.among(s.picked, len(history)), nil
 	}
 	if err := s.read(st); err != nil {
 		return 0, err
@@ -108,5 +108,13 @@ func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, er
 	if i, ok := Finite(s.logits); !ok {
 		return 0, fmt.Errorf("logit %d behind position %d is %v", i, s.pos-1, s.logits[i])
 	}
-	return sampler.Sample(s.logits, history)
+	if sampler.logs == 0 {
+		return sampler.Sample(s.logits, history)
+	}
+	c, err := sampler.Choose(s.logits, history, nil, sampler.logs)
+	if err == nil {
+		c.Top = slices.Clone(c.Top)
+		sampler.log = append(sampler.log, c)
+	}
+	return c.ID, err
 }

@@ -1,23 +1,31 @@
 package engine
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
-// Sampling says how a token is chosen from logits. The zero value is greedy.
-// The filters apply in this order: repeat penalty, top-k, top-p, min-p, temperature.
+// Sampling says how a token is chosen from logits. The zero value is greedy. What changes
+// logits and the filters apply in this order: repeat penalty, frequency and presence penalty,
+// bias, mask, top-k, typical, top-p, min-p, temperature.
 type Sampling struct {
 	Temperature   float64 // 0: the most likely token
 	TopK          int     // keep the k most likely; 0: all
+	TypicalP      float64 // keep the fewest of the most typical whose probabilities reach p; 0 or 1: all
 	TopP          float64 // keep the fewest whose probabilities reach p; 0 or 1: all
 	MinP          float64 // keep those with at least this share of the best's probability; 0: all
 	RepeatPenalty float64 // divide (multiply, if negative) the logits of recent tokens; 0 or 1: none
-	RepeatLast    int     // how many recent tokens; 0: 64
-	Seed          uint64
+	RepeatLast    int     // how many recent tokens the penalties see; 0: 64
+
+	FrequencyPenalty float64           // taken from a recent token's logit as often as the token came
+	PresencePenalty  float64           // taken from a recent token's logit once
+	LogitBias        map[int32]float32 // added to tokens' logits; −Inf: never. Not changed while in use
+
+	// Seed decides the draws: the token at a position is a function of it, of the position
+	// and of the logits.
+	Seed uint64
 }
 
 // Validate refuses values outside their ranges.
@@ -25,29 +33,57 @@ func (o Sampling) Validate() error {
 	bad := func(name string, v any, want string) error {
 		return fmt.Errorf("%s is %v, it must be %s", name, v, want)
 	}
+	finite := func(v float64) bool { return !math.IsInf(v, 0) && v == v }
+	share := func(v float64) bool { return v >= 0 && v <= 1 }
 	switch {
-	case !(o.Temperature >= 0) || math.IsInf(o.Temperature, 0):
+	case !(o.Temperature >= 0) || !finite(o.Temperature):
 		return bad("temperature", o.Temperature, "0 or more")
 	case o.TopK < 0:
 		return bad("top-k", o.TopK, "0 or more")
-	case !(o.TopP >= 0 && o.TopP <= 1):
+	case !share(o.TypicalP):
+		return bad("typical-p", o.TypicalP, "between 0 and 1")
+	case !share(o.TopP):
 		return bad("top-p", o.TopP, "between 0 and 1")
-	case !(o.MinP >= 0 && o.MinP <= 1):
+	case !share(o.MinP):
 		return bad("min-p", o.MinP, "between 0 and 1")
-	case !(o.RepeatPenalty >= 0) || math.IsInf(o.RepeatPenalty, 0):
+	case !(o.RepeatPenalty >= 0) || !finite(o.RepeatPenalty):
 		return bad("repeat penalty", o.RepeatPenalty, "0 or more")
 	case o.RepeatLast < 0:
 		return bad("repeat-last", o.RepeatLast, "0 or more")
+	case !finite(o.FrequencyPenalty):
+		return bad("frequency penalty", o.FrequencyPenalty, "a finite number")
+	case !finite(o.PresencePenalty):
+		return bad("presence penalty", o.PresencePenalty, "a finite number")
+	}
+	for t, b := range o.LogitBias {
+		if b != b || math.IsInf(float64(b), 1) {
+			return bad(fmt.Sprintf("logit bias of token %d", t), b, "a finite number or -Inf")
+		}
+		if t < 0 {
+			return bad("a token of the logit bias", t, "0 or more")
+		}
 	}
 	return nil
 }
 
-// Sampler chooses tokens. It keeps its memory from call to call.
+// changes says that logits are changed before a token is chosen, so that all of them are needed.
+func (o *Sampling) changes() bool { return o.penalises() || len(o.LogitBias) > 0 }
+
+func (o *Sampling) penalises() bool {
+	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
+}
+
+// Sampler chooses tokens. It keeps its memory from call to call and holds nothing of what it chose.
 type Sampler struct {
-	opt  Sampling
-	rng  *rand.Rand
-	cand []candidate
-	seen []int32
+	opt    Sampling
+	cand   []candidate
+	sorted int // of cand's end, how many are in order, the most likely last
+	typ    []typical
+	seen   []int32
+	raw    []float32
+	best   []TokenLogprob
+	logs   int      // of how many best tokens log is to tell; 0: it tells nothing
+	log    []Chosen // what a generation chose
 }
 
 type candidate struct {
@@ -55,28 +91,117 @@ type candidate struct {
 	logit float32
 }
 
-// NewSampler makes a sampler; its choices are a function of the seed and the logits.
+// TokenLogprob is a token and the natural logarithm of its probability.
+type TokenLogprob struct {
+	ID      int32   `json:"id"`
+	Logprob float32 `json:"logprob"`
+}
+
+// Chosen is a token with what the model thought of it: its log-probability, and the best
+// tokens with theirs, as the logits say before any option changes them.
+type Chosen struct {
+	TokenLogprob
+	Top []TokenLogprob `json:"top"` // the sampler's memory, valid until its next choice
+}
+
+var errNothingAllowed = errors.New(
+	"no token is allowed: the mask, or a bias of -Inf, leaves none whose logit is a number")
+
+// NewSampler makes a sampler; its choices are a function of the seed, the position and the logits.
 func NewSampler(opt Sampling) *Sampler {
 	if opt.RepeatLast == 0 {
 		opt.RepeatLast = 64
 	}
-	return &Sampler{opt: opt, rng: rand.New(rand.NewPCG(opt.Seed, 0x9e3779b97f4a7c15))}
+	return &Sampler{opt: opt}
 }
 
-// Sample chooses the next token. recent are the tokens so far. The logits are
-// changed by a repeat penalty. It fails where no logit is a number.
+// Sample chooses the token behind recent, which are all tokens so far: the number of them is the
+// position that the draw depends on. The logits are changed by penalties and biases. It fails
+// where no logit is a number.
 func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
-	if p := s.opt.RepeatPenalty; p != 0 && p != 1 {
-		s.penalise(logits, recent, float32(p))
+	return s.Masked(logits, recent, nil)
+}
+
+// Masked is Sample among allowed tokens: bit t%32 of word t/32 says that token t is. nil allows all,
+// tokens behind the mask's end are not allowed. The logits of others become NaN.
+func (s *Sampler) Masked(logits []float32, recent []int32, allowed []uint32) (int32, error) {
+	if s.opt.penalises() {
+		s.penalise(logits, recent)
+	}
+	for t, b := range s.opt.LogitBias {
+		if int(t) < len(logits) {
+			if logits[t] += b; math.IsInf(float64(b), -1) {
+				logits[t] = float32(math.NaN())
+			}
+		}
+	}
+	if allowed != nil {
+		forbid(logits, allowed)
 	}
 	best := largest(logits)
 	if best < 0 {
+		if allowed != nil || len(s.opt.LogitBias) > 0 {
+			return 0, errNothingAllowed
+		}
 		return 0, fmt.Errorf("none of the %d logits is a number", len(logits))
 	}
 	if s.opt.Temperature == 0 || math.IsInf(float64(logits[best]), 0) {
 		return best, nil
 	}
-	return s.draw(logits), nil
+	return s.draw(logits, len(recent)), nil
+}
+
+// Choose is Masked, with the log-probabilities of the chosen token and of the top best.
+func (s *Sampler) Choose(logits []float32, recent []int32, allowed []uint32, top int) (Chosen, error) {
+	most, sum := math.Inf(-1), 0.0
+	for _, v := range logits {
+		most = max(most, float64(v)) // a NaN makes all log-probabilities NaN
+	}
+	for _, v := range logits {
+		sum += math.Exp(float64(v) - most)
+	}
+	norm := most + math.Log(sum)
+	s.best = s.best[:0]
+	for i, v := range logits {
+		s.keepBest(TokenLogprob{int32(i), float32(float64(v) - norm)}, top)
+	}
+	if s.opt.changes() || allowed != nil {
+		s.raw = append(s.raw[:0], logits...)
+		id, err := s.Masked(logits, recent, allowed)
+		if err != nil {
+			return Chosen{}, err
+		}
+		return Chosen{TokenLogprob{id, float32(float64(s.raw[id]) - norm)}, s.best}, nil
+	}
+	id, err := s.Masked(logits, recent, nil)
+	if err != nil {
+		return Chosen{}, err
+	}
+	return Chosen{TokenLogprob{id, float32(float64(logits[id]) - norm)}, s.best}, nil
+}
+
+// keepBest keeps the n best in order; of equals the first.
+func (s *Sampler) keepBest(t TokenLogprob, n int) {
+	if len(s.best) == n {
+		if n == 0 || !(t.Logprob > s.best[n-1].Logprob) {
+			return
+		}
+		s.best = s.best[:n-1]
+	}
+	at := len(s.best)
+	for at > 0 && t.Logprob > s.best[at-1].Logprob {
+		at--
+	}
+	s.best = slices.Insert(s.best, at, t)
+}
+
+func forbid(logits []float32, allowed []uint32) {
+	nan := float32(math.NaN())
+	for i := range logits {
+		if i/32 >= len(allowed) || allowed[i/32]>>(i%32)&1 == 0 {
+			logits[i] = nan
+		}
+	}
 }
 
 // largest gives the first of the largest numbers, -1 where there is no number.
@@ -94,83 +219,28 @@ func largest(x []float32) int32 {
 	return int32(at)
 }
 
-// among chooses from the most likely tokens, the best first, as many as the choice
-// needs: as Sample does from all logits. None may be a NaN.
-func (s *Sampler) among(best []candidate) int32 {
-	if s.opt.Temperature == 0 || math.IsInf(float64(best[0].logit), 0) {
-		return best[0].id
-	}
-	return s.drawSorted(best)
-}
-
-func (s *Sampler) penalise(logits []float32, recent []int32, p float32) {
-	recent = recent[max(0, len(recent)-s.opt.RepeatLast):]
+func (s *Sampler) penalise(logits []float32, recent []int32) {
+	o := &s.opt
+	recent = recent[max(0, len(recent)-o.RepeatLast):]
 	s.seen = append(s.seen[:0], recent...)
 	slices.Sort(s.seen)
-	for _, t := range slices.Compact(s.seen) {
+	repeat := float32(o.RepeatPenalty)
+	for at := 0; at < len(s.seen); {
+		t, n := s.seen[at], 1
+		for at+n < len(s.seen) && s.seen[at+n] == t {
+			n++
+		}
+		at += n
 		if t < 0 || int(t) >= len(logits) {
 			continue
 		}
-		if logits[t] > 0 {
-			logits[t] /= p
-		} else {
-			logits[t] *= p
+		switch {
+		case repeat == 0 || repeat == 1:
+		case logits[t] > 0:
+			logits[t] /= repeat
+		default:
+			logits[t] *= repeat
 		}
+		logits[t] -= float32(float64(n)*o.FrequencyPenalty + o.PresencePenalty)
 	}
-}
-
-func (s *Sampler) draw(logits []float32) int32 {
-	s.cand = s.cand[:0]
-	for i, v := range logits {
-		if v == v {
-			s.cand = append(s.cand, candidate{int32(i), v})
-		}
-	}
-	slices.SortFunc(s.cand, func(a, b candidate) int {
-		if a.logit != b.logit {
-			return cmp.Compare(b.logit, a.logit)
-		}
-		return cmp.Compare(a.id, b.id)
-	})
-	return s.drawSorted(s.cand)
-}
-
-// drawSorted draws from candidates, the most likely first.
-func (s *Sampler) drawSorted(c []candidate) int32 {
-	if k := s.opt.TopK; k > 0 && k < len(c) {
-		c = c[:k]
-	}
-	top := float64(c[0].logit)
-	if p := s.opt.TopP; p > 0 && p < 1 {
-		total := 0.0
-		for _, x := range c {
-			total += math.Exp(float64(x.logit) - top)
-		}
-		sum := 0.0
-		for i, x := range c {
-			if sum += math.Exp(float64(x.logit) - top); sum >= p*total {
-				c = c[:i+1]
-				break
-			}
-		}
-	}
-	if p := s.opt.MinP; p > 0 {
-		n := 1
-		for n < len(c) && math.Exp(float64(c[n].logit)-top) >= p {
-			n++
-		}
-		c = c[:n]
-	}
-	t := s.opt.Temperature
-	total := 0.0
-	for _, x := range c {
-		total += math.Exp((float64(x.logit) - top) / t)
-	}
-	at := s.rng.Float64() * total
-	for _, x := range c {
-		if at -= math.Exp((float64(x.logit) - top) / t); at < 0 {
-			return x.id
-		}
-	}
-	return c[len(c)-1].id
 }

@@ -36,7 +36,7 @@ func (r *runner) continueText(ctx context.Context) error {
 
 // prefillOnly computes a prompt and nothing behind it.
 func (r *runner) prefillOnly(ctx context.Context) error {
-	if err := r.capture(nil); err != nil {
+	if err := r.capture(nil, false); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -57,9 +57,9 @@ func (r *runner) prefillOnly(ctx context.Context) error {
 
 // capture prepares the steps of the prompt, and of a continuation where it is
 // sampled, so that their first use is not slower.
-func (r *runner) capture(sampling *engine.Sampling) error {
+func (r *runner) capture(sampling *engine.Sampling, more bool) error {
 	start := time.Now()
-	if err := r.session.Prepare(len(r.prompt), sampling, sampling != nil); err != nil {
+	if err := r.session.Prepare(len(r.prompt), sampling, more); err != nil {
 		return err
 	}
 	r.update(func() { r.report.LoadMS += report.MS(time.Since(start)) })
@@ -74,7 +74,7 @@ func (r *runner) generate(ctx context.Context) error {
 		out = io.Discard
 	}
 	w := newTextWriter(out, t, r.prompt, r.flags.stops)
-	opt := engine.Generation{Max: r.flags.gen, Sampling: r.flags.sampling}
+	opt := engine.Generation{Max: r.flags.gen, Sampling: r.flags.sampling, Logprobs: r.flags.logprobs}
 	if t != nil && !r.flags.ignoreEOS {
 		opt.End = t.IsEnd
 	}
@@ -88,7 +88,11 @@ func (r *runner) generate(ctx context.Context) error {
 		})
 		return goOn
 	}
-	if err := r.capture(&opt.Sampling); err != nil {
+	sampling := &opt.Sampling
+	if opt.Logprobs > 0 {
+		sampling = nil // they need all logits
+	}
+	if err := r.capture(sampling, true); err != nil {
 		return err
 	}
 	r.update(func() { r.start = time.Now() })
@@ -100,7 +104,7 @@ func (r *runner) generate(ctx context.Context) error {
 			r.setTimes(g.Prefill, g.First, g.Steps)
 		}
 		r.report.SetHost(g.Submit, g.Host)
-		r.report.StopReason = string(g.Stop)
+		r.report.StopReason, r.report.Logprobs = string(g.Stop), g.Logprobs
 		if g.Stop == engine.StopInterrupted {
 			r.report.Status = report.Interrupted
 		}

@@ -56,6 +56,10 @@ type idle struct {
 // commands that open a device.
 const onDevices = "run,check,dump,bench op,bench model,bench platform,tune,smoke"
 
+// sampled are the flags of greta run that say how tokens are chosen, but the temperature.
+const sampled = "top-k,typical-p,top-p,min-p,repeat-penalty,frequency-penalty,presence-penalty,repeat-last," +
+	"logit-bias,logprobs,seed,stop"
+
 var notCPU = []string{"ref", "vulkan", "hip"}
 
 var idleFlags = []idle{
@@ -79,14 +83,19 @@ var idleFlags = []idle{
 	{"bench model", "set,model,weights,dtype,prompt,gen,depth", func(a asked) bool { return a.value("profile") != "" }, ""},
 	{"gap", "format", func(a asked) bool { return given(a.c.Flags(), "json") }, ""},
 	{"gap", "json", func(a asked) bool { return a.has("format") && a.value("format") != "json" }, "--format says something else"},
-	{"run", "tokenizer,special,temperature,top-k,top-p,min-p,repeat-penalty,seed,stop,logits,nll", asked.measured, "it needs --prompt or --tokens"},
+	{"run", "tokenizer,special,temperature," + sampled + ",logits,nll", asked.measured, "it needs --prompt or --tokens"},
 	{"run", "prefill,repeat", func(a asked) bool { return !a.measured() }, "it is for measured runs, without a prompt"},
 	{"run", "special", func(a asked) bool { return !a.has("prompt") }, "--tokens are tokens as they are"},
-	{"run", "temperature,top-k,top-p,min-p,repeat-penalty,seed,stop", func(a asked) bool { return !a.measured() && a.silent() },
+	{"run", "temperature," + sampled, func(a asked) bool { return !a.measured() && a.silent() },
 		"nothing is generated; --gen says how much (with --logits or --nll: 0)"},
 	// --seed promises the same text again, and at temperature 0 that is so.
-	{"run", "top-k,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
+	{"run", "top-k,typical-p,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
 		"at --temperature 0 nothing is drawn, the most likely token is taken"},
+	{"run", "logprobs", func(a asked) bool { return !a.has("json") }, "--json is where they are written"},
+	{"run", "repeat-last", func(a asked) bool {
+		return strings.Contains("0 1", a.value("repeat-penalty")) &&
+			a.value("frequency-penalty") == "0" && a.value("presence-penalty") == "0"
+	}, "no penalty is given"},
 	{"tokenize", "special,no-bos", func(a asked) bool { return a.value("decode") == "true" }, "--decode reads ids"},
 	{"plot", "output,nth", func(a asked) bool { return a.value("list") == "true" }, "--list draws nothing"},
 }

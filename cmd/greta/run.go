@@ -29,6 +29,8 @@ type runFlags struct {
 	gen       int
 	special   bool
 	sampling  engine.Sampling
+	logprobs  int
+	bias      []string
 	ignoreEOS bool
 	stops     []string
 
@@ -86,9 +88,20 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
 	s.Float64Var(&f.sampling.Temperature, "temperature", 0, "0 takes the most likely token, more draws")
 	s.IntVar(&f.sampling.TopK, "top-k", 0, "draw from the k most likely tokens; 0: from all")
+	s.Float64Var(&f.sampling.TypicalP, "typical-p", 1,
+		"draw from the fewest tokens, those of the most expected surprise first, whose probabilities "+
+			"reach p; 0 or 1: from all")
 	s.Float64Var(&f.sampling.TopP, "top-p", 1, "draw from the fewest tokens whose probabilities reach p; 0 or 1: from all")
 	s.Float64Var(&f.sampling.MinP, "min-p", 0, "draw from tokens with at least this share of the best one's probability")
-	s.Float64Var(&f.sampling.RepeatPenalty, "repeat-penalty", 1, "divide the logits of the last 64 tokens by this; 0 or 1: do not")
+	s.Float64Var(&f.sampling.RepeatPenalty, "repeat-penalty", 1,
+		"divide the logits of recent tokens by this; 0 or 1: do not")
+	s.Float64Var(&f.sampling.FrequencyPenalty, "frequency-penalty", 0,
+		"take this from a recent token's logit as often as the token came")
+	s.Float64Var(&f.sampling.PresencePenalty, "presence-penalty", 0, "take this from a recent token's logit")
+	s.IntVar(&f.sampling.RepeatLast, "repeat-last", 64, "how many tokens are recent, for the three penalties; 0: 64")
+	s.StringSliceVar(&f.bias, "logit-bias", nil,
+		"add to tokens' logits, as ID=VALUE, commas between them; -inf: never choose the token")
+	s.IntVar(&f.logprobs, "logprobs", 0, "write each token's log-probability, and those of so many of the best, to --json")
 	s.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draws")
 	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
 	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
@@ -115,6 +128,8 @@ func (f *runFlags) check() error {
 		return fmt.Errorf("--gen %d: it must be below 2^31", f.gen)
 	case f.prefill > math.MaxInt32:
 		return fmt.Errorf("--prefill %d: it must be below 2^31", f.prefill)
+	case f.logprobs < 0:
+		return fmt.Errorf("--logprobs %d: it must be 0 or more", f.logprobs)
 	case f.prefill < 0:
 		return fmt.Errorf("--prefill %d: it must be 0 or more", f.prefill)
 	case f.repeat < 0:
@@ -137,7 +152,29 @@ func (f *runFlags) check() error {
 	} else if !f.hasGen && (f.logits != "" || f.nll) {
 		f.gen = 0
 	}
+	var err error
+	if f.sampling.LogitBias, err = parseBias(f.bias); err != nil {
+		return err
+	}
 	return f.sampling.Validate()
+}
+
+// parseBias reads ID=VALUE.
+func parseBias(texts []string) (map[int32]float32, error) {
+	var bias map[int32]float32
+	for _, text := range texts {
+		id, value, ok := strings.Cut(text, "=")
+		t, err := strconv.ParseInt(id, 10, 32)
+		v, err2 := strconv.ParseFloat(value, 32)
+		if !ok || err != nil || err2 != nil {
+			return nil, fmt.Errorf("--logit-bias %q: it must be a token id, =, and a number, as in 17=-2.5", text)
+		}
+		if bias == nil {
+			bias = map[int32]float32{}
+		}
+		bias[int32(t)] = float32(v)
+	}
+	return bias, nil
 }
 
 // measured says whether the run has no prompt.
@@ -311,6 +348,11 @@ func (r *runner) checkRange() error {
 	for i, t := range r.prompt {
 		if t < 0 || int(t) >= v {
 			return usagef("token %d of the prompt is %d, the model's vocabulary has %d", i, t, v)
+		}
+	}
+	for t := range r.flags.sampling.LogitBias {
+		if int(t) >= v {
+			return usagef("--logit-bias: token %d, the model's vocabulary has %d", t, v)
 		}
 	}
 	return nil

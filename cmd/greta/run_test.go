@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -136,6 +137,39 @@ func TestSamplingFlags(t *testing.T) {
 	}
 	if slices.Equal(ids("--repeat-penalty", "2"), greedy) {
 		t.Error("--repeat-penalty has no effect")
+	}
+	for _, more := range [][]string{
+		{"--frequency-penalty", "5"}, {"--presence-penalty", "9"}, {"--logit-bias", fmt.Sprintf("%d=-inf", greedy[0])},
+		{"--temperature", "1.5", "--typical-p", "0.2"},
+	} {
+		if got := ids(more...); slices.Equal(got, greedy) {
+			t.Errorf("%v has no effect", more)
+		}
+	}
+	if slices.Equal(ids("--repeat-penalty", "2"), ids("--repeat-penalty", "2", "--repeat-last", "1")) {
+		t.Error("--repeat-last has no effect")
+	}
+	forced := ids("--logit-bias", "7=1e6,9=-3")
+	if slices.IndexFunc(forced, func(id int32) bool { return id != 7 }) >= 0 {
+		t.Errorf("a bias of a million does not decide: %v", forced)
+	}
+	for _, bad := range []string{"x=1", "3", "3=", "-2=1", "3=inf", "1000000=1"} {
+		if r := greta(t, append(append([]string{"run"}, base...), "--logit-bias", bad)...); r.code != exitUsage {
+			t.Errorf("--logit-bias %s: code %d", bad, r.code)
+		}
+	}
+}
+
+func TestLogprobs(t *testing.T) {
+	r := runReport(t, trained(t), "--prompt", "Prince Andrew", "--gen", "6", "--logprobs", "3")
+	if len(r.Logprobs) != len(r.GeneratedTokens) {
+		t.Fatalf("%d of %d tokens have log-probabilities", len(r.Logprobs), len(r.GeneratedTokens))
+	}
+	for i, c := range r.Logprobs {
+		if c.ID != r.GeneratedTokens[i] || len(c.Top) != 3 || c.Top[0] != c.TokenLogprob ||
+			c.Logprob > 0 || c.Top[1].Logprob > c.Logprob {
+			t.Errorf("token %d: %+v", r.GeneratedTokens[i], c)
+		}
 	}
 }
 

@@ -55,7 +55,9 @@ func newRunner(a *app, f *runFlags, files *outputs) *runner {
 		r.report.Mode = "measure"
 	} else {
 		o := f.sampling
-		r.report.Sampling = &report.Sampling{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty, Seed: o.Seed}
+		r.report.Sampling = &report.Sampling{Temperature: o.Temperature, TopK: o.TopK, TypicalP: o.TypicalP,
+			TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty, RepeatLast: o.RepeatLast, FrequencyPenalty: o.FrequencyPenalty,
+			PresencePenalty: o.PresencePenalty, LogitBias: f.bias, Seed: o.Seed}
 	}
 	return r
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"greta/tensor"
+
+	"greta/engine"
 )
 
 // Status is how a run ended.
@@ -55,7 +57,8 @@ type Report struct {
 	StopReason      string   `json:"stop_reason,omitempty"`
 	NLL             *float64 `json:"nll,omitempty"` // mean of -ln p(token | those before)
 
-	Sampling *Sampling `json:"sampling,omitempty"`
+	Sampling *Sampling       `json:"sampling,omitempty"`
+	Logprobs []engine.Chosen `json:"logprobs,omitempty"`
 
 	LoadMS      float64  `json:"load_ms"`
 	Prefill     Phase    `json:"prefill"`
@@ -96,7 +99,14 @@ type Sampling struct {
 	TopP          float64 `json:"top_p"`
 	MinP          float64 `json:"min_p"`
 	RepeatPenalty float64 `json:"repeat_penalty"`
-	Seed          uint64  `json:"seed"`
+	RepeatLast    int     `json:"repeat_last"`
+	TypicalP      float64 `json:"typical_p"`
+
+	FrequencyPenalty float64  `json:"frequency_penalty"`
+	PresencePenalty  float64  `json:"presence_penalty"`
+	LogitBias        []string `json:"logit_bias,omitempty"` // ID=VALUE
+
+	Seed uint64 `json:"seed"`
 }
 
 // Phase is prefill or decode. Of several repeats it gives the median.
