@@ -131,7 +131,16 @@ type CheckReport struct {
 	ReplayAt     string  `json:"replay_differs_at,omitempty"` // the first step whose bits differ
 	RepeatOK     bool    `json:"repeats_bit_identical"`
 	RepeatAt     string  `json:"repeats_differ_at,omitempty"`
+	// Verdict is SelfConsistent or Inconsistent. It is never "right": what computes the reference is greta too, from the
+	// same model file.
+	Verdict string `json:"verdict"`
 }
+
+// The verdicts of a check without another implementation's results.
+const (
+	SelfConsistent = "self-consistent"
+	Inconsistent   = "inconsistent"
+)
 
 // OK says whether nothing was found.
 func (r *CheckReport) OK() bool {
@@ -177,7 +186,13 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 	if err := r.operators(ctx, dev, &opt, input); err != nil {
 		return nil, err
 	}
-	return r, r.whole(ctx, dev, input)
+	if err := r.whole(ctx, dev, input); err != nil {
+		return r, err
+	}
+	if r.Verdict = Inconsistent; r.OK() {
+		r.Verdict = SelfConsistent
+	}
+	return r, nil
 }
 
 // feed is a prompt, or activations for a block; the last of n is decoded alone.

@@ -192,6 +192,8 @@ func checkText(r *engine.CheckReport, all bool) string {
 	s += fmt.Sprintf("prefill equals decode          %s, relative L2 %.2e, max abs %.2e\n", yes[r.PrefillOK], r.Prefill.RelL2, r.Prefill.MaxAbs)
 	s += fmt.Sprintf("replay equals eager launches   %s%s\n", yes[r.ReplayOK], at(r.ReplayAt))
 	s += fmt.Sprintf("repeats are bit-identical      %s%s\n", yes[r.RepeatOK], at(r.RepeatAt))
+	s += fmt.Sprintf("verdict                        %s: compared with greta's own float64 reference of the same model file; "+
+		"--expected compares with another implementation's results\n", r.Verdict)
 	return s
 }
 

@@ -328,8 +328,7 @@ func (r *runner) noteSamples(samples []*sample) {
 		}
 		r.setRoofs(flops)
 		rep.OutputHash = samples[0].hash
-		// The checks use memory of their own, which is not the run's.
-		rep.PeakMemory, rep.Private = report.Memory()
+		rep.ModelMemory, rep.Private = report.Memory() // the checks use memory of their own
 	})
 }
 

@@ -130,8 +130,9 @@ func (r *runner) finish(err error) error {
 		}
 	}
 	r.completeTimes()
-	if rep.PeakMemory == 0 {
-		rep.PeakMemory, rep.Private = report.Memory()
+	peak, private := report.Memory()
+	if rep.PeakMemory = peak; rep.ModelMemory == 0 {
+		rep.ModelMemory, rep.Private = peak, private
 	}
 	if len(rep.GeneratedTokens) > 0 && rep.OutputHash == "" {
 		rep.OutputHash = report.HashIDs(rep.GeneratedTokens)

@@ -50,7 +50,11 @@ func (r *Report) Summary() string {
 		line("weights", "%s a token", Bytes(float64(r.WeightBytes)))
 	}
 	if r.PeakMemory > 0 {
-		line("memory", "%s at the peak, %s of it not from files", Bytes(float64(r.PeakMemory)), Bytes(float64(r.Private)))
+		checks := ""
+		if r.PeakMemory > r.ModelMemory {
+			checks = fmt.Sprintf("; %s with the checks", Bytes(float64(r.PeakMemory)))
+		}
+		line("memory", "%s at the peak, %s of it not from files%s", Bytes(float64(r.ModelMemory)), Bytes(float64(r.Private)), checks)
 	}
 	if r.NLL != nil {
 		line("nll", "%.6f a token, perplexity %.4f", *r.NLL, math.Exp(*r.NLL))
