@@ -120,14 +120,14 @@ func (r *runner) generate(ctx context.Context) error {
 type textWriter struct {
 	w     io.Writer
 	dec   *tokenizer.Decoder
-	stop  stopper
+	stop  *tokenizer.Stopper
 	first bool
 	ended bool // a stop string came
 	err   error
 }
 
 func newTextWriter(w io.Writer, t *tokenizer.Tokenizer, prompt []int32, stops []string) *textWriter {
-	tw := &textWriter{w: w, stop: stopper{stops: stops}, first: true}
+	tw := &textWriter{w: w, stop: tokenizer.NewStopper(stops), first: true}
 	if t != nil {
 		tw.dec = t.NewDecoder()
 		for _, id := range prompt {
@@ -149,7 +149,8 @@ func (t *textWriter) token(id int32) (shown string, goOn bool) {
 		t.write(text)
 		return "", t.err == nil
 	}
-	shown, t.ended = t.stop.push(t.dec.Write(id))
+	shown, hit := t.stop.Push(t.dec.Write(id))
+	t.ended = hit != ""
 	t.write(shown)
 	return shown, t.err == nil && !t.ended
 }
@@ -157,8 +158,10 @@ func (t *textWriter) token(id int32) (shown string, goOn bool) {
 // end writes what was held back, and a newline.
 func (t *textWriter) end() (shown string) {
 	if t.dec != nil && !t.ended {
-		shown, t.ended = t.stop.push(t.dec.Flush())
-		shown += t.stop.flush()
+		var hit string
+		shown, hit = t.stop.Push(t.dec.Flush())
+		t.ended = hit != ""
+		shown += t.stop.Flush()
 	}
 	t.write(shown + "\n")
 	return shown

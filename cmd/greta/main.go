@@ -38,6 +38,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C ends at once
+		if endsItself.Load() {
+			return
+		}
 		// run reports and ends before this; a verb in the middle of long work is left.
 		time.Sleep(patience)
 		fmt.Fprintln(os.Stderr, "greta: interrupted")
@@ -170,7 +173,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
 	root.AddCommand(a.runCmd(), a.checkCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
-		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(), a.compareCmd(), a.gateCmd(), a.gapCmd(), a.reportCmd(), a.plotCmd(), a.exportCmd(), a.importCmd(), a.tuneCmd(), a.expCmd(), a.smokeCmd(), a.doctorCmd(), a.internalCmd())
+		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(), a.compareCmd(), a.gateCmd(), a.gapCmd(), a.reportCmd(), a.plotCmd(), a.exportCmd(), a.importCmd(), a.tuneCmd(), a.expCmd(), a.smokeCmd(), a.doctorCmd(), a.internalCmd(), a.serveCmd())
 	root.AddCommand(a.gpuCmds()...)
 	return root
 }

@@ -1,4 +1,4 @@
-package main
+package tokenizer
 
 import "testing"
 
@@ -18,18 +18,17 @@ func TestStopper(t *testing.T) {
 		{[]string{"aab"}, []string{"a", "a", "a", "b"}, "a", true},
 		{[]string{"zz", "yy"}, []string{"yzyy"}, "yz", true},
 	} {
-		s := stopper{stops: c.stops}
+		s := NewStopper(c.stops)
 		got, hit := "", false
 		for _, p := range c.pieces {
-			var show string
-			show, hit = s.push(p)
+			show, stop := s.Push(p)
 			got += show
-			if hit {
+			if hit = stop != ""; hit {
 				break
 			}
 		}
 		if !hit {
-			got += s.flush()
+			got += s.Flush()
 		}
 		if got != c.want || hit != c.hit {
 			t.Errorf("stops %q, pieces %q: %q %v, want %q %v", c.stops, c.pieces, got, hit, c.want, c.hit)
@@ -39,11 +38,11 @@ func TestStopper(t *testing.T) {
 
 // What cannot become a stop string is shown at once.
 func TestStopperHoldsNoMoreThanNeeded(t *testing.T) {
-	s := stopper{stops: []string{"END"}}
-	if show, _ := s.push("hello E"); show != "hello " {
+	s := NewStopper([]string{"END"})
+	if show, _ := s.Push("hello E"); show != "hello " {
 		t.Errorf("shown %q", show)
 	}
-	if show, _ := s.push("X"); show != "EX" {
+	if show, _ := s.Push("X"); show != "EX" {
 		t.Errorf("shown %q", show)
 	}
 }

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"greta/serve"
+	"greta/tokenizer"
+)
+
+// endsItself says that the verb under way ends in its own time when it is interrupted; a second
+// interrupt ends it at once.
+var endsItself atomic.Bool
+
+// serveFlags are those of serve beside the model's.
+type serveFlags struct {
+	modelFlags
+	listen serve.ListenOptions
+	opt    serve.Options
+
+	models, keysFile, template string
+	names, plainKeys           []string
+	idle                       time.Duration
+	mostLoaded, parallel       int
+	logLevel, logFormat        string
+	newKey                     string
+	json                       bool
+}
+
+func (a *app) serveCmd() *cobra.Command {
+	f := &serveFlags{}
+	c := &cobra.Command{
+		Use:   "serve MODEL...",
+		Short: "Give models to others over HTTP: OpenAI's and Anthropic's protocols, a page, metrics",
+		Long: `MODEL is what run takes. Clients call it by its file's or folder's name, or as
+--served-model-name says. --models FILE.yaml names several, loaded when they are
+asked for; docs/serve.md has its keys, and those of the file of API keys.
+
+It serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
+/detokenize, /metrics, /health, /ready and /live. SIGTERM lets the answers under
+way end, for as long as --drain says; a second one ends at once.`,
+		Example: `  greta serve tinyllama.gguf
+  greta serve FOLDER --port 8080 --api-key SECRET
+  curl http://127.0.0.1:8000/v1/completions -d '{"prompt": "Once upon a time", "max_tokens": 32}'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 && f.models == "" && f.newKey == "" {
+				return usagef("serve takes a model, or --models FILE.yaml; see greta serve --help")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return a.serve(c.Context(), f, args) },
+	}
+	s := c.Flags()
+	s.SortFlags = false
+	s.StringVar(&f.listen.Host, "host", "127.0.0.1", "address to listen at; 0.0.0.0: all")
+	s.IntVar(&f.listen.Port, "port", 8000, "port; 0: any free one")
+	s.StringVar(&f.listen.Socket, "uds", "", "listen at a unix socket of this path instead")
+	s.StringArrayVar(&f.names, "served-model-name", nil, "what clients call the model (may be repeated)")
+	s.StringVar(&f.models, "models", "", "file of models: several, loaded when they are asked for")
+	s.DurationVar(&f.idle, "idle", 0, "unload a model that nobody asked for so long; 0: never")
+	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
+	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 8)")
+	s.StringVar(&f.template, "chat-template", "", "how conversations are written: plain (their texts, a line each)")
+	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
+	s.StringVar(&f.keysFile, "api-keys", "", "file of hashed keys with scopes and quotas")
+	s.StringVar(&f.newKey, "new-key", "", "print a new key of this name with its line for --api-keys, and end")
+	s.StringVar(&f.listen.Cert, "ssl-certfile", "", "certificate: listen with TLS; read again when it changes")
+	s.StringVar(&f.listen.Key, "ssl-keyfile", "", "the certificate's key")
+	s.StringArrayVar(&f.opt.Origins, "allowed-origin", nil, "origin that browsers may ask from, * for all (may be repeated)")
+	s.IntVar(&f.opt.MaxRunning, "max-num-seqs", 256, "requests that run at once")
+	s.IntVar(&f.opt.MaxQueue, "max-queue", 1024, "requests that may wait beyond those; more are told to come again")
+	s.Int64Var(&f.opt.MaxBody, "max-body", 32<<20, "bytes of a request")
+	s.IntVar(&f.opt.MaxMessages, "max-messages", 4096, "messages of a conversation")
+	s.IntVar(&f.opt.MaxTokens, "max-tokens", 0, "tokens of an answer; 0: what the context has room for")
+	s.DurationVar(&f.opt.Timeout, "timeout", 0, "time that a request may take; 0: any")
+	s.DurationVar(&f.opt.WriteWait, "write-timeout", 30*time.Second, "time that a reader may not read")
+	s.DurationVar(&f.listen.Drain, "drain", 30*time.Second, "time that answers under way have when the server ends")
+	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	s.StringVar(&f.logFormat, "log-format", "text", "text or json")
+	s.BoolVar(&f.opt.LogText, "log-prompts", false, "log prompts and answers too")
+	s.BoolVar(&f.json, "json", false, "print where it listens as JSON on standard output")
+	f.register(s)
+	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer of the model (default: what lies with the weights)")
+	return c
+}
+
+func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %s: there are debug, info, warn and error", f.logLevel)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	switch f.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return nil, fmt.Errorf("--log-format %s: there are text and json", f.logFormat)
+}
+
+// specs are the models of the command line and of the file.
+func (f *serveFlags) specs(args []string) ([]serve.Spec, error) {
+	var specs []serve.Spec
+	for _, arg := range args {
+		name := strings.TrimSuffix(filepath.Base(filepath.Clean(arg)), ".gguf")
+		specs = append(specs, serve.Spec{Name: name, Path: arg, Preload: true})
+	}
+	if len(f.names) > 0 {
+		if len(specs) != 1 {
+			return nil, fmt.Errorf("--served-model-name is for one model, there are %d", len(specs))
+		}
+		specs[0].Name, specs[0].Aliases = f.names[0], f.names[1:]
+	}
+	if f.models != "" {
+		more, most, err := serve.ReadSpecs(f.models)
+		if err != nil {
+			return nil, err
+		}
+		if specs = append(specs, more...); f.mostLoaded == 0 {
+			f.mostLoaded = most
+		}
+	}
+	return specs, nil
+}
+
+func (f *serveFlags) check() error {
+	switch {
+	case f.listen.Port < 0 || f.listen.Port > math.MaxUint16:
+		return fmt.Errorf("--port %d: it must be between 0 and 65535", f.listen.Port)
+	case f.parallel < 0:
+		return fmt.Errorf("--parallel %d: it must be positive", f.parallel)
+	case f.opt.MaxRunning < 1 || f.opt.MaxQueue < 1 || f.opt.MaxBody < 1 || f.opt.MaxMessages < 1:
+		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
+	case f.opt.MaxTokens < 0:
+		return fmt.Errorf("--max-tokens %d: it must be 0 or more", f.opt.MaxTokens)
+	case len(f.plainKeys) > 0 && f.keysFile != "":
+		return errors.New("--api-key and --api-keys exclude each other")
+	}
+	return nil
+}
+
+func (f *serveFlags) keys() (*serve.Keys, error) {
+	if f.keysFile != "" {
+		return serve.ReadKeys(f.keysFile)
+	}
+	if len(f.plainKeys) == 0 {
+		return nil, nil
+	}
+	var list []*serve.Key
+	for i, k := range f.plainKeys {
+		if k == "" {
+			return nil, errors.New("--api-key is empty")
+		}
+		list = append(list, serve.PlainKey(fmt.Sprintf("key-%d", i+1), k))
+	}
+	return serve.NewKeys(list)
+}
+
+// serve listens and answers until ctx ends.
+func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
+	began := time.Now()
+	if f.newKey != "" {
+		key, line, err := serve.NewKey(f.newKey)
+		if err == nil {
+			fmt.Fprintf(a.err, "the key, shown once: %s\n", key)
+			_, err = io.WriteString(a.out, line)
+		}
+		return err
+	}
+	err := f.check()
+	specs, err2 := f.specs(args)
+	log, err3 := f.logger(a.err)
+	keys, err4 := f.keys()
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		return usage(err)
+	}
+	l, err := serve.Listen(f.listen)
+	if err != nil {
+		return usage(err)
+	}
+	defer l.Close()
+	f.opt.Version, f.opt.Log, f.opt.Keys = version(), log, keys
+	load := func(ctx context.Context, spec serve.Spec) (serve.Model, error) { return a.loadServed(ctx, f, spec) }
+	if f.opt.Models, err = serve.NewManager(specs, load, f.idle, f.mostLoaded, log); err != nil {
+		return usage(err)
+	}
+	if err := f.opt.Models.Preload(ctx); err != nil {
+		return err
+	}
+	s, err := serve.New(f.opt)
+	if err != nil {
+		return errors.Join(err, f.opt.Models.Close())
+	}
+	endsItself.Store(true)
+	defer endsItself.Store(false)
+	f.listen.Ready = func(addr string) {
+		fmt.Fprintf(a.err, "greta: listening at %s after %.0f ms\n", addr, float64(time.Since(began).Microseconds())/1000)
+		if f.json {
+			_ = writeJSON(a.out, map[string]any{"address": addr, "models": names(specs)})
+		}
+	}
+	return errors.Join(s.Serve(ctx, l, f.listen), f.opt.Models.Close())
+}
+
+func names(specs []serve.Spec) []string {
+	out := make([]string, len(specs))
+	for i, s := range specs {
+		out[i] = s.Name
+	}
+	return out
+}
+
+// loadServed loads a model to be served.
+func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_ serve.Model, err error) {
+	m := f.modelFlags
+	if spec.Context > 0 {
+		m.context = spec.Context
+	}
+	if spec.Backend != "" {
+		m.backend = spec.Backend
+	}
+	if spec.Device != "" {
+		m.device = spec.Device
+	}
+	if spec.KV != "" {
+		m.kv = spec.KV
+	}
+	b, err := m.open(ctx, a.err, spec.Path)
+	if err != nil {
+		return nil, err
+	}
+	close := b.close
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, close())
+		}
+	}()
+	if b.file.IsBlock() {
+		return nil, usagef("%s is a block; a model is needed", b.file.Path())
+	}
+	t, err := servedTokenizer(b, m.tokenizer)
+	if err != nil {
+		return nil, usage(err)
+	}
+	b.fitContext(1)
+	e, err := a.load(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	close = func() error { return errors.Join(e.Close(), b.close()) }
+	parallel := 8
+	for _, n := range []int{f.parallel, spec.Parallel} {
+		if n > 0 {
+			parallel = n
+		}
+	}
+	chat, err := servedChat(f.template, spec.ChatTemplate)
+	if err != nil {
+		return nil, usage(err)
+	}
+	path, _ := b.sourceName()
+	return serve.NewSessionModel(e, serve.SessionOptions{
+		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context, Rows: parallel,
+			Created: time.Now()},
+		Text: serve.NewVocabulary(t), Chat: chat, Parallel: parallel, Close: close,
+	})
+}
+
+func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error) {
+	switch {
+	case path != "":
+		return openTokenizer(path)
+	case b.source != nil:
+		t, err = tokenizerOf(b.source)
+	}
+	if err == nil && t == nil {
+		err = errors.New("no tokenizer lies with the weights; name one by --tokenizer")
+	}
+	return t, err
+}
+
+// servedChat finds how conversations are written: what the model's entry says, else the flag.
+func servedChat(flag, entry string) (serve.Chat, error) {
+	if entry != "" {
+		flag = entry
+	}
+	switch flag {
+	case "":
+		return nil, nil
+	case "plain":
+		return serve.PlainChat{}, nil
+	}
+	return nil, fmt.Errorf("--chat-template %s: there is plain", flag)
+}

@@ -1,0 +1,203 @@
+// Reading requests: sizes are bounded, bad JSON is told with its place, and fields that nobody
+// knows are taken and named in a header.
+
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// ignoredHeader names the fields of a request that did nothing.
+const ignoredHeader = "X-Greta-Ignored-Fields"
+
+// known are the JSON names of a struct's fields, embedded ones included.
+var known sync.Map // reflect.Type → map[string]bool
+
+func fieldsOf(t reflect.Type) map[string]bool {
+	if m, ok := known.Load(t); ok {
+		return m.(map[string]bool)
+	}
+	m := map[string]bool{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for k := range fieldsOf(f.Type) {
+				m[k] = true
+			}
+		case name != "" && name != "-":
+			m[name] = true
+		}
+	}
+	known.Store(t, m)
+	return m
+}
+
+// bodyWait is how long a body may take to come.
+const bodyWait = time.Minute
+
+// readBody reads a request's JSON object into v, a pointer to a struct, and names unknown fields in
+// the answer's header.
+func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
+	if r.ContentLength > most {
+		return &http.MaxBytesError{Limit: most}
+	}
+	ctl := http.NewResponseController(w) // whose errors are those of writers that have no connection
+	_ = ctl.SetReadDeadline(time.Now().Add(bodyWait))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	_ = ctl.SetReadDeadline(time.Time{}) // so that a client that leaves is noticed, and one that waits is not
+	if err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return err
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return &Error{Status: 408, Type: "timeout_error", Code: "timeout", Message: "the body did not come in time"}
+		}
+		return badRequest("", "the body could not be read: "+err.Error())
+	}
+	return parseBody(w.Header(), body, v)
+}
+
+// deepest is how far JSON values of a request may lie in each other.
+const deepest = 200
+
+func parseBody(h http.Header, body []byte, v any) error {
+	if err := checkDepth(body); err != nil {
+		return err
+	}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(body, &keys); err != nil {
+		return jsonError(body, err)
+	}
+	if keys == nil {
+		return badRequest("", "the body must be a JSON object, it is null")
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return jsonError(body, err)
+	}
+	fields := fieldsOf(reflect.TypeOf(v).Elem())
+	var ignored []string
+	for k, value := range keys {
+		if !fields[k] && string(value) != "null" {
+			ignored = append(ignored, headerName(k))
+		}
+	}
+	addIgnored(h, ignored...)
+	return nil
+}
+
+// headerName makes a field's name fit for a header.
+func headerName(k string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < 0x21 || r > 0x7e || r == ',' {
+			return '?'
+		}
+		return r
+	}, k)
+	return clean[:min(len(clean), 64)]
+}
+
+// addIgnored says that fields did nothing.
+func addIgnored(h http.Header, names ...string) {
+	if len(names) == 0 {
+		return
+	}
+	if old := h.Get(ignoredHeader); old != "" {
+		names = append(strings.Split(old, ", "), names...)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	h.Set(ignoredHeader, strings.Join(names[:min(len(names), 50)], ", "))
+}
+
+// checkDepth refuses JSON that lies deeper in itself than anything that is meant.
+func checkDepth(body []byte) error {
+	depth, quoted := 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth > deepest {
+				return badRequest("", fmt.Sprintf("the JSON is nested deeper than %d levels", deepest))
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+func jsonError(body []byte, err error) error {
+	var syntax *json.SyntaxError
+	var typ *json.UnmarshalTypeError
+	var own *Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case len(bytes.TrimSpace(body)) == 0:
+		return badRequest("", "the body is empty; a JSON object is expected")
+	case errors.As(err, &syntax):
+		at := min(int(syntax.Offset), len(body))
+		line := 1 + bytes.Count(body[:at], []byte("\n"))
+		return badRequest("", fmt.Sprintf("the body is not JSON: %v at byte %d, line %d", syntax, at, line))
+	case errors.As(err, &typ):
+		field := typ.Field
+		for _, embedded := range []string{"samplingFields.", "structuredFields."} {
+			field = strings.TrimPrefix(field, embedded)
+		}
+		if field == "" {
+			return badRequest("", fmt.Sprintf("the body must be a JSON object, it is %s", article(typ.Value)))
+		}
+		return badRequest(field, fmt.Sprintf("%s must be %s, it is %s", field, typeName(typ.Type), article(typ.Value)))
+	}
+	return badRequest("", "the body is not JSON: "+err.Error())
+}
+
+func article(kind string) string {
+	word, _, _ := strings.Cut(kind, " ")
+	switch word {
+	case "object", "array":
+		return "an " + word
+	case "number", "string":
+		return "a " + kind
+	case "bool":
+		return "a boolean"
+	}
+	return kind
+}
+
+func typeName(t reflect.Type) string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "an integer"
+}

@@ -1,0 +1,180 @@
+// Models, tokens, and what no model here does yet: embeddings and ranks.
+
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+)
+
+// each calls f for 0 to n−1 at once.
+func each(n int, f func(int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var g sync.WaitGroup
+	for i := range n {
+		g.Go(func() { f(i) })
+	}
+	g.Wait()
+}
+
+func (s *Server) listModels(w http.ResponseWriter, _ *http.Request, rs *requestState) error {
+	list := s.models.list(rs.key.allows)
+	first, last := "", ""
+	if len(list) > 0 {
+		first, last = list[0].ID, list[len(list)-1].ID
+	}
+	writeJSON(w, 200, struct {
+		Object string        `json:"object"`
+		Data   []modelObject `json:"data"`
+		First  string        `json:"first_id"` // Anthropic's
+		Last   string        `json:"last_id"`
+		More   bool          `json:"has_more"`
+	}{"list", list, first, last, false})
+	return nil
+}
+
+func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	name := r.PathValue("model")
+	for _, m := range s.models.list(rs.key.allows) {
+		if m.ID == name {
+			writeJSON(w, 200, m)
+			return nil
+		}
+	}
+	return s.models.noModel(name)
+}
+
+// tokenizeRequest is vLLM's: a prompt or a conversation.
+type tokenizeRequest struct {
+	Model     string        `json:"model"`
+	Prompt    *string       `json:"prompt"`
+	Messages  []chatMessage `json:"messages"`
+	AddBOS    *bool         `json:"add_special_tokens"`
+	Pieces    bool          `json:"return_token_strs"`
+	AddPrompt *bool         `json:"add_generation_prompt"`
+	Tools     []chatTool    `json:"tools"`
+}
+
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	var q tokenizeRequest
+	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
+		return err
+	}
+	model, release, err := s.use(r, rs, q.Model)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var ids []int32
+	switch {
+	case q.Prompt != nil && q.Messages != nil:
+		return badRequest("prompt", "prompt and messages exclude each other")
+	case q.Prompt != nil:
+		if ids, err = model.Text().Encode(*q.Prompt, q.AddBOS == nil || *q.AddBOS, true); err != nil {
+			return badRequest("prompt", err.Error())
+		}
+	default:
+		messages, err := s.conversation(q.Messages)
+		if err != nil {
+			return err
+		}
+		tools, err := chatTools(q.Tools)
+		if err != nil {
+			return err
+		}
+		j := &job{model: model, name: rs.model}
+		if err := j.prompt(turn{messages: messages, tools: tools, choice: choice{mode: "auto"}}); err != nil {
+			return err
+		}
+		ids = j.request.Prompt
+	}
+	if ids == nil {
+		ids = []int32{}
+	}
+	out := struct {
+		Count   int      `json:"count"`
+		Context int      `json:"max_model_len"`
+		Tokens  []int32  `json:"tokens"`
+		Pieces  []string `json:"token_strs"`
+	}{Count: len(ids), Context: model.Info().Context, Tokens: ids}
+	if q.Pieces {
+		for _, id := range ids {
+			out.Pieces = append(out.Pieces, model.Text().Piece(id))
+		}
+	}
+	writeJSON(w, 200, out)
+	return nil
+}
+
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	var q struct {
+		Model  string  `json:"model"`
+		Tokens []int32 `json:"tokens"`
+	}
+	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
+		return err
+	}
+	model, release, err := s.use(r, rs, q.Model)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if q.Tokens == nil {
+		return badRequest("tokens", "tokens is missing")
+	}
+	if err := checkIDs("tokens", q.Tokens, model.Text().Vocabulary()); err != nil {
+		return err
+	}
+	writeJSON(w, 200, map[string]string{"prompt": model.Text().Decode(q.Tokens)})
+	return nil
+}
+
+// cannot refuses a task that the model was not made for.
+func cannot(name, task, param string) error {
+	return &Error{Status: 400, Type: "invalid_request_error", Code: "unsupported_model", Param: param,
+		Message: "The model `" + name + "` does not support " + task + "; it continues texts"}
+}
+
+func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	var q struct {
+		Model      string          `json:"model"`
+		Input      json.RawMessage `json:"input"`
+		Format     string          `json:"encoding_format"`
+		Dimensions *int            `json:"dimensions"`
+		User       string          `json:"user"`
+	}
+	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
+		return err
+	}
+	if len(q.Input) == 0 || string(q.Input) == "null" {
+		return badRequest("input", "input is missing")
+	}
+	_, release, err := s.use(r, rs, q.Model)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return cannot(rs.model, "embeddings", "model")
+}
+
+func (s *Server) rerank(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	var q struct {
+		Model     string          `json:"model"`
+		Query     json.RawMessage `json:"query"`
+		Documents json.RawMessage `json:"documents"`
+		Top       *int            `json:"top_n"`
+	}
+	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
+		return err
+	}
+	_, release, err := s.use(r, rs, q.Model)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return cannot(rs.model, "reranking", "model")
+}

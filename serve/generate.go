@@ -1,0 +1,284 @@
+// From a prompt to an answer's pieces: decoding, stop strings, reasoning and calls of tools, logprobs,
+// and why an answer ended. Every protocol goes through here.
+
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"greta/tokenizer"
+)
+
+// job is what a protocol wants of a model.
+type job struct {
+	model    Model
+	name     string // as the client calls the model
+	request  Request
+	stops    []string
+	stopIDs  []int32
+	showStop bool   // a stop string is part of the answer
+	special  bool   // control tokens are shown
+	chat     bool   // the answer is parsed for reasoning and calls
+	prompted string // the rendered prompt of a chat
+	options  ChatOptions
+}
+
+// event is what a token, or the end of a choice, adds to the answer.
+type event struct {
+	choice int
+	parts  []Part
+	token  *Token // whose logprobs are asked for
+	finish string // stop, length, tool_calls; empty: it goes on
+	stop   string // the stop string that ended it
+}
+
+// usage is what an answer took, in tokens.
+type usage struct {
+	prompt, cached, completion, reasoning int
+}
+
+// choiceState is one answer in the making.
+type choiceState struct {
+	decoder Decoder
+	stopper *tokenizer.Stopper
+	parser  Parser
+	tokens  int
+	thought int // tokens of reasoning
+	called  bool
+	done    bool
+	hit     string // the stop string that ended it
+}
+
+func (j *job) newChoice() *choiceState {
+	c := &choiceState{decoder: j.model.Text().Decoder(j.request.Prompt), stopper: tokenizer.NewStopper(j.stops)}
+	if j.chat {
+		if chat := j.model.Chat(); chat != nil {
+			c.parser = chat.Parser(j.prompted, j.options)
+		}
+	}
+	return c
+}
+
+// take turns a token into an event.
+func (j *job) take(c *choiceState, t Token) event {
+	ev := event{choice: t.Choice}
+	c.tokens++
+	text := j.model.Text()
+	end := !j.request.IgnoreEnd && text.End(t.ID) || slices.Contains(j.stopIDs, t.ID)
+	show := ""
+	switch {
+	case end && !j.showStop:
+	case text.Control(t.ID) && (j.special || c.parser != nil && !end):
+		show = c.decoder.Flush() + text.Piece(t.ID)
+	default:
+		show = c.decoder.Write(t.ID)
+	}
+	before := c.thought
+	ev.parts = c.push(j, show)
+	if c.thought == before && c.parser != nil && len(ev.parts) > 0 && ev.parts[0].Reasoning != "" {
+		c.thought++
+	}
+	if j.request.Logprobs != 0 {
+		ev.token = &t
+	}
+	switch {
+	case c.done: // a stop string
+		ev.finish, ev.stop = "stop", c.hit
+	case end:
+		ev.finish = "stop"
+	case c.tokens >= j.request.Max:
+		ev.finish = "length"
+	}
+	if ev.finish != "" {
+		ev.parts = append(ev.parts, c.end(j, ev.stop != "")...)
+		if c.called && ev.finish == "stop" && ev.stop == "" {
+			ev.finish = "tool_calls"
+		}
+		c.done = true
+	}
+	return ev
+}
+
+// push takes text through the stop strings and the parser.
+func (c *choiceState) push(j *job, text string) []Part {
+	if text == "" {
+		return nil
+	}
+	show, hit := c.stopper.Push(text)
+	if hit != "" {
+		c.done, c.hit = true, hit
+		if j.showStop {
+			show += hit
+		}
+	}
+	return c.parse(show)
+}
+
+func (c *choiceState) parse(text string) []Part {
+	if text == "" {
+		return nil
+	}
+	if c.parser == nil {
+		return []Part{{Text: text}}
+	}
+	return c.seen(c.parser.Write(text))
+}
+
+func (c *choiceState) seen(parts []Part) []Part {
+	for _, p := range parts {
+		if p.Call != nil {
+			c.called = true
+		}
+	}
+	return parts
+}
+
+// end gives what was held back; behind a stop string nothing is.
+func (c *choiceState) end(j *job, stopped bool) (parts []Part) {
+	if !stopped {
+		parts = c.push(j, c.decoder.Flush())
+		parts = append(parts, c.parse(c.stopper.Flush())...)
+	}
+	if c.parser != nil {
+		parts = append(parts, c.seen(c.parser.End())...)
+	}
+	return parts
+}
+
+// run makes the answer and hands its pieces to emit, whose error ends it.
+func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(event) error) (u usage, err error) {
+	u.prompt = len(j.request.Prompt)
+	j.request.Key, j.request.Priority = rs.fairness(j.request.Priority)
+	j.request.Salt = rs.salt(j.request.Salt)
+	if err := s.keys.admit(rs.key, u.prompt); err != nil {
+		return u, err
+	}
+	answer, err := j.model.Generate(ctx, j.request)
+	if err != nil {
+		return u, err
+	}
+	if j.request.Max <= 0 {
+		j.request.Max = j.model.Info().Context - u.prompt
+	}
+	l := s.live.begin(rs, j)
+	defer func() {
+		answer.Cancel()
+		s.live.end(l)
+		s.keys.spend(rs.key, u.prompt+u.completion)
+		s.metrics.finished(j, rs, l, u, answer.Result(), err)
+	}()
+	choices := make([]*choiceState, max(1, j.request.Choices))
+	left := len(choices)
+	for t, e := range answer.Tokens() {
+		if e != nil {
+			err = e
+			break
+		}
+		if t.Choice < 0 || t.Choice >= len(choices) {
+			err = fmt.Errorf("the model gave a token of answer %d, of %d", t.Choice, len(choices))
+			break
+		}
+		c := choices[t.Choice]
+		if c == nil {
+			c = j.newChoice()
+			choices[t.Choice] = c
+		}
+		if c.done {
+			continue
+		}
+		l.token(t.Choice)
+		before := c.thought
+		ev := j.take(c, t)
+		u.completion++
+		u.reasoning += c.thought - before
+		if err = emit(ev); err != nil {
+			break
+		}
+		if ev.finish != "" {
+			l.finish(ev.finish)
+			if left--; left == 0 {
+				break
+			}
+		}
+	}
+	u.cached = answer.Result().Cached
+	if err == nil {
+		if err = ctx.Err(); err != nil && left > 0 {
+			return u, context.Cause(ctx)
+		}
+		err = j.endRest(choices, answer.Result(), l, emit)
+	}
+	return u, err
+}
+
+// endRest ends the answers that the model ended by itself, such as where its context is full.
+func (j *job) endRest(choices []*choiceState, r Result, l *live, emit func(event) error) error {
+	for i, c := range choices {
+		if c == nil {
+			c = j.newChoice()
+		}
+		if c.done {
+			continue
+		}
+		finish := "length"
+		if i < len(r.Stops) && r.Stops[i] != "" {
+			finish = r.Stops[i]
+		}
+		parts := c.end(j, false)
+		if c.called && finish == "stop" {
+			finish = "tool_calls"
+		}
+		l.finish(finish)
+		if err := emit(event{choice: i, parts: parts, finish: finish}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errGone says that nobody reads the answer any more.
+var errGone = errors.New("the client went away")
+
+// stream runs a job and hands its events to another goroutine's write, so that a token that is ready while
+// one is written goes out with it. flush is called when there is nothing more to write at once.
+func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write func(event) error, flush func() error) (usage, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	events := make(chan event, 64)
+	var u usage
+	var err error
+	go func() {
+		defer close(events)
+		u, err = s.run(ctx, rs, j, func(ev event) error {
+			select {
+			case events <- ev:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}()
+	var failed error
+	for ev := range events {
+		if failed != nil {
+			continue // until the model has noticed
+		}
+		if failed = write(ev); failed == nil && len(events) == 0 {
+			failed = flush()
+		}
+		if failed != nil {
+			cancel(errGone)
+		}
+	}
+	if failed != nil {
+		return u, errors.Join(errGone, failed)
+	}
+	return u, err
+}
+
+// timeNow is the clock of answers' created fields.
+var timeNow = time.Now

@@ -1,0 +1,373 @@
+// The server: routes, and what is around each of them.
+
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are a server's. The zero value of a bound is the default.
+type Options struct {
+	Models  *Manager
+	Keys    *Keys // nil: everybody may do everything
+	Version string
+	Log     *slog.Logger
+	LogText bool // prompts and answers are logged too
+
+	MaxBody     int64         // bytes of a request; default 32 MiB
+	MaxMessages int           // of a conversation; default 4096
+	MaxTokens   int           // of an answer; default: what the context has room for
+	MaxChoices  int           // n; default 128
+	MaxQueue    int           // requests beyond those that run; default 1024
+	MaxRunning  int           // requests that run at once; default 256
+	Timeout     time.Duration // of a request; default: none
+	WriteWait   time.Duration // for a reader who does not read; default 30 s
+
+	Origins []string // that browsers may ask from; *: all
+	Store   string   // folder of stored responses; "": in memory
+	Kept    int      // stored responses in memory; default 1000
+	Tracer  *Tracer  // nil: no traces
+	NoPage  bool
+}
+
+// Server answers requests.
+type Server struct {
+	opt      Options
+	models   *Manager
+	keys     *Keys
+	log      *slog.Logger
+	live     *liveView
+	metrics  *metrics
+	store    *store
+	mux      *http.ServeMux
+	inside   atomic.Int64 // requests that hold a place
+	draining atomic.Bool
+	work     sync.WaitGroup
+}
+
+// New makes a server.
+func New(opt Options) (*Server, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	if opt.MaxBody == 0 {
+		opt.MaxBody = 32 << 20
+	}
+	def(&opt.MaxMessages, 4096)
+	def(&opt.MaxChoices, 128)
+	def(&opt.MaxQueue, 1024)
+	def(&opt.MaxRunning, 256)
+	def(&opt.Kept, 1000)
+	if opt.WriteWait == 0 {
+		opt.WriteWait = 30 * time.Second
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView()}
+	s.metrics = newMetrics(s)
+	var err error
+	if s.store, err = openStore(opt.Store, opt.Kept); err != nil {
+		return nil, err
+	}
+	s.routes()
+	return s, nil
+}
+
+// requestState is what is known of a request.
+type requestState struct {
+	id      string
+	start   time.Time
+	key     *Key
+	proto   protocol
+	route   string
+	model   string
+	ignored string
+	body    *http.Request
+	trace   *span
+	failed  error // behind the first byte of an answer
+}
+
+// fairness says whom to be fair to, and how urgent a request is: no more so than its key is.
+func (r *requestState) fairness(asked int) (string, int) {
+	if r.key == nil {
+		return "", asked
+	}
+	return r.key.Name, max(asked, 0) + r.key.Priority
+}
+
+// salt keeps prefixes of different keys apart, so that none can be found by timing.
+func (r *requestState) salt(asked string) string {
+	if r.key == nil {
+		return asked
+	}
+	return r.key.Name + "\x00" + asked
+}
+
+type handler func(w http.ResponseWriter, r *http.Request, rs *requestState) error
+
+// routes lists what the server answers.
+func (s *Server) routes() {
+	s.mux = http.NewServeMux()
+	ask := func(path string, p protocol, h handler) {
+		s.mux.HandleFunc("POST "+path, s.around(path, ScopeInference, p, true, h))
+		s.mux.HandleFunc(path, s.wrongMethod(p, "POST"))
+	}
+	read := func(method, path, scope string, h handler) {
+		s.mux.HandleFunc(method+" "+path, s.around(path, scope, openAI, false, h))
+	}
+	ask("/v1/chat/completions", openAI, s.chatCompletions)
+	ask("/v1/completions", openAI, s.completions)
+	ask("/v1/embeddings", openAI, s.embeddings)
+	for _, prefix := range []string{"", "/v1", "/v2"} {
+		ask(prefix+"/rerank", openAI, s.rerank)
+	}
+	ask("/tokenize", openAI, s.tokenize)
+	ask("/detokenize", openAI, s.detokenize)
+	read("GET", "/v1/models", ScopeInference, s.listModels)
+	read("GET", "/v1/models/{model...}", ScopeInference, s.getModel)
+	s.mux.HandleFunc("GET /metrics", s.around("/metrics", ScopeMetrics, openAI, false, s.metrics.serve))
+	s.mux.HandleFunc("GET /health", s.ready)
+	s.mux.HandleFunc("GET /ready", s.ready)
+	s.mux.HandleFunc("GET /live", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, map[string]string{"status": "alive"})
+	})
+	s.mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, 200, map[string]string{"version": s.opt.Version})
+	})
+	s.mux.HandleFunc("GET /ping", s.ready)
+	if !s.opt.NoPage {
+		s.pageRoutes()
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, openAI, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
+			Message: fmt.Sprintf("Unknown request URL: %s %s", r.Method, clip(r.URL.Path, 200))})
+	})
+}
+
+func (s *Server) wrongMethod(p protocol, want string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", want)
+		writeError(w, p, newID("req_"), &Error{Status: 405, Type: "invalid_request_error", Code: "method_not_allowed",
+			Message: fmt.Sprintf("Not allowed to %s on %s; use %s", clip(r.Method, 20), clip(r.URL.Path, 200), want)})
+	}
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.cors(w, r) {
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// cors answers what browsers ask before they ask, and says who may read. It gives true where that is all.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || len(s.opt.Origins) == 0 {
+		return false
+	}
+	allowed := ""
+	for _, o := range s.opt.Origins {
+		if o == "*" || strings.EqualFold(o, origin) {
+			allowed = origin
+			if o == "*" {
+				allowed = "*"
+			}
+			break
+		}
+	}
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	if allowed == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", allowed)
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After, "+ignoredHeader)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	want := r.Header.Get("Access-Control-Request-Headers")
+	if want == "" {
+		want = "Authorization, Content-Type, X-Api-Key, Anthropic-Version"
+	}
+	h.Set("Access-Control-Allow-Headers", want)
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// around does for a handler what all want: a name for the request, its key, a place, a bound in time, a
+// line in the log, and no panic that others would notice.
+func (s *Server) around(route, scope string, p protocol, place bool, h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rs := &requestState{id: newID("req_"), start: time.Now(), proto: p, route: route}
+		aw := &answerWriter{ResponseWriter: w}
+		w.Header().Set("X-Request-Id", rs.id)
+		w.Header().Set("Request-Id", rs.id) // Anthropic's name of it
+		s.work.Add(1)
+		defer s.work.Done()
+		ctx := r.Context()
+		if s.opt.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.opt.Timeout)
+			defer cancel()
+		}
+		ctx, rs.trace = s.opt.Tracer.start(ctx, r, route)
+		r = r.WithContext(ctx)
+		err := s.guarded(aw, r, rs, scope, place, h)
+		if err != nil && !aw.begun {
+			writeError(aw, p, rs.id, err)
+		}
+		if err == nil {
+			err = rs.failed
+		}
+		s.note(rs, aw, r, err)
+	}
+}
+
+// guarded calls a handler that may run.
+func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, scope string, place bool, h handler) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("internal error", "request", rs.id, "panic", p, "stack", string(debug.Stack()))
+			err = &Error{Status: 500, Type: "server_error", Code: "internal_error",
+				Message: "internal error; please report it with the server's log of " + rs.id}
+		}
+	}()
+	if rs.key, err = s.keys.check(r, scope); err != nil {
+		return err
+	}
+	if !place {
+		return h(w, r, rs)
+	}
+	if s.draining.Load() {
+		w.Header().Set("Connection", "close")
+		return &Error{Status: 503, Type: "server_error", Code: "draining", Message: "the server is ending", After: time.Second}
+	}
+	most := int64(s.opt.MaxQueue + s.opt.MaxRunning)
+	defer s.inside.Add(-1)
+	if n := s.inside.Add(1); n > most {
+		return &Full{Waiting: int(n) - s.opt.MaxRunning - 1, Most: s.opt.MaxQueue, After: s.live.patience(int(n))}
+	}
+	if err := s.keys.enter(rs.key); err != nil {
+		return err
+	}
+	defer s.keys.leave(rs.key)
+	return h(w, r, rs)
+}
+
+// note writes the line of the log.
+func (s *Server) note(rs *requestState, w *answerWriter, r *http.Request, err error) {
+	took := time.Since(rs.start)
+	rs.trace.end(w.status, err)
+	s.metrics.answered(rs.route, w.status)
+	level := slog.LevelInfo
+	if w.status >= 500 {
+		level = slog.LevelError
+	}
+	if !s.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("request", rs.id), slog.String("method", r.Method), slog.String("path", rs.route),
+		slog.Int("status", w.status), slog.Int64("bytes", w.bytes), slog.Float64("seconds", took.Seconds())}
+	if rs.model != "" {
+		attrs = append(attrs, slog.String("model", rs.model))
+	}
+	if rs.key != nil {
+		attrs = append(attrs, slog.String("key", rs.key.Name))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.String("error", err.Error()))
+	}
+	s.log.LogAttrs(r.Context(), level, "answered", attrs...)
+}
+
+// answerWriter remembers what was answered.
+type answerWriter struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+	begun  bool
+}
+
+func (w *answerWriter) WriteHeader(status int) {
+	if !w.begun {
+		w.status, w.begun = status, true
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *answerWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(200)
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// use finds the model that a request names.
+func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, func(), error) {
+	e, err := s.models.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !rs.key.allows(e.spec.Name) {
+		return nil, nil, s.models.noModel(name)
+	}
+	rs.model = e.spec.Name
+	return s.models.Use(r.Context(), name)
+}
+
+// ready says whether requests are welcome.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	if s.draining.Load() {
+		writeJSON(w, 503, map[string]string{"status": "draining"})
+		return
+	}
+	writeJSON(w, 200, map[string]string{"status": "ok"})
+}
+
+// Drain takes no more requests and waits for those under way, until ctx ends.
+func (s *Server) Drain(ctx context.Context) error {
+	s.draining.Store(true)
+	done := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d requests were still under way: %w", s.inside.Load(), ctx.Err())
+	}
+}
+
+// Close ends what the server began itself.
+func (s *Server) Close() error {
+	return errors.Join(s.store.close(), s.opt.Tracer.close())
+}
+
+// newID makes a name that nobody guesses.
+func newID(prefix string) string {
+	var raw [15]byte
+	rand.Read(raw[:])
+	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(raw[:]))
+}
