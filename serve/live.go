@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,6 +118,9 @@ type liveFrame struct {
 	Models   []liveModel   `json:"models"`
 	Speed    float64       `json:"tokens_per_second"`
 }
+
+// accepts says whether a client asks for a kind of answer.
+func accepts(r *http.Request, kind string) bool { return strings.Contains(r.Header.Get("Accept"), kind) }
 
 func (s *Server) frame() liveFrame {
 	f := liveFrame{Time: float64(time.Now().UnixMilli()) / 1000, Requests: []liveRequest{}, Models: []liveModel{}}

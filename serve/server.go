@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base32"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -49,7 +48,6 @@ type Server struct {
 	log      *slog.Logger
 	live     *liveView
 	metrics  *metrics
-	store    *store
 	mux      *http.ServeMux
 	inside   atomic.Int64 // requests that hold a place
 	draining atomic.Bool
@@ -79,10 +77,6 @@ func New(opt Options) (*Server, error) {
 	}
 	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView()}
 	s.metrics = newMetrics(s)
-	var err error
-	if s.store, err = openStore(opt.Store, opt.Kept); err != nil {
-		return nil, err
-	}
 	s.routes()
 	return s, nil
 }
@@ -139,6 +133,7 @@ func (s *Server) routes() {
 	ask("/detokenize", openAI, s.detokenize)
 	read("GET", "/v1/models", ScopeInference, s.listModels)
 	read("GET", "/v1/models/{model...}", ScopeInference, s.getModel)
+	read("GET", "/live/requests", ScopeLive, s.liveStream)
 	s.mux.HandleFunc("GET /metrics", s.around("/metrics", ScopeMetrics, openAI, false, s.metrics.serve))
 	s.mux.HandleFunc("GET /health", s.ready)
 	s.mux.HandleFunc("GET /ready", s.ready)
@@ -149,9 +144,6 @@ func (s *Server) routes() {
 		writeJSON(w, 200, map[string]string{"version": s.opt.Version})
 	})
 	s.mux.HandleFunc("GET /ping", s.ready)
-	if !s.opt.NoPage {
-		s.pageRoutes()
-	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, openAI, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
 			Message: fmt.Sprintf("Unknown request URL: %s %s", r.Method, clip(r.URL.Path, 200))})
@@ -362,7 +354,7 @@ func (s *Server) Drain(ctx context.Context) error {
 
 // Close ends what the server began itself.
 func (s *Server) Close() error {
-	return errors.Join(s.store.close(), s.opt.Tracer.close())
+	return s.opt.Tracer.close()
 }
 
 // newID makes a name that nobody guesses.
