@@ -120,7 +120,9 @@ type liveFrame struct {
 }
 
 // accepts says whether a client asks for a kind of answer.
-func accepts(r *http.Request, kind string) bool { return strings.Contains(r.Header.Get("Accept"), kind) }
+func accepts(r *http.Request, kind string) bool {
+	return strings.Contains(r.Header.Get("Accept"), kind)
+}
 
 func (s *Server) frame() liveFrame {
 	f := liveFrame{Time: float64(time.Now().UnixMilli()) / 1000, Requests: []liveRequest{}, Models: []liveModel{}}
