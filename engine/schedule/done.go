@@ -37,6 +37,9 @@ func (c *Scheduler) done(run *Run, r *Result) {
 	if run.Draft > 0 && run.epoch == s.epoch {
 		accepted := max(0, len(r.Tokens)-1)
 		c.stats.Accepted += accepted
+		if c.opt.Verified != nil {
+			c.opt.Verified(s, run.Draft, accepted)
+		}
 		s.computed += min(accepted, len(s.tokens)-1-s.computed)
 		s.planned, s.drafting = s.computed, false
 		if here {

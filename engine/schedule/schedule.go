@@ -35,6 +35,8 @@ type Options struct {
 	// Draft appends guesses of the tokens that follow s to dst, at most most. It must not keep
 	// dst. nil: none. Sequences of models with fixed-size states are not asked.
 	Draft func(s *Seq, dst []int32, most int) []int32
+	// Verified is told of each step with guesses how many there were and how many were right. nil: nobody is.
+	Verified func(s *Seq, tried, accepted int)
 }
 
 // Row is one token of a step. The row's keys and values go to position
