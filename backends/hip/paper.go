@@ -3,7 +3,6 @@ package hip
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
 	"sync"
 	"unsafe"
@@ -22,7 +21,7 @@ type paper struct {
 
 	mu   sync.Mutex
 	next uint64
-	host map[uintptr]*runtime.Pinner // memory that the host reaches
+	host map[uintptr][]byte // memory that the host reaches
 }
 
 func (p *paper) vendor() vendor    { return p.who }
@@ -47,13 +46,11 @@ func (p *paper) invoke(f fn, a []uintptr) uintptr {
 		set(a[0], p.next)
 		p.next += (uint64(a[1]) + 511) &^ 255
 	case fnHostAlloc:
-		b, pin := make([]byte, a[1]+64), &runtime.Pinner{}
-		pin.Pin(&b[0])
-		at := uintptr(unsafe.Pointer(&b[0]))
-		p.host[at] = pin
+		b := make([]byte, a[1]+64)
+		at := uintptr(unsafe.Pointer(&b[0])) // which is where it stays: Go moves nothing on its heap
+		p.host[at] = b
 		set(a[0], uint64(at))
 	case fnHostFree:
-		p.host[a[0]].Unpin()
 		delete(p.host, a[0])
 	case fnClusters: // of two blocks
 		*word32(a[0]) = int32(p.units / 2)
@@ -109,6 +106,6 @@ func openPaper(arch string, units int, note func(program)) (*Device, error) {
 	if strings.HasPrefix(arch, "gfx9") {
 		wave = 64
 	}
-	p := &paper{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr]*runtime.Pinner{}}
+	p := &paper{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr][]byte{}}
 	return openDevice(&driver{p}, Found{Arch: arch, Name: "on paper"}, Options{Cache: &Cache{}})
 }

@@ -74,13 +74,18 @@ func New(opt Options) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}, mostApart: mostApart}
+	d := newDevice(in, opt)
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
+func newDevice(in *instance, opt Options) *Device {
+	return &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}, mostApart: mostApart}
+}
+
+// open finds the physical device that the options ask for, and starts it.
 func (d *Device) open() error {
 	all, err := d.in.devices()
 	if err != nil {
@@ -89,6 +94,17 @@ func (d *Device) open() error {
 	if d.p, err = choose(all, d.opt); err != nil {
 		return err
 	}
+	chain, exts := d.opt.hooks.statistics(d.enable())
+	for _, e := range []string{budgetExt} {
+		if d.p.exts[e] {
+			exts = append(exts, e)
+		}
+	}
+	return d.start(chain, exts)
+}
+
+// start makes the logical device, with a chain of features and with extensions.
+func (d *Device) start(chain unsafe.Pointer, exts []string) error {
 	d.tiled = d.p.Kind != Software
 	d.units = d.p.units
 	if d.opt.Tiled != 0 {
@@ -96,12 +112,6 @@ func (d *Device) open() error {
 	}
 	priority := float32(1)
 	queue := (&vk.DeviceQueueCreateInfo{QueueFamilyIndex: d.p.family, QueueCount: 1, PQueuePriorities: &priority}).Init()
-	chain, exts := d.opt.hooks.statistics(d.enable())
-	for _, e := range []string{budgetExt} {
-		if d.p.exts[e] {
-			exts = append(exts, e)
-		}
-	}
 	info := (&vk.DeviceCreateInfo{PNext: chain, QueueCreateInfoCount: 1, PQueueCreateInfos: queue,
 		EnabledExtensionCount: uint32(len(exts)), PpEnabledExtensionNames: vk.CStrings(exts)}).Init()
 	if r := d.in.c.CreateDevice(d.p.handle, info, nil, &d.handle); r != vk.VK_SUCCESS {
@@ -120,6 +130,7 @@ func (d *Device) open() error {
 	}
 	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory, d.p.Kind), d.p.MaxAllocation, d.p.MaxAllocation/8
 	d.openPaths()
+	var err error
 	d.empty, err = d.newBuffer(64, d.types.local, "a placeholder")
 	return err
 }

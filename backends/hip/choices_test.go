@@ -1,0 +1,73 @@
+package hip
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/backends"
+	"greta/internal/testkit"
+)
+
+// capturing tells what is captured.
+type capturing struct {
+	*Device
+	captured func(*backends.Program, []testkit.Part)
+}
+
+func (c capturing) Capture(p *backends.Program) (backends.Executable, error) {
+	x, err := c.Device.Capture(p)
+	if err == nil {
+		c.captured(p, x.(*executable).parts())
+	}
+	return x, err
+}
+
+// parts says what runs as one.
+func (e *executable) parts() (all []testkit.Part) {
+	for _, b := range slices.Concat(e.levels...) {
+		part := testkit.Part{Launches: append([]int{b.number}, b.joined...)}
+		for _, d := range b.parts {
+			words := strings.Fields(string(d.code.program))
+			if os.Getenv("GRETA_CHOICES_DETAIL") != "" {
+				words = append(words, fmt.Sprint(d.code.name, d.grid, d.block, d.shared, d.cluster, d.area, d.soon, d.late, len(d.args.values)))
+			} else { // what is off is left out
+				words = slices.DeleteFunc(words, func(w string) bool { return strings.HasSuffix(w, "=0") || w == "PAIRED_OF=of_swiglu" })
+			}
+			code := strings.Join(words, " ")
+			part.Code = append(part.Code, code)
+		}
+		all = append(all, part)
+	}
+	return all
+}
+
+// TestChoicesText holds what runs the built-in models on four architectures, with the paths that a run takes where their
+// checks pass.
+//
+//	go test ./backends/hip -run ChoicesText -rewrite
+func TestChoicesText(t *testing.T) {
+	var devices []testkit.NullDevice
+	for _, arch := range []string{"gfx942", "gfx1103", "gfx1201", "sm_90"} {
+		devices = append(devices, testkit.NullDevice{Name: arch, Open: func(captured func(*backends.Program, []testkit.Part)) (backends.Device, error) {
+			dev, err := openPaper(arch, 0, func(program) {})
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range dev.Paths() {
+				if err := dev.SetPath(p.Name, p.Auto); err != nil {
+					return nil, err
+				}
+			}
+			return capturing{dev, captured}, nil
+		}})
+	}
+	dir := filepath.Join("testdata", "choices")
+	if d := os.Getenv("GRETA_CHOICES_DETAIL"); d != "" {
+		dir = filepath.Join(d, "hip")
+	}
+	testkit.Choices(t, dir, *rewrite, devices)
+}
