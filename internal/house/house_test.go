@@ -47,13 +47,15 @@ var mayImport = map[string][]string{
 	"bench/tune":       {"bench/record", "bench/stats", "bench/guard", "bench/environ", "bench/op", "bench", "backends", "graph", "ops", "tensor", "internal/child"},
 	"bench":            {"bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
-	"serve":            {"engine", "tokenizer"},
+	"serve":            {"chat/jinja", "chat/template", "engine", "tokenizer"},
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
 	"internal/testkit": {"engine", "backends", "models", "tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
-	"cmd":              {"engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
+	"chat/jinja":       {},
+	"chat/template":    {"chat/jinja", "weights"},
+	"cmd":              {"chat/jinja", "chat/template", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
 	"tools":            {},
 }
 
