@@ -12,7 +12,7 @@ import (
 const matvecColumns = 8
 
 // streamedRows is that where tiles in half precision are the other way: f8.hip's are faster from 2 rows on, those of
-// f16, bf16, q4_0 and q4_K from 5, for which as much is computed as for 8 (gpu-notes.md, "Few rows").
+// f16, bf16, q4_0 and q4_K from 5, for which as much is computed as for 8 (lab/gpu.md, "Few rows").
 func streamedRows(t tensor.Type) int {
 	switch {
 	case isF8(t):

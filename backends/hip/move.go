@@ -118,7 +118,7 @@ func holder(level []*bound) *dispatch {
 }
 
 // chainLaunches is how many launches a program of several steps may have: sixteen steps of a
-// Llama block, of which each takes 7 µs less than queued by itself (docs/gpu-notes.md).
+// Llama block, of which each takes 7 µs less than queued by itself (docs/lab/gpu.md).
 const chainLaunches = 256
 
 // holdBack lets each step of a program but the first hold back its launches until those of

@@ -14,7 +14,7 @@ layout(constant_id = 1) const bool ALIGNED = false;
 // sums are f32. A workgroup computes BM rows of x by BN rows of w, BK of k at a time, a subgroup
 // of SG invocations WM by WN of it. While one step is multiplied the next is on its way to registers.
 // What comes first of a step's fragments and the next step's loads, and whether the last products of a step wait until the next
-// step is stored, is what was fastest on an H200 (docs/gpu-notes.md): HELD, and the orders at the end.
+// step is stored, is what was fastest on an H200 (docs/lab/gpu.md): HELD, and the orders at the end.
 // Software devices take long to compile what is unrolled.
 #if SG == 8
 #define LOOP [[dont_unroll]]
