@@ -47,7 +47,13 @@ func (c *Scheduler) done(run *Run, r *Result) {
 		}
 	}
 	if here {
+		was := s.chained
 		c.pool.Learn(s, int32(run.Keep))
+		for i := was; i < s.chained && c.opt.Learned != nil; i++ {
+			if g := s.pages[i]; c.pool.known[g] {
+				c.opt.Learned(s, g, c.pool.index.hash[g])
+			}
+		}
 	} else {
 		c.keepNot(run)
 	}
@@ -86,6 +92,11 @@ func (c *Scheduler) release(s *Seq) {
 // Abort takes b back: its rows were not computed, its moves were. Its sequences
 // stay and are planned again. Of two batches that run the later is taken back first.
 func (c *Scheduler) Abort(b *Batch) {
+	for _, m := range b.Moves {
+		if m.Kind == PageLoad { // it may be that what failed was the loading
+			c.pool.forget(m.To)
+		}
+	}
 	for i := range b.Runs {
 		run := &b.Runs[i]
 		s := run.Seq

@@ -90,3 +90,25 @@ func (x *index) remove(page int32) {
 	}
 	x.table[i] = -1
 }
+
+// Hashes are those of the full pages of size positions that a prompt can share: behind
+// them at least one token is left.
+func Hashes(root Hash, tokens []int32, size int) []Hash {
+	var all []Hash
+	var buf []byte
+	for end := size; end < len(tokens); end += size {
+		root = root.next(tokens[end-size:end], &buf)
+		all = append(all, root)
+	}
+	return all
+}
+
+// Known counts the first of pages that the pool knows.
+func (p *Pool) Known(pages []Hash) int {
+	for i := range pages {
+		if p.index.find(&pages[i]) < 0 {
+			return i
+		}
+	}
+	return len(pages)
+}

@@ -283,15 +283,47 @@ func (c *Scheduler) place(s *Seq) bool {
 			p.moves = append(p.moves, Move{CopyState, state, s.slot})
 		}
 	}
+	loaded := 0
+	if c.opt.Fetch != nil && !shared && p.all == 0 {
+		loaded = c.fetch(s)
+	}
 	p.Grow(s, s.computed, len(s.tokens))
 	if !s.ran {
 		s.cached = min(s.computed, s.prompt)
 		if s.lead == nil || !shared {
 			c.stats.PrefixQueries += s.prompt
 			c.stats.PrefixHits += s.cached
+			c.stats.PrefixLoaded += loaded
 		}
 	}
 	return true
+}
+
+// fetch gives s, behind the pages that it matched, those that are to be had from elsewhere, as far as they
+// follow each other, and counts the positions of those. There are pages enough for all of its tokens.
+func (c *Scheduler) fetch(s *Seq) (loaded int) {
+	p := c.pool
+	for end := s.computed + p.size; end < len(s.tokens); end += p.size {
+		h := s.chain.next(s.tokens[end-p.size:end], &p.buf)
+		g := p.index.find(&h)
+		if g >= 0 { // known, behind one that was not
+			p.share(g)
+		} else {
+			from, ok := c.opt.Fetch(s, h)
+			if !ok {
+				break
+			}
+			g = p.take()
+			p.moves = append(p.moves, Move{PageLoad, from, g})
+			p.index.put(g, &h)
+			p.known[g] = true
+			loaded += p.size
+		}
+		s.pages = append(s.pages, g)
+		s.chain, s.chained = h, s.chained+1
+		s.computed, s.planned = end, end
+	}
+	return loaded
 }
 
 func (c *Scheduler) swapIn(s *Seq) bool {

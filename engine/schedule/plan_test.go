@@ -263,7 +263,7 @@ func TestUrgentGoesFirst(t *testing.T) {
 // TestPlanAhead plans each step while the one before runs: rows then take the
 // token that the running step chooses, and the texts are the same.
 func TestPlanAhead(t *testing.T) {
-	for _, name := range []string{"plain", "swap", "states", "draft"} {
+	for _, name := range []string{"plain", "swap", "states", "draft", "disk"} {
 		opt := kinds()[name]
 		d := newSim(t, opt)
 		r := rand.New(rand.NewPCG(7, 8))
@@ -390,6 +390,10 @@ func TestPrefixIsReused(t *testing.T) {
 		if got := ask(c.salt, c.p).Cached(); got != c.want {
 			t.Errorf("salt %s, %d tokens: %d cached, not %d", c.salt, len(c.p), got, c.want)
 		}
+	}
+	hashes := Hashes(Root("m", "f16", "", "a"), long, 16)
+	if n := d.c.Pool().Known(hashes); n != 12 || len(hashes) != 12 {
+		t.Errorf("%d of %d pages are known", n, len(hashes))
 	}
 	if st := d.c.Stats(); st.PrefixHits != 192+96+176 || st.PrefixQueries != 200*3+103+192+199 {
 		t.Errorf("%d of %d tokens hit", st.PrefixHits, st.PrefixQueries)

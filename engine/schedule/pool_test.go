@@ -145,7 +145,7 @@ func FuzzOperations(f *testing.F) {
 	f.Add(byte(1), []byte{0, 60, 29, 0, 60, 29, 0, 61, 29, 1, 40, 1, 40, 2, 0, 1, 9, 3, 1, 20})
 	f.Add(byte(2), []byte{0, 33, 9, 1, 3, 3, 0, 33, 9, 1, 40, 2, 1, 1, 7})
 	f.Fuzz(func(t *testing.T, kind byte, ops []byte) {
-		names := []string{"plain", "swap", "states", "draft", "one"}
+		names := []string{"plain", "swap", "states", "draft", "one", "disk"}
 		opt := kinds()[names[int(kind)%len(names)]]
 		opt.Queue = 50
 		d := newSim(t, opt)

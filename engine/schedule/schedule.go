@@ -35,6 +35,11 @@ type Options struct {
 	// Draft appends guesses of the tokens that follow s to dst, at most most. It must not keep
 	// dst. nil: none. Sequences of models with fixed-size states are not asked.
 	Draft func(s *Seq, dst []int32, most int) []int32
+	// Fetch says whether the page of a hash, which s needs and which is not known, is to be had from
+	// elsewhere, and names it for a Move. nil: none is. Models with fixed-size states do not ask.
+	Fetch func(s *Seq, h Hash) (from int32, ok bool)
+	// Learned is told of each page of s that is full, computed and known from now on. nil: nobody is.
+	Learned func(s *Seq, page int32, h Hash)
 	// Verified is told of each step with guesses how many there were and how many were right. nil: nobody is.
 	Verified func(s *Seq, tried, accepted int)
 }
@@ -77,9 +82,10 @@ const (
 	PageOut               // from page to host page
 	PageIn                // from host page to page
 	CopyState             // from slot to slot; From −1: slot To is cleared
+	PageLoad              // from what Options.Fetch named, to page
 )
 
-func (k Kind) String() string { return [...]string{"copy", "out", "in", "state"}[k] }
+func (k Kind) String() string { return [...]string{"copy", "out", "in", "state", "load"}[k] }
 
 // Batch is one step. Its moves are carried out first, one after the other: a later
 // one may read what an earlier one wrote, or write what an earlier one read. Then
@@ -171,6 +177,7 @@ type Stats struct {
 	PagesKnown        int // unused, but their content is known
 	PrefixQueries     int // prompt tokens that were looked up, each once
 	PrefixHits        int // of them, those whose pages were known
+	PrefixLoaded      int // of those, the ones that Options.Fetch had
 	Preemptions       int
 	Swaps             int // of the preemptions, those with pages moved to host memory
 	Steps, Rows       int

@@ -20,6 +20,9 @@ type sim struct {
 	slots []uint64
 	live  []*Seq
 	runs  *Batch // a step whose results are not in yet
+
+	disk  map[Hash][]uint64
+	stage [][]uint64 // fetched
 }
 
 const emptySum = 0xcbf29ce484222325
@@ -33,6 +36,21 @@ func newSim(t testing.TB, opt Options) *sim {
 	t.Helper()
 	d := &sim{now: time.Unix(0, 0)}
 	opt.Clock = func() time.Time { return d.now }
+	if opt.Fetch != nil { // a kind that has a disk
+		d.disk = map[Hash][]uint64{}
+		opt.Fetch = func(_ *Seq, h Hash) (int32, bool) {
+			data, ok := d.disk[h]
+			if ok {
+				d.stage = append(d.stage, data)
+			}
+			return int32(len(d.stage) - 1), ok
+		}
+		opt.Learned = func(_ *Seq, page int32, h Hash) {
+			if h[0]%4 > 0 { // some are missing
+				d.disk[h] = slices.Clone(d.pages[page])
+			}
+		}
+	}
 	c, err := New(opt)
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +82,8 @@ func (d *sim) moves(b *Batch) {
 		switch m.Kind {
 		case CopyPage:
 			copy(d.pages[m.To], d.pages[m.From])
+		case PageLoad:
+			copy(d.pages[m.To], d.stage[m.From])
 		case PageOut:
 			copy(d.host[m.To], d.pages[m.From])
 		case PageIn:
@@ -307,7 +327,9 @@ func kinds() map[string]Options {
 		}},
 		"states": {Pages: 40, PageSize: 4, Running: 8, Slots: 14, Every: 3, Queue: 1 << 20},
 		"draft":  {Pages: 32, PageSize: 4, Running: 12, Queue: 1 << 20, Draft: guesses},
-		"one":    {Pages: 9, PageSize: 16, Running: 1, Queue: 1 << 20},
+		"disk": {Pages: 40, PageSize: 4, Running: 12, Queue: 1 << 20,
+			Fetch: func(*Seq, Hash) (int32, bool) { return 0, false }},
+		"one": {Pages: 9, PageSize: 16, Running: 1, Queue: 1 << 20},
 	}
 }
 
@@ -368,6 +390,9 @@ func TestRandomArrivals(t *testing.T) {
 				if s.stop == NotEnded || s.stop == StopMax && len(got) != len(text) || !slices.Equal(got, text[:len(got)]) {
 					t.Fatalf("sequence %d (%v) says %v, alone it says %v", s.id, s.stop, got, text)
 				}
+			}
+			if name == "disk" && st.PrefixLoaded == 0 {
+				t.Error("nothing came from the disk")
 			}
 			if st.PagesUsed != 0 {
 				t.Errorf("%d pages are not free in the end", st.PagesUsed)

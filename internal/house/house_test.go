@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"backends/cpu":     {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"backends/vulkan":  {"backends", "ops", "graph", "tensor", "weights/quant"},
 	"backends/hip":     {"backends", "ops", "graph", "tensor", "weights/quant"},
-	"engine":           {"backends", "ops", "graph", "models", "tensor", "weights", "engine/schedule", "engine/draft"},
+	"engine":           {"backends", "ops", "graph", "models", "tensor", "weights", "engine/schedule", "engine/draft", "engine/prefixcache"},
 	"engine/schedule":  {},
 	"engine/draft":     {},
 	"engine/report":    {"engine", "backends", "graph", "ops", "tensor"},
@@ -57,6 +57,8 @@ var mayImport = map[string][]string{
 	"chat/template":    {"chat/jinja", "weights"},
 	"cmd":              {"chat/jinja", "chat/template", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
 	"tools":            {},
+
+	"engine/prefixcache": {},
 }
 
 // anyone may import these.
