@@ -21,6 +21,6 @@ that fell back to another device says SKIPPED; one benchmark runs at a time.`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.benchOpCmd(), a.benchModelCmd(), a.benchPlatformCmd())
+	c.AddCommand(a.benchOpCmd(), a.benchModelCmd(), a.benchPlatformCmd(), a.benchServeCmd())
 	return c
 }

@@ -35,6 +35,14 @@ type serveFlags struct {
 	logLevel, logFormat        string
 	newKey                     string
 	json                       bool
+	ready                      func(addr string) // nil: it is printed
+}
+
+// fillDefaults sets what a command line without serve's flags would.
+func (f *serveFlags) fillDefaults() {
+	f.listen.Host, f.listen.Drain = "127.0.0.1", time.Second
+	f.opt.MaxRunning, f.opt.MaxQueue, f.opt.MaxBody, f.opt.MaxMessages = 1024, 1<<16, 32<<20, 4096
+	f.logLevel, f.logFormat = "warn", "text"
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -202,9 +210,15 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	if err != nil {
 		return errors.Join(err, f.opt.Models.Close())
 	}
-	endsItself.Store(true)
-	defer endsItself.Store(false)
+	if f.ready == nil {
+		endsItself.Store(true)
+		defer endsItself.Store(false)
+	}
 	f.listen.Ready = func(addr string) {
+		if f.ready != nil {
+			f.ready(addr)
+			return
+		}
 		fmt.Fprintf(a.err, "greta: listening at %s after %.0f ms\n", addr, float64(time.Since(began).Microseconds())/1000)
 		if f.json {
 			_ = writeJSON(a.out, map[string]any{"address": addr, "models": names(specs)})

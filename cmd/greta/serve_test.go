@@ -214,3 +214,39 @@ func TestServeRefuses(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A model is measured over HTTP, and what came is counted.
+func TestBenchServe(t *testing.T) {
+	model := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
+	html := filepath.Join(t.TempDir(), "out.html")
+	r := greta(t, "bench", "serve", model, "--users", "2", "--input", "12", "--output", "6", "--requests", "20", "--json",
+		"--html", html, "--goodput", "e2el:60000")
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s", r.code, r.err)
+	}
+	var got struct {
+		Levels []struct {
+			Requests int
+			Input    int      `json:"input_tokens"`
+			Output   int      `json:"output_tokens"`
+			Rate     float64  `json:"requests_per_second"`
+			Goodput  *float64 `json:"goodput"`
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
+		t.Fatal(err, r.out)
+	}
+	l := got.Levels[0]
+	if l.Requests != 20 || l.Output != 120 || l.Input < 20*8 || l.Input > 20*16 || *l.Goodput != l.Rate || *l.Goodput <= 0 {
+		t.Errorf("%s", r.out)
+	}
+	for _, args := range [][]string{{"http://127.0.0.1:1", "--users", "x"}, {"http://127.0.0.1:1", "--goodput", "ttft"},
+		{"/nowhere/at/all"}, {"http://127.0.0.1:1", "--dataset", "/nowhere"}} {
+		if r := greta(t, append([]string{"bench", "serve"}, args...)...); r.code != exitUsage {
+			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	if r := greta(t, "bench", "serve", "http://127.0.0.1:1"); r.code != exitFailed {
+		t.Errorf("nobody listens: exit code %d, %s", r.code, r.err)
+	}
+}

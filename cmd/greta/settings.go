@@ -27,6 +27,7 @@ var namesakes = map[string][]string{
 	"bench op":       {"cache", "config", "model", "profile", "prompt"},
 	"bench model":    {"profile", "prompt"},
 	"bench platform": {"profile", "set"},
+	"bench serve":    {"api-key", "output", "served-model-name", "timeout"},
 	"dump":           {"format"},
 	"exp new":        {"config"},
 	"export":         {"device", "label"}, // of these, those of results that are looked for

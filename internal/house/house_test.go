@@ -44,6 +44,7 @@ var mayImport = map[string][]string{
 	"bench/pictures":   {"bench", "bench/record", "bench/stats", "bench/store", "bench/compare"},
 	"bench/gap":        {"bench", "bench/record", "bench/stats", "bench/store"},
 	"bench/exp":        {"bench/guard"},
+	"bench/serve":      {},
 	"bench/tune":       {"bench/record", "bench/stats", "bench/guard", "bench/environ", "bench/op", "bench", "backends", "graph", "ops", "tensor", "internal/child"},
 	"bench":            {"bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
 	"bench/platform":   {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu", "backends/vulkan", "backends/hip", "tensor"},
@@ -55,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/npy":     {"tensor"},
 	"chat/jinja":       {},
 	"chat/template":    {"chat/jinja", "weights"},
-	"cmd":              {"chat/jinja", "chat/template", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/gap"},
+	"cmd":              {"chat/jinja", "chat/template", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/serve", "bench/gap"},
 	"tools":            {},
 
 	"engine/prefixcache": {},
