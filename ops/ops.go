@@ -12,7 +12,7 @@ import (
 
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
-	Add, Attention, Embed, GELU, LayerNorm, Linear, LinearID, Mix, Mul, Push, RMSNorm, RoPE,
+	Add, Attention, Embed, GELU, LayerNorm, Linear, LinearID, Mix, Mul, PagedAttention, PagedPush, Push, RMSNorm, RoPE,
 	Rows, Scale, Sigmoid, SiLU, Softcap, Softmax, Split, TopK, View,
 }
 

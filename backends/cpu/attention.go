@@ -48,32 +48,39 @@ func checkCaches(n *graph.Node) error {
 }
 
 func bindAttention(d *Device, l *backends.Launch) (runner, error) {
-	a := graph.Attr[ops.AttentionAttr](l.Node)
-	q, k, v := &l.In[0], &l.In[1], &l.In[2]
-	t := attention{
-		d: d, heads: q.Shape[1], groups: k.Shape[1], share: q.Shape[1] / k.Shape[1], dh: q.Shape[2], dv: v.Shape[2],
-		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), window: a.Window, capacity: k.Shape[0],
-	}
-	var err error
-	if t.q, err = floats(q); err != nil {
-		return nil, err
-	}
-	if t.y, err = floats(&l.Out[0]); err != nil {
-		return nil, err
-	}
-	if t.pos, err = ints(&l.In[3]); err != nil {
-		return nil, err
-	}
-	if t.k, err = headMatrices(k); err != nil {
-		return nil, err
-	}
-	if t.v, err = headMatrices(v); err != nil {
+	t, err := newAttention(d, l, &l.In[1], &l.In[2])
+	if err != nil {
 		return nil, err
 	}
 	if len(t.pos) < tokenTile {
 		return newDecodeAttention(t), nil
 	}
 	return newPrefillAttention(t), nil
+}
+
+// newAttention sees the operands of a launch, its caches as k and v.
+func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attention, error) {
+	a := graph.Attr[ops.AttentionAttr](l.Node)
+	q := &l.In[0]
+	t := attention{
+		d: d, heads: q.Shape[1], groups: k.Shape[1], share: q.Shape[1] / k.Shape[1], dh: q.Shape[2], dv: v.Shape[2],
+		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), window: a.Window, capacity: k.Shape[0],
+	}
+	var err error
+	if t.q, err = floats(q); err != nil {
+		return t, err
+	}
+	if t.y, err = floats(&l.Out[0]); err != nil {
+		return t, err
+	}
+	if t.pos, err = ints(&l.In[3]); err != nil {
+		return t, err
+	}
+	if t.k, err = headMatrices(k); err != nil {
+		return t, err
+	}
+	t.v, err = headMatrices(v)
+	return t, err
 }
 
 // headMatrices sees a cache [C, G, Dh] as G matrices of C rows.

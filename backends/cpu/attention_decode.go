@@ -51,11 +51,20 @@ type decodeWork struct {
 	scores  []float32 // [heads, most]
 	packed  []float32 // queries in panels, group by group
 	scratch []float32 // of MulRows
+	// partials are what the splits of one token leave, where the worker takes all of them.
+	partials []float32
 }
 
 func newDecodeAttention(a attention) *decodeAttention {
-	t := &decodeAttention{attention: a}
+	t := newDecodeWork(a, 0)
 	t.joining.t = t
+	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
+	return t
+}
+
+// newDecodeWork is newDecodeAttention without memory for what splits leave. Each worker has some more floats.
+func newDecodeWork(a attention, more int) *decodeAttention {
+	t := &decodeAttention{attention: a}
 	k := t.d.k
 	bytes := 0
 	if t.groups > 0 {
@@ -67,16 +76,15 @@ func newDecodeAttention(a attention) *decodeAttention {
 	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
 	t.byRows = t.share < sharedLoads && k.Far() != simd.FarPages
 	t.partial = (t.heads*(t.dv+2) + 15) &^ 15
-	t.partials = t.d.shared(len(t.pos) * t.splits * t.partial)
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
 		w := &t.work[i]
-		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0}
+		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0, more * t.splits * t.partial}
 		if t.share >= sharedLoads {
 			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(t.k[0])
 		}
 		parts := cut(t.d, i, sizes[:])
-		w.q, w.scores, w.packed, w.scratch = parts[0], parts[1], parts[2], parts[3]
+		w.q, w.scores, w.packed, w.scratch, w.partials = parts[0], parts[1], parts[2], parts[3], parts[4]
 	}
 	return t
 }
@@ -151,14 +159,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	from += split * t.split
 	end := min(last, from+t.split)
 	w, k := &t.work[worker], t.d.k
-	for h := first * t.share; h < behind*t.share; h++ {
-		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
-	}
-	if t.share >= sharedLoads {
-		for g := first; g < behind; g++ {
-			k.PackAll(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh)
-		}
-	}
+	t.query(w, token, first, behind)
 	if t.byRows {
 		k.HeadMatVec(w.scores[first*t.share*t.most:behind*t.share*t.most], t.most, sideBySide(t.k[first:behind]), from, end-from,
 			simd.Heads{D: t.dh, Share: t.share}, w.q[first*t.share*t.dh:behind*t.share*t.dh])
@@ -166,14 +167,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 		t.keys(w, from, end, first, behind)
 	}
 	results := t.part(token, split)
-	for h := first * t.share; h < behind*t.share; h++ {
-		s := w.scores[h*t.most:][:end-from]
-		values, sums := t.headOf(results, h)
-		t.cap(s)
-		sums[0] = k.Max(s)
-		sums[1] = k.ExpSum(s, s, sums[0])
-		clear(values)
-	}
+	t.powers(w, results, end-from, first, behind)
 	if t.byRows {
 		k.HeadWeightedSum(results[first*t.share*t.dv:behind*t.share*t.dv], sideBySide(t.v[first:behind]), from, end-from,
 			simd.Heads{D: t.dv, Share: t.share}, w.scores[first*t.share*t.most:behind*t.share*t.most], t.most)
@@ -186,6 +180,33 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	for h := first * t.share; h < behind*t.share; h++ {
 		values, sums := t.headOf(results, h)
 		k.Scale(t.y.row(token*t.heads+h), 1/sums[1], values)
+	}
+}
+
+// query scales a token's queries of groups first … behind-1, and packs them where scores are products of matrices.
+func (t *decodeAttention) query(w *decodeWork, token, first, behind int) {
+	k := t.d.k
+	for h := first * t.share; h < behind*t.share; h++ {
+		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
+	}
+	if t.share >= sharedLoads {
+		for g := first; g < behind; g++ {
+			k.PackAll(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh)
+		}
+	}
+}
+
+// powers takes the scores of n positions of groups first … behind-1 to powers of e, and leaves their maxima and
+// sums and no values yet in results.
+func (t *decodeAttention) powers(w *decodeWork, results []float32, n, first, behind int) {
+	k := t.d.k
+	for h := first * t.share; h < behind*t.share; h++ {
+		s := w.scores[h*t.most:][:n]
+		values, sums := t.headOf(results, h)
+		t.cap(s)
+		sums[0] = k.Max(s)
+		sums[1] = k.ExpSum(s, s, sums[0])
+		clear(values)
 	}
 }
 
@@ -271,20 +292,25 @@ func askShare(b []byte, i, n int) {
 type joinSplits struct{ t *decodeAttention }
 
 func (j *joinSplits) Do(_, chunk int) {
-	t, k := j.t, j.t.d.k
+	t := j.t
 	token, g := chunk/t.groups, chunk%t.groups
-	splits := t.splitsOf(token)
+	t.add(t.partials[token*t.splits*t.partial:], t.splitsOf(token), token, g)
+}
+
+// add sums what splits have left in partials for a group's heads, and gives them to a token's result.
+func (t *decodeAttention) add(partials []float32, splits, token, g int) {
+	k := t.d.k
 	for h := g * t.share; h < (g+1)*t.share; h++ {
 		most := float32(least)
 		for s := range splits {
-			_, sums := t.headOf(t.part(token, s), h)
+			_, sums := t.headOf(partials[s*t.partial:][:t.partial], h)
 			most = max(most, sums[0])
 		}
 		y := t.y.row(token*t.heads + h)
 		clear(y)
 		var sum float32
 		for s := range splits {
-			values, sums := t.headOf(t.part(token, s), h)
+			values, sums := t.headOf(partials[s*t.partial:][:t.partial], h)
 			f := exp32(sums[0] - most)
 			sum += f * sums[1]
 			k.Axpy(y, f, values)

@@ -32,8 +32,9 @@ type prefillAttention struct {
 	tiles     int
 	positions int // of a block
 	work      []prefillWork
-	to        *roundX // where results go in eight bits; may be nil
-	keep      bool    // and to y too
+	pages     *pagedAttention // where caches lie in pages; may be nil
+	to        *roundX         // where results go in eight bits; may be nil
+	keep      bool            // and to y too
 }
 
 // prefillWork is one worker's memory. R is the queries of a tile, in panels of M; P the positions of a block.
@@ -47,6 +48,9 @@ type prefillWork struct {
 	sums              []float32   // [R/M, dv, M]: yᵀ
 	most, sum, change []float32   // [R]: of the scores so far, of the powers, e^(old maximum - new one)
 	started           []bool      // [R/M]: whether a panel has seen anything
+	k, v              simd.Matrix // where the block's keys and values lie:
+	shift             int         // position p in row p + shift
+	gathered          []byte      // such of pages that lie apart
 	wide              []float32   // [dv], where values are no f32
 	zeros             []float32   // [dv]
 	bad               []int       // positions whose values are no numbers
@@ -111,10 +115,14 @@ func (t *prefillAttention) run(p *pool.Pool) error {
 func (t *prefillAttention) Do(worker, chunk int) {
 	// Later tokens have more to do: they come first, so that chunks end evenly.
 	tile, g := t.tiles-1-chunk/t.groups, chunk%t.groups
-	w, k := &t.work[worker], t.d.k
-	m, n := k.TileWidth(), k.PanelRows()
 	first := tile * t.tokens
-	last := min(first+t.tokens, len(t.pos))
+	t.tile(&t.work[worker], g, first, min(first+t.tokens, len(t.pos)))
+}
+
+// tile takes tokens first … last-1 with the queries of group g through the cache.
+func (t *prefillAttention) tile(w *prefillWork, g, first, last int) {
+	k := t.d.k
+	m, n := k.TileWidth(), k.PanelRows()
 	r := (last - first) * t.share
 	panels := (r + m - 1) / m
 	begin, end := t.capacity, 0
@@ -136,19 +144,22 @@ func (t *prefillAttention) Do(worker, chunk int) {
 		if !t.seen(first, last, begin, to) {
 			continue
 		}
-		for p := begin; p < to; p += n {
-			k.PackTile(w.keys[(p-begin)*t.dh:], t.k[g], p, min(n, to-p), n)
+		if w.k, w.v, w.shift = t.k[g], t.v[g], 0; t.pages != nil {
+			t.pages.block(w, g, int(t.pages.seq[first]), begin, to)
 		}
-		t.packValues(w, g, begin, to, first, last)
+		for p := begin; p < to; p += n {
+			k.PackTile(w.keys[(p-begin)*t.dh:], w.k, p+w.shift, min(n, to-p), n)
+		}
+		t.packValues(w, begin, to, first, last)
 		for i := range panels {
-			t.panel(w, g, i, first, last, begin, to)
+			t.panel(w, i, first, last, begin, to)
 		}
 	}
 	t.store(w, g, first, r)
 }
 
 // panel takes the queries of panel i of a tile through the block of positions [begin, to).
-func (t *prefillAttention) panel(w *prefillWork, g, i, first, last, begin, to int) {
+func (t *prefillAttention) panel(w *prefillWork, i, first, last, begin, to int) {
 	k := t.d.k
 	m, n := k.TileWidth(), k.PanelRows()
 	first, last, tile := first+i*m/t.share, min(first+((i+1)*m-1)/t.share+1, last), first
@@ -197,7 +208,7 @@ func (t *prefillAttention) panel(w *prefillWork, g, i, first, last, begin, to in
 				continue
 			}
 			r0, r1 := rowsOf(token)
-			for c, v := range t.value(w, &t.v[g], p) {
+			for c, v := range t.value(w, p) {
 				for r := r0; r < r1; r++ {
 					yt[c*m+r] += s[(p-a)*m+r] * v
 				}
@@ -233,15 +244,15 @@ func (t *prefillAttention) hides(first, last, from, to int) bool {
 // packValues lays the values of positions [from, to) into panels, [panel][position][PanelRows].
 // Where some tokens do not see all positions, values that are no numbers would spoil their sums:
 // 0·NaN is NaN. Then zeros take their place and w.bad lists them.
-func (t *prefillAttention) packValues(w *prefillWork, g, from, to, first, last int) {
-	k, n, m := t.d.k, to-from, &t.v[g]
+func (t *prefillAttention) packValues(w *prefillWork, from, to, first, last int) {
+	k, n := t.d.k, to-from
 	w.bad = w.bad[:0]
-	if k.SpreadRows(w.values, *m, from, n) || !t.hides(first, last, from, to) {
+	if k.SpreadRows(w.values, w.v, from+w.shift, n) || !t.hides(first, last, from, to) {
 		return
 	}
 	nr := k.PanelRows()
 	for p := range n {
-		row := t.value(w, m, from+p)
+		row := t.value(w, from+p)
 		if bad := k.Dot(row, w.zeros); bad == 0 {
 			continue
 		}
@@ -253,7 +264,9 @@ func (t *prefillAttention) packValues(w *prefillWork, g, from, to, first, last i
 }
 
 // value gives the values of a position.
-func (t *prefillAttention) value(w *prefillWork, m *simd.Matrix, p int) []float32 {
+func (t *prefillAttention) value(w *prefillWork, p int) []float32 {
+	m := &w.v
+	p += w.shift
 	if m.Type == tensor.F32 {
 		return tensor.View[float32](m.Data[p*m.Stride:][:4*t.dv])
 	}

@@ -138,6 +138,8 @@ var table = map[string]entry{
 	"push":            {bind: bindPush, check: checkState, suffix: typeOf(0)},
 	"rope_push":       {bind: bindRoPEPush, check: checkState, suffix: typeOf(0)},
 	"attention":       {bind: bindAttention, check: checkCaches, suffix: typeOf(1)},
+	"paged_push":      {bind: bindPagedPush, check: checkState, suffix: typeOf(0)},
+	"paged_attention": {bind: bindPagedAttention, check: checkCaches, suffix: typeOf(1)},
 	"softmax":         {bind: bindSoftmax},
 	"topk":            {bind: bindTopK},
 	"mix":             {bind: bindMix},

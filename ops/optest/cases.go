@@ -104,6 +104,21 @@ var table = []Case{
 	{"push/many", "y: push(cache, x, pos)", "cache f16[40, 3, 64]; x float[12, 3, 64]; pos i32[12] =20..", halfRel, halfAbs},
 	{"push/bf16", "y: push(cache, x, pos)", "cache bf16[9, 3, 7]; x float[4, 3, 7]; pos i32[4] =2,3,4,5", 8 * halfRel, 8 * halfAbs},
 
+	{"paged_push/f32", "y: paged_push(cache, x, slot)", "cache f32[5, 4, 2, 8]; x float[3, 2, 8] +5; slot i32[3] =18,-1,3", 1e-7, 1e-6},
+	{"paged_push/f16", "y: paged_push(cache, x, slot)", "cache f16[3, 3, 3, 7]; x float[1, 3, 7]; slot i32[1] =8", halfRel, halfAbs},
+	{"paged_push/many", "y: paged_push(cache, x, slot)", "cache f16[4, 16, 3, 64]; x float[12, 3, 64]; slot i32[12] =20..", halfRel, halfAbs},
+	{"paged_push/bf16", "y: paged_push(cache, x, slot)", "cache bf16[2, 5, 3, 7]; x float[4, 3, 7]; slot i32[4] =2,9,-1,-1", 8 * halfRel, 8 * halfAbs},
+
+	{"paged_attention/one", "y: paged_attention(q, k, v, pos, seq, table)", "q float[1, 4, 16]; k f32[3, 4, 2, 16]; v f32[3, 4, 2, 16]; pos i32[1] =6; seq i32[1] =0; table i32[1, 2] =2,0", sumRel, sumAbs},
+	{"paged_attention/several", "y: paged_attention(q, k, v, pos, seq, table)", "q float[4, 6, 24]; k f16[9, 16, 2, 24]; v f16[9, 16, 2, 24]; pos i32[4] =40,0,17,63; seq i32[4] =2,-1,0,1; table i32[3, 4] =4,7,-1,-1,8,3,0,1,6,2,5,-1", sumRel, sumAbs},
+	{"paged_attention/odd", "y: paged_attention(q, k, v, pos, seq, table)", "q float[3, 3, 7] +4; k float[5, 5, 1, 7]; v float[5, 5, 1, 5]; pos i32[3] =16,3,9; seq i32[3] =1,0,1; table i32[2, 4] =4,-1,-1,-1,3,0,2,1", sumRel, sumAbs},
+	{"paged_attention/chunk", "y: paged_attention(q, k, v, pos, seq, table)", "q float[9, 4, 64]; k f16[12, 16, 2, 64]; v f16[12, 16, 2, 64]; pos i32[9] =30,31,32,33,34,35,36,90,2; seq i32[9] =0,0,0,0,0,0,0,1,-1; table i32[2, 6] =11,4,9,-1,-1,-1,1,0,5,6,7,2", sumRel, sumAbs},
+	{"paged_attention/window", "y: paged_attention(q, k, v, pos, seq, table, window=5)", "q float[8, 4, 8]; k f32[10, 4, 2, 8]; v f32[10, 4, 2, 8]; pos i32[8] =2,29,12,13,14,15,16,17; seq i32[8] =0,1,2,2,2,2,2,2; table i32[3, 8] =9,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,-1,4,7,-1,-1,6,2,3,-1,-1,-1", sumRel, sumAbs},
+	{"paged_attention/softcap", "y: paged_attention(q, k, v, pos, seq, table, softcap=3, scale=1)", "q float[3, 4, 8]; k f32[4, 8, 2, 8]; v f32[4, 8, 2, 8]; pos i32[3] =9,10,11; seq i32[3] =1,0,1; table i32[2, 2] =1,0,3,2", sumRel, sumAbs},
+	{"paged_attention/long", "y: paged_attention(q, k, v, pos, seq, table)", "q float[2, 8, 64]; k f16[66, 32, 2, 64]; v f16[66, 32, 2, 64]; pos i32[2] =2047,5; seq i32[2] =0,1; table i32[2, 64] <66", sumRel, sumAbs},
+	{"paged_attention/prefill", "y: paged_attention(q, k, v, pos, seq, table, window=100, softcap=20)", "q float[70, 4, 128]; k f16[40, 16, 2, 128]; v f16[40, 16, 2, 128]; pos i32[70] =150..; seq i32[70] <1; table i32[1, 14] <40", sumRel, sumAbs},
+	{"paged_attention/alone heads", "y: paged_attention(q, k, v, pos, seq, table)", "q float[6, 4, 32]; k bf16[8, 16, 4, 32]; v bf16[8, 16, 4, 32]; pos i32[6] =7,40,41,42,43,44; seq i32[6] =1,0,0,0,0,0; table i32[2, 3] =6,1,3,2,-1,-1", sumRel, sumAbs},
+
 	{"attention/first", "y: attention(q, k, v, pos)", "q float[1, 4, 8]; k float[9, 4, 8]; v float[9, 4, 8]; pos i32[1] =0", sumRel, sumAbs},
 	{"attention/prefill", "y: attention(q, k, v, pos)", "q float[7, 4, 16]; k f32[13, 4, 16]; v f32[13, 4, 16]; pos i32[7] =0,1,2,3,4,5,6", sumRel, sumAbs},
 	{"attention/decode", "y: attention(q, k, v, pos)", "q float[1, 6, 64]; k f32[301, 2, 64]; v f32[301, 2, 64]; pos i32[1] =299", sumRel, sumAbs},
