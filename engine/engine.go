@@ -225,15 +225,23 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 // Graph makes the graph of a step and lowers it for the device: rows that are
 // not wanted are dropped early, fused operators replace what the device has them for.
 // Who shares the device holds its turn.
-func (e *Engine) Graph(s, r int) (*graph.Graph, error) {
+func (e *Engine) Graph(s, r int) (*graph.Graph, error) { return e.graph(s, r, nil) }
+
+// graph is Graph; with a pool, of a batch of rows of several sequences.
+func (e *Engine) graph(s, r int, in *poolSize) (*graph.Graph, error) {
 	g, err := e.build(s, r)
 	if err != nil {
 		return nil, err
 	}
+	if in != nil {
+		if err := e.page(g, r, in); err != nil {
+			return nil, err
+		}
+	}
 	if e.opt.like == nil {
 		return g, e.lower(g, e.opt.Device.Info().Fusions, e.has)
 	}
-	like, err := e.opt.like.Graph(s, r)
+	like, err := e.opt.like.graph(s, r, in)
 	if err != nil {
 		return nil, err
 	}

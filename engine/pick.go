@@ -29,8 +29,8 @@ func (e *Engine) picks(o Sampling) int {
 
 // pickGraph is the graph of a step that gives the k largest logits of each row,
 // values and tokens, in place of all.
-func (e *Engine) pickGraph(tokens, rows, k int) (*graph.Graph, error) {
-	g, err := e.Graph(tokens, rows)
+func (e *Engine) pickGraph(tokens, rows, k int, in *poolSize) (*graph.Graph, error) {
+	g, err := e.graph(tokens, rows, in)
 	if err != nil {
 		return nil, err
 	}

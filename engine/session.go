@@ -21,7 +21,9 @@ type Session struct {
 	engine *Engine
 	states map[string]backends.Buffer
 	arena  backends.Buffer
-	steps  []*Step // most recently used first
+	steps  []*Step   // most recently used first
+	most   int       // steps that are kept at most
+	pool   *poolSize // where the caches are pages of several sequences
 	stream backends.Stream
 	pos    int
 	logits []float32 // of the last step
@@ -42,7 +44,7 @@ type Session struct {
 func (e *Engine) NewSession() (*Session, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	s := &Session{engine: e, states: map[string]backends.Buffer{}}
+	s := &Session{engine: e, states: map[string]backends.Buffer{}, most: maxSteps}
 	var err error
 	if s.stream, err = e.dev.Stream(); err != nil {
 		return nil, err
@@ -165,7 +167,7 @@ func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 		return nil, err
 	}
 	s.steps = slices.Insert(s.steps, 0, st)
-	if last := len(s.steps) - 1; last >= maxSteps {
+	if last := len(s.steps) - 1; last >= s.most {
 		st := s.steps[last]
 		s.steps = s.steps[:last]
 		return s.steps[0], st.close()
@@ -535,8 +537,24 @@ func (s *Session) readLink(st *Step, link int) error {
 		s.logits = make([]float32, n)
 	}
 	s.logits = s.logits[:n]
+	return s.readFrom(st, v, s.logits, off, stride)
+}
+
+// readFloats brings rows of the first output to the host as float32, from one on as many as there is room for.
+func (s *Session) readFloats(st *Step, row int, to []float32) error {
+	v := st.Graph.Outputs[0]
+	off, stride, err := st.output(v)
+	if err != nil {
+		return err
+	}
+	return s.readFrom(st, v, to, off+row*stride, stride)
+}
+
+// readFrom brings rows of an output that lie at an offset, stride bytes apart, to the host as float32.
+func (s *Session) readFrom(st *Step, v *graph.Value, to []float32, off, stride int) error {
+	n := len(to)
 	if v.Type == tensor.F32 {
-		return s.readRows(st, tensor.Bytes(s.logits), off, stride, rowBytes(v))
+		return s.readRows(st, tensor.Bytes(to), off, stride, rowBytes(v))
 	}
 	if v.Type != tensor.F64 {
 		return fmt.Errorf("output %s cannot be read as f32", v)
@@ -549,7 +567,7 @@ func (s *Session) readLink(st *Step, link int) error {
 		return err
 	}
 	for i, x := range tensor.View[float64](s.out) {
-		s.logits[i] = float32(x)
+		to[i] = float32(x)
 	}
 	return nil
 }

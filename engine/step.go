@@ -48,7 +48,9 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	var err error
 	switch {
 	case kind.picks > 0:
-		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks)
+		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks, s.pool)
+	case s.pool != nil:
+		g, err = e.graph(kind.Tokens, kind.Rows, s.pool)
 	case kind.Tokens != 1 || kind.Rows != 1:
 		g, err = e.Graph(kind.Tokens, kind.Rows)
 	}

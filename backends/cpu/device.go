@@ -263,6 +263,17 @@ func (s *stream) Read(src backends.Buffer, offset int, dst []byte) error {
 	return err
 }
 
+// Copy moves bytes within the device's memory.
+func (s *stream) Copy(dst backends.Buffer, to int, src backends.Buffer, from, bytes int) error {
+	a, err := hostRange(dst, to, bytes)
+	if err != nil {
+		return err
+	}
+	b, err := hostRange(src, from, bytes)
+	copy(a, b)
+	return err
+}
+
 func (s *stream) Close() error { return nil }
 
 // Capture binds every launch of a program.

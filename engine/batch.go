@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"greta/backends"
+	"greta/engine/schedule"
+	"greta/tensor"
+)
+
+// batch is the device's side of many sequences: the pools in which their caches lie, and the captured steps that work on
+// them, one for each number of rows. It is used by one goroutine, which holds the device's turn.
+type batch struct {
+	mem     Session // the pools are its states, and the steps its own
+	size    poolSize
+	width   int     // pages of a line of the table
+	table   []int32 // as the device has it, but for
+	changed []span  // what the next step writes
+	host    []byte  // pages that were moved out
+	bytes   int     // of a page in all pools together
+	states  []pagedState
+
+	tokens, pos, slot, seq, last []int32 // of the step that is filled in
+	logits                       []float32
+	picked                       []int32
+	page                         []byte // a page on its way, where the device does not copy
+}
+
+// span is a range of the table.
+type span struct{ from, to int }
+
+// pagedState is one pool.
+type pagedState struct {
+	buffer backends.Buffer
+	bytes  int // of a page
+	at     int // of it in a page on the host
+}
+
+// copier is a stream that copies within the device.
+type copier interface {
+	Copy(dst backends.Buffer, to int, src backends.Buffer, from, bytes int) error
+}
+
+// maxBatchSteps bounds the captured steps of batches.
+const maxBatchSteps = 32
+
+// buckets are the numbers of rows for which steps are captured. A row that pads a step costs its share of the products,
+// so that where capturing is cheap there are more of them.
+var (
+	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256}
+	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}
+	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
+	wantedBuckets = []int{1, 4, 16, 64, 256}
+)
+
+// bucket gives the least of a list that holds n, or a multiple of the last.
+func bucket(list []int, n int) int {
+	for _, b := range list {
+		if n <= b {
+			return b
+		}
+	}
+	top := list[len(list)-1]
+	return (n + top - 1) / top * top
+}
+
+// pageBytes is what a page takes of all pools.
+func (e *Engine) pageBytes(page int) int {
+	sum := 0
+	for _, v := range e.first.States {
+		sum += page * rowBytes(v)
+	}
+	return sum
+}
+
+// newBatch makes pools, for steps of at most so many rows.
+func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	b := &batch{size: size, width: size.width(e.opt.Context)}
+	b.mem = Session{engine: e, states: map[string]backends.Buffer{}, most: maxBatchSteps, pool: &b.size}
+	g, err := e.graph(1, 1, &b.size)
+	if err != nil {
+		return nil, err
+	}
+	if b.mem.stream, err = e.dev.Stream(); err != nil {
+		return nil, err
+	}
+	for _, v := range g.States {
+		buffer, err := e.dev.Alloc(v.Bytes(), backends.States)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("pool %s: %w", v, err), b.mem.close())
+		}
+		b.mem.states[v.Name] = buffer
+		if v.Name != tableState {
+			n := v.Bytes() / size.pages
+			b.states = append(b.states, pagedState{buffer, n, b.bytes})
+			b.bytes += n
+		}
+	}
+	b.table = slices.Repeat([]int32{-1}, size.lines*b.width)
+	if err := b.mem.stream.Write(b.mem.states[tableState], 0, tensor.Bytes(b.table)); err != nil {
+		return nil, errors.Join(err, b.mem.close())
+	}
+	b.host, b.page = make([]byte, hostPages*b.bytes), make([]byte, b.bytes)
+	rows = bucket(b.rowBuckets(), rows)
+	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last} {
+		*list = make([]int32, rows)
+	}
+	if err := b.reserve(rows); err != nil {
+		return nil, errors.Join(err, b.mem.close())
+	}
+	return b, nil
+}
+
+// reserve makes the arena as large as the largest step wants it, so that none has to be captured anew.
+func (b *batch) reserve(rows int) error {
+	e := b.mem.engine
+	for _, wanted := range []int{1, rows} {
+		g, err := e.graph(rows, wanted, &b.size)
+		if err != nil {
+			return err
+		}
+		sel, err := e.selectKernels(g)
+		if err != nil {
+			return err
+		}
+		if err := b.mem.growArena(planMemory(g, sel, e.dev.Info().Window).arena); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) rowBuckets() []int {
+	if b.mem.engine.queued {
+		return buckets
+	}
+	return fineBuckets
+}
+
+// kind is the step for so many rows, of which so many are wanted.
+func (b *batch) kind(rows, wanted, picks int) stepKind {
+	k := stepKind{Tokens: bucket(b.rowBuckets(), rows), picks: picks}
+	k.Rows = k.Tokens
+	if wanted < rows {
+		k.Rows = min(k.Tokens, bucket(wantedBuckets, max(1, wanted)))
+	}
+	return k
+}
+
+// move carries out one order of a plan.
+func (b *batch) move(m schedule.Move) error {
+	stream := b.mem.stream
+	switch m.Kind {
+	case schedule.PageOut:
+		return b.each(m.From, func(s *pagedState, at int) error {
+			return stream.Read(s.buffer, at, b.host[int(m.To)*b.bytes+s.at:][:s.bytes])
+		})
+	case schedule.PageIn:
+		return b.each(m.To, func(s *pagedState, at int) error {
+			return stream.Write(s.buffer, at, b.host[int(m.From)*b.bytes+s.at:][:s.bytes])
+		})
+	case schedule.CopyPage:
+		device, copies := stream.(copier)
+		return b.each(m.To, func(s *pagedState, at int) error {
+			from := int(m.From) * s.bytes
+			if copies {
+				return device.Copy(s.buffer, at, s.buffer, from, s.bytes)
+			}
+			if err := stream.Read(s.buffer, from, b.page[:s.bytes]); err != nil {
+				return err
+			}
+			return stream.Write(s.buffer, at, b.page[:s.bytes])
+		})
+	}
+	return fmt.Errorf("a %v of %d to %d was ordered, which no model here has", m.Kind, m.From, m.To)
+}
+
+// each calls do for every pool with the place of a page in it.
+func (b *batch) each(page int32, do func(s *pagedState, at int) error) error {
+	for i := range b.states {
+		s := &b.states[i]
+		if err := do(s, int(page)*s.bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line notes which pages a sequence has; the next step writes what has changed.
+func (b *batch) line(line int, pages []int32) error {
+	if len(pages) > b.width {
+		return fmt.Errorf("a sequence of %d pages, a line of the table has %d", len(pages), b.width)
+	}
+	have := b.table[line*b.width:][:len(pages)]
+	from, to := 0, len(pages)
+	for from < to && have[from] == pages[from] {
+		from++
+	}
+	for to > from && have[to-1] == pages[to-1] {
+		to--
+	}
+	if from < to {
+		copy(have[from:to], pages[from:to])
+		b.changed = append(b.changed, span{line*b.width + from, line*b.width + to})
+	}
+	return nil
+}
+
+// orders moves pages as a plan says, and brings the table to the device.
+func (b *batch) orders(p *schedule.Batch) error {
+	for _, m := range p.Moves {
+		if err := b.move(m); err != nil {
+			return err
+		}
+	}
+	for _, c := range b.changed {
+		if err := b.mem.stream.Write(b.mem.states[tableState], 4*c.from, tensor.Bytes(b.table[c.from:c.to])); err != nil {
+			return err
+		}
+	}
+	b.changed = b.changed[:0]
+	return nil
+}
+
+// fill writes the inputs of a step from the rows of a plan; lineOf gives the line of each run.
+func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
+	wanted := 0
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		b.tokens[i], b.pos[i], b.seq[i] = r.Token, r.Pos, lineOf[r.Run]
+		b.slot[i] = r.Page*int32(b.size.page) + r.Pos%int32(b.size.page)
+		if r.Want && kind.Rows < kind.Tokens {
+			b.last[wanted] = int32(i)
+			wanted++
+		}
+	}
+	for i := len(p.Rows); i < kind.Tokens; i++ {
+		b.tokens[i], b.pos[i], b.slot[i], b.seq[i] = 0, 0, -1, -1
+	}
+	for i := range b.last[:kind.Rows] {
+		if kind.Rows == kind.Tokens {
+			b.last[i] = int32(i)
+		} else if i >= wanted {
+			b.last[i] = 0
+		}
+	}
+}
+
+// step computes the rows of a plan. Behind it, row i of the results is that of the plan's i-th wanted row: logits, or
+// with picks the most likely tokens.
+func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
+	if err := b.orders(p); err != nil {
+		return err
+	}
+	if len(p.Rows) == 0 {
+		return nil
+	}
+	kind := b.kind(len(p.Rows), p.Wanted, picks)
+	st, err := b.mem.stepOf(kind, nil)
+	if err != nil {
+		return err
+	}
+	b.fill(p, kind, lineOf)
+	for _, in := range []struct {
+		name string
+		rows []int32
+	}{
+		{"tokens", b.tokens[:kind.Tokens]}, {"pos", b.pos[:kind.Tokens]}, {slotInput, b.slot[:kind.Tokens]},
+		{seqInput, b.seq[:kind.Tokens]}, {"last", b.last[:kind.Rows]},
+	} {
+		if err := st.writeInts(b.mem.stream, in.name, 0, in.rows, 0, 0); err != nil {
+			return err
+		}
+	}
+	b.mem.runs++
+	if err := st.submit(); err != nil {
+		return err
+	}
+	if err := b.mem.wait(st); err != nil {
+		return err
+	}
+	return b.read(st, p, kind)
+}
+
+// read brings the results of the wanted rows to the host.
+func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind) error {
+	out := st.Graph.Outputs
+	width := out[0].Shape.Last()
+	b.logits = grown(b.logits, p.Wanted*width)
+	if kind.picks > 0 {
+		b.picked = grown(b.picked, p.Wanted*width)
+	}
+	rows := func(at, row, n int) error {
+		if err := b.mem.readFloats(st, row, b.logits[at*width:(at+n)*width]); err != nil || kind.picks == 0 {
+			return err
+		}
+		off, stride, err := st.output(out[1])
+		if err != nil {
+			return err
+		}
+		return b.mem.readRows(st, tensor.Bytes(b.picked[at*width:(at+n)*width]), off+row*stride, stride, rowBytes(out[1]))
+	}
+	if kind.Rows < kind.Tokens || p.Wanted == len(p.Rows) {
+		return rows(0, 0, p.Wanted)
+	}
+	at := 0
+	for i := range p.Rows {
+		if p.Rows[i].Want {
+			if err := rows(at, i, 1); err != nil {
+				return err
+			}
+			at++
+		}
+	}
+	return nil
+}
+
+// grown gives a slice of n elements, the old one where it is long enough.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/4)
+	}
+	return s[:n]
+}
+
+func (b *batch) close() error {
+	b.mem.enter()
+	defer b.mem.leave()
+	return b.mem.close()
+}

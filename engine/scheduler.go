@@ -1,0 +1,402 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"greta/engine/schedule"
+)
+
+// SchedulerOptions say what many sequences at once may take.
+type SchedulerOptions struct {
+	// Memory is for the caches of all sequences, bytes; Tokens the positions that they hold together, which counts
+	// where both are given. Where neither is, Sequences times the context, at most half of what the device has left.
+	Memory int64
+	Tokens int
+	// Page is how many positions a page has; 0: 32. Prefixes are shared by whole pages.
+	Page int
+	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256.
+	Rows int
+	// Sequences run at once at most; 0: 64. Queue is how many wait at most; 0: 1024.
+	Sequences, Queue int
+	// HostMemory is for the caches of sequences that must wait because memory is short, bytes; 0: they are computed again.
+	HostMemory int64
+	// NoPrefix keeps prompts from sharing what is known of their beginnings.
+	NoPrefix bool
+	// Draft appends guesses of the tokens that follow to dst, at most most; nil: none are made.
+	Draft func(tokens []int32, dst []int32, most int) []int32
+}
+
+// Errors of Scheduler.Add.
+type (
+	// NeverFits says that a request would not fit even alone.
+	NeverFits = schedule.NeverFits
+	// QueueFull says that too many requests wait.
+	QueueFull = schedule.QueueFull
+)
+
+// Scheduler runs many requests at once: each of its steps computes rows of several sequences, the next tokens of those
+// that answer beside parts of prompts. One goroutine runs the steps. Its methods may be called by any.
+type Scheduler struct {
+	engine *Engine
+	batch  *batch
+	rows   int
+	roots  map[string]schedule.Hash // by salt
+	count  uint64                   // of requests that share no prefix
+
+	mu     sync.Mutex
+	more   sync.Cond // there is something to do
+	plan   *schedule.Scheduler
+	closed bool
+	done   chan struct{}
+	open   map[*Handle]bool
+	lines  []*choice // who has each line of the table
+	stats  Stats
+
+	// Of the step under way.
+	lineOf  []int32
+	results []schedule.Result
+	given   []Token
+	chosen  []int32
+	history []int32
+	bits    []uint32
+	own     []float32
+	failed  []error // by run
+}
+
+// Stats are counts since the beginning, and what is there now.
+type Stats struct {
+	schedule.Stats
+	PageSize  int
+	PageBytes int           // of all caches together
+	Host      time.Duration // of all steps, what was not spent in the device
+	Device    time.Duration
+	Captured  int // steps that are captured now
+}
+
+// NewScheduler gives an engine's model to many sequences. They have memory of their own; other sessions of the engine may be
+// used beside it.
+func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
+	if e.IsBlock() {
+		return nil, fmt.Errorf("%s is a block: it takes activations, not tokens", e.opt.Model.Name())
+	}
+	if err := opt.fill(e); err != nil {
+		return nil, err
+	}
+	pages := (opt.Tokens + opt.Page - 1) / opt.Page
+	host := int(opt.HostMemory / int64(max(1, e.pageBytes(opt.Page))))
+	s := &Scheduler{engine: e, rows: opt.Rows, roots: map[string]schedule.Hash{}, open: map[*Handle]bool{}, done: make(chan struct{})}
+	if opt.NoPrefix {
+		s.roots = nil
+	}
+	s.more.L = &s.mu
+	po := schedule.Options{Pages: pages, PageSize: opt.Page, Context: min(e.opt.Context, pages*opt.Page), HostPages: host,
+		Running: opt.Sequences, Queue: opt.Queue, Clock: time.Now}
+	if host > 0 {
+		po.Swap = func(int, int) bool { return true }
+	}
+	if opt.Draft != nil {
+		po.Draft = func(q *schedule.Seq, dst []int32, most int) []int32 { return opt.Draft(q.Tokens(), dst, most) }
+	}
+	var err error
+	if s.plan, err = schedule.New(po); err != nil {
+		return nil, err
+	}
+	if s.batch, err = e.newBatch(poolSize{pages, opt.Page, opt.Sequences}, host, opt.Rows); err != nil {
+		return nil, err
+	}
+	s.lines = make([]*choice, opt.Sequences)
+	s.lineOf, s.results, s.failed = make([]int32, 0, opt.Rows), make([]schedule.Result, 0, opt.Rows), make([]error, 0, opt.Rows)
+	s.stats.PageSize, s.stats.PageBytes = opt.Page, s.batch.bytes
+	go s.loop()
+	return s, nil
+}
+
+// fill sets the defaults and refuses what is not possible.
+func (o *SchedulerOptions) fill(e *Engine) error {
+	for _, p := range []struct {
+		name string
+		v    int64
+	}{{"Memory", o.Memory}, {"Tokens", int64(o.Tokens)}, {"Page", int64(o.Page)}, {"Rows", int64(o.Rows)},
+		{"Sequences", int64(o.Sequences)}, {"Queue", int64(o.Queue)}, {"HostMemory", o.HostMemory}} {
+		if p.v < 0 {
+			return fmt.Errorf("%s is %d, it must be 0 or more", p.name, p.v)
+		}
+	}
+	o.Page, o.Sequences = cmp.Or(o.Page, 32), cmp.Or(o.Sequences, 64)
+	o.Rows = cmp.Or(o.Rows, 256)
+	o.Sequences = min(o.Sequences, o.Rows) // a step has a row for each
+	if o.Tokens > 0 {
+		return nil
+	}
+	perToken := int64(e.pageBytes(1))
+	if perToken == 0 {
+		return fmt.Errorf("%s keeps no caches: it runs one sequence at a time", e.opt.Model.Name())
+	}
+	if o.Memory == 0 {
+		o.Memory = int64(o.Sequences) * int64(e.opt.Context) * perToken
+		if has := int64(e.dev.Info().Memory); has > 0 {
+			o.Memory = min(o.Memory, max(has-int64(e.bytes), 0)/2)
+		}
+	}
+	o.Tokens = int(o.Memory / perToken)
+	if o.Tokens < o.Page {
+		return fmt.Errorf("%d bytes for caches hold %d positions of %d bytes, a page has %d: give more memory", o.Memory, o.Tokens, perToken, o.Page)
+	}
+	return nil
+}
+
+var errSchedulerClosed = errors.New("the scheduler is closed")
+
+// Add takes a request in. When ctx ends before it, it is cancelled. Where it cannot be taken the error is *NeverFits,
+// *QueueFull, or says what is wrong with it.
+func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
+	h, err := s.newHandle(&r)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errSchedulerClosed
+	}
+	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority,
+		Root: s.root(r.Salt), User: h, NoDraft: r.Mask != nil || r.Logprobs > 0})
+	if err != nil {
+		return nil, err
+	}
+	for i, q := range seqs {
+		h.choices[i].seq = q
+	}
+	s.open[h] = true
+	h.ctx = ctx
+	if ctx.Done() != nil {
+		h.release = context.AfterFunc(ctx, func() { s.cancel(h, ctx.Err()) })
+	}
+	s.more.Signal()
+	return h, nil
+}
+
+// root is where the hashes of a request's pages begin.
+func (s *Scheduler) root(salt string) schedule.Hash {
+	o := s.engine.opt
+	if s.roots == nil {
+		s.count++
+		return schedule.Root(o.Model.Name(), o.KV.String(), "", fmt.Sprint("alone ", s.count))
+	}
+	h, ok := s.roots[salt]
+	if !ok {
+		h = schedule.Root(o.Model.Name(), o.KV.String(), "", salt)
+		if len(s.roots) < 1<<12 {
+			s.roots[salt] = h
+		}
+	}
+	return h
+}
+
+// Stats says what was done and where it stands.
+func (s *Scheduler) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Stats = s.plan.Stats()
+	return st
+}
+
+// Close ends all requests, waits for the step under way and frees the memory.
+func (s *Scheduler) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		<-s.done
+		return nil
+	}
+	s.closed = true
+	s.more.Signal()
+	s.mu.Unlock()
+	<-s.done
+	return s.batch.close()
+}
+
+// cancel ends a request, with an error where it was not its user who wanted that.
+func (s *Scheduler) cancel(h *Handle, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range h.choices {
+		s.end(&h.choices[i], StopInterrupted, err)
+	}
+}
+
+// end ends one choice.
+func (s *Scheduler) end(c *choice, why Stop, err error) {
+	if c.stop != "" {
+		return
+	}
+	s.plan.Cancel(c.seq)
+	s.ended(c, why, err)
+}
+
+// ended notes that a choice has ended, and tells its reader.
+func (s *Scheduler) ended(c *choice, why Stop, err error) {
+	if c.stop != "" {
+		return
+	}
+	c.stop = why
+	if c.line >= 0 {
+		s.lines[c.line], c.line = nil, -1
+	}
+	if c.handle.finish(err) {
+		delete(s.open, c.handle)
+	}
+}
+
+// loop runs the steps.
+func (s *Scheduler) loop() {
+	defer close(s.done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for idle := 0; ; {
+		for !s.closed && s.plan.Idle() {
+			s.more.Wait()
+		}
+		if s.closed {
+			for h := range s.open {
+				for i := range h.choices {
+					s.end(&h.choices[i], StopInterrupted, errSchedulerClosed)
+				}
+			}
+			return
+		}
+		start := time.Now()
+		b := s.plan.Plan(s.rows)
+		if idle++; !b.Empty() {
+			idle = 0
+		}
+		err := s.prepare(b)
+		if idle > 1000 {
+			err = fmt.Errorf("requests wait, and nothing can be computed: %+v", s.plan.Stats())
+			for h := range s.open {
+				for i := range h.choices {
+					s.end(&h.choices[i], StopInterrupted, err)
+				}
+			}
+			idle = 0
+		}
+		var device time.Duration
+		if err == nil && !b.Empty() {
+			s.mu.Unlock()
+			device, err = s.compute(b)
+			s.mu.Lock()
+		}
+		if err != nil {
+			s.plan.Abort(b)
+			for i := range b.Runs {
+				s.end(choiceOf(b.Runs[i].Seq), StopInterrupted, err)
+			}
+			continue
+		}
+		s.settle(b)
+		s.stats.Device += device
+		s.stats.Host += time.Since(start) - device
+		s.stats.Captured = len(s.batch.mem.steps)
+	}
+}
+
+// prepare gives each run of a step a line of the table, and says where its pages are.
+func (s *Scheduler) prepare(b *schedule.Batch) error {
+	s.lineOf = s.lineOf[:0]
+	free := 0
+	for i := range b.Runs {
+		c := choiceOf(b.Runs[i].Seq)
+		if c.started.IsZero() {
+			c.started = time.Now()
+		}
+		for ; c.line < 0; free++ {
+			if free == len(s.lines) {
+				return errors.New("more sequences run than the table has lines")
+			}
+			if o := s.lines[free]; o != nil {
+				if o.seq.Running() {
+					continue
+				}
+				o.line = -1
+			}
+			c.line = int32(free)
+			s.lines[free] = c
+		}
+		s.lineOf = append(s.lineOf, c.line)
+		if err := s.batch.line(int(c.line), b.Runs[i].Seq.Pages()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compute runs a step and chooses the tokens.
+func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
+	picks := s.picks(b)
+	s.batch.mem.enter()
+	start := time.Now()
+	err = s.batch.step(b, picks, s.lineOf)
+	device = time.Since(start)
+	s.batch.mem.leave()
+	if err != nil {
+		return device, err
+	}
+	s.choose(b, picks)
+	return device, nil
+}
+
+// settle gives the results of a step to the plan and to who waits for them.
+func (s *Scheduler) settle(b *schedule.Batch) {
+	s.plan.Done(b, s.results)
+	now := time.Now()
+	at := 0
+	for i := range b.Runs {
+		q, r := b.Runs[i].Seq, &s.results[i]
+		c := choiceOf(q)
+		tokens := s.given[at : at+len(r.Tokens)]
+		at += len(r.Tokens)
+		if c.stop != "" { // cancelled meanwhile
+			continue
+		}
+		// Done takes no more than the request wants.
+		tokens = tokens[:min(len(tokens), len(q.Tokens())-q.Prompt()-c.given)]
+		if len(tokens) > 0 {
+			if c.given == 0 {
+				c.first = now
+			}
+			c.given += len(tokens)
+			c.last = now
+			c.handle.push(tokens)
+		}
+		if err := s.failed[i]; err != nil {
+			s.end(c, StopInterrupted, err)
+			continue
+		}
+		switch q.Ended() {
+		case schedule.StopEnd:
+			s.ended(c, StopEnd, nil)
+		case schedule.StopMax:
+			s.ended(c, StopMax, nil)
+		case schedule.StopContext:
+			s.ended(c, StopContext, nil)
+		case schedule.StopCanceled:
+			s.ended(c, StopInterrupted, nil)
+		}
+	}
+}
+
+// choiceOf finds whose sequence it is.
+func choiceOf(q *schedule.Seq) *choice {
+	h := q.User.(*Handle)
+	return &h.choices[slices.IndexFunc(h.choices, func(c choice) bool { return c.seq == q })]
+}
