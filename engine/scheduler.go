@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -398,5 +397,10 @@ func (s *Scheduler) settle(b *schedule.Batch) {
 // choiceOf finds whose sequence it is.
 func choiceOf(q *schedule.Seq) *choice {
 	h := q.User.(*Handle)
-	return &h.choices[slices.IndexFunc(h.choices, func(c choice) bool { return c.seq == q })]
+	for i := range h.choices {
+		if h.choices[i].seq == q {
+			return &h.choices[i]
+		}
+	}
+	return nil // never: Add makes both
 }

@@ -63,6 +63,8 @@ func init() { // the binders of the table refer to it through Kernel
 		"push":               {bind: bindPush, typed: 0},
 		"rope_push":          {bind: bindRoPEPush, typed: 0},
 		"attention":          {bind: bindAttention, typed: 1, scratch: attentionScratch},
+		"paged_push":         {bind: bindPagedPush, typed: 0},
+		"paged_attention":    {bind: bindPagedAttention, typed: 1},
 		"linear":             {bind: bindLinear, typed: 1, wide: []int{1}},
 		"linear_bias":        {bind: bindLinear, typed: 1, wide: []int{1}},
 		"linear_residual":    {bind: bindLinear, typed: 1, wide: []int{1}},

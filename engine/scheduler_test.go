@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"greta/tensor"
+)
+
+// alone gives the tokens that a request gets without others, and behind how many of them the choice was clear: the two
+// best logits differ by more than limit wherever it goes on.
+func alone(t *testing.T, e *Engine, prompt []int32, n int, limit float32) (tokens []int32, clear int) {
+	t.Helper()
+	s := newSession(t, e)
+	logits, err := s.Prefill(t.Context(), prompt)
+	clear = -1
+	for err == nil {
+		best := largest(logits)
+		tokens = append(tokens, best)
+		second := float32(-1e30)
+		for i, v := range logits {
+			if int32(i) != best {
+				second = max(second, v)
+			}
+		}
+		if logits[best]-second <= limit && clear < 0 {
+			clear = len(tokens) - 1
+		}
+		if len(tokens) == n {
+			break
+		}
+		logits, err = s.Decode(best)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if clear < 0 {
+		clear = n
+	}
+	return tokens, clear
+}
+
+func newScheduler(t *testing.T, e *Engine, opt SchedulerOptions) *Scheduler {
+	t.Helper()
+	s, err := NewScheduler(e, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// read collects the tokens of each choice.
+func read(h *Handle) (tokens [][]int32, err error) {
+	tokens = make([][]int32, len(h.choices))
+	for t, failed := range h.Tokens() {
+		if failed != nil {
+			return tokens, failed
+		}
+		tokens[t.Choice] = append(tokens[t.Choice], t.ID)
+	}
+	return tokens, nil
+}
+
+func randomPrompt(rng *rand.Rand, most, vocabulary int) []int32 {
+	p := make([]int32, 1+rng.IntN(most))
+	for i := range p {
+		p[i] = int32(rng.IntN(vocabulary))
+	}
+	return p
+}
+
+// freed fails where pages are not all free.
+func freed(t *testing.T, s *Scheduler) {
+	t.Helper()
+	if st := s.Stats(); st.PagesUsed != 0 || st.Running != 0 || st.Waiting != 0 {
+		t.Errorf("at the end %d pages are used, %d sequences run and %d wait", st.PagesUsed, st.Running, st.Waiting)
+	}
+}
+
+// limitOf is by how much logits of a batch may differ from those of a sequence alone.
+const limitOf = 1e-3
+
+// TestManyAtOnce: whatever else runs, a sequence's tokens are those that it has alone.
+func TestManyAtOnce(t *testing.T) {
+	for _, kv := range []tensor.Type{tensor.F32, tensor.F16} {
+		for _, pages := range []SchedulerOptions{{Tokens: 4096, Page: 16}, {Tokens: 160, Page: 8, Rows: 24, Sequences: 12}, {Tokens: 200, Page: 5, Rows: 7}} {
+			t.Run(fmt.Sprint(kv, pages.Tokens), func(t *testing.T) {
+				e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 120, KV: kv})
+				s := newScheduler(t, e, pages)
+				rng := rand.New(rand.NewPCG(7, uint64(pages.Tokens)))
+				var wait sync.WaitGroup
+				for range 40 {
+					prompt, n := randomPrompt(rng, 70, 50), 1+rng.IntN(30)
+					want, clear := alone(t, e, prompt, n, limitOf)
+					wait.Go(func() {
+						h, err := s.Add(t.Context(), Request{Prompt: prompt, Max: n, Key: fmt.Sprint(n % 3)})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						got, err := read(h)
+						if err != nil || len(got[0]) != n || !slices.Equal(got[0][:clear], want[:clear]) {
+							t.Errorf("%v; a prompt of %d: %v, alone %v, clear %d", err, len(prompt), got[0], want, clear)
+						}
+						if f := h.Result(); f.Choices[0] != (FinishedChoice{StopMax, n}) || f.Prompt != len(prompt) {
+							t.Errorf("%+v", f)
+						}
+					})
+				}
+				wait.Wait()
+				freed(t, s)
+			})
+		}
+	}
+}
+
+// TestRandomSchedules: arrivals, lengths, cancels, choices and stops at random, in pools that are too small for all.
+func TestRandomSchedules(t *testing.T) {
+	schedules := 60
+	if testing.Short() {
+		schedules = 8
+	}
+	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 96})
+	type known struct {
+		prompt, want []int32
+		clear        int
+	}
+	rng := rand.New(rand.NewPCG(11, 5))
+	var pool []known
+	for i := range 24 {
+		p := randomPrompt(rng, 50, 50)
+		if i%3 == 2 { // one that begins as the one before
+			p = append(slices.Clone(pool[i-1].prompt), p[:len(p)/3]...)
+		}
+		p = p[:min(len(p), 60)]
+		want, clear := alone(t, e, p, 30, limitOf)
+		pool = append(pool, known{p, want, clear})
+	}
+	for i := range schedules {
+		o := SchedulerOptions{Tokens: 100 + rng.IntN(400), Page: 1 + rng.IntN(20), Rows: 8 + rng.IntN(60), Sequences: 8, NoPrefix: rng.IntN(4) == 0}
+		if rng.IntN(3) == 0 {
+			o.HostMemory = 1 << 20
+		}
+		if rng.IntN(3) == 0 {
+			o.Draft = func(tokens, dst []int32, most int) []int32 { // sometimes right
+				for j := range min(most, 3) {
+					dst = append(dst, (tokens[len(tokens)-1]*7+int32(j))%50)
+				}
+				return dst
+			}
+		}
+		s, err := NewScheduler(e, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wait sync.WaitGroup
+		for range 12 {
+			k, n, choices := pool[rng.IntN(len(pool))], 1+rng.IntN(30), 1+rng.IntN(3)
+			act, at := rng.IntN(5), rng.IntN(8)
+			ctx, cancel := context.WithCancel(t.Context())
+			h, err := s.Add(ctx, Request{Prompt: k.prompt, Max: n, Choices: choices, Key: fmt.Sprint(act), Priority: rng.IntN(2)})
+			var never *NeverFits
+			if errors.As(err, &never) {
+				cancel()
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait.Go(func() {
+				defer cancel()
+				given := make([][]int32, choices)
+				total, stopped := 0, false
+				for tok, err := range h.Tokens() {
+					if err != nil {
+						if act != 0 || !errors.Is(err, context.Canceled) {
+							t.Errorf("schedule %d: %v", i, err)
+						}
+						stopped = true
+						break
+					}
+					given[tok.Choice] = append(given[tok.Choice], tok.ID)
+					if total++; total == at {
+						switch act {
+						case 0:
+							cancel()
+						case 1:
+							h.Cancel()
+							stopped = true
+						case 2:
+							h.Stop(choices - 1)
+						}
+					}
+				}
+				f := h.Result()
+				for c, got := range given {
+					m := min(len(got), k.clear)
+					if !slices.Equal(got[:m], k.want[:m]) {
+						t.Errorf("schedule %d: %v, alone %v", i, got, k.want)
+					}
+					if whole := len(got) == n; !whole && !stopped && act > 2 || f.Choices[c].Tokens < len(got) {
+						t.Errorf("schedule %d: %d tokens of %d came, %+v", i, len(got), n, f)
+					}
+				}
+			})
+			if rng.IntN(3) == 0 {
+				time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
+			}
+		}
+		wait.Wait()
+		freed(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
