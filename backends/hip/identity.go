@@ -35,7 +35,7 @@ func group(n *graph.Node) string {
 		return "all"
 	case strings.HasPrefix(n.Op.Name, "linear"):
 		return "products"
-	case n.Op.Name == "attention":
+	case n.Op.Name == "attention" || n.Op.Name == "paged_attention":
 		return "attention"
 	}
 	return "others"
@@ -43,7 +43,7 @@ func group(n *graph.Node) string {
 
 // attentionFiles and otherFiles are the sources of what is no product; all others are products.
 var (
-	attentionFiles = []string{"attention.hip", "flash.hip"}
+	attentionFiles = []string{"attention.hip", "flash.hip", "paged.hip"}
 	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "rope.hip", "route.hip"}
 )
 

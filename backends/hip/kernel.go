@@ -54,6 +54,8 @@ var table = map[string]entry{
 	"push":                   {bind: bindRotation, weight: -1, plain: []int{0}, check: checkCache},
 	"rope_push":              {bind: bindRotation, weight: -1, plain: []int{0, 3}, check: checkCache},
 	"attention":              {bind: bindAttention, weight: -1, plain: []int{1, 2}, check: checkAttention, scratch: attentionScratch},
+	"paged_push":             {bind: bindPagedPush, weight: -1, plain: []int{0}, check: checkCache},
+	"paged_attention":        {bind: bindPagedAttention, weight: -1, plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
 	"topk":                   {bind: bindTopK, weight: -1},
 	"mix":                    {bind: bindMix, weight: -1},
 	"rows":                   {bind: bindRows, weight: -1},
@@ -94,7 +96,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		if v == nil {
 			continue
 		}
-		if v.Shape.Elems() > math.MaxInt32 && i != e.weight {
+		if v.Shape.Elems() > math.MaxInt32 && i != e.weight && len(v.Shape) < 4 { // pools are counted in 64 bits
 			return nil, backends.Unsupportedf("hip", n, "operand %d is %s: kernels count to 2^31", i, v)
 		}
 		switch {

@@ -1,0 +1,222 @@
+// Attention over pages: attention.hip for rows of several sequences, whose position j lies in page table[seq[s],
+// j / PAGE] of the pools, as their row j % PAGE. A block has up to QB query heads of one key/value head of one row, and
+// one part of the positions that the row sees; the last block to finish merges the parts. A row with seq -1 is zero.
+// store puts a batch's rows into a pool: row slot[s] of it becomes x[s], nothing where slot[s] is -1.
+//
+// Compile time: DH, DV elements of a head of keys and values, KT and VT their
+// types (0 f32, 1 f16, 2 bf16), VE elements a load, QB, CAP with softcap, PAGE positions of a page.
+#include "prelude.h"
+#define NT 128
+#define L 16
+// positions of a group at once, as many as registers hold
+#define NP ((KN + VN) * VE > 64 ? 1 : QB == 1 ? ((KN + VN) * VE > 32 ? 2 : 4) : QB == 2 ? 2 : 1)
+#define UNSEEN -3.0e38f
+#define GROUPS (NT / L)
+#define KN ((DH + L * VE - 1) / (L * VE))
+#define VN ((DV + L * VE - 1) / (L * VE))
+
+template <int T> struct cache_elem { typedef u16 type; };
+template <> struct cache_elem<0> { typedef float type; };
+template <int T> struct alignas(VE * sizeof(typename cache_elem<T>::type)) cache_line {
+  typename cache_elem<T>::type c[VE];
+};
+G_FN float cache_float(float c, int) { return c; }
+G_FN float cache_float(u16 c, int type) { return type == 1 ? h2f(c) : b2f(c); }
+template <int T> using Line = cache_line<T>;
+template <int T> G_FN Line<T> line_load(const void *p, u64 at_e, bool real) {
+  Line<T> l = {};
+  if (real) l = *(const Line<T> *)((const typename cache_elem<T>::type *)p + at_e);
+  return l;
+}
+
+G_FN float group_sum(float v) {
+  G_UNROLL for (u32 o = L / 2; o; o >>= 1) v += shfl_xor(v, o);
+  return v;
+}
+
+G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32 qstride, const void *kc, u32 kstride,
+                                      const void *vc, u32 vstride, const int *pos, const int *seq, const int *table,
+                                      u32 lines, u32 width, u32 pages, u32 heads, u32 groups, float scale, float cap,
+                                      u32 window, float *scratch, u32 *counters, u32 *status, u32 launch) {
+  begin_next();
+  wait_previous();
+  __shared__ float merge[GROUPS][QB][DV + 2];
+  __shared__ float weight[32];
+  __shared__ u32 finished;
+  const u32 t = tid(), g = bidy(), part = bidz(), parts_max = G_PARTS;
+  const u32 share = heads / groups, cuts = (share + QB - 1) / QB;
+  const u32 s0 = bidx() / cuts, q0 = bidx() % cuts * QB; // row, and the first of its heads
+  const int line = seq[s0], last = pos[s0];
+  if (line < 0) { // of padding
+    for (u32 e = t; e < g_min(QB, share - q0) * DV && part == 0; e += NT) y[((u64)s0 * heads + g * share + q0) * DV + e] = 0;
+    return;
+  }
+  if ((u32)line >= lines || last < 0 || (u32)last >= width * PAGE) {
+    if (t == 0) fail(status, launch, s0, last);
+    return;
+  }
+  const int *pages_of = table + (u64)line * width;
+  const u32 end = (u32)last + 1, from = window && end > window ? end - window : 0;
+  const u32 len = end - from;
+  const u32 parts = g_min(parts_max, (len + G_PART - 1) / G_PART);
+  if (part >= parts) return;
+  const u32 per = (len + parts - 1) / parts;
+  const u32 lo = from + part * per, hi = g_min(end, lo + per);
+
+  for (u32 p = lo / PAGE + t; p * PAGE < hi; p += NT) {
+    if ((u32)pages_of[p] >= pages) fail(status, launch, p, pages_of[p]);
+  }
+
+  const u32 gl = t % L, grp = t / L;
+  float qv[QB][KN * VE], acc[QB][VN * VE], m[QB], l[QB];
+  G_UNROLL for (u32 i = 0; i < QB; i++) {
+    const float *src = q + (u64)s0 * qstride + (g * share + g_min(q0 + i, share - 1)) * DH;
+    G_UNROLL for (u32 n = 0; n < KN; n++) {
+      u32 e = (n * L + gl) * VE;
+      G_UNROLL for (u32 j = 0; j < VE; j++) qv[i][n * VE + j] = e < DH ? src[e + j] * scale : 0.0f;
+    }
+    G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] = 0;
+    m[i] = UNSEEN;
+    l[i] = 0;
+  }
+  // All lanes of a wave go round together, for their shuffles: a position
+  // beyond the end counts for nothing. The loads of NP positions are under way at once.
+  for (u32 j0 = lo; j0 < hi; j0 += GROUPS * NP) {
+    Line<KT> kl[NP][KN];
+    Line<VT> vl[NP][VN];
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      const u32 at = g_min(j0 + p * GROUPS + grp, hi - 1);
+      const u64 j = (u64)g_min((u32)pages_of[at / PAGE], pages - 1) * PAGE + at % PAGE;
+      G_UNROLL for (u32 n = 0; n < KN; n++) {
+        const u32 e = (n * L + gl) * VE;
+        kl[p][n] = line_load<KT>(kc, j * kstride + g * DH + e, e < DH);
+      }
+      G_UNROLL for (u32 n = 0; n < VN; n++) {
+        const u32 e = (n * L + gl) * VE;
+        vl[p][n] = line_load<VT>(vc, j * vstride + g * DV + e, e < DV);
+      }
+    }
+    float s[NP][QB];
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = 0;
+      G_UNROLL for (u32 n = 0; n < KN; n++) {
+        G_UNROLL for (u32 x = 0; x < VE; x++) {
+          const float kv = cache_float(kl[p][n].c[x], KT);
+          G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = g_fma(qv[i][n * VE + x], kv, s[p][i]);
+        }
+      }
+    }
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = group_sum(s[p][i]);
+    }
+    G_UNROLL for (u32 i = 0; i < QB; i++) {
+      float top = m[i];
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        const u32 j = j0 + p * GROUPS + grp;
+        if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
+        if (j >= hi) s[p][i] = UNSEEN;
+        top = g_max(top, s[p][i]);
+      }
+      if (top > m[i]) {
+        const float c = g_exp(m[i] - top);
+        l[i] *= c;
+        G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] *= c;
+        m[i] = top;
+      }
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        s[p][i] = s[p][i] == UNSEEN ? 0.0f : g_exp(s[p][i] - top);
+        l[i] += s[p][i];
+      }
+    }
+    G_UNROLL for (u32 p = 0; p < NP; p++) {
+      G_UNROLL for (u32 n = 0; n < VN; n++) {
+        G_UNROLL for (u32 x = 0; x < VE; x++) {
+          const float v = cache_float(vl[p][n].c[x], VT);
+          G_UNROLL for (u32 i = 0; i < QB; i++) acc[i][n * VE + x] = g_fma(s[p][i], v, acc[i][n * VE + x]);
+        }
+      }
+    }
+  }
+  G_UNROLL for (u32 i = 0; i < QB; i++) {
+    G_UNROLL for (u32 n = 0; n < VN; n++) {
+      u32 e = (n * L + gl) * VE;
+      if (e >= DV) continue;
+      G_UNROLL for (u32 j = 0; j < VE; j++) merge[grp][i][e + j] = acc[i][n * VE + j];
+    }
+    if (gl == 0) {
+      merge[grp][i][DV] = m[i];
+      merge[grp][i][DV + 1] = l[i];
+    }
+  }
+  bar();
+  for (u32 i = 0; i < QB; i++) {
+    if (q0 + i >= share) break;
+    const u64 head = (u64)s0 * heads + g * share + q0 + i;
+    float *dst = y + head * DV;
+    float *mine = scratch + (head * parts_max + part) * (DV + 2);
+    float top = -3.0e38f, sum = 0;
+    G_UNROLL for (u32 n = 0; n < GROUPS; n++) top = g_max(top, merge[n][i][DV]);
+    float c[GROUPS];
+    G_UNROLL for (u32 n = 0; n < GROUPS; n++) {
+      c[n] = g_exp(merge[n][i][DV] - top);
+      sum += c[n] * merge[n][i][DV + 1];
+    }
+    for (u32 e = t; e < DV; e += NT) {
+      float v = 0;
+      G_UNROLL for (u32 n = 0; n < GROUPS; n++) v = g_fma(c[n], merge[n][i][e], v);
+      if (parts == 1) dst[e] = v / sum;
+      else mine[e] = v;
+    }
+    if (parts > 1 && t == 0) {
+      mine[DV] = top;
+      mine[DV + 1] = sum;
+    }
+  }
+  if (parts == 1) return;
+  fence_block();
+  bar();
+  u32 *counter = counters + (s0 * groups + g) * cuts + bidx() % cuts;
+  if (t == 0) finished = count_up(counter);
+  bar();
+  if (finished != parts - 1) return;
+  fence_block();
+  if (t == 0) *counter = 0; // for the next replay
+  for (u32 i = 0; i < QB; i++) {
+    if (q0 + i >= share) break;
+    const u64 head = (u64)s0 * heads + g * share + q0 + i;
+    float *dst = y + head * DV;
+    const float *all = scratch + head * parts_max * (DV + 2);
+    // Each thread weighs a part; parts are at most 32.
+    bar();
+    if (t < 32) {
+      float m_n = t < parts ? all[t * (DV + 2) + DV] : -3.0e38f, top = m_n;
+      float l_n = t < parts ? all[t * (DV + 2) + DV + 1] : 0.0f;
+      G_UNROLL for (u32 o = 16; o; o >>= 1) top = g_max(top, shfl_xor(top, o));
+      float c_n = t < parts ? g_exp(m_n - top) : 0.0f, sum = c_n * l_n;
+      G_UNROLL for (u32 o = 16; o; o >>= 1) sum += shfl_xor(sum, o);
+      weight[t] = c_n / sum;
+    }
+    bar();
+    for (u32 e = t; e < DV; e += NT) {
+      float v = 0;
+      G_UNROLL for (u32 n = 0; n < G_PARTS; n++)
+        if (n < parts) v = g_fma(weight[n], all[n * (DV + 2) + e], v);
+      dst[e] = v;
+    }
+  }
+}
+
+G_KERNEL G_BOUNDS(NT) paged_push(void *pool, u32 type, u32 rows, const float *x, u32 xstride, u32 n, const int *slot,
+                                 u32 across, u32 *status, u32 launch) {
+  begin_next();
+  wait_previous();
+  const u32 s = bidx();
+  const int at = slot[s];
+  if (at == -1) return;
+  if (at < 0 || (u32)at >= rows) {
+    if (tid() == 0) fail(status, launch, s, at);
+    return;
+  }
+  for (u32 e = bidy() * NT + tid(); e < n; e += across * NT)
+    store_float(pool, type, (u64)at * n + e, x[(u64)s * xstride + e]);
+}

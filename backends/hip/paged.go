@@ -1,0 +1,118 @@
+package hip
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Caches of many sequences: paged_push and paged_attention, by paged.hip.
+
+// checkPaged says whether pools can be read and heads held in registers.
+func checkPaged(n *graph.Node) error {
+	one := *n
+	one.In = []*graph.Value{n.In[0], flatValue(n.In[1]), flatValue(n.In[2])}
+	return checkAttention(&one)
+}
+
+// flatValue sees a pool as one cache of all its rows.
+func flatValue(v *graph.Value) *graph.Value {
+	f := *v
+	f.Shape = append(tensor.Shape{v.Shape[0] * v.Shape[1]}, v.Shape[2:]...)
+	return &f
+}
+
+// pool binds a pool as one cache of all its rows.
+func (b *binder) pool(i int) (o backends.Operand, at uintptr) {
+	p := b.in(i)
+	at = b.dense(p)
+	o = *p
+	o.Shape = append(tensor.Shape{p.Shape[0] * p.Shape[1]}, p.Shape[2:]...)
+	o.Stride = o.Type.RowBytes(o.RowElems())
+	return o, at
+}
+
+// pagedShape divides the attention of each row: heads of a block, and parts of the positions at most.
+func (dev *Device) pagedShape(n *graph.Node) attentionShape {
+	q, k, v := n.In[0].Shape, n.In[1].Shape, n.In[2].Shape
+	share := q[1] / k[2]
+	s := attentionShape{queries: share, block: 4, parts: 1}
+	lines := ceil(q[2], attentionLanes) + ceil(v[3], attentionLanes)
+	for s.block > 1 && (s.block*lines > 96 || s.block*(v[3]+2) > 1400 || s.block/2 >= share) {
+		s.block /= 2
+	}
+	blocks := q[0] * k[2] * ceil(share, s.block)
+	if want := 4 * max(dev.units, 16); blocks < want {
+		s.parts = min(ceil(want, blocks), ceil(n.In[5].Shape[1]*k[1], 2*attentionPart), 32)
+	}
+	return s
+}
+
+func pagedScratch(dev *Device, n *graph.Node) int {
+	s := dev.pagedShape(n)
+	if s.parts == 1 {
+		return 0
+	}
+	return 4 * n.In[0].Shape[0] * n.In[0].Shape[1] * s.parts * (n.In[2].Shape[3] + 2)
+}
+
+// pagedProgram is the source of both kernels; what a push does not need of it is given too.
+func pagedProgram(dh, dv, kt, vt, line, block int, softcap bool, parts, page int) program {
+	return newProgram("paged.hip", define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt), define("VE", line),
+		define("QB", block), onOff("CAP", softcap), define("G_PARTS", parts), define("G_PART", attentionPart), define("PAGE", page))
+}
+
+func bindPagedPush(b *binder) {
+	pool, at := b.pool(0)
+	x := b.in(1)
+	prog := pagedProgram(1, 1, 0, 0, 1, 1, false, 1, 1)
+	across := min(ceil(x.RowElems(), 128), 8)
+	d := b.start(prog, "paged_push", 128, x.Shape[0], across, 1).
+		ptr(at).u32(int(plainTypes[pool.Type])-1, pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).ptr(b.dense(b.in(2))).u32(across)
+	b.status(d)
+}
+
+func bindPagedAttention(b *binder) {
+	n := b.l.Node
+	a := graph.Attr[ops.AttentionAttr](n)
+	q, pos, seq, table := b.in(0), b.in(3), b.in(4), b.in(5)
+	k, kAt := b.pool(1)
+	v, vAt := b.pool(2)
+	if b.err != nil {
+		return
+	}
+	s := b.dev.pagedShape(n)
+	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
+	_, ksize := k.Type.Block()
+	_, vsize := v.Type.Block()
+	line := 1
+	for _, try := range []int{4, 8} {
+		fits := func(o *backends.Operand, at uintptr, size, d int) bool {
+			bytes := try * size
+			return bytes <= 16 && d%try == 0 && at%uintptr(bytes) == 0 && o.Stride%bytes == 0
+		}
+		if fits(&k, kAt, ksize, dh) && fits(&v, vAt, vsize, dv) {
+			line = try
+		}
+	}
+	prog := pagedProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s.block, a.Softcap > 0, s.parts,
+		n.In[1].Shape[1])
+	blocks := q.Shape[0] * ceil(s.queries, s.block)
+	var scratch, counters uintptr
+	if s.parts > 1 {
+		var err error
+		if counters, err = b.dev.zeroed(groups * blocks); err != nil {
+			b.failf("%w", fmt.Errorf("counters of parts: %w", err))
+		}
+		b.common = append(b.common, span{counters, counters + 1, true})
+		scratch = b.scratch()
+	}
+	d := b.start(prog, "paged_attention", 128, blocks, groups, s.parts).
+		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).
+		ptr(b.dense(pos), b.dense(seq), b.dense(table)).u32(table.Shape[0], table.Shape[1], n.In[1].Shape[0], q.Shape[1], groups).
+		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
+	b.status(d)
+}
