@@ -10,8 +10,8 @@ import (
 	"greta/tensor"
 )
 
-// batch is the device's side of many sequences: the pools in which their caches lie, and the captured steps that work on
-// them, one for each number of rows. It is used by one goroutine, which holds the device's turn.
+// batch is the device's side of many sequences: the pools in which their caches lie, and the captured steps that
+// work on them, one for each number of rows. It is used by one goroutine, which holds the device's turn.
 type batch struct {
 	mem     Session // the pools are its states, and the steps its own
 	size    poolSize
@@ -50,7 +50,8 @@ const maxBatchSteps = 32
 // so that where capturing is cheap there are more of them.
 var (
 	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256}
-	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}
+	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
+		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
 	wantedBuckets = []int{1, 4, 16, 64, 256}
 )

@@ -79,7 +79,8 @@ func answerAll(ctx context.Context, folder string, prompts []string, most int) (
 
 // Several texts at once: each step computes the next token of all of them.
 func ExampleScheduler() {
-	texts, err := answerAll(context.Background(), "../testdata/tolstoy-2.7m", []string{"Prince Andrew", "The army", "In the morning"}, 8)
+	prompts := []string{"Prince Andrew", "The army", "In the morning"}
+	texts, err := answerAll(context.Background(), "../testdata/tolstoy-2.7m", prompts, 8)
 	if err != nil {
 		fmt.Println(err)
 	}

@@ -189,8 +189,9 @@ func (h *Handle) next() (t Token, ok, over bool) {
 	return t, false, h.left == 0
 }
 
-// Tokens gives the tokens as they come, those of several choices as each comes, and at the end an error where there was
-// one: that of the context too, where it ended first. To leave the loop early cancels the request. It is for one reader.
+// Tokens gives the tokens as they come, those of several choices as each comes, and at the end an error where there
+// was one: that of the context too, where it ended first. To leave the loop early cancels the request. It is for one
+// reader.
 func (h *Handle) Tokens() iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		for {

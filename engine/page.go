@@ -35,7 +35,8 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 	name := e.opt.Model.Name()
 	pos, last := g.Input("pos"), g.Input("last")
 	if pos == nil || last == nil || g.Input("tokens") == nil || !e.rows {
-		return fmt.Errorf("%s has not the inputs tokens: i32[S], pos: i32[S] and last: i32[R], which a batch of sequences needs", name)
+		return fmt.Errorf("%s has not the inputs tokens: i32[S], pos: i32[S] and last: i32[R], "+
+			"which a batch of sequences needs", name)
 	}
 	rows := pos.Shape[0]
 	if r == rows {

@@ -78,8 +78,8 @@ type Stats struct {
 	Captured  int // steps that are captured now
 }
 
-// NewScheduler gives an engine's model to many sequences. They have memory of their own; other sessions of the engine may be
-// used beside it.
+// NewScheduler gives an engine's model to many sequences. They have memory of their own; other sessions of the engine
+// may be used beside it.
 func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if e.IsBlock() {
 		return nil, fmt.Errorf("%s is a block: it takes activations, not tokens", e.opt.Model.Name())
@@ -89,7 +89,8 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	}
 	pages := (opt.Tokens + opt.Page - 1) / opt.Page
 	host := int(opt.HostMemory / int64(max(1, e.pageBytes(opt.Page))))
-	s := &Scheduler{engine: e, rows: opt.Rows, roots: map[string]schedule.Hash{}, open: map[*Handle]bool{}, done: make(chan struct{})}
+	s := &Scheduler{engine: e, rows: opt.Rows, roots: map[string]schedule.Hash{}, open: map[*Handle]bool{}}
+	s.done = make(chan struct{})
 	if opt.NoPrefix {
 		s.roots = nil
 	}
@@ -110,7 +111,8 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		return nil, err
 	}
 	s.lines = make([]*choice, opt.Sequences)
-	s.lineOf, s.results, s.failed = make([]int32, 0, opt.Rows), make([]schedule.Result, 0, opt.Rows), make([]error, 0, opt.Rows)
+	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)
+	s.results = make([]schedule.Result, 0, opt.Rows)
 	s.stats.PageSize, s.stats.PageBytes = opt.Page, s.batch.bytes
 	go s.loop()
 	return s, nil
@@ -145,7 +147,8 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 	}
 	o.Tokens = int(o.Memory / perToken)
 	if o.Tokens < o.Page {
-		return fmt.Errorf("%d bytes for caches hold %d positions of %d bytes, a page has %d: give more memory", o.Memory, o.Tokens, perToken, o.Page)
+		return fmt.Errorf("%d bytes for caches hold %d positions of %d bytes, a page has %d: give more memory",
+			o.Memory, o.Tokens, perToken, o.Page)
 	}
 	return nil
 }
@@ -167,8 +170,8 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 	if s.closed {
 		return nil, errSchedulerClosed
 	}
-	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority,
-		Root: s.root(r.Salt), User: h, NoDraft: r.Mask != nil || r.Logprobs > 0})
+	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key,
+		Priority: r.Priority, Root: s.root(r.Salt), User: h, NoDraft: r.Mask != nil || r.Logprobs > 0})
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,9 @@ const limitOf = 1e-3
 // TestManyAtOnce: whatever else runs, a sequence's tokens are those that it has alone.
 func TestManyAtOnce(t *testing.T) {
 	for _, kv := range []tensor.Type{tensor.F32, tensor.F16} {
-		for _, pages := range []SchedulerOptions{{Tokens: 4096, Page: 16}, {Tokens: 160, Page: 8, Rows: 24, Sequences: 12}, {Tokens: 200, Page: 5, Rows: 7}} {
+		for _, pages := range []SchedulerOptions{
+			{Tokens: 4096, Page: 16}, {Tokens: 160, Page: 8, Rows: 24, Sequences: 12}, {Tokens: 200, Page: 5, Rows: 7},
+		} {
 			t.Run(fmt.Sprint(kv, pages.Tokens), func(t *testing.T) {
 				e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 120, KV: kv})
 				s := newScheduler(t, e, pages)
@@ -148,7 +150,8 @@ func TestRandomSchedules(t *testing.T) {
 		pool = append(pool, known{p, want, clear})
 	}
 	for i := range schedules {
-		o := SchedulerOptions{Tokens: 100 + rng.IntN(400), Page: 1 + rng.IntN(20), Rows: 8 + rng.IntN(60), Sequences: 8, NoPrefix: rng.IntN(4) == 0}
+		o := SchedulerOptions{Tokens: 100 + rng.IntN(400), Page: 1 + rng.IntN(20), Rows: 8 + rng.IntN(60), Sequences: 8}
+		o.NoPrefix = rng.IntN(4) == 0
 		if rng.IntN(3) == 0 {
 			o.HostMemory = 1 << 20
 		}
@@ -169,7 +172,8 @@ func TestRandomSchedules(t *testing.T) {
 			k, n, choices := pool[rng.IntN(len(pool))], 1+rng.IntN(30), 1+rng.IntN(3)
 			act, at := rng.IntN(5), rng.IntN(8)
 			ctx, cancel := context.WithCancel(t.Context())
-			h, err := s.Add(ctx, Request{Prompt: k.prompt, Max: n, Choices: choices, Key: fmt.Sprint(act), Priority: rng.IntN(2)})
+			h, err := s.Add(ctx, Request{Prompt: k.prompt, Max: n, Choices: choices, Key: fmt.Sprint(act),
+				Priority: rng.IntN(2)})
 			var never *NeverFits
 			if errors.As(err, &never) {
 				cancel()

@@ -90,6 +90,11 @@ func flat(pool *graph.Value) *graph.Value {
 	return &v
 }
 
+// rowOf is one row of a tensor.
+func rowOf(t tensor.Tensor, x []float64) tensor.Tensor {
+	return tensor.Tensor{Type: tensor.F64, Shape: append(tensor.Shape{1}, t.Shape[1:]...), Data: tensor.Bytes(x)}
+}
+
 // pagedReference gathers each row's cache and lets attention look at it.
 func pagedReference(n *graph.Node, in, out []tensor.Tensor) error {
 	q, y := in[0].F64(), out[0].F64()
@@ -97,7 +102,7 @@ func pagedReference(n *graph.Node, in, out []tensor.Tensor) error {
 	pages, size, table := in[1].Shape[0], in[1].Shape[1], in[5].I32()
 	lines, most := in[5].Shape[0], in[5].Shape[1]
 	for s, pos := range in[3].I32() {
-		result := tensor.Tensor{Type: tensor.F64, Shape: append(tensor.Shape{1}, out[0].Shape[1:]...), Data: tensor.Bytes(y[s*values : (s+1)*values])}
+		result := rowOf(out[0], y[s*values:(s+1)*values])
 		line := in[4].I32()[s]
 		if line == -1 {
 			clear(result.F64())
@@ -127,7 +132,7 @@ func pagedReference(n *graph.Node, in, out []tensor.Tensor) error {
 			}
 			caches[i] = c
 		}
-		query := tensor.Tensor{Type: tensor.F64, Shape: append(tensor.Shape{1}, in[0].Shape[1:]...), Data: tensor.Bytes(q[s*wide : (s+1)*wide])}
+		query := rowOf(in[0], q[s*wide:(s+1)*wide])
 		at := tensor.Tensor{Type: tensor.I32, Shape: tensor.Shape{1}, Data: tensor.Bytes([]int32{pos})}
 		one := append([]tensor.Tensor{query, caches[0], caches[1], at}, in[6:]...)
 		if err := Attention.Ref(n, one, []tensor.Tensor{result}); err != nil {

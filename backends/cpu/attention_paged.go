@@ -11,8 +11,8 @@ import (
 // pagedAttention is attention for rows of several sequences whose caches lie in pages. Rows that follow each other
 // in one sequence are taken in tiles, as a prompt's are (attention_prefill.go); of any other the positions are cut as
 // a single token's are (attention_decode.go), by its own position alone, so that its result does not depend on what
-// rows are beside it. A worker takes all splits of a row where there are rows enough for all workers, else each split is
-// a chunk, and a second region adds them up.
+// rows are beside it. A worker takes all splits of a row where there are rows enough for all workers, else each split
+// is a chunk, and a second region adds them up.
 type pagedAttention struct {
 	seq, table []int32
 	lines      int // of the table

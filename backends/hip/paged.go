@@ -61,8 +61,9 @@ func pagedScratch(dev *Device, n *graph.Node) int {
 
 // pagedProgram is the source of both kernels; what a push does not need of it is given too.
 func pagedProgram(dh, dv, kt, vt, line, block int, softcap bool, parts, page int) program {
-	return newProgram("paged.hip", define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt), define("VE", line),
-		define("QB", block), onOff("CAP", softcap), define("G_PARTS", parts), define("G_PART", attentionPart), define("PAGE", page))
+	return newProgram("paged.hip", define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt),
+		define("VE", line), define("QB", block), onOff("CAP", softcap), define("G_PARTS", parts),
+		define("G_PART", attentionPart), define("PAGE", page))
 }
 
 func bindPagedPush(b *binder) {
@@ -71,7 +72,8 @@ func bindPagedPush(b *binder) {
 	prog := pagedProgram(1, 1, 0, 0, 1, 1, false, 1, 1)
 	across := min(ceil(x.RowElems(), 128), 8)
 	d := b.start(prog, "paged_push", 128, x.Shape[0], across, 1).
-		ptr(at).u32(int(plainTypes[pool.Type])-1, pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).ptr(b.dense(b.in(2))).u32(across)
+		ptr(at).u32(int(plainTypes[pool.Type])-1, pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).
+		ptr(b.dense(b.in(2))).u32(across)
 	b.status(d)
 }
 
@@ -98,8 +100,8 @@ func bindPagedAttention(b *binder) {
 			line = try
 		}
 	}
-	prog := pagedProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s.block, a.Softcap > 0, s.parts,
-		n.In[1].Shape[1])
+	prog := pagedProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s.block,
+		a.Softcap > 0, s.parts, n.In[1].Shape[1])
 	blocks := q.Shape[0] * ceil(s.queries, s.block)
 	var scratch, counters uintptr
 	if s.parts > 1 {
@@ -112,7 +114,8 @@ func bindPagedAttention(b *binder) {
 	}
 	d := b.start(prog, "paged_attention", 128, blocks, groups, s.parts).
 		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).
-		ptr(b.dense(pos), b.dense(seq), b.dense(table)).u32(table.Shape[0], table.Shape[1], n.In[1].Shape[0], q.Shape[1], groups).
+		ptr(b.dense(pos), b.dense(seq), b.dense(table)).
+		u32(table.Shape[0], table.Shape[1], n.In[1].Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
 	b.status(d)
 }

@@ -41,7 +41,8 @@ func bindPagedPush(b *bind) error {
 	b.status(c)
 	c.spec = []uint32{64, typeCodes[pool.Type]}
 	n := x.RowElems()
-	c.push = []uint32{uint32(x.Shape[1]), uint32(x.Shape[2]), vx.off, uint32(x.Stride / 4), slotoff, yoff, uint32(pool.Shape[0]), uint32(b.number)}
+	c.push = []uint32{uint32(x.Shape[1]), uint32(x.Shape[2]), vx.off, uint32(x.Stride / 4), slotoff, yoff,
+		uint32(pool.Shape[0]), uint32(b.number)}
 	b.run(c, groups((n+1)/2, 64), x.Rows())
 	return nil
 }
