@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"greta/engine/schedule"
@@ -89,96 +88,35 @@ func (s *Scheduler) token(c *choice, at, picks int, recent []int32) (Token, erro
 		return t, fmt.Errorf("logit %d is %v", i, logits[i])
 	}
 	if picks > 0 {
-		c.sampler.cand = c.sampler.cand[:0]
+		s.picked = s.picked[:0]
 		for i, v := range logits {
 			id := s.batch.picked[at*width+i]
 			if id < 0 || int(id) >= s.engine.first.Outputs[0].Shape.Last() {
 				return t, fmt.Errorf("the device chose token %d", id)
 			}
-			c.sampler.cand = append(c.sampler.cand, candidate{id, v})
+			s.picked = append(s.picked, candidate{id, v})
 		}
-		t.ID = c.sampler.among(c.sampler.cand)
+		t.ID = c.sampler.among(s.picked, len(recent))
 		return t, nil
 	}
-	n := c.handle.request.Logprobs
-	sum := 0.0
-	if n > 0 {
-		sum = logSum(logits)
-		t.Top = s.top(logits, n, sum)
-	}
-	own := logits
-	if n > 0 { // the choice may change them
-		s.own = append(s.own[:0], logits...)
-		own = s.own
-	}
-	if err := s.mask(c, own); err != nil {
-		return t, err
+	var allowed []uint32
+	if c.mask != nil {
+		s.bits = grown(s.bits, (len(logits)+31)/32)
+		allowed = s.bits
+		if err := c.mask.Allowed(allowed); err != nil {
+			return t, err
+		}
 	}
 	var err error
-	if t.ID, err = c.sampler.Sample(own, recent); err != nil {
-		return t, err
+	if n := c.handle.request.Logprobs; n > 0 {
+		var chosen Chosen
+		chosen, err = c.sampler.Choose(logits, recent, allowed, n)
+		t.ID, t.Logprob, t.Top = chosen.ID, chosen.Logprob, slices.Clone(chosen.Top)
+	} else {
+		t.ID, err = c.sampler.Masked(logits, recent, allowed)
 	}
-	if n > 0 {
-		t.Logprob = float32(float64(logits[t.ID]) - sum)
-	}
-	if c.mask != nil && (c.handle.request.End == nil || !c.handle.request.End(t.ID)) {
+	if err == nil && c.mask != nil && (c.handle.request.End == nil || !c.handle.request.End(t.ID)) {
 		err = c.mask.Accept(t.ID)
 	}
 	return t, err
-}
-
-// mask takes tokens that may not come next out of the choice.
-func (s *Scheduler) mask(c *choice, logits []float32) error {
-	if c.mask == nil {
-		return nil
-	}
-	s.bits = grown(s.bits, (len(logits)+31)/32)
-	if err := c.mask.Allowed(s.bits); err != nil {
-		return err
-	}
-	any := false
-	for i := range logits {
-		if s.bits[i/32]>>(i%32)&1 == 0 {
-			logits[i] = float32(math.Inf(-1))
-		} else {
-			any = true
-		}
-	}
-	if !any {
-		return fmt.Errorf("the mask allows none of the %d tokens", len(logits))
-	}
-	return nil
-}
-
-// logSum is the logarithm of the sum of the powers of e.
-func logSum(x []float32) float64 {
-	top := float64(slices.Max(x))
-	sum := 0.0
-	for _, v := range x {
-		sum += math.Exp(float64(v) - top)
-	}
-	return top + math.Log(sum)
-}
-
-// top gives the n most likely tokens, the best first.
-func (s *Scheduler) top(logits []float32, n int, sum float64) []TokenLogprob {
-	n = min(n, len(logits))
-	best := make([]TokenLogprob, 0, n+1)
-	for i, v := range logits {
-		if len(best) == n && v <= best[n-1].Logprob {
-			continue
-		}
-		at, _ := slices.BinarySearchFunc(best, v, func(t TokenLogprob, v float32) int {
-			if t.Logprob >= v {
-				return -1
-			}
-			return 1
-		})
-		best = slices.Insert(best, at, TokenLogprob{int32(i), v})
-		best = best[:min(n, len(best))]
-	}
-	for i := range best {
-		best[i].Logprob = float32(float64(best[i].Logprob) - sum)
-	}
-	return best
 }

@@ -46,12 +46,6 @@ type Token struct {
 	Top     []TokenLogprob // the most likely tokens, the best first
 }
 
-// TokenLogprob is the log-probability of a token.
-type TokenLogprob struct {
-	ID      int32
-	Logprob float32
-}
-
 // Finished is what became of a request.
 type Finished struct {
 	Choices []FinishedChoice
@@ -126,9 +120,7 @@ func (s *Scheduler) newHandle(r *Request) (*Handle, error) {
 		wake: make(chan struct{}, 1), end: make(chan struct{})}
 	h.queue = make([]Token, 0, n*max(1, min(r.Max, 4096)))
 	for i := range h.choices {
-		o := r.Sampling
-		o.Seed += uint64(i)
-		h.choices[i] = choice{handle: h, number: i, sampler: NewSampler(o), mask: r.Mask, line: -1}
+		h.choices[i] = choice{handle: h, number: i, sampler: NewSampler(r.Sampling.Choice(i)), mask: r.Mask, line: -1}
 		if i > 0 && r.Mask != nil {
 			m, ok := r.Mask.(interface{ Clone() Mask })
 			if !ok {

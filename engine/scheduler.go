@@ -64,7 +64,7 @@ type Scheduler struct {
 	chosen  []int32
 	history []int32
 	bits    []uint32
-	own     []float32
+	picked  []candidate
 	failed  []error // by run
 }
 
