@@ -41,7 +41,7 @@ func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32) (*bpe
 	}
 	symbols := make(map[string]int32, len(pieces)) // as the file spells them
 	for id, p := range pieces {
-		if p.kind == Unknown || p.text == "" {
+		if p.kind == Unknown || p.text == "" || p.outside {
 			continue
 		}
 		if _, taken := symbols[p.text]; taken {

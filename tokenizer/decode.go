@@ -12,9 +12,10 @@ import (
 type leading uint8
 
 const (
-	keepLead leading = iota
-	dropOne          // the dummy prefix: one space before the first piece
-	dropAll          // pieces add no space as long as the text is empty
+	keepLead  leading = iota
+	dropOne           // the dummy prefix: one space before the first piece
+	dropAll           // pieces add no space as long as the text is empty
+	dropFirst         // all spaces of the first piece, as Metaspace has it
 )
 
 // Decode gives the text of ids. Control tokens add nothing; a byte that is not
@@ -54,10 +55,14 @@ func (d *Decoder) Write(id int32) string {
 	}
 	out := d.t.output[id]
 	if !d.started {
-		if d.t.pieces[id].kind != Byte {
+		switch {
+		case d.t.pieces[id].kind == Byte:
+		case d.t.lead == dropFirst:
+			out = strings.ReplaceAll(out, " ", "")
+		default:
 			out = strings.TrimPrefix(out, " ")
 		}
-		d.started = d.t.lead == dropOne || out != ""
+		d.started = d.t.lead != dropAll || out != ""
 	}
 	return d.push(out)
 }

@@ -258,17 +258,16 @@ func (t *Tokenizer) setByteLevel(pre string, merges [][2]string) error {
 	for id, p := range t.pieces {
 		t.output[id] = byteLevelOutput(p)
 	}
-	t.setSplitters()
+	t.setSplitters(wholeUser, wholeSpecial)
 	t.finish()
 	return nil
 }
 
-// setSplitters cuts control and user-defined tokens out of text.
-func (t *Tokenizer) setSplitters() {
-	t.user = newSplitter(t.pieces, func(p piece) bool { return p.kind == UserDefined })
-	t.split = newSplitter(t.pieces, func(p piece) bool {
-		return p.kind == UserDefined || p.kind == Control || p.kind == Unknown
-	})
+// wholeKinds are the kinds that GGUF's tokens are matched whole by: without
+// special tokens, and with them.
+func wholeUser(p piece) bool { return p.kind == UserDefined }
+func wholeSpecial(p piece) bool {
+	return p.kind == UserDefined || p.kind == Control || p.kind == Unknown
 }
 
 // byteLevelOutput is what a token of a byte-level vocabulary adds to decoded

@@ -225,7 +225,7 @@ func TestMetaspace(t *testing.T) {
 	} {
 		step := metaspace(&hfPart{PrependScheme: c.scheme, SplitSpaces: &c.split})
 		var got []string
-		if err := step(c.text, c.first, func(s string) error { got = append(got, s); return nil }); err != nil {
+		if err := step(c.text, c.first, func(s string, _ bool) error { got = append(got, s); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Join(got, "|") != c.want {

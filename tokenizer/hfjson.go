@@ -21,12 +21,28 @@ type hfFile struct {
 	Model         *hfModel  `json:"model"`
 }
 
+// hfAdded is an added token. Without a word on it, it is matched in normalized
+// text where it is not special.
 type hfAdded struct {
-	ID      int32  `json:"id"`
-	Content string `json:"content"`
-	LStrip  bool   `json:"lstrip"`
-	RStrip  bool   `json:"rstrip"`
-	Special bool   `json:"special"`
+	ID         int32  `json:"id"`
+	Content    string `json:"content"`
+	SingleWord bool   `json:"single_word"`
+	LStrip     bool   `json:"lstrip"`
+	RStrip     bool   `json:"rstrip"`
+	Normalized *bool  `json:"normalized"`
+	Special    bool   `json:"special"`
+}
+
+func (a *hfAdded) piece() piece {
+	p := piece{text: a.Content, kind: UserDefined, addedFlags: addedFlags{added: true, lstrip: a.LStrip, rstrip: a.RStrip,
+		single: a.SingleWord, normalized: !a.Special}}
+	if a.Special {
+		p.kind = Control
+	}
+	if a.Normalized != nil {
+		p.normalized = *a.Normalized
+	}
+	return p
 }
 
 type hfModel struct {
@@ -109,7 +125,8 @@ func fromTokenizerJSON(data []byte) (*Tokenizer, error) {
 	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
 		return nil, fmt.Errorf("decoder: %w", err)
 	}
-	t.setSplitters()
+	none := func(piece) bool { return false }
+	t.setSplitters(none, none)
 	if err := t.hfTemplate(file.PostProcessor); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
@@ -206,15 +223,23 @@ func (t *Tokenizer) hfKinds(m *hfModel, added []hfAdded) error {
 			}
 		}
 	}
+	ids := make(map[string]int32, len(t.pieces))
+	for id, p := range t.pieces {
+		if p.kind != Unused {
+			ids[p.text] = int32(id)
+		}
+	}
 	for _, a := range added {
+		id, known := ids[a.Content]
+		if known { // the vocabulary's own id counts, whatever the entry says
+			a.ID = id
+		}
 		if a.ID < 0 || int(a.ID) >= len(t.pieces) {
 			return fmt.Errorf("added_tokens: %q has id %d", a.Content, a.ID)
 		}
-		p := &t.pieces[a.ID]
-		p.text, p.kind, p.lstrip, p.rstrip = a.Content, UserDefined, a.LStrip, a.RStrip
-		if a.Special {
-			p.kind = Control
-		}
+		score := t.pieces[a.ID].score
+		t.pieces[a.ID] = a.piece()
+		t.pieces[a.ID].score, t.pieces[a.ID].outside = score, !known
 	}
 	switch {
 	case m.UnkID != nil:
@@ -274,7 +299,7 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool) error {
 		case "Metaspace":
 			replace = append(replace, part.replacement(), " ")
 			if part.scheme() != "never" {
-				t.lead = dropOne
+				t.lead = dropFirst
 			}
 		case "Replace":
 			old, ok := part.literal()
@@ -299,6 +324,11 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool) error {
 	r := strings.NewReplacer(replace...)
 	t.output = make([]string, len(t.pieces))
 	for id, p := range t.pieces {
+		if p.added && p.normalized { // what it was matched by
+			if text, _, err := t.model.normalize(p.text, true); err == nil {
+				p.text = text
+			}
+		}
 		switch {
 		case byteLevel:
 			t.output[id] = byteLevelOutput(p)
@@ -306,8 +336,6 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool) error {
 		case p.kind == Byte && fallback:
 			b, _ := byteToken(p.text)
 			t.output[id] = string([]byte{b})
-		case p.kind == UserDefined:
-			t.output[id] = p.text
 		default:
 			t.output[id] = r.Replace(p.text)
 		}

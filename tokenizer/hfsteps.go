@@ -12,9 +12,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/dlclark/regexp2/v2"
-	"golang.org/x/text/unicode/norm"
 )
 
 // hfPart is any component of the file: the fields of all types together.
@@ -38,6 +35,11 @@ type hfPart struct {
 	SplitSpaces   *bool           `json:"split"`
 	UseRegex      *bool           `json:"use_regex"`
 	Individual    bool            `json:"individual_digits"`
+	Delimiter     string          `json:"delimiter"`
+	CleanText     *bool           `json:"clean_text"`
+	ChineseChars  *bool           `json:"handle_chinese_chars"`
+	StripAccents  *bool           `json:"strip_accents"`
+	Lowercase     *bool           `json:"lowercase"`
 	Start         int             `json:"start"`
 	Stop          int             `json:"stop"`
 	Single        []struct {
@@ -96,9 +98,9 @@ func (p *hfPart) regex() (string, error) {
 	case p.Pattern == nil:
 		return "", errors.New(p.Type + ": pattern is missing")
 	case p.Pattern.Regex != nil:
-		return canonical(*p.Pattern.Regex), nil
+		return *p.Pattern.Regex, nil
 	case p.Pattern.String != nil:
-		return regexp2.Escape(*p.Pattern.String), nil
+		return literalPattern(*p.Pattern.String), nil
 	}
 	return "", errors.New(p.Type + ": pattern is neither String nor Regex")
 }
@@ -121,6 +123,18 @@ func (p *hfPart) scheme() string {
 	return "always"
 }
 
+// literalPattern is a pattern that matches s alone.
+func literalPattern(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && r > ' ' {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
 var unicodeEscape = regexp.MustCompile(`\\u[0-9A-Fa-f]{4}`)
 
 // canonical writes patterns that mean the same alike, so that those with a
@@ -139,12 +153,13 @@ func canonical(pattern string) string {
 // pipeline is what tokenizer.json describes: text is normalized, cut into
 // words, and each word encoded.
 type pipeline struct {
-	normal    []func(string) (string, error)
-	steps     []hfStep
-	bpe       *bpe
-	unigram   *viterbi[float64]
-	byteLevel bool
-	mapped    bool // words arrive in the byte alphabet, since steps follow ByteLevel
+	normal     []func(string) (string, error)
+	steps      []hfStep
+	bpe        *bpe
+	unigram    *viterbi[float64]
+	byteLevel  bool
+	stripsLeft bool
+	mapped     bool // words arrive in the byte alphabet, since steps follow ByteLevel
 
 	// What GGUF can say of it.
 	patterns     []string
@@ -159,22 +174,40 @@ type pipeline struct {
 // bytes it may put in at a time: real ones stay below both by far.
 const maxGrowth = 64
 
-// hfStep cuts s; first says that s begins the text.
-type hfStep func(s string, first bool, emit func(string) error) error
+// hfStep cuts s; first says that s, or the part, begins the text.
+type hfStep func(s string, first bool, emit func(part string, first bool) error) error
 
-func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error) {
+// addStep adds a step that leaves nothing out.
+func (p *pipeline) addStep(f splitFunc) {
+	p.steps = append(p.steps, func(s string, first bool, emit func(string, bool) error) error {
+		return f(s, func(part string) error {
+			err := emit(part, first)
+			first = false
+			return err
+		})
+	})
+}
+
+func (p *pipeline) normalize(text string, first bool) (string, bool, error) {
 	var err error
+	if p.stripsLeft { // what is left begins the text no more
+		first = first && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsSpace(r) }) == 0
+	}
 	limit := maxGrowth * (len(text) + 1)
 	for _, f := range p.normal {
 		if text, err = f(text); err != nil {
-			return dst, err
+			return "", false, err
 		}
 		if len(text) > limit {
-			return dst, fmt.Errorf("the normalizer makes the text more than %d times as long", maxGrowth)
+			return "", false, fmt.Errorf("the normalizer makes the text more than %d times as long", maxGrowth)
 		}
 	}
+	return text, first, nil
+}
+
+func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error) {
 	var cache wordCache
-	err = p.cut(p.steps, text, first, func(word string) error {
+	err := p.cut(p.steps, text, first, func(word string) error {
 		if p.mapped {
 			word, _ = fromByteAlphabet(word)
 		}
@@ -195,121 +228,16 @@ func (p *pipeline) cut(steps []hfStep, s string, first bool, emit func(string) e
 	if len(steps) == 0 {
 		return emit(s)
 	}
-	return steps[0](s, first, func(part string) error {
-		err := p.cut(steps[1:], part, first, emit)
-		first = false
-		return err
+	return steps[0](s, first, func(part string, first bool) error {
+		return p.cut(steps[1:], part, first, emit)
 	})
 }
 
-func (p *pipeline) readNormalizer(root *hfPart) error {
-	always := func(f func(string) string) {
-		p.normal = append(p.normal, func(s string) (string, error) { return f(s), nil })
-	}
-	for _, part := range root.flatten("normalizers") {
-		switch part.Type {
-		case "NFC":
-			always(norm.NFC.String)
-		case "NFD":
-			always(norm.NFD.String)
-		case "NFKC":
-			always(norm.NFKC.String)
-		case "NFKD":
-			always(norm.NFKD.String)
-		case "Lowercase":
-			always(strings.ToLower)
-		case "StripAccents":
-			always(func(s string) string {
-				return strings.Map(func(r rune) rune {
-					if unicode.Is(unicode.Mn, r) {
-						return -1
-					}
-					return r
-				}, s)
-			})
-		case "Strip":
-			always(func(s string) string {
-				if part.StripLeft {
-					s = strings.TrimLeftFunc(s, unicode.IsSpace)
-				}
-				if part.StripRight {
-					s = strings.TrimRightFunc(s, unicode.IsSpace)
-				}
-				return s
-			})
-		case "Prepend":
-			if len(part.Prepend) > maxGrowth {
-				return fmt.Errorf("Prepend of %d bytes", len(part.Prepend))
-			}
-			p.prefix = p.prefix || part.Prepend == space
-			always(func(s string) string {
-				if s == "" {
-					return s
-				}
-				return part.Prepend + s
-			})
-		case "Replace":
-			content := part.text()
-			if len(content) > maxGrowth {
-				return fmt.Errorf("Replace by %d bytes", len(content))
-			}
-			if old, ok := part.literal(); ok {
-				if old == "" {
-					return errors.New("Replace of an empty string")
-				}
-				p.escapesSpace = p.escapesSpace || old == " " && content == space
-				always(func(s string) string { return strings.ReplaceAll(s, old, content) })
-				continue
-			}
-			pattern, err := part.regex()
-			if err != nil {
-				return err
-			}
-			re, err := compile(pattern)
-			if err != nil {
-				return err
-			}
-			p.collapses = p.collapses || pattern == " {2,}"
-			p.normal = append(p.normal, replaceBy(re, content))
-		case "Precompiled":
-			chars, err := newCharsMap(part.CharsMap)
-			if err != nil {
-				return err
-			}
-			p.charsMap = part.CharsMap
-			always(func(s string) string { return (&spNormalizer{chars: chars}).normalize(s, false) })
-		default:
-			return fmt.Errorf("type %q is not supported", part.Type)
-		}
-		switch part.Type {
-		case "Prepend", "Replace", "Precompiled", "Strip":
-		case "NFC": // llama.cpp leaves it out as well, and most text is in NFC
-		default:
-			p.unnamed = "normalizer " + part.Type
-		}
-	}
-	return nil
-}
-
-func replaceBy(re *regexp2.Regexp, content string) func(string) (string, error) {
-	return func(s string) (string, error) {
-		var b strings.Builder
-		last := 0
-		err := eachMatch(re, s, func(from, to int) error {
-			b.WriteString(s[last:from])
-			b.WriteString(content)
-			last = to
-			return nil
-		})
-		b.WriteString(s[last:])
-		return b.String(), err
-	}
-}
+// punctuation is what Punctuation and BertPreTokenizer cut by.
+const punctuation = "[\\p{P}!-/:-@\\[-`{-~]"
 
 func (p *pipeline) readPreTokenizer(root *hfPart) error {
-	add := func(f splitFunc) {
-		p.steps = append(p.steps, func(s string, _ bool, emit func(string) error) error { return f(s, emit) })
-	}
+	add := p.addStep
 	parts := root.flatten("pretokenizers")
 	for i, part := range parts {
 		switch part.Type {
@@ -356,7 +284,18 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 			if behavior == "" {
 				behavior = "Isolated"
 			}
-			if err := p.addSplit("[\\p{P}!-/:-@\\[-`{-~]", behavior, false); err != nil {
+			if err := p.addSplit(punctuation, behavior, false); err != nil {
+				return err
+			}
+		case "CharDelimiterSplit":
+			if utf8.RuneCountInString(part.Delimiter) != 1 {
+				return fmt.Errorf("CharDelimiterSplit: delimiter %q: expected one character", part.Delimiter)
+			}
+			if err := p.addSplit(literalPattern(part.Delimiter), "Removed", false); err != nil {
+				return err
+			}
+		case "BertPreTokenizer":
+			if err := errors.Join(p.addSplit(`\s`, "Removed", false), p.addSplit(punctuation, "Isolated", false)); err != nil {
 				return err
 			}
 		case "WhitespaceSplit":
@@ -365,7 +304,7 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 				return err
 			}
 		case "Whitespace":
-			if err := p.addSplit(`\w+|[^\w\s]+`, "Removed", true); err != nil {
+			if err := p.addSplit(`[\w\u200C\u200D]+|[^\w\s\u200C\u200D]+`, "Removed", true); err != nil {
 				return err
 			}
 		case "Metaspace":
@@ -383,11 +322,22 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 
 // addSplit cuts by a pattern. How the matches are dealt with has HF's names.
 func (p *pipeline) addSplit(pattern, behavior string, invert bool) error {
-	f, err := splitBehavior(pattern, behavior, invert)
-	if err != nil {
-		return err
+	if behavior == "Isolated" {
+		f, err := isolateOnig(pattern)
+		if err != nil {
+			return err
+		}
+		p.addStep(f)
+	} else {
+		f, err := splitSpans(pattern, behavior, invert)
+		if err != nil {
+			return err
+		}
+		p.steps = append(p.steps, func(s string, first bool, emit func(string, bool) error) error {
+			return f(s, func(part string, at int) error { return emit(part, first && at == 0) })
+		})
 	}
-	p.steps = append(p.steps, func(s string, _ bool, emit func(string) error) error { return f(s, emit) })
+	pattern = canonical(pattern)
 	switch {
 	case behavior == "Isolated" && !invert, behavior == "Removed" && invert:
 		p.patterns = append(p.patterns, pattern) // matches cover the text in both
@@ -399,16 +349,27 @@ func (p *pipeline) addSplit(pattern, behavior string, invert bool) error {
 
 func splitBehavior(pattern, behavior string, invert bool) (splitFunc, error) {
 	if behavior == "Isolated" { // matches and the rest are parts, inverted or not
-		return splitBy(pattern)
+		return isolateOnig(pattern)
 	}
-	if !slices.Contains([]string{"Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}, behavior) {
-		return nil, fmt.Errorf("behavior %q is not supported", behavior)
-	}
-	re, err := compile(pattern)
+	f, err := splitSpans(pattern, behavior, invert)
 	if err != nil {
 		return nil, err
 	}
 	return func(s string, emit func(string) error) error {
+		return f(s, func(part string, _ int) error { return emit(part) })
+	}, nil
+}
+
+// splitSpans is splitBehavior that also tells where in s each part begins.
+func splitSpans(pattern, behavior string, invert bool) (func(s string, emit func(part string, at int) error) error, error) {
+	if !slices.Contains([]string{"Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}, behavior) {
+		return nil, fmt.Errorf("behavior %q is not supported", behavior)
+	}
+	re, err := compileOnig(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return func(s string, emit func(string, int) error) error {
 		type span struct {
 			from, to int
 			match    bool
@@ -451,7 +412,10 @@ func splitBehavior(pattern, behavior string, invert bool) (splitFunc, error) {
 			joined = append(joined, sp)
 		}
 		for _, sp := range joined {
-			if err := emit(s[sp.from:sp.to]); err != nil {
+			if sp.from == sp.to {
+				continue
+			}
+			if err := emit(s[sp.from:sp.to], sp.from); err != nil {
 				return err
 			}
 		}
@@ -463,7 +427,7 @@ func splitBehavior(pattern, behavior string, invert bool) (splitFunc, error) {
 func metaspace(part *hfPart) hfStep {
 	mark, scheme := part.replacement(), part.scheme()
 	split := part.SplitSpaces == nil || *part.SplitSpaces
-	return func(s string, first bool, emit func(string) error) error {
+	return func(s string, first bool, emit func(string, bool) error) error {
 		s = strings.ReplaceAll(s, " ", mark)
 		if (scheme == "always" || scheme == "first" && first) && !strings.HasPrefix(s, mark) {
 			s = mark + s
@@ -477,12 +441,12 @@ func metaspace(part *hfPart) hfStep {
 			if i < 0 {
 				break
 			}
-			if err := emit(s[:skip+i]); err != nil {
+			if err := emit(s[:skip+i], first); err != nil {
 				return err
 			}
-			s = s[skip+i:]
+			s, first = s[skip+i:], false
 		}
-		return emit(s)
+		return emit(s, first)
 	}
 }
 

@@ -71,7 +71,7 @@ func FromLlama2c(data []byte) (*Tokenizer, error) {
 	}
 	m.rank = rankByScore(t.pieces, ids)
 	t.model = m
-	t.split = newSplitter(t.pieces, func(p piece) bool { return p.kind == Control })
+	t.setSplitters(func(piece) bool { return false }, func(p piece) bool { return p.kind == Control })
 	t.origin = export{model: "llama", pre: "default", addSpacePrefix: true, spaces: true}
 	t.finish()
 	return t, nil
@@ -96,6 +96,8 @@ func (g *greedy) pair(text string, left, right *symbol) (rank, id int32, ok bool
 	}
 	return g.rank[id], id, true
 }
+
+func (g *greedy) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
 
 func (g *greedy) encode(dst []int32, text string, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text)+1)}

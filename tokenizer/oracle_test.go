@@ -140,9 +140,15 @@ func oracleTokenizer(parts object) object {
 		set(m[0] + m[1])
 	}
 	list, _ := parts["added_tokens"].([]any)
-	for i, a := range list {
+	next := len(vocab)
+	for _, a := range list {
 		token := a.(object)
-		token["id"] = len(vocab) + i
+		id, ok := vocab[token["content"].(string)] // a token of the vocabulary keeps its id
+		if !ok {
+			id = next
+			next++
+		}
+		token["id"] = id
 		added = append(added, token)
 	}
 	model := object{"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": nil, "byte_fallback": spm, "fuse_unk": spm}
@@ -173,7 +179,7 @@ func TestOraclePipelines(t *testing.T) {
 				if bad++; bad < 40 {
 					t.Errorf("%s:\n%q: %d, want %d (%v)", said, text, ids, want, err)
 				}
-			} else if got := tok.Decode(ids); got != decoded {
+			} else if got := tok.Decode(ids); got != decoded && string(raw[2]) != "null" {
 				if bad++; bad < 40 {
 					t.Errorf("%s:\n%d decodes to %q, want %q", said, ids, got, decoded)
 				}

@@ -40,8 +40,9 @@ func compile(pattern string) (*regexp2.Regexp, error) {
 	return re, nil
 }
 
-// eachMatch gives the byte ranges of the non-empty matches in s. Bytes that
-// are not UTF-8 match as U+FFFD, one each.
+// eachMatch gives the byte ranges of the matches in s. A match of nothing counts,
+// unless it is where the last match ended. Bytes that are not UTF-8 match as
+// U+FFFD, one each.
 func eachMatch(re *regexp2.Regexp, s string, visit func(from, to int) error) error {
 	runes := make([]rune, 0, len(s))
 	var at []int32 // byte offsets of runes; nil where they are the same
@@ -58,12 +59,14 @@ func eachMatch(re *regexp2.Regexp, s string, visit func(from, to int) error) err
 		at = append(at, int32(len(s)))
 	}
 	var failed error
+	last := -1
 	err := re.FindRunesMatches(runes, -1, func(m regexp2.MatchView) bool {
 		from, n, _ := m.GroupRange(0)
 		to := from + n
-		if n == 0 {
+		if n == 0 && from == last {
 			return true
 		}
+		last = to
 		if at != nil {
 			from, to = int(at[from]), int(at[to])
 		}
@@ -86,7 +89,9 @@ func isolate(re *regexp2.Regexp) splitFunc {
 					return err
 				}
 			}
-			last = to
+			if last = to; from == to {
+				return nil
+			}
 			return emit(s[from:to])
 		})
 		if err == nil && last < len(s) {
@@ -162,10 +167,33 @@ var preTokenizers = []preTokenizer{
 // scanners replace the patterns that have one.
 var scanners = map[string]splitFunc{
 	patternGPT2:   scanGPT2,
-	patternLlama3: scanLlama3(3, true),
-	patternQwen2:  scanLlama3(1, true),
-	patternUfak:   scanLlama3(1, false),
+	patternLlama3: scanLlama3(3, shortContractions),
+	patternQwen2:  scanLlama3(1, shortContractions),
+	patternUfak:   scanLlama3(1, noContractions),
 	`\p{N}`:       scanNumbers,
+}
+
+// longScanners are those whose contractions are written (?i:…).
+var longScanners = map[string]splitFunc{
+	patternLlama3: scanLlama3(3, longContractions),
+	patternQwen2:  scanLlama3(1, longContractions),
+}
+
+// isolateOnig is splitBy for the patterns of tokenizer.json, which may ask for
+// contractions without case: there 'ſ is one too.
+func isolateOnig(pattern string) (splitFunc, error) {
+	known := canonical(pattern)
+	if scan, ok := longScanners[known]; ok && strings.Contains(pattern, "(?i:") {
+		return scan, nil
+	}
+	if scan, ok := scanners[known]; ok && !strings.Contains(pattern, "(?i:") {
+		return scan, nil
+	}
+	re, err := compileOnig(pattern)
+	if err != nil {
+		return nil, err
+	}
+	return isolate(re), nil
 }
 
 // splitBy gives the step that a pattern stands for.
@@ -212,6 +240,8 @@ type words struct {
 	steps []splitFunc
 	bpe   *bpe
 }
+
+func (w *words) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
 
 func (w *words) encode(dst []int32, text string, _ bool) ([]int32, error) {
 	var cache wordCache

@@ -4,6 +4,7 @@
 package tokenizer
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -138,14 +139,25 @@ func spaceWord(s string, i int) int {
 	return end
 }
 
-// scanLlama3 splits by patternLlama3 with at most digits digits together;
-// contractions are part of the pattern or not.
-func scanLlama3(digits int, contractions bool) splitFunc {
+// contractionRule says which contractions are part of the pattern.
+type contractionRule uint8
+
+const (
+	noContractions    contractionRule = iota
+	shortContractions                 // in ASCII's upper and lower case
+	longContractions                  // and with ſ, which is an s without case
+)
+
+// scanLlama3 splits by patternLlama3 with at most digits digits together.
+func scanLlama3(digits int, rule contractionRule) splitFunc {
 	return func(s string, emit func(string) error) error {
 		for i := 0; i < len(s); {
 			end := i
-			if contractions {
+			if rule != noContractions {
 				end += contraction(s, i, true)
+			}
+			if rule == longContractions && strings.HasPrefix(s[i:], "'ſ") {
+				end = i + len("'ſ")
 			}
 			if end == i {
 				end = llama3Word(s, i, digits)

@@ -101,12 +101,7 @@ func (t *Tokenizer) setSentencePiece(modelType int32, norm *spNormalizer, freeze
 		if s := newSplitter(t.pieces, isUser); s != nil {
 			norm.user = s.trie
 		}
-	} else {
-		t.user = newSplitter(t.pieces, isUser)
 	}
-	t.split = newSplitter(t.pieces, func(p piece) bool {
-		return p.kind == Control || p.kind == Unknown || p.kind == UserDefined && !freeze
-	})
 	t.origin = export{addSpacePrefix: norm.prefix != prefixNever, removeExtra: norm.removeExtra}
 	if norm.chars != nil {
 		t.origin.charsMap = norm.chars.blob
@@ -121,6 +116,9 @@ func (t *Tokenizer) setSentencePiece(modelType int32, norm *spNormalizer, freeze
 	default:
 		return fmt.Errorf("model type %d: expected unigram (1) or BPE (2)", modelType)
 	}
+	t.setSplitters(func(p piece) bool { return isUser(p) && !freeze }, func(p piece) bool {
+		return p.kind == Control || p.kind == Unknown || isUser(p) && !freeze
+	})
 	switch {
 	case norm.suffix:
 		t.lead = keepLead

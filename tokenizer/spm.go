@@ -136,8 +136,11 @@ func (s *spm) pair(text string, left, right *symbol) (rank, id int32, ok bool) {
 	return s.rank[id], id, true
 }
 
-func (s *spm) encode(dst []int32, text string, first bool) ([]int32, error) {
-	text = s.norm.normalize(text, first)
+func (s *spm) normalize(text string, first bool) (string, bool, error) {
+	return s.norm.normalize(text, first), first, nil
+}
+
+func (s *spm) encode(dst []int32, text string, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text))}
 	for i := 0; i < len(text); {
 		n, id := 0, None

@@ -43,6 +43,7 @@ type Tokenizer struct {
 	lead   leading
 	split  *splitter // tokens matched whole: control and user-defined
 	user   *splitter // user-defined alone; nil where the model matches them itself
+	normed *splitter // added tokens that are matched in normalized text
 
 	bos, eos, eot, unk, pad int32
 	addBOS, addEOS          bool
@@ -53,15 +54,26 @@ type Tokenizer struct {
 
 // piece is one entry of the vocabulary.
 type piece struct {
-	text           string // as the model file has it
-	score          float32
-	kind           Kind
-	lstrip, rstrip bool // swallow whitespace on that side when matched in text
+	text  string // as the model file has it
+	score float32
+	kind  Kind
+	addedFlags
 }
 
-// model encodes text that holds no special token. first says that text starts
-// at the beginning of the whole text; otherwise it follows a special token.
+// addedFlags say how an added token is matched in text, in Hugging Face's terms.
+type addedFlags struct {
+	added          bool // matched whole, whatever its kind
+	lstrip, rstrip bool // swallow whitespace on that side
+	single         bool // not next to a letter, digit, mark or connector
+	normalized     bool // matched after normalization, by its normalized text
+	outside        bool // not in the model's own vocabulary: never spelt by it
+}
+
+// model encodes text that holds no special token: normalize comes first, and
+// added tokens may be cut out between the two. first says that text starts at
+// the beginning of the whole text; otherwise it follows a special token.
 type model interface {
+	normalize(text string, first bool) (normal string, stillFirst bool, err error)
 	encode(dst []int32, text string, first bool) ([]int32, error)
 }
 
@@ -191,16 +203,23 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 	if opts.ParseSpecial {
 		s = t.split
 	}
-	var err error
-	first := true
-	s.each(text, t.pieces, func(part string, id int32) bool {
+	err := s.each(text, t.pieces, opts.ParseSpecial, func(part string, at int, id int32) error {
 		if id != None {
 			ids = append(ids, id)
-		} else if part != "" {
-			ids, err = t.model.encode(ids, part, first)
+			return nil
 		}
-		first = false
-		return err == nil
+		normal, first, err := t.model.normalize(part, at == 0)
+		if err != nil {
+			return err
+		}
+		return t.normed.each(normal, t.pieces, opts.ParseSpecial, func(part string, within int, id int32) (err error) {
+			if id != None {
+				ids = append(ids, id)
+				return nil
+			}
+			ids, err = t.model.encode(ids, part, first && within == 0)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: encode: %w", err)

@@ -6,9 +6,6 @@ package tokenizer
 import (
 	"slices"
 	"sort"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // trie holds strings with ids. A node's children lie side by side, ascending
@@ -94,65 +91,4 @@ func (t *trie) longest(text string) (length int, id int32) {
 		}
 	}
 	return length, id
-}
-
-// splitter cuts tokens that are matched whole out of text, leftmost and
-// longest first. A nil splitter finds none.
-type splitter struct {
-	trie  *trie
-	first [256]bool // bytes that begin a token
-}
-
-func newSplitter(pieces []piece, want func(piece) bool) *splitter {
-	s := &splitter{}
-	var keys []trieKey
-	for id, p := range pieces {
-		if p.text != "" && want(p) {
-			keys = append(keys, trieKey{p.text, int32(id)})
-			s.first[p.text[0]] = true
-		}
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	s.trie = newTrie(keys)
-	return s
-}
-
-// each calls visit for the parts of text in order: stretches of plain text with
-// id None, and tokens. It stops when visit returns false.
-func (s *splitter) each(text string, pieces []piece, visit func(part string, id int32) bool) {
-	start := 0
-	for i := 0; s != nil && i < len(text); {
-		if !s.first[text[i]] {
-			i++
-			continue
-		}
-		n, id := s.trie.longest(text[i:])
-		if id == None {
-			i++
-			continue
-		}
-		plain := text[start:i]
-		if pieces[id].lstrip {
-			plain = strings.TrimRightFunc(plain, unicode.IsSpace)
-		}
-		if plain != "" && !visit(plain, None) || !visit(text[i:i+n], id) {
-			return
-		}
-		i += n
-		if pieces[id].rstrip {
-			for i < len(text) {
-				r, size := utf8.DecodeRuneInString(text[i:])
-				if !unicode.IsSpace(r) {
-					break
-				}
-				i += size
-			}
-		}
-		start = i
-	}
-	if start < len(text) {
-		visit(text[start:], None)
-	}
 }

@@ -32,7 +32,7 @@ func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32) *vite
 		if p.kind == Normal {
 			low, high = min(low, score[id]), max(high, score[id])
 		}
-		if p.text != "" && (p.kind == Normal || p.kind == UserDefined) {
+		if p.text != "" && !p.outside && (p.kind == Normal || p.kind == UserDefined) {
 			keys = append(keys, trieKey{p.text, int32(id)})
 		}
 	}
@@ -111,6 +111,10 @@ func newUnigram(pieces []piece, norm *spNormalizer, unk int32) *unigram {
 	return &unigram{norm, newViterbi(pieces, score, unk)}
 }
 
-func (u *unigram) encode(dst []int32, text string, first bool) ([]int32, error) {
-	return u.segment(dst, u.norm.normalize(text, first)), nil
+func (u *unigram) normalize(text string, first bool) (string, bool, error) {
+	return u.norm.normalize(text, first), first, nil
+}
+
+func (u *unigram) encode(dst []int32, text string, _ bool) ([]int32, error) {
+	return u.segment(dst, text), nil
 }

@@ -1,0 +1,230 @@
+// Normalizers of tokenizer.json.
+
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/dlclark/regexp2/v2"
+)
+
+// plainNormalizers are those without settings.
+var plainNormalizers = map[string]func(string) string{
+	"NFC":          func(s string) string { return unicodeForm(s, false, true) },
+	"NFD":          func(s string) string { return unicodeForm(s, false, false) },
+	"NFKC":         func(s string) string { return unicodeForm(s, true, true) },
+	"NFKD":         func(s string) string { return unicodeForm(s, true, false) },
+	"Lowercase":    lowerEach,
+	"StripAccents": func(s string) string { return dropRunes(s, unicode.M) },
+	"Nmt":          nmt,
+}
+
+// lowerEach gives each character's own lower case, as Rust's char does: İ
+// becomes two characters, and Σ becomes σ wherever it stands.
+func lowerEach(s string) string {
+	return mapRunes(strings.ReplaceAll(s, "\u0130", "i\u0307"), unicode.ToLower)
+}
+
+// dropRunes leaves out the characters of a table.
+func dropRunes(s string, table *unicode.RangeTable) string {
+	return mapRunes(s, func(r rune) rune {
+		if unicode.Is(table, r) {
+			return -1
+		}
+		return r
+	})
+}
+
+// mapRunes is strings.Map that leaves bytes which are not UTF-8 alone.
+func mapRunes(s string, f func(rune) rune) string {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i, r := range s {
+		if r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], "\uFFFD") {
+			b.WriteByte(s[i])
+		} else if r = f(r); r >= 0 {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// nmt drops control characters and writes the lesser known spaces as spaces.
+func nmt(s string) string {
+	return mapRunes(s, func(r rune) rune {
+		switch {
+		case 1 <= r && r <= 8, r == 0x0B, 0x0E <= r && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+			return -1
+		case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, 0x200B <= r && r <= 0x200F, r == 0x2028, r == 0x2029,
+			r == 0x2581, r == 0xFEFF, r == 0xFFFD:
+			return ' '
+		}
+		return r
+	})
+}
+
+// bertNormalizer is BERT's: clean, put spaces around ideographs, drop accents,
+// lower.
+func bertNormalizer(part *hfPart) func(string) string {
+	on := func(flag *bool, otherwise bool) bool {
+		if flag == nil {
+			return otherwise
+		}
+		return *flag
+	}
+	clean, spaced, lower := on(part.CleanText, true), on(part.ChineseChars, true), on(part.Lowercase, true)
+	accents := on(part.StripAccents, lower)
+	return func(s string) string {
+		if clean {
+			s = mapRunes(s, cleanRune)
+		}
+		if spaced {
+			s = spaceIdeographs(s)
+		}
+		if accents {
+			s = dropRunes(unicodeForm(s, false, false), unicode.Mn)
+		}
+		if lower {
+			s = lowerEach(s)
+		}
+		return s
+	}
+}
+
+func cleanRune(r rune) rune {
+	switch {
+	case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r) && !unicode.Is(unicode.Cc, r):
+		return ' '
+	case r == 0 || r == 0xFFFD || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs):
+		return -1
+	}
+	return r
+}
+
+func spaceIdeographs(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], "\uFFFD"):
+			b.WriteByte(s[i])
+		case 0x4E00 <= r && r <= 0x9FFF, 0x3400 <= r && r <= 0x4DBF, 0x20000 <= r && r <= 0x2A6DF, 0x2A700 <= r && r <= 0x2B73F,
+			0x2B740 <= r && r <= 0x2B81F, 0x2B920 <= r && r <= 0x2CEAF, 0xF900 <= r && r <= 0xFAFF, 0x2F800 <= r && r <= 0x2FA1F:
+			b.WriteByte(' ')
+			b.WriteRune(r)
+			b.WriteByte(' ')
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// strip takes whitespace off the ends.
+func (p *hfPart) strip(s string) string {
+	if p.StripLeft {
+		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	}
+	if p.StripRight {
+		s = strings.TrimRightFunc(s, unicode.IsSpace)
+	}
+	return s
+}
+
+// prepend puts the prefix before text that is not empty.
+func (p *hfPart) prepend(s string) string {
+	if s == "" {
+		return s
+	}
+	return p.Prepend + s
+}
+
+func (p *pipeline) readNormalizer(root *hfPart) error {
+	always := func(f func(string) string) {
+		p.normal = append(p.normal, func(s string) (string, error) { return f(s), nil })
+	}
+	for _, part := range root.flatten("normalizers") {
+		if f, ok := plainNormalizers[part.Type]; ok {
+			always(f)
+			if part.Type != "NFC" { // llama.cpp leaves it out as well, and most text is in NFC
+				p.unnamed = "normalizer " + part.Type
+			}
+			continue
+		}
+		switch part.Type {
+		case "BertNormalizer":
+			always(bertNormalizer(part))
+			p.unnamed = "normalizer " + part.Type
+		case "ByteLevel":
+			always(toByteAlphabet)
+			p.byteLevel, p.mapped, p.unnamed = true, true, "normalizer ByteLevel"
+		case "Strip":
+			always(part.strip)
+			p.stripsLeft = p.stripsLeft || part.StripLeft
+		case "Prepend":
+			if len(part.Prepend) > maxGrowth {
+				return fmt.Errorf("Prepend of %d bytes", len(part.Prepend))
+			}
+			p.prefix = p.prefix || part.Prepend == space
+			always(part.prepend)
+		case "Replace":
+			f, err := p.replace(part)
+			if err != nil {
+				return err
+			}
+			p.normal = append(p.normal, f)
+		case "Precompiled":
+			chars, err := newCharsMap(part.CharsMap)
+			if err != nil {
+				return err
+			}
+			p.charsMap = part.CharsMap
+			always(func(s string) string { return (&spNormalizer{chars: chars}).normalize(s, false) })
+		default:
+			return fmt.Errorf("type %q is not supported", part.Type)
+		}
+	}
+	return nil
+}
+
+// replace reads Replace, by a string or a pattern.
+func (p *pipeline) replace(part *hfPart) (func(string) (string, error), error) {
+	content := part.text()
+	if len(content) > maxGrowth {
+		return nil, fmt.Errorf("Replace by %d bytes", len(content))
+	}
+	if old, ok := part.literal(); ok {
+		if old == "" {
+			return nil, errors.New("Replace of an empty string")
+		}
+		p.escapesSpace = p.escapesSpace || old == " " && content == space
+		return func(s string) (string, error) { return strings.ReplaceAll(s, old, content), nil }, nil
+	}
+	pattern, err := part.regex()
+	if err != nil {
+		return nil, err
+	}
+	re, err := compileOnig(pattern)
+	if err != nil {
+		return nil, err
+	}
+	p.collapses = p.collapses || pattern == " {2,}"
+	return replaceBy(re, content), nil
+}
+
+func replaceBy(re *regexp2.Regexp, content string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		var b strings.Builder
+		last := 0
+		err := eachMatch(re, s, func(from, to int) error {
+			b.WriteString(s[last:from])
+			b.WriteString(content)
+			last = to
+			return nil
+		})
+		b.WriteString(s[last:])
+		return b.String(), err
+	}
+}

@@ -1,0 +1,335 @@
+// Sets of characters: what the classes of Oniguruma's patterns stand for.
+
+package tokenizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"golang.org/x/text/cases"
+)
+
+// runeSpan is the characters lo to hi, both included.
+type runeSpan struct{ lo, hi rune }
+
+// runeSet is a set of characters: ascending spans with gaps between them.
+type runeSet []runeSpan
+
+func spans(bounds ...rune) runeSet {
+	var s runeSet
+	for i := 0; i < len(bounds); i += 2 {
+		s = append(s, runeSpan{bounds[i], bounds[i+1]})
+	}
+	return s
+}
+
+// tables joins Unicode's tables.
+func tables(list ...*unicode.RangeTable) runeSet {
+	var s runeSet
+	add := func(lo, hi, stride rune) {
+		if stride == 1 {
+			s = append(s, runeSpan{lo, hi})
+			return
+		}
+		for r := lo; r <= hi; r += stride {
+			s = append(s, runeSpan{r, r})
+		}
+	}
+	for _, t := range list {
+		for _, r := range t.R16 {
+			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+		}
+		for _, r := range t.R32 {
+			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+		}
+	}
+	return s.tidy()
+}
+
+// tidy sorts the spans and joins those that touch.
+func (s runeSet) tidy() runeSet {
+	s = slices.Clone(s)
+	slices.SortFunc(s, func(a, b runeSpan) int { return int(a.lo - b.lo) })
+	out := s[:0]
+	for _, r := range s {
+		if n := len(out); n > 0 && r.lo <= out[n-1].hi+1 {
+			out[n-1].hi = max(out[n-1].hi, r.hi)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (s runeSet) union(o runeSet) runeSet { return slices.Concat(s, o).tidy() }
+
+func (s runeSet) not() runeSet {
+	var out runeSet
+	next := rune(0)
+	for _, r := range s {
+		if r.lo > next {
+			out = append(out, runeSpan{next, r.lo - 1})
+		}
+		next = r.hi + 1
+	}
+	if next <= unicode.MaxRune {
+		out = append(out, runeSpan{next, unicode.MaxRune})
+	}
+	return out
+}
+
+func (s runeSet) and(o runeSet) runeSet { return s.not().union(o.not()).not() }
+
+func (s runeSet) has(r rune) bool {
+	_, ok := slices.BinarySearchFunc(s, r, func(span runeSpan, r rune) int {
+		switch {
+		case span.hi < r:
+			return -1
+		case span.lo > r:
+			return 1
+		}
+		return 0
+	})
+	return ok
+}
+
+// text writes the set as a class of the engine.
+func (s runeSet) text() string {
+	if len(s) == 0 {
+		return `(?!)`
+	}
+	var b strings.Builder
+	b.WriteByte('[')
+	for _, r := range s {
+		b.WriteString(literalRune(r.lo))
+		if r.hi > r.lo {
+			b.WriteByte('-')
+			b.WriteString(literalRune(r.hi))
+		}
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// literalRune writes one character so that it means itself in and out of classes.
+func literalRune(r rune) string {
+	switch {
+	case '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z':
+		return string(r)
+	case r <= 0xFFFF:
+		return fmt.Sprintf(`\u%04X`, r)
+	}
+	return string(r)
+}
+
+// folding holds what matching without case needs: characters that stand for
+// one another, and strings that one character stands for ("ss" and "ß").
+var folding = sync.OnceValue(func() (f struct {
+	orbits []rune             // every character that has another of its kind
+	many   map[string]runeSet // by folded string of two or three characters
+	single map[rune]string    // its other direction
+}) {
+	fold := cases.Fold()
+	f.many, f.single = map[string]runeSet{}, map[rune]string{}
+	for r := rune(0); r <= 0x1FFFF; r++ {
+		if unicode.SimpleFold(r) != r {
+			f.orbits = append(f.orbits, r)
+		}
+		if r < 0xDF || r > 0x1FFF && r < 0xFB00 || r > 0xFB17 {
+			continue // no other character folds to several
+		}
+		if s := fold.String(string(r)); len([]rune(s)) > 1 {
+			f.many[s] = f.many[s].union(spans(r, r))
+			f.single[r] = s
+		}
+	}
+	return f
+})
+
+// folded adds to a set all that its members stand for without case.
+func (s runeSet) folded() runeSet {
+	var more runeSet
+	for _, r := range folding().orbits {
+		if s.has(r) {
+			for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+				more = append(more, runeSpan{o, o})
+			}
+		}
+	}
+	if len(more) == 0 {
+		return s
+	}
+	return s.union(more)
+}
+
+// Oniguruma's named sets, as its data has them for UTF-8.
+var (
+	setAlpha = sync.OnceValue(func() runeSet { return tables(unicode.L, unicode.Nl, unicode.Other_Alphabetic) })
+	setSpace = sync.OnceValue(func() runeSet { return tables(unicode.White_Space) })
+	// setWord is [[:word:]].
+	setWord = sync.OnceValue(func() runeSet {
+		return setAlpha().union(tables(unicode.M, unicode.Nd, unicode.Pc))
+	})
+	// setWordAlone is \w outside of classes and what \b asks, where the data for
+	// the first 256 characters counts ² ³ ¹ ¼ ½ ¾ in.
+	setWordAlone = sync.OnceValue(func() runeSet {
+		return setWord().union(spans(0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE))
+	})
+	setHex      = spans('0', '9', 'A', 'F', 'a', 'f')
+	setAll      = spans(0, unicode.MaxRune)
+	setAssigned = sync.OnceValue(func() runeSet {
+		return tables(unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co)
+	})
+)
+
+// posixSet is [[:name:]] and \p{name}.
+func posixSet(name string) (runeSet, bool) {
+	switch name {
+	case "alnum":
+		return setAlpha().union(tables(unicode.Nd)), true
+	case "alpha":
+		return setAlpha(), true
+	case "ascii":
+		return spans(0, 0x7F), true
+	case "blank":
+		return tables(unicode.Zs).union(spans('\t', '\t')), true
+	case "cntrl":
+		return tables(unicode.Cc), true
+	case "digit":
+		return tables(unicode.Nd), true
+	case "graph":
+		return setSpace().union(tables(unicode.Cc, unicode.Cs)).union(setAssigned().not()).not(), true
+	case "print":
+		s, _ := posixSet("graph")
+		return s.union(tables(unicode.Zs)), true
+	case "lower":
+		return tables(unicode.Ll, unicode.Other_Lowercase), true
+	case "upper":
+		return tables(unicode.Lu, unicode.Other_Uppercase), true
+	case "punct":
+		return tables(unicode.P, unicode.S), true
+	case "space":
+		return setSpace(), true
+	case "word":
+		return setWord(), true
+	case "xdigit":
+		return setHex, true
+	}
+	return nil, false
+}
+
+// property gives the set of \p{name}; case, spaces, '-' and '_' do not count.
+func property(name string) (runeSet, bool) {
+	name = strings.ToLower(strings.NewReplacer(" ", "", "-", "", "_", "").Replace(name))
+	if table, ok := propertyTables()[name]; ok {
+		return tables(table), true
+	}
+	switch name {
+	case "punct", "punctuation": // \p{Punct} is the category, [[:punct:]] is more
+		return tables(unicode.P), true
+	case "any":
+		return setAll, true
+	case "assigned":
+		return setAssigned(), true
+	case "cn", "unassigned":
+		return setAssigned().not(), true
+	case "c", "other":
+		return tables(unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co).union(setAssigned().not()), true
+	case "lc", "casedletter":
+		return tables(unicode.Lu, unicode.Ll, unicode.Lt), true
+	case "alphabetic":
+		return setAlpha(), true
+	case "lowercase":
+		name = "lower"
+	case "uppercase":
+		name = "upper"
+	case "math":
+		return tables(unicode.Sm, unicode.Other_Math), true
+	case "idstart", "ids":
+		return idStart(), true
+	case "idcontinue", "idc":
+		return idStart().union(tables(unicode.M, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue).
+			and(tables(unicode.Me).not()).and(tables(unicode.Pattern_Syntax, unicode.Pattern_White_Space).not())), true
+	case "unknown", "zzzz":
+		var known runeSet
+		for _, t := range unicode.Scripts {
+			known = append(known, tables(t)...)
+		}
+		return known.tidy().not(), true
+	}
+	return posixSet(name)
+}
+
+func idStart() runeSet {
+	return tables(unicode.L, unicode.Nl, unicode.Other_ID_Start).
+		and(tables(unicode.Pattern_Syntax, unicode.Pattern_White_Space).not())
+}
+
+// propertyTables are Unicode's categories, scripts and properties by their
+// long and short names.
+var propertyTables = sync.OnceValue(func() map[string]*unicode.RangeTable {
+	all := map[string]*unicode.RangeTable{}
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	for name, t := range unicode.Properties {
+		switch name {
+		case "Other_Alphabetic", "Other_Lowercase", "Other_Uppercase", "Other_Math":
+		default:
+			all[plain(name)] = t
+		}
+	}
+	for name, t := range unicode.Scripts {
+		all[plain(name)] = t
+	}
+	for short, long := range scriptNames {
+		if t, ok := unicode.Scripts[long]; ok {
+			all[short] = t
+		}
+	}
+	for name, t := range unicode.Categories {
+		all[plain(name)] = t
+	}
+	for long, short := range unicode.CategoryAliases {
+		if t, ok := unicode.Categories[short]; ok {
+			all[plain(long)] = t
+		}
+	}
+	for _, name := range []string{"punct", "punctuation", "cn", "unassigned", "c", "other", "lc", "casedletter"} {
+		delete(all, name) // property says what these are
+	}
+	return all
+})
+
+// scriptNames are the four-letter codes of scripts (ISO 15924).
+var scriptNames = func() map[string]string {
+	const list = `adlm Adlam ahom Ahom hluw Anatolian_Hieroglyphs arab Arabic armn Armenian avst Avestan bali Balinese
+bamu Bamum bass Bassa_Vah batk Batak beng Bengali bhks Bhaiksuki bopo Bopomofo brah Brahmi brai Braille bugi Buginese
+buhd Buhid cans Canadian_Aboriginal cari Carian aghb Caucasian_Albanian cakm Chakma cham Cham cher Cherokee
+chrs Chorasmian zyyy Common copt Coptic qaac Coptic xsux Cuneiform cprt Cypriot cpmn Cypro_Minoan cyrl Cyrillic
+dsrt Deseret deva Devanagari diak Dives_Akuru dogr Dogra dupl Duployan egyp Egyptian_Hieroglyphs elba Elbasan
+elym Elymaic ethi Ethiopic geor Georgian glag Glagolitic goth Gothic gran Grantha grek Greek gujr Gujarati
+gong Gunjala_Gondi guru Gurmukhi hani Han hang Hangul rohg Hanifi_Rohingya hano Hanunoo hatr Hatran hebr Hebrew
+hira Hiragana armi Imperial_Aramaic zinh Inherited qaai Inherited phli Inscriptional_Pahlavi
+prti Inscriptional_Parthian java Javanese kthi Kaithi knda Kannada kana Katakana kawi Kawi kali Kayah_Li
+khar Kharoshthi kits Khitan_Small_Script khmr Khmer khoj Khojki sind Khudawadi laoo Lao latn Latin lepc Lepcha
+limb Limbu lina Linear_A linb Linear_B lisu Lisu lyci Lycian lydi Lydian mahj Mahajani maka Makasar mlym Malayalam
+mand Mandaic mani Manichaean marc Marchen gonm Masaram_Gondi medf Medefaidrin mtei Meetei_Mayek mend Mende_Kikakui
+merc Meroitic_Cursive mero Meroitic_Hieroglyphs plrd Miao modi Modi mong Mongolian mroo Mro mult Multani mymr Myanmar
+nbat Nabataean nagm Nag_Mundari nand Nandinagari talu New_Tai_Lue newa Newa nkoo Nko nshu Nushu
+hmnp Nyiakeng_Puachue_Hmong ogam Ogham olck Ol_Chiki hung Old_Hungarian ital Old_Italic narb Old_North_Arabian
+perm Old_Permic xpeo Old_Persian sogo Old_Sogdian sarb Old_South_Arabian orkh Old_Turkic ougr Old_Uyghur orya Oriya
+osge Osage osma Osmanya hmng Pahawh_Hmong palm Palmyrene pauc Pau_Cin_Hau phag Phags_Pa phnx Phoenician
+phlp Psalter_Pahlavi rjng Rejang runr Runic samr Samaritan saur Saurashtra shrd Sharada shaw Shavian sidd Siddham
+sgnw SignWriting sinh Sinhala sogd Sogdian sora Sora_Sompeng soyo Soyombo sund Sundanese sylo Syloti_Nagri syrc Syriac
+tglg Tagalog tagb Tagbanwa tale Tai_Le lana Tai_Tham tavt Tai_Viet takr Takri taml Tamil tnsa Tangsa tang Tangut
+telu Telugu thaa Thaana thai Thai tibt Tibetan tfng Tifinagh tirh Tirhuta toto Toto ugar Ugaritic vaii Vai
+vith Vithkuqi wcho Wancho wara Warang_Citi yezi Yezidi yiii Yi zanb Zanabazar_Square`
+	names := map[string]string{}
+	words := strings.Fields(list)
+	for i := 0; i < len(words); i += 2 {
+		names[words[i]] = words[i+1]
+	}
+	return names
+}()
