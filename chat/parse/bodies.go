@@ -1,0 +1,456 @@
+package parse
+
+// What stands between the tags of a call: JSON, a name with JSON, parameters, or Python.
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+func (p *Parser) newBody(t tag) body {
+	c := p.f.calls
+	switch c.Body {
+	case "named":
+		return &namedBody{c: c}
+	case "params":
+		return &paramsBody{c: c}
+	case "python":
+		return &pythonBody{c: c, opened: t.text, bare: p.atStart(&t)}
+	}
+	b := &jsonBody{c: c, opened: t.text, bare: p.atStart(&t) && strings.HasSuffix(t.text, "{")}
+	if b.bare {
+		b.write(p, "{")
+		b.all = "{"
+	}
+	return b
+}
+
+// value scans one JSON value byte by byte.
+type value struct {
+	depth        int
+	str, esc     bool
+	begun, plain bool // plain: a number or a word, which ends before what is behind it
+}
+
+// push takes a byte: in says that it belongs to the value, done that the value ends with it, or before it.
+func (v *value) push(c byte) (in, done bool) {
+	switch {
+	case v.str:
+		switch {
+		case v.esc:
+			v.esc = false
+		case c == '\\':
+			v.esc = true
+		case c == '"':
+			v.str = false
+			return true, v.depth == 0
+		}
+		return true, false
+	case !v.begun && strings.IndexByte(" \n\r\t", c) >= 0:
+		return false, false
+	}
+	first := !v.begun
+	v.begun = true
+	switch c {
+	case '"':
+		v.str = true
+		return true, false
+	case '{', '[':
+		v.depth++
+		return true, false
+	case '}', ']':
+		if v.depth == 0 {
+			return false, true
+		}
+		v.depth--
+		return true, v.depth == 0
+	}
+	if v.depth > 0 {
+		return true, false
+	}
+	if v.plain = v.plain || first; strings.IndexByte(", \n\r\t<", c) >= 0 {
+		return false, true
+	}
+	return true, false
+}
+
+// namedBody is NAME sep {…} close.
+type namedBody struct {
+	c      *calls
+	head   string
+	named  bool
+	v      value
+	behind string // what came behind the arguments, up to the closing tag
+	ended  bool
+}
+
+func (b *namedBody) write(p *Parser, text string) (string, bool) {
+	if !b.named {
+		b.head += text
+		i := strings.Index(b.head, b.c.Sep)
+		if i < 0 {
+			return "", false
+		}
+		text = b.head[i+len(b.c.Sep):]
+		name := b.c.nameIn(b.head[:i])
+		if name == "" {
+			p.literal(b.head[:i+len(b.c.Sep)])
+			return text, true
+		}
+		p.begin(name)
+		b.named = true
+	}
+	if !b.ended {
+		from, to := -1, 0
+		for i := range len(text) {
+			in, done := b.v.push(text[i])
+			if in {
+				if from < 0 {
+					from = i
+				}
+				to = i + 1
+			}
+			if b.ended = done; done {
+				if !in {
+					to = i
+				} else {
+					to = i + 1
+				}
+				break
+			}
+		}
+		if from >= 0 {
+			p.arguments(text[from:to])
+		}
+		if !b.ended {
+			return "", false
+		}
+		text = text[max(to, 0):]
+	}
+	return skipTo(&b.behind, text, b.c.Close)
+}
+
+func (b *namedBody) end(p *Parser) {
+	if !b.named {
+		p.literal(b.head)
+	}
+}
+
+// nameIn finds the name in what stands before the arguments.
+func (c *calls) nameIn(head string) string {
+	m := c.head.FindStringSubmatch(head)
+	if m == nil {
+		return strings.TrimSpace(head)
+	}
+	return m[c.head.SubexpIndex("name")]
+}
+
+// skipTo skips text up to a closing tag, of which a part may have come before.
+func skipTo(behind *string, text, tag string) (rest string, done bool) {
+	if tag == "" {
+		return text, true
+	}
+	*behind += text
+	if i := strings.Index(*behind, tag); i >= 0 {
+		return (*behind)[i+len(tag):], true
+	}
+	return "", false
+}
+
+// jsonBody is {"name": …, "arguments": {…}}, or a list of these.
+type jsonBody struct {
+	c         *calls
+	opened    string
+	bare      bool
+	all       string // everything so far, for what turns out to be no call
+	list      bool
+	depth     int // 0: outside, 1: in an object's keys
+	v         *value
+	key, text string
+	afterKey  bool
+	name      string
+	given     bool   // the name was given
+	waiting   string // arguments that came before the name
+	sent      bool
+	ended     bool
+	behind    string
+}
+
+var argumentKeys = []string{"arguments", "parameters", "args", "input"}
+
+func (b *jsonBody) write(p *Parser, text string) (string, bool) {
+	if b.ended {
+		return skipTo(&b.behind, text, b.c.Close)
+	}
+	b.all += text
+	for i := 0; i < len(text); i++ {
+		again, fail := b.byte(p, text[i])
+		if fail {
+			b.give(p)
+			return "", true
+		}
+		if again {
+			i--
+		}
+		if b.ended {
+			b.all = ""
+			return skipTo(&b.behind, text[i+1:], b.c.Close)
+		}
+	}
+	return "", false
+}
+
+// give hands on as text what was taken for a call.
+func (b *jsonBody) give(p *Parser) {
+	if b.given {
+		return // the call has begun: what follows of it is broken
+	}
+	if b.bare {
+		p.literal(b.all)
+		return
+	}
+	p.literal(b.opened + b.all)
+}
+
+func (b *jsonBody) end(p *Parser) {
+	if !b.ended && !b.given {
+		b.give(p)
+	}
+}
+
+// byte takes one byte; again says that it is to come once more, fail that this is no call.
+func (b *jsonBody) byte(p *Parser, c byte) (again, fail bool) {
+	if b.v != nil {
+		in, done := b.v.push(c)
+		if in {
+			b.text += string([]byte{c})
+			if !b.afterKey {
+				// part of a key
+			} else if b.isArguments() && b.given && b.text[0] != '"' {
+				p.arguments(string([]byte{c}))
+				b.sent = true
+			}
+		}
+		if done {
+			fail = b.finished(p)
+			return !in, fail
+		}
+		return false, false
+	}
+	switch {
+	case strings.IndexByte(" \n\r\t", c) >= 0:
+	case b.depth == 0 && c == '[' && !b.list:
+		b.list = true
+	case b.depth == 0 && c == '{':
+		b.depth, b.key, b.name, b.given, b.waiting, b.sent, b.afterKey = 1, "", "", false, "", false, false
+	case b.depth == 0 && c == ',' && b.list:
+	case b.depth == 0 && c == ']' && b.list:
+		b.ended = true
+	case b.depth == 1 && c == '}':
+		if b.name == "" {
+			return false, true
+		}
+		if !b.sent {
+			p.arguments("{}")
+		}
+		b.depth = 0
+		b.ended = !b.list
+	case b.depth == 1 && c == ',':
+		b.key, b.afterKey = "", false
+	case b.depth == 1 && c == ':' && b.key != "" && !b.afterKey:
+		b.afterKey = true
+	case b.depth == 1 && (c == '"' && !b.afterKey || b.afterKey):
+		b.v, b.text = &value{}, ""
+		return true, false
+	default:
+		return false, true
+	}
+	return false, false
+}
+
+func (b *jsonBody) isArguments() bool { return slices.Contains(argumentKeys, b.key) }
+
+// finished is told that a key or a value is whole.
+func (b *jsonBody) finished(p *Parser) (fail bool) {
+	text := b.text
+	b.v = nil
+	if !b.afterKey {
+		if json.Unmarshal([]byte(text), &b.key) != nil {
+			return true
+		}
+		ours := slices.Contains(b.c.NameKeys, b.key) || b.isArguments() || b.key == "id" || b.key == "type" ||
+			b.key == "tool_call_id" || b.key == "function"
+		return b.bare && !b.given && b.name == "" && !ours
+	}
+	switch {
+	case slices.Contains(b.c.NameKeys, b.key) && !b.given:
+		if json.Unmarshal([]byte(text), &b.name) != nil || b.name == "" {
+			return true
+		}
+		if b.bare && !slices.ContainsFunc(p.opt.Tools, func(t Tool) bool { return t.Name == b.name }) {
+			return true
+		}
+		p.begin(b.name)
+		b.given = true
+		if b.waiting != "" {
+			p.arguments(b.waiting)
+			b.sent = true
+		}
+	case b.isArguments():
+		var inner string
+		if json.Unmarshal([]byte(text), &inner) == nil && json.Valid([]byte(inner)) {
+			text = inner // JSON in a text
+		}
+		if !b.given {
+			b.waiting = text
+		} else if b.text[0] == '"' {
+			p.arguments(text)
+			b.sent = true
+		}
+	}
+	return false
+}
+
+// paramsBody is NAME followed by parameters that are tagged.
+type paramsBody struct {
+	c     *calls
+	held  string
+	name  string
+	named bool
+	count int
+}
+
+func (b *paramsBody) write(p *Parser, text string) (string, bool) {
+	b.held += text
+	if !b.named {
+		if !b.head(p) {
+			return "", false
+		}
+		if b.name == "" {
+			p.literal(b.held)
+			return "", true
+		}
+	}
+	for {
+		open, end := strings.Index(b.held, b.c.Param.Open), strings.Index(b.held, b.c.Close)
+		if end >= 0 && (open < 0 || end < open) {
+			if b.count == 0 {
+				p.arguments("{}")
+			} else {
+				p.arguments("}")
+			}
+			return b.held[end+len(b.c.Close):], true
+		}
+		if open < 0 || !b.param(p, open+len(b.c.Param.Open)) {
+			return "", false
+		}
+	}
+}
+
+// head reads the name.
+func (b *paramsBody) head(p *Parser) bool {
+	var i, n int
+	if b.c.Sep != "" {
+		i, n = strings.Index(b.held, b.c.Sep), len(b.c.Sep)
+	} else {
+		i = strings.Index(b.held, b.c.Param.Open)
+		if j := strings.Index(b.held, b.c.Close); i < 0 || j >= 0 && j < i {
+			i = j
+		}
+	}
+	if i < 0 {
+		return false
+	}
+	if b.name = b.c.nameIn(b.held[:i]); b.name == "" {
+		return true
+	}
+	b.held = b.held[i+n:]
+	p.begin(b.name)
+	b.named = true
+	return true
+}
+
+// param reads one parameter, if it is whole.
+func (b *paramsBody) param(p *Parser, at int) bool {
+	q := b.c.Param
+	rest := b.held[at:]
+	end := strings.Index(rest, q.Close)
+	i := strings.Index(rest, q.KeyEnd)
+	if i < 0 || end < i {
+		return false
+	}
+	key, text := strings.TrimSpace(rest[:i]), rest[i+len(q.KeyEnd):end]
+	typed := false
+	if q.Value != "" {
+		j := strings.Index(text, q.Value)
+		if j < 0 {
+			return false
+		}
+		typed = q.Typed != "" && strings.Contains(text[:j], q.Typed)
+		text = text[j+len(q.Value):]
+	}
+	text = strings.TrimPrefix(text, "\n")
+	text = strings.TrimSuffix(text, "\n")
+	kind := ""
+	if q.Typed == "" {
+		kind = p.typeOf(b.name, key)
+	}
+	name, _ := json.Marshal(key)
+	lead := ", "
+	if b.count == 0 {
+		lead = "{"
+	}
+	p.arguments(lead + string(name) + ": " + asJSON(text, kind, q.Typed == "" || typed))
+	b.count++
+	b.held = rest[end+len(q.Close):]
+	return true
+}
+
+func (b *paramsBody) end(p *Parser) {
+	switch {
+	case !b.named:
+		p.literal(b.held)
+	case b.count == 0:
+		p.arguments("{}")
+	default:
+		p.arguments("}")
+	}
+}
+
+// asJSON writes a parameter: as a text where the schema wants one or it is no JSON.
+func asJSON(text, kind string, may bool) string {
+	if trimmed := strings.TrimSpace(text); may && kind != "string" && json.Valid([]byte(trimmed)) {
+		return trimmed
+	}
+	if may && kind == "boolean" && (text == "True" || text == "False") {
+		return strings.ToLower(text)
+	}
+	return quote(text)
+}
+
+func quote(text string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text)
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// typeOf finds the type of a parameter in the schema of its tool.
+func (p *Parser) typeOf(tool, param string) string {
+	for _, t := range p.opt.Tools {
+		if t.Name != tool {
+			continue
+		}
+		var s struct {
+			Properties map[string]struct{ Type any }
+		}
+		if json.Unmarshal(t.Schema, &s) != nil {
+			return ""
+		}
+		kind, _ := s.Properties[param].Type.(string)
+		return kind
+	}
+	return ""
+}

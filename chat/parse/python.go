@@ -1,0 +1,247 @@
+package parse
+
+// Calls written as Python: [f(a=1), g(b="x")].
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// pythonBody reads a list of calls; each is given when it is whole.
+type pythonBody struct {
+	c      *calls
+	opened string
+	bare   bool
+	text   string
+	at     int // how much of the text was given
+	any    bool
+	failed bool
+	ended  bool
+	behind string
+}
+
+func (b *pythonBody) write(p *Parser, text string) (string, bool) {
+	if b.ended {
+		return skipTo(&b.behind, text, b.c.Close)
+	}
+	b.text += text
+	for {
+		s := &scanner{text: b.text, at: b.at}
+		s.space()
+		for !b.bare && !b.any && s.skip('[') || b.any && s.skip(',') {
+			s.space()
+		}
+		if s.skip(']') || b.c.Close != "" && strings.HasPrefix(s.text[s.at:], b.c.Close) {
+			b.ended = true
+			return skipTo(&b.behind, s.text[s.at:], b.c.Close)
+		}
+		name, args, ok := s.call()
+		if !ok {
+			if s.broken {
+				b.failed = true
+				if !b.any {
+					p.literal(b.opened + b.text)
+				}
+				return "", true
+			}
+			return "", false
+		}
+		p.begin(name)
+		p.arguments(args)
+		b.any, b.at = true, s.at
+	}
+}
+
+func (b *pythonBody) end(p *Parser) {
+	if !b.any && !b.failed {
+		p.literal(b.opened + b.text)
+	}
+}
+
+// scanner reads Python's literals. Where the text ends too early it fails without being broken.
+type scanner struct {
+	text   string
+	at     int
+	broken bool
+}
+
+func (s *scanner) space() {
+	for s.at < len(s.text) && strings.IndexByte(" \n\r\t", s.text[s.at]) >= 0 {
+		s.at++
+	}
+}
+
+func (s *scanner) skip(c byte) bool {
+	if s.at < len(s.text) && s.text[s.at] == c {
+		s.at++
+		return true
+	}
+	return false
+}
+
+// fail says that the text is none of these, unless it has only not come yet.
+func (s *scanner) fail() bool {
+	s.broken = s.at < len(s.text)
+	return false
+}
+
+func (s *scanner) word() string {
+	from := s.at
+	for s.at < len(s.text) {
+		c := s.text[s.at]
+		if c != '_' && c != '.' && c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') {
+			break
+		}
+		s.at++
+	}
+	return s.text[from:s.at]
+}
+
+// call reads NAME(KEY=VALUE, …) as a name and JSON.
+func (s *scanner) call() (name, args string, ok bool) {
+	name = s.word()
+	if name == "" || !s.skip('(') {
+		return "", "", s.fail()
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for n := 0; ; n++ {
+		s.space()
+		if s.skip(')') {
+			b.WriteByte('}')
+			return name, b.String(), true
+		}
+		if n > 0 {
+			if !s.skip(',') {
+				return "", "", s.fail()
+			}
+			s.space()
+			b.WriteString(", ")
+		}
+		key := s.word()
+		s.space()
+		if key == "" || !s.skip('=') {
+			return "", "", s.fail()
+		}
+		v, ok := s.value(0)
+		if !ok {
+			return "", "", false
+		}
+		b.WriteString(quote(key) + ": " + v)
+	}
+}
+
+// value reads a literal as JSON.
+func (s *scanner) value(depth int) (string, bool) {
+	s.space()
+	if s.at >= len(s.text) || depth > 100 {
+		s.broken = depth > 100
+		return "", false
+	}
+	switch c := s.text[s.at]; {
+	case c == '"' || c == '\'':
+		return s.str(c)
+	case c == '[' || c == '(':
+		return s.items(c, depth)
+	case c == '{':
+		return s.dict(depth)
+	}
+	from := s.at
+	for s.at < len(s.text) && strings.IndexByte(",)]} \n", s.text[s.at]) < 0 {
+		s.at++
+	}
+	if s.at >= len(s.text) {
+		return "", false
+	}
+	word := s.text[from:s.at]
+	switch word {
+	case "True", "False":
+		return strings.ToLower(word), true
+	case "None":
+		return "null", true
+	}
+	if json.Valid([]byte(word)) {
+		return word, true
+	}
+	if _, err := strconv.ParseFloat(word, 64); err == nil {
+		return quote(word), true
+	}
+	return "", s.fail()
+}
+
+func (s *scanner) str(q byte) (string, bool) {
+	var b strings.Builder
+	for i := s.at + 1; i < len(s.text); i++ {
+		switch c := s.text[i]; {
+		case c == q:
+			s.at = i + 1
+			return quote(b.String()), true
+		case c == '\\' && i+1 < len(s.text):
+			i++
+			if r := strings.IndexByte("ntr", s.text[i]); r >= 0 {
+				b.WriteByte("\n\t\r"[r])
+			} else {
+				b.WriteByte(s.text[i])
+			}
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", false
+}
+
+func (s *scanner) items(open byte, depth int) (string, bool) {
+	end := byte(']')
+	if open == '(' {
+		end = ')'
+	}
+	s.at++
+	var all []string
+	for {
+		s.space()
+		if s.skip(end) {
+			return "[" + strings.Join(all, ", ") + "]", true
+		}
+		if len(all) > 0 && !s.skip(',') {
+			return "", s.fail()
+		}
+		if s.space(); s.skip(end) {
+			return "[" + strings.Join(all, ", ") + "]", true
+		}
+		v, ok := s.value(depth + 1)
+		if !ok {
+			return "", false
+		}
+		all = append(all, v)
+	}
+}
+
+func (s *scanner) dict(depth int) (string, bool) {
+	s.at++
+	var all []string
+	for {
+		s.space()
+		if s.skip('}') {
+			return "{" + strings.Join(all, ", ") + "}", true
+		}
+		if len(all) > 0 && !s.skip(',') {
+			return "", s.fail()
+		}
+		k, ok := s.value(depth + 1)
+		if !ok {
+			return "", false
+		}
+		if s.space(); !s.skip(':') {
+			return "", s.fail()
+		}
+		v, ok := s.value(depth + 1)
+		if !ok {
+			return "", false
+		}
+		if k[0] != '"' {
+			k = quote(k)
+		}
+		all = append(all, k+": "+v)
+	}
+}
