@@ -46,15 +46,17 @@ func TestLife(t *testing.T) {
 	must(t, New(ctx, path, trial("rows4")))
 	refused(t, New(ctx, path, trial("rows4")), "an experiment rows4 exists")
 	refused(t, New(ctx, path, trial("again")), "still open")
-	refused(t, Decide(ctx, path, "rows4", Kept, "faster"), "was never run")
+	refused(t, Decide(ctx, path, "rows4", Kept, "faster", false), "was never run")
 	refused(t, AddRun(ctx, path, "rows5", Run{}), "no experiment is called rows5")
 	run := Run{Correct: false, Summary: "wrong"}
 	must(t, AddRun(ctx, path, "rows4", run))
-	refused(t, Decide(ctx, path, "rows4", Kept, "faster"), "wrong results")
+	refused(t, Decide(ctx, path, "rows4", Kept, "faster", false), "wrong results")
+	must(t, AddRun(ctx, path, "rows4", Run{Correct: true, Slower: 1, Summary: "slower: 1; at worst 86.0 % more"}))
+	refused(t, Decide(ctx, path, "rows4", Kept, "I say so", false), "found it slower (slower: 1; at worst 86.0 % more)")
 	must(t, AddRun(ctx, path, "rows4", Run{Correct: true, Summary: "faster on 1", Details: "benchmark  old  new\n  op/linear  1 µs  2 µs\n\nfour\n"}))
-	refused(t, Decide(ctx, path, "rows4", Kept, "  "), "--because")
-	must(t, Decide(ctx, path, "rows4", Kept, "a third faster at m=1"))
-	refused(t, Decide(ctx, path, "rows4", Rejected, "no"), "was kept")
+	refused(t, Decide(ctx, path, "rows4", Kept, "  ", false), "--because")
+	must(t, Decide(ctx, path, "rows4", Kept, "a third faster at m=1", false))
+	refused(t, Decide(ctx, path, "rows4", Rejected, "no", false), "was kept")
 	if _, err := Begin(path, "rows4"); err == nil {
 		t.Error("an experiment that was kept can be run")
 	}
@@ -62,11 +64,11 @@ func TestLife(t *testing.T) {
 	must(t, err)
 	x := l.Find("rows4")
 	if x.Hypothesis != "Four rows a wave hide the loads' latency." || !reflect.DeepEqual(x.Bench, trial("").Bench) || !reflect.DeepEqual(x.Change, trial("").Change) ||
-		x.Status != Kept || x.Why != "a third faster at m=1" || len(x.Runs) != 2 || x.Runs[0].Correct || !x.Runs[1].Correct || time.Since(x.Decided) > time.Minute {
+		x.Status != Kept || x.Why != "a third faster at m=1" || len(x.Runs) != 3 || x.Runs[0].Correct || x.Runs[1].Slower != 1 || !x.Runs[2].Correct || x.Runs[2].Slower != 0 || time.Since(x.Decided) > time.Minute {
 		t.Errorf("%+v", x)
 	}
-	if want := "benchmark  old  new\n  op/linear  1 µs  2 µs\n\nfour"; x.Runs[1].Details != want {
-		t.Errorf("%q, expected %q", x.Runs[1].Details, want)
+	if want := "benchmark  old  new\n  op/linear  1 µs  2 µs\n\nfour"; x.Runs[2].Details != want {
+		t.Errorf("%q, expected %q", x.Runs[2].Details, want)
 	}
 	text, err := os.ReadFile(path)
 	must(t, err)
@@ -84,7 +86,7 @@ func TestRejectedIsRefused(t *testing.T) {
 		t.Helper()
 		must(t, New(ctx, path, x))
 		must(t, AddRun(ctx, path, x.Name, Run{Correct: true, Summary: "slower"}))
-		must(t, Decide(ctx, path, x.Name, Rejected, "registers spill"))
+		must(t, Decide(ctx, path, x.Name, Rejected, "registers spill", false))
 	}
 	reject(trial("a"))
 	err := New(ctx, path, trial("b"))
