@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -100,6 +101,7 @@ type Experiment struct {
 type Run struct {
 	Time    time.Time `json:"time"`
 	Correct bool      `json:"correct"`
+	Slower  int       `json:"slower"` // benchmarks that were, by the comparison's test
 	Summary string    `json:"summary"`
 	Details string    `json:"details,omitempty"` // the table, and what the profile says
 }
@@ -255,7 +257,7 @@ func (l *Ledger) take(e *Event) error {
 	}
 	switch e.Kind {
 	case "run":
-		x.Runs = append(x.Runs, Run{e.Time, e.Get("correct") == "yes", e.Get("summary"), e.Get("details")})
+		x.Runs = append(x.Runs, Run{e.Time, e.Get("correct") == "yes", slower(e.Get("slower")), e.Get("summary"), e.Get("details")})
 	case "keep":
 		x.Status, x.Why, x.Decided = Kept, e.Get("because"), e.Time
 	case "reject":
@@ -440,13 +442,20 @@ func AddRun(ctx context.Context, path, name string, r Run) error {
 		if r.Correct {
 			correct = "yes"
 		}
-		return Event{Kind: "run", Name: name, Fields: []Field{{"correct", correct}, {"summary", oneLine(r.Summary)}, {"details", r.Details}}}, nil
+		return Event{Kind: "run", Name: name, Fields: []Field{{"correct", correct},
+			{"slower", strconv.Itoa(r.Slower)}, {"summary", oneLine(r.Summary)}, {"details", r.Details}}}, nil
 	})
 }
 
+// slower reads how many benchmarks were; ledgers from before it was noted say nothing, which is none.
+func slower(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
 // Decide keeps or rejects an experiment. Only one whose last run was correct can be
-// kept; one that was never run can be neither.
-func Decide(ctx context.Context, path, name string, status Status, because string) error {
+// kept, and, unless despite says so, one in which nothing became slower; one that was never run can be neither.
+func Decide(ctx context.Context, path, name string, status Status, because string, despite bool) error {
 	return update(ctx, path, func(l *Ledger) (Event, error) {
 		x, err := l.open(name)
 		if err != nil {
@@ -459,6 +468,9 @@ func Decide(ctx context.Context, path, name string, status Status, because strin
 			return Event{}, fmt.Errorf("%s was never run: greta exp run %s", name, name)
 		case status == Kept && !x.Runs[len(x.Runs)-1].Correct:
 			return Event{}, fmt.Errorf("the last run of %s gave wrong results: it cannot be kept", name)
+		case status == Kept && !despite && x.Runs[len(x.Runs)-1].Slower > 0:
+			return Event{}, fmt.Errorf("the last run of %s found it slower (%s): reject it, or keep it --despite-slower, where "+
+				"--because says what it is good for", name, x.Runs[len(x.Runs)-1].Summary)
 		}
 		kind := "keep"
 		if status == Rejected {

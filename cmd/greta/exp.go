@@ -176,6 +176,7 @@ func sourceChanges() (string, error) {
 func (a *app) expDecideCmd(verb string, status exp.Status) *cobra.Command {
 	var f expFlags
 	var because string
+	var despite bool
 	c := &cobra.Command{
 		Use:   verb + " NAME --because TEXT",
 		Short: strings.ToUpper(verb[:1]) + verb[1:] + " what an experiment changed",
@@ -185,7 +186,7 @@ func (a *app) expDecideCmd(verb string, status exp.Status) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := exp.Decide(c.Context(), ledger, args[0], status, because); err != nil {
+			if err := exp.Decide(c.Context(), ledger, args[0], status, because, despite); err != nil {
 				return usage(err)
 			}
 			l, err := exp.Read(ledger)
@@ -200,6 +201,9 @@ func (a *app) expDecideCmd(verb string, status exp.Status) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&because, "because", "", "why")
+	if status == exp.Kept {
+		c.Flags().BoolVar(&despite, "despite-slower", false, "keep what was found slower, for what --because says")
+	}
 	f.register(c.Flags())
 	return c
 }

@@ -137,7 +137,7 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 	if c.Count(compare.Missing, compare.New) == len(c.Rows) {
 		return fmt.Errorf("baseline and change measured nothing in common since %s", began.Format(time.RFC3339))
 	}
-	r := exp.Run{Correct: c.Count(compare.Lost) == 0, Summary: expSummary(c, what),
+	r := exp.Run{Correct: c.Count(compare.Lost) == 0, Slower: c.Count(compare.Slower), Summary: expSummary(c, what),
 		Details: fmt.Sprintf("%d rounds in turns against %s\n\n", f.rounds, what) + comparisonText(c, sideBase, sideChanged) + "\n" + roofText(sides[1])}
 	if err := exp.AddRun(ctx, ledger, name, r); err != nil {
 		return err
