@@ -368,9 +368,47 @@ func (m *measurement) limits(p *placed, r *record.Result) error {
 	})
 }
 
-// enough says whether there are samples enough.
+// enough says whether so many samples since then are enough.
 func (m *measurement) enough(n int, since time.Time) bool {
-	return n >= maxSamples || n >= max(1, m.opt.Repetitions) && time.Since(since) >= m.opt.MinTime
+	return n >= max(1, m.opt.Repetitions) && time.Since(since) >= m.opt.MinTime
+}
+
+// sampling keeps samples of all the time that a result is measured for, at most maxSamples: when there are more, every
+// second one is dropped, and of later ones only as many are kept.
+type sampling struct {
+	r      *record.Result
+	taken  int // of all
+	stride int // one of so many is kept
+}
+
+// add takes a sample; host is the host's time beside it, NaN where there is none.
+func (s *sampling) add(sample, host float64) {
+	s.stride = max(s.stride, 1)
+	keep := s.taken%s.stride == 0
+	if s.taken++; !keep {
+		return
+	}
+	s.r.Samples = append(s.r.Samples, sample)
+	if host == host {
+		s.r.Host = append(s.r.Host, host)
+	}
+	if len(s.r.Samples) >= maxSamples {
+		s.r.Samples, s.r.Host, s.stride = everySecond(s.r.Samples), everySecond(s.r.Host), 2*s.stride
+	}
+}
+
+// finish notes how many samples those that are kept stand for, where it is more.
+func (s *sampling) finish() {
+	if s.stride > 1 {
+		s.r.Metrics["samples_taken"] = float64(s.taken)
+	}
+}
+
+func everySecond(x []float64) []float64 {
+	for i := range (len(x) + 1) / 2 {
+		x[i] = x[2*i]
+	}
+	return x[:(len(x)+1)/2]
 }
 
 // timeHost times each launch by itself: the device's own profile, which on a
@@ -386,7 +424,9 @@ func (m *measurement) timeHost(p *placed, r *record.Result) (err error) {
 	}
 	runtime.GC()
 	r.Samples = make([]float64, 0, maxSamples)
-	for start := time.Now(); !m.enough(len(r.Samples), start); {
+	s := sampling{r: r}
+	defer s.finish()
+	for start := time.Now(); !m.enough(s.taken, start); {
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
@@ -394,9 +434,8 @@ func (m *measurement) timeHost(p *placed, r *record.Result) (err error) {
 		if err != nil {
 			return err
 		}
-		// Of very many launches every so-manieth is kept: enough for any interval.
-		for i := 0; i < len(times); i += len(times)/maxSamples + 1 {
-			r.Samples = append(r.Samples, times[i].Seconds())
+		for _, t := range times {
+			s.add(t.Seconds(), math.NaN())
 		}
 	}
 	return nil
@@ -445,7 +484,9 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	r.Metrics["launches_a_sample"] = float64(n)
 	runtime.GC()
-	for start := time.Now(); !m.enough(len(r.Samples), start); {
+	s := sampling{r: r}
+	defer s.finish()
+	for start := time.Now(); !m.enough(s.taken, start); {
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
@@ -457,8 +498,7 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 		if err != nil {
 			return err
 		}
-		r.Samples = append(r.Samples, batch.Seconds()/float64(n))
-		r.Host = append(r.Host, host.Seconds())
+		s.add(batch.Seconds()/float64(n), host.Seconds())
 	}
 	return nil
 }
@@ -509,7 +549,8 @@ func (m *measurement) endToEnd(p *placed, cache string) (err error) {
 			given[i] = spread(m.data[i], v, m.c.Strides[i])
 		}
 	}
-	for warm, start := 2, time.Now(); warm > 0 || !m.enough(len(r.Samples), start); {
+	kept := sampling{r: &r}
+	for warm, start := 2, time.Now(); warm > 0 || !m.enough(kept.taken, start); {
 		if err := m.ctx.Err(); err != nil {
 			return err
 		}
@@ -540,8 +581,9 @@ func (m *measurement) endToEnd(p *placed, cache string) (err error) {
 			warm, start = warm-1, time.Now()
 			continue
 		}
-		r.Samples = append(r.Samples, took.Seconds())
+		kept.add(took.Seconds(), math.NaN())
 	}
+	kept.finish()
 	guard.Finish(&r)
 	m.results = append(m.results, r)
 	return nil

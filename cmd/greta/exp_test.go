@@ -20,7 +20,7 @@ type lab struct {
 }
 
 func newLab(t *testing.T) *lab {
-	withFake(t, "plain,tenth,wrong")
+	withFake(t, "plain,tenth,twice,wrong")
 	return &lab{t, filepath.Join(t.TempDir(), "bench.sqlite")}
 }
 
@@ -88,6 +88,15 @@ func TestExperiment(t *testing.T) {
 	}
 }
 
+// TestSlowerIsNotKept: what was found slower is kept only where somebody says what for.
+func TestSlowerIsNotKept(t *testing.T) {
+	l := newLab(t)
+	l.begin(0, "doubled", "twice")
+	l.exp(0, "run", "doubled", "--rounds", "2")
+	has(t, l.exp(exitUsage, "keep", "doubled", "--because", "I say so").err, "found it slower", "--despite-slower")
+	l.exp(0, "keep", "doubled", "--because", "half the memory", "--despite-slower")
+}
+
 // TestWrongExperiment: what computes something else is not timed, and cannot be kept;
 // once rejected it needs a reason to be tried again.
 func TestWrongExperiment(t *testing.T) {
@@ -129,7 +138,7 @@ func TestExperimentRefusals(t *testing.T) {
 	} {
 		has(t, l.exp(exitUsage, args[0], args[1:]...).err, want)
 	}
-	has(t, l.begin(exitUsage, "none", "none").err, "the benchmark cannot be run", "no kernel of these has such a variant", "plain, tenth, wrong")
+	has(t, l.begin(exitUsage, "none", "none").err, "the benchmark cannot be run", "no kernel of these has such a variant", "plain, tenth, twice, wrong")
 	l.exp(exitUsage, "show", "none") // nothing is in the ledger
 	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "tenth", "--baseline", "no-such-commit"}, benchmark...)...)
 	has(t, l.exp(exitUsage, "run", "b").err, "no-such-commit")

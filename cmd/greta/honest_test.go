@@ -46,3 +46,29 @@ func TestPeakMemoryCountsChecks(t *testing.T) {
 		t.Errorf("%d bytes at the peak, %d before the checks", x.Peak, x.Model)
 	}
 }
+
+// TestTextIsUncheckedUnlessAsked: a text that nothing was compared with says so; --check compares it.
+func TestTextIsUncheckedUnlessAsked(t *testing.T) {
+	args := []string{"run", family(t, "llama2_gqa_tied"), "--tokens", "1,2,3", "--gen", "5", "--ignore-eos"}
+	if r := greta(t, args...); r.code != 0 || !strings.Contains(r.err, "unchecked: nothing was compared") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	r := greta(t, append(args, "--check")...)
+	if r.code != 0 || strings.Contains(r.err, "unchecked") || !strings.Contains(r.err, "logits = float64: ok") ||
+		!strings.Contains(r.err, "5 of 5 tokens are the most likely") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	// Other weights than those that made the text have other logits.
+	c := greedyCheck([]int32{1, 2, 3}, 1, []float32{0, 0, 5, 0, 9, 0, 0, 1, 0, 0, 0, 0}, 1)
+	if c.OK || c.Note != "1 of 2 tokens are the most likely of the reference" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestPercentilesNeedSamples: no percentile is given of fewer samples than lie on its side of one.
+func TestPercentilesNeedSamples(t *testing.T) {
+	r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2,3", "--gen", "3", "--ignore-eos")
+	if !strings.Contains(r.err, "between tokens p50 ") || strings.Contains(r.err, "p95") || !strings.Contains(r.err, "(n = 2)") {
+		t.Error(r.err)
+	}
+}

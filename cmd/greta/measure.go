@@ -382,11 +382,7 @@ func (r *runner) verify(ctx context.Context, in *model.Input) error {
 		}
 		single = append(single, out...)
 	}
-	elems := 0.0
-	for _, v := range r.engine.Decode().Weights {
-		elems += float64(v.Shape.Elems())
-	}
-	if elems > maxRefElems {
+	if elems := r.weightElems(); elems > maxRefElems {
 		r.addCheck(report.Check{Name: "reference", Skipped: true, Note: fmt.Sprintf("%.1f billion weights take too long in float64; greta check does it", elems/1e9)})
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"greta/engine"
+	"greta/engine/report"
 	"greta/tokenizer"
 )
 
@@ -40,6 +41,7 @@ type runFlags struct {
 	nll, profile, verbose bool
 
 	noLimits bool
+	compare  bool // a text with the reference
 
 	hasPrompt, hasTokens, hasGen, hasPrefill bool // given by the user
 }
@@ -112,6 +114,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")
 	s.BoolVar(&f.profile, "profile", false, "print where the time of a step goes: time, bytes, flops and share of the roof per kernel and per block")
 	s.BoolVar(&f.noLimits, "no-limits", false, "measured run: do not measure a read loop and the arithmetic's peak beside it (a quarter of a second)")
+	s.BoolVar(&f.compare, "check", false, "compare the text's logits and tokens with the reference in float64 (a measured run always does)")
 	s.StringVar(&f.trace, "trace", "", "write a Chrome trace of a step of prefill and one of decode")
 	s.BoolVarP(&f.verbose, "verbose", "v", false, "say what is done")
 	return c
@@ -242,7 +245,9 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 	if r.flags.measured() {
 		err = r.measure(ctx)
 	} else {
-		err = r.continueText(ctx)
+		if err = r.continueText(ctx); err == nil && r.report.Status == report.OK {
+			err = r.checkOrSay(ctx)
+		}
 	}
 	r.noteVariants()
 	if err == nil {

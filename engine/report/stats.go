@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// minP99 is the number of samples below which a 99th percentile says nothing.
-const minP99 = 100
+// minP95 and minP99 are the numbers of samples below which a percentile says nothing: those in which one lies beyond it.
+const minP95, minP99 = 20, 100
 
 // Percentile gives quantile p in [0, 1] of sorted samples by linear
 // interpolation between the two nearest (Hyndman and Fan's type 7); NaN
@@ -57,7 +57,7 @@ func Interval(samples []float64) (low, high float64, sure bool) {
 type Times struct {
 	N   int      `json:"n"`
 	P50 *float64 `json:"p50"`
-	P95 *float64 `json:"p95"`
+	P95 *float64 `json:"p95"` // null below 20 samples
 	P99 *float64 `json:"p99"` // null below 100 samples
 }
 
@@ -74,7 +74,10 @@ func newTimes(samples []float64) Times {
 	}
 	slices.Sort(samples)
 	at := func(p float64) *float64 { v := Percentile(samples, p); return &v }
-	t.P50, t.P95 = at(0.5), at(0.95)
+	t.P50 = at(0.5)
+	if t.N >= minP95 {
+		t.P95 = at(0.95)
+	}
 	if t.N >= minP99 {
 		t.P99 = at(0.99)
 	}

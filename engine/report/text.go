@@ -157,21 +157,31 @@ func (p *Phase) text() string {
 	return s
 }
 
+// text gives the percentiles that there are samples enough for.
+func (t *Times) text(unit string) string {
+	var parts []string
+	for _, p := range []struct {
+		name  string
+		value *float64
+	}{{"p50", t.P50}, {"p95", t.P95}, {"p99", t.P99}} {
+		if p.value != nil {
+			parts = append(parts, fmt.Sprintf("%s %s%s", p.name, Number(*p.value), unit))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 func (r *Report) latency() string {
 	var parts []string
 	if r.TTFTMS != nil {
 		parts = append(parts, fmt.Sprintf("first token %s ms", Number(*r.TTFTMS)))
 	}
 	if t := r.InterToken; t.P50 != nil {
-		s := fmt.Sprintf("between tokens p50 %s ms, p95 %s ms", Number(*t.P50), Number(*t.P95))
-		if t.P99 != nil {
-			s += fmt.Sprintf(", p99 %s ms", Number(*t.P99))
-		}
-		parts = append(parts, s+fmt.Sprintf(" (n = %d)", t.N))
+		parts = append(parts, fmt.Sprintf("between tokens %s (n = %d)", t.text(" ms"), t.N))
 	}
 	if r.HostUS != nil {
-		parts = append(parts, fmt.Sprintf("host µs per token until submitted p50 %s, p95 %s, in all but waiting p50 %s, p95 %s",
-			Number(*r.SubmitUS.P50), Number(*r.SubmitUS.P95), Number(*r.HostUS.P50), Number(*r.HostUS.P95)))
+		parts = append(parts, fmt.Sprintf("host µs per token until submitted %s, in all but waiting %s",
+			r.SubmitUS.text(""), r.HostUS.text("")))
 	}
 	return strings.Join(parts, "; ")
 }
