@@ -258,7 +258,7 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 // asStored gives the bytes of a weight that needs no conversion, or nil.
 func (e *Engine) asStored(v *graph.Value) ([]byte, error) {
 	l := v.Load
-	if e.opt.Source == nil || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread || l.Type != v.Type {
+	if e.opt.Source == nil || len(l.Numbers) > 0 || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread || l.Type != v.Type {
 		return nil, nil
 	}
 	data, err := e.opt.Source.Data(l.Tensors[0])
@@ -333,6 +333,13 @@ func (e *Engine) pack(ctx context.Context, dst []byte, v *graph.Value, dense []b
 // produce makes the dense bytes of a weight: synthetic, or read and converted.
 func (e *Engine) produce(ctx context.Context, dst []byte, v *graph.Value) error {
 	l := v.Load
+	if len(l.Numbers) > 0 {
+		row := make([]float32, len(l.Numbers))
+		for i, x := range l.Numbers {
+			row[i] = float32(x)
+		}
+		return quant.Encode(v.Type, dst, row, len(row))
+	}
 	if e.opt.Source == nil {
 		return synthetic.FillKind(dst, v.Type, v.Shape, v.Name, e.opt.Seed, syntheticKind(v))
 	}
@@ -372,8 +379,10 @@ func syntheticKind(v *graph.Value) synthetic.Kind {
 func convert(ctx context.Context, dst []byte, to tensor.Type, src []byte, l *graph.Load, shape tensor.Shape) error {
 	n := shape.Elems()
 	want, err := shape.Bytes(l.Type)
-	if l.Transpose && len(shape) == 2 {
-		want, err = tensor.Shape{shape[1], shape[0]}.Bytes(l.Type)
+	if n := len(shape); l.Transpose && n >= 2 {
+		stored := append(tensor.Shape(nil), shape...)
+		stored[n-2], stored[n-1] = shape[n-1], shape[n-2]
+		want, err = stored.Bytes(l.Type)
 	}
 	if err != nil {
 		return err
@@ -407,6 +416,15 @@ func convert(ctx context.Context, dst []byte, to tensor.Type, src []byte, l *gra
 }
 
 func convertTransposed(dst []byte, to tensor.Type, src []byte, l *graph.Load, shape tensor.Shape) error {
+	if len(shape) > 2 { // a stack of matrices
+		in, out := len(src)/shape[0], len(dst)/shape[0]
+		for i := range shape[0] {
+			if err := convertTransposed(dst[i*out:(i+1)*out], to, src[i*in:(i+1)*in], l, shape[1:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if len(shape) != 2 {
 		return fmt.Errorf("only matrices can be transposed, not %v", shape)
 	}

@@ -37,7 +37,9 @@ func place(g *graph.Graph) locations {
 		for i, v := range n.Out {
 			switch n.Op.Kind {
 			case graph.Update:
-				locs[v.ID] = locs[n.In[0].ID]
+				if locs[v.ID] = own(v); i == 0 {
+					locs[v.ID] = locs[n.In[0].ID]
+				}
 			case graph.View:
 				var ok bool
 				if locs[v.ID], ok = alias(n, i, locs[n.In[0].ID]); !ok {

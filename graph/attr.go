@@ -14,7 +14,7 @@ import (
 //	Eps    float64 `attr:"eps,required"`
 //	Layout string  `attr:"layout" words:"half|pair"`
 //
-// of kinds float64, int, bool, string (one of the words) and []int.
+// of kinds float64, int, bool, string (one of the words), []int and []float64.
 
 // Attr gives a node's attributes as their type.
 func Attr[T any](n *Node) *T { return n.Attr.(*T) }
@@ -36,7 +36,7 @@ func attrField(ptr reflect.Value, name string) (reflect.Value, bool) {
 // AttrSpec describes one attribute of an operator, for tables and schemas.
 type AttrSpec struct {
 	Name     string
-	Kind     string // number, integer, bool, word, sizes
+	Kind     string // number, integer, bool, word, sizes, numbers
 	Words    []string
 	Required bool
 	Default  any
@@ -70,6 +70,9 @@ func (op *Op) Attrs() []AttrSpec {
 			a.Kind, a.Words = "word", strings.Split(f.Tag.Get("words"), "|")
 		case reflect.Slice:
 			a.Kind = "sizes"
+			if f.Type.Elem().Kind() == reflect.Float64 {
+				a.Kind = "numbers"
+			}
 		}
 		all = append(all, a)
 	}
@@ -124,6 +127,9 @@ func (op *Op) SetAttr(attr any, name string, v lang.Val) error {
 		}
 		return fmt.Errorf("%s= must be one of %s, not %s", name, strings.Join(words, ", "), lang.Format(v))
 	case reflect.Slice:
+		if f.Type().Elem().Kind() == reflect.Float64 {
+			return setNumbers(f, name, v)
+		}
 		list, ok := v.([]lang.Val)
 		var sizes []int
 		for _, e := range list {
@@ -141,6 +147,21 @@ func (op *Op) SetAttr(attr any, name string, v lang.Val) error {
 	default:
 		return fmt.Errorf("attribute %s has a kind that the language lacks", name)
 	}
+	return nil
+}
+
+// setNumbers stores a list of numbers.
+func setNumbers(f reflect.Value, name string, v lang.Val) error {
+	list, ok := v.([]lang.Val)
+	numbers := make([]float64, len(list))
+	for i, e := range list {
+		x, is := e.(float64)
+		numbers[i], ok = x, ok && is
+	}
+	if !ok {
+		return fmt.Errorf("%s= must be a list of numbers, not %s", name, lang.Format(v))
+	}
+	f.Set(reflect.ValueOf(numbers))
 	return nil
 }
 
@@ -171,7 +192,11 @@ func AttrVal(attr any, name string) (lang.Val, bool) {
 	}
 	list := make([]lang.Val, f.Len())
 	for i := range list {
-		list[i] = float64(f.Index(i).Int())
+		if e := f.Index(i); e.Kind() == reflect.Float64 {
+			list[i] = e.Float()
+		} else {
+			list[i] = float64(e.Int())
+		}
 	}
 	return list, true
 }

@@ -77,6 +77,8 @@ func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
 			}
 		}
 		return q.apply(e.Pos(), "view", []*Value{x}, []attr{{"shape", dims, e.Pos()}}, names)
+	case lang.List:
+		return q.several(e, names)
 	case lang.Unary:
 		if e.Op == "-" {
 			return q.scaled(e.Pos(), e.X, -1, names)
@@ -91,6 +93,9 @@ func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
 			return nil, q.wrap(err)
 		}
 		yes, ok := c.(bool)
+		if c == nil {
+			return nil, q.fail(e.If.Pos(), "a condition is wanted here, but this is absent: nothing says its value; ask has(…)")
+		}
 		if !ok {
 			return nil, q.fail(e.If.Pos(), "a condition is wanted here, not %s", lang.Format(c))
 		}
@@ -166,44 +171,139 @@ func (q *equation) isNumber(e lang.Expr) bool {
 		return q.isNumber(e.X) && q.isNumber(e.Y)
 	case lang.Cond:
 		return q.isNumber(e.Then) && q.isNumber(e.Else)
-	case lang.Call:
-		return q.Ops.Lookup(e.Func) == nil && lang.IsFunction(e.Func)
+	case lang.Str:
+		return true
+	case lang.Index:
+		return q.isNumber(e.X)
+	case lang.Call: // min, exp and others are both functions of numbers and operators
+		if !lang.IsFunction(e.Func) {
+			return false
+		}
+		both := q.Ops.Lookup(e.Func) != nil
+		return !both || !slices.ContainsFunc(e.Args, func(x lang.Expr) bool { return !q.isNumber(x) })
 	}
 	return false
 }
 
 func (q *equation) binary(e lang.Binary, names []string) ([]*Value, *lang.Error) {
 	nx, ny := q.isNumber(e.X), q.isNumber(e.Y)
+	op := map[string]string{"+": "add", "*": "mul", "-": "sub", "/": "div", ">": "greater", "<": "greater"}[e.Op]
 	switch {
-	case (e.Op == "+" || e.Op == "*") && !nx && !ny:
-		x, err := q.one(e.X)
-		if err != nil {
-			return nil, err
-		}
-		y, err := q.one(e.Y)
-		if err != nil {
-			return nil, err
-		}
-		return q.apply(e.Pos(), map[string]string{"+": "add", "*": "mul"}[e.Op], []*Value{x, y}, nil, names)
-	case e.Op == "*" && nx != ny, e.Op == "/" && ny && !nx:
-		x, by := e.X, e.Y
-		if nx {
-			x, by = e.Y, e.X
-		}
-		v, err := q.number(by)
-		if err != nil {
-			return nil, err
-		}
-		f, ok := v.(float64)
-		if !ok || e.Op == "/" && f == 0 {
-			return nil, q.fail(by.Pos(), "a tensor cannot be scaled by %s", lang.Format(v))
-		}
-		if e.Op == "/" {
-			f = 1 / f
-		}
-		return q.scaled(e.Pos(), x, f, names)
+	case nx == ny && op == "" || nx && ny:
+		return nil, q.fail(e.Pos(), "%s works on numbers; on tensors there are + - * / < > **", e.Op)
+	case !nx && !ny:
+		return q.pair(e, op, names)
+	case e.Op == "**" && nx:
+		return nil, q.fail(e.Pos(), "a tensor cannot be an exponent")
 	}
-	return nil, q.fail(e.Pos(), "%s works on tensors as x + y, x * y, x * number and x / number only", e.Op)
+	x, by := e.X, e.Y
+	if nx {
+		x, by = e.Y, e.X
+	}
+	v, err := q.number(by)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := v.(float64)
+	if !ok || e.Op == "/" && ny && f == 0 {
+		return nil, q.fail(by.Pos(), "a tensor cannot be combined by %s with %s", e.Op, lang.Format(v))
+	}
+	plus := func(factor, f float64) ([]*Value, *lang.Error) {
+		v, err := q.one(x)
+		if err != nil {
+			return nil, err
+		}
+		return q.apply(e.Pos(), "affine", []*Value{v}, []attr{{"by", factor, e.Pos()}, {"plus", f, e.Pos()}}, names)
+	}
+	switch {
+	case e.Op == "*":
+		return q.scaled(e.Pos(), x, f, names)
+	case e.Op == "/" && ny:
+		return q.scaled(e.Pos(), x, 1/f, names)
+	case e.Op == "/":
+		v, err := q.function(e.Pos(), "reciprocal", x, nil)
+		if err != nil {
+			return nil, err
+		}
+		return q.apply(e.Pos(), "scale", v, []attr{{"by", f, e.Pos()}}, names)
+	case e.Op == "+":
+		return plus(1, f)
+	case e.Op == "-" && ny:
+		return plus(1, -f)
+	case e.Op == "-":
+		return plus(-1, f)
+	case e.Op == "**":
+		return q.power(e.Pos(), x, f, names)
+	}
+	return nil, q.fail(e.Pos(), "%s works on two tensors or two numbers", e.Op)
+}
+
+// pair applies an operator of two tensors. The larger one comes first where their order does not matter.
+func (q *equation) pair(e lang.Binary, op string, names []string) ([]*Value, *lang.Error) {
+	x, err := q.one(e.X)
+	if err != nil {
+		return nil, err
+	}
+	y, err := q.one(e.Y)
+	if err != nil {
+		return nil, err
+	}
+	if (e.Op == "+" || e.Op == "*") && len(x.Shape) < len(y.Shape) || e.Op == "<" {
+		x, y = y, x
+	}
+	return q.apply(e.Pos(), op, []*Value{x, y}, nil, names)
+}
+
+// function applies an operator of one tensor.
+func (q *equation) function(at int, op string, x lang.Expr, names []string) ([]*Value, *lang.Error) {
+	v, err := q.one(x)
+	if err != nil {
+		return nil, err
+	}
+	return q.apply(at, op, []*Value{v}, nil, names)
+}
+
+// power gives x**p.
+func (q *equation) power(at int, x lang.Expr, p float64, names []string) ([]*Value, *lang.Error) {
+	v, err := q.build(x, nil)
+	if err == nil && len(v) != 1 {
+		err = q.fail(at, "one tensor is wanted here, not %d", len(v))
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch p {
+	case 2:
+		return q.apply(at, "mul", []*Value{v[0], v[0]}, nil, names)
+	case 0.5:
+		return q.apply(at, "sqrt", []*Value{v[0]}, nil, names)
+	case -1:
+		return q.apply(at, "reciprocal", []*Value{v[0]}, nil, names)
+	}
+	return q.apply(at, "pow", []*Value{v[0]}, []attr{{"p", p, at}}, names)
+}
+
+// several builds a list of tensors, for an equation of as many names.
+func (q *equation) several(e lang.List, names []string) ([]*Value, *lang.Error) {
+	if names == nil || len(names) != len(e.Elems) {
+		return nil, q.fail(e.Pos(), "a list of %d tensors is for as many names: a, b: [x, y]", len(e.Elems))
+	}
+	var all []*Value
+	for i, x := range e.Elems {
+		own := names[i : i+1]
+		if _, is := x.(lang.Name); is {
+			own = nil
+		}
+		vals, err := q.build(x, own)
+		if err != nil {
+			return nil, err
+		}
+		if len(vals) != 1 {
+			return nil, q.fail(x.Pos(), "one tensor is wanted here, not %d", len(vals))
+		}
+		all = append(all, vals[0])
+	}
+	return all, nil
 }
 
 func (q *equation) scaled(at int, x lang.Expr, by float64, names []string) ([]*Value, *lang.Error) {
@@ -230,6 +330,9 @@ func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
 			return nil, q.fail(e.Pos(), "unknown operator %s; did you mean %s?", e.Func, near)
 		}
 		return nil, q.fail(e.Pos(), "unknown operator %s; `greta ops` lists them", e.Func)
+	}
+	if clamped, ok := q.clamp(e); ok {
+		return q.call(clamped, names)
 	}
 	if len(e.Args) > len(op.Sig.In) {
 		return nil, q.fail(e.Args[len(op.Sig.In)].Pos(), "%s takes at most %d operands, %d are given: %s", op.Name, len(op.Sig.In), len(e.Args), op.Sig.String())
@@ -268,6 +371,19 @@ func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
 		in = in[:len(in)-1]
 	}
 	return q.apply(e.Pos(), op.Name, in, attrs, names)
+}
+
+// clamp turns min(x, 3) and max(x, 3) of a tensor and a number into clamp(x, high=3) and clamp(x, low=3).
+func (q *equation) clamp(e lang.Call) (lang.Call, bool) {
+	side := map[string]string{"min": "high", "max": "low"}[e.Func]
+	if side == "" || len(e.Args) != 2 || len(e.Named) > 0 || q.isNumber(e.Args[0]) == q.isNumber(e.Args[1]) {
+		return e, false
+	}
+	x, by := e.Args[0], e.Args[1]
+	if q.isNumber(x) {
+		x, by = by, x
+	}
+	return lang.Call{At: e.At, Func: "clamp", Args: []lang.Expr{x}, Named: []lang.Named{{At: e.At, Name: side, X: by}}}, true
 }
 
 // operand builds an operand; an optional weight that is absent gives nil

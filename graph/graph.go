@@ -38,9 +38,10 @@ type Value struct {
 // String prints a value as errors and dumps do: wo f16[4096, 11008].
 func (v *Value) String() string { return fmt.Sprintf("%s %s%v", v.Name, v.Type, v.Shape) }
 
-// Root follows updates and views back to the value that owns the memory.
+// Root follows updates and views back to the value that owns the memory. Of an update's results the first alone is
+// the state; others are computed.
 func (v *Value) Root() *Value {
-	for v.Def != nil && v.Def.Op.Kind != Compute {
+	for v.Def != nil && v.Def.Op.Kind != Compute && (v.Def.Op.Kind == View || v.Index == 0) {
 		v = v.Def.In[0]
 	}
 	return v
@@ -52,6 +53,7 @@ type Load struct {
 	Add       float64     // added to each element after reading
 	Transpose bool        // the source holds [K, N] for our [N, K]
 	Norm      bool        // a norm's weight: synthetic values lie around one
+	Numbers   []float64   // the elements themselves, where no tensor of the source holds them
 	Spread    bool        // the source holds one number for all elements
 	Type      tensor.Type // the type in the source, before conversion to the value's
 }

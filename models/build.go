@@ -146,14 +146,53 @@ func (b *builder) instance(f *File, s *scope, prefix string) *instance {
 		in.vals[w.name.string] = v
 	}
 	for _, d := range f.state {
+		if v, of := in.stateOf(d); of {
+			if in.vals[d.name.string] = v; v == nil {
+				in.failed[d.name.string] = true
+			}
+			continue
+		}
 		shape, ok := in.shape(d.name.string, d.dims, b.o.KV)
 		if !ok {
 			in.failed[d.name.string] = true
 			continue
 		}
-		in.vals[d.name.string] = b.g.AddValue(&graph.Value{Name: b.unique(prefix + d.name.string), Kind: graph.State, Type: b.o.KV, Shape: shape})
+		t := b.o.KV
+		if d.typ == "f32" { // a recurrence's, which sums up: as activations are
+			t = b.o.Float
+		}
+		in.vals[d.name.string] = b.g.AddValue(&graph.Value{Name: b.unique(prefix + d.name.string), Kind: graph.State, Type: t, Shape: shape})
 	}
 	return in
+}
+
+// stateOf gives the latest version of another block's state where a declaration says so.
+func (in *instance) stateOf(d decl) (*graph.Value, bool) {
+	if d.of == nil {
+		return nil, false
+	}
+	v, ok := in.eval(d.of.text, d.of.tree, d.name.string+": ")
+	if !ok {
+		return nil, true
+	}
+	number, whole := lang.Int(v)
+	if whole && number == in.block {
+		return nil, false
+	}
+	name := fmt.Sprintf("blk.%d.%s", number, d.name.string)
+	for _, state := range in.g.States {
+		if state.Name != name || !whole {
+			continue
+		}
+		latest := state
+		for in.pushed[latest] != nil {
+			latest = in.pushed[latest].Out[0]
+		}
+		return latest, true
+	}
+	in.scope.add(in.f.fail(d.of.text, d.of.tree.Pos(), "%s: of: is %s: no block of that number before block %d has a state %s",
+		d.name.string, lang.Format(v), in.block, d.name.string))
+	return nil, true
 }
 
 func (b *builder) unique(name string) string {
@@ -222,8 +261,11 @@ func inputType(name string, float tensor.Type) tensor.Type {
 // weight makes a weight's value; nil where it is optional and not there.
 func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	src, name, o := in.o().Weights, w.name.string, in.o()
-	if !w.present(src, max(0, in.block)) && w.optional {
+	if (w.optional || w.when != nil) && !in.present(w) {
 		return nil, true
+	}
+	if w.numbers != nil {
+		return in.numbers(w)
 	}
 	shape, ok := in.shape(name, w.shape, tensor.F32)
 	if !ok {
@@ -284,6 +326,34 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	return v, true
 }
 
+// numbers makes the value of a weight whose elements an expression gives; nil where it is optional and they are absent.
+func (in *instance) numbers(w *weightDecl) (*graph.Value, bool) {
+	name := w.name.string
+	v, ok := in.eval(w.numbers.text, w.numbers.tree, name+": ")
+	if !ok || v == nil && w.optional {
+		return nil, ok
+	}
+	shape, ok := in.shape(name, w.shape, tensor.F32)
+	if !ok {
+		return nil, false
+	}
+	list, is := v.([]lang.Val)
+	if !is || len(list) != shape.Elems() || len(list) == 0 {
+		in.scope.add(in.f.fail(w.numbers.text, 0, "%s: a list of %d numbers is wanted for %v, not %s", name, shape.Elems(), shape, lang.Format(v)))
+		return nil, false
+	}
+	load := &graph.Load{Type: tensor.F32}
+	for _, e := range list {
+		x, is := e.(float64)
+		if !is {
+			in.scope.add(in.f.fail(w.numbers.text, 0, "%s: a list of numbers is wanted, not %s", name, lang.Format(v)))
+			return nil, false
+		}
+		load.Numbers = append(load.Numbers, x)
+	}
+	return in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: tensor.F32, Shape: shape, Load: load}), true
+}
+
 // load checks a pattern's tensors against the declared shape.
 func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (*graph.Load, error) {
 	load := &graph.Load{Add: p.add, Transpose: p.transpose}
@@ -300,7 +370,7 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("weight %s %v: %s has no tensor %s, but it has %s", name, shape, src.Path(), tname, p.at(block, 0))
-		case !have.Equal(want):
+		case !have.Equal(want) && (p.transpose || !squeezed(have).Equal(squeezed(want))):
 			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(), have, want)
 		case !t.IsFloat() && !t.IsBlock():
 			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s, a float type or block format is wanted", name, tname, src.Path(), t)
@@ -311,6 +381,18 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		load.Tensors = append(load.Tensors, tname)
 	}
 	return load, nil
+}
+
+// squeezed leaves out sizes of one, which change nothing about where elements lie: checkpoints keep a convolution's
+// weights as [D, 1, K] and a number as [].
+func squeezed(s tensor.Shape) tensor.Shape {
+	out := tensor.Shape{}
+	for _, n := range s {
+		if n != 1 {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // run builds the body. An equation that uses a name whose own equation failed
@@ -408,81 +490,6 @@ func (in *instance) checkState(n *graph.Node, fail func(string, ...any) bool) bo
 	return true
 }
 
-// repeat builds a block several times: its results are the first operands of
-// the next. Blocks are numbered through the whole model.
-func (in *instance) repeat(eq *equation) bool {
-	rep, b := eq.repeat, eq.repeat.file
-	fail := func(at int, format string, args ...any) bool {
-		in.scope.add(in.f.fail(eq.rhs.text, at, "%s: %s", eq.string, fmt.Sprintf(format, args...)))
-		return false
-	}
-	v, ok := in.eval(eq.rhs.text, rep.count, eq.string+": ")
-	if !ok {
-		return false
-	}
-	count, whole := lang.Int(v)
-	switch {
-	case !whole || count < 1 || count > maxRepeat:
-		return fail(rep.count.Pos(), "a block is repeated 1 to %d times, not %s", maxRepeat, lang.Format(v))
-	case len(rep.args) != len(b.in):
-		return fail(rep.at, "%s takes %d operands (%s), %d are given", rep.block, len(b.in), b.inputNames(), len(rep.args))
-	case len(b.out) > len(b.in):
-		return fail(rep.at, "%s gives %d results for %d operands, so it cannot be repeated", rep.block, len(b.out), len(b.in))
-	case len(eq.names) != len(b.out):
-		return fail(rep.at, "%s gives %d results, %d names are given", rep.block, len(b.out), len(eq.names))
-	}
-	known := make([]string, len(b.params))
-	for i, p := range b.params {
-		known[i] = p.name.string
-	}
-	for _, n := range rep.named {
-		if b.param(n.Name) == nil {
-			ok = fail(n.Pos(), "%s has no parameter %s%s", rep.block, n.Name, didYouMean(n.Name, known))
-		}
-	}
-	args := make([]*graph.Value, len(rep.args))
-	for k, a := range rep.args {
-		vals, got := in.equation(eq, []string{eq.names[0].string + "." + b.in[k].name.string}, a)
-		if !got {
-			return false
-		}
-		args[k] = vals[0]
-	}
-	if !ok {
-		return false
-	}
-	for range count {
-		before := len(in.builder.list)
-		number := in.g.Blocks
-		in.g.Blocks++
-		s := newScope(&in.builder.errs, b, in.o(), number, in.inherit(eq, number))
-		inner := in.instance(b, s, fmt.Sprintf("blk.%d.", number))
-		ok := true
-		for k, d := range b.in {
-			shape, known := inner.shape(d.name.string, d.dims, tensor.F32)
-			if t := inputType(d.typ, in.o().Float); known && (!args[k].Shape.Equal(shape) || args[k].Type != t) {
-				ok = fail(rep.args[k].Pos(), "%s of %s must be %s%v, but it is %s", d.name.string, rep.block, t, shape, args[k])
-			}
-			inner.vals[d.name.string] = args[k]
-		}
-		if ok {
-			inner.run()
-		}
-		for k, name := range b.out {
-			if args[k] = inner.vals[name.string]; args[k] == nil {
-				return false // its equation failed, which is reported
-			}
-		}
-		if len(in.builder.list) > before {
-			return false // the next would make the same mistakes
-		}
-	}
-	for k, n := range eq.names {
-		in.vals[n.string] = args[k]
-	}
-	return true
-}
-
 func (f *File) inputNames() string {
 	var names []string
 	for _, d := range f.in {
@@ -491,21 +498,42 @@ func (f *File) inputNames() string {
 	return strings.Join(names, ", ")
 }
 
-// markBiases finds the weights that linear_id adds, a row an expert: like other biases
-// they stay f32 where matrices are converted.
+// markBiases finds the weights that no product reads as its matrix, nor an embedding as its table: like biases of one
+// dimension they are f32, and stay so where matrices are converted.
 func (f *File) markBiases() {
-	const bias = 3 // of linear_id's operands
-	for _, eq := range f.body {
-		calls(eq.rhs.tree, func(c lang.Call) {
-			if c.Func != ops.LinearID.Name || len(c.Args) <= bias {
+	matrix := map[string]bool{}
+	var mark func(e lang.Expr)
+	mark = func(e lang.Expr) {
+		walk(e, func(n lang.Name) {
+			if matrix[n.Name] {
 				return
 			}
-			if n, ok := c.Args[bias].(lang.Name); ok {
-				if w := f.weight(n.Name); w != nil {
-					w.bias = true
+			matrix[n.Name] = true
+			for _, eq := range f.body { // one name for another, or a choice
+				if eq.repeat == nil && slices.ContainsFunc(eq.names, func(t text) bool { return t.string == n.Name }) {
+					mark(eq.rhs.tree)
 				}
 			}
 		})
+	}
+	for _, eq := range f.body {
+		calls(eq.rhs.tree, func(c lang.Call) {
+			op := ops.Table.Lookup(c.Func)
+			if op == nil || !ops.IsProduct(op) && op != ops.Embed && op != ops.PerHead {
+				return
+			}
+			if len(c.Args) > 1 {
+				mark(c.Args[1])
+			}
+			for _, n := range c.Named {
+				if n.Name == "w" {
+					mark(n.X)
+				}
+			}
+		})
+	}
+	for i := range f.weights {
+		f.weights[i].bias = !matrix[f.weights[i].name.string]
 	}
 }
 

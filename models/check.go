@@ -77,6 +77,17 @@ func visit(e lang.Expr, f func(lang.Expr)) {
 		for _, n := range e.Named {
 			visit(n.X, f)
 		}
+	case lang.Index:
+		visit(e.X, f)
+		visit(e.I, f)
+	case lang.Slice:
+		visit(e.X, f)
+		if e.Lo != nil {
+			visit(e.Lo, f)
+		}
+		if e.Hi != nil {
+			visit(e.Hi, f)
+		}
 	case lang.As:
 		visit(e.X, f)
 		for _, d := range e.Dims {
@@ -92,6 +103,9 @@ func (eq *equation) mentions(f func(lang.Name)) {
 		return
 	}
 	walk(eq.repeat.count, f)
+	for _, b := range eq.repeat.blocks {
+		b.conditions(func(e lang.Expr) { walk(e, f) })
+	}
 	for _, a := range eq.repeat.args {
 		walk(a, f)
 	}
@@ -151,15 +165,24 @@ func (r *reader) check() {
 		for _, e := range d.dims {
 			number(e, false, sizes)
 		}
+		if d.of != nil {
+			number(*d.of, true, anything)
+		}
 	}
 	for _, w := range f.weights {
 		for _, e := range w.shape {
 			number(e, false, sizes)
 		}
+		for _, e := range []*expr{w.numbers, w.when} {
+			if e != nil {
+				number(*e, true, anything)
+			}
+		}
 	}
 	r.order()
+	r.unusedEquations()
 	for _, w := range f.weights {
-		if !f.used[w.name.string] {
+		if !f.used[w.name.string] && w.name.src == nil {
 			f.late.add(r.fail(w.name, 0, "weight %s is never used", w.name.string))
 		}
 	}
@@ -229,11 +252,29 @@ func (r *reader) order() {
 	}
 }
 
+// unusedEquations reports those whose results neither another equation nor the output reads.
+func (r *reader) unusedEquations() {
+	results := map[string]bool{}
+	for _, o := range r.f.out {
+		results[o.string] = true
+	}
+	for _, eq := range r.f.body {
+		used := false
+		for _, n := range eq.names {
+			used = used || r.f.used[n.string] || results[n.string]
+		}
+		if !used && len(eq.names) > 0 {
+			r.f.late.add(r.fail(eq.names[0], 0, "the equation %s is never used: leave it out, or name its result in another "+
+				"equation or under out:", eq.string))
+		}
+	}
+}
+
 // unusedParams reports parameters that neither the file nor a block that it
 // repeats reads.
 func (f *File) unusedParams(es *errs, blocks []*File) {
 	for _, p := range f.params {
-		used := f.used[p.name.string]
+		used := f.used[p.name.string] || p.name.src != nil
 		for _, b := range blocks {
 			used = used || b.param(p.name.string) != nil
 		}

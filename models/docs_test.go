@@ -73,7 +73,7 @@ func fragment(t *testing.T, example string) {
 			head += key
 		}
 	}
-	_, err := parse("m.yaml", []byte(head+example))
+	_, err := parse("m.yaml", []byte(head+example), readBuiltin)
 	if err == nil {
 		return
 	}

@@ -123,15 +123,19 @@ func (s *source) at(line, col int, format string, args ...any) *Error {
 type text struct {
 	string
 	node *yaml.Node
-	from int // where it starts in the node's value
+	from int     // where it starts in the node's value
+	src  *source // the file that it stands in, where that is one that another uses
 }
 
-func (t text) cut(from, to int) text { return text{t.string[from:to], t.node, t.from + from} }
+func (t text) cut(from, to int) text { return text{t.string[from:to], t.node, t.from + from, t.src} }
 
 // fail reports a mistake at byte offset off of t. YAML folds lines and
 // unquotes, but keeps the characters that are not white space in their order: so
 // the place is found by counting these.
 func (s *source) fail(t text, off int, format string, args ...any) *Error {
+	if t.src != nil {
+		s = t.src
+	}
 	if t.node == nil {
 		return &Error{Path: s.path, Msg: fmt.Sprintf(format, args...)}
 	}

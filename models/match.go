@@ -17,7 +17,7 @@ func Match(w Weights, dirs ...string) (*File, error) {
 	var known []string
 	for _, dir := range dirs {
 		paths, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
-		f, err := best(w, found, paths, os.ReadFile, &known)
+		f, err := best(w, found, paths, os.ReadFile, beside(dir), &known)
 		if err != nil {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func Match(w Weights, dirs ...string) (*File, error) {
 	f, err := best(w, found, Names(), func(stem string) ([]byte, error) {
 		_, data, err := readBuiltin(stem)
 		return data, err
-	}, &known)
+	}, readBuiltin, &known)
 	if err != nil {
 		return nil, err
 	}
@@ -65,14 +65,14 @@ func architectures(w Weights) []string {
 }
 
 // best chooses among files; "" where none matches.
-func best(w Weights, found, names []string, read func(string) ([]byte, error), known *[]string) (string, error) {
+func best(w Weights, found, names []string, read func(string) ([]byte, error), other reading, known *[]string) (string, error) {
 	top, winners := -1, []string(nil)
 	for _, name := range names {
 		data, err := read(name)
 		if err != nil {
 			return "", err
 		}
-		f, err := parse(name, data)
+		f, err := parse(name, data, other)
 		if err != nil {
 			return "", err
 		}

@@ -40,6 +40,8 @@ type File struct {
 	*source
 	name    string
 	block   bool
+	part    bool // params and weights for files that use it
+	uses    []text
 	match   matcher
 	in      []decl
 	params  []param
@@ -83,8 +85,15 @@ func (f *File) weight(name string) *weightDecl {
 func (f *File) blocks() []*File {
 	var all []*File
 	for _, eq := range f.body {
-		if eq.repeat != nil && !slices.Contains(all, eq.repeat.file) {
-			all = append(all, eq.repeat.file)
+		if eq.repeat == nil {
+			continue
+		}
+		for _, b := range eq.repeat.blocks {
+			for _, name := range b.names {
+				if file := b.files[name]; file != nil && !slices.Contains(all, file) {
+					all = append(all, file)
+				}
+			}
 		}
 	}
 	return all
@@ -111,14 +120,19 @@ func Load(path string) (*File, error) {
 		return nil, err
 	}
 	dir := filepath.Dir(path)
-	return resolve(path, data, func(stem string) (string, []byte, error) {
+	return resolve(path, data, beside(dir))
+}
+
+// beside reads files of a folder, and built-in ones where it has none of the name.
+func beside(dir string) reading {
+	return func(stem string) (string, []byte, error) {
 		p := filepath.Join(dir, stem+".yaml")
 		data, err := readLimited(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			return readBuiltin(stem)
 		}
 		return p, data, err
-	})
+	}
 }
 
 func readLimited(path string) ([]byte, error) {
@@ -154,46 +168,26 @@ func readBuiltin(stem string) (string, []byte, error) {
 	return "models/" + stem + ".yaml", data, nil
 }
 
+// reading gives the text of a file by its stem.
+type reading func(stem string) (path string, data []byte, err error)
+
 // resolve parses a file and the blocks that it repeats.
-func resolve(path string, data []byte, read func(stem string) (string, []byte, error)) (*File, error) {
-	f, err := parse(path, data)
+func resolve(path string, data []byte, read reading) (*File, error) {
+	f, err := parse(path, data, read)
 	if err != nil {
 		return nil, err
+	}
+	if f.part {
+		return nil, Errors{f.at(1, 1, "%s is a part, which files use: a model or a block is wanted", f.name)}
 	}
 	var es errs
 	loaded := map[string]*File{}
 	for i := range f.body {
-		rep := f.body[i].repeat
-		if rep == nil {
-			continue
-		}
-		if rep.file = loaded[rep.block]; rep.file != nil {
-			continue
-		}
-		fail := func(format string, args ...any) {
-			es.add(f.fail(f.body[i].rhs.text, rep.at, "%s: %s", f.body[i].string, fmt.Sprintf(format, args...)))
-		}
-		if strings.ContainsAny(rep.block, `/\`) {
-			fail("block %q: a file's name without folder and ending is wanted", rep.block)
-			continue
-		}
-		path, data, err := read(rep.block)
-		if err != nil {
-			fail("block %s: %v", rep.block, err)
-			continue
-		}
-		b, err := parse(path, data)
-		if err != nil {
-			for _, e := range err.(Errors) {
-				es.add(e)
+		if rep := f.body[i].repeat; rep != nil {
+			for k := range rep.blocks {
+				f.loadBlocks(&es, &f.body[i], &rep.blocks[k], loaded, read)
 			}
-			continue
 		}
-		if !b.block {
-			fail("%s is a model, only a block can be repeated", path)
-			continue
-		}
-		loaded[rep.block], rep.file = b, b
 	}
 	if len(es.list) > 0 {
 		f.addLate(&es)
@@ -203,6 +197,39 @@ func resolve(path string, data []byte, read func(stem string) (string, []byte, e
 		f.unusedParams(&f.late, f.blocks())
 	}
 	return f, nil
+}
+
+// loadBlocks reads the files of a choice of blocks, each once.
+func (f *File) loadBlocks(es *errs, eq *equation, c *choice, loaded map[string]*File, read reading) {
+	for k, name := range c.names {
+		if c.files[name] = loaded[name]; c.files[name] != nil {
+			continue
+		}
+		fail := func(format string, args ...any) {
+			es.add(f.fail(eq.rhs.text, c.at[k], "%s: %s", eq.string, fmt.Sprintf(format, args...)))
+		}
+		if strings.ContainsAny(name, `/\`) {
+			fail("block %q: a file's name without folder and ending is wanted", name)
+			continue
+		}
+		path, data, err := read(name)
+		if err != nil {
+			fail("block %s: %v", name, err)
+			continue
+		}
+		b, err := parse(path, data, read)
+		if err != nil {
+			for _, e := range err.(Errors) {
+				es.add(e)
+			}
+			continue
+		}
+		if !b.block {
+			fail("%s is no block, only a block can be repeated", path)
+			continue
+		}
+		loaded[name], c.files[name] = b, b
+	}
 }
 
 // addLate reports what the file and its blocks declare and never use.

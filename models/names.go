@@ -104,6 +104,9 @@ func (f *File) names(tensor string) bool {
 // present says whether the weight will be there. Synthetic weights have all but
 // the optional ones.
 func (w *weightDecl) present(src Weights, block int) bool {
+	if w.numbers != nil {
+		return true
+	}
 	if src == nil {
 		return !w.optional
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"greta/graph/lang"
@@ -61,12 +62,26 @@ func (s *scope) lookup(name string) (lang.Val, bool) {
 		return r.val, true
 	}
 	if w := s.f.weight(name); w != nil { // for has(weight)
-		if w.present(s.o.Weights, max(0, s.block)) {
+		if s.present(w) {
 			return true, true
 		}
 		return nil, true
 	}
 	return name, words()[name]
+}
+
+// present says whether a weight is there: whether its condition holds and the source has it.
+func (s *scope) present(w *weightDecl) bool {
+	if w.when != nil {
+		v, ok := s.eval(w.when.text, w.when.tree, w.name.string+": ")
+		if yes, is := v.(bool); !ok || is && !yes {
+			return false
+		} else if !is {
+			s.add(s.f.fail(w.when.text, 0, "%s: a condition is wanted here, not %s", w.name.string, lang.Format(v)))
+			return false
+		}
+	}
+	return w.present(s.o.Weights, max(0, s.block))
 }
 
 // eval computes an expression; it reports a mistake unless that follows from another.
@@ -151,7 +166,7 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			keys = p.gguf
 		}
 		for _, k := range keys {
-			m, ok := w.Meta(k)
+			m, ok := w.Meta(s.key(k))
 			if !ok || m == nil {
 				continue
 			}
@@ -172,6 +187,16 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 	}
 	v, ok := s.eval(p.is.text, p.is.tree, name+": ")
 	return v, "default", ok
+}
+
+// key puts the architecture and the number of the block into a metadata key.
+func (s *scope) key(k string) string {
+	if strings.Contains(k, "$arch") {
+		arch, _ := s.o.Weights.Meta("general.architecture")
+		name, _ := arch.(string)
+		k = strings.ReplaceAll(k, "$arch", name)
+	}
+	return strings.ReplaceAll(k, "$i", strconv.Itoa(max(0, s.block)))
 }
 
 // set evaluates a --set.
@@ -264,7 +289,7 @@ func (s *scope) found(e expr) string {
 		if p != nil {
 			r := s.resolve(p)
 			msg += fmt.Sprintf("; %s is %s (%s)", n.Name, lang.Format(r.val), r.origin)
-		} else if w.present(s.o.Weights, max(0, s.block)) {
+		} else if s.present(w) {
 			msg += fmt.Sprintf("; the weights have %s", n.Name)
 		}
 	})
@@ -292,8 +317,7 @@ func (f *File) checkSet(es *errs, set map[string]string) {
 
 // inherit gives what a repeated block takes from the model: its parameters by
 // name, then those that repeat names, which win.
-func (s *scope) inherit(eq *equation, number int) map[string]resolved {
-	b := eq.repeat.file
+func (s *scope) inherit(eq *equation, b *File, number int) map[string]resolved {
 	over := map[string]resolved{}
 	for _, p := range b.params {
 		if own := s.f.param(p.name.string); own != nil {
@@ -304,6 +328,9 @@ func (s *scope) inherit(eq *equation, number int) map[string]resolved {
 	outer := s.block
 	s.block = number
 	for _, n := range eq.repeat.named {
+		if b.param(n.Name) == nil { // another's of the group
+			continue
+		}
 		v, ok := s.eval(eq.rhs.text, n.X, eq.string+": ")
 		over[n.Name] = resolved{val: v, origin: "repeat", bad: !ok}
 	}
@@ -328,17 +355,24 @@ func (f *File) Params(o Options) ([]Param, error) {
 	seen := map[*File]bool{}
 	for i := range f.body {
 		eq := &f.body[i]
-		if eq.repeat == nil || seen[eq.repeat.file] {
+		if eq.repeat == nil {
 			continue
 		}
-		b := eq.repeat.file
-		seen[b] = true
-		inner := newScope(&es, b, &o, 0, s.inherit(eq, 0))
-		inner.all()
-		for k := range b.params {
-			name := b.params[k].name.string
-			if r := inner.resolve(&b.params[k]); f.param(name) == nil || r.origin == "repeat" {
-				all = append(all, Param{b.stem() + "." + name, r.val, r.origin})
+		for _, c := range eq.repeat.blocks {
+			for _, name := range c.names {
+				b := c.files[name]
+				if seen[b] {
+					continue
+				}
+				seen[b] = true
+				inner := newScope(&es, b, &o, 0, s.inherit(eq, b, 0))
+				inner.all()
+				for k := range b.params {
+					name := b.params[k].name.string
+					if r := inner.resolve(&b.params[k]); f.param(name) == nil || r.origin == "repeat" {
+						all = append(all, Param{b.stem() + "." + name, r.val, r.origin})
+					}
+				}
 			}
 		}
 	}

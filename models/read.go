@@ -24,6 +24,7 @@ type (
 		name text
 		typ  string
 		dims []expr
+		of   *expr // of a state: the number of the block whose state it is; nil: its own
 	}
 	// param is a number or word, read from metadata or computed.
 	param struct {
@@ -37,8 +38,10 @@ type (
 		name     text
 		shape    []expr
 		sources  map[string][]pattern // by dialect
+		when     *expr                // a condition without which the weight is absent; nil: none
+		numbers  *expr                // a list of its elements, where no tensor holds them
 		optional bool
-		bias     bool // added to what experts give: see markBiases
+		bias     bool // read element by element, not by a product: see markBiases
 	}
 	// equation is one line of the body.
 	equation struct {
@@ -50,12 +53,17 @@ type (
 	}
 	// repeat applies a block several times.
 	repeat struct {
-		count lang.Expr
-		block string
-		at    int
-		file  *File
-		args  []lang.Expr
-		named []lang.Named
+		count  lang.Expr
+		blocks []choice // one behind the other, each time
+		args   []lang.Expr
+		named  []lang.Named
+	}
+	// choice is a block, or the choice of one by a condition in which i is the number of the repetition.
+	choice struct {
+		tree  lang.Expr
+		files map[string]*File // by the names that stand in it
+		names []string         // in order
+		at    []int
 	}
 	// matcher says which weights a model file is for.
 	matcher struct{ gguf, hf, has []string }
@@ -76,10 +84,12 @@ type reader struct {
 	errs
 	f     *File
 	names map[string]text // every name of the file, where it is given
+	read  reading         // of other files
 }
 
 // parse reads a file's text; its errors are all those that one file can show by itself.
-func parse(path string, data []byte) (*File, error) {
+// Files that it uses are read by read.
+func parse(path string, data []byte, read reading) (*File, error) {
 	src := &source{path: path}
 	if len(data) > maxFileBytes {
 		return nil, Errors{src.at(0, 0, "has %d bytes; a model file has at most %d", len(data), maxFileBytes)}
@@ -89,7 +99,7 @@ func parse(path string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, Errors{src.yamlError(err)}
 	}
-	r := &reader{source: src, f: &File{source: src}, names: map[string]text{}}
+	r := &reader{source: src, f: &File{source: src}, names: map[string]text{}, read: read}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil, Errors{src.at(1, 1, "a model file is a mapping that begins with model: or block:")}
 	}
@@ -205,7 +215,7 @@ func (r *reader) strings(n *yaml.Node, what string) []string {
 	return all
 }
 
-var fileKeys = []string{"model", "block", "match", "in", "params", "require", "names", "weights", "state", "body", "out"}
+var fileKeys = []string{"model", "block", "part", "match", "use", "in", "params", "require", "names", "weights", "state", "body", "out"}
 
 func (r *reader) file(n *yaml.Node) {
 	patterns := map[string][]string{}
@@ -222,7 +232,7 @@ func (r *reader) file(n *yaml.Node) {
 			r.pairs(v, what, f)
 		}
 	}
-	r.head(n, parts["model"], parts["block"])
+	r.head(n, parts["model"], parts["block"], parts["part"])
 	if v := parts["match"]; v != nil {
 		if r.f.block {
 			r.failNode(v, "match: belongs to a model; a block is found by its name")
@@ -234,6 +244,9 @@ func (r *reader) file(n *yaml.Node) {
 			r.f.in = append(r.f.in, d)
 		}
 	})
+	if v := parts["use"]; v != nil {
+		r.use(v)
+	}
 	each("params", "a mapping of names to expressions", func(name text, v *yaml.Node) { r.param(name, v) })
 	if v := parts["require"]; v != nil {
 		r.require(v)
@@ -251,11 +264,17 @@ func (r *reader) file(n *yaml.Node) {
 	})
 	each("weights", "a mapping of names to weights", func(name text, v *yaml.Node) { r.weight(name, v, patterns) })
 	each("state", "a mapping of names to type[dims]", func(name text, v *yaml.Node) {
-		if d, ok := r.decl(name, v, "float"); ok {
-			r.f.state = append(r.f.state, d)
-		}
+		r.state(name, v)
 	})
 	each("body", "a mapping of names to equations", func(name text, v *yaml.Node) { r.equation(name, v) })
+	if r.f.part {
+		for _, key := range []string{"in", "state", "body", "out", "match"} {
+			if v := parts[key]; v != nil {
+				r.failNode(v, "%s: has no place in a part, which has params:, require:, names: and weights: for the files that use it", key)
+			}
+		}
+		return
+	}
 	if len(r.f.body) == 0 && parts["body"] == nil {
 		r.failNode(n, "body: is missing: the equations")
 	}
@@ -269,16 +288,24 @@ func (r *reader) file(n *yaml.Node) {
 	}
 }
 
-func (r *reader) head(n, model, block *yaml.Node) {
-	head := model
+func (r *reader) head(n, model, block, part *yaml.Node) {
+	head, several := model, 0
 	if block != nil {
 		head, r.f.block = block, true
 	}
+	if part != nil {
+		head, r.f.part = part, true
+	}
+	for _, k := range []*yaml.Node{model, block, part} {
+		if k != nil {
+			several++
+		}
+	}
 	switch {
-	case model == nil && block == nil:
+	case several == 0:
 		r.failNode(n, "model: or block: is missing: what the file defines, and its name")
-	case model != nil && block != nil:
-		r.failNode(block, "a file defines a model or a block, not both")
+	case several > 1:
+		r.failNode(head, "a file defines a model or a block, not both")
 	default:
 		if t, ok := r.scalar(head, "a name"); ok {
 			r.f.name = t.string
@@ -325,7 +352,9 @@ func (r *reader) claim(name text) bool {
 		r.add(r.fail(name, 0, "%s has a meaning already: %s", name.string, builtinDoc[name.string]))
 		return false
 	}
-	if old, ok := r.names[name.string]; ok {
+	if old, ok := r.names[name.string]; ok && old.src != nil {
+		r.replaces(name.string)
+	} else if ok {
 		r.add(r.fail(name, 0, "%s is given twice: line %d has it too", name.string, old.node.Line))
 		return false
 	}
@@ -464,6 +493,10 @@ func (r *reader) weight(name text, v *yaml.Node, patterns map[string][]string) {
 			if t, ok := r.scalar(v, "a tensor's name"); ok {
 				w.sources[key.string] = r.alternatives(t, patterns[key.string])
 			}
+		case "numbers":
+			w.numbers = r.scalarExpr(v, "a list of numbers")
+		case "if":
+			w.when = r.scalarExpr(v, "a condition")
 		case "optional":
 			if t, ok := r.scalar(v, "true or false"); ok {
 				w.optional = t.string == "true"
@@ -472,7 +505,7 @@ func (r *reader) weight(name text, v *yaml.Node, patterns map[string][]string) {
 				}
 			}
 		default:
-			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"shape", "gguf", "hf", "optional"})))
+			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"shape", "gguf", "hf", "if", "numbers", "optional"})))
 		}
 	})
 	if ok && !seen && v.Kind == yaml.MappingNode {
@@ -481,6 +514,16 @@ func (r *reader) weight(name text, v *yaml.Node, patterns map[string][]string) {
 	if ok {
 		r.f.weights = append(r.f.weights, w)
 	}
+}
+
+// scalarExpr reads an expression; nil where there is none.
+func (r *reader) scalarExpr(v *yaml.Node, what string) *expr {
+	if t, ok := r.scalar(v, what); ok {
+		if e, ok := r.expr(t); ok {
+			return &e
+		}
+	}
+	return nil
 }
 
 func (r *reader) equation(key text, v *yaml.Node) {
@@ -520,18 +563,49 @@ func (r *reader) repeat(eq *equation, c lang.Call) bool {
 		r.add(r.fail(eq.rhs.text, c.Pos(), "%s: repeat(count, block, x, ..., param=value) is wanted", eq.string))
 		return false
 	}
-	rep := &repeat{count: c.Args[0], at: c.Args[1].Pos(), args: c.Args[2:], named: c.Named}
-	switch b := c.Args[1].(type) {
-	case lang.Name:
-		rep.block = b.Name
-	case lang.Str:
-		rep.block = b.V
-	default:
-		r.add(r.fail(eq.rhs.text, b.Pos(), "%s: the name of a block file is wanted here, such as llama2_block", eq.string))
-		return false
+	rep := &repeat{count: c.Args[0], args: c.Args[2:], named: c.Named}
+	group := []lang.Expr{c.Args[1]}
+	if list, ok := c.Args[1].(lang.List); ok {
+		group = list.Elems
+	}
+	for _, e := range group {
+		b := choice{tree: e, files: map[string]*File{}}
+		if at, ok := b.read(e); !ok {
+			r.add(r.fail(eq.rhs.text, at, "%s: the name of a block file is wanted here, such as llama2_block, "+
+				"or A if CONDITION else B of such names, or a list of these", eq.string))
+			return false
+		}
+		rep.blocks = append(rep.blocks, b)
 	}
 	eq.repeat = rep
 	return true
+}
+
+// read collects the names of a choice; where something else stands, it gives its place.
+func (b *choice) read(e lang.Expr) (at int, ok bool) {
+	switch e := e.(type) {
+	case lang.Name:
+		b.names, b.at = append(b.names, e.Name), append(b.at, e.Pos())
+		return 0, true
+	case lang.Str:
+		b.names, b.at = append(b.names, e.V), append(b.at, e.Pos())
+		return 0, true
+	case lang.Cond:
+		if at, ok := b.read(e.Then); !ok {
+			return at, false
+		}
+		return b.read(e.Else)
+	}
+	return e.Pos(), false
+}
+
+// conditions visits those of a choice.
+func (b *choice) conditions(f func(lang.Expr)) {
+	visit(b.tree, func(e lang.Expr) {
+		if c, ok := e.(lang.Cond); ok {
+			f(c.If)
+		}
+	})
 }
 
 // out reads one name, "a, b" or a list.

@@ -97,12 +97,18 @@ func TestSpec(t *testing.T) {
 	datadriven.Walk(t, testfiles.Repo(t, "testdata", "spec"), func(t *testing.T, path string) {
 		blocks := map[string]string{}
 		var w Weights
+		read := func(stem string) (string, []byte, error) {
+			if text, ok := blocks[stem]; ok {
+				return stem + ".yaml", []byte(text), nil
+			}
+			return "", nil, fmt.Errorf("no such file: %w", fs.ErrNotExist)
+		}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "block":
 				name := d.CmdArgs[0].Key
 				blocks[name] = d.Input
-				if _, err := parse(name+".yaml", []byte(d.Input)); err != nil {
+				if _, err := parse(name+".yaml", []byte(d.Input), read); err != nil {
 					return err.Error()
 				}
 				return ""
@@ -118,12 +124,7 @@ func TestSpec(t *testing.T) {
 				}
 				return f.Path()
 			}
-			f, err := resolve("m.yaml", []byte(d.Input), func(stem string) (string, []byte, error) {
-				if text, ok := blocks[stem]; ok {
-					return stem + ".yaml", []byte(text), nil
-				}
-				return "", nil, fmt.Errorf("no such file: %w", fs.ErrNotExist)
-			})
+			f, err := resolve("m.yaml", []byte(d.Input), read)
 			if err != nil {
 				return err.Error()
 			}

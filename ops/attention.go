@@ -13,6 +13,52 @@ type AttentionAttr struct {
 	Scale   float64 `attr:"scale"`   // on the scores; 0: Dh^-0.5
 	Window  int     `attr:"window"`  // how many positions back, the query's own included; 0: all
 	Softcap float64 `attr:"softcap"` // scores become cap·tanh(score/cap); 0: as they are
+	Chunk   int     `attr:"chunk"`   // positions are seen in the query's own chunk of so many alone; 0: all
+	ALiBi   float64 `attr:"alibi"`   // the largest exponent of slopes on distances, usually 8; 0: none
+	Slope   float64 `attr:"slope"`   // on alibi's slopes; 0: 1
+	Both    bool    `attr:"both"`    // a query sees positions behind its own too, window of them on either side
+}
+
+// Sees gives the positions [from, end) that a query at pos sees of a cache of so many. A query that is not causal
+// sees all of k, which then holds the step's tokens, row i being position i.
+func (a *AttentionAttr) Sees(pos, capacity int) (from, end int) {
+	end = pos + 1
+	if a.Both {
+		end = capacity
+		if a.Window > 0 {
+			end = min(end, pos+a.Window)
+		}
+	}
+	if a.Window > 0 {
+		from = max(0, pos+1-a.Window)
+	}
+	if a.Chunk > 0 {
+		from = max(from, pos/a.Chunk*a.Chunk)
+	}
+	return from, end
+}
+
+// Plain says whether a node of attention has none of what only some backends know: sinks, chunks, slopes on
+// distances, and sight of what comes later.
+func (a *AttentionAttr) Plain(n *graph.Node) bool {
+	return len(n.In) == 4 && a.Chunk == 0 && a.ALiBi == 0 && !a.Both
+}
+
+// SlopeOf is the factor on the distance between a query and a key for one of heads heads (Press et al., arXiv
+// 2108.12409): 2^(-alibi·(h+1)/n) for n heads, n a power of two; for others those of the power below come first,
+// and then every second one of the power above.
+func (a *AttentionAttr) SlopeOf(head, heads int) float64 {
+	n, by := 1, a.Slope
+	if by == 0 {
+		by = 1
+	}
+	for 2*n <= heads {
+		n *= 2
+	}
+	if head < n {
+		return by * math.Exp2(-a.ALiBi*float64(head+1)/float64(n))
+	}
+	return by * math.Exp2(-a.ALiBi*float64(2*(head-n)+1)/float64(2*n))
 }
 
 // ScaleOf gives the factor on the scores for heads of dh elements.
@@ -29,12 +75,13 @@ func (a *AttentionAttr) ScaleOf(dh int) float64 {
 //
 //	y[s,h] = Σj softmax(cap(scale q[s,h]·k[j]))[j] v[j]
 //
-// It is causal by meaning; what lies in the cache behind pos[s] is never read. (Vaswani
+// With sinks [H] each head's softmax has one more score, whose value is zero (Xiao et al., arXiv 2309.17453; gpt-oss).
+// It is causal by meaning, unless both=true says otherwise; what lies in the cache behind pos[s] is never read. (Vaswani
 // et al., arXiv 1706.03762; grouped heads: Ainslie et al., arXiv 2305.13245.)
 var Attention = &graph.Op{
 	Name: "attention",
 	Doc:  "y[s,h] = Σj softmax(scale·q[s,h]·k[j])·v[j], pos[s]-window < j ≤ pos[s]",
-	Sig:  graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S]) -> (y: float[S, H, Dv])"),
+	Sig:  graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H]) -> (y: float[S, H, Dv])"),
 	Attr: func() any { return &AttentionAttr{} },
 	Check: func(n *graph.Node) error {
 		q, k, a := n.In[0], n.In[1], graph.Attr[AttentionAttr](n)
@@ -44,10 +91,13 @@ var Attention = &graph.Op{
 		for _, p := range []struct {
 			name string
 			v    float64
-		}{{"scale", a.Scale}, {"window", float64(a.Window)}, {"softcap", a.Softcap}} {
+		}{{"scale", a.Scale}, {"window", float64(a.Window)}, {"softcap", a.Softcap}, {"chunk", float64(a.Chunk)}, {"alibi", a.ALiBi}, {"slope", a.Slope}} {
 			if err := nonNegative(p.name, p.v); err != nil {
 				return err
 			}
+		}
+		if a.Both && k.Shape[0] != q.Shape[0] {
+			return fmt.Errorf("both=true: %s must hold the keys of the step's own %d tokens", k, q.Shape[0])
 		}
 		for i, name := range []string{"k", "v"} {
 			if err := plainFloat(name, n.In[i+1]); err != nil {
@@ -61,26 +111,30 @@ var Attention = &graph.Op{
 		h, dh := in[0].Shape[1], in[0].Shape[2]
 		c, g, dv := in[2].Shape[0], in[2].Shape[1], in[2].Shape[2]
 		a := graph.Attr[AttentionAttr](n)
-		scale := a.ScaleOf(dh)
+		scale, sinks := a.ScaleOf(dh), floats(in, 4)
 		for s, pos := range in[3].I32() {
 			if err := inRange("pos", s, pos, c); err != nil {
 				return err
 			}
-			first := 0
-			if a.Window > 0 {
-				first = max(0, int(pos)-a.Window+1)
-			}
+			first, end := a.Sees(int(pos), c)
 			for head := range h {
 				kv := head / (h / g)
 				query := q[(s*h+head)*dh:][:dh]
-				scores := make([]float64, int(pos)+1-first)
+				scores := make([]float64, end-first, end-first+1)
 				for j := range scores {
 					scores[j] = scale * dot(query, k[((first+j)*g+kv)*dh:])
 					if a.Softcap > 0 {
 						scores[j] = a.Softcap * math.Tanh(scores[j]/a.Softcap)
 					}
+					if a.ALiBi > 0 {
+						scores[j] -= a.SlopeOf(head, h) * float64(int(pos)-first-j)
+					}
+				}
+				if sinks != nil {
+					scores = append(scores, sinks[head])
 				}
 				softmax(scores)
+				scores = scores[:end-first]
 				result := y[(s*h+head)*dv:][:dv]
 				clear(result)
 				for j, p := range scores {

@@ -12,8 +12,10 @@ import (
 
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
-	Add, Attention, Embed, GELU, LayerNorm, Linear, LinearID, Mix, Mul, PagedAttention, PagedPush, Push, RMSNorm, RoPE,
-	Rows, Scale, Sigmoid, SiLU, Softcap, Softmax, Split, TopK, View,
+	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, Embed, Exp, Expand, Floor, Gather, GELU, Greater,
+	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pow, Push, Real, Reciprocal, ReLU,
+	ReLU2, RMSNorm, RoPE, Rows, Scale, Scan, Shift, ShortConv, Sigmoid, SiLU, Slice, Softcap, Softmax, Softplus, Split,
+	Sqrt, SSM, Sub, Sum, Tanh, TopK, View, WKV, XIELU,
 }
 
 // fused are defined by their bodies. Their order is one in which they can be

@@ -55,7 +55,7 @@ var PagedAttention = &graph.Op{
 	Name: "paged_attention",
 	Doc:  "attention of row s over the pages table[seq[s]], 0 where seq[s] = −1",
 	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[A, P, G, Dh], v: V[A, P, G, Dv], pos: i32[S], seq: i32[S], " +
-		"table: i32[B, M]) -> (y: float[S, H, Dv])"),
+		"table: i32[B, M], sinks?: N[H]) -> (y: float[S, H, Dv])"),
 	Attr: func() any { return &AttentionAttr{} },
 	Check: func(n *graph.Node) error {
 		if p := n.In[1].Shape[1]; p == 0 {

@@ -11,20 +11,20 @@ import (
 // RoPEAttr are the attributes of rope and rope_push. Which of them a scaling
 // reads is said at RopeFrequencies.
 type RoPEAttr struct {
-	Base         float64 `attr:"base"`                                            // θ of the frequencies θ^(-2i/dims)
-	Layout       string  `attr:"layout" words:"half|pair"`                        // which two elements rotate together
-	Dims         int     `attr:"dims"`                                            // how many leading elements rotate; 0: all
-	Scaling      string  `attr:"scaling" words:"none|default|linear|llama3|yarn"` // none and default are the same
-	Factor       float64 `attr:"factor"`                                          // context extension
-	Original     int     `attr:"original"`                                        // context length in training, tokens
-	Low          float64 `attr:"low"`                                             // llama3: low_freq_factor
-	High         float64 `attr:"high"`                                            // llama3: high_freq_factor
-	BetaFast     float64 `attr:"beta_fast"`                                       // yarn: rotations above which a frequency stays
-	BetaSlow     float64 `attr:"beta_slow"`                                       // yarn: rotations below which it is divided by factor
-	AttnFactor   float64 `attr:"attn_factor"`                                     // yarn: on cosine and sine; 0: derived
-	Truncate     bool    `attr:"truncate"`                                        // yarn: round the ramp's ends outwards
-	MScale       float64 `attr:"mscale"`                                          // yarn: see mscale_all_dim
-	MScaleAllDim float64 `attr:"mscale_all_dim"`                                  // yarn: where both are given, their quotient is the factor
+	Base         float64 `attr:"base"`                                                              // θ of the frequencies θ^(-2i/dims)
+	Layout       string  `attr:"layout" words:"half|pair"`                                          // which two elements rotate together
+	Dims         int     `attr:"dims"`                                                              // how many leading elements rotate; 0: all
+	Scaling      string  `attr:"scaling" words:"none|default|linear|llama3|yarn|factors|over_head"` // none and default are the same
+	Factor       float64 `attr:"factor"`                                                            // context extension
+	Original     int     `attr:"original"`                                                          // context length in training, tokens
+	Low          float64 `attr:"low"`                                                               // llama3: low_freq_factor
+	High         float64 `attr:"high"`                                                              // llama3: high_freq_factor
+	BetaFast     float64 `attr:"beta_fast"`                                                         // yarn: rotations above which a frequency stays
+	BetaSlow     float64 `attr:"beta_slow"`                                                         // yarn: rotations below which it is divided by factor
+	AttnFactor   float64 `attr:"attn_factor"`                                                       // yarn: on cosine and sine; 0: derived
+	Truncate     bool    `attr:"truncate"`                                                          // yarn: round the ramp's ends outwards
+	MScale       float64 `attr:"mscale"`                                                            // yarn: see mscale_all_dim
+	MScaleAllDim float64 `attr:"mscale_all_dim"`                                                    // yarn: where both are given, their quotient is the factor
 }
 
 func newRoPEAttr() any {
@@ -116,6 +116,12 @@ func checkRoPE(n *graph.Node, x, factors *graph.Value) error {
 	if a.Scaling == "linear" {
 		return nil
 	}
+	if a.Scaling == "over_head" {
+		return nil
+	}
+	if a.Scaling == "factors" {
+		return nonNegative("attn_factor", a.AttnFactor)
+	}
 	if a.Original <= 0 {
 		return fmt.Errorf("scaling=%s needs original=, the context length in training", a.Scaling)
 	}
@@ -147,13 +153,21 @@ func checkRoPE(n *graph.Node, x, factors *graph.Value) error {
 // their tables from it. With f[i] = base^(-2i/dims):
 //
 //   - linear: f[i] / factor (Chen et al., arXiv 2306.15595);
+//
 //   - llama3: by the rotations r = original f[i] / 2π over the training context: below
 //     low f[i] / factor, above high f[i], between them a mixture of both, linear in r
 //     (Llama 3.1's published code);
+//
 //   - yarn: a mixture of f[i] / factor and f[i] by a ramp over i between the pairs that
 //     rotate beta_fast and beta_slow times over the training context; the factor is
 //     attn_factor, or m(mscale) / m(mscale_all_dim) where both are given, or m(1), where
 //     m(s) = 0.1 s ln(factor) + 1, and 1 for factor ≤ 1 (Peng et al., arXiv 2309.00071).
+//
+//   - factors: f[i], which the operand factors divides; the factor is attn_factor, 1 where it is 0 (Ding et al.,
+//     arXiv 2402.13753);
+//
+//   - over_head: exponents over the whole head, base^(-2i/dh), of the first dims/2 pairs; the others, where the
+//     layout pairs i with i + dh/2, do not rotate.
 //
 // They agree with what transformers computes for configurations of the same names.
 func RopeFrequencies(a *RoPEAttr, dh int) (freqs []float64, mscale float64) {
@@ -173,6 +187,16 @@ func RopeFrequencies(a *RoPEAttr, dh int) (freqs []float64, mscale float64) {
 			keep := clamp01((rotations - a.Low) / (a.High - a.Low))
 			freqs[i] = (1-keep)*f/a.Factor + keep*f
 		}
+	case "factors":
+		if a.AttnFactor != 0 {
+			return freqs, a.AttnFactor
+		}
+	case "over_head":
+		all := make([]float64, dh/2)
+		for i := range freqs {
+			all[i] = math.Pow(a.Base, -float64(2*i)/float64(dh)) / a.Factor
+		}
+		return all, 1
 	case "yarn":
 		lo, hi := a.ramp(dims)
 		for i, f := range freqs {

@@ -28,8 +28,10 @@ type attention struct {
 	dh, dv   int // elements of keys and of values
 	scale    float32
 	softcap  float32
-	window   int
 	capacity int // positions in the cache
+	attr     *ops.AttentionAttr
+	sinks    []float32 // a score more for each head; nil: none
+	slopes   []float32 // on distances, for each head; nil: none
 }
 
 // tokenTile is from how many tokens on prefill's tiles are used.
@@ -64,7 +66,7 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 	q := &l.In[0]
 	t := attention{
 		d: d, heads: q.Shape[1], groups: k.Shape[1], share: q.Shape[1] / k.Shape[1], dh: q.Shape[2], dv: v.Shape[2],
-		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), window: a.Window, capacity: k.Shape[0],
+		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), attr: a, capacity: k.Shape[0],
 	}
 	var err error
 	if t.q, err = floats(q); err != nil {
@@ -78,6 +80,20 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 	}
 	if t.k, err = headMatrices(k); err != nil {
 		return t, err
+	}
+	for h := range t.heads {
+		if a.ALiBi > 0 {
+			t.slopes = append(t.slopes, float32(a.SlopeOf(h, t.heads)))
+		}
+	}
+	sinks := 4
+	if l.Node.Op == ops.PagedAttention {
+		sinks = 6
+	}
+	if len(l.In) > sinks {
+		if t.sinks, err = values(d, &l.In[sinks]); err != nil {
+			return t, err
+		}
 	}
 	t.v, err = headMatrices(v)
 	return t, err
@@ -118,11 +134,27 @@ func (t *attention) checkPositions() error {
 
 // sees gives the positions [from, end) that a token sees.
 func (t *attention) sees(token int) (from, end int) {
-	end = int(t.pos[token]) + 1
-	if t.window > 0 {
-		from = max(0, end-t.window)
+	return t.attr.Sees(int(t.pos[token]), t.capacity)
+}
+
+// lean takes the distances from a query to positions p, p+1, … off its scores, which lie stride apart.
+func (t *attention) lean(head, pos, p int, s []float32, stride int) {
+	if t.slopes == nil {
+		return
 	}
-	return from, end
+	slope := t.slopes[head]
+	for i := 0; i < len(s); i += stride {
+		s[i] -= slope * float32(pos-p)
+		p++
+	}
+}
+
+// sunk gives the sum of powers of a head together with its sink's, for scores whose maximum is most.
+func (t *attention) sunk(head int, sum, most float32) float32 {
+	if t.sinks == nil {
+		return sum
+	}
+	return sum + float32(math.Exp(float64(t.sinks[head]-most)))
 }
 
 // cap bends scores to cap·tanh(s/cap) = cap·(1 - 2/(1 + e^(2s/cap))).

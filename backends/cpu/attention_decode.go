@@ -167,7 +167,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 		t.keys(w, from, end, first, behind)
 	}
 	results := t.part(token, split)
-	t.powers(w, results, end-from, first, behind)
+	t.powers(w, results, token, from, end, first, behind)
 	if t.byRows {
 		k.HeadWeightedSum(results[first*t.share*t.dv:behind*t.share*t.dv], sideBySide(t.v[first:behind]), from, end-from,
 			simd.Heads{D: t.dv, Share: t.share}, w.scores[first*t.share*t.most:behind*t.share*t.most], t.most)
@@ -179,7 +179,7 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	}
 	for h := first * t.share; h < behind*t.share; h++ {
 		values, sums := t.headOf(results, h)
-		k.Scale(t.y.row(token*t.heads+h), 1/sums[1], values)
+		k.Scale(t.y.row(token*t.heads+h), 1/t.sunk(h, sums[1], sums[0]), values)
 	}
 }
 
@@ -198,12 +198,13 @@ func (t *decodeAttention) query(w *decodeWork, token, first, behind int) {
 
 // powers takes the scores of n positions of groups first … behind-1 to powers of e, and leaves their maxima and
 // sums and no values yet in results.
-func (t *decodeAttention) powers(w *decodeWork, results []float32, n, first, behind int) {
+func (t *decodeAttention) powers(w *decodeWork, results []float32, token, from, end, first, behind int) {
 	k := t.d.k
 	for h := first * t.share; h < behind*t.share; h++ {
-		s := w.scores[h*t.most:][:n]
+		s := w.scores[h*t.most:][:end-from]
 		values, sums := t.headOf(results, h)
 		t.cap(s)
+		t.lean(h, int(t.pos[token]), from, s, 1)
 		sums[0] = k.Max(s)
 		sums[1] = k.ExpSum(s, s, sums[0])
 		clear(values)
@@ -315,6 +316,6 @@ func (t *decodeAttention) add(partials []float32, splits, token, g int) {
 			sum += f * sums[1]
 			k.Axpy(y, f, values)
 		}
-		k.Scale(y, 1/sum, y)
+		k.Scale(y, 1/t.sunk(h, sum, most), y)
 	}
 }

@@ -132,7 +132,7 @@ func (t *pagedAttention) check() error {
 		if pos < 0 || int(pos) >= a.capacity {
 			return fmt.Errorf("row %d is at position %d, a sequence has %d", i, pos, a.capacity)
 		}
-		if i > 0 && t.seq[i-1] == line && a.pos[i-1] == pos-1 && int(pos)%t.page != 0 && a.window == 0 {
+		if i > 0 && t.seq[i-1] == line && a.pos[i-1] == pos-1 && int(pos)%t.page != 0 && a.attr.Window == 0 {
 			continue // sees the pages that the row before does
 		}
 		from, end := a.sees(i)
@@ -324,7 +324,7 @@ func (t *pagedAttention) split(w *decodeWork, results []float32, row, split, fir
 		}
 		p += n
 	}
-	d.powers(w, results, end-from, first, behind)
+	d.powers(w, results, row, from, end, first, behind)
 	for p := from; p < end; {
 		at, n := t.piece(line, p, end)
 		if d.byRows {

@@ -152,14 +152,14 @@ func (t *prefillAttention) tile(w *prefillWork, g, first, last int) {
 		}
 		t.packValues(w, begin, to, first, last)
 		for i := range panels {
-			t.panel(w, i, first, last, begin, to)
+			t.panel(w, g, i, first, last, begin, to)
 		}
 	}
 	t.store(w, g, first, r)
 }
 
 // panel takes the queries of panel i of a tile through the block of positions [begin, to).
-func (t *prefillAttention) panel(w *prefillWork, i, first, last, begin, to int) {
+func (t *prefillAttention) panel(w *prefillWork, g, i, first, last, begin, to int) {
 	k := t.d.k
 	m, n := k.TileWidth(), k.PanelRows()
 	first, last, tile := first+i*m/t.share, min(first+((i+1)*m-1)/t.share+1, last), first
@@ -183,10 +183,13 @@ func (t *prefillAttention) panel(w *prefillWork, i, first, last, begin, to int) 
 	}
 	for token := first; token < last; token++ {
 		from, end := t.sees(token)
+		r0, r1 := rowsOf(token)
+		for r := r0; t.slopes != nil && r < r1; r++ {
+			t.lean(g*t.share+(i*m+r)%t.share, int(t.pos[token]), a, s[r:], m)
+		}
 		if from <= a && end >= b {
 			continue
 		}
-		r0, r1 := rowsOf(token)
 		for p := a; p < b; p++ {
 			if p < from || p >= end {
 				for r := r0; r < r1; r++ {
@@ -280,7 +283,7 @@ func (t *prefillAttention) store(w *prefillWork, g, first, r int) {
 	m := k.TileWidth()
 	for i := 0; i*m < r; i++ {
 		for j := i * m; j < (i+1)*m; j++ {
-			w.change[j] = 1 / w.sum[j]
+			w.change[j] = 1 / t.sunk(g*t.share+j%t.share, w.sum[j], w.most[j])
 		}
 		k.ScaleTile(w.sums[i*m*t.dv:(i+1)*m*t.dv], w.change[i*m:])
 		k.PackTile(w.rows[i*m*t.dv:], w.yt, i*t.dv, t.dv, t.dv)

@@ -46,6 +46,9 @@ type topk struct {
 	e       []int32
 	k       int
 	softmax string
+	groups  *ops.TopKAttr // with groups, of which some are hidden
+	wide    []float64
+	hidden  []bool
 	order   []int32   // scratch: indices by value
 	probs   []float32 // scratch: the row's softmax
 }
@@ -62,6 +65,9 @@ func bindTopK(d *Device, l *backends.Launch) (runner, error) {
 	}
 	if t.e, err = ints(&l.Out[1]); err != nil {
 		return nil, err
+	}
+	if a.Groups > 1 {
+		t.groups, t.wide = a, make([]float64, t.x.cols)
 	}
 	t.order, t.probs = make([]int32, t.x.cols), make([]float32, t.x.cols)
 	return t, nil
@@ -81,6 +87,12 @@ func (t *topk) run(*pool.Pool) error {
 			}
 		}
 		p, e := t.p.row(i), t.e[i*t.k:(i+1)*t.k]
+		if t.groups != nil {
+			for j, v := range x {
+				t.wide[j] = float64(v)
+			}
+			t.hidden = t.groups.Hidden(t.wide)
+		}
 		t.choose(x)
 		for j := range e {
 			e[j] = t.order[j]
@@ -99,6 +111,12 @@ func (t *topk) choose(x []float32) {
 		best := j
 		for c := j + 1; c < len(t.order); c++ {
 			a, b := x[t.order[c]], x[t.order[best]]
+			if t.hidden != nil && t.hidden[t.order[c]] != t.hidden[t.order[best]] {
+				if t.hidden[t.order[best]] {
+					best = c
+				}
+				continue
+			}
 			if a > b || a == b && t.order[c] < t.order[best] {
 				best = c
 			}

@@ -43,7 +43,7 @@ type (
 		Op string
 		X  Expr
 	}
-	// Binary is x op y, op one of + - * / // % ** == != < <= > >= and or.
+	// Binary is x op y, op one of + - * / // % ** == != < <= > >= in not-in and or.
 	Binary struct {
 		At
 		Op   string
@@ -62,6 +62,16 @@ type (
 		Args  []Expr
 		Named []Named
 		Rest  *At
+	}
+	// Index is x[i], an element of a list; a negative index counts from the end.
+	Index struct {
+		At
+		X, I Expr
+	}
+	// Slice is x[lo:hi], the elements of a list from lo on and before hi; either may be nil.
+	Slice struct {
+		At
+		X, Lo, Hi Expr
 	}
 	// As is x as [dims]: a view.
 	As struct {
@@ -99,6 +109,18 @@ func MapCalls(e Expr, f func(Call) Call) Expr {
 		return e
 	case Cond:
 		e.If, e.Then, e.Else = MapCalls(e.If, f), MapCalls(e.Then, f), MapCalls(e.Else, f)
+		return e
+	case Index:
+		e.X, e.I = MapCalls(e.X, f), MapCalls(e.I, f)
+		return e
+	case Slice:
+		e.X = MapCalls(e.X, f)
+		if e.Lo != nil {
+			e.Lo = MapCalls(e.Lo, f)
+		}
+		if e.Hi != nil {
+			e.Hi = MapCalls(e.Hi, f)
+		}
 		return e
 	case As:
 		e.X, e.Dims = MapCalls(e.X, f), each(e.Dims)

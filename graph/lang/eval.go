@@ -79,6 +79,10 @@ func eval(e Expr, env Env) (Val, *Error) {
 		return eval(e.Else, env)
 	case Binary:
 		return binary(e, env)
+	case Index:
+		return index(e, env)
+	case Slice:
+		return slice(e, env)
 	case Call:
 		return call(e, env)
 	}
@@ -89,6 +93,13 @@ func binary(e Binary, env Env) (Val, *Error) {
 	x, err := eval(e.X, env)
 	if err != nil {
 		return nil, err
+	}
+	if e.Op == "or" {
+		if _, is := x.(bool); x == nil { // what is absent is taken from the other side
+			return eval(e.Y, env)
+		} else if !is {
+			return x, nil
+		}
 	}
 	if e.Op == "and" || e.Op == "or" {
 		b, err := truth(x, e.X)
@@ -106,8 +117,23 @@ func binary(e Binary, env Env) (Val, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.Op == "==" || e.Op == "!=" {
+	for _, side := range []struct {
+		v Val
+		e Expr
+	}{{x, e.X}, {y, e.Y}} {
+		if side.v == nil {
+			return nil, absent(side.e, "a value")
+		}
+	}
+	switch e.Op {
+	case "==", "!=":
 		return equal(x, y) == (e.Op == "=="), nil
+	case "in", "not-in":
+		list, ok := y.([]Val)
+		if !ok {
+			return nil, errorf(e.Y.Pos(), "a list is wanted behind in, not %s", Format(y))
+		}
+		return contains(list, x) == (e.Op == "in"), nil
 	}
 	a, err := number(x, e.X)
 	if err != nil {
@@ -154,6 +180,150 @@ func binary(e Binary, env Env) (Val, *Error) {
 	return r, nil
 }
 
+// index gives an element of a list.
+func index(e Index, env Env) (Val, *Error) {
+	list, err := listOf(e.X, env)
+	if err != nil {
+		return nil, err
+	}
+	v, err := eval(e.I, env)
+	if err != nil {
+		return nil, err
+	}
+	i, ok := Int(v)
+	if !ok {
+		return nil, errorf(e.I.Pos(), "an index is a whole number, not %s", Format(v))
+	}
+	if i < -len(list) || i >= len(list) {
+		return nil, errorf(e.I.Pos(), "index %d lies outside a list of %d", i, len(list))
+	}
+	if i < 0 {
+		i += len(list)
+	}
+	return list[i], nil
+}
+
+// slice gives a part of a list. As in Python bounds beyond the ends mean the ends.
+func slice(e Slice, env Env) (Val, *Error) {
+	list, err := listOf(e.X, env)
+	if err != nil {
+		return nil, err
+	}
+	bound := func(x Expr, otherwise int) (int, *Error) {
+		if x == nil {
+			return otherwise, nil
+		}
+		v, err := eval(x, env)
+		if err != nil {
+			return 0, err
+		}
+		i, ok := Int(v)
+		if !ok {
+			return 0, errorf(x.Pos(), "a bound of a slice is a whole number, not %s", Format(v))
+		}
+		if i < 0 {
+			i += len(list)
+		}
+		return min(max(i, 0), len(list)), nil
+	}
+	lo, err := bound(e.Lo, 0)
+	if err != nil {
+		return nil, err
+	}
+	hi, err := bound(e.Hi, len(list))
+	if err != nil {
+		return nil, err
+	}
+	return list[lo:max(lo, hi)], nil
+}
+
+// listOf evaluates what must be a list.
+func listOf(e Expr, env Env) ([]Val, *Error) {
+	v, err := eval(e, env)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, absent(e, "a list")
+	}
+	list, ok := v.([]Val)
+	if !ok {
+		return nil, errorf(e.Pos(), "a list is wanted here, not %s", Format(v))
+	}
+	return list, nil
+}
+
+func contains(list []Val, x Val) bool { return find(list, x) >= 0 }
+
+func find(list []Val, x Val) int {
+	for i, v := range list {
+		if equal(v, x) {
+			return i
+		}
+	}
+	return -1
+}
+
+// absent says that what stands at e has no value, and what to do.
+func absent(e Expr, want string) *Error {
+	if name, ok := e.(Name); ok {
+		return errorf(e.Pos(), "%s is wanted here, but %s is absent: nothing says its value; "+
+			"ask has(%s), or write %s or DEFAULT", want, name.Name, name.Name, name.Name)
+	}
+	return errorf(e.Pos(), "%s is wanted here, but this is absent", want)
+}
+
+// listFunctions are functions whose first argument is a list.
+var listFunctions = map[string]struct {
+	args int
+	f    func(list []Val, a []Val) Val
+}{
+	"len":   {1, func(list, _ []Val) Val { return float64(len(list)) }},
+	"find":  {2, func(list, a []Val) Val { return float64(find(list, a[0])) }},
+	"rfind": {2, func(list, a []Val) Val { return float64(rfind(list, a[0])) }},
+	"count": {2, func(list, a []Val) Val { return float64(count(list, a[0])) }},
+}
+
+func rfind(list []Val, x Val) int {
+	for i := len(list) - 1; i >= 0; i-- {
+		if equal(list[i], x) {
+			return i
+		}
+	}
+	return -1
+}
+
+func count(list []Val, x Val) int {
+	n := 0
+	for _, v := range list {
+		if equal(v, x) {
+			n++
+		}
+	}
+	return n
+}
+
+// listCall computes one of listFunctions.
+func listCall(e Call, env Env) (Val, *Error) {
+	f := listFunctions[e.Func]
+	if len(e.Args) != f.args || len(e.Named) > 0 || e.Rest != nil {
+		return nil, errorf(e.Pos(), "%s takes a list%s", e.Func, map[bool]string{true: " and a value"}[f.args == 2])
+	}
+	list, err := listOf(e.Args[0], env)
+	if err != nil {
+		return nil, err
+	}
+	var rest []Val
+	for _, a := range e.Args[1:] {
+		v, err := eval(a, env)
+		if err != nil {
+			return nil, err
+		}
+		rest = append(rest, v)
+	}
+	return f.f(list, rest), nil
+}
+
 // functions of numbers.
 var functions = map[string]func(a []float64) float64{
 	"min":   func(a []float64) float64 { return math.Min(a[0], a[1]) },
@@ -162,19 +332,28 @@ var functions = map[string]func(a []float64) float64{
 	"floor": func(a []float64) float64 { return math.Floor(a[0]) },
 	"ceil":  func(a []float64) float64 { return math.Ceil(a[0]) },
 	"log":   func(a []float64) float64 { return math.Log(a[0]) },
+	"exp":   func(a []float64) float64 { return math.Exp(a[0]) },
+	"abs":   func(a []float64) float64 { return math.Abs(a[0]) },
 }
 
 // IsFunction says whether name is a function of numbers, not an operator.
-func IsFunction(name string) bool { return name == "has" || functions[name] != nil }
+func IsFunction(name string) bool {
+	_, list := listFunctions[name]
+	return name == "has" || list || functions[name] != nil
+}
 
 func call(e Call, env Env) (Val, *Error) {
 	if e.Func == "has" && len(e.Args) == 1 && len(e.Named) == 0 && e.Rest == nil { // has(x): x is not absent
 		v, err := eval(e.Args[0], env)
 		return v != nil, err
 	}
+	if _, ok := listFunctions[e.Func]; ok {
+		return listCall(e, env)
+	}
 	f := functions[e.Func]
 	if f == nil {
-		return nil, errorf(e.Pos(), "%s(…) is no function of numbers; there are min, max, sqrt, floor, ceil, log, has", e.Func)
+		return nil, errorf(e.Pos(), "%s(…) is no function of numbers; there are min, max, sqrt, floor, ceil, log, exp, abs, "+
+			"len, find, rfind, count, has", e.Func)
 	}
 	want := 1
 	if e.Func == "min" || e.Func == "max" {
@@ -204,8 +383,8 @@ func number(v Val, e Expr) (float64, *Error) {
 	if n, ok := v.(float64); ok {
 		return n, nil
 	}
-	if name, ok := e.(Name); ok && v == nil {
-		return 0, errorf(e.Pos(), "a number is wanted here, but %s is absent: nothing says its value", name.Name)
+	if v == nil {
+		return 0, absent(e, "a number")
 	}
 	return 0, errorf(e.Pos(), "a number is wanted here, not %s", Format(v))
 }
@@ -217,7 +396,7 @@ func truth(v Val, e Expr) (bool, *Error) {
 	case float64:
 		return v != 0, nil
 	case nil:
-		return false, nil
+		return false, absent(e, "a condition")
 	}
 	return false, errorf(e.Pos(), "a condition is wanted here, not %s", Format(v))
 }

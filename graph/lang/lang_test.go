@@ -32,6 +32,17 @@ func text(e Expr) string {
 		return "(" + text(e.X) + " " + e.Op + " " + text(e.Y) + ")"
 	case Cond:
 		return "(" + text(e.Then) + " if " + text(e.If) + " else " + text(e.Else) + ")"
+	case Index:
+		return text(e.X) + "[" + text(e.I) + "]"
+	case Slice:
+		lo, hi := "", ""
+		if e.Lo != nil {
+			lo = text(e.Lo)
+		}
+		if e.Hi != nil {
+			hi = text(e.Hi)
+		}
+		return text(e.X) + "[" + lo + ":" + hi + "]"
 	case As:
 		return "(" + text(e.X) + " as [" + list(e.Dims) + "])"
 	case Call:
@@ -80,6 +91,10 @@ func TestParse(t *testing.T) {
 		{"true and false", "(true and false)"},
 		{"a\n\t+ b\r\n", "(a + b)"},
 		{`"it's"`, "'it's'"},
+		{"-a[1]**2", "(- (a[1] ** 2))"},
+		{"a[i][-1:b] as [2]", "(a[i][(- 1):b] as [2])"},
+		{"a[:] + f(x)[0]", "(a[:] + f(x)[0])"},
+		{"not a in b and c not in d", "((not (a in b)) and (c not-in d))"},
 	} {
 		got := ""
 		e, err := Parse(c.in)
@@ -121,6 +136,10 @@ func TestParseErrors(t *testing.T) {
 		{"1 < < 2", 4, "expected a value"},
 		{"if", 0, "expected a value"},
 		{"... + 1", 0, "expected a value"},
+		{"a[", 2, "expected a value, found the end"},
+		{"a[]", 2, "expected a value"},
+		{"a[1", 3, `expected "]", found the end`},
+		{"a not b", 6, `expected "in", found "b"`},
 	} {
 		_, err := Parse(c.in)
 		var e *Error
@@ -176,10 +195,14 @@ func TestEval(t *testing.T) {
 		{"D**-0.5", 1.0 / 64}, {"min(D, 3) + max(1, 2)", 5.0}, {"sqrt(16)", 4.0}, {"floor(2.7) + ceil(2.1)", 5.0}, {"log(1)", 0.0},
 		{"act == silu", true}, {"act == 'silu'", true}, {`act != "gelu"`, true}, {"D == '4096'", false}, {"sizes == [1, 2]", true}, {"sizes == [1]", false},
 		{"1 < 2 and 2 <= 2 and 3 > 2 and 3 >= 3", true}, {"not yes", false}, {"not 0", true},
-		{"has(none)", false}, {"has(D)", true}, {"none == none", true}, {"1 if none else 2", 2.0},
+		{"has(none)", false}, {"has(D)", true}, {"none or 3", 3.0}, {"D or 1/0", 4096.0}, {"none or none or act", "silu"},
 		{"1 if yes else 1/0", 1.0}, {"1/0 if not yes else 2", 2.0}, // only the branch taken
 		{"yes or 1/0", true}, {"not yes and 1/0", false}, // no more than decides
 		{"[D, [H]]", []Val{4096.0, []Val{32.0}}}, {"+3", 3.0}, {"true", true},
+		{"sizes[0] + sizes[-1]", 3.0}, {"[1, 2, 3][1:]", []Val{2.0, 3.0}}, {"[1, 2, 3][:-1]", []Val{1.0, 2.0}}, {"[1, 2, 3][7:]", []Val{}},
+		{"[[1, 2], [3]][0][1]", 2.0}, {"2 in sizes", true}, {"act in ['gelu', 'silu']", true}, {"act not in ['gelu']", true}, {"not act in ['gelu']", true},
+		{"len(sizes) + len([])", 2.0}, {"count([1, 2, 1], 1)", 2.0}, {"find([1, 2, 1], 1)", 0.0}, {"rfind([1, 2, 1], 1)", 2.0}, {"find(sizes, 9)", -1.0},
+		{"abs(-3) + exp(0)", 4.0}, {"1 if 1 in sizes else 2", 1.0},
 	} {
 		e, err := Parse(c.in)
 		if err != nil {
@@ -218,6 +241,20 @@ func TestEvalErrors(t *testing.T) {
 		{"linear(1)", 0, "is no function of numbers"},
 		{"D as [2]", 2, "a number is wanted here, not a tensor"},
 		{"[1, x]", 4, "unknown name x"},
+		{"none == 1", 0, "none is absent: nothing says its value; ask has(none), or write none or DEFAULT"},
+		{"1 if none else 2", 5, "a condition is wanted here, but none is absent"},
+		{"not none", 4, "none is absent"},
+		{"yes and none", 8, "none is absent"},
+		{"none[0]", 0, "a list is wanted here, but none is absent"},
+		{"sizes[2]", 6, "index 2 lies outside a list of 2"},
+		{"sizes[-3]", 6, "index -3 lies outside"},
+		{"sizes[0.5]", 6, "an index is a whole number, not 0.5"},
+		{"sizes['a':]", 6, "a bound of a slice is a whole number, not a"},
+		{"D[0]", 0, "a list is wanted here, not 4096"},
+		{"1 in D", 5, "a list is wanted behind in, not 4096"},
+		{"len(D)", 4, "a list is wanted here"},
+		{"len()", 0, "len takes a list"},
+		{"find(sizes)", 0, "find takes a list and a value"},
 	} {
 		e, err := Parse(c.in)
 		if err != nil {

@@ -45,7 +45,7 @@ func IsName(s string) bool {
 
 func keyword(s string) bool {
 	switch s {
-	case "if", "else", "as", "and", "or", "not", "true", "false":
+	case "if", "else", "as", "and", "or", "not", "in", "true", "false":
 		return true
 	}
 	return false
@@ -58,7 +58,7 @@ const (
 	tNum
 	tStr
 	tName
-	tOp // punctuation, and the words as, if, else, and, or, not
+	tOp // punctuation, and the words as, if, else, and, or, not, in
 )
 
 type parser struct {
@@ -91,7 +91,7 @@ func (p *parser) found() string {
 	return strconv.Quote(p.text[p.at:p.off])
 }
 
-var operators = []string{"...", "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[", "]", ",", "="}
+var operators = []string{"...", "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[", "]", ",", "=", ":"}
 
 func (p *parser) next() {
 	t := p.text
@@ -202,7 +202,7 @@ func (p *parser) cond() Expr {
 }
 
 // levels of binary operators, loosest first; all of them left-associative.
-var levels = [][]string{{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "//", "%"}}
+var levels = [][]string{{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">", "in", "not"}, {"+", "-"}, {"*", "/", "//", "%"}}
 
 func (p *parser) binary(level int) Expr {
 	if level == len(levels) {
@@ -223,6 +223,10 @@ next:
 		if p.is(op) {
 			at := p.at
 			p.next()
+			if op == "not" {
+				p.expect("in")
+				op = "not-in"
+			}
 			x = Binary{At(at), op, x, p.binary(level + 1)}
 			goto next
 		}
@@ -255,6 +259,10 @@ func (p *parser) postfix() Expr {
 	x := p.primary()
 	for {
 		at := p.at
+		if p.is("[") {
+			x = p.index(x)
+			continue
+		}
 		if !p.accept("as") {
 			return x
 		}
@@ -265,6 +273,29 @@ func (p *parser) postfix() Expr {
 		p.next()
 		x = As{At(at), x, p.list("]")}
 	}
+}
+
+// index reads what stands in brackets behind x: an index, or lo:hi with either left out.
+func (p *parser) index(x Expr) Expr {
+	at := At(p.at)
+	p.next()
+	if !p.deeper() {
+		return Num{}
+	}
+	defer func() { p.depth-- }()
+	var lo, hi Expr
+	if !p.is(":") {
+		lo = p.cond()
+	}
+	if !p.accept(":") {
+		p.expect("]")
+		return Index{at, x, lo}
+	}
+	if !p.is("]") {
+		hi = p.cond()
+	}
+	p.expect("]")
+	return Slice{at, x, lo, hi}
 }
 
 func (p *parser) list(end string) []Expr {

@@ -32,6 +32,7 @@ type Case struct {
 	//	<n      random values in [0, n), of an i32
 	//	#n      random whole numbers in [0, n), of a float: many are equal
 	//	*n      the values times n, of a float
+	//	@n      a recurrence's state, f32, as it is before position n
 	Args string
 	// Limits for arithmetic in f32 against float64: |got - want| / |want| in the
 	// Euclidean norm over a whole result, and the largest single difference.
@@ -110,7 +111,7 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 			return o, fmt.Errorf("unknown type %s", m[2])
 		}
 		switch {
-		case v.Name == "cache" || v.Name == "k" || v.Name == "v":
+		case v.Name == "cache" || v.Name == "k" || v.Name == "v" || v.Name == "state":
 			v.Kind = graph.State
 		case v.Type != tensor.I32:
 			v.Kind = graph.Weight
@@ -150,7 +151,19 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 			return o, err
 		}
 	}
-	o.Data, err = random(v, whole, times, rng)
+	if o.Data, err = random(v, whole, times, rng); err != nil || flag['@'] == "" {
+		return o, err
+	}
+	// A recurrence's state: the first slot is marked as that before this position, the others as empty.
+	at, err := strconv.Atoi(flag['@'])
+	for i := range v.Shape[0] {
+		mark := make([]float32, 1)
+		if i == 0 {
+			mark[0] = float32(at)
+		}
+		width := v.Type.RowBytes(1)
+		copy(o.Data[(i+1)*v.Shape[1:].Elems()*width-width:], tensor.Bytes(mark))
+	}
 	return o, err
 }
 

@@ -17,7 +17,7 @@ const (
 
 // Cases is the table: every operator, odd sizes, one token and several.
 func Cases() []Case {
-	all := append([]Case(nil), table...)
+	all := append(append([]Case(nil), table...), generalTable...)
 	for _, t := range tensor.Types() {
 		if quant.Supported(t) {
 			all = append(all, typeCases(t)...)

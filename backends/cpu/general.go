@@ -1,0 +1,440 @@
+package cpu
+
+import (
+	"fmt"
+
+	"greta/backends"
+	"greta/graph"
+	"greta/internal/pool"
+	"greta/ops"
+	"greta/tensor"
+)
+
+// Operators that models use on small tensors: plain loops, shared among workers where there are many rows.
+
+// eachRow runs do for each of n rows that cost about cost elements each.
+type eachRow struct {
+	n, per int
+	do     func(i int) error
+	failed []error // by chunk
+}
+
+func newEachRow(n, cost int, do func(i int) error) *eachRow {
+	r := &eachRow{n: n, do: do}
+	_, r.per = chunksOf(n, max(1, elementChunk/4/max(1, cost)))
+	r.failed = make([]error, (n+max(r.per, 1)-1)/max(r.per, 1))
+	return r
+}
+
+func (r *eachRow) run(p *pool.Pool) error {
+	if r.n == 0 {
+		return nil
+	}
+	clear(r.failed)
+	p.Run(r, len(r.failed))
+	for _, err := range r.failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *eachRow) Do(_, chunk int) {
+	for i := chunk * r.per; i < min((chunk+1)*r.per, r.n); i++ {
+		if err := r.do(i); err != nil {
+			r.failed[chunk] = err
+			return
+		}
+	}
+}
+
+// values sees an operand as dense float32: activations where they lie, weights converted once.
+func values(d *Device, o *backends.Operand) ([]float32, error) {
+	if o.Buffer != nil && o.Type == tensor.F32 && !o.Dense() {
+		return nil, fmt.Errorf("an operand with gaps between its rows")
+	}
+	return vector(d, o)
+}
+
+// rowsOrWeight sees an operand as rows of float32; weights of other types are converted once.
+func rowsOrWeight(d *Device, o *backends.Operand) (rows, error) {
+	if o.Type == tensor.F32 {
+		return floats(o)
+	}
+	v, err := vector(d, o)
+	cols := max(o.Shape.Last(), 1)
+	inner := 1
+	if len(o.Shape) > 1 {
+		inner = tensor.Shape(o.Shape[1 : len(o.Shape)-1]).Elems()
+	}
+	return rows{data: v, n: len(v) / cols, cols: cols, inner: inner, stride: inner * cols}, err
+}
+
+// bindFunction binds an operator of single elements by its function in float64.
+func bindFunction(d *Device, l *backends.Launch) (runner, error) {
+	f := ops.UnaryFunc(l.Node)
+	if a, ok := l.Node.Attr.(*ops.XIELUAttr); ok {
+		p, err := values(d, &l.In[1])
+		if err != nil {
+			return nil, err
+		}
+		n, err := values(d, &l.In[2])
+		if err != nil {
+			return nil, err
+		}
+		given := *a
+		for i, to := range []*float64{&given.Beta, &given.Eps} {
+			if 3+i >= len(l.In) || l.In[3+i].Buffer == nil {
+				continue
+			}
+			v, err := values(d, &l.In[3+i])
+			if err != nil {
+				return nil, err
+			}
+			*to = float64(v[0])
+		}
+		f = func(x float64) float64 { return ops.XIELUFunc(&given, float64(p[0]), float64(n[0]))(x) }
+	}
+	if f == nil {
+		return nil, fmt.Errorf("%s is not elementwise", l.Node.Op.Name)
+	}
+	loop := func(z, x, _ []float32) {
+		for i, v := range x {
+			z[i] = float32(f(float64(v)))
+		}
+	}
+	switch a := l.Node.Attr.(type) {
+	case *ops.AffineAttr:
+		by, plus := float32(a.By), float32(a.Plus)
+		loop = func(z, x, _ []float32) {
+			for i, v := range x {
+				z[i] = by*v + plus
+			}
+		}
+	case *ops.ClampAttr:
+		low, high := float32(a.Low), float32(a.High)
+		loop = func(z, x, _ []float32) {
+			for i, v := range x {
+				z[i] = min(max(v, low), high)
+			}
+		}
+	}
+	switch l.Node.Op {
+	case ops.ReLU:
+		loop = func(z, x, _ []float32) {
+			for i, v := range x {
+				z[i] = max(v, 0)
+			}
+		}
+	case ops.ReLU2:
+		loop = func(z, x, _ []float32) {
+			for i, v := range x {
+				v = max(v, 0)
+				z[i] = v * v
+			}
+		}
+	}
+	x := l.In[0]
+	if x.Type != tensor.F32 {
+		return bindConverted(d, l, loop)
+	}
+	return newElementwise(&x, nil, &l.Out[0], loop)
+}
+
+// bindConverted is an elementwise operator on a weight of another type than f32.
+func bindConverted(d *Device, l *backends.Launch, loop func(z, x, _ []float32)) (runner, error) {
+	x, err := rowsOrWeight(d, &l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	z, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	return newEachRow(z.n, z.cols, func(i int) error {
+		loop(z.row(i), x.row(i), nil)
+		return nil
+	}), nil
+}
+
+// bindPair binds an operator of two tensors of which one may be spread over the other.
+func bindPair(d *Device, l *backends.Launch) (runner, error) {
+	if ops.PlainBinary(l.Node) && (l.Node.Op == ops.Add || l.Node.Op == ops.Mul) && l.In[0].Type == tensor.F32 {
+		return bindAddMul(d, l)
+	}
+	x, err := rowsOrWeight(d, &l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := rowsOrWeight(d, &l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	z, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	lead := func(s tensor.Shape) tensor.Shape {
+		if len(s) == 0 {
+			return tensor.Shape{}
+		}
+		return s[:len(s)-1]
+	}
+	zs := lead(l.Out[0].Shape)
+	ix, iy := ops.NewIndexer(lead(l.In[0].Shape), zs), ops.NewIndexer(lead(l.In[1].Shape), zs)
+	f := pairLoop(l.Node.Op)
+	stepX, stepY := min(x.cols-1, 1), min(y.cols-1, 1)
+	return newEachRow(z.n, z.cols, func(i int) error {
+		f(z.row(i), x.row(ix.At(i)), y.row(iy.At(i)), stepX, stepY)
+		return nil
+	}), nil
+}
+
+// pairLoop gives the loop of an operator of two rows; a step of 0 stays at a row's only element.
+func pairLoop(op *graph.Op) func(z, x, y []float32, stepX, stepY int) {
+	switch op {
+	case ops.Add:
+		return func(z, x, y []float32, sx, sy int) {
+			for i := range z {
+				z[i] = x[i*sx] + y[i*sy]
+			}
+		}
+	case ops.Mul:
+		return func(z, x, y []float32, sx, sy int) {
+			for i := range z {
+				z[i] = x[i*sx] * y[i*sy]
+			}
+		}
+	case ops.Sub:
+		return func(z, x, y []float32, sx, sy int) {
+			for i := range z {
+				z[i] = x[i*sx] - y[i*sy]
+			}
+		}
+	}
+	f := ops.BinaryFunc(op)
+	return func(z, x, y []float32, sx, sy int) {
+		for i := range z {
+			z[i] = float32(f(float64(x[i*sx]), float64(y[i*sy])))
+		}
+	}
+}
+
+// bindConcat, bindSlice and bindExpand copy parts of rows.
+func bindConcat(d *Device, l *backends.Launch) (runner, error) {
+	y, err := values(d, &l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	axis := axisOf(graph.Attr[ops.ConcatAttr](l.Node).Axis, l.Out[0].Shape)
+	row := l.Out[0].Shape[axis:].Elems()
+	type part struct {
+		x       *gapped
+		at, len int
+	}
+	var parts []part
+	at := 0
+	for i := range l.In {
+		if l.In[i].Buffer == nil {
+			continue
+		}
+		x, err := gaps(d, &l.In[i])
+		if err != nil {
+			return nil, err
+		}
+		n := l.In[i].Shape[axis:].Elems()
+		parts = append(parts, part{x, at, n})
+		at += n
+	}
+	return newEachRow(len(y)/max(row, 1), row, func(r int) error {
+		for _, p := range parts {
+			p.x.copy(y[r*row+p.at:][:p.len], r*p.len)
+		}
+		return nil
+	}), nil
+}
+
+func bindSlice(d *Device, l *backends.Launch) (runner, error) {
+	a := graph.Attr[ops.SliceAttr](l.Node)
+	axis := axisOf(a.Axis, l.In[0].Shape)
+	x, err := gaps(d, &l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := values(d, &l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	row, part := l.In[0].Shape[axis:].Elems(), l.Out[0].Shape[axis:].Elems()
+	from := a.From * l.In[0].Shape[axis+1:].Elems()
+	return newEachRow(len(y)/max(part, 1), part, func(r int) error {
+		x.copy(y[r*part:(r+1)*part], r*row+from)
+		return nil
+	}), nil
+}
+
+func bindExpand(d *Device, l *backends.Launch) (runner, error) {
+	a := graph.Attr[ops.ExpandAttr](l.Node)
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	g := l.In[0].Shape[1]
+	return newEachRow(y.n, y.cols, func(i int) error {
+		copy(y.row(i), x.row(a.Source(i, g)))
+		return nil
+	}), nil
+}
+
+func axisOf(axis int, s tensor.Shape) int {
+	if axis < 0 {
+		return axis + len(s)
+	}
+	return axis
+}
+
+// gapped gives elements of a tensor whose rows may have gaps, by their place without these.
+type gapped struct {
+	data        []float32
+	row, stride int // elements of dimension 0, and how far they are apart
+}
+
+func gaps(d *Device, o *backends.Operand) (*gapped, error) {
+	if o.Type != tensor.F32 || o.Dense() {
+		v, err := values(d, o)
+		return &gapped{v, max(len(v), 1), max(len(v), 1)}, err
+	}
+	b, err := operandBytes(o)
+	return &gapped{tensor.View[float32](b), o.RowElems(), o.Stride / 4}, err
+}
+
+// copy copies elements from place at on, which lie in one row.
+func (p *gapped) copy(dst []float32, at int) {
+	for len(dst) > 0 {
+		n := min(p.row-at%p.row, len(dst))
+		copy(dst[:n], p.data[at/p.row*p.stride+at%p.row:])
+		dst, at = dst[n:], at+n
+	}
+}
+
+func bindGatherRow(_ *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	e, err := ints(&l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	return newEachRow(y.n, y.cols, func(i int) error {
+		from, to := x.row(i), y.row(i)
+		for j := range to {
+			at := e[i*y.cols+j]
+			if at < 0 || int(at) >= len(from) {
+				return fmt.Errorf("index %d of row %d is %d, a row has %d", j, i, at, len(from))
+			}
+			to[j] = from[at]
+		}
+		return nil
+	}), nil
+}
+
+// bindReduce binds sums, means and maxima of rows, and running sums.
+func bindReduce(_ *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	op := l.Node.Op
+	return newEachRow(x.n, x.cols, func(i int) error {
+		from, to := x.row(i), y.row(i)
+		s, top := 0.0, from[0]
+		for j, v := range from {
+			s += float64(v)
+			top = max(top, v)
+			if op == ops.Cumsum {
+				to[j] = float32(s)
+			}
+		}
+		switch op {
+		case ops.Sum:
+			to[0] = float32(s)
+		case ops.Mean:
+			to[0] = float32(s / float64(len(from)))
+		case ops.Largest:
+			to[0] = top
+		}
+		return nil
+	}), nil
+}
+
+func bindShift(_ *Device, l *backends.Launch) (runner, error) {
+	x, err := ints(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := ints(&l.Out[0])
+	by := int32(graph.Attr[ops.ShiftAttr](l.Node).By)
+	return newEachRow(len(x), 1, func(i int) error {
+		y[i] = x[i] + by
+		return nil
+	}), err
+}
+
+func bindReal(_ *Device, l *backends.Launch) (runner, error) {
+	x, err := ints(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	return newEachRow(len(x), 1, func(i int) error {
+		y.row(i)[0] = float32(x[i])
+		return nil
+	}), err
+}
+
+// bindPerHead binds a matrix for each head.
+func bindPerHead(d *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	w, err := rowsOrWeight(d, &l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	var b []float32
+	if len(l.In) > 2 {
+		if b, err = values(d, &l.In[2]); err != nil {
+			return nil, err
+		}
+	}
+	heads, n := l.In[1].Shape[0], l.In[1].Shape[1]
+	return newEachRow(y.n, n*x.cols, func(i int) error {
+		from, to, h := x.row(i), y.row(i), i%heads
+		for j := range to {
+			to[j] = d.k.Dot(w.row(h*n+j), from)
+			if b != nil {
+				to[j] += b[h*n+j]
+			}
+		}
+		return nil
+	}), nil
+}

@@ -1,0 +1,319 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"greta/backends"
+	"greta/backends/cpu/simd"
+	"greta/graph"
+	"greta/internal/pool"
+	"greta/ops"
+)
+
+// recurrence runs an operator whose state lies in slots (ops.StateSlots). Units, heads or channels, are independent of
+// each other: workers share them, and each takes its units through all tokens of the step.
+type recurrence struct {
+	state []float32 // [slots, n+1]
+	n     int
+	pos   []int32
+	units int
+	per   int // units of a chunk
+	begin func()
+	// take brings unit u through the step: from the state before (nil: zero) to the one behind.
+	take func(u int, before, behind []float32)
+
+	before, behind []float32
+}
+
+func newRecurrence(l *backends.Launch, pos *backends.Operand, units, per int) (*recurrence, error) {
+	r := &recurrence{n: l.In[0].Shape[1] - 1, units: units, per: max(1, per)}
+	var err error
+	if r.pos, err = ints(pos); err != nil {
+		return nil, err
+	}
+	s, err := floats(&l.In[0])
+	if err == nil && !s.dense() {
+		err = fmt.Errorf("a state with gaps")
+	}
+	r.state = s.data
+	return r, err
+}
+
+func (r *recurrence) run(p *pool.Pool) error {
+	if len(r.pos) == 0 {
+		return nil
+	}
+	for i, at := range r.pos {
+		if at < 0 || int(at) != int(r.pos[0])+i {
+			return fmt.Errorf("token %d is at position %d: positions of a recurrence follow each other", i, at)
+		}
+	}
+	read, write, err := ops.StateSlots(r.state, r.n, int(r.pos[0]))
+	if err != nil {
+		return err
+	}
+	r.before, r.behind = nil, r.state[write*(r.n+1):][:r.n]
+	if read >= 0 {
+		r.before = r.state[read*(r.n+1):][:r.n]
+	}
+	p.Run(r, (r.units+r.per-1)/r.per)
+	r.state[write*(r.n+1)+r.n] = float32(int(r.pos[0]) + len(r.pos))
+	return nil
+}
+
+func (r *recurrence) Do(_, chunk int) {
+	for u := chunk * r.per; u < min((chunk+1)*r.per, r.units); u++ {
+		r.take(u, r.before, r.behind)
+	}
+}
+
+// fresh copies a part of the state before, or zeros, to the state behind and gives it.
+func fresh(before, behind []float32, at, n int) []float32 {
+	h := behind[at : at+n : at+n]
+	if before == nil {
+		clear(h)
+	} else {
+		copy(h, before[at:])
+	}
+	return h
+}
+
+// operands sees several operands as rows.
+func operands(d *Device, in []backends.Operand) ([]rows, error) {
+	all := make([]rows, len(in))
+	for i := range in {
+		if in[i].Buffer == nil {
+			continue
+		}
+		var err error
+		if all[i], err = rowsOrWeight(d, &in[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:3])
+	if err != nil {
+		return nil, err
+	}
+	x, w := in[0], in[1]
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	var b []float32
+	if len(l.In) > 4 {
+		if b, err = values(d, &l.In[4]); err != nil {
+			return nil, err
+		}
+	}
+	channels, k := w.n, w.cols
+	const block = 64 // channels of a unit
+	r, err := newRecurrence(l, &l.In[3], (channels+block-1)/block, 4)
+	if err != nil {
+		return nil, err
+	}
+	// What a token sees of channel c, j tokens back.
+	seen := func(before []float32, s, back, c int) float32 {
+		if at := s - back; at >= 0 {
+			return x.row(at)[c]
+		} else if before != nil {
+			return before[(k-1+at)*channels+c]
+		}
+		return 0
+	}
+	r.take = func(u int, before, behind []float32) {
+		from, to := u*block, min((u+1)*block, channels)
+		for s := range x.n {
+			row := y.row(s)
+			for c := from; c < to; c++ {
+				v := float32(0)
+				if b != nil {
+					v = b[c]
+				}
+				for j, f := range w.row(c) {
+					v += f * seen(before, s, k-1-j, c)
+				}
+				row[c] = v
+			}
+		}
+		for j := range k - 1 {
+			for c := from; c < to; c++ {
+				behind[j*channels+c] = seen(before, x.n-1, k-2-j, c)
+			}
+		}
+	}
+	return r, nil
+}
+
+func bindScan(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:3])
+	if err != nil {
+		return nil, err
+	}
+	a, x := in[0], in[1]
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	const block = 64
+	r, err := newRecurrence(l, &l.In[3], (x.cols+block-1)/block, 4)
+	if err != nil {
+		return nil, err
+	}
+	r.take = func(u int, before, behind []float32) {
+		from, to := u*block, min((u+1)*block, x.cols)
+		h := fresh(before, behind, from, to-from)
+		for s := range x.n {
+			as, xs, ys := a.row(s)[from:to], x.row(s)[from:to], y.row(s)[from:to]
+			for c := range h {
+				h[c] = as[c]*h[c] + xs[c]
+				ys[c] = h[c]
+			}
+		}
+	}
+	return r, nil
+}
+
+func bindSSM(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:6])
+	if err != nil {
+		return nil, err
+	}
+	x, dt, a, b, c := in[0], in[1], in[2], in[3], in[4]
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	heads, p, m := l.In[1].Shape[1], l.In[1].Shape[2], a.cols
+	g, size := l.In[4].Shape[1], l.In[4].Shape[2]
+	r, err := newRecurrence(l, &l.In[6], heads, elementChunk/max(1, 8*p*size))
+	if err != nil {
+		return nil, err
+	}
+	k := d.k
+	work := make([][]float32, heads) // exp(dt·a) of a head that has several a
+	if m > 1 {
+		all := simd.AlignedFloats(heads * size)
+		for h := range work {
+			work[h] = all[h*size : (h+1)*size]
+		}
+	}
+	r.take = func(h int, before, behind []float32) {
+		state := fresh(before, behind, h*p*size, p*size)
+		for s := range l.In[1].Shape[0] {
+			step := dt.row(s)[h]
+			bs, cs := b.row(s*g+h/(heads/g)), c.row(s*g+h/(heads/g))
+			xs, ys := x.row(s*heads+h), y.row(s*heads+h)
+			decay := float32(math.Exp(float64(step * a.row(h)[0])))
+			if m > 1 {
+				k.Scale(work[h], step, a.row(h))
+				k.Exp(work[h], work[h])
+			}
+			for i := range p {
+				row := state[i*size : (i+1)*size]
+				if m > 1 {
+					k.Mul(row, row, work[h])
+				} else {
+					k.Scale(row, decay, row)
+				}
+				k.Axpy(row, step*xs[i], bs)
+				ys[i] = k.Dot(row, cs)
+			}
+		}
+	}
+	return r, nil
+}
+
+func bindDelta(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:6])
+	if err != nil {
+		return nil, err
+	}
+	q, key, v, g, beta := in[0], in[1], in[2], in[3], in[4]
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
+	r, err := newRecurrence(l, &l.In[6], heads, elementChunk/max(1, 8*dk*dv))
+	if err != nil {
+		return nil, err
+	}
+	k := d.k
+	work := simd.AlignedFloats(heads * dv)
+	r.take = func(h int, before, behind []float32) {
+		m, seen := fresh(before, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv]
+		for s := range l.In[1].Shape[0] {
+			at := s*heads + h
+			keys, decays, ys := key.row(at), g.row(at), y.row(at)
+			clear(seen)
+			decay := float32(math.Exp(float64(decays[0])))
+			for i := range dk {
+				if len(decays) > 1 {
+					decay = float32(math.Exp(float64(decays[i])))
+				}
+				row := m[i*dv : (i+1)*dv]
+				k.Scale(row, decay, row)
+				k.Axpy(seen, keys[i], row)
+			}
+			bs := beta.row(s)[h]
+			for j, x := range v.row(at) {
+				seen[j] = bs * (x - seen[j])
+			}
+			clear(ys)
+			queries := q.row(at)
+			for i := range dk {
+				row := m[i*dv : (i+1)*dv]
+				k.Axpy(row, keys[i], seen)
+				k.Axpy(ys, queries[i], row)
+			}
+		}
+	}
+	return r, nil
+}
+
+func bindWKV(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:3])
+	if err != nil {
+		return nil, err
+	}
+	keys, v := in[0], in[1]
+	w, err := values(d, &l.In[3])
+	if err != nil {
+		return nil, err
+	}
+	bonus, err := values(d, &l.In[4])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	n := keys.cols
+	r, err := newRecurrence(l, &l.In[5], n, 64)
+	if err != nil {
+		return nil, err
+	}
+	r.take = func(c int, before, behind []float32) {
+		for part := range 3 {
+			fresh(before, behind, part*n+c, 1)
+		}
+		for s := range keys.n {
+			y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == 0)
+		}
+	}
+	return r, nil
+}
+
+// checkSlots says whether a recurrence's state can be read in place.
+func checkSlots(n *graph.Node) error {
+	if t := n.In[0].Type; t.String() != "f32" {
+		return fmt.Errorf("a state of %s; f32 is wanted", t)
+	}
+	return nil
+}
