@@ -169,7 +169,7 @@ func checkInputs(g *graph.Graph) error {
 	for _, v := range g.Inputs {
 		switch {
 		case v.Type == tensor.I32 && (v.Name == "tokens" || v.Name == "pos" || v.Name == "last"):
-		case v.Type.IsFloat() && v.Name == "x" && g.Input("tokens") == nil:
+		case v.Type.IsFloat() && (v.Name == "x" || v.Name == "r") && g.Input("tokens") == nil:
 		default:
 			return fmt.Errorf("nothing fills the input %s: a step has the inputs tokens or x, pos and last", v)
 		}

@@ -459,7 +459,17 @@ func (s *Session) blockRows(x []float32) (width, n int, err error) {
 
 // writeActivations writes the rows of a step, or of all steps of a chain.
 func (s *Session) writeActivations(st *Step, x []float32) error {
-	v := st.Graph.Input("x")
+	for _, v := range st.Graph.Inputs { // x, and the stream r, which begins as it
+		if v.Type.IsFloat() {
+			if err := s.writeActivation(st, v, x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Session) writeActivation(st *Step, v *graph.Value, x []float32) error {
 	var bytes []byte
 	switch v.Type {
 	case tensor.F32:

@@ -248,10 +248,19 @@ func (q *equation) pair(e lang.Binary, op string, names []string) ([]*Value, *la
 	if err != nil {
 		return nil, err
 	}
-	if (e.Op == "+" || e.Op == "*") && len(x.Shape) < len(y.Shape) || e.Op == "<" {
+	if (e.Op == "+" || e.Op == "*") && spreads(x, y) || e.Op == "<" {
 		x, y = y, x
 	}
 	return q.apply(e.Pos(), op, []*Value{x, y}, nil, names)
+}
+
+// spreads says whether x is a row of y's, or has one element for each of its rows.
+func spreads(x, y *Value) bool {
+	if len(x.Shape) < len(y.Shape) {
+		return true
+	}
+	n := len(x.Shape)
+	return n > 0 && n == len(y.Shape) && x.Shape[n-1] == 1 && y.Shape[n-1] > 1
 }
 
 // function applies an operator of one tensor.

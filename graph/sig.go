@@ -17,7 +17,7 @@ import (
 // element type of activations), or a capital letter: operands with the same
 // letter have the same type; T is a plain float type, other letters are any float
 // or block format. A dimension is a number, a name that is the same wherever it
-// stands, @name for an integer attribute, or * for any number of leading
+// stands, a name with "?" that may be 1 too, @name for an integer attribute, or * for any number of leading
 // dimensions (*A and *B where two differ).
 type Sig struct {
 	In, Out []Operand
@@ -196,6 +196,11 @@ func (o Operand) matchShape(n *Node, v *Value, dims map[string]bound[int], stars
 		}
 		have := v.Shape[at]
 		at++
+		if name, ok := strings.CutSuffix(d, "?"); ok {
+			if d = name; have == 1 {
+				continue
+			}
+		}
 		if d[0] == '@' || d[0] >= '0' && d[0] <= '9' {
 			want, err := n.dim(d, dims)
 			if err != nil {

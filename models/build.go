@@ -114,7 +114,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	for _, name := range f.out {
 		if v := in.vals[name.string]; v != nil && v.Root().Kind == graph.Computed {
 			b.g.Outputs = append(b.g.Outputs, v)
-		} else if v != nil {
+		} else if v != nil && !(f.block && len(f.out) > 1) { // of a block alone what it hands on is left out
 			b.add(f.fail(name, 0, "the result %s is %s itself (%s): nothing computes it", name.string, v.Root().Name, v.Root().Kind))
 		}
 	}

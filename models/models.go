@@ -104,11 +104,17 @@ func Names() []string {
 	entries, _ := files.ReadDir(".")
 	var all []string
 	for _, e := range entries {
-		if stem, ok := strings.CutSuffix(e.Name(), ".yaml"); ok {
+		if stem, ok := strings.CutSuffix(e.Name(), ".yaml"); ok && !isPart(stem) {
 			all = append(all, stem)
 		}
 	}
 	return all
+}
+
+// isPart says whether a built-in file is a part, which others use.
+func isPart(stem string) bool {
+	data, err := files.ReadFile(stem + ".yaml")
+	return err == nil && strings.Contains(string(data), "\npart:")
 }
 
 // Load reads a model or block file from disk. The blocks that it repeats are

@@ -43,16 +43,25 @@ func schema() *jsonschema.Schema {
 			"is":   expr("the value where nothing else says it"),
 		}),
 	}}
-	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "optional"}, []string{"shape"}, map[string]*S{
+	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "if", "numbers", "optional"}, []string{"shape"}, map[string]*S{
 		"shape":    {Type: "array", Items: expr("a size"), MinItems: &one, MaxItems: &eight, Description: "sizes, slowest-varying first; a matrix is [out, in]"},
 		"gguf":     str("name in GGUF files: a | b: the first present; +1: add one; .T: transposed; $i: block; $e: a tensor per expert; /name: without the pattern"),
 		"hf":       str("name in safetensors, as for gguf"),
+		"if":       expr("a condition without which the weight is absent"),
+		"numbers":  str("a list of its elements, where no tensor holds them"),
 		"optional": {Type: "boolean", Description: "the weights may lack it; the operand is then left out"},
 	})
+	held := &S{Type: "string", Pattern: `^(float|f32) *\[.*\]$`}
+	state := &S{AnyOf: []*S{held, object("another block's state", []string{"shape", "of"}, []string{"shape"}, map[string]*S{
+		"shape": held,
+		"of":    expr("the number of the block whose state it is"),
+	})}}
 	s := object("A network, or a block of one, as equations.",
-		fileKeys, []string{"body", "out"}, map[string]*S{
+		fileKeys, nil, map[string]*S{
 			"model": str("the file defines a model of this name"),
 			"block": str("the file defines a block of this name, which can be run alone"),
+			"part":  str("the file has parameters and weights for others, which name it under use:"),
+			"use":   list("files whose parameters, conditions and weights this one takes over"),
 			"match": object("which weights this file is for", []string{"gguf", "has", "hf"}, nil, map[string]*S{
 				"gguf": list("general.architecture"),
 				"has":  list("keys that GGUF's metadata must have"),
@@ -63,12 +72,13 @@ func schema() *jsonschema.Schema {
 			"require": {Type: "array", Items: expr("a condition"), Description: "conditions on parameters that this file needs"},
 			"names":   object("patterns of weight names: $i is the number of the block, * the name given below", []string{"gguf", "hf"}, nil, map[string]*S{"gguf": str("pattern in GGUF files"), "hf": str("pattern in safetensors")}),
 			"weights": mapping("the weights", name, weight),
-			"state":   mapping("what survives from step to step", name, &S{Type: "string", Pattern: `^float *\[.*\]$`}),
+			"state":   mapping("what survives from step to step", name, state),
 			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),
 			"out":     {AnyOf: []*S{names, {Type: "array", Items: name, MinItems: &one}}, Description: "the result or results"},
 		})
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "greta model file"
-	s.OneOf = []*S{{Required: []string{"model"}}, {Required: []string{"block"}}}
+	s.OneOf = []*S{{Required: []string{"model", "body", "out"}}, {Required: []string{"block", "body", "out"}},
+		{Required: []string{"part"}, Not: &S{Required: []string{"body"}}}}
 	return s
 }

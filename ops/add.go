@@ -43,13 +43,10 @@ func binary(name, doc string, f func(a, b float64) float64) *graph.Op {
 	return &graph.Op{
 		Name:    name,
 		Doc:     doc + "; sizes that are 1 in one serve all of the other's, y [N] every row",
-		Sig:     graph.MustSig("(x: T[*A, N], y: U[*B, M]) -> (z: float[*A, N])"),
+		Sig:     graph.MustSig("(x: T[*A, N], y: U[*B, N?]) -> (z: float[*A, N])"),
 		RowWise: true,
 		Results: func(n *graph.Node) ([]graph.Result, error) {
 			shape, ok := Broadcast(n.In[0].Shape, n.In[1].Shape)
-			if x, y := n.In[0], n.In[1]; !ok && x.Shape.Last() != y.Shape.Last() && x.Shape.Last() != 1 && y.Shape.Last() != 1 {
-				return nil, fmt.Errorf("N is %d in %s but %d in %s", x.Shape.Last(), x, y.Shape.Last(), y)
-			}
 			if !ok {
 				return nil, fmt.Errorf("%s must have the shape of %s, only its last dimension, or as many dimensions of "+
 					"which some are 1", n.In[1], n.In[0])

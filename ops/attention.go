@@ -38,12 +38,6 @@ func (a *AttentionAttr) Sees(pos, capacity int) (from, end int) {
 	return from, end
 }
 
-// Plain says whether a node of attention has none of what only some backends know: sinks, chunks, slopes on
-// distances, and sight of what comes later.
-func (a *AttentionAttr) Plain(n *graph.Node) bool {
-	return len(n.In) == 4 && a.Chunk == 0 && a.ALiBi == 0 && !a.Both
-}
-
 // SlopeOf is the factor on the distance between a query and a key for one of heads heads (Press et al., arXiv
 // 2108.12409): 2^(-alibi·(h+1)/n) for n heads, n a power of two; for others those of the power below come first,
 // and then every second one of the power above.

@@ -49,12 +49,28 @@ func StateSlots[F float32 | float64](state []F, n, first int) (read, write int, 
 	return read, write, nil
 }
 
-// StateElems is how many elements a slot of a recurrence's state has, its mark left out.
-func StateElems(n *graph.Node) int { return n.In[0].Shape[1] - 1 }
+// SlotElems is how many elements a slot of a recurrence's state has, its mark left out, by the operands behind the
+// state; 0: the operator is no recurrence.
+func SlotElems(n *graph.Node) int {
+	dim := func(operand, d int) int { return n.In[operand].Shape[d] }
+	switch n.Op.Name {
+	case "short_conv":
+		return dim(1, 1) * (dim(2, 1) - 1)
+	case "scan":
+		return dim(2, 1)
+	case "ssm":
+		return dim(1, 1) * dim(1, 2) * dim(4, 2)
+	case "delta":
+		return dim(2, 1) * dim(2, 2) * dim(3, 2)
+	case "wkv":
+		return 3 * dim(1, 1)
+	}
+	return 0
+}
 
-// checkSlots checks a recurrence's state: at least two slots of n elements and their mark.
-func checkSlots(node *graph.Node, n int) error {
-	s := node.In[0]
+// checkSlots checks a recurrence's state: at least two slots of its elements and their mark.
+func checkSlots(node *graph.Node) error {
+	s, n := node.In[0], SlotElems(node)
 	if s.Shape[0] < 2 || s.Shape[1] != n+1 || s.Type != tensor.F32 && s.Type != tensor.F64 {
 		return fmt.Errorf("%s must be a state f32[2, %d], or of more slots: %d elements and their mark", s, n+1, n)
 	}
@@ -92,12 +108,12 @@ func onSlot(in, out []tensor.Tensor, pos []int32, step func(s int, h []float64))
 // recurrenceCost reads and writes the state once, and counts k operations for each of its elements and tokens.
 func recurrenceCost(k float64) func(*graph.Node, int) graph.Cost {
 	return func(n *graph.Node, _ int) graph.Cost {
-		c := graph.Cost{Flops: k * float64(StateElems(n)) * float64(n.In[1].Shape[0])}
+		c := graph.Cost{Flops: k * float64(SlotElems(n)) * float64(n.In[1].Shape[0])}
 		for _, v := range n.In[1:] {
 			c.Read += float64(v.Bytes())
 		}
-		c.Read += 4 * float64(StateElems(n))
-		c.Write = 4*float64(StateElems(n)) + float64(n.Out[1].Bytes())
+		c.Read += 4 * float64(SlotElems(n))
+		c.Write = 4*float64(SlotElems(n)) + float64(n.Out[1].Bytes())
 		return c
 	}
 }
@@ -111,10 +127,8 @@ var ShortConv = &graph.Op{
 	Doc:  "y[s,d] = b[d] + Σj w[d,j]·x[s-K+1+j, d]; the state holds the K-1 tokens before",
 	Sig: graph.MustSig("(state: H[L, N], x: T[S, D], w: W[D, K], pos: i32[S], b?: B[D])" +
 		" -> (next: H[L, N], y: float[S, D])"),
-	Kind: graph.Update,
-	Check: func(n *graph.Node) error {
-		return checkSlots(n, n.In[1].Shape[1]*(n.In[2].Shape[1]-1))
-	},
+	Kind:  graph.Update,
+	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		x, w, b, y := in[1].F64(), in[2].F64(), floats(in, 4), out[1].F64()
 		d, k := in[2].Shape[0], in[2].Shape[1]
@@ -146,7 +160,7 @@ var Scan = &graph.Op{
 	Doc:   "y[s] = a[s]·y[s-1] + x[s]",
 	Sig:   graph.MustSig("(state: H[L, N], a: A[S, D], x: T[S, D], pos: i32[S]) -> (next: H[L, N], y: float[S, D])"),
 	Kind:  graph.Update,
-	Check: func(n *graph.Node) error { return checkSlots(n, n.In[2].Shape[1]) },
+	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		a, x, y := in[1].F64(), in[2].F64(), out[1].F64()
 		d := in[2].Shape[1]
@@ -170,7 +184,7 @@ var Scan = &graph.Op{
 var SSM = &graph.Op{
 	Name: "ssm",
 	Doc:  "h[p,n] = exp(dt·a[n])·h[p,n] + dt·x[p]·b[n], y[p] = Σn h[p,n]·c[n], for each head",
-	Sig: graph.MustSig("(state: T[L, Z], x: U[S, H, P], dt: D[S, H], a: A[H, M], b: B[S, G, N], c: C[S, G, N]," +
+	Sig: graph.MustSig("(state: T[L, Z], x: U[S, H, P], dt: D[S, H], a: A[H, J], into: B[S, G, N], out: C[S, G, N]," +
 		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, P])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
@@ -181,7 +195,7 @@ var SSM = &graph.Op{
 		if b[1] == 0 || x[1]%b[1] != 0 {
 			return fmt.Errorf("the %d heads of %s must be a multiple of the %d groups of %s", x[1], n.In[1], b[1], n.In[4])
 		}
-		return checkSlots(n, x[1]*x[2]*b[2])
+		return checkSlots(n)
 	},
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		x, dt, a, b, c, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), in[5].F64(), out[1].F64()
@@ -214,15 +228,15 @@ var SSM = &graph.Op{
 var Delta = &graph.Op{
 	Name: "delta",
 	Doc:  "h = exp(g)·h; h += k⊗beta·(v - kᵀh); y = qᵀh, for each head",
-	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], k: U[S, H, K], v: V[S, H, M], g: G[S, H, J], beta: B[S, H]," +
-		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, M])"),
+	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], keys: U[S, H, K], values: V[S, H, DV], decays: G[S, H, J], beta: B[S, H]," +
+		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, DV])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
-		k, v, g := n.In[2].Shape, n.In[3].Shape, n.In[4].Shape
+		k, g := n.In[2].Shape, n.In[4].Shape
 		if g[2] != 1 && g[2] != k[2] {
 			return fmt.Errorf("%s must have 1 decay a head or the %d of %s", n.In[4], k[2], n.In[2])
 		}
-		return checkSlots(n, k[1]*k[2]*v[2])
+		return checkSlots(n)
 	},
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		q, k, v, g, beta, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), in[5].F64(), out[1].F64()
@@ -263,10 +277,10 @@ var Delta = &graph.Op{
 var WKV = &graph.Op{
 	Name: "wkv",
 	Doc:  "y[s] = (Σ(j<s) e^(-(s-1-j)·w + k[j])·v[j] + e^(u+k[s])·v[s]) / (the same without v)",
-	Sig: graph.MustSig("(state: T[L, Z], k: K[S, D], v: V[S, D], w: W[D], u: U[D], pos: i32[S])" +
+	Sig: graph.MustSig("(state: T[L, Z], keys: K[S, D], values: V[S, D], decay: W[D], bonus: U[D], pos: i32[S])" +
 		" -> (next: T[L, Z], y: float[S, D])"),
 	Kind:  graph.Update,
-	Check: func(n *graph.Node) error { return checkSlots(n, 3*n.In[1].Shape[1]) },
+	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		k, v, w, u, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), out[1].F64()
 		d := in[1].Shape[1]

@@ -30,8 +30,8 @@ func axisOf(axis int, x *graph.Value) (int, error) {
 // Concat joins up to six tensors along a dimension other than the first.
 var Concat = &graph.Op{
 	Name:    "concat",
-	Doc:     "y = a, b, … behind each other in dimension axis, the last where none is said",
-	Sig:     graph.MustSig("(a: A[*A], b: B[*B], c?: C[*C], d?: D[*D], e?: E[*E], f?: F[*F]) -> (y: float[*A])"),
+	Doc:     "y = x, x1, … behind each other in dimension axis, the last where none is said",
+	Sig:     graph.MustSig("(x: T[*A], x1: T[*B], x2?: T[*C], x3?: T[*D], x4?: T[*E], x5?: T[*F]) -> (y: float[*A])"),
 	RowWise: true,
 	Attr:    func() any { return &ConcatAttr{Axis: -1} },
 	Results: func(n *graph.Node) ([]graph.Result, error) {
@@ -52,16 +52,6 @@ var Concat = &graph.Op{
 			shape[axis] += v.Shape[axis]
 		}
 		return []graph.Result{{Type: floatOf(n), Shape: shape}}, nil
-	},
-	Check: func(n *graph.Node) error {
-		for i, v := range n.In {
-			if v != nil {
-				if err := plainFloat(n.Op.Sig.In[i].Name, v); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
 	},
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		axis, err := axisOf(graph.Attr[ConcatAttr](n).Axis, n.In[0])

@@ -7,6 +7,7 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -124,6 +125,9 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 && !dev.usesF8(n) {
 			return nil, backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
 		}
+	}
+	if why := ops.Beyond(n); why != "" {
+		return nil, backends.Unsupportedf("hip", n, "%s: no kernel of this backend does that", why)
 	}
 	if scaled(n) && !dev.usesF8(n) && !dev.usesVec(n) {
 		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")

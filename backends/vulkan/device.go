@@ -10,6 +10,7 @@ import (
 	"greta/backends"
 	"greta/backends/vulkan/vk"
 	"greta/graph"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -199,6 +200,9 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	e, ok := kernels[n.Op.Name]
 	if !ok {
 		return nil, backends.Unsupportedf("vulkan", n, "it is not in the table of kernels")
+	}
+	if why := ops.Beyond(n); why != "" {
+		return nil, backends.Unsupportedf("vulkan", n, "%s: no kernel of this backend does that", why)
 	}
 	for _, v := range n.Out {
 		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 {

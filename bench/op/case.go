@@ -56,18 +56,18 @@ type Request struct {
 // defaults are the sizes of Llama-2-7B, and of Mixtral where experts come in.
 var defaults = map[string]int{
 	"m": 1, "s": 1, "n": 4096, "k": 4096, "d": 4096, "h": 32, "g": 32, "dh": 128, "dv": 128,
-	"c": 2048, "v": 32000, "e": 8, "u": 2, "a": 1, "r": 1, "f": 64,
+	"c": 2048, "v": 32000, "e": 8, "u": 2, "a": 1, "r": 1, "f": 64, "l": 2, "z": 1, "j": 1, "p": 64, "to": 32,
 }
 
 // required are values for attributes that have no default.
-var required = map[string]string{"k": "2", "cap": "30", "by": "0.5"}
+var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5"}
 
 // Dims lists the sizes that an operator takes, in the order of its signature.
 func Dims(op *graph.Op) []string {
 	var names []string
 	for _, o := range op.Sig.In {
 		for _, d := range dimNames(o) {
-			if !slices.Contains(names, d) {
+			if _, err := strconv.Atoi(d); err != nil && !slices.Contains(names, d) {
 				names = append(names, d)
 			}
 		}
@@ -87,6 +87,7 @@ func Dims(op *graph.Op) []string {
 func dimNames(o graph.Operand) []string {
 	var names []string
 	for i, d := range o.Dims {
+		d = strings.TrimSuffix(d, "?")
 		switch {
 		case d[0] != '*':
 			names = append(names, strings.ToLower(d))
@@ -145,7 +146,10 @@ func New(op *graph.Op, r Request) (*Case, error) {
 		}
 		v := &graph.Value{Name: o.Name, Kind: kindOf(o)}
 		for _, d := range dimNames(o) {
-			k := size(d)
+			k, err := strconv.Atoi(d)
+			if err != nil {
+				k = size(d)
+			}
 			if k < 1 || k > math.MaxInt32 {
 				return nil, fmt.Errorf("%s: size %s=%d: it must be positive and below 2^31", op.Name, d, k)
 			}
@@ -165,6 +169,9 @@ func New(op *graph.Op, r Request) (*Case, error) {
 	for len(n.In) > op.Sig.Required() && n.In[len(n.In)-1] == nil {
 		n.In = n.In[:len(n.In)-1]
 	}
+	if elems := ops.SlotElems(n); elems > 0 { // a recurrence's state has the size that its other operands say
+		n.In[0].Shape = tensor.Shape{2, elems + 1}
+	}
 	if err := b.Add(n, nil, op.Name); err != nil {
 		return nil, err
 	}
@@ -177,6 +184,9 @@ func New(op *graph.Op, r Request) (*Case, error) {
 		if c.First+tokens > limit && op.Name != "rope" {
 			return nil, fmt.Errorf("%s: %d tokens from position %d on do not fit a cache of %d", op.Name, tokens, c.First, limit)
 		}
+	}
+	if ops.SlotElems(n) > 0 { // its state is that before the first position
+		c.First = 0
 	}
 	c.Params = c.params()
 	return c, nil
@@ -229,7 +239,7 @@ func kindOf(o graph.Operand) graph.Kind {
 	switch o.Name {
 	case "w", "b", "factors":
 		return graph.Weight
-	case "k", "v", "cache":
+	case "k", "v", "cache", "state":
 		return graph.State
 	}
 	return graph.Input
@@ -245,6 +255,8 @@ func (r *Request) typeOf(o graph.Operand, v *graph.Value) tensor.Type {
 	switch {
 	case o.Type == "i32":
 		return tensor.I32
+	case o.Name == "state":
+		return or(r.Float, tensor.F32)
 	case v.Kind == graph.State:
 		return or(r.KV, tensor.F16)
 	case v.Kind == graph.Weight && len(v.Shape) > 1 && o.Name == "w":

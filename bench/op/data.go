@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"greta/graph"
+	"greta/ops"
 	"greta/ops/optest"
 	"greta/tensor"
 	"greta/weights/synthetic"
@@ -40,6 +41,10 @@ func (c *Case) data() ([][]byte, error) {
 			}
 			all[i] = make([]byte, v.Bytes())
 			err = synthetic.FillKind(all[i], v.Type, v.Shape, v.Name, seed.Sum64(), kind)
+		case c.Node.Op == ops.Log || c.Node.Op == ops.Sqrt || c.Node.Op == ops.Pow: // of positive numbers
+			positive := *v
+			positive.Name = "factors"
+			all[i], err = optest.Random(&positive, rng)
 		default:
 			all[i], err = optest.Random(v, rng)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -159,8 +160,12 @@ func sampleNode(op *graph.Op, float, weight tensor.Type) (*graph.Node, error) {
 	}
 	for i, o := range op.Sig.In {
 		v := &graph.Value{ID: i, Name: o.Name, Kind: graph.Input, Type: float}
-		for range o.Dims {
-			v.Shape = append(v.Shape, size)
+		for _, d := range o.Dims {
+			n, err := strconv.Atoi(d)
+			if err != nil {
+				n = size
+			}
+			v.Shape = append(v.Shape, n)
 		}
 		if op.Sig.In[i].Name == "factors" {
 			v.Shape = tensor.Shape{size / 2}
@@ -173,10 +178,13 @@ func sampleNode(op *graph.Op, float, weight tensor.Type) (*graph.Node, error) {
 			if i == weightOperand(op) {
 				v.Type = weight
 			}
-		case o.Name == "cache" || op == ops.Attention && (o.Name == "k" || o.Name == "v"):
+		case o.Name == "cache" || o.Name == "state" || op == ops.Attention && (o.Name == "k" || o.Name == "v"):
 			v.Kind = graph.State
 		}
 		n.In = append(n.In, v)
+	}
+	if elems := ops.SlotElems(n); elems > 0 {
+		n.In[0].Shape = tensor.Shape{2, elems + 1}
 	}
 	results, err := op.Infer(n)
 	if err != nil {
@@ -199,7 +207,9 @@ func fillAttrs(s reflect.Value, op *graph.Op, size int) {
 		case reflect.Float64:
 			f.SetFloat(1)
 		case reflect.Int:
-			f.SetInt(2)
+			if f.SetInt(2); name == "to" { // heads, or a range's end
+				f.SetInt(int64(size))
+			}
 		case reflect.Slice:
 			sizes := []int{size} // view: the operand has one dimension
 			if name == "sizes" {
