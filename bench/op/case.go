@@ -60,7 +60,7 @@ var defaults = map[string]int{
 }
 
 // required are values for attributes that have no default.
-var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5"}
+var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5", "to": "4"}
 
 // Dims lists the sizes that an operator takes, in the order of its signature.
 func Dims(op *graph.Op) []string {
