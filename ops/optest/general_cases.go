@@ -18,7 +18,7 @@ var generalTable = []Case{
 	{"pow/2d", "y: pow(x, p=1.5)", "x float[3, 9] #90", pointRel, bigAbs},
 	{"xielu/2d", "y: xielu(x, p, n)", "x float[3, 33]; p f32[1]; n f32[1]", pointRel, pointAbs},
 	{"add/broadcast", "y: add(x, z)", "x float[3, 5, 7]; z float[1, 5, 1]", pointRel, pointAbs},
-	{"mul/broadcast", "y: mul(x, z)", "x float[3, 1]; z float[3, 33] +5", pointRel, pointAbs},
+	{"mul/broadcast", "y: mul(x, z)", "x float[3, 33] +5; z float[3, 1]", pointRel, pointAbs},
 	{"mul/one", "y: mul(x, w)", "x float[3, 33]; w f32[1]", pointRel, pointAbs},
 	{"sub/2d", "y: sub(x, z)", "x float[3, 33] +7; z float[3, 33]", pointRel, pointAbs},
 	{"sub/heads", "y: sub(x, z)", "x float[3, 4, 9]; z float[3, 4, 1]", pointRel, pointAbs},
