@@ -87,6 +87,7 @@ type choice struct {
 	seq     *schedule.Seq
 	sampler *Sampler
 	mask    Mask
+	drafter Drafter
 	line    int32 // of the table, −1 none
 	stop    Stop
 	given   int // tokens

@@ -27,8 +27,9 @@ type SchedulerOptions struct {
 	HostMemory int64
 	// NoPrefix keeps prompts from sharing what is known of their beginnings.
 	NoPrefix bool
-	// Draft appends guesses of the tokens that follow to dst, at most most; nil: none are made.
-	Draft func(tokens []int32, dst []int32, most int) []int32
+	// Draft makes a sequence's drafter: NGrams, or another. cost says what a step with so many guesses takes, as a
+	// multiple of one with none. nil: nothing is guessed.
+	Draft func(cost func(guesses int) float64) Drafter
 }
 
 // Errors of Scheduler.Add.
@@ -56,6 +57,7 @@ type Scheduler struct {
 	open   map[*Handle]bool
 	lines  []*choice // who has each line of the table
 	stats  Stats
+	times  rowTimes
 
 	// Of the step under way.
 	lineOf  []int32
@@ -100,9 +102,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if host > 0 {
 		po.Swap = func(int, int) bool { return true }
 	}
-	if opt.Draft != nil {
-		po.Draft = func(q *schedule.Seq, dst []int32, most int) []int32 { return opt.Draft(q.Tokens(), dst, most) }
-	}
+	s.draftInto(&po, opt.Draft)
 	var err error
 	if s.plan, err = schedule.New(po); err != nil {
 		return nil, err
@@ -110,6 +110,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.batch, err = e.newBatch(poolSize{pages, opt.Page, opt.Sequences}, host, opt.Rows); err != nil {
 		return nil, err
 	}
+	s.times = newRowTimes(s.batch.rowBuckets())
 	s.lines = make([]*choice, opt.Sequences)
 	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)
 	s.results = make([]schedule.Result, 0, opt.Rows)
@@ -171,7 +172,7 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 		return nil, errSchedulerClosed
 	}
 	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key,
-		Priority: r.Priority, Root: s.root(r.Salt), User: h, NoDraft: r.Mask != nil || r.Logprobs > 0})
+		Priority: r.Priority, Root: s.root(r.Salt), User: h})
 	if err != nil {
 		return nil, err
 	}
@@ -305,6 +306,7 @@ func (s *Scheduler) loop() {
 			}
 			continue
 		}
+		s.times.note(len(b.Rows), len(b.Runs), device)
 		s.settle(b)
 		s.stats.Device += device
 		s.stats.Host += time.Since(start) - device

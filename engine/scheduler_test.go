@@ -156,12 +156,7 @@ func TestRandomSchedules(t *testing.T) {
 			o.HostMemory = 1 << 20
 		}
 		if rng.IntN(3) == 0 {
-			o.Draft = func(tokens, dst []int32, most int) []int32 { // sometimes right
-				for j := range min(most, 3) {
-					dst = append(dst, (tokens[len(tokens)-1]*7+int32(j))%50)
-				}
-				return dst
-			}
+			o.Draft = [2]func(func(int) float64) Drafter{NGrams, newGuesser}[rng.IntN(2)]
 		}
 		s, err := NewScheduler(e, o)
 		if err != nil {

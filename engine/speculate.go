@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"time"
+
+	"greta/engine/draft"
+	"greta/engine/schedule"
+)
+
+// Speculation: guesses of the tokens that follow are computed in the same step as the token they follow, and those
+// are kept that the choice would have been anyway, so that a text is the one without. Right guesses cost a row each
+// instead of a step each.
+
+// Drafter guesses the tokens of one sequence. It is used by the scheduler's goroutine.
+type Drafter interface {
+	// Propose appends to dst tokens that may follow, most at most. It must not keep the slices.
+	Propose(tokens, dst []int32, most int) []int32
+	// Verified says how many of the last guesses were computed, and how many of these were right.
+	Verified(tried, accepted int)
+}
+
+// NGrams makes drafters that guess from what repeats in the prompt and the text, see draft.NGram. It is for
+// SchedulerOptions.Draft.
+func NGrams(cost func(guesses int) float64) Drafter { return draft.New(cost) }
+
+// rowTimes are what steps of so many rows take, as far as that is known.
+type rowTimes struct {
+	list  []int // the buckets
+	times []time.Duration
+	seen  []int
+	rows  int // of the last step
+	runs  int
+}
+
+func newRowTimes(list []int) rowTimes {
+	return rowTimes{list: list, times: make([]time.Duration, len(list)+1), seen: make([]int, len(list)+1)}
+}
+
+func (t *rowTimes) at(rows int) int {
+	for i, b := range t.list {
+		if rows <= b {
+			return i
+		}
+	}
+	return len(t.list)
+}
+
+// note takes a step's time. The first of a bucket, which may have been captured, does not count.
+func (t *rowTimes) note(rows, runs int, took time.Duration) {
+	t.rows, t.runs = rows, runs
+	i := t.at(rows)
+	switch t.seen[i]++; {
+	case t.seen[i] == 1:
+	case t.seen[i] == 2:
+		t.times[i] = took
+	default:
+		t.times[i] += (took - t.times[i]) / 8
+	}
+}
+
+// cost is what a step takes with so many more rows for one sequence, as a multiple of what a token of
+// it costs without: of a step's time, where other sequences have tokens in it too, only a part is its own.
+func (t *rowTimes) cost(guesses int) float64 {
+	base := max(t.runs, 1)
+	one, more := t.times[t.at(base)], t.times[t.at(base+guesses)]
+	each := 0.02 // where nothing is known: little, so that it is tried
+	if one > 0 && more > 0 {
+		return 1 + float64(base)*max(float64(more)/float64(one)-1, 0.005*float64(guesses))
+	}
+	return 1 + each*float64(guesses)*float64(base)
+}
+
+// draftInto tells the plan how to ask for guesses.
+func (s *Scheduler) draftInto(po *schedule.Options, make func(cost func(guesses int) float64) Drafter) {
+	if make == nil {
+		return
+	}
+	po.Draft = func(q *schedule.Seq, dst []int32, most int) []int32 {
+		c := choiceOf(q)
+		if c.drafter == nil {
+			c.drafter = make(s.times.cost)
+		}
+		return c.drafter.Propose(q.Tokens(), dst, most)
+	}
+	po.Verified = func(q *schedule.Seq, tried, accepted int) { choiceOf(q).drafter.Verified(tried, accepted) }
+}
