@@ -39,6 +39,7 @@ type Generated struct {
 	// then come to the host.
 	Logprobs []Chosen
 	Prompt   int           // tokens of the prompt
+	Cached   int           // of them, those that a scheduler knew
 	Prefill  time.Duration // the prompt's steps
 	First    time.Duration // from the call to the first token
 	// Steps are the times of each decode step with its sampling. Of steps that the device computes

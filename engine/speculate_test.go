@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -124,3 +125,53 @@ func (o *toldFirst) Propose(tokens, dst []int32, most int) []int32 {
 }
 
 func (o *toldFirst) Verified(int, int) {}
+
+// TestGenerateByScheduler: a scheduler continues a prompt as a session does, alone and with a model that guesses.
+func TestGenerateByScheduler(t *testing.T) {
+	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 64})
+	prompt := []int32{1, 2, 3, 4}
+	for _, o := range []Sampling{{}, {Temperature: 0.5, Seed: 2}} {
+		for _, most := range []int{10, 0} {
+			var want, emitted []int32
+			g := Generation{Max: most, Sampling: o, Logprobs: 2}
+			a, err := newSession(t, e).Generate(t.Context(), prompt, g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = a.Tokens
+			own := newSession(t, e)
+			var d *ModelDrafter
+			s := newScheduler(t, e, SchedulerOptions{Sequences: 1, Tokens: 64, Page: 16,
+				Draft: func(cost func(int) float64) Drafter { d = NewModelDrafter(own, o, cost); return d }})
+			g.Emit = func(id int32) bool { emitted = append(emitted, id); return true }
+			b, err := s.Generate(t.Context(), prompt, g)
+			if err != nil || d.Err() != nil {
+				t.Fatal(err, d.Err())
+			}
+			if !slices.Equal(b.Tokens, want) || !slices.Equal(emitted, want) || b.Stop != a.Stop || len(b.Steps) != len(want)-1 {
+				t.Errorf("%v, ended by %s; a session says %v, %s", b.Tokens, b.Stop, want, a.Stop)
+			}
+			for i, c := range b.Logprobs {
+				if c.ID != want[i] || len(c.Top) != 2 {
+					t.Errorf("log-probabilities of token %d: %+v", i, c)
+				}
+			}
+			if st := s.Stats(); st.Accepted == 0 || st.Steps >= len(want) {
+				t.Errorf("%d of %d guesses right, %d steps for %d tokens", st.Accepted, st.Drafted, st.Steps, len(want))
+			}
+			g.Emit = func(int32) bool { return false }
+			if b, err := s.Generate(t.Context(), prompt, g); err != nil || b.Stop != StopEmit || len(b.Tokens) != 1 {
+				t.Errorf("stopped at once: %v, %+v", err, b)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			g.Emit = nil
+			if b, err := s.Generate(ctx, prompt, g); err != nil || b.Stop != StopInterrupted {
+				t.Errorf("cancelled: %v, %+v", err, b)
+			}
+			if _, err := s.Generate(t.Context(), prompt, Generation{Past: prompt}); err == nil {
+				t.Error("a past was taken")
+			}
+		}
+	}
+}

@@ -92,11 +92,16 @@ func (r *runner) generate(ctx context.Context) error {
 	if opt.Logprobs > 0 {
 		sampling = nil // they need all logits
 	}
-	if err := r.capture(sampling, true); err != nil {
+	run := r.session.Generate
+	if r.flags.scheduled() {
+		run = func(ctx context.Context, _ []int32, g engine.Generation) (*engine.Generated, error) {
+			return r.scheduledText(ctx, g)
+		}
+	} else if err := r.capture(sampling, true); err != nil {
 		return err
 	}
 	r.update(func() { r.start = time.Now() })
-	g, err := r.session.Generate(ctx, r.prompt, opt)
+	g, err := run(ctx, r.prompt, opt)
 	tail := w.end()
 	r.update(func() {
 		r.report.Text += tail

@@ -58,7 +58,7 @@ const onDevices = "run,check,dump,bench op,bench model,bench platform,tune,smoke
 
 // sampled are the flags of greta run that say how tokens are chosen, but the temperature.
 const sampled = "top-k,typical-p,top-p,min-p,repeat-penalty,frequency-penalty,presence-penalty,repeat-last," +
-	"logit-bias,logprobs,seed,stop"
+	"logit-bias,logprobs,seed,stop,draft"
 
 var notCPU = []string{"ref", "vulkan", "hip"}
 

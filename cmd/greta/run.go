@@ -25,6 +25,7 @@ const defaultGen = 256
 // runFlags are those of run beside the model's.
 type runFlags struct {
 	modelFlags
+	stepFlags
 	prompt    string
 	tokens    string
 	gen       int
@@ -81,7 +82,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	}
 	s := c.Flags()
 	s.SortFlags = false
-	f.register(s)
+	f.modelFlags.register(s)
 	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a folder (default: what lies with the weights)")
 	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input, without the newline at its end")
@@ -105,6 +106,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 		"add to tokens' logits, as ID=VALUE, commas between them; -inf: never choose the token")
 	s.IntVar(&f.logprobs, "logprobs", 0, "write each token's log-probability, and those of so many of the best, to --json")
 	s.Uint64Var(&f.sampling.Seed, "seed", 0, "seed of the draws")
+	f.stepFlags.register(s)
 	s.BoolVar(&f.ignoreEOS, "ignore-eos", false, "go on behind an end token")
 	s.StringArrayVar(&f.stops, "stop", nil, "end where this text appears (may be repeated)")
 	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run, 0 for none (default 128)")

@@ -15,25 +15,18 @@ type NGram struct {
 	seen   int // tokens entered
 	level  int // of the last proposal
 	given  int // tokens of the last proposal
-	quiet  int // proposals that are left out
-	pause  int // how many are left out next time
 }
 
 // lengths are those of the grams that are looked up, the longest first.
 var lengths = [...]int{6, 3}
 
 type level struct {
-	last  []int32 // by hash of a gram: the position behind where it came last, 0: nowhere
-	right float64 // share of guesses that are right while all before them are, estimated
+	last []int32 // by hash of a gram: the position behind where it came last, 0: nowhere
+	pace Pace
 }
 
-const (
-	startRight = 0.7  // the estimate before anything is known
-	slow       = 0.15 // the weight of a new observation
-	mostPause  = 64
-	// Most is how many tokens are guessed at most.
-	Most = 15
-)
+// Most is how many tokens are guessed at most.
+const Most = 15
 
 // New makes a guesser. cost says what a step with so many guesses takes, as a multiple of a step
 // with none; nil: each guess adds a twentieth.
@@ -41,9 +34,9 @@ func New(cost func(guesses int) float64) *NGram {
 	if cost == nil {
 		cost = func(n int) float64 { return 1 + float64(n)/20 }
 	}
-	g := &NGram{cost: cost, pause: 4}
+	g := &NGram{cost: cost}
 	for i := range g.levels {
-		g.levels[i] = level{last: make([]int32, 1024), right: startRight}
+		g.levels[i] = level{last: make([]int32, 1024)}
 	}
 	return g
 }
@@ -106,21 +99,6 @@ func (g *NGram) find(tokens []int32) (int, int) {
 	return 0, -1
 }
 
-// depth is the number of guesses that makes a token cheapest: with a share r right, n guesses
-// give (1−rⁿ⁺¹)/(1−r) tokens a step on average.
-func (g *NGram) depth(r float64, most int) int {
-	best, depth := 1.0, 0
-	tokens, next := 1.0, 1.0
-	for n := 1; n <= most; n++ {
-		next *= r
-		tokens += next
-		if rate := tokens / g.cost(n); rate > best {
-			best, depth = rate, n
-		}
-	}
-	return depth
-}
-
 // Propose appends to dst what may follow tokens, most at most. tokens are those of all calls before
 // with what was chosen since. It allocates nothing but, sometimes, where tokens have become twice as many.
 func (g *NGram) Propose(tokens, dst []int32, most int) []int32 {
@@ -130,16 +108,7 @@ func (g *NGram) Propose(tokens, dst []int32, most int) []int32 {
 	if at == 0 {
 		return dst
 	}
-	n := g.depth(g.levels[level].right, min(most, Most))
-	if n == 0 {
-		// It loses. Once in a while it is tried again, ever more rarely.
-		if g.quiet--; g.quiet > 0 {
-			return dst
-		}
-		g.quiet = g.pause
-		g.pause = min(2*g.pause, mostPause)
-		n = min(2, most)
-	}
+	n := g.levels[level].pace.Next(g.cost, most)
 	g.level = level
 	base := len(dst)
 	for ; n > 0; n, at = n-1, at+1 {
@@ -161,15 +130,7 @@ func (g *NGram) Verified(tried, accepted int) {
 	if tried <= 0 {
 		return
 	}
-	l := &g.levels[g.level]
-	for range min(accepted, tried) {
-		l.right += slow * (1 - l.right)
-	}
-	if accepted < tried {
-		l.right -= slow * l.right
-	} else if g.depth(l.right, Most) > 0 {
-		g.pause, g.quiet = 4, 0
-	}
+	g.levels[g.level].pace.Verified(g.cost, tried, accepted)
 	g.given = 0
 }
 

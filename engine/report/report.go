@@ -60,6 +60,10 @@ type Report struct {
 	Sampling *Sampling       `json:"sampling,omitempty"`
 	Logprobs []engine.Chosen `json:"logprobs,omitempty"`
 
+	Drafted  *int `json:"drafted_tokens,omitempty"`  // guesses that were computed
+	Accepted *int `json:"accepted_tokens,omitempty"` // of them, those that were right
+	Steps    *int `json:"steps,omitempty"`
+
 	LoadMS      float64  `json:"load_ms"`
 	Prefill     Phase    `json:"prefill"`
 	Decode      Phase    `json:"decode"`

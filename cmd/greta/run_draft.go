@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+
+	"greta/engine"
+)
+
+// run with --draft or --prefix-cache: one sequence by a scheduler, which can speculate and knows prefixes.
+
+// stepFlags are those of run that need a scheduler.
+type stepFlags struct {
+	draft       string
+	prefixCache string
+	prefixLimit string
+}
+
+func (f *stepFlags) register(s *pflag.FlagSet) {
+	s.StringVar(&f.draft, "draft", "",
+		"guess tokens and verify several in one step, which changes the speed and not the text: ngram guesses from what "+
+			"repeats in prompt and text, the name of a smaller model of the same vocabulary by it")
+}
+
+// scheduled says whether a run's text is computed by a scheduler.
+func (f *stepFlags) scheduled() bool { return f.draft != "" || f.prefixCache != "" }
+
+// drafts opens what guesses. close frees it and says what was wrong with it.
+func (f *runFlags) drafts(ctx context.Context, r *runner, opt *engine.SchedulerOptions) (close func() error,
+	err error) {
+	close = func() error { return nil }
+	switch f.draft {
+	case "":
+	case "ngram":
+		opt.Draft = engine.NGrams
+	default:
+		b, err := f.beside(r.bundle, f.draft)
+		if err != nil {
+			return close, usage(fmt.Errorf("--draft: %w", err))
+		}
+		b.opt.Context = r.engine.Options().Context
+		e, err := r.app.load(ctx, b)
+		if err != nil {
+			return close, errors.Join(err, b.source.Close())
+		}
+		free := func() error { return errors.Join(e.Close(), b.source.Close()) }
+		if v, want := e.Vocabulary(), r.engine.Vocabulary(); v != want {
+			return close, errors.Join(usagef("--draft %s: its vocabulary has %d tokens, the model's %d: it must be the same one",
+				f.draft, v, want), free())
+		}
+		s, err := e.NewSession()
+		if err != nil {
+			return close, errors.Join(err, free())
+		}
+		var d *engine.ModelDrafter
+		opt.Draft = func(cost func(int) float64) engine.Drafter {
+			d = engine.NewModelDrafter(s, f.sampling, cost)
+			return d
+		}
+		close = func() error {
+			var guessed error
+			if d != nil {
+				guessed = d.Err()
+			}
+			return errors.Join(guessed, s.Close(), free())
+		}
+	}
+	return close, nil
+}
+
+// beside opens another model on the device of a first one, with the flags that are not of its weights.
+func (f *modelFlags) beside(first *bundle, arg string) (*bundle, error) {
+	g := *f
+	g.weights, g.model, g.dtype, g.set, g.from = "", "", "", nil, nil
+	b := &bundle{}
+	var err error
+	if b.opt, err = g.options(); err != nil {
+		return nil, err
+	}
+	if err := g.find(b, arg); err != nil {
+		return nil, err
+	}
+	if b.source == nil {
+		return nil, fmt.Errorf("%s has no weights", arg)
+	}
+	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, first.device
+	b.opt.Cache = first.opt.Cache
+	return b, nil
+}
+
+// scheduledText continues the prompt by a scheduler of one sequence.
+func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *engine.Generated, err error) {
+	f := r.flags
+	opt := engine.SchedulerOptions{Sequences: 1, Tokens: r.engine.Options().Context, Rows: max(r.engine.Options().Chunk,
+		16)}
+	free, err := f.drafts(ctx, r, &opt)
+	if err != nil {
+		return &engine.Generated{}, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
+	s, err := engine.NewScheduler(r.engine, opt)
+	if err != nil {
+		return &engine.Generated{}, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	out, err := s.Generate(ctx, r.prompt, g)
+	st := s.Stats()
+	if f.draft != "" {
+		r.update(func() { r.report.Drafted, r.report.Accepted, r.report.Steps = &st.Drafted, &st.Accepted, &st.Steps })
+	}
+	return out, err
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/internal/testfiles"
+)
+
+// TestDraft: a text is the one without guesses, whoever guesses, greedy and drawn; right guesses save steps. With --exact,
+// as one row and several then round alike.
+func TestDraft(t *testing.T) {
+	base := []string{trained(t), "--prompt", "Prince Andrew and the count and Prince Andrew and", "--gen", "60",
+		"--exact", "--kv", "f32"}
+	for _, how := range [][]string{nil, {"--temperature", "0.8", "--seed", "3"}, {"--repeat-penalty", "1.2"},
+		{"--logprobs", "2"}} {
+		want := runReport(t, with(base, how...)...)
+		for _, draft := range []string{"ngram", trained(t)} {
+			got := runReport(t, with(with(base, how...), "--draft", draft)...)
+			if !slices.Equal(got.GeneratedTokens, want.GeneratedTokens) || got.Text != want.Text ||
+				got.StopReason != want.StopReason {
+				t.Errorf("%v, --draft %s: %v, without %v", how, draft, got.GeneratedTokens, want.GeneratedTokens)
+			}
+			if got.Drafted == nil || got.Steps == nil || *got.Accepted > *got.Drafted ||
+				len(got.Logprobs) != len(want.Logprobs) {
+				t.Fatalf("%v, --draft %s: %+v", how, draft, got)
+			}
+			// The model guesses for itself, so that all its guesses are right but where no more tokens are wanted.
+			if draft != "ngram" && *got.Steps > len(got.GeneratedTokens)/3 {
+				t.Errorf("%v: %d steps for %d tokens, %d of %d guesses right", how, *got.Steps, len(got.GeneratedTokens),
+					*got.Accepted, *got.Drafted)
+			}
+		}
+	}
+}
+
+func TestDraftIsRefused(t *testing.T) {
+	other := filepath.Join(testfiles.Repo(t, "testdata", "golden"), "llama2_mha")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{trained(t), "--prompt", "x", "--draft", "nosuchmodel"}, "--draft"},
+		{[]string{trained(t), "--prompt", "x", "--draft", "llama2_7b"}, "no weights"},
+		{[]string{trained(t), "--prompt", "x", "--draft", other}, "vocabulary"},
+		{[]string{"llama2_block", "--draft", "ngram"}, "--draft ngram: it needs --prompt"},
+		{[]string{trained(t), "--prompt", "x", "--gen", "0", "--draft", "ngram"}, "nothing is generated"},
+	} {
+		if r := greta(t, append([]string{"run"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: code %d, %s", c.args, r.code, r.err)
+		}
+	}
+}
