@@ -268,3 +268,12 @@ func TestCompletions(t *testing.T) {
 		t.Errorf("%s", body)
 	}
 }
+
+func newRequest(t testing.TB, method, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}

@@ -48,6 +48,7 @@ type Server struct {
 	log      *slog.Logger
 	live     *liveView
 	metrics  *metrics
+	store    *store
 	mux      *http.ServeMux
 	inside   atomic.Int64 // requests that hold a place
 	draining atomic.Bool
@@ -77,6 +78,10 @@ func New(opt Options) (*Server, error) {
 	}
 	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView()}
 	s.metrics = newMetrics(s)
+	var err error
+	if s.store, err = openStore(opt.Store, opt.Kept); err != nil {
+		return nil, err
+	}
 	s.routes()
 	return s, nil
 }
@@ -126,6 +131,9 @@ func (s *Server) routes() {
 	ask("/v1/chat/completions", openAI, s.chatCompletions)
 	ask("/v1/completions", openAI, s.completions)
 	ask("/v1/embeddings", openAI, s.embeddings)
+	ask("/v1/responses", openAI, s.createResponse)
+	ask("/v1/messages", anthropic, s.messages)
+	ask("/v1/messages/count_tokens", anthropic, s.countTokens)
 	for _, prefix := range []string{"", "/v1", "/v2"} {
 		ask(prefix+"/rerank", openAI, s.rerank)
 	}
@@ -133,6 +141,10 @@ func (s *Server) routes() {
 	ask("/detokenize", openAI, s.detokenize)
 	read("GET", "/v1/models", ScopeInference, s.listModels)
 	read("GET", "/v1/models/{model...}", ScopeInference, s.getModel)
+	read("GET", "/v1/responses/{id}", ScopeInference, s.getResponse)
+	read("DELETE", "/v1/responses/{id}", ScopeInference, s.deleteResponse)
+	read("POST", "/v1/responses/{id}/cancel", ScopeInference, s.cancelResponse)
+	read("GET", "/v1/responses/{id}/input_items", ScopeInference, s.responseItems)
 	read("GET", "/live/requests", ScopeLive, s.liveStream)
 	s.mux.HandleFunc("GET /metrics", s.around("/metrics", ScopeMetrics, openAI, false, s.metrics.serve))
 	s.mux.HandleFunc("GET /health", s.ready)

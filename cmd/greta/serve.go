@@ -54,8 +54,8 @@ func (a *app) serveCmd() *cobra.Command {
 --served-model-name says. --models FILE.yaml names several, loaded when they are
 asked for; docs/serve.md has its keys, and those of the file of API keys.
 
-It serves /v1/chat/completions, /v1/completions, /v1/models, /tokenize,
-/detokenize, /metrics, /health, /ready and /live. SIGTERM lets the answers under
+It serves /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages,
+/v1/models, /tokenize, /detokenize, /metrics, /health, /ready and /live. SIGTERM lets the answers under
 way end, for as long as --drain says; a second one ends at once.`,
 		Example: `  greta serve tinyllama.gguf
   greta serve FOLDER --port 8080 --api-key SECRET
@@ -93,6 +93,7 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.DurationVar(&f.opt.Timeout, "timeout", 0, "time that a request may take; 0: any")
 	s.DurationVar(&f.opt.WriteWait, "write-timeout", 30*time.Second, "time that a reader may not read")
 	s.DurationVar(&f.listen.Drain, "drain", 30*time.Second, "time that answers under way have when the server ends")
+	s.StringVar(&f.opt.Store, "store", "", "folder where responses are kept, so that a restart forgets none (default: in memory)")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	s.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	s.BoolVar(&f.opt.LogText, "log-prompts", false, "log prompts and answers too")

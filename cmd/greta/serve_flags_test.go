@@ -209,7 +209,14 @@ func TestServeListens(t *testing.T) {
 func TestServeMostLoaded(t *testing.T) {
 	path := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
 	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: a, path: %s}\n- {name: b, path: %s}\n", path, path))
-	url := served(t, "--models", file, "--most-loaded", "1")
+	kept := t.TempDir()
+	url := served(t, "--models", file, "--most-loaded", "1", "--chat-template", "plain", "--store", kept)
+	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/responses", `{"input": "a", "max_output_tokens": 2}`); status != 200 {
+		t.Fatal(status, body)
+	}
+	if files, _ := filepath.Glob(filepath.Join(kept, "*", "resp_*.json")); len(files) != 1 {
+		t.Errorf("--store: %v", files)
+	}
 	for _, name := range []string{"a", "b"} {
 		if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/completions", `{"model": "`+name+`", "prompt": "a", "max_tokens": 1}`); status != 200 {
 			t.Fatal(status, body)

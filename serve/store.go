@@ -1,0 +1,181 @@
+// Stored responses: in memory, or a file each, written so that a crash leaves it whole or not there.
+
+package serve
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"greta/internal/atomicfile"
+)
+
+// stored is a response with what it answered.
+type stored struct {
+	ID       string          `json:"id"`
+	Input    []inputItem     `json:"input"`
+	Messages []Message       `json:"messages"` // all of the conversation, the answer last
+	Response *responseObject `json:"response"`
+}
+
+// store keeps responses. Each key sees its own alone.
+type store struct {
+	dir  string // "": in memory
+	most int
+
+	mu    sync.Mutex
+	kept  map[string][]byte // by owner and id; nil where it is in a file
+	order []string          // the oldest first
+}
+
+// openStore opens a folder, or a store in memory. What a crash left half written is removed.
+func openStore(dir string, most int) (*store, error) {
+	s := &store{dir: dir, most: most, kept: map[string][]byte{}}
+	if dir == "" {
+		return s, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	type found struct {
+		name string
+		at   int64
+	}
+	var all []found
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, path)
+		name, ok := strings.CutSuffix(filepath.ToSlash(rel), ".json")
+		if owner, id, two := strings.Cut(name, "/"); !ok || !two || len(owner) != ownerDigits || !responseID.MatchString(id) {
+			return nil // not ours
+		}
+		if st, err := d.Info(); err == nil {
+			all = append(all, found{name, st.ModTime().UnixNano()})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stored responses: %w", err)
+	}
+	slices.SortFunc(all, func(a, b found) int { return cmp.Compare(a.at, b.at) })
+	for _, f := range all {
+		s.kept[f.name] = nil
+		s.order = append(s.order, f.name)
+	}
+	return s, nil
+}
+
+// responseID is what newID gives; nothing else becomes a path.
+var responseID = regexp.MustCompile(`^resp_[a-z2-7]{24}$`)
+
+const ownerDigits = 32
+
+// place is where a key's response lies.
+func place(key *Key, id string) string {
+	sum := sha256.Sum256([]byte(key.name()))
+	return hex.EncodeToString(sum[:])[:ownerDigits] + "/" + id
+}
+
+func notStored(id string) *Error {
+	return &Error{Status: 404, Type: "invalid_request_error", Code: "previous_response_not_found", Param: "previous_response_id",
+		Message: fmt.Sprintf("Response with id '%s' not found.", clip(id, 80))}
+}
+
+// get gives a response of that key.
+func (s *store) get(key *Key, id string) (*stored, error) {
+	if !responseID.MatchString(id) {
+		return nil, notStored(id)
+	}
+	name := place(key, id)
+	s.mu.Lock()
+	data, ok := s.kept[name]
+	s.mu.Unlock()
+	if !ok {
+		return nil, notStored(id)
+	}
+	if data == nil {
+		var err error
+		if data, err = os.ReadFile(s.path(name)); errors.Is(err, fs.ErrNotExist) {
+			return nil, notStored(id)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	var v stored
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("the stored response %s is damaged: %w", id, err)
+	}
+	return &v, nil
+}
+
+func (s *store) path(name string) string {
+	return filepath.Join(s.dir, filepath.FromSlash(name)+".json")
+}
+
+// put keeps a response; the oldest goes where there are too many. An error means that it is not kept.
+func (s *store) put(key *Key, v *stored) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	name := place(key, v.ID)
+	if s.dir != "" {
+		path := s.path(name)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = atomicfile.Write(path, data, 0o600)
+		}
+		if err != nil {
+			return &Error{Status: 500, Type: "server_error", Code: "not_stored",
+				Message: "the response could not be stored: " + err.Error() + "; store: false asks for none"}
+		}
+		data = nil
+	}
+	s.mu.Lock()
+	s.kept[name] = data
+	s.order = append(s.order, name)
+	var gone []string
+	for len(s.kept) > s.most && len(s.order) > 0 {
+		old := s.order[0]
+		s.order = s.order[1:]
+		if _, ok := s.kept[old]; ok {
+			delete(s.kept, old)
+			gone = append(gone, old)
+		}
+	}
+	s.mu.Unlock()
+	if s.dir != "" {
+		for _, old := range gone {
+			os.Remove(s.path(old))
+		}
+	}
+	return nil
+}
+
+// remove forgets a response of that key.
+func (s *store) remove(key *Key, id string) error {
+	name := place(key, id)
+	s.mu.Lock()
+	_, ok := s.kept[name]
+	delete(s.kept, name)
+	s.mu.Unlock()
+	if !ok || !responseID.MatchString(id) {
+		return notStored(id)
+	}
+	if s.dir != "" {
+		return os.Remove(s.path(name))
+	}
+	return nil
+}
