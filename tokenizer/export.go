@@ -4,6 +4,7 @@ package tokenizer
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 )
@@ -23,8 +24,9 @@ type export struct {
 	charsMap       []byte
 	addSpacePrefix bool
 	removeExtra    bool
-	spaces         bool // pieces spell a space as itself (llama2.c)
-	scoreByMerge   bool // pieces have no scores; their merges are in order
+	spaces         bool   // pieces spell a space as itself (llama2.c)
+	scoreByMerge   bool   // pieces have no scores; their merges are in order
+	steps          string // JSON: a tokenizer.json without its vocabulary
 }
 
 // GGUFMetadata gives the tokenizer.ggml.* entries that describe the tokenizer,
@@ -52,7 +54,7 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 		add("scores", scores)
 	}
 	add("token_type", kinds)
-	if o.model == "gpt2" {
+	if o.model == "gpt2" || o.steps != "" && len(o.merges) > 0 {
 		merges := make([]string, len(o.merges))
 		for i, m := range o.merges {
 			merges[i] = m[0] + " " + m[1]
@@ -79,6 +81,16 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 			}
 			add("precompiled_charsmap", chars)
 		}
+	}
+	flags, err := t.addedFlagsJSON()
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: added tokens: %w", err)
+	}
+	if flags != "" {
+		kvs = append(kvs, KV{addedKey, flags})
+	}
+	if o.steps != "" {
+		kvs = append(kvs, KV{stepsKey, o.steps})
 	}
 	return kvs, nil
 }

@@ -87,10 +87,12 @@ func fromGGUF(k ggufKeys) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
-	switch name {
-	case "llama", "t5":
+	kept, err := t.ggufSteps(k)
+	switch {
+	case kept || err != nil:
+	case name == "llama", name == "t5":
 		err = t.ggufSentencePiece(k, name)
-	case "gpt2":
+	case name == "gpt2":
 		err = t.ggufBPE(k)
 	default:
 		err = fmt.Errorf("tokenizer.ggml.model %q is not known; known are llama, t5 and gpt2", name)
@@ -145,7 +147,13 @@ func (t *Tokenizer) readPieces(k ggufKeys) error {
 		}
 		t.pieces[id] = p
 	}
-	t.phi3Strips(k)
+	known, err := t.readAddedFlags(k)
+	if err != nil {
+		return err
+	}
+	if !known {
+		t.phi3Strips(k)
+	}
 	return nil
 }
 

@@ -59,15 +59,18 @@ type hfModel struct {
 }
 
 // FromTokenizerJSON reads a tokenizer.json of type BPE or Unigram.
-func FromTokenizerJSON(data []byte) (*Tokenizer, error) {
-	t, err := fromTokenizerJSON(data)
+func FromTokenizerJSON(data []byte) (*Tokenizer, error) { return fromTokenizerJSON(data, nil) }
+
+// fromTokenizerJSON also takes the added tokens of the files beside it.
+func fromTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
+	t, err := readTokenizerJSON(data, beside)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
 	return t, nil
 }
 
-func fromTokenizerJSON(data []byte) (*Tokenizer, error) {
+func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 	var file hfFile
 	if err := json.Unmarshal(data, &file); err != nil {
 		return nil, err
@@ -79,59 +82,77 @@ func fromTokenizerJSON(data []byte) (*Tokenizer, error) {
 	if m.Type == "" && m.Merges != nil { // files from before the key was made
 		m.Type = "BPE"
 	}
-	if m.Prefix != "" || m.Suffix != "" {
-		return nil, errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
+	added := file.AddedTokens
+	for _, a := range beside {
+		if !slices.ContainsFunc(file.AddedTokens, func(b hfAdded) bool { return a.ID == b.ID || a.Content == b.Content }) {
+			added = append(added, a)
+		}
 	}
 	t := &Tokenizer{bos: None, eos: None, eot: None, unk: None, pad: None}
 	var scores []float64
+	var merges [][2]string
 	var err error
 	switch m.Type {
 	case "BPE":
-		err = t.hfVocab(m.Vocab, file.AddedTokens)
+		if err = t.hfVocab(m.Vocab, added); err == nil {
+			merges, err = hfMerges(m.Merges)
+		}
 	case "Unigram":
-		scores, err = t.hfScored(m.Vocab, file.AddedTokens)
-	default:
-		err = fmt.Errorf("model type %q is not supported; supported are BPE and Unigram", m.Type)
+		scores, err = t.hfScored(m.Vocab, added)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := t.hfKinds(m, file.AddedTokens); err != nil {
+	if err := t.hfKinds(m, added); err != nil {
 		return nil, err
 	}
-	p := &pipeline{}
-	if err := p.readNormalizer(file.Normalizer); err != nil {
-		return nil, fmt.Errorf("normalizer: %w", err)
+	if err := t.hfSteps(&file, merges, scores); err != nil {
+		return nil, err
 	}
-	if err := p.readPreTokenizer(file.PreTokenizer); err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: %w", err)
+	if t.origin.steps, err = stepsOf(data); err != nil {
+		return nil, err
 	}
-	if m.Type == "BPE" {
-		merges, err := hfMerges(m.Merges)
-		if err != nil {
-			return nil, err
-		}
-		if p.bpe, err = newBPE(t.pieces, merges, p.byteLevel, t.unk); err != nil {
-			return nil, err
-		}
-		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
-		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
-		t.origin = p.exportBPE(merges)
-	} else {
-		p.unigram = newViterbi(t.pieces, scores, t.unk)
-		t.origin = p.exportUnigram()
-	}
-	t.model = p
-	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
-		return nil, fmt.Errorf("decoder: %w", err)
-	}
-	none := func(piece) bool { return false }
-	t.setSplitters(none, none)
 	if err := t.hfTemplate(file.PostProcessor); err != nil {
 		return nil, fmt.Errorf("post_processor: %w", err)
 	}
 	t.finish()
 	return t, nil
+}
+
+// hfSteps builds the model and all that lies around it, once the pieces are known.
+func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) (err error) {
+	m := file.Model
+	if m.Prefix != "" || m.Suffix != "" {
+		return errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
+	}
+	p := &pipeline{}
+	if err := p.readNormalizer(file.Normalizer); err != nil {
+		return fmt.Errorf("normalizer: %w", err)
+	}
+	if err := p.readPreTokenizer(file.PreTokenizer); err != nil {
+		return fmt.Errorf("pre_tokenizer: %w", err)
+	}
+	switch m.Type {
+	case "BPE":
+		if p.bpe, err = newBPE(t.pieces, merges, p.byteLevel, t.unk); err != nil {
+			return err
+		}
+		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
+		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
+		t.origin = p.exportBPE(merges)
+	case "Unigram":
+		p.unigram = newViterbi(t.pieces, scores, t.unk)
+		t.origin = p.exportUnigram()
+	default:
+		return fmt.Errorf("model type %q is not supported; supported are BPE and Unigram", m.Type)
+	}
+	t.model = p
+	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
+		return fmt.Errorf("decoder: %w", err)
+	}
+	none := func(piece) bool { return false }
+	t.setSplitters(none, none)
+	return nil
 }
 
 // grow makes room for ids up to top, where count entries of the file justify it.
@@ -237,9 +258,15 @@ func (t *Tokenizer) hfKinds(m *hfModel, added []hfAdded) error {
 		if a.ID < 0 || int(a.ID) >= len(t.pieces) {
 			return fmt.Errorf("added_tokens: %q has id %d", a.Content, a.ID)
 		}
-		score := t.pieces[a.ID].score
+		if old := t.pieces[a.ID]; !known && (old.kind == Normal || old.kind == Byte) && old.text != "" {
+			return fmt.Errorf("added_tokens: %q has id %d, which is %q of the vocabulary", a.Content, a.ID, old.text)
+		}
+		score, kind := t.pieces[a.ID].score, t.pieces[a.ID].kind
 		t.pieces[a.ID] = a.piece()
 		t.pieces[a.ID].score, t.pieces[a.ID].outside = score, !known
+		if kind == Unknown {
+			t.pieces[a.ID].kind = kind
+		}
 	}
 	switch {
 	case m.UnkID != nil:

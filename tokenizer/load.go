@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -77,15 +75,21 @@ func loadFolder(dir string) (*Tokenizer, error) {
 	if err := readJSON(dir, "tokenizer_config.json", &config); err != nil {
 		return nil, err
 	}
+	if err := config.readSpecialsMap(dir); err != nil {
+		return nil, err
+	}
+	added, err := readAdded(dir, &config)
+	if err != nil {
+		return nil, err
+	}
 	var t *Tokenizer
-	var err error
 	switch {
 	case exists(dir, "tokenizer.json"):
-		t, err = Load(filepath.Join(dir, "tokenizer.json"))
+		t, err = loadBeside(filepath.Join(dir, "tokenizer.json"), &config, added, fromTokenizerJSON)
 	case exists(dir, "tokenizer.model"):
-		t, err = Load(filepath.Join(dir, "tokenizer.model"))
+		t, err = loadBeside(filepath.Join(dir, "tokenizer.model"), &config, added, fromSentencePiece)
 	case exists(dir, "vocab.json") && exists(dir, "merges.txt"):
-		t, err = loadVocabMerges(dir, &config)
+		t, err = loadVocabMerges(dir, &config, added)
 	default:
 		err = fmt.Errorf("%s: no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json with merges.txt", dir)
 	}
@@ -93,6 +97,30 @@ func loadFolder(dir string) (*Tokenizer, error) {
 		return nil, err
 	}
 	return t, t.configure(dir, &config)
+}
+
+// loadBeside reads a vocabulary with the added tokens of the files beside it. It is
+// read again where these name special tokens that the vocabulary has as plain ones.
+func loadBeside(path string, config *tokenizerConfig, added []hfAdded,
+	read func([]byte, []hfAdded) (*Tokenizer, error)) (*Tokenizer, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := read(data, added)
+	if err == nil {
+		more := config.named(added, func(text string) (int32, bool) {
+			id, ok := t.ID(text)
+			return id, ok && t.Kind(id) == Normal
+		})
+		if len(more) > 0 {
+			t, err = read(data, append(added, more...))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
 }
 
 // readJSON reads an optional file.
@@ -121,6 +149,8 @@ type tokenizerConfig struct {
 	UNK    *tokenName         `json:"unk_token"`
 	PAD    *tokenName         `json:"pad_token"`
 	Added  map[string]hfAdded `json:"added_tokens_decoder"`
+
+	Additional tokenNames `json:"additional_special_tokens"`
 }
 
 // tokenName is "<s>" or {"content": "<s>"}.
@@ -134,6 +164,16 @@ func (n *tokenName) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	return json.Unmarshal(data, (*string)(n))
+}
+
+// tokenNames is a list of names; other forms that are in use say nothing of text.
+type tokenNames []tokenName
+
+func (n *tokenNames) UnmarshalJSON(data []byte) error {
+	if len(data) == 0 || data[0] != '[' {
+		return nil
+	}
+	return json.Unmarshal(data, (*[]tokenName)(n))
 }
 
 // idList is an id or a list of ids.
@@ -200,7 +240,7 @@ var bpeClasses = map[string]string{
 	"Qwen2Tokenizer": "qwen2",
 }
 
-func loadVocabMerges(dir string, config *tokenizerConfig) (*Tokenizer, error) {
+func loadVocabMerges(dir string, config *tokenizerConfig, added []hfAdded) (*Tokenizer, error) {
 	pre, ok := bpeClasses[strings.TrimSuffix(config.Class, "Fast")]
 	if !ok {
 		return nil, fmt.Errorf("%s: how %q cuts text is in none of the files: expected a tokenizer.json", dir, config.Class)
@@ -213,16 +253,6 @@ func loadVocabMerges(dir string, config *tokenizerConfig) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	added := make([]hfAdded, 0, len(config.Added))
-	for key, a := range config.Added {
-		id, err := strconv.ParseInt(key, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("%s: added_tokens_decoder: %q is no id", filepath.Join(dir, "tokenizer_config.json"), key)
-		}
-		a.ID = int32(id)
-		added = append(added, a)
-	}
-	slices.SortFunc(added, func(a, b hfAdded) int { return int(a.ID) - int(b.ID) })
 	t := &Tokenizer{bos: None, eos: None, eot: None, unk: None, pad: None}
 	if err := t.hfVocab(vocab, added); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)

@@ -25,7 +25,10 @@ const (
 )
 
 // FromSentencePiece reads a tokenizer.model.
-func FromSentencePiece(data []byte) (*Tokenizer, error) {
+func FromSentencePiece(data []byte) (*Tokenizer, error) { return fromSentencePiece(data, nil) }
+
+// fromSentencePiece also takes the added tokens of the files beside it.
+func fromSentencePiece(data []byte, added []hfAdded) (*Tokenizer, error) {
 	spec := trainerSpec{modelType: spUnigram, bos: "<s>", eos: "</s>", pad: "<pad>", unkSurface: " ⁇ "}
 	norm := spNormalizer{prefix: prefixEach, removeExtra: true, escape: true}
 	var chars []byte
@@ -78,6 +81,9 @@ func FromSentencePiece(data []byte) (*Tokenizer, error) {
 	if t.unk == None {
 		return nil, errors.New("tokenizer.model: expected a piece of type unknown, found none")
 	}
+	if err := t.addPieces(added); err != nil {
+		return nil, fmt.Errorf("tokenizer.model: %w", err)
+	}
 	find := func(text string) int32 {
 		for id, p := range t.pieces {
 			if p.text == text && p.kind == Control {
@@ -96,7 +102,7 @@ func FromSentencePiece(data []byte) (*Tokenizer, error) {
 
 // setSentencePiece builds what tokenizer.model and GGUF have in common.
 func (t *Tokenizer) setSentencePiece(modelType int32, norm *spNormalizer, freeze bool, unkSurface string) error {
-	isUser := func(p piece) bool { return p.kind == UserDefined }
+	isUser := func(p piece) bool { return p.kind == UserDefined && !p.added }
 	if freeze {
 		if s := newSplitter(t.pieces, isUser); s != nil {
 			norm.user = s.trie

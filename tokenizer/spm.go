@@ -85,11 +85,14 @@ func newSPM(pieces []piece, norm *spNormalizer, unk int32, freeze bool) *spm {
 	order := make([]int32, 0, len(pieces))
 	var keys []trieKey
 	for id, p := range pieces {
+		if p.outside {
+			continue
+		}
 		switch p.kind {
 		case Control, Unknown, Byte:
 			continue
 		case UserDefined:
-			if freeze && p.text != "" {
+			if freeze && !p.added && p.text != "" {
 				keys = append(keys, trieKey{p.text, int32(id)})
 			}
 		case Unused:
