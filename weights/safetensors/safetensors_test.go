@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -127,7 +128,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestBadConfig(t *testing.T) {
-	for _, cfg := range []string{``, `[]`, `{`, `{"a"`, `{"a":`, `{"a":[1`, `{"a":1}x`, `{"a":1e999}`, `{"a":NaN}`,
+	for _, cfg := range []string{``, `[]`, `{`, `{"a"`, `{"a":`, `{"a":[1`, `{"a":1}x`, `{"a":1e999}`, `{"a":NaNs}`,
 		strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50), `{"a":` + strings.Repeat("[", 100000)} {
 		dir := write(t, t.TempDir(), map[string][]byte{"config.json": []byte(cfg), single: file("{}", 0)})
 		if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "config.json")) {
@@ -263,5 +264,28 @@ func TestBitFlips(t *testing.T) {
 	}
 	if refused < 500 {
 		t.Errorf("%d flips are refused: the header is hardly checked", refused)
+	}
+}
+
+// Python writes numbers that JSON lacks, and null is told from what is absent.
+func TestPythonNumbers(t *testing.T) {
+	w := file("{"+one("w", "F32", "[1]", 0, 4)+"}", 4)
+	cfg := `{"top": Infinity, "low": [-Infinity, 1], "nan": NaN, "text": "NaN and \"Infinity", "gone": null, "a": 1}`
+	s, err := Open(write(t, t.TempDir(), map[string][]byte{"config.json": []byte(cfg), "model.safetensors": w}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	top, _ := s.Meta("top")
+	low, _ := s.Meta("low")
+	nan, _ := s.Meta("nan")
+	if text, _ := s.Meta("text"); top != math.Inf(1) || nan == nan || text != `NaN and "Infinity` {
+		t.Errorf("%v, %v, %v", top, nan, text)
+	}
+	if list, ok := low.([]float64); !ok || list[0] != math.Inf(-1) || list[1] != 1 {
+		t.Errorf("%v", low)
+	}
+	if !s.Null("gone") || s.Null("a") || s.Null("absent") {
+		t.Error("null is not told from what is absent")
 	}
 }

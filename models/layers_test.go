@@ -1,0 +1,122 @@
+// What config.json says of single layers, and what it leaves to the family.
+package models
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"greta/tensor"
+)
+
+var layerDims = dims{l: 4, d: 16, h: 2, g: 1, dh: 8, f: 32, v: 64}
+
+// windows gives the window and the cap of each layer's attention as text.
+func windows(t *testing.T, w *stub) (string, string) {
+	t.Helper()
+	f, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := f.Build(Options{Weights: w, S: 1, C: 64, Float: tensor.F32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all, caps []string
+	find := func(text, key string) string {
+		if m := regexp.MustCompile(key + `=([0-9]+)`).FindStringSubmatch(text); m != nil {
+			return m[1]
+		}
+		return "0"
+	}
+	for _, n := range g.Nodes {
+		if n.Op.Name == "attention" {
+			all, caps = append(all, find(n.AttrText(), "window")), append(caps, find(n.AttrText(), "softcap"))
+		}
+	}
+	return strings.Join(all, " "), caps[0]
+}
+
+func TestLayerTypes(t *testing.T) {
+	const s, f = "sliding_attention", "full_attention"
+	for _, c := range []struct {
+		arch string
+		meta map[string]any
+		want string
+	}{
+		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7)}, "7 0 7 0"},
+		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7), "layer_types": []string{f, f, s, s}}, "0 0 7 7"},
+		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7), "layer_types": []string{f, f, s, s}, "sliding_window_pattern": int64(2)}, "0 0 7 7"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "max_window_layers": int64(2)}, "0 0 5 5"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "layer_types": []string{s, f, s, f}}, "5 0 5 0"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": false, "layer_types": []string{s, f, s, f}}, "0 0 0 0"},
+		{"Qwen3ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "max_window_layers": int64(0),
+			"layer_types": []string{f, f, f, s}}, "0 0 0 5"},
+		{"MistralForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
+		{"MistralForCausalLM", nil, "4096 4096 4096 4096"}, // the class's default
+		{"Phi3ForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
+	} {
+		w := withAct(hfStub(c.arch, layerDims, false))
+		for k, v := range c.meta {
+			w.meta[k] = v
+		}
+		if got, _ := windows(t, w); got != c.want {
+			t.Errorf("%s %v: windows %s, want %s", c.arch, c.meta, got, c.want)
+		}
+	}
+	for _, bad := range [][]string{{s, f}, {s, f, "chunked_attention", f}} {
+		w := withAct(hfStub("Gemma2ForCausalLM", layerDims, false))
+		w.meta["layer_types"] = bad
+		if f, err := Match(w); err != nil {
+			t.Error(err)
+		} else if _, err := f.Build(Options{Weights: w}); err == nil {
+			t.Errorf("layer_types %q: no error", bad)
+		}
+	}
+}
+
+// nulls is a stub whose config.json gives null for keys.
+type nulls struct {
+	*stub
+	keys []string
+}
+
+func (n nulls) Null(key string) bool { return strings.Contains(strings.Join(n.keys, " "), key) }
+
+func TestCapsHaveDefaults(t *testing.T) {
+	w := withAct(hfStub("Gemma2ForCausalLM", layerDims, false))
+	if _, soft := windows(t, w); soft != "50" {
+		t.Errorf("the cap of scores is %s, want 50", soft)
+	}
+	f, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		w    Weights
+		want bool
+	}{{w, true}, {nulls{w, []string{"attn_logit_softcapping", "final_logit_softcapping"}}, false}} {
+		g, err := f.Build(Options{Weights: c.w, S: 1, C: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Nodes[len(g.Nodes)-1].Op.Name == "softcap"; got != c.want {
+			t.Errorf("logits are capped: %t, want %t", got, c.want)
+		}
+	}
+}
+
+func TestModelTypeStandsIn(t *testing.T) {
+	for typ, arch := range map[string]string{"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gpt_neox": "GPTNeoXForCausalLM"} {
+		w := hfStub(arch, layerDims, false)
+		want, err := Match(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(w.meta, "architectures") // null
+		w.meta["model_type"] = typ
+		if got, err := Match(w); err != nil || got.name != want.name {
+			t.Errorf("model_type %s: %v", typ, err)
+		}
+	}
+}
