@@ -148,6 +148,9 @@ func (r *reader) check() {
 		if p.is != nil {
 			number(*p.is, true, anything)
 		}
+		if p.null != nil {
+			number(*p.null, true, anything)
+		}
 		if p.from.string == "" {
 			continue
 		}

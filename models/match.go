@@ -64,6 +64,25 @@ func architectures(w Weights) []string {
 	return nil
 }
 
+// named says whether what weights say of themselves is one of a model file's
+// architectures. A model_type, which stands in where config.json names no
+// architecture, is the beginning of one: gpt_neox of GPTNeoXForCausalLM.
+func named(w Weights, found string, want []string) bool {
+	if slices.Contains(want, found) {
+		return true
+	}
+	if archs, _ := w.Meta("architectures"); w.Dialect() != "hf" || archs != nil {
+		if list, ok := archs.([]string); !ok || len(list) > 0 {
+			return false
+		}
+	}
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	return slices.ContainsFunc(want, func(arch string) bool {
+		class, ok := strings.CutSuffix(arch, "ForCausalLM")
+		return ok && plain(class) == plain(found)
+	})
+}
+
 // best chooses among files; "" where none matches.
 func best(w Weights, found, names []string, read func(string) ([]byte, error), other reading, known *[]string) (string, error) {
 	top, winners := -1, []string(nil)
@@ -83,7 +102,7 @@ func best(w Weights, found, names []string, read func(string) ([]byte, error), o
 		}
 		*known = append(*known, want...)
 		score := 0
-		if !slices.ContainsFunc(found, func(a string) bool { return slices.Contains(want, a) }) {
+		if !slices.ContainsFunc(found, func(a string) bool { return named(w, a, want) }) {
 			score = -1
 		}
 		if w.Dialect() == "gguf" && score >= 0 {

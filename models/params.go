@@ -166,7 +166,11 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			keys = p.gguf
 		}
 		for _, k := range keys {
-			m, ok := w.Meta(s.key(k))
+			m, ok := s.meta(k)
+			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) {
+				v, ok := s.eval(p.null.text, p.null.tree, name+": ")
+				return v, w.Dialect() + " " + k + " null", ok
+			}
 			if !ok || m == nil {
 				continue
 			}
@@ -197,6 +201,37 @@ func (s *scope) key(k string) string {
 		k = strings.ReplaceAll(k, "$arch", name)
 	}
 	return strings.ReplaceAll(k, "$i", strconv.Itoa(max(0, s.block)))
+}
+
+// meta gives a value of the metadata. A key that ends in .$i may be a list, of
+// which the block takes its element.
+func (s *scope) meta(k string) (any, bool) {
+	m, ok := s.o.Weights.Meta(s.key(k))
+	base, listed := strings.CutSuffix(k, ".$i")
+	if ok || !listed {
+		return m, ok
+	}
+	list, _ := s.o.Weights.Meta(s.key(base))
+	at := max(0, s.block)
+	switch m := list.(type) {
+	case []string:
+		return element(m, at)
+	case []bool:
+		return element(m, at)
+	case []int64:
+		return element(m, at)
+	case []float64:
+		return element(m, at)
+	}
+	return nil, false
+}
+
+// element gives a list's element; where the list is too short, what nothing accepts.
+func element[E any](list []E, at int) (any, bool) {
+	if at >= len(list) {
+		return fmt.Sprintf("missing: the list has %d elements", len(list)), true
+	}
+	return list[at], true
 }
 
 // set evaluates a --set.

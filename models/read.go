@@ -30,6 +30,7 @@ type (
 	param struct {
 		name     text
 		gguf, hf []string // alternative keys
+		null     *expr    // the value where the metadata say null; nil: as if the key were absent
 		from     text     // the weight whose shape says it, or empty
 		is       *expr
 	}
@@ -406,15 +407,18 @@ func (r *reader) decl(name text, v *yaml.Node, types ...string) (decl, bool) {
 func (r *reader) param(name text, v *yaml.Node) {
 	p := param{name: name}
 	ok := r.claim(name)
-	value := func(v *yaml.Node) {
-		if t, is := r.scalar(v, "an expression"); is {
-			if e, is := r.expr(t); is {
-				p.is = &e
-				return
+	into := func(to **expr) func(v *yaml.Node) {
+		return func(v *yaml.Node) {
+			if t, is := r.scalar(v, "an expression"); is {
+				if e, is := r.expr(t); is {
+					*to = &e
+					return
+				}
 			}
+			ok = false
 		}
-		ok = false
 	}
+	value, null := into(&p.is), into(&p.null)
 	if v.Kind != yaml.MappingNode {
 		value(v)
 	} else {
@@ -428,8 +432,10 @@ func (r *reader) param(name text, v *yaml.Node) {
 				p.from, _ = r.scalar(v, "the name of a weight")
 			case "is":
 				value(v)
+			case "none":
+				null(v)
 			default:
-				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"gguf", "hf", "from", "is"})))
+				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"gguf", "hf", "from", "is", "none"})))
 				ok = false
 			}
 		})

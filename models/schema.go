@@ -36,11 +36,12 @@ func schema() *jsonschema.Schema {
 	one, eight := 1, maxDims
 	param := &S{AnyOf: []*S{
 		expr("an expression over other parameters"),
-		object("read from the weights' metadata", []string{"gguf", "hf", "from", "is"}, nil, map[string]*S{
-			"gguf": str("key of GGUF's metadata; alternatives are divided by |"),
+		object("read from the weights' metadata", []string{"gguf", "hf", "from", "is", "none"}, nil, map[string]*S{
+			"gguf": str("key of GGUF's metadata; alternatives are divided by |; .$i at the end: the block's element of a list"),
 			"hf":   str("dotted key of config.json; alternatives are divided by |"),
 			"from": str("the weight whose own shape says it where the metadata do not"),
 			"is":   expr("the value where nothing else says it"),
+			"none": expr("the value where config.json says null, which otherwise means that the key is absent"),
 		}),
 	}}
 	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "if", "numbers", "optional"}, []string{"shape"}, map[string]*S{

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"greta/internal/pyjson"
 )
 
 // maxFile bounds the files that are read whole; the largest tokenizer.json in
@@ -133,7 +135,7 @@ func readJSON(dir, name string, into any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err := json.Unmarshal(pyjson.Replace(data, "null", "null", "null"), into); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil

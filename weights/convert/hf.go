@@ -38,7 +38,8 @@ type family struct {
 	arch    string
 	eps     float64 // the class's default
 	theta   float64
-	pairs   bool // GGUF rotates adjacent pairs, Hugging Face halves
+	window  int64 // the class's default of sliding_window, 0: none
+	pairs   bool  // GGUF rotates adjacent pairs, Hugging Face halves
 	addOne  bool
 	weights []mapping
 }
@@ -105,11 +106,11 @@ var (
 // families by the class that config.json's "architectures" names.
 var families = map[string]family{
 	"LlamaForCausalLM":   {arch: "llama", eps: 1e-6, theta: 10000, pairs: true, weights: llamaWeights},
-	"MistralForCausalLM": {arch: "llama", eps: 1e-6, theta: 10000, pairs: true, weights: llamaWeights},
+	"MistralForCausalLM": {arch: "llama", eps: 1e-6, theta: 10000, window: 4096, pairs: true, weights: llamaWeights},
 	"MixtralForCausalLM": {arch: "llama", eps: 1e-5, theta: 1e6, pairs: true, weights: mixtralWeights},
-	"Qwen2ForCausalLM":   {arch: "qwen2", eps: 1e-6, theta: 10000, weights: llamaWeights},
-	"Qwen3ForCausalLM":   {arch: "qwen3", eps: 1e-6, theta: 10000, weights: qwen3Weights},
-	"Gemma2ForCausalLM":  {arch: "gemma2", eps: 1e-6, theta: 10000, addOne: true, weights: gemma2Weights},
+	"Qwen2ForCausalLM":   {arch: "qwen2", eps: 1e-6, theta: 10000, window: 4096, weights: llamaWeights},
+	"Qwen3ForCausalLM":   {arch: "qwen3", eps: 1e-6, theta: 10000, window: 4096, weights: qwen3Weights},
+	"Gemma2ForCausalLM":  {arch: "gemma2", eps: 1e-6, theta: 10000, window: 4096, addOne: true, weights: gemma2Weights},
 	"Phi3ForCausalLM":    {arch: "phi3", eps: 1e-5, theta: 10000, weights: phi3Weights},
 	"GPTNeoXForCausalLM": {arch: "gptneox", eps: 1e-5, theta: 10000, weights: neoxWeights},
 }
@@ -177,6 +178,9 @@ func planHF(src weights.Source, opt Options) (*plan, error) {
 func (h *hfPlan) identify() error {
 	v, _ := h.src.Meta("architectures")
 	archs, _ := v.([]string)
+	if len(archs) == 0 { // model_type is the beginning of the class's name
+		archs = classOf(h.src)
+	}
 	if len(archs) == 0 {
 		return fmt.Errorf("config.json names no architecture under \"architectures\"; expected one of %s", familyNames())
 	}
@@ -200,6 +204,18 @@ func (h *hfPlan) identify() error {
 	h.width = int(h.intOr("head_dim", hidden/int64(h.heads)))
 	if h.kvHeads < 1 || h.width < 2 || h.width%2 != 0 || h.width > 1<<20 {
 		return fmt.Errorf("config.json: %d key/value heads of width %d; expected 1 or more of an even width", h.kvHeads, h.width)
+	}
+	return nil
+}
+
+// classOf finds the class by config.json's model_type.
+func classOf(src weights.Source) []string {
+	typ, _ := metaString(src, "model_type")
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
+	for name := range families {
+		if plain(strings.TrimSuffix(name, "ForCausalLM")) == plain(typ) {
+			return []string{name}
+		}
 	}
 	return nil
 }

@@ -94,6 +94,9 @@ func (h *hfPlan) checkActivation() error {
 
 func (h *hfPlan) describeWindow() {
 	n, ok := metaInt(h.src, "sliding_window")
+	if null, is := h.src.(interface{ Null(key string) bool }); !ok && !(is && null.Null("sliding_window")) {
+		n, ok = h.window, h.window > 0
+	}
 	if !ok || n < 1 || n > math.MaxUint32 {
 		return
 	}
@@ -102,13 +105,32 @@ func (h *hfPlan) describeWindow() {
 			return
 		}
 		start := h.intOr("max_window_layers", 28)
-		if start >= int64(h.layers) {
+		if h.layerTypes() == nil && start >= int64(h.layers) {
 			return
 		}
 		h.add(h.arch+".attention.sliding_window_start", uint32(max(start, 0)))
 		h.notes = append(h.notes, fmt.Sprintf("the sliding window of the layers from %d on is kept as %s.attention.sliding_window_start, which other programs may not read", start, h.arch))
 	}
 	h.add(h.arch+".attention.sliding_window", uint32(n))
+	if slides := h.layerTypes(); slides != nil {
+		h.add(h.arch+".attention.sliding_window_pattern", slides)
+		h.notes = append(h.notes, fmt.Sprintf("layer_types is kept as %s.attention.sliding_window_pattern, which other programs may not read", h.arch))
+	}
+}
+
+// layerTypes says of each layer whether it slides; nil where config.json leaves
+// that to the family.
+func (h *hfPlan) layerTypes() []bool {
+	v, _ := h.src.Meta("layer_types")
+	types, _ := v.([]string)
+	if len(types) == 0 {
+		return nil
+	}
+	slides := make([]bool, len(types))
+	for i, t := range types {
+		slides[i] = t == "sliding_attention"
+	}
+	return slides
 }
 
 func (h *hfPlan) describeCaps() {
@@ -118,6 +140,8 @@ func (h *hfPlan) describeCaps() {
 	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
 		if v, ok := metaFloat(h.src, key); ok {
 			h.add("gemma2."+key, float32(v))
+		} else if null, is := h.src.(interface{ Null(key string) bool }); is && null.Null(key) {
+			h.add("gemma2."+key, float32(0)) // readers take an absent key for the family's cap
 		}
 	}
 	per, ok := metaFloat(h.src, "query_pre_attn_scalar")

@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"greta/internal/plainfile"
+	"greta/internal/pyjson"
 )
 
 const (
@@ -21,6 +23,7 @@ const (
 type config struct {
 	keys   []string
 	values map[string]any
+	nulls  map[string]bool
 }
 
 func (c *config) set(key string, v any) {
@@ -54,10 +57,10 @@ func (c *config) readConfig(path, prefix string) error {
 }
 
 // parse flattens a JSON object: nested objects give dotted keys, null is
-// absent, an array of one kind of scalars is a slice, any other array is
+// absent but for Null, an array of one kind of scalars is a slice, any other array is
 // flattened by index.
 func (c *config) parse(b []byte, prefix string) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
+	dec := json.NewDecoder(bytes.NewReader(pyjson.Replace(b, `"\u0001NaN"`, `"\u0001+Inf"`, `"\u0001-Inf"`)))
 	dec.UseNumber()
 	t, err := dec.Token()
 	if err != nil || t != json.Delim('{') {
@@ -109,6 +112,10 @@ func (c *config) value(dec *json.Decoder, key string, depth int) error {
 	}
 	switch t {
 	case nil:
+		if c.nulls == nil {
+			c.nulls = map[string]bool{}
+		}
+		c.nulls[key] = true
 		return nil
 	case json.Delim('{'):
 		return c.object(dec, key+".", depth+1)
@@ -155,6 +162,9 @@ func (c *config) array(dec *json.Decoder, key string, depth int) error {
 func scalar(t json.Token) (any, error) {
 	num, ok := t.(json.Number)
 	if !ok {
+		if s, is := t.(string); is && strings.HasPrefix(s, "\x01") {
+			return strconv.ParseFloat(s[1:], 64)
+		}
 		return t, nil // string or bool
 	}
 	if n, err := num.Int64(); err == nil {

@@ -232,6 +232,9 @@ func (s *Source) Meta(key string) (any, bool) {
 	return v, ok
 }
 
+// Null says that config.json gives null for a key.
+func (s *Source) Null(key string) bool { return s.cfg.nulls[key] || s.cfg.nulls["text_config."+key] }
+
 // Keys lists the dotted keys in the order of config.json.
 func (s *Source) Keys() []string { return append([]string(nil), s.cfg.keys...) }
 
