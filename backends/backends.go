@@ -127,6 +127,8 @@ type Kernel interface {
 	Packing(arg int) *Packing
 	// Scratch is the arena memory that a launch needs beside its results, bytes.
 	Scratch() int
+	// Why says in a sentence what about the node made this the kernel: "one row: a wave reads pairs of rows of w".
+	Why() string
 }
 
 // Packing is a layout of weights. Two kernels with the same ID for a weight share it.

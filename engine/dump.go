@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 
 	"greta/graph"
 )
@@ -29,9 +30,23 @@ func Dump(opt Options, stage string, s int) (string, error) {
 	}
 	p := planMemory(g, sel, e.dev.Info().Window)
 	if stage == "plan" {
-		return p.text(g), nil
+		return p.text(g) + choicesText(g, sel), nil
 	}
 	return programText(g, sel, p), nil
+}
+
+// choicesText says which kernel runs each node, and why.
+func choicesText(g *graph.Graph, sel selection) string {
+	b := strings.Builder{}
+	b.WriteString("kernels\n")
+	for i, n := range g.Nodes {
+		if sel[i] == nil {
+			fmt.Fprintf(&b, "%3d %s: nothing runs, it is a view of its operand\n", i, n.Out[0].Name)
+		} else {
+			fmt.Fprintf(&b, "%3d %s: %s (%s)\n", i, n.Out[0].Name, sel[i].Name(), sel[i].Why())
+		}
+	}
+	return b.String()
 }
 
 // DumpDot draws the graph of stage "graph" or "fused" in Graphviz's language.

@@ -103,101 +103,18 @@ type runner interface{ run(p *pool.Pool) error }
 // binder makes the runner of a launch.
 type binder func(d *Device, l *backends.Launch) (runner, error)
 
-// entry is a row of the device's table of kernels.
-type entry struct {
-	// check says why a node cannot run; nil: every node whose float operands are f32 can.
-	check func(n *graph.Node) error
-	bind  binder
-	// suffix is what a kernel's name has between operator and level.
-	suffix func(n *graph.Node) string
-}
-
-// fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_residual", "swiglu", "geglu"}
-
-// table is the device's kernels by operator.
-var table = map[string]entry{
-	"add":             {bind: bindPair},
-	"mul":             {bind: bindPair},
-	"sub":             {bind: bindPair},
-	"div":             {bind: bindPair},
-	"min":             {bind: bindPair},
-	"max":             {bind: bindPair},
-	"greater":         {bind: bindPair},
-	"relu":            {bind: bindFunction},
-	"relu2":           {bind: bindFunction},
-	"exp":             {bind: bindFunction},
-	"log":             {bind: bindFunction},
-	"tanh":            {bind: bindFunction},
-	"softplus":        {bind: bindFunction},
-	"sqrt":            {bind: bindFunction},
-	"reciprocal":      {bind: bindFunction},
-	"abs":             {bind: bindFunction},
-	"floor":           {bind: bindFunction},
-	"affine":          {bind: bindFunction},
-	"clamp":           {bind: bindFunction},
-	"pow":             {bind: bindFunction},
-	"xielu":           {bind: bindFunction},
-	"concat":          {bind: bindConcat},
-	"slice":           {bind: bindSlice},
-	"expand":          {bind: bindExpand},
-	"gather":          {bind: bindGatherRow},
-	"sum":             {bind: bindReduce},
-	"mean":            {bind: bindReduce},
-	"largest":         {bind: bindReduce},
-	"cumsum":          {bind: bindReduce},
-	"shift":           {bind: bindShift},
-	"real":            {bind: bindReal},
-	"per_head":        {bind: bindPerHead},
-	"short_conv":      {bind: bindShortConv, check: checkSlots},
-	"scan":            {bind: bindScan, check: checkSlots},
-	"ssm":             {bind: bindSSM, check: checkSlots},
-	"delta":           {bind: bindDelta, check: checkSlots},
-	"wkv":             {bind: bindWKV, check: checkSlots},
-	"scale":           {bind: bindUnary},
-	"silu":            {bind: bindUnary},
-	"gelu":            {bind: bindUnary},
-	"sigmoid":         {bind: bindUnary},
-	"softcap":         {bind: bindUnary},
-	"swiglu":          {bind: bindGate},
-	"geglu":           {bind: bindGate},
-	"embed":           {bind: bindEmbed, suffix: typeOf(1)},
-	"linear":          {bind: bindLinear, suffix: typeOf(1)},
-	"linear_bias":     {bind: bindLinear, suffix: typeOf(1)},
-	"linear_residual": {bind: bindLinear, suffix: typeOf(1)},
-	"linear_id":       {bind: bindLinearID, suffix: typeOf(1)},
-	"rmsnorm":         {bind: bindNorm},
-	"layernorm":       {bind: bindNorm},
-	"add_rmsnorm":     {bind: bindAddNorm},
-	"rope":            {bind: bindRoPE},
-	"push":            {bind: bindPush, check: checkState, suffix: typeOf(0)},
-	"rope_push":       {bind: bindRoPEPush, check: checkState, suffix: typeOf(0)},
-	"attention":       {bind: bindAttention, check: checkCaches, suffix: typeOf(1)},
-	"paged_push":      {bind: bindPagedPush, check: checkState, suffix: typeOf(0)},
-	"paged_attention": {bind: bindPagedAttention, check: checkCaches, suffix: typeOf(1)},
-	"softmax":         {bind: bindSoftmax},
-	"topk":            {bind: bindTopK},
-	"mix":             {bind: bindMix},
-	"rows":            {bind: bindRows},
-	"split":           {bind: bindSplit},
-	"view":            {bind: bindView},
-}
-
-// typeOf names kernels after the type of an operand.
-func typeOf(arg int) func(*graph.Node) string {
-	return func(n *graph.Node) string { return "." + n.In[arg].Type.String() }
-}
-
 // kernel is the choice for a node.
 type kernel struct {
 	name    string
 	bind    binder
 	packing *backends.Packing // of operand 1
 	variant variant
+	why     string
 }
 
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return 0 }
+func (k *kernel) Why() string  { return k.why }
 
 // Packing is that of a product's weights.
 func (k *kernel) Packing(arg int) *backends.Packing {
@@ -247,7 +164,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if chosen != "" {
 		name += "/" + chosen
 	}
-	return &kernel{name, e.bind, p, v}, nil
+	return &kernel{name, e.bind, p, v, e.reason(d, n)}, nil
 }
 
 func (d *Device) bind(l *backends.Launch) (runner, error) {

@@ -20,44 +20,6 @@ const (
 	attendMost    = 640  // queries of a block times elements, as shared memory holds them
 )
 
-// takesAttend says whether attend.hip computes a node, but for how its operands lie.
-func takesAttend(n *graph.Node) bool {
-	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 {
-		return false
-	}
-	k, v := n.In[1], n.In[2]
-	if k.Type != v.Type || k.Shape[2] != v.Shape[2] {
-		return false
-	}
-	switch _, size := k.Type.Block(); k.Shape[2] * size {
-	case 8 * attendLine, 16 * attendLine, 32 * attendLine:
-		return true
-	}
-	return false
-}
-
-// attendBlock is how many queries of a key/value head a block of attend.hip has, 0
-// where the node goes to attention.hip: where there is no such path, or caches are long.
-func (dev *Device) attendBlock(n *graph.Node) int {
-	if !hasHalves(dev.info.Level) || !dev.d.has(fnLaunchConfig) || !dev.on(pathAttend) || !takesAttend(n) {
-		return 0
-	}
-	k := n.In[1].Shape
-	if k[0] > attendCaches {
-		return 0
-	}
-	share := n.In[0].Shape[1] / k[1]
-	for block := 4; block >= 1; block /= 2 {
-		if block/2 >= share || block*(k[2]+2) > attendMost {
-			continue
-		}
-		if blocks := attendCluster * k[1] * ceil(share, block); blocks >= dev.units-dev.units%attendCluster || block == 1 {
-			return block
-		}
-	}
-	return 0
-}
-
 // folding is the rotations and stores of a token that its attention does itself.
 type folding struct {
 	rope, key, value *backends.Launch

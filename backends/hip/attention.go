@@ -66,20 +66,6 @@ const (
 	flashQueries, flashTile = 64, 64 // QUERIES and TILE in flash.hip
 )
 
-// takesFlash says whether flash.hip computes a node, where there are its instructions.
-func takesFlash(n *graph.Node) bool {
-	if n.Op != ops.Attention {
-		return false
-	}
-	q, k, v := n.In[0], n.In[1], n.In[2]
-	whole := func(d int) bool { return d == 32 || d == 64 || d == 96 || d == 128 }
-	return q.Shape[0] > matvecColumns && k.Type == tensor.F16 && v.Type == tensor.F16 && whole(q.Shape[2]) && whole(v.Shape[2])
-}
-
-func (dev *Device) usesFlash(n *graph.Node) bool {
-	return dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && takesFlash(n)
-}
-
 func (b *binder) flash(kAt, vAt uintptr) {
 	n := b.l.Node
 	a := graph.Attr[ops.AttentionAttr](n)

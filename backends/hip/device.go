@@ -45,7 +45,7 @@ type Device struct {
 	tickets   int                      // given so far
 	works     []*buffer                // memory inside launches; the last is the largest
 	areas     [2][]*buffer             // widened weights, the same
-	choose    func(*graph.Node) string // of variants, nil: the defaults
+	asked     func(*graph.Node) string // for variants, nil: the defaults
 	alone     bool                     // launches are not joined
 	overlaps  bool                     // launches may start before the one before them ends
 	early     *earlyLaunch

@@ -72,7 +72,7 @@ func (dev *Device) bind(l *backends.Launch, number int) (*bound, error) {
 		return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
 	}
 	bd := &binder{dev: dev, l: l, number: number}
-	k.entry.bind(bd)
+	k.choice.bind(bd)
 	return bd.bound()
 }
 

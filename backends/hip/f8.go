@@ -171,38 +171,6 @@ func (b *binder) packedF8(o *backends.Operand) uintptr {
 	return at
 }
 
-// usesF8 says whether a product goes to f8.hip.
-func (dev *Device) usesF8(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && (dev.on(pathHalf) || dev.usesFP8(n.In[1].Type)) && takesHalves(n) && packsF8(n.In[1])
-}
-
-// fp8Types are the types that an architecture's fp8 matrix instructions take, nil where it has none.
-func fp8Types(arch string) []tensor.Type {
-	sm := 0
-	fmt.Sscanf(arch, "sm_%d", &sm)
-	switch {
-	case sm >= 89, strings.HasPrefix(arch, "gfx12"):
-		return []tensor.Type{tensor.F8E4M3, tensor.F8E5M2}
-	case arch == "gfx942":
-		return []tensor.Type{tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ}
-	}
-	return nil
-}
-
-// usesFP8 says whether fp8 instructions multiply the rows of x by weights of a type.
-func (dev *Device) usesFP8(t tensor.Type) bool {
-	return slices.Contains(fp8Types(dev.info.Level), t) && dev.on(pathFP8)
-}
-
-// takesFP8 says whether the path of fp8 instructions computes a node: outside f8.hip with weights whose rows are
-// loaded 16 bytes at a time.
-func (dev *Device) takesFP8(n *graph.Node) bool {
-	if !takesLinear(n) || !packsF8(n.In[1]) || !slices.Contains(fp8Types(dev.info.Level), n.In[1].Type) {
-		return false
-	}
-	return hasHalves(dev.info.Level) && takesHalves(n) || takesMatrix(n) && n.In[1].Shape.Last()%16 == 0
-}
-
 // names gives the names of a kernel's configurations.
 func names[T fmt.Stringer](all []T) []string {
 	var out []string

@@ -3,7 +3,6 @@ package hip
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"greta/backends"
 	"greta/graph"
@@ -52,14 +51,6 @@ func (s gemmShape) String() string {
 
 // bytes is the shared memory of a block, with room to align it to 1024.
 func (s gemmShape) bytes() int { return s.stages*(gemmRows+s.columns)*gemmStep*2 + 1024 }
-
-// hasHalves says whether an architecture has the instructions of gemm.hip.
-func hasHalves(arch string) bool { return arch == "sm_90" }
-
-// usesHalves says whether a product goes to gemm.hip.
-func (dev *Device) usesHalves(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesHalves(n)
-}
 
 // gemmShapesFor gives the shapes of a product of some rows with matrices of a type
 // and n rows each, the one that suits it first.
@@ -325,36 +316,15 @@ func (b *binder) gemmShape(products []product, paired bool) gemmShape {
 	return all[0]
 }
 
-// Variants names the configurations of a product's kernel.
-func (dev *Device) Variants(n *graph.Node) []string {
-	switch {
-	case !strings.HasPrefix(n.Op.Name, "linear") || n.Op.Name == "linear_id":
-		return nil
-	case dev.usesVec(n):
-		var all []string
-		for _, s := range dev.vecShapes(n.In[1].Type, n.In[1].Shape[1]) {
-			all = append(all, s.String())
-		}
-		return all
-	case dev.usesF8(n):
-		return names(dev.f8ShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[0], n.In[1].Shape[1]))
-	case dev.usesHalves(n):
-		return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
-	case dev.usesCopies(n):
-		return names(copyShapes)
-	}
-	return nil
-}
-
 // Choose sets what is asked for the variant of each node; nil: the default.
-func (dev *Device) Choose(of func(*graph.Node) string) { dev.choose = of }
+func (dev *Device) Choose(of func(*graph.Node) string) { dev.asked = of }
 
 // variant gives what was chosen for a node.
 func (dev *Device) variant(n *graph.Node) (string, error) {
-	if dev.choose == nil {
+	if dev.asked == nil {
 		return "", nil
 	}
-	name := dev.choose(n)
+	name := dev.asked(n)
 	if name == "" {
 		return "", nil
 	}

@@ -105,7 +105,7 @@ func (j *joiner) alike(level []int) []int {
 		if len(group) == 3 || !j.sameProduct(group[0], i) && !j.sameRotation(group[0], i) {
 			continue
 		}
-		if j.path(i) != "" {
+		if j.several(i) != nil {
 			if types == nil {
 				types = []tensor.Type{j.p.Launches[group[0]].In[1].Type}
 			}
@@ -123,44 +123,41 @@ func (j *joiner) alike(level []int) []int {
 
 func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
 
-// path names the kernel of a product that can have several matrices, "" for others.
-func (j *joiner) path(i int) string {
+// several is the choice of a product whose kernel can have several matrices, nil for others.
+func (j *joiner) several(i int) *choice {
 	n := j.node(i)
-	switch {
-	case n.Op != ops.Linear && n.Op != ops.LinearBias && n.Op != ops.LinearScaled && n.Op != ops.LinearScaledBias:
-		return ""
-	case j.dev.usesVec(n):
-		return "vec"
-	case j.dev.usesF8(n):
-		return "f8"
-	case scaled(n):
-		return ""
-	case j.dev.usesHalves(n):
-		return "gemm"
+	switch n.Op {
+	case ops.Linear, ops.LinearBias, ops.LinearScaled, ops.LinearScaledBias:
+		if c := j.p.Launches[i].Kernel.(*kernel).choice; c.several != nil {
+			return c
+		}
 	}
-	return ""
+	return nil
 }
 
 // sameProduct says whether two products share their input and their kind of matrix.
 func (j *joiner) sameProduct(a, b int) bool {
-	if p := j.path(a); p == "" || p != j.path(b) {
+	c := j.several(a)
+	if c == nil || c != j.several(b) {
 		return false
 	}
 	x, y := &j.p.Launches[a], &j.p.Launches[b]
-	if j.path(a) != "f8" && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
+	if !c.packsF8 && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
 		return false
 	}
 	v, w := &x.In[1], &y.In[1]
 	if v.Type != w.Type && !j.mixable(x, y) || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
 		return false
 	}
-	return scaled(x.Node) == scaled(y.Node) && bias(x).Type == bias(y).Type && (bias(x).Buffer == nil) == (bias(y).Buffer == nil)
+	return scaled(x.Node) == scaled(y.Node) && bias(x).Type == bias(y).Type &&
+		(bias(x).Buffer == nil) == (bias(y).Buffer == nil)
 }
 
 // mixable says whether a launch of vec.hip can have the matrices of two products of different types.
 func (j *joiner) mixable(x, y *backends.Launch) bool {
 	v, w := &x.In[1], &y.In[1]
-	return j.dev.usesVec(x.Node) && j.dev.mixes(v.Type, w.Type, v.Shape.Last()) && !scaled(x.Node) && !scaled(y.Node) &&
+	return x.Kernel.(*kernel).choice.mixes && j.dev.mixes(v.Type, w.Type, v.Shape.Last()) && !scaled(x.Node) &&
+		!scaled(y.Node) &&
 		j.byDefault(x) && j.byDefault(y) && (&binder{dev: j.dev}).pointer(&x.In[0])%16 == 0
 }
 
@@ -183,7 +180,8 @@ func bias(l *backends.Launch) *backends.Operand {
 }
 
 func sameOperand(a, b *backends.Operand) bool {
-	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Stride == b.Stride && a.Type == b.Type && a.Shape.Equal(b.Shape)
+	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Stride == b.Stride && a.Type == b.Type &&
+		a.Shape.Equal(b.Shape)
 }
 
 // sameRotation says whether two launches rotate or store rows of the same tokens.
@@ -204,20 +202,15 @@ func (j *joiner) sameRotation(a, b int) bool {
 
 // group binds a group that alike found.
 func (j *joiner) group(b *binder, group []int) {
-	switch j.path(group[0]) {
-	case "vec":
-		b.vec(j.operands(b, group), nil, pairing{})
-	case "gemm":
-		b.gemm(j.operands(b, group), nil, pairing{})
-	case "f8":
-		b.f8(j.operands(b, group), nil, pairing{})
-	default:
-		launches := make([]*backends.Launch, len(group))
-		for k, i := range group {
-			launches[k] = &j.p.Launches[i]
-		}
-		b.rotations(launches, group)
+	if c := j.several(group[0]); c != nil {
+		c.several(b, j.operands(b, group), nil, pairing{})
+		return
 	}
+	launches := make([]*backends.Launch, len(group))
+	for k, i := range group {
+		launches[k] = &j.p.Launches[i]
+	}
+	b.rotations(launches, group)
 }
 
 func (j *joiner) operands(b *binder, group []int) []product {
@@ -240,7 +233,8 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		before, skip = first[0], 1
 	}
 	level := j.levels[l+skip]
-	if group := j.alike(level); len(group) != len(level) || j.path(level[0]) == "" {
+	c := j.several(level[0])
+	if group := j.alike(level); len(group) != len(level) || c == nil {
 		return nil, 0, nil
 	}
 	launches := slices.Clone(level)
@@ -251,7 +245,8 @@ func (j *joiner) products(l int) (*bound, int, error) {
 		launches = append([]int{before}, launches...)
 	}
 	after := -1
-	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 && j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
+	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 &&
+		j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
 		i := j.levels[l+skip+1][0]
 		f := &j.p.Launches[i]
 		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]
@@ -263,7 +258,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 				after, level = i, []int{level[1], level[0]}
 			}
 		}
-		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || j.path(level[0]) == "f8" && !j.pairsF8(after, level)) {
+		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || c.packsF8 && !j.pairsF8(after, level)) {
 			after = -1
 		}
 	}
@@ -287,14 +282,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 			f := &j.p.Launches[after]
 			pair = pairing{of: pairOf(f.Node), out: b.dense(&f.Out[0]), keep: j.kept(after, level)}
 		}
-		switch j.path(level[0]) {
-		case "vec":
-			b.vec(j.operands(b, level), norm, pair)
-		case "f8":
-			b.f8(j.operands(b, level), norm, pair)
-		default:
-			b.gemm(j.operands(b, level), norm, pair)
-		}
+		c.several(b, j.operands(b, level), norm, pair)
 	})
 	return b, skip, err
 }
@@ -340,7 +328,8 @@ func (j *joiner) attention(l int) (*bound, error) {
 			}
 		}
 	}
-	if f.rope == nil || f.key == nil || f.value == nil || !sameTurns(f.rope, f.key) || !j.dead(&f.rope.Out[0], rope, []int{last}) ||
+	if f.rope == nil || f.key == nil || f.value == nil || !sameTurns(f.rope, f.key) || !j.dead(&f.rope.Out[0], rope,
+		[]int{last}) ||
 		!j.apart(append(slices.Clone(j.levels[l]), last)) {
 		return nil, nil
 	}

@@ -11,72 +11,20 @@ import (
 	"greta/tensor"
 )
 
-// entry is a row of the device's table of kernels.
-type entry struct {
-	// check says why a node cannot run, beside what all entries ask for.
-	check func(n *graph.Node) error
-	bind  func(b *binder)
-	// weight is the operand that may have any type of weight, which names the
-	// kernel; -1: none.
-	weight int
-	// plain are operands that may be any plain float beside f32.
-	plain []int
-	// scratch is the memory that a launch needs, bytes; nil: none.
-	scratch func(dev *Device, n *graph.Node) int
-}
-
-// fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_scaled_residual", "linear_scaled_bias", "linear_scaled", "linear_residual", "add_rmsnorm", "swiglu", "geglu"}
-
-// table is the device's kernels by operator.
-var table = map[string]entry{
-	"add":                    {bind: bindPair, weight: -1, plain: []int{1}},
-	"mul":                    {bind: bindPair, weight: -1, plain: []int{1}},
-	"scale":                  {bind: bindPoint, weight: -1},
-	"silu":                   {bind: bindPoint, weight: -1},
-	"gelu":                   {bind: bindPoint, weight: -1},
-	"sigmoid":                {bind: bindPoint, weight: -1},
-	"softcap":                {bind: bindPoint, weight: -1},
-	"swiglu":                 {bind: bindPair, weight: -1},
-	"geglu":                  {bind: bindPair, weight: -1},
-	"embed":                  {bind: bindEmbed, weight: 1},
-	"linear":                 {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
-	"linear_bias":            {bind: bindLinear, weight: 1, plain: []int{2}, scratch: linearScratch},
-	"linear_residual":        {bind: bindLinear, weight: 1, plain: []int{3}, scratch: linearScratch},
-	"linear_scaled":          {bind: bindLinear, weight: 1},
-	"linear_scaled_bias":     {bind: bindLinear, weight: 1, plain: []int{3}},
-	"linear_scaled_residual": {bind: bindLinear, weight: 1},
-	"linear_id":              {bind: bindLinearID, weight: 1, plain: []int{3}},
-	"rmsnorm":                {bind: bindNorm, weight: -1, plain: []int{1}},
-	"layernorm":              {bind: bindNorm, weight: -1, plain: []int{1, 2}},
-	"add_rmsnorm":            {bind: bindNorm, weight: -1, plain: []int{2}},
-	"softmax":                {bind: bindSoftmax, weight: -1},
-	"rope":                   {bind: bindRotation, weight: -1, plain: []int{2}},
-	"push":                   {bind: bindRotation, weight: -1, plain: []int{0}, check: checkCache},
-	"rope_push":              {bind: bindRotation, weight: -1, plain: []int{0, 3}, check: checkCache},
-	"attention":              {bind: bindAttention, weight: -1, plain: []int{1, 2}, check: checkAttention, scratch: attentionScratch},
-	"paged_push":             {bind: bindPagedPush, weight: -1, plain: []int{0}, check: checkCache},
-	"paged_attention":        {bind: bindPagedAttention, weight: -1, plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
-	"topk":                   {bind: bindTopK, weight: -1},
-	"mix":                    {bind: bindMix, weight: -1},
-	"rows":                   {bind: bindRows, weight: -1},
-	"split":                  {bind: bindSplit, weight: -1},
-	"view":                   {bind: bindView, weight: -1},
-}
-
 // kernel is the choice for a node.
 type kernel struct {
 	dev     *Device
 	name    string
-	entry   entry
+	choice  *choice
 	packing *backends.Packing
 	arg     int // of packing
 	scratch int
-	variant string // that was chosen, "" for the default
+	variant string // that was asked for, "" for the default
 }
 
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return k.scratch }
+func (k *kernel) Why() string  { return k.choice.why }
 
 func (k *kernel) Packing(arg int) *backends.Packing {
 	if k.packing == nil || arg != k.arg {
@@ -91,55 +39,30 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if !ok {
 		return nil, backends.Unsupportedf("hip", n, "it is not in the table of kernels")
 	}
-	k := &kernel{dev: dev, entry: e, name: n.Op.Name}
-	var err error
-	for i, v := range n.In {
-		if v == nil {
-			continue
-		}
-		if v.Shape.Elems() > math.MaxInt32 && i != e.weight && len(v.Shape) < 4 { // pools are counted in 64 bits
-			return nil, backends.Unsupportedf("hip", n, "operand %d is %s: kernels count to 2^31", i, v)
-		}
-		switch {
-		case i == e.weight:
-			if _, ok := weightNames[v.Type]; !ok {
-				return nil, backends.Unsupportedf("hip", n, "weights of %s", v)
-			}
-			if v.Type.IsBlock() {
-				if v.Kind != graph.Weight {
-					return nil, backends.Unsupportedf("hip", n, "%s is a part of another tensor: blocks are packed whole", v)
-				}
-				k.packing, k.arg = packings[v.Type], i
-			} else if dev.usesF8(n) {
-				k.packing, k.arg = f8Packing, i
-			}
-			k.name += "." + v.Type.String()
-		case v.Type == tensor.F32 || v.Type == tensor.I32:
-		case i == 0 && v.Type == tensor.F16 && dev.usesF8(n):
-		case slices.Contains(e.plain, i) && plainTypes[v.Type] != 0:
-		default:
-			return nil, backends.Unsupportedf("hip", n, "operand %d is %s: activations are f32 here", i, v)
-		}
-	}
-	for _, v := range n.Out {
-		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 && !dev.usesF8(n) {
-			return nil, backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
-		}
-	}
 	if why := ops.Beyond(n); why != "" {
 		return nil, backends.Unsupportedf("hip", n, "%s: no kernel of this backend does that", why)
 	}
-	if scaled(n) && !dev.usesF8(n) && !dev.usesVec(n) {
-		return nil, backends.Unsupportedf("hip", n, "factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")
+	c := dev.choice(n)
+	if c == nil {
+		return nil, backends.Unsupportedf("hip", n,
+			"factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")
+	}
+	k := &kernel{dev: dev, choice: c, name: n.Op.Name}
+	if err := k.operands(n, &e); err != nil {
+		return nil, err
 	}
 	if e.check != nil {
 		if err := e.check(n); err != nil {
 			return nil, backends.Unsupportedf("hip", n, "%v", err)
 		}
 	}
-	if e.scratch != nil {
+	switch {
+	case e.scratch != nil:
 		k.scratch = e.scratch(dev, n)
+	case c.scratch != nil:
+		k.scratch = c.scratch(n)
 	}
+	var err error
 	if k.variant, err = dev.variant(n); err != nil {
 		return nil, err
 	}
@@ -147,9 +70,48 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	return k, nil
 }
 
+// operands says why a node's operands and results cannot be what they are, and how its weight is packed.
+func (k *kernel) operands(n *graph.Node, e *entry) error {
+	for i, v := range n.In {
+		if v == nil {
+			continue
+		}
+		if v.Shape.Elems() > math.MaxInt32 && i != e.weight && len(v.Shape) < 4 { // pools are counted in 64 bits
+			return backends.Unsupportedf("hip", n, "operand %d is %s: kernels count to 2^31", i, v)
+		}
+		switch {
+		case i == e.weight:
+			if _, ok := weightNames[v.Type]; !ok {
+				return backends.Unsupportedf("hip", n, "weights of %s", v)
+			}
+			if v.Type.IsBlock() {
+				if v.Kind != graph.Weight {
+					return backends.Unsupportedf("hip", n, "%s is a part of another tensor: blocks are packed whole", v)
+				}
+				k.packing, k.arg = packings[v.Type], i
+			} else if k.choice.packsF8 {
+				k.packing, k.arg = f8Packing, i
+			}
+			k.name += "." + v.Type.String()
+		case v.Type == tensor.F32 || v.Type == tensor.I32:
+		case i == 0 && v.Type == tensor.F16 && k.choice.packsF8:
+		case slices.Contains(e.plain, i) && plainTypes[v.Type] != 0:
+		default:
+			return backends.Unsupportedf("hip", n, "operand %d is %s: activations are f32 here", i, v)
+		}
+	}
+	for _, v := range n.Out {
+		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 && !k.choice.packsF8 {
+			return backends.Unsupportedf("hip", n, "%s: results are f32 here", v)
+		}
+	}
+	return nil
+}
+
 // plainTypes numbers, from one, the types that load_float reads.
 var plainTypes = map[tensor.Type]uint64{
-	tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3, tensor.F8E4M3: 4, tensor.F8E5M2: 5, tensor.F8E4M3FNUZ: 6, tensor.F8E5M2FNUZ: 7,
+	tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3, tensor.F8E4M3: 4, tensor.F8E5M2: 5, tensor.F8E4M3FNUZ: 6,
+	tensor.F8E5M2FNUZ: 7,
 }
 
 // binder collects the dispatches of a launch. The first error stays.

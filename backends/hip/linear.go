@@ -2,26 +2,9 @@ package hip
 
 import (
 	"greta/backends"
-	"greta/graph"
 	"greta/ops"
 	"greta/tensor"
 )
-
-// matvecColumns is up to how many rows of x weights are streamed past: beyond,
-// tiles reuse them better.
-const matvecColumns = 8
-
-// streamedRows is that where tiles in half precision are the other way: f8.hip's are faster from 2 rows on, those of
-// f16, bf16, q4_0 and q4_K from 5, for which as much is computed as for 8 (lab/gpu.md, "Few rows").
-func streamedRows(t tensor.Type) int {
-	switch {
-	case isF8(t):
-		return 1
-	case t == tensor.F16 || t == tensor.BF16 || t == tensor.Q4_0 || t == tensor.Q4_K:
-		return 4
-	}
-	return matvecColumns
-}
 
 // product is y = x·wᵀ with what may follow it.
 type product struct {
@@ -62,42 +45,11 @@ func (b *binder) product() product {
 	return p
 }
 
-// scaled says whether a product has factors of its weight's rows.
-func scaled(n *graph.Node) bool {
-	return n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias || n.Op == ops.LinearScaledResidual
-}
-
-func bindLinear(b *binder) {
-	p := b.product()
-	switch {
-	case b.dev.usesVec(b.l.Node):
-		b.vec([]product{p}, nil, pairing{})
-	case b.dev.usesF8(b.l.Node):
-		b.f8([]product{p}, nil, pairing{})
-	case b.dev.usesHalves(b.l.Node):
-		b.gemm([]product{p}, nil, pairing{})
-	case p.columns <= matvecColumns:
-		b.matvec(p, p.columns)
-	case b.dev.usesMatrixCores(b.l.Node):
-		b.matrix(p)
-	default:
-		b.tile(p)
-	}
-}
-
 func bindLinearID(b *binder) {
 	x, e := b.in(0), b.in(2)
 	p := product{x: x, w: b.in(1), bias: b.in(3), res: &backends.Operand{}, y: b.out(0), ids: e, columns: e.Shape.Elems()}
 	p.share = e.Shape[1] / x.Shape[1] // all of a token's experts may have one row
 	b.matvec(p, 1)
-}
-
-// linearScratch is what tiles of matrix cores need.
-func linearScratch(dev *Device, n *graph.Node) int {
-	if n.In[0].Shape.Rows() <= matvecColumns || dev.usesHalves(n) || !dev.usesMatrixCores(n) {
-		return 0
-	}
-	return matrixScratch(n)
 }
 
 func (b *binder) matvec(p product, together int) {

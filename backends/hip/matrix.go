@@ -1,9 +1,6 @@
 package hip
 
 import (
-	"strconv"
-	"strings"
-
 	"greta/graph"
 	"greta/tensor"
 )
@@ -22,39 +19,6 @@ func (v vendor) matrixColumns(t tensor.Type, scalar bool) int {
 		return 128
 	}
 	return 64
-}
-
-// hasMatrixCores says whether kernels for an architecture find instructions
-// behind mma.h.
-func hasMatrixCores(arch string) bool {
-	if sm, ok := strings.CutPrefix(arch, "sm_"); ok {
-		n, err := strconv.Atoi(sm)
-		return err == nil && n >= 80
-	}
-	return arch == "gfx90a" || arch == "gfx942" || strings.HasPrefix(arch, "gfx11") || strings.HasPrefix(arch, "gfx12")
-}
-
-// usesMatrixCores says whether a product's tiles go there: half precision
-// cannot hold f32 weights in a few parts.
-func (dev *Device) usesMatrixCores(n *graph.Node) bool {
-	t := n.In[1].Type
-	if !hasMatrixCores(dev.info.Level) {
-		return false
-	}
-	return dev.on(pathMatrix) && t != tensor.F32 && !(dev.info.Level == "gfx90a" && subnormalHalves(t)) || dev.matrixFP8(n)
-}
-
-// matrixFP8 says whether matrix.hip multiplies by fp8 instructions.
-func (dev *Device) matrixFP8(n *graph.Node) bool {
-	return !hasHalves(dev.info.Level) && dev.usesFP8(n.In[1].Type) && dev.takesFP8(n)
-}
-
-// subnormalHalves says whether numbers of a type may be subnormal ones of f16.
-// gfx90a's matrix cores take these for zero ("MI200 MFMA behavior specifics" in
-// AMD's documentation of MIOpen), which is an error of 2e-5; later ones do not.
-// Activations are scaled, so that it does not matter for them.
-func subnormalHalves(t tensor.Type) bool {
-	return t == tensor.F16 || t == tensor.F8E5M2 || t == tensor.F8E5M2FNUZ
 }
 
 // matrixParts gives the number of parts of an activation and the padded length of a row.

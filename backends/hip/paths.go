@@ -10,8 +10,6 @@ import (
 
 	"greta/backends"
 	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
 )
 
 // Paths that are tried on a device before they are used (docs/health.md).
@@ -138,27 +136,4 @@ func kernelModule(path string) string {
 		}
 	}
 	return ""
-}
-
-// takesCores says whether the exact path of matrix cores computes a node.
-func (dev *Device) takesCores(n *graph.Node) bool {
-	return takesMatrix(n) || dev.d.vendor() == nvidia && takesFlash(n)
-}
-
-// takesMatrix says whether the matrix path computes a node.
-func takesMatrix(n *graph.Node) bool {
-	return takesLinear(n) && n.In[0].Shape.Rows() > matvecColumns && n.In[1].Type != tensor.F32
-}
-
-// takesHalves says whether the path of half precision computes a node.
-func takesHalves(n *graph.Node) bool {
-	return takesLinear(n) && n.In[0].Shape.Rows() > streamedRows(n.In[1].Type) && n.In[1].Type != tensor.F32
-}
-
-func takesLinear(n *graph.Node) bool {
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual:
-		return true
-	}
-	return false
 }

@@ -2,10 +2,6 @@ package hip
 
 import (
 	"fmt"
-	"strings"
-
-	"greta/graph"
-	"greta/tensor"
 )
 
 // Large products of f32 with plain multiply-adds: see tilecopy.hip.
@@ -22,13 +18,6 @@ func (s copyShape) String() string {
 
 // bytes is the shared memory of a block.
 func (s copyShape) bytes() int { return s.stages * 16 * (s.rows + s.columns) * (4*s.step + 16) }
-
-// usesCopies says whether a product goes to tilecopy.hip, where its operands can
-// be read 16 bytes at a time.
-func (dev *Device) usesCopies(n *graph.Node) bool {
-	return takesLinear(n) && strings.HasPrefix(dev.info.Level, "sm_") && hasMatrixCores(dev.info.Level) && n.In[1].Type == tensor.F32 &&
-		n.In[0].Shape.Rows() > matvecColumns && dev.largeTile(n.In[0].Shape.Rows(), n.In[1].Shape[0])
-}
 
 // copies multiplies by tilecopy.hip; false where operands are not as it needs them.
 func (b *binder) copies(p product) bool {

@@ -18,12 +18,6 @@ const (
 	vecShared = 100 << 10
 )
 
-// int8Types are the block formats whose products with activations of eight bits
-// int8.h has.
-var int8Types = map[tensor.Type]bool{
-	tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true,
-}
-
 // mixedTypes are those of which one launch can have two: x is rounded alike for them. The first lays x out, so q6_K comes last.
 var mixedTypes = []tensor.Type{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K}
 
@@ -39,10 +33,6 @@ func (dev *Device) mixes(t, u tensor.Type, k int) bool {
 	return s.stages > 0 && s.draw == 0 && mixedShared(t, u, k, s) <= vecMost
 }
 
-// usesInt8 says whether products of one row with weights of a type round their
-// activations to eight bits.
-func (dev *Device) usesInt8(t tensor.Type) bool { return int8Types[t] && dev.on(pathInt8) }
-
 // vecBytes is the shared memory of a row of k elements.
 func vecBytes(t tensor.Type, k int, eight bool) int {
 	if !eight {
@@ -56,16 +46,6 @@ func vecBytes(t tensor.Type, k int, eight bool) int {
 		sums = 16
 	}
 	return k + 4*(k/32) + 4*(k/sums)
-}
-
-// usesVec says whether a product of one row goes to vec.hip: x must fit shared memory.
-func (dev *Device) usesVec(n *graph.Node) bool {
-	w := n.In[1]
-	most := vecShared
-	if dev.d.vendor() == amd {
-		most = 64 << 10
-	}
-	return n.In[0].Shape.Rows() == 1 && len(w.Shape) == 2 && vecBytes(w.Type, w.Shape[1], false) <= most
 }
 
 // vecUnroll is how many units of each of two rows a lane has under way.

@@ -59,52 +59,6 @@ func fewParts(n *graph.Node) int {
 	return max(1, min((positions+31)/32, fewGroups/have, 64))
 }
 
-// fewUnits is how many groups of four elements of a row an invocation of
-// attention_few.comp takes, 0 where that kernel cannot be used.
-func (b *bind) fewUnits(k, v *backends.Operand) int {
-	whole := func(o *backends.Operand) bool {
-		_, size := o.Type.Block()
-		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
-	}
-	if b.l.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
-		return 0
-	}
-	lanes := 4 * b.d.p.MinSubgroup
-	for n := 1; n <= 4; n *= 2 {
-		if max(k.Shape[2], v.Shape[2]) <= n*lanes {
-			return n
-		}
-	}
-	return 0
-}
-
-// takesMatrixAttention says whether attention_matrix.comp computes a node.
-func (d *Device) takesMatrixAttention(n *graph.Node) bool {
-	if n.Op != ops.Attention {
-		return false
-	}
-	q, k, v := n.In[0], n.In[1], n.In[2]
-	dh := k.Shape[2]
-	return q.Shape[0] > fewTokens && k.Type == tensor.F16 && v.Type == tensor.F16 && v.Shape[2] == dh &&
-		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
-}
-
-// takesOrdered says whether attention_matrix.comp computes a node with scores that stay where they are multiplied (ORDERED).
-func (d *Device) takesOrdered(n *graph.Node) bool {
-	return d.takesMatrixAttention(n) && d.core().size == 16 && graph.Attr[ops.AttentionAttr](n).Softcap == 0
-}
-
-// takesFlash says whether attention_flash.comp computes a node.
-func (d *Device) takesFlash(n *graph.Node) bool {
-	if n.Op != ops.Attention {
-		return false
-	}
-	q, k, v, f := n.In[0], n.In[1], n.In[2], d.flash()
-	dh := k.Shape[2]
-	return f != (flash{}) && q.Shape[0] > fewTokens && k.Shape[0] >= f.positions && k.Type == tensor.F16 && v.Type == tensor.F16 &&
-		v.Shape[2] == dh && (dh == 64 || d.p.Kind != Software && (dh == 96 || dh == 128))
-}
-
 // attentionFlash runs attention_flash.comp.
 func (b *bind) attentionFlash() error {
 	l, f := b.l, b.d.flash()
@@ -154,6 +108,25 @@ func (b *bind) attentionMatrix() error {
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	b.run(c, heads, (q.Shape[0]+4*core.size-1)/(4*core.size))
 	return nil
+}
+
+// fewUnits is how many groups of four elements of a row an invocation of
+// attention_few.comp takes, 0 where that kernel cannot be used.
+func (d *Device) fewUnits(n *graph.Node, k, v *backends.Operand) int {
+	whole := func(o *backends.Operand) bool {
+		_, size := o.Type.Block()
+		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
+	}
+	if n.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
+		return 0
+	}
+	lanes := 4 * d.p.MinSubgroup
+	for n := 1; n <= 4; n *= 2 {
+		if max(k.Shape[2], v.Shape[2]) <= n*lanes {
+			return n
+		}
+	}
+	return 0
 }
 
 // takesOne says whether attention_one.comp computes an attention of one token together with its rotations and
@@ -316,20 +289,17 @@ func (b *bind) cacheOperand(c *dispatch, o *backends.Operand) (off, stride uint3
 }
 
 func bindAttention(b *bind) error {
+	return b.d.attention(b.on, b.l.Node, &b.l.In[1], &b.l.In[2]).bind(b)
+}
+
+// bindFew runs attention_few.comp, or what of it suits.
+func bindFew(b *bind) error { return b.few(b.d.fewUnits(b.l.Node, &b.l.In[1], &b.l.In[2])) }
+
+// bindPlainAttention runs attention.comp.
+func bindPlainAttention(b *bind) error {
 	l := b.l
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
-	if units := b.fewUnits(k, v); units > 0 {
-		return b.few(units)
-	}
-	if k.Offset%16 == 0 && k.Stride%16 == 0 && v.Offset%16 == 0 && v.Stride%16 == 0 {
-		if b.on.matrix && b.d.takesMatrixAttention(l.Node) || b.on.straight && b.d.takesOrdered(l.Node) { // faster than the next
-			return b.attentionMatrix()
-		}
-		if b.on.once && b.d.takesFlash(l.Node) {
-			return b.attentionFlash()
-		}
-	}
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)
 	_, ksize := k.Type.Block()

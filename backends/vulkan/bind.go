@@ -8,71 +8,8 @@ import (
 	"math"
 
 	"greta/backends"
-	"greta/graph"
 	"greta/tensor"
 )
-
-// binder turns a launch into dispatches.
-type binder func(b *bind) error
-
-// entry is a row of the device's table of kernels.
-type entry struct {
-	bind    binder
-	typed   int   // the operand whose type is in the kernel's name; -1: none
-	wide    []int // operands that may have any type that decode.glsl knows
-	scratch func(d *Device, n *graph.Node) int
-}
-
-func (e *entry) decodes(arg int) bool {
-	for _, w := range e.wide {
-		if w == arg {
-			return true
-		}
-	}
-	return false
-}
-
-// fusions are the fused operators that this device wants, in the order of trial.
-var fusions = []string{"rope_push", "linear_scaled_bias", "linear_scaled", "linear_residual", "linear_bias", "add_rmsnorm", "swiglu", "geglu"}
-
-// kernels is the device's table by operator.
-var kernels map[string]entry
-
-func init() { // the binders of the table refer to it through Kernel
-	kernels = map[string]entry{
-		"add":                {bind: bindElementwise, typed: -1},
-		"mul":                {bind: bindElementwise, typed: -1},
-		"scale":              {bind: bindElementwise, typed: -1},
-		"silu":               {bind: bindElementwise, typed: -1},
-		"gelu":               {bind: bindElementwise, typed: -1},
-		"sigmoid":            {bind: bindElementwise, typed: -1},
-		"softcap":            {bind: bindElementwise, typed: -1},
-		"swiglu":             {bind: bindElementwise, typed: -1},
-		"geglu":              {bind: bindElementwise, typed: -1},
-		"split":              {bind: bindSplit, typed: -1},
-		"view":               {bind: bindView, typed: -1},
-		"rmsnorm":            {bind: bindNorm, typed: -1},
-		"layernorm":          {bind: bindNorm, typed: -1},
-		"add_rmsnorm":        {bind: bindNorm, typed: -1},
-		"softmax":            {bind: bindSoftmax, typed: -1},
-		"topk":               {bind: bindTopK, typed: -1, scratch: pickScratch},
-		"mix":                {bind: bindMix, typed: -1},
-		"embed":              {bind: bindEmbed, typed: 1, wide: []int{1}},
-		"rows":               {bind: bindRows, typed: -1},
-		"rope":               {bind: bindRoPE, typed: -1},
-		"push":               {bind: bindPush, typed: 0},
-		"rope_push":          {bind: bindRoPEPush, typed: 0},
-		"attention":          {bind: bindAttention, typed: 1, scratch: attentionScratch},
-		"paged_push":         {bind: bindPagedPush, typed: 0},
-		"paged_attention":    {bind: bindPagedAttention, typed: 1},
-		"linear":             {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_bias":        {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_residual":    {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_scaled":      {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_scaled_bias": {bind: bindLinear, typed: 1, wide: []int{1}},
-		"linear_id":          {bind: bindLinearID, typed: 1, wide: []int{1}},
-	}
-}
 
 // typeCodes are the numbers that decode.glsl has for types.
 var typeCodes = map[tensor.Type]uint32{

@@ -185,19 +185,6 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 	return ""
 }
 
-// formOf is the form in which a linear reads its activations, empty: f32.
-func (d *Device) formOf(on taken, w *backends.Operand, rows int) form {
-	switch {
-	case on.matrix && d.takesMatrix(w.Type, rows) && (w.Type.IsBlock() || aligned(w, w.Shape.Last(), w.Stride) != 0):
-		return halves
-	case on.straight && d.takesStraight(w.Type, w.Shape.Last(), rows):
-		return halves
-	case on.dots && takesDots(w.Type, rows):
-		return dots
-	}
-	return ""
-}
-
 // filled gives device memory as temporary does, filled with a word where it is new: who uses it leaves it so.
 func (d *Device) filled(what string, size int, word uint32) (*buffer, error) {
 	have := len(d.temporaries)

@@ -231,6 +231,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if k.variant, err = d.variantOf(n); err != nil {
 		return nil, err
 	}
+	k.why = d.why(n, &e)
 	if e.typed >= 0 {
 		k.name += "." + n.In[e.typed].Type.String()
 	}
@@ -243,6 +244,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 // kernel is the choice for a node.
 type kernel struct {
 	name    string
+	why     string
 	bind    binder
 	scratch int
 	on      taken
@@ -252,6 +254,7 @@ type kernel struct {
 
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return k.scratch }
+func (k *kernel) Why() string  { return k.why }
 
 func (k *kernel) Packing(arg int) *backends.Packing {
 	if arg != k.packed {

@@ -10,10 +10,6 @@ import (
 	"greta/tensor"
 )
 
-// matVecRows is the number of activation rows up to which weights are decoded
-// for each group of rows anew; beyond it they are decoded into shared tiles.
-const matVecRows = 8
-
 // largeTiles is the number of large tiles from which on they keep a device busy whose multiprocessors
 // nobody counts; fewer leave some idle that small ones use.
 const largeTiles = 256
@@ -44,38 +40,24 @@ func bindLinear(b *bind) error {
 		p.bias, p.factors = at(l.In, 3), &l.In[2]
 	}
 	n := p.x.Shape.Rows()
-	f := b.d.formOf(b.on, p.w, n)
-	if p.factors != nil && f != "" {
-		return b.scaled(p, f)
+	c := b.d.product(b.on, p.w, n)
+	if p.factors != nil && c.form != "" {
+		return b.scaled(p, c)
 	}
 	for _, part := range b.pieces(p.w) {
-		norm, ahead := b.folds.norm(b.number)
-		switch {
-		case ahead:
+		if norm, ahead := b.folds.norm(b.number); ahead {
 			b.chain(p, nil, 0, norm)
-		case f == halves:
-			b.matrix(p, part)
-		case f == dots:
-			b.matVecDots(p, part)
-		case n > matVecRows && b.d.tiled:
-			b.matMul(p, part)
-		default:
-			b.matVec(p, part)
+		} else {
+			c.bind(b, p, part)
 		}
 	}
 	return nil
 }
 
 // scaled multiplies in a form whose kernel knows no factors, and the result by them.
-func (b *bind) scaled(p product, f form) error {
+func (b *bind) scaled(p product, c *productChoice) error {
 	for _, part := range b.pieces(p.w) {
-		plain := product{x: p.x, w: p.w, y: p.y}
-		switch f {
-		case halves:
-			b.matrix(plain, part)
-		default:
-			b.matVecDots(plain, part)
-		}
+		c.bind(b, product{x: p.x, w: p.w, y: p.y}, part)
 	}
 	b.elementwise(opMul, 0, p.y, p.factors, p.y, 0)
 	if p.bias != nil {
@@ -560,7 +542,7 @@ func bindLinearID(b *bind) error {
 	limit := int(b.d.p.limits.MaxComputeWorkGroupCount[0])
 	inputs, users := uint32(l.In[0].Shape[1]), uint32(e.Shape[1])
 	for _, part := range b.pieces(w) {
-		if b.on.dots && takesDots(w.Type, 1) {
+		if b.d.formOf(b.on, w, 1) == dots {
 			x := b.convert(dots, p.x)
 			if x == nil {
 				break

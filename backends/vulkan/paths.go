@@ -10,7 +10,6 @@ import (
 	"greta/backends/vulkan/vk"
 	"greta/graph"
 	"greta/ops"
-	"greta/tensor"
 )
 
 // The paths that a health check tries before they are used (docs/health.md). With all
@@ -147,34 +146,3 @@ func (d *Device) openPaths() {
 		d.set(p.Name, !p.Half || d.opt.FP16 == backends.On)
 	}
 }
-
-func isLinear(n *graph.Node) bool {
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual:
-		return true
-	}
-	return false
-}
-
-// isProduct says whether a node is a product with a matrix, with factors of its rows or without.
-func isProduct(n *graph.Node) bool {
-	return isLinear(n) || n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias
-}
-
-// takesMatrix says whether matrix.comp multiplies so many rows by weights of a type.
-func (d *Device) takesMatrix(t tensor.Type, rows int) bool {
-	return rows > matVecRows && (t == tensor.F16 || t.IsBlock())
-}
-
-// takesStraight says whether straight.comp multiplies so many rows by weights of a type, whose rows have so many columns.
-func (d *Device) takesStraight(t tensor.Type, cols, rows int) bool {
-	step := straightTypes[t]
-	return step > 0 && cols%step == 0 && rows > matVecRows
-}
-
-// takesDots says whether matvecq.comp multiplies so many rows by weights of a type.
-func takesDots(t tensor.Type, rows int) bool { return rows <= matVecRows && dotTypes[t] }
-
-// dotTypes are the formats that matvecq.comp reads.
-var dotTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q5_0: true, tensor.Q5_1: true, tensor.Q8_0: true,
-	tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}

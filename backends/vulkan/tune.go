@@ -49,9 +49,6 @@ const wideTiles = 64
 // straightShared is the bytes of shared memory of its workgroups.
 const straightShared = 2*128*9*16 + 4*128
 
-// straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
-var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
-
 // straightTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves;
 // halvedTiles that from which on halves of them do (split.go).
 const straightTiles, halvedTiles = 128, 64

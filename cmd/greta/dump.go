@@ -23,7 +23,7 @@ func (a *app) dumpCmd() *cobra.Command {
   spec     the parameters, as the file and the weights resolve them
   graph    the graph as the file says it
   fused    the graph as lowered for the backend
-  plan     the memory of the step
+  plan     the memory of the step, and the kernel of each node with the reason for it
   program  the launches with their kernels
 No weights are loaded. The text is stable and made for diffs.`,
 		Args: exactly(1, "one model"),

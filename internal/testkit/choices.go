@@ -180,5 +180,5 @@ func partText(p *backends.Program, part Part) string {
 	if code == "" {
 		code = "nothing"
 	}
-	return strings.Join(nodes, " + ") + ": " + code
+	return strings.Join(nodes, " + ") + ": " + code + " (" + p.Launches[part.Launches[0]].Kernel.Why() + ")"
 }
