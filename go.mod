@@ -3,6 +3,7 @@ module greta
 go 1.26.0
 
 require (
+	github.com/chzyer/readline v1.5.1
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/dlclark/regexp2/v2 v2.12.0
 	github.com/ebitengine/purego v0.11.3

@@ -54,7 +54,7 @@ type idle struct {
 }
 
 // commands that open a device.
-const onDevices = "run,check,dump,bench op,bench model,bench platform,tune,smoke"
+const onDevices = "run,chat,check,dump,bench op,bench model,bench platform,tune,smoke"
 
 // sampled are the flags of greta run that say how tokens are chosen, but the temperature.
 const sampled = "top-k,typical-p,top-p,min-p,repeat-penalty,frequency-penalty,presence-penalty,repeat-last," +
@@ -68,15 +68,15 @@ var idleFlags = []idle{
 	{onDevices, "kernels", func(a asked) bool { return a.backend("cpu", "ref", "vulkan") }, "only the hip backend has kernels that are compiled ahead of time"},
 	{onDevices, "device", func(a asked) bool { return a.backend("cpu", "ref") && a.value("device") != "0" }, ""},
 	{onDevices, "fp16", func(a asked) bool { return a.backend("cpu", "ref") && a.value("fp16") == "on" }, ""},
-	{"run,check,dump,bench op,bench model,tune,smoke", "fp8", func(a asked) bool { return !a.backend("hip") }, "only the hip backend uses fp8 matrix instructions"},
+	{"run,chat,check,dump,bench op,bench model,tune,smoke", "fp8", func(a asked) bool { return !a.backend("hip") }, "only the hip backend uses fp8 matrix instructions"},
 	{"smoke", "validate", func(a asked) bool { return !a.backend("vulkan") && a.value("validate") == "on" }, ""},
 	{"smoke", "fp16,fp8,recheck", func(a asked) bool { return a.value("profile") != "default" }, "only the profile default takes fast paths"},
-	{"run,check,bench model", "tuned", func(a asked) bool { return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off") },
+	{"run,chat,check,bench model", "tuned", func(a asked) bool { return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off") },
 		"the kernels of the ref backend have no variants"},
 	{"dump", "chunk,weight-seed,cache,cache-limit", func(asked) bool { return true }, "greta dump prints one step, and loads no weights"},
-	{"run,check,bench model", "cache,cache-limit", func(a asked) bool { return a.backend("vulkan", "hip") && !strings.EqualFold(a.value("cache"), "off") },
+	{"run,chat,check,bench model", "cache,cache-limit", func(a asked) bool { return a.backend("vulkan", "hip") && !strings.EqualFold(a.value("cache"), "off") },
 		"packed weights are kept for the cpu backend only"},
-	{"run,check,bench model", "cache-limit", func(a asked) bool { return strings.EqualFold(a.value("cache"), "off") }, "--cache off keeps nothing"},
+	{"run,chat,check,bench model", "cache-limit", func(a asked) bool { return strings.EqualFold(a.value("cache"), "off") }, "--cache off keeps nothing"},
 	{"check", "tokens,weight-seed,all", func(a asked) bool { return a.has("expected") }, "--expected says what is compared"},
 	{"check", "chunk", func(a asked) bool { return !a.has("expected") }, "without --expected all tokens are one step"},
 	{"tune", "tuned", func(a asked) bool { return strings.EqualFold(a.value("tuned"), "off") }, ""},

@@ -16,9 +16,6 @@ import (
 	"greta/weights/open"
 )
 
-// chatCmds are the verbs of conversations.
-func (a *app) chatCmds() []*cobra.Command { return []*cobra.Command{a.templateCmd()} }
-
 // templateFlags are those of greta template.
 type templateFlags struct {
 	messages, tools string
@@ -173,16 +170,10 @@ func (a *app) templateInput(c *cobra.Command, f *templateFlags) (*template.Input
 			return nil, usagef("--tools: expected a list of tools")
 		}
 	}
-	for _, s := range f.vars {
-		name, value, ok := strings.Cut(s, "=")
-		if !ok || name == "" {
-			return nil, usagef("--var %s: NAME=JSON is expected", s)
+	for _, v := range f.vars {
+		if err := setVar(in.Vars, "--var", v); err != nil {
+			return nil, err
 		}
-		x, err := jinja.FromJSON([]byte(value))
-		if err != nil {
-			x = value // a word that needs no quotes
-		}
-		in.Vars.Set(name, x)
 	}
 	if f.now != "" {
 		in.Now, err = parseNow(f.now)

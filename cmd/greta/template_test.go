@@ -34,6 +34,8 @@ func TestTemplateVerb(t *testing.T) {
 		{talk, []string{"--messages", "-", "--var", "date=true", "--now", "2026-01-02"}, "user:Hi;02.01.2026"},
 		{talk, []string{"--messages", "-", "--chat-template", "chatml"}, "<|im_start|>user\nHi<|im_end|>\n"},
 		{"", []string{"--list"}, "default\n"},
+		{talk, []string{"--messages", "-", "--name", "default", "--eos", "</s>"}, "user:Hi;"},
+		{talk, []string{"--messages", "-", "--json"}, "{\n  \"text\": \"user:Hi;\"\n}\n"},
 	} {
 		code, out, said := templateRun(t, c.in, append([]string{file}, c.args...)...)
 		if code != 0 || out != c.want {

@@ -54,11 +54,12 @@ var mayImport = map[string][]string{
 	"internal/testkit": {"engine", "backends", "models", "tensor", "weights", "weights/quant"},
 	"internal/fakedev": {"backends", "backends/cpu", "graph"},
 	"internal/npy":     {"tensor"},
+	"chat":             {"chat/jinja", "chat/parse", "chat/template", "engine", "tokenizer"},
 	"chat/jinja":       {},
 	"chat/parse":       {},
 	"chat/template":    {"chat/jinja", "weights"},
 	"hub":              {},
-	"cmd":              {"chat/jinja", "chat/parse", "chat/template", "hub", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/serve", "bench/gap"},
+	"cmd":              {"chat", "chat/jinja", "chat/parse", "chat/template", "hub", "engine", "engine/report", "engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models", "ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard", "bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures", "bench/serve", "bench/gap"},
 	"tools":            {},
 
 	"engine/prefixcache": {},

@@ -1,0 +1,85 @@
+package chat
+
+// Conversations in files.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"greta/internal/atomicfile"
+)
+
+// saved is the file of a conversation: OpenAI's messages under "messages".
+type saved struct {
+	Messages []Message `json:"messages"`
+}
+
+// Save writes the conversation. A file that holds something else is not overwritten.
+func (t *Talk) Save(path string) error {
+	if _, err := readMessages(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there already and is no conversation: name another file", path)
+	}
+	all := saved{[]Message{}}
+	if t.System != "" {
+		all.Messages = append(all.Messages, Message{Role: "system", Content: t.System})
+	}
+	all.Messages = append(all.Messages, t.Messages...)
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(data, byte(10)), 0o600)
+}
+
+// mostFile bounds a conversation's file.
+const mostFile = 64 << 20
+
+func readMessages(path string) ([]Message, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > mostFile {
+		return nil, fmt.Errorf("%s: expected a file of at most %d bytes", path, mostFile)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all saved
+	if json.Unmarshal(data, &all.Messages) == nil {
+		return all.Messages, nil
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("%s: expected a list of messages, or an object with \"messages\": %w", path, err)
+	}
+	if all.Messages == nil {
+		return nil, fmt.Errorf("%s has no \"messages\"", path)
+	}
+	return all.Messages, nil
+}
+
+// Load takes up a conversation of a file. With an error the one at hand stays.
+func (t *Talk) Load(path string) error {
+	all, err := readMessages(path)
+	if err != nil {
+		return err
+	}
+	system, rest := "", []Message{}
+	for i, m := range all {
+		switch {
+		case m.Role == "system" && i == 0:
+			system = m.Content
+		case m.Role == "user" || m.Role == "assistant":
+			rest = append(rest, m)
+		default:
+			return fmt.Errorf("%s: message %d has the role %q; a conversation here has one system text at its "+
+				"beginning, and user and assistant", path, i, m.Role)
+		}
+	}
+	t.System, t.Messages, t.skipped = system, rest, 0
+	return nil
+}

@@ -1,0 +1,258 @@
+package chat
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"greta/chat/jinja"
+	"greta/chat/parse"
+	"greta/chat/template"
+	"greta/engine"
+)
+
+// runeText has a token for every character; 0 is the end, 1 a control token.
+type runeText struct{}
+
+const control = 1
+
+func (runeText) Encode(text string) ([]int32, error) {
+	var ids []int32
+	for _, r := range text {
+		ids = append(ids, r)
+	}
+	return ids, nil
+}
+
+func (runeText) NewDecoder() Decoder     { return runeDecoder{} }
+func (runeText) IsEnd(id int32) bool     { return id == 0 }
+func (runeText) IsControl(id int32) bool { return id <= control }
+
+func (runeText) Token(id int32) string {
+	if id == control {
+		return "<think>"
+	}
+	return string(rune(id))
+}
+
+type runeDecoder struct{}
+
+func (runeDecoder) Write(id int32) string { return string(rune(id)) }
+func (runeDecoder) Flush() string         { return "" }
+
+// script answers with texts, one after another.
+type script struct {
+	size    int
+	answers [][]int32
+	prompts []string
+	seeds   []uint64
+	err     error
+}
+
+func (s *script) Context() int { return s.size }
+
+func (s *script) Run(ctx context.Context, tokens []int32, o RunOptions) (Stats, error) {
+	var text strings.Builder
+	for _, t := range tokens {
+		text.WriteRune(t)
+	}
+	s.prompts, s.seeds = append(s.prompts, text.String()), append(s.seeds, o.Sampling.Seed)
+	st := Stats{Prompt: len(tokens), Stop: engine.StopEnd}
+	if s.err != nil {
+		return st, s.err
+	}
+	answer := s.answers[0]
+	s.answers = s.answers[1:]
+	for _, id := range answer {
+		st.Tokens++
+		if goOn := o.Emit(id); !goOn {
+			st.Stop = engine.StopEmit
+			break
+		}
+		if o.End(id) {
+			break
+		}
+		if ctx.Err() != nil {
+			st.Stop = engine.StopInterrupted
+			break
+		}
+	}
+	return st, nil
+}
+
+func says(text string) []int32 {
+	ids, _ := runeText{}.Encode(text)
+	return append(ids, 0)
+}
+
+const turns = "{% for m in messages %}[{{ m.role[0] }}:{{ m.content }}]{% endfor %}>"
+
+func talk(size int, answers ...[]int32) (*Talk, *script) {
+	s := &script{size: size, answers: answers}
+	return &Talk{Templates: template.New("t", turns), Format: parse.Find(""), Text: runeText{}, Runner: s,
+		Vars: jinja.NewDict()}, s
+}
+
+// ask gives what was shown of an answer.
+func ask(t *testing.T, k *Talk, text string) string {
+	t.Helper()
+	var shown strings.Builder
+	if _, err := k.Ask(t.Context(), text, func(p parse.Part) { shown.WriteString(p.Text) }); err != nil {
+		t.Fatal(err)
+	}
+	return shown.String()
+}
+
+func TestTurns(t *testing.T) {
+	k, s := talk(1000, says("Hi!"), says("Fine."), says("Well."), says("X"))
+	k.System = "Brief."
+	if got := ask(t, k, "Hello"); got != "Hi!" {
+		t.Errorf("got %q", got)
+	}
+	ask(t, k, "How?")
+	if _, err := k.Retry(t.Context(), func(parse.Part) {}); err != nil {
+		t.Fatal(err)
+	}
+	want := "[s:Brief.][u:Hello][a:Hi!][u:How?]>"
+	if s.prompts[1] != want || s.prompts[2] != want {
+		t.Errorf("prompts %q, want %q twice", s.prompts[1:], want)
+	}
+	if s.seeds[1] == s.seeds[2] {
+		t.Error("the answer was asked for again with the same seed")
+	}
+	if k.Messages[3].Content != "Well." {
+		t.Errorf("the answer is %+v", k.Messages[3])
+	}
+	if !k.Undo() || len(k.Messages) != 2 {
+		t.Errorf("%d messages are left, want 2", len(k.Messages))
+	}
+	if k.Undo(); k.Undo() || len(k.Messages) != 0 {
+		t.Error("more was taken back than was said")
+	}
+	ask(t, k, "New")
+	if got := s.prompts[3]; got != "[s:Brief.][u:New]>" {
+		t.Errorf("prompt %q", got)
+	}
+	if _, err := (&Talk{}).Retry(t.Context(), nil); err == nil {
+		t.Error("an answer that there is not was made again")
+	}
+}
+
+// TestContextFull leaves out the oldest turns, whole ones, and says so; the system's text and the question stay.
+func TestContextFull(t *testing.T) {
+	answer := says("answer of twenty ch.")
+	k, s := talk(120, answer, answer, answer, answer, answer)
+	k.System = "SYS"
+	var notes []string
+	k.Note = func(n string) { notes = append(notes, n) }
+	for _, q := range []string{"first question", "second question", "third question", "fourth question"} {
+		ask(t, k, q)
+	}
+	last := s.prompts[3]
+	if len([]rune(last)) > 90 || !strings.HasPrefix(last, "[s:SYS][u:") ||
+		!strings.HasSuffix(last, "[u:fourth question]>") ||
+		strings.Contains(last, "first") {
+		t.Errorf("prompt %q", last)
+	}
+	if len(notes) == 0 || !strings.Contains(notes[0], "context of 120 tokens is full") {
+		t.Errorf("notes %q", notes)
+	}
+	if len(k.Messages) != 8 {
+		t.Errorf("%d messages are kept, want 8", len(k.Messages))
+	}
+	_, err := k.Ask(t.Context(), strings.Repeat("long ", 40), func(parse.Part) {})
+	var long *TooLong
+	if !errors.As(err, &long) || !strings.Contains(err.Error(), "--context") || len(k.Messages) != 8 {
+		t.Errorf("a question that is too long: %v, %d messages", err, len(k.Messages))
+	}
+}
+
+// TestInterrupted keeps what came of an answer.
+func TestInterrupted(t *testing.T) {
+	k, _ := talk(1000, says("A long answer"))
+	ctx, stop := context.WithCancel(t.Context())
+	a, err := k.Ask(ctx, "Q", func(p parse.Part) { stop() })
+	if err != nil || !a.Cut || a.Content != "A" || k.Messages[1].Content != "A" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// TestFailure leaves the conversation as it was.
+func TestFailure(t *testing.T) {
+	k, s := talk(1000, says("ok"))
+	ask(t, k, "Q")
+	s.err = errors.New("device lost")
+	if _, err := k.Ask(t.Context(), "R", func(parse.Part) {}); err == nil || len(k.Messages) != 2 {
+		t.Errorf("%v, %d messages", err, len(k.Messages))
+	}
+	if _, err := k.Retry(t.Context(), func(parse.Part) {}); err == nil || k.Messages[1].Content != "ok" {
+		t.Errorf("%v, %+v", err, k.Messages)
+	}
+	k.Templates = template.New("r", "{{ raise_exception('no') }}")
+	var refused *template.Refusal
+	if _, err := k.Ask(t.Context(), "R", func(parse.Part) {}); !errors.As(err, &refused) {
+		t.Errorf("a refusal: %v", err)
+	}
+}
+
+// TestReasoning divides an answer, also where its tags are control tokens, and gives the thoughts to the template.
+func TestReasoning(t *testing.T) {
+	answer := append([]int32{control}, says("Hm.</think>\n\nYes.")...)
+	k, s := talk(1000, answer, says("!"))
+	k.Format, _ = parse.Named("think")
+	k.Templates = template.New("t", "{% for m in messages %}{{ m.reasoning_content }}|{{ m.content }};{% endfor %}")
+	if got := ask(t, k, "Q"); got != "Yes." {
+		t.Errorf("shown %q", got)
+	}
+	if m := k.Messages[1]; m.Reasoning != "Hm." || m.Content != "Yes." {
+		t.Errorf("message %+v", m)
+	}
+	ask(t, k, "R")
+	if s.prompts[1] != "|Q;Hm.|Yes.;|R;" {
+		t.Errorf("prompt %q", s.prompts[1])
+	}
+}
+
+func TestStops(t *testing.T) {
+	k, _ := talk(1000, says("One. User: Two"))
+	k.Stops = []string{"User:"}
+	if got := ask(t, k, "Q"); got != "One. " || k.Messages[1].Cut {
+		t.Errorf("shown %q, %+v", got, k.Messages[1])
+	}
+}
+
+func TestSaveAndLoad(t *testing.T) {
+	k, _ := talk(1000, says("A"))
+	k.System = "S"
+	ask(t, k, "Q")
+	path := filepath.Join(t.TempDir(), "talk.json")
+	for range 2 { // a second time over itself
+		if err := k.Save(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, _ := talk(1000)
+	if err := other.Load(path); err != nil || other.System != "S" || len(other.Messages) != 2 ||
+		other.Messages[1].Content != "A" {
+		t.Errorf("%v, %+v", err, other)
+	}
+	foreign := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(foreign, []byte("my notes"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Save(foreign); err == nil {
+		t.Error("a file that is no conversation was overwritten")
+	}
+	for _, text := range []string{"my notes", `{}`, `[{"role": "tool", "content": "x"}]`,
+		`[{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]`} {
+		if err := os.WriteFile(foreign, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Load(foreign); err == nil || len(other.Messages) != 2 {
+			t.Errorf("%s: %v, %d messages", text, err, len(other.Messages))
+		}
+	}
+}
