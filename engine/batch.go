@@ -25,7 +25,8 @@ type batch struct {
 	tokens, pos, slot, seq, last []int32 // of the step that is filled in
 	logits                       []float32
 	picked                       []int32
-	page                         []byte // a page on its way, where the device does not copy
+	loads                        [][]byte // pages from the disk
+	page                         []byte   // a page on its way, where the device does not copy
 }
 
 // span is a range of the table.
@@ -156,6 +157,8 @@ func (b *batch) kind(rows, wanted, picks int) stepKind {
 func (b *batch) move(m schedule.Move) error {
 	stream := b.mem.stream
 	switch m.Kind {
+	case schedule.PageLoad:
+		return b.writePage(m.To, b.loads[m.From])
 	case schedule.PageOut:
 		return b.each(m.From, func(s *pagedState, at int) error {
 			return stream.Read(s.buffer, at, b.host[int(m.To)*b.bytes+s.at:][:s.bytes])

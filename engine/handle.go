@@ -69,7 +69,8 @@ type Handle struct {
 	choices []choice
 	added   time.Time
 	ctx     context.Context
-	release func() bool // forgets the context
+	release func() bool              // forgets the context
+	staged  map[schedule.Hash][]byte // pages of the prompt, from the disk
 
 	mu    sync.Mutex
 	queue []Token // not read yet

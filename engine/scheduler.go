@@ -27,6 +27,10 @@ type SchedulerOptions struct {
 	HostMemory int64
 	// NoPrefix keeps prompts from sharing what is known of their beginnings.
 	NoPrefix bool
+	// PrefixDir is a folder where pages are kept for later schedulers of the same model, "": nowhere; PrefixLimit how many
+	// bytes it may hold, 0: prefixcache.DefaultLimit.
+	PrefixDir   string
+	PrefixLimit int64
 	// Draft makes a sequence's drafter: NGrams, or another. cost says what a step with so many guesses takes, as a
 	// multiple of one with none. nil: nothing is guessed.
 	Draft func(cost func(guesses int) float64) Drafter
@@ -58,6 +62,9 @@ type Scheduler struct {
 	lines  []*choice // who has each line of the table
 	stats  Stats
 	times  rowTimes
+	disk   prefixDisk
+
+	identity string // of model and weights, for the hashes of pages
 
 	// Of the step under way.
 	lineOf  []int32
@@ -103,7 +110,10 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		po.Swap = func(int, int) bool { return true }
 	}
 	s.draftInto(&po, opt.Draft)
-	var err error
+	err := s.keepOnDisk(&opt, &po)
+	if err != nil {
+		return nil, err
+	}
 	if s.plan, err = schedule.New(po); err != nil {
 		return nil, err
 	}
@@ -166,6 +176,7 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	s.stage(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -193,11 +204,11 @@ func (s *Scheduler) root(salt string) schedule.Hash {
 	o := s.engine.opt
 	if s.roots == nil {
 		s.count++
-		return schedule.Root(o.Model.Name(), o.KV.String(), "", fmt.Sprint("alone ", s.count))
+		return schedule.Root(s.identity, o.KV.String(), "", fmt.Sprint("alone ", s.count))
 	}
 	h, ok := s.roots[salt]
 	if !ok {
-		h = schedule.Root(o.Model.Name(), o.KV.String(), "", salt)
+		h = schedule.Root(s.identity, o.KV.String(), "", salt)
 		if len(s.roots) < 1<<12 {
 			s.roots[salt] = h
 		}
@@ -226,6 +237,7 @@ func (s *Scheduler) Close() error {
 	s.more.Signal()
 	s.mu.Unlock()
 	<-s.done
+	s.closeDisk()
 	return s.batch.close()
 }
 
@@ -261,6 +273,15 @@ func (s *Scheduler) ended(c *choice, why Stop, err error) {
 	}
 }
 
+// endAll ends all requests with an error.
+func (s *Scheduler) endAll(err error) {
+	for h := range s.open {
+		for i := range h.choices {
+			s.end(&h.choices[i], StopInterrupted, err)
+		}
+	}
+}
+
 // loop runs the steps.
 func (s *Scheduler) loop() {
 	defer close(s.done)
@@ -271,11 +292,7 @@ func (s *Scheduler) loop() {
 			s.more.Wait()
 		}
 		if s.closed {
-			for h := range s.open {
-				for i := range h.choices {
-					s.end(&h.choices[i], StopInterrupted, errSchedulerClosed)
-				}
-			}
+			s.endAll(errSchedulerClosed)
 			return
 		}
 		start := time.Now()
@@ -286,11 +303,7 @@ func (s *Scheduler) loop() {
 		err := s.prepare(b)
 		if idle > 1000 {
 			err = fmt.Errorf("requests wait, and nothing can be computed: %+v", s.plan.Stats())
-			for h := range s.open {
-				for i := range h.choices {
-					s.end(&h.choices[i], StopInterrupted, err)
-				}
-			}
+			s.endAll(err)
 			idle = 0
 		}
 		var device time.Duration
@@ -301,6 +314,7 @@ func (s *Scheduler) loop() {
 		}
 		if err != nil {
 			s.plan.Abort(b)
+			s.disk.loads = s.disk.loads[:0]
 			for i := range b.Runs {
 				s.end(choiceOf(b.Runs[i].Seq), StopInterrupted, err)
 			}
@@ -308,6 +322,9 @@ func (s *Scheduler) loop() {
 		}
 		s.times.note(len(b.Rows), len(b.Runs), device)
 		s.settle(b)
+		if err := s.save(); err != nil {
+			s.endAll(err)
+		}
 		s.stats.Device += device
 		s.stats.Host += time.Since(start) - device
 		s.stats.Captured = len(s.batch.mem.steps)
@@ -347,6 +364,7 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 // compute runs a step and chooses the tokens.
 func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
 	picks := s.picks(b)
+	s.batch.loads = s.disk.loads
 	s.batch.mem.enter()
 	start := time.Now()
 	err = s.batch.step(b, picks, s.lineOf)
@@ -376,7 +394,7 @@ func (s *Scheduler) settle(b *schedule.Batch) {
 		tokens = tokens[:min(len(tokens), len(q.Tokens())-q.Prompt()-c.given)]
 		if len(tokens) > 0 {
 			if c.given == 0 {
-				c.first = now
+				c.first, c.handle.staged = now, nil
 			}
 			c.given += len(tokens)
 			c.last = now

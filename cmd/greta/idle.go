@@ -58,7 +58,7 @@ const onDevices = "run,chat,check,dump,bench op,bench model,bench platform,tune,
 
 // sampled are the flags of greta run that say how tokens are chosen, but the temperature.
 const sampled = "top-k,typical-p,top-p,min-p,repeat-penalty,frequency-penalty,presence-penalty,repeat-last," +
-	"logit-bias,logprobs,seed,stop,draft"
+	"logit-bias,logprobs,seed,stop,draft,prefix-cache,prefix-cache-limit"
 
 var notCPU = []string{"ref", "vulkan", "hip"}
 
@@ -92,6 +92,7 @@ var idleFlags = []idle{
 	{"run", "top-k,typical-p,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
 		"at --temperature 0 nothing is drawn, the most likely token is taken"},
 	{"run", "logprobs", func(a asked) bool { return !a.has("json") }, "--json is where they are written"},
+	{"run", "prefix-cache-limit", func(a asked) bool { return !a.has("prefix-cache") }, "--prefix-cache names the folder"},
 	{"run", "repeat-last", func(a asked) bool {
 		return strings.Contains("0 1", a.value("repeat-penalty")) &&
 			a.value("frequency-penalty") == "0" && a.value("presence-penalty") == "0"

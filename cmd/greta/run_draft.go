@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"greta/engine"
+	"greta/engine/packcache"
 )
 
 // run with --draft or --prefix-cache: one sequence by a scheduler, which can speculate and knows prefixes.
@@ -23,10 +24,24 @@ func (f *stepFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.draft, "draft", "",
 		"guess tokens and verify several in one step, which changes the speed and not the text: ngram guesses from what "+
 			"repeats in prompt and text, the name of a smaller model of the same vocabulary by it")
+	s.StringVar(&f.prefixCache, "prefix-cache", "",
+		"folder where keys and values of prompts are kept, so that the next run that begins alike need not compute them")
+	s.StringVar(&f.prefixLimit, "prefix-cache-limit", "", "most that the folder may hold (default: 16GB)")
 }
 
 // scheduled says whether a run's text is computed by a scheduler.
 func (f *stepFlags) scheduled() bool { return f.draft != "" || f.prefixCache != "" }
+
+// prefixes says where prefixes are kept.
+func (f *stepFlags) prefixes(opt *engine.SchedulerOptions) (err error) {
+	opt.PrefixDir = f.prefixCache
+	if f.prefixLimit != "" {
+		if opt.PrefixLimit, err = packcache.ParseBytes(f.prefixLimit); err != nil {
+			return usagef("--prefix-cache-limit: %v", err)
+		}
+	}
+	return nil
+}
 
 // drafts opens what guesses. close frees it and says what was wrong with it.
 func (f *runFlags) drafts(ctx context.Context, r *runner, opt *engine.SchedulerOptions) (close func() error,
@@ -96,6 +111,9 @@ func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *eng
 	f := r.flags
 	opt := engine.SchedulerOptions{Sequences: 1, Tokens: r.engine.Options().Context, Rows: max(r.engine.Options().Chunk,
 		16)}
+	if err := f.prefixes(&opt); err != nil {
+		return &engine.Generated{}, err
+	}
 	free, err := f.drafts(ctx, r, &opt)
 	if err != nil {
 		return &engine.Generated{}, err
@@ -107,6 +125,9 @@ func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *eng
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	out, err := s.Generate(ctx, r.prompt, g)
+	if f.prefixCache != "" {
+		r.update(func() { r.report.Cached = &out.Cached })
+	}
 	st := s.Stats()
 	if f.draft != "" {
 		r.update(func() { r.report.Drafted, r.report.Accepted, r.report.Steps = &st.Drafted, &st.Accepted, &st.Steps })

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"greta/internal/testfiles"
+	"greta/engine/report"
 )
 
 // TestDraft: a text is the one without guesses, whoever guesses, greedy and drawn; right guesses save steps. With --exact,
@@ -37,7 +39,7 @@ func TestDraft(t *testing.T) {
 }
 
 func TestDraftIsRefused(t *testing.T) {
-	other := filepath.Join(testfiles.Repo(t, "testdata", "golden"), "llama2_mha")
+	other := family(t, "llama2_mha")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -50,6 +52,45 @@ func TestDraftIsRefused(t *testing.T) {
 	} {
 		if r := greta(t, append([]string{"run"}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err, c.want) {
 			t.Errorf("%v: code %d, %s", c.args, r.code, r.err)
+		}
+	}
+}
+
+// TestPrefixCache: a second run of the same prompt knows its pages, also after a run that was killed.
+func TestPrefixCache(t *testing.T) {
+	dir := t.TempDir()
+	text := strings.Repeat("Prince Andrew and the count went to the old house. ", 6)
+	base := []string{trained(t), "--prompt", text, "--gen", "6", "--exact"}
+	want := runReport(t, base...)
+	base = with(base, "--prefix-cache", dir, "--prefix-cache-limit", "50MB")
+	ctx, cancel := context.WithCancel(t.Context())
+	killed := process(ctx, append([]string{"run"}, with(base, "--gen", "100000", "--ignore-eos")...)...)
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 { // until it has written some
+		if pages, _ := filepath.Glob(filepath.Join(dir, "??", "*")); len(pages) > 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel() // kills
+	_ = killed.Wait()
+	first, again := runReport(t, base...), runReport(t, base...)
+	if n := len(again.PromptTokens); again.Cached == nil || *again.Cached < n-33 || *again.Cached >= n {
+		t.Errorf("%v of %d tokens are known to the second run", again.Cached, n)
+	}
+	for _, r := range []*report.Report{first, again} {
+		if !slices.Equal(r.GeneratedTokens, want.GeneratedTokens) {
+			t.Errorf("%v with pages of the disk, %v without", r.GeneratedTokens, want.GeneratedTokens)
+		}
+	}
+	for _, bad := range [][]string{
+		{"run", trained(t), "--prompt", "x", "--prefix-cache", dir, "--prefix-cache-limit", "much"},
+		{"run", trained(t), "--prompt", "x", "--prefix-cache-limit", "1GB"},
+	} {
+		if r := greta(t, bad...); r.code != exitUsage {
+			t.Errorf("%v: code %d, %s", bad, r.code, r.err)
 		}
 	}
 }

@@ -116,21 +116,21 @@ func (c *Cache) Has(k Key) bool {
 }
 
 // Get reads a page of len(dst) bytes, and says whether it was there. A file that is not what was
-// written is removed.
-func (c *Cache) Get(k Key, dst []byte) bool {
+// written is removed, and is an error.
+func (c *Cache) Get(k Key, dst []byte) (found bool, damage error) {
 	path := c.path(&k)
-	found, err := c.read(path, &k, dst)
+	found, damage = c.read(path, &k, dst)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Asked++
 	switch {
-	case err != nil:
+	case damage != nil:
 		c.stats.Damaged++
 		_ = os.Remove(path) // else it is found damaged once more
 	case found:
 		c.stats.Found++
 	}
-	return found
+	return found, damage
 }
 
 // read gives an error where a file is there and is not the page.

@@ -60,6 +60,7 @@ type Report struct {
 	Sampling *Sampling       `json:"sampling,omitempty"`
 	Logprobs []engine.Chosen `json:"logprobs,omitempty"`
 
+	Cached   *int `json:"cached_tokens,omitempty"`   // of the prompt: not computed, since they were known
 	Drafted  *int `json:"drafted_tokens,omitempty"`  // guesses that were computed
 	Accepted *int `json:"accepted_tokens,omitempty"` // of them, those that were right
 	Steps    *int `json:"steps,omitempty"`
