@@ -35,6 +35,8 @@ const (
 type Options struct {
 	Alpha float64 // of all tests together; 0: DefaultAlpha
 	Band  float64 // relative difference of medians that is noise in any case; 0: DefaultBand; below 0: none
+	// Disturbed compares what was measured under load, a quota or a binding with what was not, too.
+	Disturbed bool
 }
 
 func (o *Options) fill() {
@@ -63,6 +65,8 @@ const (
 	Missing  Outcome = "missing"  // only the first has it
 	New      Outcome = "new"      // only the second has it
 	Unusable Outcome = "unusable" // neither is OK
+	// Disturbed: other programs, a quota or a binding disturbed one of the two and not the other.
+	Disturbed Outcome = "disturbed"
 )
 
 // Point is a side of a comparison: a result, in short.
@@ -72,15 +76,17 @@ type Point struct {
 	Kernel  string         `json:"kernel,omitempty"`
 	Verdict record.Verdict `json:"verdict"`
 	Reason  string         `json:"reason,omitempty"`
-	Time    stats.Summary  `json:"seconds"`
-	samples []float64
+	// Disturbed says what disturbed the measurement.
+	Disturbed string        `json:"disturbed,omitempty"`
+	Time      stats.Summary `json:"seconds"`
+	samples   []float64
 }
 
 func point(e *store.Entry) *Point {
 	if e == nil {
 		return nil
 	}
-	return &Point{e.Run.ID, e.Run.Env.Commit, e.Kernel, e.Verdict, e.Reason, stats.Summarize(e.Samples), e.Samples}
+	return &Point{e.Run.ID, e.Run.Env.Commit, e.Kernel, e.Verdict, e.Reason, e.Disturbed(), stats.Summarize(e.Samples), e.Samples}
 }
 
 // Row compares two results of one benchmark.
@@ -112,6 +118,8 @@ func (r *Row) Why() string {
 		return fmt.Sprintf("was %s: %s", r.Old.Verdict, r.Old.Reason)
 	case Unusable:
 		return fmt.Sprintf("%s before, %s now", r.Old.Verdict, r.New.Verdict)
+	case Disturbed:
+		return fmt.Sprintf("before: %s; now: %s; --disturbed compares them", cmp.Or(r.Old.Disturbed, "nothing"), cmp.Or(r.New.Disturbed, "nothing"))
 	case Few:
 		return fmt.Sprintf("%d and %d samples cannot show a difference", r.Old.Time.N, r.New.Time.N)
 	}
@@ -248,6 +256,8 @@ func newRow(k key, old, new *store.Entry, opt Options) Row {
 		r.Outcome = Gained
 	case !good(r.Old):
 		r.Outcome = Unusable
+	case !opt.Disturbed && !old.DisturbedAlike(&new.Result):
+		r.Outcome = Disturbed
 	default:
 		r.test(opt.Alpha)
 		for _, p := range []*Point{r.Old, r.New} {
@@ -358,7 +368,7 @@ func (c *Comparison) settle() {
 		}
 	}
 	order := func(r *Row) int {
-		return slices.Index([]Outcome{Lost, Slower, Faster, Gained, Same, Few, Unusable, Missing, New}, r.Outcome)
+		return slices.Index([]Outcome{Lost, Slower, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New}, r.Outcome)
 	}
 	slices.SortStableFunc(c.Rows, func(a, b Row) int {
 		if d := order(&a) - order(&b); d != 0 {

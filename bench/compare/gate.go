@@ -90,7 +90,7 @@ func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 		var before []*store.Entry
 		for _, clock := range clocks {
 			for _, o := range others[shelf{key{k.name, clock}, placeOf(e.Run)}] {
-				if o.Run.ID != e.Run.ID {
+				if o.Run.ID != e.Run.ID && (opt.Disturbed || o.DisturbedAlike(&e.Result)) {
 					before = append(before, o)
 				}
 			}

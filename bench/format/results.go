@@ -83,8 +83,12 @@ func steps(results []record.Result) *Table {
 func notes(results []record.Result) []string {
 	var all []string
 	for i := range results {
-		if r := &results[i]; r.Verdict != record.OK {
+		r := &results[i]
+		if r.Verdict != record.OK {
 			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
+		}
+		if by := r.Disturbed(); by != "" {
+			all = append(all, fmt.Sprintf("DISTURBED %s: %s; it is not compared with what was measured undisturbed", r.Name(), by))
 		}
 	}
 	if note := AboveRoof(results); note != "" {

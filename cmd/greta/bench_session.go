@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ import (
 type benchFlags struct {
 	output, storePath, label string
 	json, noStore, progress  bool
-	dryRun                   bool
+	dryRun, strict           bool
 	repetitions              int
 	minTime                  time.Duration
 }
@@ -41,6 +42,7 @@ func (f *benchFlags) register(s *pflag.FlagSet, repetitions int, minTime time.Du
 	s.StringVar(&f.storePath, "store", "", "file of results (default: greta/bench.sqlite in the user's data folder)")
 	s.BoolVar(&f.noStore, "no-store", false, "do not keep the results")
 	s.BoolVar(&f.dryRun, "dry-run", false, "list what would be measured, and measure nothing")
+	s.BoolVar(&f.strict, "strict", false, "fail where other programs, a quota or a binding to some processors disturb a result")
 	s.StringVar(&f.label, "label", "", "a word of your own, kept with the results")
 }
 
@@ -69,6 +71,7 @@ type benchSession struct {
 	flags *benchFlags
 	run   record.Run
 	lock  *guard.Held
+	watch *environ.Watch // of what disturbs
 	db    *store.Store
 	keep  *store.Writer
 	// processor models the processor, for the cpu backend; nil: another device.
@@ -98,6 +101,7 @@ func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile 
 	}
 	now := time.Now().UTC()
 	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: os.Args[1:], Profile: profile, Label: f.label, Started: now, Env: environ.Gather(version(), dev)}
+	s.watch = newWatch(dev.Info())
 	if f.noStore {
 		return s, nil
 	}
@@ -127,10 +131,17 @@ func (s *benchSession) release() error {
 func (s *benchSession) add(results ...record.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	disturbed := s.watch.Metrics()
 	for i := range results {
 		r := &results[i]
 		if s.closed {
 			return
+		}
+		if len(disturbed) > 0 {
+			if r.Metrics == nil {
+				r.Metrics = map[string]float64{}
+			}
+			maps.Copy(r.Metrics, disturbed)
 		}
 		if s.keep != nil {
 			if err := s.keep.Add(r); err != nil && s.trouble == nil {
@@ -169,6 +180,9 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 	s.run.Ended = time.Now().UTC()
 	s.run.Status = record.Complete
 	verdict := judge(s.results)
+	if verdict == nil && s.flags.strict {
+		verdict = refuseDisturbed(s.results)
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		s.run.Status = record.Incomplete
@@ -220,6 +234,27 @@ func judge(results []record.Result) error {
 		return &exitError{code: exitFailed, err: fmt.Errorf("everything was SKIPPED, which is not OK; the first is %s: %s", r.Name(), r.Reason)}
 	}
 	return nil
+}
+
+// newWatch watches what disturbs a measurement on a device. Tests, which run beside others, watch nothing.
+var newWatch = func(i backends.Info) *environ.Watch {
+	return environ.NewWatch(i.Threads, i.Backend == "cpu" || i.Backend == "ref")
+}
+
+// refuseDisturbed is what --strict says of results.
+func refuseDisturbed(results []record.Result) error {
+	n, first := 0, ""
+	for i := range results {
+		if by := results[i].Disturbed(); by != "" {
+			if n++; n == 1 {
+				first = results[i].Name() + ": " + by
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &exitError{code: exitFailed, err: fmt.Errorf("--strict: %d of %d results were disturbed; the first is %s", n, len(results), first)}
 }
 
 // roofs are the device's: modelled by its attributes, and measured by earlier runs

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"greta/backends"
+	"greta/bench/environ"
 	"greta/engine/report"
 	"greta/internal/golden"
 	"greta/internal/testfiles"
@@ -28,6 +30,8 @@ func TestMain(m *testing.M) {
 	os.Setenv("XDG_CONFIG_HOME", dir)
 	os.Setenv("XDG_CACHE_HOME", dir)
 	os.Setenv("GRETA_LOCKS", dir) // where the locks of devices lie: a benchmark elsewhere must not stop the tests
+	// Tests run beside others.
+	newWatch = func(backends.Info) *environ.Watch { return nil }
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

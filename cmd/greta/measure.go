@@ -13,6 +13,7 @@ import (
 
 	"greta/bench/guard"
 	"greta/bench/model"
+	"greta/bench/record"
 	"greta/engine"
 	"greta/engine/report"
 	"greta/tensor"
@@ -233,6 +234,7 @@ func (r *runner) measure(ctx context.Context) error {
 			return err
 		}
 	}
+	watch := newWatch(r.engine.Device().Info())
 	for begin := time.Now(); len(samples) < repeats; {
 		if n := len(samples); budget > 0 && n > 0 && time.Since(begin)*time.Duration(n+1)/time.Duration(n) > budget {
 			break
@@ -244,6 +246,12 @@ func (r *runner) measure(ctx context.Context) error {
 		samples = append(samples, s)
 		r.noteSamples(samples)
 	}
+	disturbed := record.Disturbance(watch.Metrics())
+	r.update(func() {
+		if r.report.Disturbed = disturbed; disturbed != "" && f.strict {
+			r.report.Fail("--strict: " + disturbed)
+		}
+	})
 	if err := r.limits(); err != nil {
 		return err
 	}

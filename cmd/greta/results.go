@@ -109,11 +109,16 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 }
 
 // noiseFlags say what counts as a difference.
-type noiseFlags struct{ alpha, band float64 }
+type noiseFlags struct {
+	alpha, band float64
+	disturbed   bool
+}
 
 func (f *noiseFlags) register(s *pflag.FlagSet) {
 	s.Float64Var(&f.alpha, "alpha", compare.DefaultAlpha, "chance that any difference is reported where there is none")
 	s.Float64Var(&f.band, "band", 100*compare.DefaultBand, "noise band in percent: medians that are nearer count as equal")
+	s.BoolVar(&f.disturbed, "disturbed", false,
+		"compare what was measured beside other programs, under a quota or bound to some processors with what was not, too")
 }
 
 func (f *noiseFlags) options() (compare.Options, error) {
@@ -123,9 +128,9 @@ func (f *noiseFlags) options() (compare.Options, error) {
 	case !(f.band >= 0 && f.band < 1000):
 		return compare.Options{}, usagef("--band %g: it must lie between 0 and 1000 %%", f.band)
 	case f.band == 0:
-		return compare.Options{Alpha: f.alpha, Band: -1}, nil
+		return compare.Options{Alpha: f.alpha, Band: -1, Disturbed: f.disturbed}, nil
 	}
-	return compare.Options{Alpha: f.alpha, Band: f.band / 100}, nil
+	return compare.Options{Alpha: f.alpha, Band: f.band / 100, Disturbed: f.disturbed}, nil
 }
 
 // select finds the runs that an argument of compare means, and says in what sense.

@@ -42,6 +42,7 @@ type runFlags struct {
 	nll, profile, verbose bool
 
 	noLimits bool
+	strict   bool
 	compare  bool // a text with the reference
 
 	hasPrompt, hasTokens, hasGen, hasPrefill bool // given by the user
@@ -116,6 +117,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")
 	s.BoolVar(&f.profile, "profile", false, "print where the time of a step goes: time, bytes, flops and share of the roof per kernel and per block")
 	s.BoolVar(&f.noLimits, "no-limits", false, "measured run: do not measure a read loop and the arithmetic's peak beside it (a quarter of a second)")
+	s.BoolVar(&f.strict, "strict", false, "measured run: fail where other programs, a quota or a binding to some processors disturb it")
 	s.BoolVar(&f.compare, "check", false, "compare the text's logits and tokens with the reference in float64 (a measured run always does)")
 	s.StringVar(&f.trace, "trace", "", "write a Chrome trace of a step of prefill and one of decode")
 	s.BoolVarP(&f.verbose, "verbose", "v", false, "say what is done")

@@ -32,7 +32,9 @@ type Report struct {
 	Version string `json:"version"`
 	Status  Status `json:"status"`
 	Reason  string `json:"reason,omitempty"` // why not OK
-	Mode    string `json:"mode"`             // generate | score | measure
+	// Disturbed says what disturbed the measurement: other programs, a quota, a binding to some processors.
+	Disturbed string `json:"disturbed,omitempty"`
+	Mode      string `json:"mode"` // generate | score | measure
 
 	Model   string `json:"model"`
 	Kind    string `json:"kind"`   // model | block

@@ -46,6 +46,9 @@ func (r *Report) Summary() string {
 	if t := r.latency(); t != "" {
 		line("latency", "%s", t)
 	}
+	if r.Disturbed != "" {
+		line("disturbed", "%s: these are no figures to compare with others", r.Disturbed)
+	}
 	if r.WeightBytes > 0 {
 		line("weights", "%s a token", Bytes(float64(r.WeightBytes)))
 	}
