@@ -111,6 +111,7 @@ func (fakeChat) Prompt(messages []Message, o ChatOptions) (string, error) {
 	return b.String(), nil
 }
 
+func (fakeChat) Sees(string) bool                  { return false }
 func (fakeChat) HasBOS(string) bool                { return false }
 func (fakeChat) Tools() bool                       { return true }
 func (fakeChat) Reasoning() bool                   { return true }

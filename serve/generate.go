@@ -72,7 +72,7 @@ func (j *job) take(c *choiceState, t Token) event {
 	show := ""
 	switch {
 	case end && !j.showStop:
-	case text.Control(t.ID) && (j.special || c.parser != nil && !end):
+	case text.Control(t.ID) && (j.special || c.parser != nil && !end && j.model.Chat().Sees(text.Piece(t.ID))):
 		show = c.decoder.Flush() + text.Piece(t.ID)
 	default:
 		show = c.decoder.Write(t.ID)
@@ -202,6 +202,9 @@ func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(ev
 			l.finish(ev.finish)
 			if left--; left == 0 {
 				break
+			}
+			if a, ok := answer.(interface{ Stop(choice int) }); ok {
+				a.Stop(t.Choice) // behind a stop string; others go on
 			}
 		}
 	}

@@ -37,7 +37,7 @@ type Info struct {
 	Context int       // positions at most, prompt and answer together
 	Rows    int       // sequences that run beside each other
 	Created time.Time // when it was loaded
-	Vision  bool      // takes images
+	Cache   string    // type of the caches
 }
 
 // Tokens turns text into tokens and back.
@@ -99,6 +99,8 @@ type Chat interface {
 	Prompt(messages []Message, o ChatOptions) (string, error)
 	// HasBOS says whether a rendered prompt has its begin token in it already.
 	HasBOS(prompt string) bool
+	// Sees says whether a control token's text is one that the parser must see; others are left out.
+	Sees(token string) bool
 	// Parser reads an answer to a prompt that Prompt gave.
 	Parser(prompt string, o ChatOptions) Parser
 	// Tools says whether calls of tools can be written and read; Reasoning the same of thoughts.

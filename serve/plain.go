@@ -28,6 +28,9 @@ func (PlainChat) Prompt(messages []Message, o ChatOptions) (string, error) {
 // HasBOS says no: texts are not looked into.
 func (PlainChat) HasBOS(string) bool { return false }
 
+// Sees says no.
+func (PlainChat) Sees(string) bool { return false }
+
 // Parser gives the text as it is.
 func (PlainChat) Parser(string, ChatOptions) Parser { return plainParser{} }
 

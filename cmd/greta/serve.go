@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"greta/chat/template"
+	"greta/engine"
+	"greta/engine/packcache"
 	"greta/serve"
 	"greta/tokenizer"
 )
@@ -34,6 +38,8 @@ type serveFlags struct {
 	mostLoaded, parallel       int
 	logLevel, logFormat        string
 	newKey                     string
+	prefixCache                bool
+	cacheMemory                string
 	json                       bool
 	ready                      func(addr string) // nil: it is printed
 }
@@ -42,7 +48,7 @@ type serveFlags struct {
 func (f *serveFlags) fillDefaults() {
 	f.listen.Host, f.listen.Drain = "127.0.0.1", time.Second
 	f.opt.MaxRunning, f.opt.MaxQueue, f.opt.MaxBody, f.opt.MaxMessages = 1024, 1<<16, 32<<20, 4096
-	f.logLevel, f.logFormat = "warn", "text"
+	f.logLevel, f.logFormat, f.prefixCache = "warn", "text", true
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -77,8 +83,10 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.StringVar(&f.models, "models", "", "file of models: several, loaded when they are asked for")
 	s.DurationVar(&f.idle, "idle", 0, "unload a model that nobody asked for so long; 0: never")
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
-	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 8)")
-	s.StringVar(&f.template, "chat-template", "", "how conversations are written: plain (their texts, a line each)")
+	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 64)")
+	s.BoolVar(&f.prefixCache, "prefix-cache", true, "requests that begin alike share what is known of their beginning")
+	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what --parallel contexts take, at most half of the device's)")
+	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a known one by name, or texts (what is said alone, a line each)")
 	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
 	s.StringVar(&f.keysFile, "api-keys", "", "file of hashed keys with scopes and quotas")
 	s.StringVar(&f.newKey, "new-key", "", "print a new key of this name with its line for --api-keys, and end")
@@ -153,10 +161,18 @@ func (f *serveFlags) check() error {
 		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
 	case f.opt.MaxTokens < 0:
 		return fmt.Errorf("--max-tokens %d: it must be 0 or more", f.opt.MaxTokens)
+	case f.cacheMemory != "" && f.cacheBytes() <= 0:
+		return fmt.Errorf("--cache-memory %s: a size is expected, such as 4GB", f.cacheMemory)
 	case len(f.plainKeys) > 0 && f.keysFile != "":
 		return errors.New("--api-key and --api-keys exclude each other")
 	}
 	return nil
+}
+
+// cacheBytes is --cache-memory, which check has read; 0: none was given.
+func (f *serveFlags) cacheBytes() int64 {
+	n, _ := packcache.ParseBytes(f.cacheMemory)
+	return n
 }
 
 func (f *serveFlags) keys() (*serve.Keys, error) {
@@ -274,22 +290,31 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 		return nil, err
 	}
 	close = func() error { return errors.Join(e.Close(), b.close()) }
-	parallel := 8
+	parallel := 64
 	for _, n := range []int{f.parallel, spec.Parallel} {
 		if n > 0 {
 			parallel = n
 		}
 	}
-	chat, err := servedChat(f.template, spec.ChatTemplate)
+	chat, err := servedChat(b, cmp.Or(spec.ChatTemplate, f.template))
 	if err != nil {
 		return nil, usage(err)
 	}
 	path, _ := b.sourceName()
-	return serve.NewSessionModel(e, serve.SessionOptions{
+	so := serve.SessionOptions{
 		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context, Rows: parallel,
-			Created: time.Now()},
+			Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Parallel: parallel, Close: close,
-	})
+	}
+	many, err := serve.NewScheduledModel(e, engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning,
+		NoPrefix: !f.prefixCache, Memory: f.cacheBytes()}, so)
+	if err == nil {
+		return many, nil
+	}
+	// Not every model can have rows of several sequences in a step.
+	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", spec.Name, err)
+	so.Parallel, so.Info.Rows = 1, 1
+	return serve.NewSessionModel(e, so)
 }
 
 func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error) {
@@ -305,16 +330,22 @@ func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error)
 	return t, err
 }
 
-// servedChat finds how conversations are written: what the model's entry says, else the flag.
-func servedChat(flag, entry string) (serve.Chat, error) {
-	if entry != "" {
-		flag = entry
-	}
-	switch flag {
-	case "":
-		return nil, nil
-	case "plain":
+// servedChat finds how conversations are written: the model's own chat template, or the one that is named.
+func servedChat(b *bundle, named string) (serve.Chat, error) {
+	if named == "texts" {
 		return serve.PlainChat{}, nil
 	}
-	return nil, fmt.Errorf("--chat-template %s: there is plain", flag)
+	own, err := &template.Set{}, error(&template.None{})
+	if b.source != nil {
+		own, err = template.FromSource(b.source)
+	}
+	set, err := replaceTemplates(own, err, named)
+	var none *template.None
+	switch {
+	case errors.As(err, &none):
+		return nil, nil // chats are refused, texts continued
+	case err != nil:
+		return nil, err
+	}
+	return serve.NewTemplateChat(set)
 }

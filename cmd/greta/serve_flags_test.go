@@ -51,11 +51,38 @@ func answerOf(t *testing.T, c *http.Client, url, body string, header ...string) 
 	return resp.StatusCode, resp.Header, string(data)
 }
 
+// Requests that begin alike share their beginning, unless that is off; what memory the caches have is told.
+func TestServePrefixes(t *testing.T) {
+	model := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
+	prompt := strings.Repeat("Prince Andrew and Natasha. ", 12)
+	for _, on := range []bool{true, false} {
+		url := served(t, model, fmt.Sprintf("--prefix-cache=%v", on), "--cache-memory", "2MB", "--parallel", "4")
+		var a struct {
+			Usage struct {
+				Details struct {
+					Cached int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
+		}
+		for range 2 {
+			if code := postJSON(t, url+"/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 2}`, prompt), &a); code != 200 {
+				t.Fatal(code)
+			}
+		}
+		if (a.Usage.Details.Cached > 0) != on {
+			t.Errorf("prefix cache %v: %d tokens were known", on, a.Usage.Details.Cached)
+		}
+	}
+	if r := greta(t, "serve", model, "--cache-memory", "much"); r.code != exitUsage || !strings.Contains(r.err, "--cache-memory much") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Each bound of serve bounds.
 func TestServeLimits(t *testing.T) {
 	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--served-model-name", "war", "--served-model-name", "peace",
 		"--api-key", "secret", "--allowed-origin", "https://a.example", "--max-body", "2000", "--max-messages", "2",
-		"--max-tokens", "5", "--chat-template", "plain", "--timeout", "1h", "--write-timeout", "1m", "--drain", "5s")
+		"--max-tokens", "5", "--chat-template", "texts", "--timeout", "1h", "--write-timeout", "1m", "--drain", "5s")
 	c := http.DefaultClient
 	auth := []string{"Authorization", "Bearer secret"}
 	for _, x := range []struct {
@@ -210,7 +237,7 @@ func TestServeMostLoaded(t *testing.T) {
 	path := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
 	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: a, path: %s}\n- {name: b, path: %s}\n", path, path))
 	kept := t.TempDir()
-	url := served(t, "--models", file, "--most-loaded", "1", "--chat-template", "plain", "--store", kept)
+	url := served(t, "--models", file, "--most-loaded", "1", "--chat-template", "texts", "--store", kept)
 	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/responses", `{"input": "a", "max_output_tokens": 2}`); status != 200 {
 		t.Fatal(status, body)
 	}

@@ -89,7 +89,7 @@ func postJSON(t *testing.T, url, body string, into any) int {
 func TestServeIsRun(t *testing.T) {
 	model := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
 	want := greta(t, "run", model, "--prompt", "Prince Andrew", "--gen", "24")
-	url := served(t, model, "--chat-template", "plain", "--parallel", "3")
+	url := served(t, model, "--chat-template", "texts", "--parallel", "3")
 	var g sync.WaitGroup
 	for i := range 8 {
 		g.Go(func() {
@@ -163,7 +163,7 @@ func TestServeSampling(t *testing.T) {
 }
 
 func TestServeModels(t *testing.T) {
-	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: war, path: %s, aliases: [peace], chat-template: plain}\n",
+	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: war, path: %s, aliases: [peace], chat-template: chatml}\n",
 		testfiles.Repo(t, "testdata", "tolstoy-2.7m")))
 	url := served(t, "--models", file, "--idle", "1h")
 	var list struct {
@@ -198,7 +198,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{model, "--port", "0", "--api-keys", "/nowhere"}, "/nowhere"},
 		{[]string{model, "--port", "0", "--models", write(t, "m.yaml", "models: [{nam: x}]")}, "nam"},
 		{[]string{model, "--port", "0", "--ssl-certfile", "x"}, "one of them is missing"},
-		{[]string{model, "--port", "0", "--chat-template", "none"}, "--chat-template none"},
+		{[]string{model, "--port", "0", "--chat-template", "none"}, "no chat template is named"},
 		{[]string{model, model, "--port", "0"}, "two models are called tolstoy-2.7m"},
 		{[]string{filepath.Join(model, "nothing"), "--port", "0"}, "no such file"},
 		{[]string{"llama2_block", "--port", "0"}, "block"},

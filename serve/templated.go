@@ -1,0 +1,196 @@
+// Conversations by a model's own chat template, and its answers read as its family writes them.
+
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"greta/chat/jinja"
+	"greta/chat/parse"
+	"greta/chat/template"
+)
+
+// TemplateChat is a chat template with the format of answers that it speaks of.
+type TemplateChat struct {
+	set    *template.Set
+	format *parse.Format
+}
+
+// NewTemplateChat reads the templates, so that a wrong one is told before a conversation comes.
+func NewTemplateChat(set *template.Set) (*TemplateChat, error) {
+	if err := set.Parse(); err != nil {
+		return nil, err
+	}
+	var all strings.Builder
+	for _, name := range set.Names() {
+		all.WriteString(set.Text(name))
+	}
+	return &TemplateChat{set: set, format: parse.Find(all.String())}, nil
+}
+
+// wireMessage is a message as templates know it, in OpenAI's form.
+type wireMessage struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	Name      string     `json:"name,omitempty"`
+	ToolCalls []wireCall `json:"tool_calls,omitempty"`
+	CallID    string     `json:"tool_call_id,omitempty"`
+}
+
+type wireCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// list makes a template's value of JSON.
+func list(v any) (*jinja.List, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return template.FromMessages(b.Bytes())
+}
+
+// Prompt renders.
+func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error) {
+	wires := make([]wireMessage, len(messages))
+	for i, m := range messages {
+		w := wireMessage{Role: m.Role, Content: &m.Content, Reasoning: m.Reasoning, Name: m.Name, CallID: m.ToolCallID}
+		if m.Role == "developer" {
+			w.Role = "system" // what templates call it
+		}
+		for _, call := range m.ToolCalls {
+			x := wireCall{ID: call.ID, Type: "function"}
+			x.Function.Name, x.Function.Arguments = call.Name, call.Arguments
+			w.ToolCalls = append(w.ToolCalls, x)
+		}
+		wires[i] = w
+	}
+	in := template.Input{AddGenerationPrompt: !o.Continue, Vars: variables(o)}
+	msgs, err := list(wires)
+	if err != nil {
+		return "", err
+	}
+	in.Messages = c.set.Fit(msgs)
+	if len(o.Tools) > 0 {
+		tools, err := list(wireTools(o.Tools))
+		if err != nil {
+			return "", err
+		}
+		in.Tools = tools
+	}
+	text, err := c.set.Render(in)
+	if err != nil || !o.Continue {
+		return text, err
+	}
+	// What a template puts behind a message is taken away again, so that the message goes on.
+	last := strings.TrimSpace(messages[len(messages)-1].Content)
+	at := strings.LastIndex(text, last)
+	if last == "" || at < 0 {
+		return "", errors.New("the last message cannot be gone on from: it is not in what the template makes of it")
+	}
+	return text[:at+len(last)], nil
+}
+
+type wireTool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
+	} `json:"function"`
+}
+
+func wireTools(tools []Tool) []wireTool {
+	out := make([]wireTool, len(tools))
+	for i, t := range tools {
+		out[i].Type = "function"
+		f := &out[i].Function
+		if f.Name, f.Description, f.Parameters = t.Name, t.Description, t.Parameters; f.Parameters == nil {
+			f.Parameters = json.RawMessage(`{"type": "object", "properties": {}}`)
+		}
+	}
+	return out
+}
+
+// variables are what clients hand to templates; an effort of reasoning is known by several names.
+func variables(o ChatOptions) *jinja.Dict {
+	d := jinja.NewDict()
+	switch o.Effort {
+	case "":
+	case "none", "minimal":
+		d.Set("enable_thinking", false)
+		d.Set("thinking", false)
+	default:
+		d.Set("enable_thinking", true)
+		d.Set("thinking", true)
+		d.Set("reasoning_effort", o.Effort)
+	}
+	for k, v := range o.Variables {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			continue // it came from JSON
+		}
+		if value, err := jinja.FromJSON(raw); err == nil {
+			d.Set(k, value)
+		}
+	}
+	return d
+}
+
+// HasBOS says whether the template wrote the begin token itself.
+func (c *TemplateChat) HasBOS(prompt string) bool {
+	bos := c.set.Tokens["bos_token"]
+	return bos == "" || strings.HasPrefix(prompt, bos)
+}
+
+// Tools says whether the family's calls are known.
+func (c *TemplateChat) Tools() bool { return c.format.Tools() }
+
+// Reasoning says whether the family's thoughts are.
+func (c *TemplateChat) Reasoning() bool { return c.format.Reasoning() }
+
+// Sees says whether the family's tags have this control token.
+func (c *TemplateChat) Sees(token string) bool { return c.format.Sees(token) }
+
+// Parser reads an answer.
+func (c *TemplateChat) Parser(prompt string, o ChatOptions) Parser {
+	p := parse.Options{Prompt: prompt}
+	for _, t := range o.Tools {
+		p.Tools = append(p.Tools, parse.Tool{Name: t.Name, Schema: t.Parameters})
+	}
+	return templateParser{c.format.New(p)}
+}
+
+type templateParser struct{ p *parse.Parser }
+
+func parts(in []parse.Part) []Part {
+	var out []Part
+	for _, p := range in {
+		o := Part{Text: p.Text, Reasoning: p.Reasoning}
+		if p.Call != nil {
+			o.Call = &CallPart{Index: p.Call.Index, Name: p.Call.Name, Arguments: p.Call.Arguments}
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (t templateParser) Write(text string) []Part { return parts(t.p.Write(text)) }
+func (t templateParser) End() []Part              { return parts(t.p.End()) }
+
+// ToolMask refuses: calls are read as the family writes them, but not forced yet.
+func (c *TemplateChat) ToolMask(tools []Tool, _ bool) (Constraint, error) {
+	return Constraint{}, fmt.Errorf("a call cannot be required of this model; tool_choice auto lets it choose")
+}
