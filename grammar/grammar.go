@@ -1,0 +1,359 @@
+// Package grammar constrains what a model writes: to a JSON schema, a grammar in
+// GBNF, a regular expression, a choice of texts, or any JSON. It gives, for each
+// step, the set of tokens of a vocabulary that may come next.
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Options say how a grammar is written where a source leaves it open.
+type Options struct {
+	// Compact writes JSON without whitespace, fixed texts without needless
+	// escapes, and numbers of an enum as the schema spells them. Without it any
+	// JSON spelling of a valid value is accepted.
+	Compact bool
+	// Ordered writes the properties that a schema names in its order, before
+	// others. Without it members come in any order.
+	Ordered bool
+	// MaxWork bounds what a grammar may cost, in steps of construction of its
+	// automata; 0: 20 million.
+	MaxWork int
+	// After, where it is not empty, lets free text come first, until this tag:
+	// a model's reasoning up to "</think>". The tag may be a special token.
+	After string
+	// Triggers make the grammar lazy: text is free until the Begin of one of
+	// them, from there its Body rules, then End must follow. Then text is free
+	// again. The source that Compile is given must be the zero Source.
+	Triggers []Trigger
+	// Once lets nothing but the end follow the first trigger's End; Must lets
+	// the text not end before one.
+	Once, Must bool
+}
+
+// Trigger is a part of a free text that is constrained.
+type Trigger struct {
+	Begin string // a text or the name of a special token
+	Body  Source
+	End   string // "": none
+}
+
+// Source is what to constrain to. Make one with Schema, GBNF, Regex, Choice or JSON.
+type Source struct {
+	kind  string
+	text  string
+	texts []string
+}
+
+// Schema constrains to the JSON values that are valid under a JSON schema.
+func Schema(text string) Source { return Source{kind: "schema", text: text} }
+
+// JSON constrains to any JSON value.
+func JSON() Source { return Source{kind: "schema", text: "true"} }
+
+// GBNF constrains to a grammar in llama.cpp's notation, beginning with its rule root.
+func GBNF(text string) Source { return Source{kind: "gbnf", text: text} }
+
+// Regex constrains to the texts that an ECMA-262 expression matches from end to end.
+func Regex(pattern string) Source { return Source{kind: "regex", text: pattern} }
+
+// Choice constrains to one of several texts.
+func Choice(texts ...string) Source { return Source{kind: "choice", texts: texts} }
+
+// catch turns the panic of an exhausted budget into an error.
+func catch(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case tooComplex:
+		*err = fmt.Errorf("grammar: %w", r)
+	default:
+		panic(r)
+	}
+}
+
+// TooComplex says whether an error is about a grammar that exceeds its bounds.
+func TooComplex(err error) bool { var e tooComplex; return errors.As(err, &e) }
+
+// build makes the machine of a source.
+func build(src Source, opt Options, special func(string) (int32, bool)) (m *machine, err error) {
+	defer catch(&err)
+	most := opt.MaxWork
+	if most == 0 {
+		most = 20_000_000
+	}
+	m = newMachine(newArena(most))
+	m.a.plain = opt.Compact
+	b := &builder{m: m, opt: opt, special: special}
+	root, err := b.text(src)
+	if err != nil {
+		return nil, err
+	}
+	m.begin(root)
+	if m.start == dead {
+		return nil, errors.New("grammar: nothing matches it")
+	}
+	return m, nil
+}
+
+// builder assembles the rules of a grammar.
+type builder struct {
+	m       *machine
+	opt     Options
+	special func(string) (int32, bool)
+	schemas []*compiler // read, but not yet compiled: their bytes are told apart first
+}
+
+// rule makes an empty rule and its first state.
+func (b *builder) rule() (rule, first int32) {
+	rule = int32(len(b.m.rules))
+	first = b.m.fixed(rule)
+	b.m.rules = append(b.m.rules, first)
+	return rule, first
+}
+
+// source reads a source and gives a function that makes its rule, to be called
+// after every source was read.
+func (b *builder) source(src Source) (func() (int32, error), error) {
+	a := b.m.a
+	one := func(r rx) func() (int32, error) {
+		return func() (int32, error) {
+			rule, first := b.rule()
+			end := b.m.fixed(rule)
+			b.m.states[end].final = true
+			b.m.states[first].terms = []term{{r, end}}
+			if !a.alive(r) {
+				return 0, errors.New("grammar: nothing matches it")
+			}
+			return rule, nil
+		}
+	}
+	switch src.kind {
+	case "schema":
+		return b.schema(src.text)
+	case "regex":
+		r, err := a.wholePattern(src.text)
+		if err != nil {
+			return nil, err
+		}
+		return one(r), nil
+	case "choice":
+		if len(src.texts) == 0 {
+			return nil, errors.New("grammar: a choice of no texts")
+		}
+		_, id := a.trie(src.texts)
+		return one(a.oneOf(id, nil)), nil
+	case "gbnf":
+		return b.gbnf(src.text)
+	}
+	return nil, errors.New("grammar: no source; use Schema, GBNF, Regex, Choice or JSON")
+}
+
+func (b *builder) schema(text string) (func() (int32, error), error) {
+	root, err := parseJSON(text)
+	if err != nil {
+		return nil, fmt.Errorf("schema: %w", err)
+	}
+	c := newCompiler(b.m.a, root, b.opt)
+	return func() (int32, error) {
+		place := c.place([]lit{c.is(root)})
+		if err := c.explore(); err != nil {
+			return 0, err
+		}
+		if !c.nodes[place].live {
+			return 0, refuse(c.root, "schema", "no value is valid")
+		}
+		inner := b.m.addSchema(c, place)
+		if c.ws == rxEps {
+			return inner, nil
+		}
+		rule, first := b.rule()
+		mid, after, end := b.m.fixed(rule), b.m.fixed(rule), b.m.fixed(rule)
+		b.m.states[first].terms = []term{{c.ws, mid}}
+		b.m.states[mid].calls = []call{{inner, after}}
+		b.m.states[after].terms = []term{{c.ws, end}}
+		b.m.states[end].final = true
+		return rule, nil
+	}, nil
+}
+
+func newCompiler(a *arena, root *value, opt Options) *compiler {
+	c := &compiler{a: a, opt: opt, root: root, ids: map[string]*value{}, litIDs: map[litKey]lit{},
+		regexes: map[string]rx{}, disjoint: map[[2]lit]bool{}, nodeIDs: map[string]int32{},
+		constants: map[*value]*value{}, budget: maxTries, at: root}
+	yes, no := &value{kind: 't'}, &value{kind: 'f'}
+	c.lits, c.meanings = []litKey{{v: yes}, {v: no}}, []*meaning{{}, {any: [][][]lit{nil}}}
+	c.ws = a.star(a.set(byteSet{}.with(' ').with('\t').with('\n').with('\r')))
+	if opt.Compact {
+		c.ws = rxEps
+	}
+	digits := a.bytes('0', '9')
+	minus := a.opt(a.lit("-"))
+	whole := a.cat(minus, a.alt(a.lit("0"), a.cat(a.bytes('1', '9'), a.star(digits))))
+	exp := func(sign rx) rx {
+		return a.opt(a.cat(a.alt(a.lit("e"), a.lit("E")), sign, a.rep(digits, 1, -1)))
+	}
+	c.decimal = a.cat(whole, a.opt(a.cat(a.lit("."), a.rep(digits, 1, -1))))
+	c.number = a.cat(c.decimal, exp(a.opt(a.alt(a.lit("+"), a.lit("-")))))
+	c.draft = draftOf(root)
+	c.integer = a.cat(whole, a.opt(a.cat(a.lit("."), a.rep(a.lit("0"), 1, -1))), exp(a.opt(a.lit("+"))))
+	if opt.Compact || c.draft == 4 {
+		c.integer = whole
+	}
+	c.collect(root)
+	return c
+}
+
+// draftOf reads $schema; without it, the newest.
+func draftOf(root *value) int {
+	s := root.get("$schema")
+	if s == nil || s.kind != 's' {
+		return 2020
+	}
+	for _, d := range []int{4, 6, 7, 3} {
+		if strings.Contains(s.text, "draft-0"+strconv.Itoa(d)) {
+			return max(d, 4)
+		}
+	}
+	if strings.Contains(s.text, "2019-09") {
+		return 2019
+	}
+	return 2020
+}
+
+// text makes the rule of the whole text.
+func (b *builder) text(src Source) (int32, error) {
+	if len(b.opt.Triggers) > 0 {
+		if src.kind != "" {
+			return 0, errors.New("grammar: triggers and a source exclude each other")
+		}
+		return b.lazy()
+	}
+	body, err := b.source(src)
+	if err != nil {
+		return 0, err
+	}
+	if b.opt.After == "" {
+		return body()
+	}
+	free := b.free([]string{b.opt.After})
+	tag := b.tag(b.opt.After)
+	inner, err := body()
+	if err != nil {
+		return 0, err
+	}
+	rule, first := b.rule()
+	mid, open, end := b.m.fixed(rule), b.m.fixed(rule), b.m.fixed(rule)
+	b.m.states[first].terms = []term{{free, mid}}
+	b.m.states[mid].terms = []term{{tag, open}}
+	b.m.states[open].calls = []call{{inner, end}}
+	b.m.states[end].final = true
+	return rule, nil
+}
+
+// lazy makes free text with constrained parts.
+func (b *builder) lazy() (int32, error) {
+	var bodies []func() (int32, error)
+	var begins []string
+	for _, t := range b.opt.Triggers {
+		if t.Begin == "" {
+			return 0, errors.New("grammar: a trigger without Begin")
+		}
+		body, err := b.source(t.Body)
+		if err != nil {
+			return 0, err
+		}
+		bodies, begins = append(bodies, body), append(begins, t.Begin)
+		b.m.a.splitText(t.Begin + t.End)
+	}
+	if b.opt.After != "" {
+		b.m.a.splitText(b.opt.After)
+	}
+	m := b.m
+	rule, first := b.rule()
+	begin := first
+	if b.opt.After != "" {
+		mid := m.fixed(rule)
+		begin = m.fixed(rule)
+		m.states[first].terms = []term{{b.free([]string{b.opt.After}), mid}}
+		m.states[mid].terms = []term{{b.tag(b.opt.After), begin}}
+	}
+	free := b.free(begins)
+	mid, again, last := m.fixed(rule), m.fixed(rule), m.fixed(rule)
+	m.states[begin].terms = append(m.states[begin].terms, term{free, mid})
+	m.states[mid].final = !b.opt.Must
+	m.states[last].final = true
+	m.states[again].terms = []term{{free, last}}
+	for i, t := range b.opt.Triggers {
+		inner, err := bodies[i]()
+		if err != nil {
+			return 0, err
+		}
+		open, close, done := m.fixed(rule), m.fixed(rule), again
+		if b.opt.Once {
+			done = last
+		}
+		tag := b.tag(t.Begin)
+		m.states[mid].terms = append(m.states[mid].terms, term{tag, open})
+		if !b.opt.Once {
+			m.states[last].terms = append(m.states[last].terms, term{tag, open})
+		}
+		m.states[open].calls = []call{{inner, close}}
+		end := rxEps
+		if t.End != "" {
+			end = b.tag(t.End)
+		}
+		m.states[close].terms = []term{{end, done}}
+	}
+	return rule, nil
+}
+
+// tag matches a text, or the special token of that name.
+func (b *builder) tag(name string) rx {
+	a := b.m.a
+	r := a.lit(name)
+	if b.special != nil {
+		if id, ok := b.special(name); ok {
+			r = a.alt(r, a.lit(specialBytes(id)))
+		}
+	}
+	return r
+}
+
+// free matches text in which none of the tags begins, special tokens included.
+func (b *builder) free(tags []string) rx {
+	a := b.m.a
+	var found []rx
+	for _, t := range tags {
+		found = append(found, a.lit(t))
+		a.splitText(t)
+	}
+	// What is left of a text must not end in the beginning of a tag that then
+	// goes on: the tag itself is matched after this expression.
+	text := a.notText(a.cat(a.text, a.alt(found...), a.text))
+	if b.special == nil {
+		return text
+	}
+	var others []rx
+	name := a.cat(a.lit("\xff["), a.rep(a.bytes('0', '9'), 1, -1), a.lit("]"))
+	for _, t := range tags {
+		if id, ok := b.special(t); ok {
+			others = append(others, a.not(a.lit(specialBytes(id))))
+		}
+	}
+	token := a.and(append([]rx{name}, others...)...)
+	return a.cat(a.star(a.cat(text, token)), text)
+}
+
+// specialBytes stands for a special token in the text that the parser reads: not
+// UTF-8, so no text is mistaken for it.
+func specialBytes(id int32) string { return "\xff[" + strconv.Itoa(int(id)) + "]" }
+
+// sortedUnique is a small helper for lists of numbers.
+func sortedUnique(list []int32) []int32 {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
