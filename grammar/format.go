@@ -78,6 +78,9 @@ var formats = map[string]string{
 	"relative-json-pointer": `(?:0|[1-9]\d*)(?:#|(?:/(?:[^/~]|~[01])*)*)`,
 }
 
+// refusedFormats are checked by validators, and are not done here.
+var refusedFormats = []string{"regex", "idn-email", "idn-hostname", "iri", "iri-reference", "uri-template"}
+
 func init() { formats["email"] = strings.ReplaceAll(formats["email"], "IPV6", ipv6()) }
 
 // formatText gives the texts of a format; ok is false where the name is only an

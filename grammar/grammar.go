@@ -6,7 +6,6 @@ package grammar
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,7 +20,7 @@ type Options struct {
 	// others. Without it members come in any order.
 	Ordered bool
 	// MaxWork bounds what a grammar may cost, in steps of construction of its
-	// automata; 0: 20 million.
+	// automata; 0: 4 million.
 	MaxWork int
 	// After, where it is not empty, lets free text come first, until this tag:
 	// a model's reasoning up to "</think>". The tag may be a special token.
@@ -83,7 +82,7 @@ func build(src Source, opt Options, special func(string) (int32, bool)) (m *mach
 	defer catch(&err)
 	most := opt.MaxWork
 	if most == 0 {
-		most = 20_000_000
+		most = 4_000_000
 	}
 	m = newMachine(newArena(most))
 	m.a.plain = opt.Compact
@@ -351,9 +350,3 @@ func (b *builder) free(tags []string) rx {
 // specialBytes stands for a special token in the text that the parser reads: not
 // UTF-8, so no text is mistaken for it.
 func specialBytes(id int32) string { return "\xff[" + strconv.Itoa(int(id)) + "]" }
-
-// sortedUnique is a small helper for lists of numbers.
-func sortedUnique(list []int32) []int32 {
-	slices.Sort(list)
-	return slices.Compact(list)
-}

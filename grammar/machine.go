@@ -74,8 +74,9 @@ type itemSet struct {
 type config struct {
 	scans  []scan
 	accept bool
-	row    []int32 // by class: 1 + the configuration after it; 0: not yet computed
-	mask   []uint32
+	row    []int32  // by class: 1 + the configuration after it; 0: not yet computed
+	mask   []uint32 // the tokens that may come next, once computed: as bits
+	few    []int32  // or as a list
 }
 
 // dead is the configuration from which nothing can come.

@@ -74,6 +74,7 @@ type arena struct {
 	// split a class any more, since transitions are by class.
 	class  [256]uint8
 	member []byte    // one byte of each class
+	width  [256]int  // how many bytes each class has
 	alone  [256]bool // bytes with a class of their own, as far as noted
 	frozen bool
 
@@ -154,8 +155,10 @@ func (a *arena) split(s byteSet) {
 			a.class[b] = fresh[c]
 		}
 	}
+	a.width = [256]int{}
 	for b := 255; b >= 0; b-- {
 		a.member[a.class[b]] = byte(b)
+		a.width[a.class[b]]++
 	}
 }
 
@@ -532,6 +535,9 @@ func (a *arena) alive(r rx) bool {
 	return ok
 }
 
+// maxSearch bounds the states in which a match is looked for.
+const maxSearch = 30000
+
 // search looks for a match of r by walking its automaton, depth first.
 func (a *arena) search(r rx) bool {
 	type frame struct {
@@ -548,7 +554,9 @@ func (a *arena) search(r rx) bool {
 		}
 		d := a.derive(top.r, uint8(top.class))
 		top.class++
-		a.spend(1)
+		if a.spend(1); len(seen) > maxSearch {
+			panic(tooComplex{})
+		}
 		n := &a.nodes[d]
 		if n.live == 2 || seen[d] {
 			continue

@@ -77,6 +77,12 @@ var keywords = []string{"$ref", "type", "const", "enum", "required", "properties
 	"dependentRequired", "dependentSchemas", "dependencies", "if", "anyOf", "oneOf",
 	"$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems"}
 
+// since names the draft that introduced a keyword, where it is not the fourth;
+// schemas of earlier drafts may use the name for something else.
+var since = map[string]int{"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "dependentRequired": 2019,
+	"dependentSchemas": 2019, "unevaluatedProperties": 2019, "unevaluatedItems": 2019, "$dynamicRef": 2020,
+	"$recursiveRef": 2019}
+
 // spokenFor are keywords that are read with the one named.
 var spokenFor = map[string]string{"patternProperties": "properties", "additionalProperties": "properties",
 	"prefixItems": "items", "additionalItems": "items"}
@@ -139,6 +145,9 @@ func (c *compiler) present(v *value) []string {
 	}
 	var out []string
 	for _, k := range keywords {
+		if c.draft < since[k] {
+			continue
+		}
 		has := v.get(k) != nil
 		for part, of := range spokenFor {
 			has = has || of == k && v.get(part) != nil
@@ -433,6 +442,9 @@ func (c *compiler) sayString(m *meaning, k litKey, v *value) error {
 			}
 			if !is {
 				known = c.a.text
+			}
+			if slices.Contains(refusedFormats, v.text) {
+				return refuse(k.v, k.keyword, "%q is not supported", v.text)
 			}
 			c.regexes["format "+v.text] = known
 		}

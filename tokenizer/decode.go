@@ -89,3 +89,12 @@ func (d *Decoder) push(s string) string {
 	d.pending = append(d.pending[:0], buf...)
 	return b.String()
 }
+
+// Bytes gives the bytes that a token adds to a text that has begun: possibly a
+// part of a character. Control tokens and ids out of range add none.
+func (t *Tokenizer) Bytes(id int32) string {
+	if id < 0 || int(id) >= len(t.output) || t.pieces[id].kind == Control {
+		return ""
+	}
+	return t.output[id]
+}

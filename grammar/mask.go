@@ -1,0 +1,484 @@
+// Masks: which tokens may come next, and how a text went so far.
+
+package grammar
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// Bounds of what one grammar keeps: more, and its automata are made anew.
+const (
+	maxKept  = 400_000   // nodes, states and configurations
+	maxMasks = 16 << 20  // bytes of masks
+	callWork = 5_000_000 // steps of construction in one call
+)
+
+// Grammar is a compiled source for one vocabulary. Any number of texts may be
+// read with it at once.
+type Grammar struct {
+	vocab *Vocabulary
+	src   Source
+	opt   Options
+
+	mu     sync.Mutex
+	m      *machine
+	epoch  int // how often the automata were made anew
+	kept   int // bytes of masks
+	masked []int32
+	stack  []int32
+	rows   [][]int32
+	room   map[roomKey]bool
+}
+
+type roomKey struct {
+	r    rx
+	kind sliceKind
+	long bool
+}
+
+// Compile prepares a source for a vocabulary. A schema that cannot be honoured
+// gives *Refused. Without Options.Triggers the source must be set.
+func Compile(v *Vocabulary, src Source, opt Options) (*Grammar, error) {
+	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]bool{}}
+	deepest := 0
+	for _, s := range v.slices {
+		deepest = max(deepest, s.tree.depth)
+	}
+	g.stack, g.rows = make([]int32, deepest+1), make([][]int32, deepest+1)
+	var err error
+	g.m, err = build(src, opt, v.find)
+	return g, err
+}
+
+func (v *Vocabulary) find(name string) (int32, bool) {
+	id, ok := v.special[name]
+	return id, ok && len(v.words[id]) > 0
+}
+
+// Mask follows one text. It is not for several goroutines at once; several Masks
+// of a Grammar are.
+type Mask struct {
+	g      *Grammar
+	conf   []int32 // before each token, and now
+	tokens []int32
+	ended  bool
+	epoch  int
+}
+
+// NewMask begins a text.
+func (g *Grammar) NewMask() *Mask {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return &Mask{g: g, conf: []int32{g.m.start}, epoch: g.epoch}
+}
+
+// Clone gives a Mask that stands where this one does.
+func (k *Mask) Clone() *Mask {
+	c := *k
+	c.conf, c.tokens = slices.Clone(k.conf), slices.Clone(k.tokens)
+	return &c
+}
+
+// enter locks the grammar and brings the mask to its present automata.
+func (k *Mask) enter() error {
+	g := k.g
+	g.mu.Lock()
+	g.m.a.work, g.m.a.most = 0, callWork
+	if g.m.size() > maxKept {
+		m, err := build(g.src, g.opt, g.vocab.find)
+		if err != nil {
+			return err
+		}
+		g.m, g.kept, g.masked = m, 0, nil
+		g.room = map[roomKey]bool{}
+		g.epoch++
+	}
+	if k.epoch == g.epoch {
+		return nil
+	}
+	k.conf, k.epoch = []int32{g.m.start}, g.epoch
+	for i, t := range k.tokens {
+		if k.ended && i == len(k.tokens)-1 {
+			k.conf = append(k.conf, k.now())
+			break
+		}
+		conf, at := g.m.read(k.now(), string(g.vocab.words[t]))
+		if at >= 0 {
+			return fmt.Errorf("grammar: token %d cannot be read again", t)
+		}
+		k.conf = append(k.conf, conf)
+	}
+	if g.m.size() > maxKept {
+		return fmt.Errorf("grammar: %w", tooComplex{})
+	}
+	return nil
+}
+
+func (m *machine) size() int { return len(m.a.nodes) + len(m.states) + len(m.configs) + len(m.sets) }
+
+func (k *Mask) now() int32 { return k.conf[len(k.conf)-1] }
+
+// Allowed sets bit t of word t/32 for each token t that may come next, and clears
+// the others. Tokens that end a text are among them where it may end. The length
+// of set is Vocabulary.Words.
+func (k *Mask) Allowed(set []uint32) (err error) {
+	if len(set) != k.g.vocab.Words() {
+		return fmt.Errorf("grammar: a mask of %d words is wanted for %d tokens, not %d", k.g.vocab.Words(),
+			k.g.vocab.size, len(set))
+	}
+	defer catch(&err)
+	defer k.g.mu.Unlock()
+	if err := k.enter(); err != nil {
+		return err
+	}
+	clear(set)
+	if k.ended {
+		k.g.setEnds(set)
+		return nil
+	}
+	k.g.fill(k.now(), set)
+	return nil
+}
+
+func (g *Grammar) setEnds(set []uint32) {
+	for _, id := range g.vocab.ends {
+		set[id>>5] |= 1 << (id & 31)
+	}
+}
+
+// fill computes a configuration's mask into set, which is clear, or takes it from
+// where it is kept: as bits, or as a list where few tokens are allowed.
+func (g *Grammar) fill(conf int32, set []uint32) {
+	c := &g.m.configs[conf]
+	switch {
+	case c.mask != nil:
+		copy(set, c.mask)
+		return
+	case c.few != nil:
+		for _, id := range c.few {
+			set[id>>5] |= 1 << (id & 31)
+		}
+		return
+	}
+	if c.accept {
+		g.setEnds(set)
+	}
+	for i := range g.vocab.slices {
+		s := &g.vocab.slices[i]
+		if s.chars > 0 && g.passes(conf, s) {
+			for w, b := range s.bits {
+				set[w] |= b
+			}
+			continue
+		}
+		g.walk(&s.tree, conf, set)
+	}
+	g.keep(conf, set)
+}
+
+// keep stores a mask.
+func (g *Grammar) keep(conf int32, set []uint32) {
+	n := 0
+	for _, w := range set {
+		n += bits.OnesCount32(w)
+	}
+	if g.kept > maxMasks {
+		for _, id := range g.masked {
+			g.m.configs[id].mask, g.m.configs[id].few = nil, nil
+		}
+		g.kept, g.masked = 0, g.masked[:0]
+	}
+	c := &g.m.configs[conf]
+	if n < len(set)/2 {
+		c.few = make([]int32, 0, n)
+		for w, b := range set {
+			for ; b != 0; b &= b - 1 {
+				c.few = append(c.few, int32(w*32+bits.TrailingZeros32(b)))
+			}
+		}
+		g.kept += 4 * n
+	} else {
+		c.mask = slices.Clone(set)
+		g.kept += 4 * len(set)
+	}
+	g.masked = append(g.masked, conf)
+}
+
+// walk sets the tokens of a tree that can be read from a configuration.
+func (g *Grammar) walk(t *tree, conf int32, set []uint32) {
+	m := g.m
+	class := &m.a.class
+	g.stack[0] = conf
+	m.step(conf, 0) // makes the row
+	g.rows[0] = m.configs[conf].row
+	for i := 0; i < len(t.nodes); {
+		n := &t.nodes[i]
+		d := int(n.depth)
+		next := g.rows[d][class[n.byte]] - 1
+		if next < 0 {
+			next = m.step(g.stack[d], class[n.byte])
+		}
+		if next == dead {
+			i = int(n.skip)
+			continue
+		}
+		if int(n.skip) > i+1 {
+			row := m.configs[next].row
+			if row == nil {
+				m.step(next, 0)
+				row = m.configs[next].row
+			}
+			g.stack[d+1], g.rows[d+1] = next, row
+		}
+		if n.token >= 0 {
+			set[n.token>>5] |= 1 << (n.token & 31)
+			if more := t.same[int32(i)]; len(t.same) > 0 && more != nil {
+				for _, id := range more {
+					set[id>>5] |= 1 << (id & 31)
+				}
+			}
+		}
+		i++
+	}
+}
+
+// passes says that an expression in progress lets every token of a slice pass.
+func (g *Grammar) passes(conf int32, s *slice) bool {
+	for _, sc := range g.m.configs[conf].scans {
+		if g.m.a.room(sc.rx) >= s.chars {
+			return true
+		}
+		if s.kind == sliceText {
+			continue
+		}
+		key := roomKey{sc.rx, s.kind, s.chars > shortToken}
+		ok, known := g.room[key]
+		if !known {
+			ok = g.letters(sc.rx, s)
+			g.room[key] = ok
+		}
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
+// room gives how many characters of any text that a JSON string holds as it is
+// can follow, as far as is seen from the expression's form.
+func (a *arena) room(r rx) int {
+	n := &a.nodes[r]
+	switch n.kind {
+	case kAlt:
+		best := 0
+		for _, x := range n.list {
+			best = max(best, a.room(x))
+		}
+		return best
+	case kStr:
+		if n.m != 0 {
+			return 0
+		}
+		return a.textRoom(n.a)
+	case kCat:
+		return a.textRoom(n.a)
+	}
+	return a.textRoom(r)
+}
+
+func (a *arena) textRoom(r rx) int {
+	n := &a.nodes[r]
+	switch {
+	case r == a.text:
+		return 1 << 30
+	case n.kind == kRep && n.a == a.anyChar && n.n < 0:
+		return 1 << 30
+	case n.kind == kRep && n.a == a.anyChar:
+		return int(n.n)
+	case n.kind == kCat && n.b == a.text: // some of the text is still asked for
+		return 0
+	case n.kind == kAnd:
+		room := 1 << 30
+		for _, x := range n.list {
+			if y := &a.nodes[x]; y.kind == kNot && a.nodes[y.a].kind == kTrie {
+				continue // a finite list is left by going on
+			}
+			room = min(room, a.textRoom(x))
+		}
+		return room - 1
+	}
+	return 0
+}
+
+// letters says that every token of a slice of letters passes, by trying the
+// letters up to the slice's length.
+func (g *Grammar) letters(r rx, s *slice) bool {
+	a := g.m.a
+	var classes []uint8
+	for b := byte('a'); b <= 'z'; b++ {
+		classes = append(classes, a.class[b])
+		if s.kind != sliceLower {
+			classes = append(classes, a.class[b-32])
+		}
+	}
+	slices.Sort(classes)
+	classes = slices.Compact(classes)
+	layer := []rx{r}
+	seen := map[rx]bool{}
+	steps := s.chars
+	if s.kind == sliceSpace {
+		if layer[0] = a.stepByte(r, ' '); layer[0] == rxNone {
+			return false
+		}
+		steps--
+	}
+	for ; steps > 0 && len(layer) > 0; steps-- {
+		var next []rx
+		for _, x := range layer {
+			for _, c := range classes {
+				d := a.step(x, c)
+				if d == rxNone || len(seen) > 200 {
+					return false
+				}
+				if !seen[d] {
+					seen[d] = true
+					next = append(next, d)
+				}
+			}
+		}
+		layer = next
+	}
+	return true
+}
+
+// Accept reads a token. One that is not allowed is an error, and changes nothing.
+func (k *Mask) Accept(token int32) (err error) {
+	g := k.g
+	if token < 0 || int(token) >= g.vocab.size {
+		return fmt.Errorf("grammar: there is no token %d, the vocabulary has %d", token, g.vocab.size)
+	}
+	defer catch(&err)
+	defer g.mu.Unlock()
+	if err := k.enter(); err != nil {
+		return err
+	}
+	conf := k.now()
+	switch end := slices.Contains(g.vocab.ends, token); {
+	case k.ended && !end:
+		return fmt.Errorf("grammar: token %d comes after the end", token)
+	case k.ended:
+		return nil
+	case end && !g.m.configs[conf].accept:
+		return fmt.Errorf("grammar: the text cannot end here: %s is expected", g.m.expected(conf))
+	case end:
+		k.ended = true
+	case len(g.vocab.words[token]) == 0:
+		return fmt.Errorf("grammar: token %d has no text", token)
+	default:
+		word := string(g.vocab.words[token])
+		next, at := g.m.read(conf, word)
+		if at >= 0 {
+			return fmt.Errorf("grammar: token %d (%q) is not allowed: at byte %d of it, %s is expected", token, word, at,
+				g.m.expected(next))
+		}
+		conf = next
+	}
+	k.conf, k.tokens = append(k.conf, conf), append(k.tokens, token)
+	return nil
+}
+
+// Rollback takes back the last n tokens.
+func (k *Mask) Rollback(n int) error {
+	if n < 0 || n > len(k.tokens) {
+		return fmt.Errorf("grammar: %d tokens cannot be taken back, %d were read", n, len(k.tokens))
+	}
+	if n > 0 {
+		k.ended = false
+	}
+	k.tokens = k.tokens[:len(k.tokens)-n]
+	if len(k.conf) > len(k.tokens)+1 {
+		k.conf = k.conf[:len(k.tokens)+1]
+	}
+	return nil
+}
+
+// Ended says that an end was read.
+func (k *Mask) Ended() bool { return k.ended }
+
+// MayEnd says that the text is whole as it is.
+func (k *Mask) MayEnd() (may bool, err error) {
+	defer catch(&err)
+	defer k.g.mu.Unlock()
+	if err := k.enter(); err != nil {
+		return false, err
+	}
+	return k.ended || k.g.m.configs[k.now()].accept, nil
+}
+
+// Forced gives the tokens that must come next, nil where there is a choice: the
+// text that is certain, spelt as the tokenizer does, without the tokens at its end
+// that a longer one could replace.
+func (k *Mask) Forced() []int32 {
+	g := k.g
+	var text []byte
+	var err error
+	func() {
+		defer catch(&err)
+		defer g.mu.Unlock()
+		if err = k.enter(); err != nil || k.ended {
+			return
+		}
+		text = g.m.forced(k.now())
+	}()
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	ids := g.vocab.spell(string(text))
+	start := make([]int, len(ids)+1)
+	for i, id := range ids {
+		start[i+1] = start[i] + len(g.vocab.words[id])
+	}
+	sure := 0 // all before it are surely those
+	for i := range ids {
+		if start[i+1] == len(text) && g.vocab.longer(string(text[start[i]:])) || start[i+1] > len(text) {
+			break
+		}
+		if g.vocab.longer(string(text[start[i]:])) { // a token might span the rest and what follows
+			break
+		}
+		sure = i + 1
+	}
+	if sure == 0 {
+		return nil
+	}
+	return ids[:sure]
+}
+
+// maxForced bounds the text that is looked ahead.
+const maxForced = 1024
+
+// forced gives the bytes that can only come in one way.
+func (m *machine) forced(conf int32) []byte {
+	var text []byte
+	for len(text) < maxForced && !m.configs[conf].accept {
+		only, next := -1, dead
+		for c := range m.a.member {
+			n := m.step(conf, uint8(c))
+			if n == dead {
+				continue
+			}
+			if only >= 0 || m.a.width[c] > 1 {
+				return text
+			}
+			only, next = int(m.a.member[c]), n
+		}
+		if only < 0 {
+			return text
+		}
+		text, conf = append(text, byte(only)), next
+	}
+	return text
+}
