@@ -240,6 +240,7 @@ func (c *compiler) noObject(s *shape, depth int) (bool, error) {
 		for _, v := range s.closed {
 			rules = append(rules, c.memberRules(v, key)...)
 		}
+		rules = append(rules, s.oneRules(key)...)
 		if none, err := c.none(rules, depth-1); none || err != nil {
 			return none, err
 		}

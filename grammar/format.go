@@ -6,7 +6,8 @@ package grammar
 import "strings"
 
 const (
-	reDate  = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|` + reLeap + `-02-29)`
+	reDate = `(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|` +
+		`02-(?:0[1-9]|1\d|2[0-8]))|` + reLeap + `-02-29)`
 	reLeap  = `(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)`
 	reClock = `(?:(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d))`
 	// A leap second is the last of a day in UTC.
@@ -26,19 +27,23 @@ const (
 	rePct        = `%[0-9A-Fa-f]{2}`
 	rePchar      = `(?:[` + reUnreserved + reSubDelims + `:@]|` + rePct + `)`
 	reQuery      = `(?:\?(?:` + rePchar + `|[/?])*)?(?:#(?:` + rePchar + `|[/?])*)?`
-	reAuthority  = `(?:(?:[` + reUnreserved + reSubDelims + `:]|` + rePct + `)*@)?(?:\[(?:IPV6|v[0-9A-Fa-f]+\.[` + reUnreserved +
+	reAuthority  = `(?:(?:[` + reUnreserved + reSubDelims + `:]|` + rePct + `)*@)?` +
+		`(?:\[(?:IPV6|v[0-9A-Fa-f]+\.[` + reUnreserved +
 		reSubDelims + `:]+)\]|(?:[` + reUnreserved + reSubDelims + `]|` + rePct + `)*)(?::\d*)?`
 	reAbsEmpty = `(?:/` + rePchar + `*)*`
-	reHier     = `(?://` + reAuthority + reAbsEmpty + `|/(?:` + rePchar + `+` + reAbsEmpty + `)?|` + rePchar + `+` + reAbsEmpty + `|)`
+	reHier     = `(?://` + reAuthority + reAbsEmpty +
+		`|/(?:` + rePchar + `+` + reAbsEmpty + `)?|` + rePchar + `+` + reAbsEmpty + `|)`
 	reURI      = `[A-Za-z][A-Za-z0-9+\-.]*:` + reHier + reQuery
 	reNoColon  = `(?:[` + reUnreserved + reSubDelims + `@]|` + rePct + `)+`
-	reRelative = `(?://` + reAuthority + reAbsEmpty + `|/(?:` + rePchar + `+` + reAbsEmpty + `)?|` + reNoColon + reAbsEmpty + `|)` + reQuery
+	reRelative = `(?://` + reAuthority + reAbsEmpty +
+		`|/(?:` + rePchar + `+` + reAbsEmpty + `)?|` + reNoColon + reAbsEmpty + `|)` + reQuery
 
 	reAtext = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 	reEmail = `(?=.{1,254}$)(?=[^@]{1,64}@|")(?:` + reAtext + `(?:\.` + reAtext + `)*|"(?:[ !#-\[\]-~]|\\[ -~])*")@(?:` +
 		reLabel + `(?:\.` + reLabel + `)*|\[` + reIPv4 + `\]|\[IPv6:(?:IPV6)\])`
 
-	reDuration = `P(?:\d+W|(?=.)(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)?(?:T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S))?)`
+	reDuration = `P(?:\d+W|(?=.)(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)?` +
+		`(?:T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S))?)`
 )
 
 // ipv6 is RFC 4291's text form: eight groups, a run of them left out once.
@@ -65,7 +70,7 @@ func ipv6() string {
 var formats = map[string]string{
 	"date":                  reDate,
 	"time":                  reTime,
-	"date-time":             reDate + `[Tt ]` + reTime,
+	"date-time":             reDate + `[Tt]` + reTime,
 	"duration":              reDuration,
 	"email":                 reEmail,
 	"hostname":              reHost,

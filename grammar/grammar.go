@@ -192,13 +192,13 @@ func newCompiler(a *arena, root *value, opt Options) *compiler {
 	digits := a.bytes('0', '9')
 	minus := a.opt(a.lit("-"))
 	whole := a.cat(minus, a.alt(a.lit("0"), a.cat(a.bytes('1', '9'), a.star(digits))))
-	exp := func(sign rx) rx {
-		return a.opt(a.cat(a.alt(a.lit("e"), a.lit("E")), sign, a.rep(digits, 1, -1)))
+	exp := func(sign rx, most int) rx {
+		return a.opt(a.cat(a.alt(a.lit("e"), a.lit("E")), sign, a.rep(digits, 1, most)))
 	}
 	c.decimal = a.cat(whole, a.opt(a.cat(a.lit("."), a.rep(digits, 1, -1))))
-	c.number = a.cat(c.decimal, exp(a.opt(a.alt(a.lit("+"), a.lit("-")))))
+	c.number = a.cat(c.decimal, exp(a.opt(a.alt(a.lit("+"), a.lit("-"))), -1))
 	c.draft = draftOf(root)
-	c.integer = a.cat(whole, a.opt(a.cat(a.lit("."), a.rep(a.lit("0"), 1, -1))), exp(a.opt(a.lit("+"))))
+	c.integer = a.cat(whole, a.opt(a.cat(a.lit("."), a.rep(a.lit("0"), 1, -1))), exp(a.opt(a.lit("+")), 2))
 	if opt.Compact || c.draft == 4 {
 		c.integer = whole
 	}

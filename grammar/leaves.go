@@ -95,8 +95,10 @@ func (a *arena) deriveHex(k rxKey, b byte) rx {
 	v, n, mode, high := k.m&0xfff<<4|d, k.m>>12&3+1, k.m&escMode, k.m>>17
 	rest := int32(1) << (4 * (4 - n)) // how many values the digits to come tell apart
 	lo, hi := v*rest, v*rest+rest-1
-	if a.plainly(k.a) && (lo >= 0x20 || mode == escLow) {
-		return rxNone
+	if a.plainly(k.a) {
+		if hi = min(hi, 0x1f); lo > hi || mode == escLow {
+			return rxNone
+		}
 	}
 	if mode == escLow {
 		lo, hi = max(lo, 0xdc00), min(hi, 0xdfff)

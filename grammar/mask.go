@@ -7,7 +7,11 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+
+	"greta/engine"
 )
+
+var _ engine.Mask = (*Mask)(nil)
 
 // Bounds of what one grammar keeps: more, and its automata are made anew.
 const (
@@ -76,7 +80,7 @@ func (g *Grammar) NewMask() *Mask {
 }
 
 // Clone gives a Mask that stands where this one does.
-func (k *Mask) Clone() *Mask {
+func (k *Mask) Clone() engine.Mask {
 	c := *k
 	c.conf, c.tokens = slices.Clone(k.conf), slices.Clone(k.tokens)
 	return &c
@@ -123,11 +127,11 @@ func (k *Mask) now() int32 { return k.conf[len(k.conf)-1] }
 
 // Allowed sets bit t of word t/32 for each token t that may come next, and clears
 // the others. Tokens that end a text are among them where it may end. The length
-// of set is Vocabulary.Words.
+// of set is Vocabulary.Words or more, where a model's vocabulary is padded.
 func (k *Mask) Allowed(set []uint32) (err error) {
-	if len(set) != k.g.vocab.Words() {
-		return fmt.Errorf("grammar: a mask of %d words is wanted for %d tokens, not %d", k.g.vocab.Words(),
-			k.g.vocab.size, len(set))
+	words := k.g.vocab.Words()
+	if len(set) < words {
+		return fmt.Errorf("grammar: a mask of %d words is wanted for %d tokens, not %d", words, k.g.vocab.size, len(set))
 	}
 	defer catch(&err)
 	defer k.g.mu.Unlock()
@@ -135,6 +139,7 @@ func (k *Mask) Allowed(set []uint32) (err error) {
 		return err
 	}
 	clear(set)
+	set = set[:words]
 	if k.ended {
 		k.g.setEnds(set)
 		return nil
@@ -436,7 +441,7 @@ func (k *Mask) Forced() []int32 {
 	if err != nil || len(text) == 0 {
 		return nil
 	}
-	ids := g.vocab.spell(string(text))
+	ids := g.vocab.Spell(string(text))
 	start := make([]int, len(ids)+1)
 	for i, id := range ids {
 		start[i+1] = start[i] + len(g.vocab.words[id])

@@ -144,7 +144,14 @@ func (c *compiler) sayProperties(m *meaning, k litKey) error {
 		for _, key := range props.keys {
 			r := c.a.lit(key)
 			covered = append(covered, r)
-			add("key "+key, r, props.members[key])
+			if l := c.isNot(props.members[key]); l != litFalse {
+				alternatives = append(alternatives, []lit{c.special(k.v, "is not "+key, &meaning{apply: []func(*shape){
+					func(s *shape) {
+						s.types &= typeObject
+						s.required = append(s.required, key)
+						s.one = append(s.one, oneMember{key, l})
+					}}})})
+			}
 		}
 	}
 	if patterns != nil {

@@ -118,8 +118,8 @@ func (c *compiler) explore() error {
 // object makes the spec of a shape's objects; nil where there are none.
 func (c *compiler) object(s *shape) (*objectSpec, error) {
 	o := &objectSpec{min: s.minP, max: s.maxP, duties: len(s.some)}
-	if len(s.some) > 16 {
-		return nil, refuse(c.at, "not", "more than 16 members are asked for by what they are not")
+	if len(s.some) > 8 {
+		return nil, refuse(c.at, "not", "more than 8 members are asked for by what they are not")
 	}
 	if s.minP > 30000 || s.maxP > 30000 {
 		return nil, refuse(c.at, "minProperties/maxProperties", "more than 30000 members are not counted")
@@ -162,6 +162,7 @@ func (c *compiler) object(s *shape) (*objectSpec, error) {
 		for _, v := range s.closed {
 			rules = append(rules, c.memberRules(v, key)...)
 		}
+		rules = append(rules, s.oneRules(key)...)
 		var duty uint32
 		for d, some := range s.some {
 			if c.a.matches(some.keys, key) {
@@ -175,6 +176,17 @@ func (c *compiler) object(s *shape) (*objectSpec, error) {
 		}
 	}
 	return o, c.otherKeys(o, s)
+}
+
+// oneRules gives what else is said of the member of a key.
+func (s *shape) oneRules(key string) []lit {
+	var out []lit
+	for _, o := range s.one {
+		if o.key == key {
+			out = append(out, o.is)
+		}
+	}
+	return out
 }
 
 // variants gives the ways to read a member: with each set of the duties that its
@@ -273,10 +285,12 @@ func (c *compiler) array(s *shape) (*arraySpec, error) {
 	ar := &arraySpec{min: s.minI, max: s.maxI}
 	duties := slices.Clone(s.contains)
 	for _, d := range duties {
-		ar.need, ar.most, ar.from, ar.to = append(ar.need, d.min), append(ar.most, d.max), append(ar.from, 0), append(ar.to, -1)
+		ar.need, ar.most = append(ar.need, d.min), append(ar.most, d.max)
+		ar.from, ar.to = append(ar.from, 0), append(ar.to, -1)
 	}
 	for _, d := range s.someItem {
-		ar.need, ar.most, ar.from, ar.to = append(ar.need, 1), append(ar.most, -1), append(ar.from, d.from), append(ar.to, d.max)
+		ar.need, ar.most = append(ar.need, 1), append(ar.most, -1)
+		ar.from, ar.to = append(ar.from, d.from), append(ar.to, d.max)
 		d.max, d.min = -1, 1
 		duties = append(duties, d)
 	}
@@ -370,7 +384,7 @@ func (c *compiler) anyLive(list []variant) bool {
 
 func (c *compiler) objectPossible(o *objectSpec) bool {
 	named := 0
-	var duty uint32
+	var ways []uint32
 	for i, list := range o.values {
 		if c.anyLive(list) {
 			named++
@@ -381,11 +395,15 @@ func (c *compiler) objectPossible(o *objectSpec) bool {
 	for _, list := range append(slices.Clone(o.values), o.classValues()...) {
 		for _, v := range list {
 			if c.nodes[v.node].live {
-				duty |= v.duty
+				ways = append(ways, v.duty)
 			}
 		}
 	}
-	if duty != 1<<o.duties-1 || o.max >= 0 && o.needed > o.max {
+	most := o.duties
+	if o.max >= 0 {
+		most = min(most, o.max)
+	}
+	if !covers(ways, 1<<o.duties-1, most) || o.max >= 0 && o.needed > o.max {
 		return false
 	}
 	open := slices.ContainsFunc(o.others, func(k keyClass) bool { return c.anyLive(k.values) })

@@ -522,9 +522,9 @@ func (a *arena) alive(r rx) bool {
 		ok = slices.ContainsFunc(n.list, a.alive)
 	case n.kind == kRep || n.kind == kTag:
 		ok = a.alive(n.a)
-	case n.kind == kStr:
+	case n.kind == kStr && n.m == 0:
 		x, y := n.a, n.b
-		ok = (n.m != 0 || a.alive(x)) && a.alive(y)
+		ok = a.alive(x) && a.alive(y)
 	default:
 		return a.search(r)
 	}

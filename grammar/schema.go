@@ -320,7 +320,8 @@ func (c *compiler) sayEnum(m *meaning, k litKey, list []*value) error {
 	}
 	var alternatives [][]lit
 	if types != 0 {
-		alternatives = append(alternatives, []lit{c.special(k.v, "scalars of "+k.keyword, &meaning{apply: []func(*shape){scalar}})})
+		plain := c.special(k.v, "scalars of "+k.keyword, &meaning{apply: []func(*shape){scalar}})
+		alternatives = append(alternatives, []lit{plain})
 	}
 	for _, o := range others {
 		alternatives = append(alternatives, []lit{o})
@@ -499,7 +500,8 @@ func (c *compiler) sayNumber(m *meaning, k litKey, v *value) error {
 	default:
 		ops := int32(map[string]int32{"minimum": cmpEqual | cmpGreater, "maximum": cmpEqual | cmpLess,
 			"exclusiveMinimum": cmpGreater, "exclusiveMaximum": cmpLess}[k.keyword])
-		if k.keyword == "minimum" && exclusive("exclusiveMinimum") || k.keyword == "maximum" && exclusive("exclusiveMaximum") {
+		if k.keyword == "minimum" && exclusive("exclusiveMinimum") ||
+			k.keyword == "maximum" && exclusive("exclusiveMaximum") {
 			ops &^= cmpEqual
 		}
 		if k.not {

@@ -133,11 +133,15 @@ func (n *schemaNet) objectState(m *machine, k stateKey, o *objectSpec, rule int3
 	case phValue: // k.n carries the key: see afterKey
 		list := o.values[k.n&0xffff]
 		for _, v := range list {
-			s.calls = append(s.calls, call{n.rule[v.node], n.afterMember(m, k, o, int32(k.n&0xffff), v.duty)})
+			if to := n.afterMember(m, k, o, k.n&0xffff, v.duty); to >= 0 {
+				s.calls = append(s.calls, call{n.rule[v.node], to})
+			}
 		}
 	default:
 		for _, v := range o.others[k.phase-phOther].values {
-			s.calls = append(s.calls, call{n.rule[v.node], n.afterMember(m, k, o, -1, v.duty)})
+			if to := n.afterMember(m, k, o, -1, v.duty); to >= 0 {
+				s.calls = append(s.calls, call{n.rule[v.node], to})
+			}
 		}
 	}
 	return s
@@ -192,6 +196,9 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 	var byText []uint64
 	for i := range o.rank {
 		place := o.rank[i]
+		if o.duties > 0 && !n.canFollow(m, k, o, place, o.values[place]) {
+			continue
+		}
 		if named[place>>6]>>(place&63)&1 != 0 {
 			if byText == nil {
 				byText = make([]uint64, len(named))
@@ -206,6 +213,9 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 		return
 	}
 	for i, class := range o.others {
+		if !n.canFollow(m, k, o, -1, class.values) {
+			continue
+		}
 		next := k
 		next.phase = int8(phOther + i)
 		s.terms = append(s.terms, term{a.jsonString(class.keys, n.words.colon), m.stateOf(next)})
@@ -220,7 +230,8 @@ func (n *schemaNet) afterKey(m *machine, k stateKey, tag int32) int32 {
 	return m.stateOf(k)
 }
 
-// afterMember gives the state after a member; key is -1 where it is not named.
+// afterMember gives the state after a member; key is -1 where it is not named. It
+// is -1 itself where a duty could not be fulfilled any more.
 func (n *schemaNet) afterMember(m *machine, k stateKey, o *objectSpec, key int32, duty uint32) int32 {
 	if k.phase == phValue {
 		k.n >>= 16
@@ -234,7 +245,64 @@ func (n *schemaNet) afterMember(m *machine, k stateKey, o *objectSpec, key int32
 	if o.max >= 0 || int(k.n) < o.min { // otherwise the number does not matter
 		k.n++
 	}
+	if o.duties > 0 && !n.hopeful(k, o) {
+		return -1
+	}
 	return m.stateOf(k)
+}
+
+// hopeful says that members to come can fulfil the duties that are left.
+func (n *schemaNet) hopeful(k stateKey, o *objectSpec) bool {
+	seen := n.sets[k.seen]
+	var ways []uint32
+	for i := len(o.values) - 1; i >= 0; i-- {
+		if seen[i>>6]>>(i&63)&1 != 0 {
+			if n.c.opt.Ordered {
+				break
+			}
+			continue
+		}
+		for _, v := range o.values[i] {
+			ways = append(ways, v.duty)
+		}
+	}
+	for _, class := range o.others {
+		for _, v := range class.values {
+			ways = append(ways, v.duty)
+		}
+	}
+	left := o.duties
+	if o.max >= 0 {
+		left = o.max - int(k.n)
+	}
+	return covers(ways, (1<<o.duties-1)&^k.duty, left)
+}
+
+// covers says that some of the ways, no more than a number, together have all bits
+// of a set.
+func covers(ways []uint32, all uint32, most int) bool {
+	have := map[uint32]bool{0: true}
+	for range min(most, 32) {
+		if have[all] {
+			return true
+		}
+		next := map[uint32]bool{}
+		for h := range have {
+			for _, w := range ways {
+				next[(h|w)&all] = true
+			}
+		}
+		have = next
+	}
+	return have[all]
+}
+
+// canFollow says that some way to read a member leads on.
+func (n *schemaNet) canFollow(m *machine, k stateKey, o *objectSpec, key int32, list []variant) bool {
+	if o.duties == 0 {
+		return len(list) > 0
+	}
+	return slices.ContainsFunc(list, func(v variant) bool { return n.afterMember(m, k, o, key, v.duty) >= 0 })
 }
 
 func (n *schemaNet) arrayState(m *machine, k stateKey, ar *arraySpec, rule int32) state {

@@ -26,6 +26,7 @@ type shape struct {
 	names      []rx     // what every key matches
 	required   []string
 	some       []someMember
+	one        []oneMember
 	minP, maxP int
 
 	items      []*value // schemas with items, prefixItems, additionalItems
@@ -39,6 +40,12 @@ type shape struct {
 type someMember struct {
 	keys rx
 	is   lit
+}
+
+// oneMember asks for the member of a key to be what lit says, where it is there.
+type oneMember struct {
+	key string
+	is  lit
 }
 
 // containing asks for min to max items from index from on that are what is says.
@@ -56,6 +63,7 @@ func (s *shape) clone() *shape {
 	c := *s
 	c.str, c.num, c.names = slices.Clip(c.str), slices.Clip(c.num), slices.Clip(c.names)
 	c.closed, c.items, c.required = slices.Clip(c.closed), slices.Clip(c.items), slices.Clip(c.required)
+	c.one = slices.Clip(c.one)
 	c.some, c.contains, c.someItem = slices.Clip(c.some), slices.Clip(c.contains), slices.Clip(c.someItem)
 	return &c
 }

@@ -218,8 +218,8 @@ func (v *Vocabulary) longer(text string) bool {
 	return false
 }
 
-// spell gives tokens for a text: as the tokenizer would, or else the longest first.
-func (v *Vocabulary) spell(text string) []int32 {
+// Spell gives tokens for a text: as the tokenizer would, or else the longest first.
+func (v *Vocabulary) Spell(text string) []int32 {
 	if v.encode != nil {
 		ids := v.encode(text)
 		var back []byte

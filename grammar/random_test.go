@@ -1,0 +1,150 @@
+package grammar
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"greta/internal/testfiles"
+	"greta/tokenizer"
+)
+
+// small is the vocabulary of the trained model in testdata: 2,048 tokens, bytes among them.
+func small(t testing.TB) *Vocabulary {
+	t.Helper()
+	tok, err := tokenizer.Load(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewVocabulary(tok)
+}
+
+// write lets a model that knows nothing write a text: any allowed token is as
+// likely as another, and after patience tokens it looks for the end.
+func write(t *testing.T, g *Grammar, rng *rand.Rand, patience int) (string, bool) {
+	t.Helper()
+	v := g.vocab
+	set := make([]uint32, v.Words())
+	k := g.NewMask()
+	var text []byte
+	closing := []string{"}", "]", `"`}
+	for n := 0; !k.Ended(); n++ {
+		if n > 2000 {
+			return string(text), false
+		}
+		if err := k.Allowed(set); err != nil {
+			t.Fatalf("after %q: %v", text, err)
+		}
+		var allowed []int32
+		for id := range int32(v.size) {
+			if set[id>>5]>>(id&31)&1 != 0 {
+				allowed = append(allowed, id)
+			}
+		}
+		if len(allowed) == 0 {
+			t.Fatalf("a dead end after %q in %.1000s", text, g.src.text)
+		}
+		id := allowed[rng.IntN(len(allowed))]
+		if n > patience {
+			var closers []int32
+			for _, o := range allowed {
+				if v.words[o] == nil {
+					closers = []int32{o}
+					break
+				} else if slices.Contains(closing, string(v.words[o])) {
+					closers = append(closers, o)
+				}
+			}
+			if len(closers) > 0 {
+				id = closers[rng.IntN(len(closers))]
+			}
+		}
+		if err := k.Accept(id); err != nil {
+			t.Fatalf("after %q token %d (%q) is in the mask, but: %v", text, id, v.words[id], err)
+		}
+		text = append(text, v.words[id]...)
+	}
+	return string(text), true
+}
+
+// TestRandomOutputs: 2,000 texts that a random model is made to write are all
+// valid, as another validator sees it.
+func TestRandomOutputs(t *testing.T) {
+	v := small(t)
+	cases := suite(t, 8)
+	rng := rand.New(rand.NewPCG(1, 2))
+	valid, endless, skipped := 0, 0, 0
+	want := 2000
+	if testing.Short() {
+		want = 200
+	}
+	for round := 0; valid < want && round < 16; round++ {
+		for i, c := range cases {
+			if valid >= want {
+				break
+			}
+			opt := Options{Compact: (i+round)%2 == 0, Ordered: (i+round)%4 != 3}
+			g, err := Compile(v, Schema(string(c.Schema)), opt)
+			if err != nil {
+				continue
+			}
+			check := validator(c)
+			if check == nil {
+				skipped++
+				continue
+			}
+			text, ended := write(t, g, rng, 40)
+			if !ended { // it did not find a required key's name by chance
+				endless++
+				continue
+			}
+			if err := validate(check, text); err != nil {
+				t.Errorf("%s: %.300q is not valid: %v", c.name, text, err)
+			}
+			valid++
+		}
+	}
+	t.Logf("%d texts, %d without end, %d schemas that the other validator does not read", valid, endless, skipped)
+	if valid < want || endless > valid/4 {
+		t.Errorf("%d texts of %d ended, %d did not", valid, want, endless)
+	}
+}
+
+// validate catches the other validator's panic at numbers beyond its bounds.
+func validate(s *jsonschema.Schema, text string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = nil
+		}
+	}()
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	return s.Validate(value)
+}
+
+// validator is the other validator, nil where it cannot read the schema.
+func validator(c suiteCase) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.Schema))
+	if err != nil {
+		return nil
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	for _, name := range []string{"semver", "period"} { // names that no draft of JSON schema has
+		compiler.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(any) error { return nil }})
+	}
+	if compiler.AddResource("file:///schema.json", doc) != nil {
+		return nil
+	}
+	s, err := compiler.Compile("file:///schema.json")
+	if err != nil {
+		return nil
+	}
+	return s
+}
