@@ -39,7 +39,10 @@ func (a asked) has(name string) bool { return a.c.Flags().Changed(name) }
 func (a asked) backend(names ...string) bool { return slices.Contains(names, a.value("backend")) }
 
 // measured says whether greta run has no prompt.
-func (a asked) measured() bool { return !a.has("prompt") && !a.has("tokens") }
+func (a asked) measured() bool { return !a.has("prompt") && !a.has("tokens") && !a.has("prompts") }
+
+// many says whether greta run gives many answers.
+func (a asked) many() bool { return a.has("prompts") || a.has("choices") && a.value("choices") != "1" }
 
 // silent says whether greta run generates nothing behind a prompt.
 func (a asked) silent() bool {
@@ -85,7 +88,10 @@ var idleFlags = []idle{
 	{"gap", "json", func(a asked) bool { return a.has("format") && a.value("format") != "json" }, "--format says something else"},
 	{"run", "tokenizer,special,temperature," + sampled + ",logits,nll", asked.measured, "it needs --prompt or --tokens"},
 	{"run", "prefill,repeat", func(a asked) bool { return !a.measured() }, "it is for measured runs, without a prompt"},
-	{"run", "special", func(a asked) bool { return !a.has("prompt") }, "--tokens are tokens as they are"},
+	{"run", "special", func(a asked) bool { return a.has("tokens") }, "--tokens are tokens as they are"},
+	{"run", "parallel,kv-memory,kv-tokens", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
+	{"run", "kv-memory", func(a asked) bool { return a.has("kv-tokens") }, "--kv-tokens says how much"},
+	{"run", "verbose", asked.many, "it is for one answer"},
 	{"run", "temperature," + sampled, func(a asked) bool { return !a.measured() && a.silent() },
 		"nothing is generated; --gen says how much (with --logits or --nll: 0)"},
 	// --seed promises the same text again, and at temperature 0 that is so.

@@ -101,6 +101,7 @@ func exitCode(err error) int {
 	var e *exitError
 	var memory *engine.OutOfMemory
 	var long *engine.TooLong
+	var never *engine.NeverFits
 	switch {
 	case err == nil || closedPipe(err):
 		return 0
@@ -110,7 +111,7 @@ func exitCode(err error) int {
 		return exitInterrupted
 	case errors.As(err, &memory) || errors.Is(err, syscall.ENOMEM) || gpuMemory(err):
 		return exitMemory
-	case errors.As(err, &long):
+	case errors.As(err, &long) || errors.As(err, &never):
 		return exitUsage
 	}
 	return exitFailed

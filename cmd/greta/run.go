@@ -26,6 +26,7 @@ const defaultGen = 256
 type runFlags struct {
 	modelFlags
 	stepFlags
+	manyFlags
 	prompt    string
 	tokens    string
 	gen       int
@@ -65,11 +66,15 @@ Without a prompt, and for a single block, it is a measured run: prefill and
 decode on random input, with warm-up and repeats, and the result is checked in
 the same run. A model file without --weights gets synthetic weights.
 
+With --prompts, or --choices above one, many answers are computed at once. They go to
+standard output in the order of the prompts, and with --json as they come, an object a line.
+
 What was measured is printed on standard error, with STATUS=OK or what failed
 at the end. docs/json.md lists the keys that --json writes.`,
 		Example: `  greta run models/llama2_block.yaml
   greta run tinyllama.gguf --prompt "Once upon a time" --gen 64
-  greta run FOLDER --tokens 1,15,7 --gen 0 --logits out.npy --kv f32`,
+  greta run FOLDER --tokens 1,15,7 --gen 0 --logits out.npy --kv f32
+  greta run FOLDER --prompts prompts.txt --parallel 16 --json answers.jsonl`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
 			changed := c.Flags().Changed
@@ -77,6 +82,9 @@ at the end. docs/json.md lists the keys that --json writes.`,
 			f.hasGen, f.hasPrefill = changed("gen"), changed("prefill")
 			if err := usage(f.check()); err != nil {
 				return err
+			}
+			if f.many() {
+				return a.runMany(c.Context(), f, args[0])
 			}
 			return a.run(c.Context(), f, args[0])
 		},
@@ -87,6 +95,14 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a folder (default: what lies with the weights)")
 	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input, without the newline at its end")
+	s.StringVar(&f.prompts, "prompts", "",
+		"file of prompts, answered at once: a text a line, or JSON lines with prompt, n, max_tokens, seed; "+
+			"- is standard input")
+	s.IntVar(&f.choices, "choices", 1, "answers to each prompt")
+	s.IntVar(&f.parallel, "parallel", 8, "with --prompts or --choices: sequences that run at once")
+	s.StringVar(&f.kvMemory, "kv-memory", "",
+		"with those: memory for all caches, such as 2GB (default: what they need, at most half of what is left)")
+	s.IntVar(&f.kvTokens, "kv-tokens", 0, "with those: positions that all caches hold together, instead")
 	s.StringVar(&f.tokens, "tokens", "", "token ids to continue, 1,2,3, as they are: nothing is put before them")
 	s.IntVarP(&f.gen, "gen", "n", defaultGen, "most tokens to generate (measured run: 32; with --logits or --nll: 0)")
 	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
@@ -149,7 +165,11 @@ func (f *runFlags) check() error {
 			return fmt.Errorf("--stop is empty")
 		}
 	}
-	if f.measured() {
+	if f.many() {
+		if err := f.checkMany(); err != nil {
+			return err
+		}
+	} else if f.measured() {
 		if !f.hasGen {
 			f.gen = defaultDecode
 		}
@@ -185,7 +205,7 @@ func parseBias(texts []string) (map[int32]float32, error) {
 }
 
 // measured says whether the run has no prompt.
-func (f *runFlags) measured() bool { return !f.hasPrompt && !f.hasTokens }
+func (f *runFlags) measured() bool { return !f.hasPrompt && !f.hasTokens && f.prompts == "" }
 
 // run opens everything and runs under supervision: however it ends, what is
 // known is reported.

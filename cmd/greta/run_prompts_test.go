@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"greta/internal/golden"
+)
+
+// answers runs many prompts and reads what --json writes.
+func answers(t *testing.T, args ...string) (all []promptAnswer, r result) {
+	t.Helper()
+	r = greta(t, append([]string{"run"}, append(args, "--json", "-")...)...)
+	for line := range strings.Lines(r.out) {
+		var a promptAnswer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b promptAnswer) int {
+		if a.Index != b.Index {
+			return a.Index - b.Index
+		}
+		return a.Choice - b.Choice
+	})
+	return all, r
+}
+
+// Every family gives, of prompts that run beside each other, the tokens of its golden file; where states are kept that
+// have no pages it says so.
+func TestFamiliesAtOnce(t *testing.T) {
+	for _, name := range families(t) {
+		t.Run(name, func(t *testing.T) {
+			dir := family(t, name)
+			g, err := golden.Open(filepath.Join(dir, "expected.safetensors"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for i := range 6 { // the golden prompt among others that begin like it
+				ids := g.Prompt
+				if i%3 == 1 {
+					ids = g.Input[i%len(g.Input)]
+					ids = ids[:min(len(ids), 20+i)]
+				}
+				lines = append(lines, fmt.Sprintf(`{"tokens": [%s], "max_tokens": %d}`, joinIDs(ids), len(g.Greedy)))
+			}
+			file := filepath.Join(t.TempDir(), "prompts.jsonl")
+			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			all, r := answers(t, dir, "--prompts", file, "--parallel", "4", "--kv", "f32", "--ignore-eos", "--kv-tokens", "512")
+			if r.code != 0 || len(all) != len(lines) {
+				t.Fatalf("exit code %d, %d answers\n%s", r.code, len(all), r.err)
+			}
+			for i, a := range all {
+				if i%3 != 1 && !slices.Equal(a.Tokens, g.Greedy) {
+					t.Errorf("prompt %d: %v, want %v", i, a.Tokens, g.Greedy)
+				}
+			}
+		})
+	}
+}
+
+// run --prompts gives the texts that run --prompt gives, in order; where products do not
+// round, choices of a seed are the same in any company.
+func TestRunPrompts(t *testing.T) {
+	prompts := []string{"Prince Andrew", "The army", "In the morning", "Natasha"}
+	file := filepath.Join(t.TempDir(), "prompts.txt")
+	if err := os.WriteFile(file, []byte(strings.Join(prompts, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := greta(t, "run", trained(t), "--prompts", file, "-n", "10")
+	if r.code != 0 || !strings.Contains(r.err, "4 prompts, 40 tokens") {
+		t.Fatalf("exit code %d\n%s", r.code, r.err)
+	}
+	var want strings.Builder
+	for i, p := range prompts {
+		one := greta(t, "run", trained(t), "--prompt", p, "-n", "10")
+		fmt.Fprintf(&want, "==> %d.0 <==\n%s", i, one.out)
+	}
+	if r.out != want.String() {
+		t.Errorf("%q\nis not\n%q", r.out, want.String())
+	}
+	sampled := []string{"--temperature", "0.8", "--seed", "5", "-n", "10", "--choices", "2", "--exact"}
+	beside, r := answers(t, append([]string{trained(t), "--prompts", file}, sampled...)...)
+	if r.code != 0 || len(beside) != 8 {
+		t.Fatalf("exit code %d\n%s", r.code, r.err)
+	}
+	alone, r := answers(t, append([]string{trained(t), "--prompt", prompts[2]}, sampled...)...)
+	if r.code != 0 || len(alone) != 2 {
+		t.Fatalf("exit code %d\n%s", r.code, r.err)
+	}
+	for i, a := range alone {
+		if b := beside[4+i]; !slices.Equal(a.Tokens, b.Tokens) || a.Text != b.Text || a.Stop != "max" {
+			t.Errorf("choice %d: alone %q, beside others %q", i, a.Text, b.Text)
+		}
+	}
+	if alone[0].Text == alone[1].Text {
+		t.Errorf("two choices are the same: %q", alone[0].Text)
+	}
+}
+
+// What cannot be answered is said, with an exit code for bad input.
+func TestRunPromptsRefusals(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	model, good := trained(t), file("good.txt", "The army\n")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--prompts", file("empty.txt", "\n\n")}, "there is no prompt in it"},
+		{[]string{"--prompts", filepath.Join(dir, "none.txt")}, "no such file"},
+		{[]string{"--prompts", file("bad.jsonl", `{"prompt": "x", "max": 3}`)}, "line 1"},
+		{[]string{"--prompts", file("both.jsonl", `{"prompt": "x", "tokens": [3]}`)}, "one of both"},
+		{[]string{"--prompts", good, "--prompt", "x"}, "exclude each other"},
+		{[]string{"--prompts", good, "--nll"}, "for one sequence"},
+		{[]string{"--prompts", good, "--parallel", "0"}, "--parallel 0"},
+		{[]string{"--prompts", good, "--kv-memory", "much"}, "--kv-memory"},
+		{[]string{"--prompt", "x", "--parallel", "2"}, "it needs --prompts or --choices"},
+		{[]string{"--prompts", file("far.jsonl", `{"tokens": [99999]}`)}, "vocabulary has 2048"},
+		{[]string{"--prompts", good, "--kv-tokens", "32", "--gen", "60"}, "a sequence has 32 at most"},
+	} {
+		r := greta(t, append([]string{"run", model}, c.args...)...)
+		if r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%v: exit code %d, %q is wanted: %s", c.args, r.code, c.want, r.err)
+		}
+	}
+}
