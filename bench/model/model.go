@@ -31,6 +31,9 @@ type Options struct {
 	Prompts     []int // tokens of prefill; one test each
 	Gens        []int // tokens of decode; one test each
 	Depths      []int // positions in the caches before; every test at each
+	Parallel    []int // sequences at once, of RunBatches
+	Shared      int   // tokens with which all of their prompts begin
+	Rows        int   // most tokens of a step of RunBatches
 	Repetitions int
 	MinTime     time.Duration // of a test's repetitions together, at least
 	NoWarmUp    bool          // the first repetition counts, captures and all
@@ -47,6 +50,9 @@ type Options struct {
 
 // Need is the number of positions that the caches must hold.
 func (o *Options) Need() int {
+	if len(o.Parallel) > 0 {
+		return maxOf(o.Depths) + maxOf(o.Prompts) + maxOf(o.Gens) + 1
+	}
 	return maxOf(o.Depths) + max(maxOf(o.Prompts), maxOf(o.Gens)) + 1
 }
 

@@ -32,6 +32,9 @@ type benchModelFlags struct {
 	prompt, gen, depth                string
 	threadList, dtypes, kvList, chunk string
 	noWarmUp                          bool
+	parallel                          string
+	shared, rows                      int
+	batches                           []int // parallel, as numbers
 }
 
 func (a *app) benchModelCmd() *cobra.Command {
@@ -61,6 +64,10 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.StringVarP(&f.prompt, "prompt", "p", "512", "tokens of prefill, a list; 0: no prefill")
 	s.StringVarP(&f.gen, "gen", "n", "128", "tokens of decode, a list; 0: no decode")
 	s.StringVarP(&f.depth, "depth", "d", "0", "tokens in the caches before, a list")
+	s.StringVar(&f.parallel, "parallel", "",
+		"sequences at once, a list, 1,8,32: measures -p and -n of all of them together, as llama-batched-bench does")
+	s.IntVar(&f.shared, "shared-prefix", 0, "with --parallel: tokens with which all prompts begin")
+	s.IntVar(&f.rows, "rows", 256, "with --parallel: most tokens in one step")
 	s.StringVarP(&f.threadList, "threads", "t", "0", "threads of the cpu backend, a list; 0: all cores")
 	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; synthetic: f16); synthetic ones also to mixes, q4_k_m")
 	s.StringVar(&f.kvList, "kv", "f16", "types of the caches, a list of f16, bf16, f32")
@@ -107,6 +114,9 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 	if err := f.benchFlags.check(); err != nil {
 		return err
 	}
+	if err := f.checkParallel(c); err != nil {
+		return usage(err)
+	}
 	jobs, name, err := f.jobs(c, args)
 	if err != nil {
 		return usage(err)
@@ -139,6 +149,10 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 	}
 	why := software(dev.Info(), f.device)
 	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "model", name, dev)
+	report := format.Models
+	if len(f.batches) > 0 {
+		report = format.Batches
+	}
 	if err == nil {
 		var roofs record.Roofs
 		roofs, err = s.roofs(dev)
@@ -152,7 +166,7 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 				}
 			}
 			return nil
-		}, format.Models)
+		}, report)
 	}
 	return errors.Join(err, dev.Close())
 }
@@ -270,6 +284,34 @@ func (j *modelJob) lists(prompt, gen, depth string) error {
 	return nil
 }
 
+// checkParallel reads --parallel, and refuses what goes with it alone.
+func (f *benchModelFlags) checkParallel(c *cobra.Command) (err error) {
+	if f.parallel == "" {
+		for _, name := range []string{"shared-prefix", "rows"} {
+			if given(c.Flags(), name) {
+				return fmt.Errorf("--%s is for many sequences at once: give --parallel", name)
+			}
+		}
+		return nil
+	}
+	if f.batches, err = profile.Sizes(f.parallel); err != nil {
+		return fmt.Errorf("--parallel: %w", err)
+	}
+	if slices.Min(f.batches) < 1 || f.shared < 0 || f.rows < 1 {
+		return fmt.Errorf("--parallel %s, --shared-prefix %d, --rows %d: sequences and rows must be positive, a prefix 0 or more",
+			f.parallel, f.shared, f.rows)
+	}
+	if f.profile != "" {
+		return fmt.Errorf("--parallel does not go with --profile")
+	}
+	p, err := profile.Sizes(f.prompt)
+	n, err2 := profile.Sizes(f.gen)
+	if err = errors.Join(err, err2); err == nil && (slices.Contains(p, 0) || slices.Contains(n, 0)) {
+		err = fmt.Errorf("--parallel measures -p and -n together: neither may be 0")
+	}
+	return err
+}
+
 // one gives the flags of one combination.
 func (f *benchModelFlags) one(j *modelJob, dtype, kv string, threads, chunk int) *modelFlags {
 	m := f.modelFlags
@@ -327,6 +369,7 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 		}
 		o.Peaks = func(weights ...tensor.Type) record.Roofs { return processor.Roofs(info.ActBF16, weights...) }
 	}
+	o.Parallel, o.Shared, o.Rows = f.batches, f.shared, f.rows
 	if len(j.set) > 0 {
 		o.Name += " " + strings.Join(j.set, " ")
 	}
@@ -343,7 +386,11 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 		fmt.Fprintf(s.app.err, "greta: %s\n", text)
 	}
 	o.Engine = b.opt
-	err = model.Run(ctx, o)
+	if len(f.batches) > 0 {
+		err = model.RunBatches(ctx, o)
+	} else {
+		err = model.Run(ctx, o)
+	}
 	bar.clear()
 	if err == nil {
 		err = usage(b.variants.Check())
