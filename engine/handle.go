@@ -44,6 +44,7 @@ type Token struct {
 	ID      int32
 	Logprob float32        // natural, of the model's own distribution; 0 where none were asked for
 	Top     []TokenLogprob // the most likely tokens, the best first
+	At      time.Time      // the end of its step
 }
 
 // Finished is what became of a request.

@@ -396,6 +396,9 @@ func (s *Scheduler) settle(b *schedule.Batch) {
 			if c.given == 0 {
 				c.first, c.handle.staged = now, nil
 			}
+			for k := range tokens {
+				tokens[k].At = now
+			}
 			c.given += len(tokens)
 			c.last = now
 			c.handle.push(tokens)

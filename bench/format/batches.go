@@ -26,8 +26,9 @@ func Batches(run *record.Run, results []record.Result) *Report {
 		people.Columns = append(people.Columns, Column{name, false})
 	}
 	people.Columns = append(people.Columns, Column{"verdict", true})
-	for _, name := range []string{"model", "type_k", "backend", "n_depth", "pp", "tg", "pl", "n_kv", "t_pp", "speed_pp", "t_tg", "speed_tg",
-		"t", "speed", "floor_share", "rows_a_step", "host_ns", "check_against", "rel_l2", "max_abs", "verdict", "reason", "run"} {
+	for _, name := range []string{"model", "type_k", "backend", "n_depth", "pp", "tg", "pl", "n_kv", "t_pp", "speed_pp",
+		"t_tg", "speed_tg", "t", "speed", "floor_share", "rows_a_step", "host_ns", "check_against", "rel_l2", "max_abs",
+		"verdict", "reason", "run"} {
 		full.Columns = append(full.Columns, Column{Name: name})
 	}
 	for i := range results {

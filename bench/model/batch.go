@@ -133,7 +133,8 @@ func (r *batchRunner) all(ctx context.Context, s *engine.Scheduler, t batchTest,
 	var wait sync.WaitGroup
 	failed := make([]error, t.b)
 	for i := range t.b {
-		h, err := s.Add(ctx, engine.Request{Prompt: r.prompt(i, n), Max: most, Logprobs: logprobs, Salt: strconv.Itoa(r.salt)})
+		h, err := s.Add(ctx, engine.Request{Prompt: r.prompt(i, n), Max: most, Logprobs: logprobs,
+			Salt: strconv.Itoa(r.salt)})
 		if err != nil {
 			return err
 		}
@@ -163,35 +164,38 @@ func (r *batchRunner) repeat(ctx context.Context, s *engine.Scheduler, t batchTe
 		return x, err
 	}
 	x.prompt = time.Since(start).Seconds()
-	var mu sync.Mutex
-	var before engine.Stats
-	var from, to time.Time
-	missing, counted := t.b, 0
-	began := make([]bool, t.b)
-	err = r.all(ctx, s, t, t.depth+t.p, t.n+1, 0, func(seq int, _ engine.Token) {
-		mu.Lock()
-		defer mu.Unlock()
-		to = time.Now()
-		if missing == 0 {
-			counted++
-			return
-		}
-		if !began[seq] {
-			began[seq] = true
-			if missing--; missing == 0 {
-				from, before = to, s.Stats()
-			}
-		}
+	before := s.Stats()
+	times := make([][]time.Time, t.b) // of each sequence's tokens
+	err = r.all(ctx, s, t, t.depth+t.p, t.n+1, 0, func(seq int, tok engine.Token) {
+		times[seq] = append(times[seq], tok.At)
 	})
 	if err != nil {
 		return x, err
 	}
+	after := s.Stats()
+	var from, to time.Time
+	for _, list := range times {
+		if list[0].After(from) {
+			from = list[0]
+		}
+	}
+	counted, steps := 0, map[time.Time]bool{}
+	for _, list := range times {
+		for _, at := range list {
+			if at.After(from) {
+				counted++
+				steps[at] = true
+			}
+			if at.After(to) {
+				to = at
+			}
+		}
+	}
 	if counted > 0 {
 		x.gen = to.Sub(from).Seconds() / float64(counted) * float64(t.b*t.n)
+		x.rows = float64(counted) / float64(len(steps))
 	}
-	after := s.Stats()
-	steps := float64(max(1, after.Steps-before.Steps))
-	x.rows, x.host = float64(after.Rows-before.Rows)/steps, (after.Host-before.Host).Seconds()/steps
+	x.host = (after.Host - before.Host).Seconds() / float64(max(1, after.Steps-before.Steps))
 	return x, nil
 }
 
@@ -241,7 +245,8 @@ func (r *batchRunner) batchResult(t batchTest, all []batchTimes, check record.Ch
 		}
 		return stats.Summarize(list).Median
 	}
-	prompt, gen := median(func(x *batchTimes) float64 { return x.prompt }), median(func(x *batchTimes) float64 { return x.gen })
+	prompt := median(func(x *batchTimes) float64 { return x.prompt })
+	gen := median(func(x *batchTimes) float64 { return x.gen })
 	res := record.Result{
 		Bench: fmt.Sprintf("model/batch pp%d tg%d", t.p, t.n), Clock: record.HostClock, Backend: info.Backend, Check: check,
 		Params: map[string]string{"model": r.o.Name, "type": TypeName(r.e), "kv": opt.KV.String(),

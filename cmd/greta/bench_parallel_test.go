@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// bench model --parallel gives a line for each number of sequences, checked, in tables and as JSON.
+func TestBenchParallel(t *testing.T) {
+	args := []string{"bench", "model", trained(t), "--parallel", "1,3", "-p", "40", "-n", "5", "-d", "0,33", "-r", "1",
+		"--no-store", "--shared-prefix", "32"}
+	r := greta(t, append(args, "-o", "json")...)
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	var rows []struct {
+		PL      int     `json:"pl"`
+		PP      int     `json:"pp"`
+		TG      int     `json:"tg"`
+		KV      int     `json:"n_kv"`
+		Depth   int     `json:"n_depth"`
+		TPP     float64 `json:"t_pp"`
+		SpeedTG float64 `json:"speed_tg"`
+		TTG     float64 `json:"t_tg"`
+		Rows    float64 `json:"rows_a_step"`
+		Against string  `json:"check_against"`
+		Verdict string  `json:"verdict"`
+	}
+	if err := json.Unmarshal([]byte(r.out), &rows); err != nil {
+		t.Fatalf("%v\n%s", err, r.out)
+	}
+	if len(rows) != 4 {
+		t.Fatalf("%d lines, 4 are wanted\n%s", len(rows), r.out)
+	}
+	for i, x := range rows {
+		b, d := []int{1, 3, 1, 3}[i], []int{0, 0, 33, 33}[i]
+		rate := float64(5*b) / x.TTG
+		if x.PL != b || x.Depth != d || x.KV != b*(d+45) || x.PP != 40 || x.TG != 5 || !(x.TPP > 0) ||
+			x.Verdict != "ok" || x.Against != "float64" || !(x.Rows > float64(b)/2 && x.Rows <= float64(b)) ||
+			x.SpeedTG/rate > 1.001 || x.SpeedTG/rate < .999 {
+			t.Errorf("line %d: %+v", i, x)
+		}
+	}
+	r = greta(t, "bench", "model", trained(t), "--parallel", "2", "-p", "8", "-n", "3", "-r", "1", "--no-store")
+	if r.code != 0 || !strings.Contains(r.out, "S_TG t/s") || strings.Count(r.out, "| ok") != 1 {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	for _, bad := range [][]string{
+		{"--parallel", "0"}, {"--parallel", "x"}, {"--parallel", "2", "-p", "0"}, {"--parallel", "2", "-n", "0"},
+		{"--shared-prefix", "3"}, {"--rows", "3"}, {"--parallel", "2", "--rows", "0"},
+	} {
+		r := greta(t, append([]string{"bench", "model", trained(t), "--no-store"}, bad...)...)
+		if r.code != exitUsage {
+			t.Errorf("%v: exit code %d\n%s", bad, r.code, r.err)
+		}
+	}
+	if r := greta(t, "bench", "model", "llama2_block", "--parallel", "2", "-p", "4", "-n", "2", "--no-store"); r.code ==
+		0 || !strings.Contains(r.err, "is a block") {
+		t.Errorf("a block: exit code %d\n%s", r.code, r.err)
+	}
+}
