@@ -8,7 +8,7 @@ func Beyond(n *graph.Node) string {
 	switch a := n.Attr.(type) {
 	case *AttentionAttr:
 		switch {
-		case len(n.In) > 4 && n.In[4] != nil:
+		case operand(n, len(n.Op.Sig.In)-1) != nil && n.Op.Sig.In[len(n.Op.Sig.In)-1].Name == "sinks":
 			return "attention with sinks"
 		case a.Chunk > 0:
 			return "attention in chunks"
