@@ -12,8 +12,8 @@ import (
 	"greta/internal/golden"
 )
 
-// answers runs many prompts and reads what --json writes.
-func answers(t *testing.T, args ...string) (all []promptAnswer, r result) {
+// promptAnswers runs many prompts and reads what --json writes.
+func promptAnswers(t *testing.T, args ...string) (all []promptAnswer, r result) {
 	t.Helper()
 	r = greta(t, append([]string{"run"}, append(args, "--json", "-")...)...)
 	for line := range strings.Lines(r.out) {
@@ -55,7 +55,7 @@ func TestFamiliesAtOnce(t *testing.T) {
 			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			all, r := answers(t, dir, "--prompts", file, "--parallel", "4", "--kv", "f32", "--ignore-eos", "--kv-tokens", "512")
+			all, r := promptAnswers(t, dir, "--prompts", file, "--parallel", "4", "--kv", "f32", "--ignore-eos", "--kv-tokens", "512")
 			if r.code != 0 || len(all) != len(lines) {
 				t.Fatalf("exit code %d, %d answers\n%s", r.code, len(all), r.err)
 			}
@@ -89,11 +89,11 @@ func TestRunPrompts(t *testing.T) {
 		t.Errorf("%q\nis not\n%q", r.out, want.String())
 	}
 	sampled := []string{"--temperature", "0.8", "--seed", "5", "-n", "10", "--choices", "2", "--exact"}
-	beside, r := answers(t, append([]string{trained(t), "--prompts", file}, sampled...)...)
+	beside, r := promptAnswers(t, append([]string{trained(t), "--prompts", file}, sampled...)...)
 	if r.code != 0 || len(beside) != 8 {
 		t.Fatalf("exit code %d\n%s", r.code, r.err)
 	}
-	alone, r := answers(t, append([]string{trained(t), "--prompt", prompts[2]}, sampled...)...)
+	alone, r := promptAnswers(t, append([]string{trained(t), "--prompt", prompts[2]}, sampled...)...)
 	if r.code != 0 || len(alone) != 2 {
 		t.Fatalf("exit code %d\n%s", r.code, r.err)
 	}
