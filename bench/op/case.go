@@ -56,11 +56,11 @@ type Request struct {
 // defaults are the sizes of Llama-2-7B, and of Mixtral where experts come in.
 var defaults = map[string]int{
 	"m": 1, "s": 1, "n": 4096, "k": 4096, "d": 4096, "h": 32, "g": 32, "dh": 128, "dv": 128,
-	"c": 2048, "v": 32000, "e": 8, "u": 2, "a": 1, "r": 1, "f": 64, "l": 2, "z": 1, "j": 1, "p": 64, "to": 32,
+	"c": 2048, "v": 32000, "e": 8, "u": 2, "a": 1, "r": 1, "f": 64, "l": 2, "z": 1, "j": 1, "p": 64, "to": 32, "b": 16,
 }
 
 // required are values for attributes that have no default.
-var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5", "to": "4"}
+var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5", "to": "32"}
 
 // Dims lists the sizes that an operator takes, in the order of its signature.
 func Dims(op *graph.Op) []string {
@@ -130,6 +130,8 @@ func New(op *graph.Op, r Request) (*Case, error) {
 			return r.Sizes["dh"]
 		case name == "f" && r.Sizes["dh"] > 0:
 			return r.Sizes["dh"] / 2
+		case name == "to" && r.Sizes["g"] == 0:
+			return defaults["g"]
 		}
 		return defaults[name]
 	}
@@ -301,6 +303,9 @@ func (c *Case) positions() int {
 	}
 	for _, name := range []string{"cache", "k"} {
 		if v := operand(c.Node, name); v != nil {
+			if table := operand(c.Node, "table"); table != nil { // of pages that lie anywhere
+				return table.Shape[1] * v.Shape[1]
+			}
 			return v.Shape[0]
 		}
 	}

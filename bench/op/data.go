@@ -76,6 +76,16 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 				vals[i+j] = int32(rng.IntN(count))
 			}
 		}
+	case "slot": // each row's place in the pages, no two the same
+		copy(vals, firstOf(rng, c.Node.In[0].Shape[:2].Elems(), len(vals)))
+	case "seq":
+		for i := range vals {
+			vals[i] = int32(i % operand(c.Node, "table").Shape[0])
+		}
+	case "table": // no two sequences share a page, where there are enough
+		for i, page := range firstOf(rng, c.Node.In[1].Shape[0], len(vals)) {
+			vals[i] = page
+		}
 	default: // ids choose rows of w, at chooses rows of x
 		from := c.Node.In[0]
 		if w := operand(c.Node, "w"); w != nil {
@@ -86,6 +96,19 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 		}
 	}
 	return tensor.Bytes(vals)
+}
+
+// firstOf gives k of the numbers below n in random order, all of them again and again where k is more.
+func firstOf(rng *rand.Rand, n, k int) []int32 {
+	vals := make([]int32, k)
+	for i := 0; i < k; i += n {
+		for j, v := range rng.Perm(n) {
+			if i+j < k {
+				vals[i+j] = int32(v)
+			}
+		}
+	}
+	return vals
 }
 
 // again makes integer operand i anew for another repetition: positions stay.

@@ -23,7 +23,7 @@ import (
 
 // small are sizes that every operator can be built with.
 var small = map[string]int{
-	"to": 4, "l": 2, "z": 1, "j": 1, "p": 8,
+	"to": 4, "l": 2, "z": 1, "j": 1, "p": 8, "b": 2,
 	"m": 3, "s": 3, "n": 64, "k": 64, "d": 64, "h": 4, "g": 2, "dh": 16, "dv": 16, "c": 32, "v": 37, "e": 5, "u": 2, "a": 1, "r": 2, "f": 8,
 }
 
