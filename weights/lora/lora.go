@@ -200,7 +200,8 @@ func openGGUF(path string) (*Adapter, error) {
 	value, isNumber := alpha.(float64)
 	switch {
 	case text("general.type") != "adapter":
-		err = fmt.Errorf("general.type is %q, an adapter has \"adapter\": this is a model, or something else", text("general.type"))
+		err = fmt.Errorf("general.type is %q, an adapter has \"adapter\": this is a model, or something else",
+			text("general.type"))
 	case text("adapter.type") != "lora":
 		err = fmt.Errorf("adapter.type is %q, only lora is read", text("adapter.type"))
 	case !ok || !isNumber:
@@ -220,7 +221,8 @@ func (a *Adapter) read(src weights.Source, endA, endB string, base func(stem str
 		if !isA {
 			var isB bool
 			if stem, isB = strings.CutSuffix(name, endB); !isB {
-				return fmt.Errorf("tensor %q is neither the %s nor the %s of a matrix: adapters of this kind are not read", name, endA, endB)
+				return fmt.Errorf("tensor %q is neither the %s nor the %s of a matrix: adapters of this kind are not read", name,
+					endA, endB)
 			}
 			if _, _, ok := src.Lookup(stem + endA); !ok {
 				return fmt.Errorf("tensor %q has no %s beside it", name, endA)
