@@ -15,22 +15,36 @@ import (
 
 func (a *app) exportCmd() *cobra.Command {
 	var f filterFlags
+	var g mergeFlags
 	var out string
 	c := &cobra.Command{
-		Use:   "export csv|json|sql",
-		Short: "Write results as a file for other programs, or for another store",
+		Use:   "export csv|json|sql|gguf [WEIGHTS]",
+		Short: "Write results, or weights with adapters, as a file for other programs",
 		Long: `export writes the results that match, with all their samples: as CSV, a line a
 result; as JSON, which greta import reads; as SQL, which makes the same store in
-SQLite.`,
+SQLite.
+
+export gguf WEIGHTS --lora ADAPTER --out FILE merges adapters into weights and writes a
+GGUF file, the changed tensors in the type that they have, or in that of --type.`,
 		Example: `  greta export json --since 1d --out rented.json
-  greta export csv --bench "platform/*"`,
+  greta export csv --bench "platform/*"
+  greta export gguf FOLDER --lora adapter/ --type q8_0 --out merged.gguf`,
 		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && args[0] == "gguf" {
+				return g.check(c, args, out)
+			}
+			if len(g.lora) > 0 || g.typ != "" {
+				return usagef("--lora and --type are for export gguf")
+			}
 			if len(args) != 1 || args[0] != "csv" && args[0] != "json" && args[0] != "sql" {
-				return usagef("%s takes one format: csv, json or sql", c.CommandPath())
+				return usagef("%s takes one format: csv, json or sql, or gguf and weights", c.CommandPath())
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "gguf" {
+				return a.exportGGUF(c.Context(), &g, args[1], out)
+			}
 			filter, err := f.filter()
 			if err != nil {
 				return err
@@ -66,6 +80,8 @@ SQLite.`,
 	s := c.Flags()
 	s.SortFlags = false
 	f.register(s)
+	s.StringArrayVar(&g.lora, "lora", nil, "gguf: an adapter to merge, a folder of PEFT's or a GGUF adapter (may be repeated)")
+	s.StringVar(&g.typ, "type", "", "gguf: type of the matrices (default: as they are)")
 	s.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }

@@ -25,6 +25,7 @@ import (
 	"greta/tensor"
 	"greta/tokenizer"
 	"greta/weights"
+	"greta/weights/lora"
 	"greta/weights/open"
 	"greta/weights/quant"
 )
@@ -34,6 +35,7 @@ const defaultContext = 2048
 
 // modelFlags say what to run and where: the flags that run, check and dump share.
 type modelFlags struct {
+	lora                      []string
 	model, weights, tokenizer string
 	backend, device           string
 	threads                   int
@@ -73,6 +75,8 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	f.registerFP8(s, fp8Usage)
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
+	s.StringArrayVar(&f.lora, "lora", nil,
+		"add an adapter to the weights as they are read: a folder of PEFT's or a GGUF adapter (may be repeated)")
 	f.tunedFlags.register(s)
 }
 
@@ -296,10 +300,33 @@ func noSuchType(flag, name string) error {
 // find resolves the argument: a model file, its built-in name, or weights.
 func (f *modelFlags) find(b *bundle, arg string) error {
 	err := f.resolve(b, arg)
+	if err == nil && len(f.lora) > 0 {
+		b.source, err = withAdapters(b.source, f.lora)
+	}
 	if err == nil && b.source != nil && b.opt.Mix != nil {
 		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s writes a file of it", f.dtype, b.source.Path(), strings.TrimPrefix(b.opt.MixName, "mix:"))
 	}
 	return err
+}
+
+// withAdapters merges adapters into weights. It gives the weights beside an error too, as they are to be closed.
+func withAdapters(src weights.Source, paths []string) (weights.Source, error) {
+	if src == nil {
+		return nil, fmt.Errorf("--lora %s: synthetic weights are no base of an adapter", paths[0])
+	}
+	var all []*lora.Adapter
+	for _, path := range paths {
+		a, err := lora.Open(path)
+		if err != nil {
+			return src, fmt.Errorf("--lora: %w", err)
+		}
+		all = append(all, a)
+	}
+	merged, err := lora.Merge(src, all...)
+	if err != nil {
+		return src, fmt.Errorf("--lora: %w", err)
+	}
+	return merged, nil
 }
 
 func (f *modelFlags) resolve(b *bundle, arg string) error {
