@@ -23,6 +23,7 @@ type batch struct {
 	states  []pagedState
 
 	tokens, pos, slot, seq, last []int32 // of the step that is filled in
+	adapter, adapterOf           []int32 // of each row, of each run
 	logits                       []float32
 	picked                       []int32
 	loads                        [][]byte // pages from the disk
@@ -108,7 +109,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 	}
 	b.host, b.page = make([]byte, hostPages*b.bytes), make([]byte, b.bytes)
 	rows = bucket(b.rowBuckets(), rows)
-	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last} {
+	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter} {
 		*list = make([]int32, rows)
 	}
 	if err := b.reserve(rows); err != nil {
@@ -236,6 +237,7 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		b.tokens[i], b.pos[i], b.seq[i] = r.Token, r.Pos, lineOf[r.Run]
+		b.adapter[i] = b.adapterOf[r.Run]
 		b.slot[i] = r.Page*int32(b.size.page) + r.Pos%int32(b.size.page)
 		if r.Want && kind.Rows < kind.Tokens {
 			b.last[wanted] = int32(i)
@@ -243,7 +245,7 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 		}
 	}
 	for i := len(p.Rows); i < kind.Tokens; i++ {
-		b.tokens[i], b.pos[i], b.slot[i], b.seq[i] = 0, 0, -1, -1
+		b.tokens[i], b.pos[i], b.slot[i], b.seq[i], b.adapter[i] = 0, 0, -1, -1, 0
 	}
 	for i := range b.last[:kind.Rows] {
 		if kind.Rows == kind.Tokens {
@@ -277,6 +279,11 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 		{seqInput, b.seq[:kind.Tokens]}, {"last", b.last[:kind.Rows]},
 	} {
 		if err := st.writeInts(b.mem.stream, in.name, 0, in.rows, 0, 0); err != nil {
+			return err
+		}
+	}
+	if b.mem.engine.adapters != nil {
+		if err := st.writeInts(b.mem.stream, adapterInput, 0, b.adapter[:kind.Tokens], 0, 0); err != nil {
 			return err
 		}
 	}

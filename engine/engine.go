@@ -24,17 +24,19 @@ import (
 
 // Options say what to run, and where.
 type Options struct {
-	Model   *models.File
-	Source  weights.Source // nil: synthetic weights by Seed
-	Device  backends.Device
-	Context int                // positions that the caches hold
-	Set     map[string]string  // parameters set by the user
-	KV      tensor.Type        // of the caches: F16 (default) or F32; F32 means F64 on ref
-	DType   tensor.Type        // of weight matrices; Invalid: as stored
-	Mix     models.TypeChooser // of synthetic weight matrices, before DType; nil: none
-	MixName string             // what it is called
-	Seed    uint64             // of synthetic weights
-	Chunk   int                // most tokens in one step of prefill; default 512
+	Model  *models.File
+	Source weights.Source // nil: synthetic weights by Seed
+	// Adapters are for a Scheduler's requests to name; sessions compute without.
+	Adapters []Adapter
+	Device   backends.Device
+	Context  int                // positions that the caches hold
+	Set      map[string]string  // parameters set by the user
+	KV       tensor.Type        // of the caches: F16 (default) or F32; F32 means F64 on ref
+	DType    tensor.Type        // of weight matrices; Invalid: as stored
+	Mix      models.TypeChooser // of synthetic weight matrices, before DType; nil: none
+	MixName  string             // what it is called
+	Seed     uint64             // of synthetic weights
+	Chunk    int                // most tokens in one step of prefill; default 512
 	// MultistepTime is how long a program of several steps may take, so that tokens keep coming smoothly, and turns;
 	// default 32 ms.
 	MultistepTime time.Duration
@@ -103,20 +105,21 @@ const maxSteps = 8
 
 // Engine is a model whose weights are loaded on a device.
 type Engine struct {
-	opt     Options
-	dev     backends.Device
-	mutex   *backends.FairMutex // of the device: held by whoever uses it, or what follows
-	weights map[weightKey]*loaded
-	kept    *packcache.File // holds some of the weights; may be nil
-	bytes   int             // of the weights that a decode step reads
-	first   *graph.Graph
-	rows    bool            // the model says which rows of logits it wants with R
-	queued  bool            // a step may be submitted behind another one
-	chain   bool            // a program may have several steps
-	empty   bool            // weights have memory but no numbers
-	open    bool            // sessions can be made
-	away    bool            // New has given the turn away
-	noted   map[string]bool // what executables said and Notify was told
+	opt      Options
+	dev      backends.Device
+	mutex    *backends.FairMutex // of the device: held by whoever uses it, or what follows
+	weights  map[weightKey]*loaded
+	adapters *adapterSet     // nil: there are none
+	kept     *packcache.File // holds some of the weights; may be nil
+	bytes    int             // of the weights that a decode step reads
+	first    *graph.Graph
+	rows     bool            // the model says which rows of logits it wants with R
+	queued   bool            // a step may be submitted behind another one
+	chain    bool            // a program may have several steps
+	empty    bool            // weights have memory but no numbers
+	open     bool            // sessions can be made
+	away     bool            // New has given the turn away
+	noted    map[string]bool // what executables said and Notify was told
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -126,7 +129,15 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if opt.Context <= 0 {
 		return nil, fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
+	adapters, err := newAdapterSet(opt.Adapters, opt.Source)
+	if err != nil {
+		return nil, err
+	}
+	if adapters != nil {
+		opt.Source = adaptedSource{opt.Source, adapters}
+	}
 	e := bare(opt)
+	e.adapters = adapters
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	info := e.dev.Info()
@@ -235,6 +246,9 @@ func (e *Engine) graph(s, r int, in *poolSize) (*graph.Graph, error) {
 	}
 	if in != nil {
 		if err := e.page(g, r, in); err != nil {
+			return nil, err
+		}
+		if err := e.adapt(g); err != nil {
 			return nil, err
 		}
 	}

@@ -22,7 +22,7 @@ type Request struct {
 	Mask     Mask                   // nil: every token is allowed
 	Key      string                 // whom the scheduler is fair to
 	Priority int                    // lower first
-	Adapter  string                 // must be "": there are none yet
+	Adapter  string                 // one of Options.Adapters by name; "": none
 	Salt     string                 // what is known of a prompt is shared only among equal ones
 }
 
@@ -71,6 +71,7 @@ type Handle struct {
 	added   time.Time
 	ctx     context.Context
 	release func() bool              // forgets the context
+	adapter int32                    // number
 	staged  map[schedule.Hash][]byte // pages of the prompt, from the disk
 
 	mu    sync.Mutex
@@ -110,8 +111,10 @@ func (s *Scheduler) newHandle(r *Request) (*Handle, error) {
 		return nil, fmt.Errorf("max is %d, choices %d, logprobs %d: they must be 0 or more", r.Max, r.Choices, r.Logprobs)
 	case n > len(s.lines):
 		return nil, fmt.Errorf("%d choices, %d sequences may run at once: ask for fewer", n, len(s.lines))
-	case r.Adapter != "":
-		return nil, fmt.Errorf("the adapter %q is not loaded: there are none", r.Adapter)
+	}
+	adapter, err := s.engine.adapters.find(r.Adapter)
+	if err != nil {
+		return nil, err
 	}
 	v := s.engine.Vocabulary()
 	for i, t := range r.Prompt {
@@ -119,7 +122,7 @@ func (s *Scheduler) newHandle(r *Request) (*Handle, error) {
 			return nil, fmt.Errorf("token %d of the prompt is %d, the vocabulary has %d", i, t, v)
 		}
 	}
-	h := &Handle{s: s, request: *r, choices: make([]choice, n), left: n, added: time.Now(),
+	h := &Handle{s: s, request: *r, adapter: adapter, choices: make([]choice, n), left: n, added: time.Now(),
 		wake: make(chan struct{}, 1), end: make(chan struct{})}
 	h.queue = make([]Token, 0, n*max(1, min(r.Max, 4096)))
 	for i := range h.choices {

@@ -79,7 +79,7 @@ func (s *Scheduler) stage(h *Handle) {
 		return
 	}
 	s.mu.Lock()
-	hashes := schedule.Hashes(s.root(h.request.Salt), h.request.Prompt, s.batch.size.page)
+	hashes := schedule.Hashes(s.root(h.adapter, h.request.Salt), h.request.Prompt, s.batch.size.page)
 	known := s.plan.Pool().Known(hashes)
 	s.mu.Unlock()
 	h.staged = map[schedule.Hash][]byte{}

@@ -50,8 +50,8 @@ type Scheduler struct {
 	engine *Engine
 	batch  *batch
 	rows   int
-	roots  map[string]schedule.Hash // by salt
-	count  uint64                   // of requests that share no prefix
+	roots  map[[2]string]schedule.Hash // by adapter and salt
+	count  uint64                      // of requests that share no prefix
 
 	mu     sync.Mutex
 	more   sync.Cond // there is something to do
@@ -98,7 +98,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	}
 	pages := (opt.Tokens + opt.Page - 1) / opt.Page
 	host := int(opt.HostMemory / int64(max(1, e.pageBytes(opt.Page))))
-	s := &Scheduler{engine: e, rows: opt.Rows, roots: map[string]schedule.Hash{}, open: map[*Handle]bool{}}
+	s := &Scheduler{engine: e, rows: opt.Rows, roots: map[[2]string]schedule.Hash{}, open: map[*Handle]bool{}}
 	s.done = make(chan struct{})
 	if opt.NoPrefix {
 		s.roots = nil
@@ -183,7 +183,7 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 		return nil, errSchedulerClosed
 	}
 	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key,
-		Priority: r.Priority, Root: s.root(r.Salt), User: h})
+		Priority: r.Priority, Root: s.root(h.adapter, r.Salt), User: h})
 	if err != nil {
 		return nil, err
 	}
@@ -200,17 +200,21 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 }
 
 // root is where the hashes of a request's pages begin.
-func (s *Scheduler) root(salt string) schedule.Hash {
-	o := s.engine.opt
+func (s *Scheduler) root(adapter int32, salt string) schedule.Hash {
+	o, name := s.engine.opt, ""
+	if adapter > 0 {
+		name = s.engine.adapters.hashes[adapter]
+	}
 	if s.roots == nil {
 		s.count++
-		return schedule.Root(s.identity, o.KV.String(), "", fmt.Sprint("alone ", s.count))
+		return schedule.Root(s.identity, o.KV.String(), name, fmt.Sprint("alone ", s.count))
 	}
-	h, ok := s.roots[salt]
+	key := [2]string{name, salt}
+	h, ok := s.roots[key]
 	if !ok {
-		h = schedule.Root(s.identity, o.KV.String(), "", salt)
+		h = schedule.Root(s.identity, o.KV.String(), name, salt)
 		if len(s.roots) < 1<<12 {
-			s.roots[salt] = h
+			s.roots[key] = h
 		}
 	}
 	return h
@@ -333,7 +337,7 @@ func (s *Scheduler) loop() {
 
 // prepare gives each run of a step a line of the table, and says where its pages are.
 func (s *Scheduler) prepare(b *schedule.Batch) error {
-	s.lineOf = s.lineOf[:0]
+	s.lineOf, s.batch.adapterOf = s.lineOf[:0], s.batch.adapterOf[:0]
 	free := 0
 	for i := range b.Runs {
 		c := choiceOf(b.Runs[i].Seq)
@@ -354,6 +358,7 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 			s.lines[free] = c
 		}
 		s.lineOf = append(s.lineOf, c.line)
+		s.batch.adapterOf = append(s.batch.adapterOf, c.handle.adapter)
 		if err := s.batch.line(int(c.line), b.Runs[i].Seq.Pages()); err != nil {
 			return err
 		}
