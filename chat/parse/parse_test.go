@@ -55,84 +55,90 @@ var tools = []Tool{
 	{Name: "add"},
 }
 
+var (
+	rome = `get_weather{"place": "Rome"}`
+	both = []string{rome, `add{"a": 1, "b": 2.5}`}
+)
+
+// answers are those that TestFormats reads.
+var answers = []struct {
+	format, prompt, answer string
+	want                   whole
+}{
+	{"plain", "", "<think>x</think> <tool_call>", whole{Text: "<think>x</think> <tool_call>"}},
+	{"think", "", "<think>\nOne and one.\n</think>\n\n2", whole{"2", "One and one.", nil}},
+	{"think", "…<think>\n", "One.\n</think>\n\n2 < 3 ", whole{"2 < 3 ", "One.", nil}},
+	{"think", "…<think>\n\n</think>\n\n", "2", whole{"2", "", nil}},
+	{"think", "", "  plain \n", whole{"  plain \n", "", nil}},
+	{"hermes+think", "", "<think>a</think>Look: <tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"" +
+		"place\": \"Rome\"}}\n" +
+		"</tool_call>\n<tool_call>{\"arguments\": {\"a\": 1, \"b\": 2.5}, \"name\": \"add\"}</tool_call>",
+		whole{"Look:", "a", both}},
+	{"hermes", "", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}</tool_call> done", whole{
+		"done", "", []string{`f{"x": 1}`}}},
+	{"hermes", "", "<tool_call>{\"name\": \"f\"}</tool_call>", whole{"", "", []string{"f{}"}}},
+	{"hermes", "", "<tool_call>no JSON</tool_call>", whole{"<tool_call>no JSON</tool_call>", "", nil}},
+	{"hermes", "", "a <tool b <tool_cal", whole{"a <tool b <tool_cal", "", nil}},
+	{"hermes", "", "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"}</tool_call>\\\"\"}}</tool_call>",
+		whole{"", "", []string{`f{"s": "}</tool_call>\""}`}}},
+	{"mistral-list", "", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"place\": \"Rome\"}, \"" +
+		"id\": \"c1\"}, {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2.5}}]", whole{"", "", both}},
+	{"mistral", "", "[TOOL_CALLS]get_weather[CALL_ID]c1[ARGS]{\"place\": \"Rome\"}[TOOL_CALLS]add[ARGS" +
+		"]{\"a\": 1, \"b\": 2.5}", whole{"", "", both}},
+	{"llama3-json", "", `{"name": "get_weather", "parameters": {"place": "Rome"}}`, whole{"", "", []string{rome}}},
+	{"llama3-json", "", `<|python_tag|>{"name": "get_weather", "parameters": {"place": "Rome"}}`, whole{"", "",
+		[]string{rome}}},
+	{"llama3-json", "", `{"name": "Rome", "size": 3}`, whole{`{"name": "Rome", "size": 3}`, "", nil}},
+	{"llama3-json", "", `{"size": 3}`, whole{`{"size": 3}`, "", nil}},
+	{"llama3-json", "", `See {"name": "get_weather"}`, whole{`See {"name": "get_weather"}`, "", nil}},
+	{"pythonic", "", `[get_weather(place="Rome"), add(a=1, b=2.5)]`, whole{"", "", both}},
+	{"pythonic", "", `[1, 2]`, whole{`[1, 2]`, "", nil}},
+	{"lfm", "", "Hi <|tool_call_start|>[get_weather(place='Rome'), add(a=1, b=2.5)]<|tool_call_end|> x", whole{
+		"Hix", "", both}},
+	{"lfm", "", "<|tool_call_start|>[f(a=[1, 'x', (2,)], b={'k': None}, c=True, d='it\\'s')]<|tool" +
+		"_call_end|>", whole{"", "", []string{`f{"a": [1, "x", [2]], "b": {"k": null}, "c": true, "d": "it's"}`}}},
+	{"qwen3-coder", "", "<tool_call>\n<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n<para" +
+		"meter=n>\n3\n</parameter>\n</function>\n</tool_call>", whole{"", "", []string{
+		`get_weather{"place": "Rome", "n": 3}`}}},
+	{"qwen3-coder", "", "<function=get_weather>\n<parameter=place>\n12\n</parameter>\n</function>", whole{"", "",
+		[]string{`get_weather{"place": "12"}`}}},
+	{"qwen3-coder", "", "<function=now>\n</function>", whole{"", "", []string{"now{}"}}},
+	{"glm+think", "<think>", "a\n</think>\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg" +
+		"_key>b</arg_key>\n<arg_value>2.5</arg_value>\n</tool_call>", whole{"", "a", both[1:]}},
+	{"deepseek", "", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" +
+		"{\"place\": \"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁se" +
+		"p｜>add\n```json\n{\"a\": 1, \"b\": 2.5}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", whole{"", "", both}},
+	{"deepseek-3.2", "", "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter name=\"" +
+		"a\" string=\"false\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" string=\"tr" +
+		"ue\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>", whole{"", "", []string{
+		`add{"a": 1, "b": "2"}`}}},
+	{"kimi", "", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call" +
+		"_argument_begin|>{\"place\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>", whole{"", "",
+		[]string{rome}}},
+	{"harmony", "<|start|>assistant",
+		"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary t" +
+			"o=functions.get_weather <|constrain|>json<|message|>{\"place\": \"Rome\"}<|call|>", whole{"", "Hm.",
+			[]string{rome}}},
+	{"harmony", "<|start|>assistant",
+		"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|messa" +
+			"ge|>Hello.<|return|>", whole{"Hello.", "Hm.", nil}},
+	{"harmony", "<|start|>assistant",
+		" to=functions.get_weather<|channel|>commentary json<|message|>{\"place\": \"Rome\"" +
+			"}<|call|>", whole{"", "", []string{rome}}},
+	{"functionary-3.2", "…\n\n>>>", "all\nHello.\n>>>get_weather\n{\"place\": \"Rome\"}", whole{"Hello.", "",
+		[]string{rome}}},
+	{"functionary-3.2", "…\n\n>>>", "get_weather\n{\"place\": \"Rome\"}", whole{"", "", []string{rome}}},
+	{"cohere", "<|START_THINKING|>",
+		"Hm.<|END_THINKING|><|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"" +
+			"get_weather\", \"parameters\": {\"place\": \"Rome\"}}\n]<|END_ACTION|>", whole{"", "Hm.", []string{rome}}},
+	{"cohere", "", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", whole{"Hello.", "", nil}},
+	{"solar", "<|begin|>assistant", "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hello.", whole{"Hello.", "Hm.",
+		nil}},
+}
+
 // TestFormats reads answers of each format, whole and in pieces of every size.
 func TestFormats(t *testing.T) {
-	rome := `get_weather{"place": "Rome"}`
-	both := []string{rome, `add{"a": 1, "b": 2.5}`}
-	for _, c := range []struct {
-		format, prompt, answer string
-		want                   whole
-	}{
-		{"plain", "", "<think>x</think> <tool_call>", whole{Text: "<think>x</think> <tool_call>"}},
-		{"think", "", "<think>\nOne and one.\n</think>\n\n2", whole{"2", "One and one.", nil}},
-		{"think", "…<think>\n", "One.\n</think>\n\n2 < 3 ", whole{"2 < 3 ", "One.", nil}},
-		{"think", "…<think>\n\n</think>\n\n", "2", whole{"2", "", nil}},
-		{"think", "", "  plain \n", whole{"  plain \n", "", nil}},
-		{"hermes+think", "", "<think>a</think>Look: <tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"" +
-			"place\": \"Rome\"}}\n" +
-			"</tool_call>\n<tool_call>{\"arguments\": {\"a\": 1, \"b\": 2.5}, \"name\": \"add\"}</tool_call>",
-			whole{"Look:", "a", both}},
-		{"hermes", "", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"x\\\": 1}\"}</tool_call> done", whole{
-			"done", "", []string{`f{"x": 1}`}}},
-		{"hermes", "", "<tool_call>{\"name\": \"f\"}</tool_call>", whole{"", "", []string{"f{}"}}},
-		{"hermes", "", "<tool_call>no JSON</tool_call>", whole{"<tool_call>no JSON</tool_call>", "", nil}},
-		{"hermes", "", "a <tool b <tool_cal", whole{"a <tool b <tool_cal", "", nil}},
-		{"hermes", "", "<tool_call>{\"name\": \"f\", \"arguments\": {\"s\": \"}</tool_call>\\\"\"}}</tool_call>",
-			whole{"", "", []string{`f{"s": "}</tool_call>\""}`}}},
-		{"mistral-list", "", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"place\": \"Rome\"}, \"" +
-			"id\": \"c1\"}, {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": 2.5}}]", whole{"", "", both}},
-		{"mistral", "", "[TOOL_CALLS]get_weather[CALL_ID]c1[ARGS]{\"place\": \"Rome\"}[TOOL_CALLS]add[ARGS" +
-			"]{\"a\": 1, \"b\": 2.5}", whole{"", "", both}},
-		{"llama3-json", "", `{"name": "get_weather", "parameters": {"place": "Rome"}}`, whole{"", "", []string{rome}}},
-		{"llama3-json", "", `<|python_tag|>{"name": "get_weather", "parameters": {"place": "Rome"}}`, whole{"", "",
-			[]string{rome}}},
-		{"llama3-json", "", `{"name": "Rome", "size": 3}`, whole{`{"name": "Rome", "size": 3}`, "", nil}},
-		{"llama3-json", "", `{"size": 3}`, whole{`{"size": 3}`, "", nil}},
-		{"llama3-json", "", `See {"name": "get_weather"}`, whole{`See {"name": "get_weather"}`, "", nil}},
-		{"pythonic", "", `[get_weather(place="Rome"), add(a=1, b=2.5)]`, whole{"", "", both}},
-		{"pythonic", "", `[1, 2]`, whole{`[1, 2]`, "", nil}},
-		{"lfm", "", "Hi <|tool_call_start|>[get_weather(place='Rome'), add(a=1, b=2.5)]<|tool_call_end|> x", whole{
-			"Hix", "", both}},
-		{"lfm", "", "<|tool_call_start|>[f(a=[1, 'x', (2,)], b={'k': None}, c=True, d='it\\'s')]<|tool" +
-			"_call_end|>", whole{"", "", []string{`f{"a": [1, "x", [2]], "b": {"k": null}, "c": true, "d": "it's"}`}}},
-		{"qwen3-coder", "", "<tool_call>\n<function=get_weather>\n<parameter=place>\nRome\n</parameter>\n<para" +
-			"meter=n>\n3\n</parameter>\n</function>\n</tool_call>", whole{"", "", []string{
-			`get_weather{"place": "Rome", "n": 3}`}}},
-		{"qwen3-coder", "", "<function=get_weather>\n<parameter=place>\n12\n</parameter>\n</function>", whole{"", "",
-			[]string{`get_weather{"place": "12"}`}}},
-		{"qwen3-coder", "", "<function=now>\n</function>", whole{"", "", []string{"now{}"}}},
-		{"glm+think", "<think>", "a\n</think>\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg" +
-			"_key>b</arg_key>\n<arg_value>2.5</arg_value>\n</tool_call>", whole{"", "a", both[1:]}},
-		{"deepseek", "", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n" +
-			"{\"place\": \"Rome\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁se" +
-			"p｜>add\n```json\n{\"a\": 1, \"b\": 2.5}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", whole{"", "", both}},
-		{"deepseek-3.2", "", "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter name=\"" +
-			"a\" string=\"false\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" string=\"tr" +
-			"ue\">2</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>", whole{"", "", []string{
-			`add{"a": 1, "b": "2"}`}}},
-		{"kimi", "", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call" +
-			"_argument_begin|>{\"place\": \"Rome\"}<|tool_call_end|><|tool_calls_section_end|>", whole{"", "",
-			[]string{rome}}},
-		{"harmony", "<|start|>assistant",
-			"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary t" +
-				"o=functions.get_weather <|constrain|>json<|message|>{\"place\": \"Rome\"}<|call|>", whole{"", "Hm.",
-				[]string{rome}}},
-		{"harmony", "<|start|>assistant",
-			"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|messa" +
-				"ge|>Hello.<|return|>", whole{"Hello.", "Hm.", nil}},
-		{"harmony", "<|start|>assistant",
-			" to=functions.get_weather<|channel|>commentary json<|message|>{\"place\": \"Rome\"" +
-				"}<|call|>", whole{"", "", []string{rome}}},
-		{"functionary-3.2", "…\n\n>>>", "all\nHello.\n>>>get_weather\n{\"place\": \"Rome\"}", whole{"Hello.", "",
-			[]string{rome}}},
-		{"functionary-3.2", "…\n\n>>>", "get_weather\n{\"place\": \"Rome\"}", whole{"", "", []string{rome}}},
-		{"cohere", "<|START_THINKING|>",
-			"Hm.<|END_THINKING|><|START_ACTION|>[\n {\"tool_call_id\": \"0\", \"tool_name\": \"" +
-				"get_weather\", \"parameters\": {\"place\": \"Rome\"}}\n]<|END_ACTION|>", whole{"", "Hm.", []string{rome}}},
-		{"cohere", "", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", whole{"Hello.", "", nil}},
-		{"solar", "<|begin|>assistant", "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hello.", whole{"Hello.", "Hm.",
-			nil}},
-	} {
+	for _, c := range answers {
 		f, err := Named(c.format)
 		if err != nil {
 			t.Fatal(err)

@@ -124,6 +124,11 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if b.opt, err = f.options(); err != nil {
 		return nil, err
 	}
+	for _, name := range []*string{&arg, &f.weights, &f.tokenizer} {
+		if *name, err = localModel(ctx, errw, *name); err != nil {
+			return nil, err
+		}
+	}
 	b.fp8 = f.fp8 && given(f.fp8From, "fp8")
 	if b.device, err = openBackend(f.backend, f.deviceFlags()); err != nil {
 		return nil, err

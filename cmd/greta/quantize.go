@@ -53,7 +53,11 @@ Without --type the tensors keep theirs.`,
 			if _, err := os.Stat(args[1]); err == nil && !force {
 				return usagef("%s exists; --force overwrites it", args[1])
 			}
-			src, err := open.Open(args[0])
+			from, err := localModel(c.Context(), a.err, args[0])
+			if err != nil {
+				return usage(err)
+			}
+			src, err := open.Open(from)
 			if err != nil {
 				return usage(err)
 			}

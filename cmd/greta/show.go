@@ -30,8 +30,12 @@ func (a *app) showCmd() *cobra.Command {
 		Use:   "show WEIGHTS",
 		Short: "Print what a weights file holds: metadata and tensors",
 		Args:  exactly(1, "a GGUF file, a Hugging Face folder, or a llama2.c file"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			src, err := open.Open(args[0])
+		RunE: func(c *cobra.Command, args []string) error {
+			from, err := localModel(c.Context(), a.err, args[0])
+			if err != nil {
+				return usage(err)
+			}
+			src, err := open.Open(from)
 			if err != nil {
 				return usage(err)
 			}

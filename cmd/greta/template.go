@@ -100,6 +100,10 @@ func holdsGGUF(dir string) bool {
 }
 
 func (a *app) template(c *cobra.Command, f *templateFlags, arg string) error {
+	arg, err := localModel(c.Context(), a.err, arg)
+	if err != nil {
+		return err
+	}
 	set, err := openTemplates(arg, c.Flag("chat-template").Value.String())
 	if err != nil {
 		return err

@@ -19,8 +19,12 @@ func (a *app) tokenizeCmd() *cobra.Command {
 		Long: `MODEL is what run takes, or a tokenizer: tokenizer.json, tokenizer.model,
 tokenizer.bin. TEXT - is standard input. With --decode TEXT is ids, 1,2,3.`,
 		Args: exactly(2, "a model or tokenizer, and a text"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			t, err := openTokenizer(args[0])
+		RunE: func(c *cobra.Command, args []string) error {
+			from, err := localModel(c.Context(), a.err, args[0])
+			if err != nil {
+				return usage(err)
+			}
+			t, err := openTokenizer(from)
 			if err != nil {
 				return usage(err)
 			}
