@@ -39,19 +39,17 @@ type Info struct {
 	Threads int
 	Float   tensor.Type // element type of activations
 	Align   int         // of every operand's offset, bytes
-	// ActQuant says that products with weights of block formats round their
-	// activations to eight bits, in blocks of 32 with a scale each: results are
-	// within 1e-2 of the exact ones (relative L2) rather than f32's rounding.
-	ActQuant bool
-	// ActBF16 says that products of several rows with weights of bf16 round
-	// their activations to bf16: results are within 3e-3 of the exact ones.
-	ActBF16 bool
-	// ActF16 says that a path in half precision is on: products with weights narrower
-	// than f32 are within 2e-3 of the exact ones.
-	ActF16 bool
-	// ActF8 are the types of weights for which a path is on that rounds activations of several rows to 8-bit
-	// floats too: products are within 5e-2 of the exact ones.
-	ActF8 []tensor.Type
+	Running
+	// Fusions names the fused operators that the device wants, in the order
+	// in which they should be tried.
+	Fusions []string
+	// Memory is what the device may use, bytes; 0 where unknown.
+	Memory int
+	Roofs
+}
+
+// Running is how a device runs programs.
+type Running struct {
 	// Queued says that Submit returns before the step has run, and that another
 	// executable may be submitted behind it: they run in order.
 	Queued bool
@@ -67,15 +65,10 @@ type Info struct {
 	// the device to run it sooner than programs of one step each; 0: it does not. Steps of which each
 	// waits for the token that the one before chooses gain more, and may be more launches.
 	Chain int
-	// Fusions names the fused operators that the device wants, in the order
-	// in which they should be tried.
-	Fusions []string
-	// Memory is what the device may use, bytes; 0 where unknown.
-	Memory int
-	// ReadGBs and GFlops are the device's roofs: modelled from its attributes, or
-	// measured; 0 where unknown.
-	ReadGBs, GFlops float64
 }
+
+// Roofs are a device's: modelled from its attributes, or measured; 0 where unknown.
+type Roofs struct{ ReadGBs, GFlops float64 }
 
 // Device runs programs. Its methods, and those of all that it gives, are called by one goroutine
 // at a time: sessions hold the device's Mutex, and so does who else shares it between goroutines.
@@ -127,6 +120,9 @@ type Kernel interface {
 	Packing(arg int) *Packing
 	// Scratch is the arena memory that a launch needs beside its results, bytes.
 	Scratch() int
+	// Tolerance is the relative L2 error that results may have because the device rounds activations of the node
+	// (ops.Rounding); 0: its arithmetic is as exact as f32 is.
+	Tolerance() float64
 	// Why says in a sentence what about the node made this the kernel: "one row: a wave reads pairs of rows of w".
 	Why() string
 }

@@ -2,10 +2,10 @@ package backends
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"greta/graph"
+	"greta/tensor"
 )
 
 // Choice is a setting that may be left to the program.
@@ -56,6 +56,10 @@ type Path struct {
 	Code string
 	// Takes says whether the path computes a node when it is on; nil: all.
 	Takes func(n *graph.Node) bool
+	// Types are the types of weights that the path takes, nil where nobody need know.
+	Types []tensor.Type
+	// On says whether the path is used by kernels that are chosen now.
+	On bool
 	// Try, where it is set, tries the path in place of the trial of nodes: it is a way to run
 	// programs. The path is on meanwhile, and all others are off.
 	Try func() error
@@ -74,8 +78,20 @@ type Pathed interface {
 	SetPath(name string, on bool) error
 }
 
-// RoundsToF8 says whether a device rounds a node's activations to 8-bit floats (Info.ActF8).
-func RoundsToF8(dev Device, n *graph.Node) bool {
-	p, ok := dev.(Pathed)
-	return ok && dev.Info().ActF8 != nil && slices.ContainsFunc(p.Paths(), func(p Path) bool { return p.OptIn && p.Takes(n) })
+// OptedIn is the path that is on because the user opted into it; false: there is none.
+func OptedIn(dev Device) (Path, bool) {
+	if p, ok := dev.(Pathed); ok {
+		for _, path := range p.Paths() {
+			if path.OptIn && path.On {
+				return path, true
+			}
+		}
+	}
+	return Path{}, false
+}
+
+// TakesOptedIn says whether such a path takes a node.
+func TakesOptedIn(dev Device, n *graph.Node) bool {
+	p, ok := OptedIn(dev)
+	return ok && p.Takes(n)
 }

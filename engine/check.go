@@ -38,39 +38,45 @@ func DefaultLimit(kv tensor.Type) float64 {
 }
 
 // RoundedLimit is the default limit where the device rounds the activations of
-// products to eight bits (backends.Info.ActQuant) and the model has weights for which
+// products to eight bits and the model has weights for which
 // it does: each product is off by up to 6e-3, and what follows adds these up.
 const RoundedLimit = 5e-2
 
-// F8Limit is it where they round activations of several rows to 8-bit floats (ActF8): each is off by 2.4e-2.
+// F8Limit is it where they round activations of several rows to 8-bit floats: each is off by 2.4e-2.
 const F8Limit = 2e-1
 
-// BF16Limit is it where products round their activations to bf16 (ActBF16): each is
+// BF16Limit is it where products round their activations to bf16: each is
 // off by 1e-3, which 22 layers of random weights made 1.1e-2.
 const BF16Limit = 3e-2
 
-// HalfLimit is it where products round their activations to f16 (ActF16): each is
+// HalfLimit is it where products round their activations to f16: each is
 // off by up to 3e-4.
 const HalfLimit = 2e-3
 
 // rounded is the limit that products of the engine's model ask for which round their activations, 0 if there are
 // none: half where they do to f16, and bf16 where weights are that and nothing is rounded.
 func (e *Engine) rounded(half, bf16 float64) float64 {
-	info, limit := e.dev.Info(), 0.0
+	limit := 0.0
+	opted, _ := backends.OptedIn(e.dev)
 	for _, n := range e.first.Nodes {
 		if !ops.IsProduct(n.Op) {
 			continue
 		}
-		switch w := n.In[1].Type; {
-		case slices.Contains(info.ActF8, w):
+		if slices.Contains(opted.Types, n.In[1].Type) {
 			return F8Limit
-		case w.IsBlock() && info.ActQuant:
+		}
+		rel := 0.0
+		if k, err := e.dev.Kernel(n); err == nil {
+			rel = k.Tolerance()
+		}
+		switch {
+		case rel >= ops.QuantTolerance:
 			limit = max(limit, RoundedLimit)
-		case w == tensor.BF16 && info.ActBF16:
+		case rel >= ops.BF16Tolerance:
 			limit = max(limit, BF16Limit)
-		case info.ActF16 && w != tensor.F32 && w != tensor.F64:
+		case rel > 0:
 			limit = max(limit, half)
-		case w == tensor.BF16:
+		case n.In[1].Type == tensor.BF16:
 			limit = max(limit, bf16)
 		}
 	}
@@ -80,25 +86,27 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 // CheckOptIn gives an error where the user opted into something that does nothing for the model: the device rounds
 // activations to 8-bit floats, and no weight is of a type for which it does.
 func (e *Engine) CheckOptIn() error {
-	info := e.dev.Info()
-	return checkOptIn(info, slices.ContainsFunc(e.first.Nodes, func(n *graph.Node) bool {
-		return ops.IsProduct(n.Op) && n.Op != ops.LinearID && slices.Contains(info.ActF8, n.In[1].Type)
+	opted, _ := backends.OptedIn(e.dev)
+	return checkOptIn(e.dev, slices.ContainsFunc(e.first.Nodes, func(n *graph.Node) bool {
+		return ops.IsProduct(n.Op) && n.Op != ops.LinearID && slices.Contains(opted.Types, n.In[1].Type)
 	}))
 }
 
 // CheckOptIn is Engine.CheckOptIn for single nodes, whose rows count too.
 func CheckOptIn(dev backends.Device, nodes []*graph.Node) error {
-	return checkOptIn(dev.Info(), slices.ContainsFunc(nodes, func(n *graph.Node) bool { return backends.RoundsToF8(dev, n) }))
+	return checkOptIn(dev, slices.ContainsFunc(nodes, func(n *graph.Node) bool { return backends.TakesOptedIn(dev, n) }))
 }
 
-func checkOptIn(info backends.Info, used bool) error {
-	if info.ActF8 == nil || used {
+func checkOptIn(dev backends.Device, used bool) error {
+	p, on := backends.OptedIn(dev)
+	if !on || used {
 		return nil
 	}
-	return fmt.Errorf("the fp8 matrix instructions of %s are asked for, which take products of several rows with weights of %v: there are none", info.Name, info.ActF8)
+	return fmt.Errorf("the fp8 matrix instructions of %s are asked for, "+
+		"which take products of several rows with weights of %v: there are none", dev.Info().Name, p.Types)
 }
 
-// runLimit is Tolerance where weights are bf16, or products round their activations to f16 (ActF16).
+// runLimit is Tolerance where weights are bf16, or products round their activations to f16.
 const runLimit = 1e-2
 
 // Tolerance is the relative L2 error that results of a whole run may have, against

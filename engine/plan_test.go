@@ -85,6 +85,7 @@ type scratchy int
 func (s scratchy) Name() string                  { return "scratchy" }
 func (s scratchy) Packing(int) *backends.Packing { return nil }
 func (s scratchy) Scratch() int                  { return int(s) }
+func (s scratchy) Tolerance() float64            { return 0 }
 func (s scratchy) Why() string                   { return "" }
 
 func TestRowsSink(t *testing.T) {

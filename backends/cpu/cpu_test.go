@@ -22,8 +22,9 @@ func TestOperators(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer dev.Close()
-			if i, exact := dev.Info(), len(c.opts) > 0; i.ActQuant == exact || i.ActBF16 && exact {
-				t.Errorf("ActQuant is %v, ActBF16 %v of a device with exact activations %v", i.ActQuant, i.ActBF16, exact)
+			exact := len(c.opts) > 0
+			if r := dev.Rounding(); r.Quant == exact || r.BF16 && exact {
+				t.Errorf("a device with exact activations %v rounds %+v", exact, r)
 			}
 			optest.Run(t, dev)
 		})

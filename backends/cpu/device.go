@@ -21,6 +21,7 @@ import (
 	"greta/backends/cpu/simd"
 	"greta/graph"
 	"greta/internal/pool"
+	"greta/ops"
 	"greta/tensor"
 )
 
@@ -46,7 +47,7 @@ type Option func(*Device)
 // Exact keeps activations in float32 in all products, which takes more time: by
 // default those with block formats round them to eight bits, and those of several
 // rows with weights of bf16 to bf16.
-func Exact(d *Device) { d.exact, d.bf16, d.info.ActQuant, d.info.ActBF16 = true, false, false, false }
+func Exact(d *Device) { d.exact, d.bf16 = true, false }
 
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.
@@ -77,7 +78,7 @@ func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 	}
 	d := &Device{k: k, pool: pool.New(threads), bf16: k.HasBF16(), info: backends.Info{
 		Backend: "cpu", Name: processorName(), Level: k.Name, Threads: threads, Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: availableMemory(), ActQuant: true, ActBF16: k.HasBF16(),
+		Fusions: fusions, Memory: availableMemory(),
 	}}
 	for _, o := range opts {
 		o(d)
@@ -103,6 +104,9 @@ type runner interface{ run(p *pool.Pool) error }
 // binder makes the runner of a launch.
 type binder func(d *Device, l *backends.Launch) (runner, error)
 
+// Rounding is what products round: nothing where activations are to stay exact.
+func (d *Device) Rounding() ops.Rounding { return ops.Rounding{Quant: !d.exact, BF16: d.bf16} }
+
 // kernel is the choice for a node.
 type kernel struct {
 	name    string
@@ -110,11 +114,14 @@ type kernel struct {
 	packing *backends.Packing // of operand 1
 	variant variant
 	why     string
+	rel     float64
 }
 
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return 0 }
 func (k *kernel) Why() string  { return k.why }
+
+func (k *kernel) Tolerance() float64 { return k.rel }
 
 // Packing is that of a product's weights.
 func (k *kernel) Packing(arg int) *backends.Packing {
@@ -164,7 +171,8 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if chosen != "" {
 		name += "/" + chosen
 	}
-	return &kernel{name, e.bind, p, v, e.reason(d, n)}, nil
+	rounding := d.Rounding()
+	return &kernel{name, e.bind, p, v, e.reason(d, n), rounding.Tolerance(n)}, nil
 }
 
 func (d *Device) bind(l *backends.Launch) (runner, error) {

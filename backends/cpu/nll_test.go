@@ -38,7 +38,7 @@ func TestRoundedLikelihood(t *testing.T) {
 	types := []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.IQ4_NL, tensor.BF16}
 	halves := false
 	if dev, err := cpu.New(1); err == nil {
-		halves = dev.Info().ActBF16
+		halves = dev.Rounding().BF16
 		if dev.Info().Level == "go" { // rounds to the same bytes, twenty times as slowly
 			types = types[:1]
 		}

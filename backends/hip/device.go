@@ -128,10 +128,11 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Queued: true, Picks: pickMost, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions, Window: joinWindow, Chain: chainLaunches,
-		Memory: int(min(free, 1<<62)),
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Running: backends.Running{Queued: true, Picks: pickMost, Window: joinWindow, Chain: chainLaunches},
+		Memory:  int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
-		ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6,
+		Roofs: backends.Roofs{ReadGBs: 2 * float64(values[2]) / 8 * float64(values[3]) / 1e6},
 	}
 	dev.gflops = 2 * float64(dev.units*multiplyAdds(f.Arch)) * float64(values[4]) / 1e6
 	dev.overlaps = f.Arch == "sm_90" && d.has(fnLaunchConfig)

@@ -481,7 +481,7 @@ func TestF8Codes(t *testing.T) {
 				dev := openWith(t, opt)
 				t.Cleanup(func() { closing(t, dev) })
 				for _, typ := range f8Types {
-					checkCodes(t, dev, typ, rows, dev.Info().ActF16)
+					checkCodes(t, dev, typ, rows, dev.Rounding().F16)
 				}
 			})
 		}

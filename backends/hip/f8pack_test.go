@@ -127,7 +127,7 @@ func TestF8Model(t *testing.T) {
 		if err == nil && c.fp8 {
 			err = dev.SetPath(pathFP8, true)
 		}
-		if err != nil || dev.Info().ActF16 != half || dev.Info().ActQuant || (dev.Info().ActF8 != nil) != c.fp8 {
+		if err != nil || dev.Rounding().F16 != half || dev.Rounding().Quant || (dev.Rounding().F8 != nil) != c.fp8 {
 			t.Fatalf("%+v: %+v, %v", c, dev.Info(), err)
 		}
 		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}

@@ -65,7 +65,7 @@ func TestHalfPaths(t *testing.T) {
 	dev := onHopper(t)
 	defer dev.Close()
 	many := "linear/f16/19x37x19"
-	if p := programOf(t, dev, many); !strings.HasPrefix(p, "matrix.hip") || dev.Info().ActF16 || dev.Info().ActQuant {
+	if p := programOf(t, dev, many); !strings.HasPrefix(p, "matrix.hip") || dev.Rounding().F16 || dev.Rounding().Quant {
 		t.Errorf("as the device opens: %s, %+v", p, dev.Info())
 	}
 	for _, path := range []string{pathHalf, pathInt8} {
@@ -73,7 +73,7 @@ func TestHalfPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := programOf(t, dev, many); !strings.HasPrefix(p, "gemm.hip") || !dev.Info().ActF16 || !dev.Info().ActQuant {
+	if p := programOf(t, dev, many); !strings.HasPrefix(p, "gemm.hip") || !dev.Rounding().F16 || !dev.Rounding().Quant {
 		t.Errorf("with the paths on: %s, %+v", p, dev.Info())
 	}
 	one := firstCase(t, "linear/q4_0/1x", "")
@@ -83,7 +83,7 @@ func TestHalfPaths(t *testing.T) {
 	if err := dev.SetPath(pathInt8, false); err != nil {
 		t.Fatal(err)
 	}
-	if p := programOf(t, dev, one); !strings.Contains(p, "INT8=0") || dev.Info().ActQuant {
+	if p := programOf(t, dev, one); !strings.Contains(p, "INT8=0") || dev.Rounding().Quant {
 		t.Errorf("one row, path off: %s", p)
 	}
 }

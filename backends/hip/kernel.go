@@ -19,12 +19,15 @@ type kernel struct {
 	packing *backends.Packing
 	arg     int // of packing
 	scratch int
+	rel     float64
 	variant string // that was asked for, "" for the default
 }
 
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return k.scratch }
 func (k *kernel) Why() string  { return k.choice.why }
+
+func (k *kernel) Tolerance() float64 { return k.rel }
 
 func (k *kernel) Packing(arg int) *backends.Packing {
 	if k.packing == nil || arg != k.arg {
@@ -47,7 +50,8 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		return nil, backends.Unsupportedf("hip", n,
 			"factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")
 	}
-	k := &kernel{dev: dev, choice: c, name: n.Op.Name}
+	rounding := dev.Rounding()
+	k := &kernel{dev: dev, choice: c, name: n.Op.Name, rel: rounding.Tolerance(n)}
 	if err := k.operands(n, &e); err != nil {
 		return nil, err
 	}

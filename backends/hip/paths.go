@@ -10,6 +10,7 @@ import (
 
 	"greta/backends"
 	"greta/graph"
+	"greta/ops"
 )
 
 // Paths that are tried on a device before they are used (docs/health.md).
@@ -48,7 +49,10 @@ func (dev *Device) Paths() []backends.Path {
 		}})
 	if types := fp8Types(arch); types != nil {
 		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with weights of %v (fp8 matrix instructions)", types),
-			OptIn: true, Rel: 5e-2, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
+			OptIn: true, Rel: 5e-2, Types: types, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
+	}
+	for i := range all {
+		all[i].On = dev.on(all[i].Name)
 	}
 	return all
 }
@@ -75,16 +79,22 @@ func (dev *Device) openPaths(fp16 backends.Choice) {
 	dev.say()
 }
 
-// say makes Info tell how exact the paths are that are on.
+// Rounding is what the paths that are on round.
+func (dev *Device) Rounding() ops.Rounding {
+	r := ops.Rounding{Quant: dev.on(pathInt8), F16: hasHalves(dev.info.Level) && dev.on(pathHalf)}
+	r.BF16 = r.F16 // weights of bf16 meet activations of bf16 there
+	if dev.on(pathFP8) {
+		r.F8 = fp8Types(dev.info.Level)
+	}
+	return r
+}
+
+// say makes Info tell the peak of the paths that are on.
 func (dev *Device) say() {
-	dev.info.ActF16 = hasHalves(dev.info.Level) && dev.on(pathHalf)
-	dev.info.ActQuant = dev.on(pathInt8)
-	dev.info.ActF8, dev.info.GFlops = nil, dev.gflops
+	dev.info.GFlops = dev.gflops
 	if dev.on(pathFP8) && fp8Types(dev.info.Level) != nil {
-		dev.info.ActF8 = fp8Types(dev.info.Level)
 		dev.info.GFlops = 2 * dev.gflops // fp8 instructions do twice as much as those of f16 on all cards that have them
 	}
-	dev.info.ActBF16 = dev.info.ActF16 // weights of bf16 meet activations of bf16 there
 }
 
 // on says whether a path is used.

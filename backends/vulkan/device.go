@@ -143,8 +143,8 @@ func (d *Device) Mutex() *backends.FairMutex { return &d.mutex }
 func (d *Device) Info() backends.Info {
 	d.in.memories(d.p)
 	return backends.Info{Backend: "vulkan", Name: d.p.Name, Level: string(d.p.Kind), Float: tensor.F32, Align: 64,
-		ActF16: d.on.matrix || d.on.straight || d.on.once, ActQuant: d.on.dots,
-		Fusions: fusions, Window: foldWindow, Memory: d.p.Memory(), Threads: 1, Queued: true, Picks: pickMost, Chain: chainLaunches, Driver: d.p.Driver}
+		Fusions: fusions, Memory: d.p.Memory(), Threads: 1, Driver: d.p.Driver,
+		Running: backends.Running{Window: foldWindow, Queued: true, Picks: pickMost, Chain: chainLaunches}}
 }
 
 // Description tells what is known of the device.
@@ -231,7 +231,8 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if k.variant, err = d.variantOf(n); err != nil {
 		return nil, err
 	}
-	k.why = d.why(n, &e)
+	rounding := d.Rounding()
+	k.why, k.rel = d.why(n, &e), rounding.Tolerance(n)
 	if e.typed >= 0 {
 		k.name += "." + n.In[e.typed].Type.String()
 	}
@@ -241,10 +242,16 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	return k, nil
 }
 
+// Rounding is what the paths that are on round.
+func (d *Device) Rounding() ops.Rounding {
+	return ops.Rounding{Quant: d.on.dots, F16: d.on.matrix || d.on.straight || d.on.once}
+}
+
 // kernel is the choice for a node.
 type kernel struct {
 	name    string
 	why     string
+	rel     float64
 	bind    binder
 	scratch int
 	on      taken
@@ -255,6 +262,8 @@ type kernel struct {
 func (k *kernel) Name() string { return k.name }
 func (k *kernel) Scratch() int { return k.scratch }
 func (k *kernel) Why() string  { return k.why }
+
+func (k *kernel) Tolerance() float64 { return k.rel }
 
 func (k *kernel) Packing(arg int) *backends.Packing {
 	if arg != k.packed {

@@ -111,6 +111,9 @@ func (d *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathAhead, About: "stages of a step that begin while the one before ends, without a barrier",
 			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handq", "handvec", "handgate", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryAhead})
 	}
+	for i := range all {
+		all[i].On = *d.on.of(all[i].Name)
+	}
 	return all
 }
 
@@ -125,19 +128,23 @@ func (d *Device) SetPath(name string, on bool) error {
 	return fmt.Errorf("vulkan: %s has no path %q", d.p.Name, name)
 }
 
-func (d *Device) set(name string, on bool) {
+func (d *Device) set(name string, on bool) { *d.on.of(name) = on }
+
+// of is a path's setting by its name.
+func (t *taken) of(name string) *bool {
 	switch name {
 	case pathMatrix:
-		d.on.matrix = on
+		return &t.matrix
 	case pathStraight:
-		d.on.straight = on
+		return &t.straight
 	case pathOnce:
-		d.on.once = on
+		return &t.once
 	case pathDots:
-		d.on.dots = on
+		return &t.dots
 	case pathAhead:
-		d.on.ahead = on
+		return &t.ahead
 	}
+	return new(bool) // not reached: the names are of these
 }
 
 // openPaths sets the paths as a device opens.

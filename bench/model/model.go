@@ -100,10 +100,10 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.e.Close()) }()
-	if i := r.o.Engine.Device.Info(); i.ActF8 != nil {
+	if _, on := backends.OptedIn(r.o.Engine.Device); on {
 		err := r.e.CheckOptIn()
 		if r.fp8 = err == nil; r.fp8 {
-			r.o.Roofs.GFlops = i.GFlops
+			r.o.Roofs.GFlops = r.o.Engine.Device.Info().GFlops
 		} else if r.o.Engine.Notify != nil {
 			r.o.Engine.Notify(r.o.Name + ": " + err.Error())
 		}

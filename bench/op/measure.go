@@ -15,6 +15,7 @@ import (
 	"greta/bench/guard"
 	"greta/bench/record"
 	"greta/graph"
+	"greta/ops"
 	"greta/ops/optest"
 	"greta/tensor"
 )
@@ -78,16 +79,17 @@ func Measure(ctx context.Context, dev backends.Device, c *Case, opt Options) ([]
 
 // measurement is one case under way.
 type measurement struct {
-	ctx     context.Context
-	dev     backends.Device
-	c       *Case
-	opt     Options
-	kernel  string
-	check   record.Check
-	want    []tensor.Tensor
-	first   [][]byte // the results that were checked
-	data    [][]byte
-	results []record.Result
+	ctx       context.Context
+	dev       backends.Device
+	c         *Case
+	opt       Options
+	kernel    string
+	tolerance float64 // the kernel's
+	check     record.Check
+	want      []tensor.Tensor
+	first     [][]byte // the results that were checked
+	data      [][]byte
+	results   []record.Result
 
 	referenceTime time.Duration
 }
@@ -139,7 +141,7 @@ func (m *measurement) all() ([]record.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.kernel = k.Name()
+	m.kernel, m.tolerance = k.Name(), k.Tolerance()
 	if have := m.dev.Info().Memory; m.host() && have > 0 && m.c.least() > float64(have) {
 		r := m.result("")
 		guard.Skip(&r, "it needs at least %.1f GB of memory: there are %.1f GB", m.c.least()/1e9, float64(have)/1e9)
@@ -256,7 +258,7 @@ func (m *measurement) verify(p *placed) error {
 		m.opt.Corrupt(got)
 	}
 	m.first = got
-	m.check = record.Check{Against: "float64", Limit: Limit(m.dev.Info(), m.c.Node)}
+	m.check = record.Check{Against: "float64", Limit: Limit(m.dev.Info().Float, m.tolerance, m.c.Node)}
 	for i, v := range m.c.Node.Out {
 		t, err := optest.Decode(v.Type, v.Shape, got[i])
 		if err != nil {
@@ -304,10 +306,10 @@ func difference(got, want tensor.Tensor) (relL2, maxAbs float64) {
 
 // Limit is the relative L2 error that is let through: of arithmetic in f32 with
 // sums of some thousands; wider where results are stored in 16 bits, or where a
-// device says that it rounds the activations of products (backends.Info).
-func Limit(info backends.Info, n *graph.Node) float64 {
+// kernel says that it rounds activations (backends.Kernel.Tolerance).
+func Limit(float tensor.Type, tolerance float64, n *graph.Node) float64 {
 	limit := 1e-5
-	for _, t := range []tensor.Type{n.Out[0].Type, info.Float} {
+	for _, t := range []tensor.Type{n.Out[0].Type, float} {
 		switch t {
 		case tensor.F16:
 			limit = max(limit, 1e-3)
@@ -315,7 +317,15 @@ func Limit(info backends.Info, n *graph.Node) float64 {
 			limit = max(limit, 8e-3)
 		}
 	}
-	return max(limit, optest.Rounding(info, n))
+	return max(limit, tolerance)
+}
+
+// Rounding is how a device rounds activations, nothing where it does not say.
+func Rounding(dev backends.Device) ops.Rounding {
+	if r, ok := dev.(interface{ Rounding() ops.Rounding }); ok {
+		return r.Rounding()
+	}
+	return ops.Rounding{}
 }
 
 // unchanged compares the results behind the last timed repetition with those that

@@ -498,26 +498,26 @@ func TestLimits(t *testing.T) {
 		}
 		return c.Node
 	}
-	all := backends.Info{Float: tensor.F32, ActQuant: true, ActBF16: true, ActF16: true}
+	all := ops.Rounding{Quant: true, BF16: true, F16: true}
 	for _, c := range []struct {
-		n    *graph.Node
-		info backends.Info
-		want float64
+		n        *graph.Node
+		rounding ops.Rounding
+		want     float64
 	}{
 		{of(ops.Linear, tensor.F32, 0), all, 1e-5},
-		{of(ops.Linear, tensor.F16, 0), backends.Info{Float: tensor.F32}, 1e-5},
+		{of(ops.Linear, tensor.F16, 0), ops.Rounding{}, 1e-5},
 		{of(ops.Linear, tensor.F16, 0), all, 2e-3},
 		{of(ops.LinearID, tensor.BF16, 0), all, 3e-3},
 		{of(ops.LinearResidual, tensor.Q4_0, 0), all, 1e-2},
-		{of(ops.Linear, tensor.Q4_0, 0), backends.Info{Float: tensor.F32}, 1e-5},
+		{of(ops.Linear, tensor.Q4_0, 0), ops.Rounding{}, 1e-5},
 		{of(ops.Attention, 0, tensor.F16), all, 2e-3},
 		{of(ops.Attention, 0, tensor.F32), all, 1e-5},
 		{of(ops.RMSNorm, 0, 0), all, 1e-5},
 		{of(ops.Push, 0, tensor.F16), all, 1e-3},
 		{of(ops.Push, 0, tensor.BF16), all, 8e-3},
 	} {
-		if got := Limit(c.info, c.n); got != c.want {
-			t.Errorf("%v on %+v: %g, want %g", c.n, c.info, got, c.want)
+		if got := Limit(tensor.F32, c.rounding.Tolerance(c.n), c.n); got != c.want {
+			t.Errorf("%v on %+v: %g, want %g", c.n, c.rounding, got, c.want)
 		}
 	}
 }

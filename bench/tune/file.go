@@ -23,6 +23,7 @@ import (
 	"greta/backends"
 	"greta/bench/environ"
 	"greta/bench/guard"
+	"greta/bench/op"
 	"greta/graph"
 	"greta/internal/atomicfile"
 	"greta/internal/plainfile"
@@ -72,12 +73,14 @@ type Trial struct {
 
 // KeyOf is the key of a node on a device.
 func KeyOf(dev backends.Device, n *graph.Node) Key {
-	i := dev.Info()
+	i, r := dev.Info(), op.Rounding(dev)
 	var mode []string
 	for _, m := range []struct {
 		on   bool
 		name string
-	}{{i.ActQuant, "quant"}, {i.ActBF16, "bf16"}, {i.ActF16, "f16"}, {backends.RoundsToF8(dev, n), "f8"}} {
+	}{
+		{r.Quant, "quant"}, {r.BF16, "bf16"}, {r.F16, "f16"}, {backends.TakesOptedIn(dev, n), "f8"},
+	} {
 		if m.on {
 			mode = append(mode, m.name)
 		}

@@ -17,6 +17,7 @@ import (
 	"greta/bench/format"
 	"greta/bench/guard"
 	"greta/bench/model"
+	"greta/bench/op"
 	"greta/bench/platform"
 	"greta/bench/profile"
 	"greta/bench/record"
@@ -367,7 +368,8 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 		if err != nil {
 			return err
 		}
-		o.Peaks = func(weights ...tensor.Type) record.Roofs { return processor.Roofs(info.ActBF16, weights...) }
+		bf16 := op.Rounding(b.device).BF16
+		o.Peaks = func(weights ...tensor.Type) record.Roofs { return processor.Roofs(bf16, weights...) }
 	}
 	o.Parallel, o.Shared, o.Rows = f.batches, f.shared, f.rows
 	if len(j.set) > 0 {

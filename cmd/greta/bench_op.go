@@ -209,7 +209,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 	var nodes []*graph.Node
 	for _, j := range jobs {
 		nodes = append(nodes, j.Node)
-		if backends.RoundsToF8(dev, j.Node) {
+		if backends.TakesOptedIn(dev, j.Node) {
 			j.Params["fp8"] = "on" // another accuracy: not to be compared with results without
 		}
 	}

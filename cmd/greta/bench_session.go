@@ -17,6 +17,7 @@ import (
 	"greta/bench/environ"
 	"greta/bench/format"
 	"greta/bench/guard"
+	"greta/bench/op"
 	"greta/bench/platform"
 	"greta/bench/record"
 	"greta/bench/stats"
@@ -76,6 +77,7 @@ type benchSession struct {
 	keep  *store.Writer
 	// processor models the processor, for the cpu backend; nil: another device.
 	processor *platform.CPUModel
+	bf16      bool // its products of bf16 round activations to that
 	// platform are the results of bench platform that roofs found.
 	platform []store.Entry
 
@@ -267,7 +269,7 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 		if s.processor, err = platform.ModelCPU(info.Level, info.Threads); err != nil {
 			return x, err
 		}
-		x.MostGBs = s.processor.Roofs(false).MostGBs
+		x.MostGBs, s.bf16 = s.processor.Roofs(false).MostGBs, op.Rounding(dev).BF16
 	}
 	if info.Backend == "cpu" || info.Backend == "ref" {
 		x.LastCache = lastCache("/sys/devices/system/cpu/cpu0/cache")
@@ -296,7 +298,7 @@ func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights strin
 		if t, ok := tensor.ParseType(weights); ok {
 			types = append(types, t)
 		}
-		most := s.processor.Roofs(dev.ActBF16, types...)
+		most := s.processor.Roofs(s.bf16, types...)
 		x.GFlops, x.MostGBs = most.GFlops, most.MostGBs
 	}
 	if weights == "" {

@@ -120,19 +120,21 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 			}
 		}
 		var together []optest.Case
+		most := 0.0
 		for _, c := range trial() {
 			t, err := c.Prepare(dev.Info().Float)
 			if err != nil {
 				r.fail("%v", err)
 				continue
 			}
-			if _, err := dev.Kernel(t.Node); err != nil {
+			k, err := dev.Kernel(t.Node)
+			if err != nil {
 				r.Skipped++
 				continue
 			}
-			together = append(together, c)
+			together, most = append(together, c), max(most, k.Tolerance())
 		}
-		if err := optest.Together(dev, together, optest.MostRounding(dev.Info()), stage); err != nil {
+		if err := optest.Together(dev, together, most, stage); err != nil {
 			r.fail("in one program: %v", err)
 		}
 		r.Checks += len(together)

@@ -75,7 +75,7 @@ func check(dev backends.Device, c Case, whole bool) error {
 	}
 	wide := slack(dev.Info().Float)
 	rel, abs := c.Rel*wide, c.Abs*wide
-	if r := Rounding(dev.Info(), p.Node); r > 0 {
+	if r := tolerance(dev, p.Node); r > 0 {
 		rel, abs = max(rel, r), max(abs, 5*r)
 	}
 	k, err := dev.Kernel(p.Node)
@@ -170,52 +170,29 @@ func check(dev backends.Device, c Case, whole bool) error {
 	return nil
 }
 
-// Limits where a device rounds activations to eight bits (backends.Info.ActQuant).
-// The largest of 32 normal numbers is near 2.2, so that the step of rounding is
-// 2.2/127 and its error 2.2/127/√12 = 0.005 of a number; sums of independent
-// products keep that ratio. One in a thousand is 3.3 times as far off. A number of
-// bf16 (ActBF16) is off by 2^-9 at most.
-// One of f16 (ActF16) by 2^-11, to which that of a rounded weight and of sums in halves may come.
-// One of e4m3 (ActF8) has four bits: half a step of the last is 2^-4 of it at most and 2^-4/√3 at the mean, of numbers
-// whose own mean square is 2.3 that of the least: 0.024.
-const roundedRel, roundedBF16Rel, roundedF16Rel, roundedF8Rel = 1e-2, 3e-3, 2e-3, 5e-2
-
-// Rounding gives the relative L2 error that a device may make in a node because
-// it rounds activations, 0 if it does not.
-func Rounding(info backends.Info, n *graph.Node) float64 {
-	switch {
-	case ops.IsProduct(n.Op):
-		switch w := n.In[1].Type; {
-		case w.IsBlock() && info.ActQuant:
-			return roundedRel
-		case slices.Contains(info.ActF8, w) && n.Op != ops.LinearID && n.In[0].Shape.Rows() > 1:
-			return roundedF8Rel
-		case w == tensor.BF16 && info.ActBF16:
-			return roundedBF16Rel
-		case w != tensor.F32 && w != tensor.F64 && info.ActF16:
-			return roundedF16Rel
-		}
-	case n.Op == ops.Attention: // rounds queries and weights where the caches are narrow
-		if n.In[1].Type == tensor.F16 && info.ActF16 {
-			return roundedF16Rel
+// tolerance is that of a node's kernel, or the largest of its body's where the device has none for the node.
+func tolerance(dev backends.Device, n *graph.Node) float64 {
+	if k, err := dev.Kernel(n); err == nil {
+		return k.Tolerance()
+	}
+	if n.Op.Body == "" {
+		return 0
+	}
+	g, err := n.Expand(ops.Table)
+	if err != nil {
+		return 0
+	}
+	given := slices.DeleteFunc(slices.Clone(n.In), func(v *graph.Value) bool { return v == nil })
+	for i, v := range g.Values[:len(given)] { // operands come first
+		if given[i].Kind == graph.Weight {
+			v.Kind = graph.Weight
 		}
 	}
-	return 0
-}
-
-// MostRounding is the largest that Rounding gives for any node.
-func MostRounding(info backends.Info) float64 {
-	switch {
-	case info.ActF8 != nil:
-		return roundedF8Rel
-	case info.ActQuant:
-		return roundedRel
-	case info.ActBF16:
-		return roundedBF16Rel
-	case info.ActF16:
-		return roundedF16Rel
+	most := 0.0
+	for _, n := range g.Nodes {
+		most = max(most, tolerance(dev, n))
 	}
-	return 0
+	return most
 }
 
 // launch places a case's operands and results.
