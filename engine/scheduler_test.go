@@ -1,14 +1,11 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"greta/tensor"
 )
@@ -123,104 +120,6 @@ func TestManyAtOnce(t *testing.T) {
 				wait.Wait()
 				freed(t, s)
 			})
-		}
-	}
-}
-
-// TestRandomSchedules: arrivals, lengths, cancels, choices and stops at random, in pools that are too small for all.
-func TestRandomSchedules(t *testing.T) {
-	schedules := 60
-	if testing.Short() {
-		schedules = 8
-	}
-	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 96})
-	type known struct {
-		prompt, want []int32
-		clear        int
-	}
-	rng := rand.New(rand.NewPCG(11, 5))
-	var pool []known
-	for i := range 24 {
-		p := randomPrompt(rng, 50, 50)
-		if i%3 == 2 { // one that begins as the one before
-			p = append(slices.Clone(pool[i-1].prompt), p[:len(p)/3]...)
-		}
-		p = p[:min(len(p), 60)]
-		want, clear := alone(t, e, p, 30, limitOf)
-		pool = append(pool, known{p, want, clear})
-	}
-	for i := range schedules {
-		o := SchedulerOptions{Tokens: 100 + rng.IntN(400), Page: 1 + rng.IntN(20), Rows: 8 + rng.IntN(60), Sequences: 8}
-		o.NoPrefix = rng.IntN(4) == 0
-		if rng.IntN(3) == 0 {
-			o.HostMemory = 1 << 20
-		}
-		if rng.IntN(3) == 0 {
-			o.Draft = [2]func(func(int) float64) Drafter{NGrams, newGuesser}[rng.IntN(2)]
-		}
-		s, err := NewScheduler(e, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var wait sync.WaitGroup
-		for range 12 {
-			k, n, choices := pool[rng.IntN(len(pool))], 1+rng.IntN(30), 1+rng.IntN(3)
-			act, at := rng.IntN(5), rng.IntN(8)
-			ctx, cancel := context.WithCancel(t.Context())
-			h, err := s.Add(ctx, Request{Prompt: k.prompt, Max: n, Choices: choices, Key: fmt.Sprint(act),
-				Priority: rng.IntN(2)})
-			var never *NeverFits
-			if errors.As(err, &never) {
-				cancel()
-				continue
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			wait.Go(func() {
-				defer cancel()
-				given := make([][]int32, choices)
-				total, stopped := 0, false
-				for tok, err := range h.Tokens() {
-					if err != nil {
-						if act != 0 || !errors.Is(err, context.Canceled) {
-							t.Errorf("schedule %d: %v", i, err)
-						}
-						stopped = true
-						break
-					}
-					given[tok.Choice] = append(given[tok.Choice], tok.ID)
-					if total++; total == at {
-						switch act {
-						case 0:
-							cancel()
-						case 1:
-							h.Cancel()
-							stopped = true
-						case 2:
-							h.Stop(choices - 1)
-						}
-					}
-				}
-				f := h.Result()
-				for c, got := range given {
-					m := min(len(got), k.clear)
-					if !slices.Equal(got[:m], k.want[:m]) {
-						t.Errorf("schedule %d: %v, alone %v", i, got, k.want)
-					}
-					if whole := len(got) == n; !whole && !stopped && act > 2 || f.Choices[c].Tokens < len(got) {
-						t.Errorf("schedule %d: %d tokens of %d came, %+v", i, len(got), n, f)
-					}
-				}
-			})
-			if rng.IntN(3) == 0 {
-				time.Sleep(time.Duration(rng.IntN(500)) * time.Microsecond)
-			}
-		}
-		wait.Wait()
-		freed(t, s)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -54,6 +54,13 @@ func TestSessionsAtOnce(t *testing.T) {
 	testkit.Concurrent(t, dev, 20)
 }
 
+// Sequences that run beside each other get the tokens that each has alone.
+func TestSchedules(t *testing.T) {
+	dev := openHalf(t)
+	defer closing(t, dev)
+	testkit.Schedules(t, dev, 40, 2e-2)
+}
+
 // TestOperators runs the table of operators: with exact paths, with those of half
 // precision, and with every variant of kernels, which are named by their place in the list.
 func TestOperators(t *testing.T) {

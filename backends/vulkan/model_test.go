@@ -76,6 +76,9 @@ func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*en
 // Sessions that goroutines use at the same time give what one alone gives.
 func TestSessionsAtOnce(t *testing.T) { testkit.Concurrent(t, open(t, vulkan.Options{}), 4) }
 
+// TestSchedules: sequences that run beside each other get the tokens that each has alone.
+func TestSchedules(t *testing.T) { testkit.Schedules(t, open(t, vulkan.Options{}), 3, 2e-2) }
+
 // prompt makes n tokens.
 func prompt(n int) []int32 {
 	p := make([]int32, n)
