@@ -138,6 +138,9 @@ func (b *builder) instance(f *File, s *scope, prefix string) *instance {
 	s.all()
 	for i := range f.weights {
 		w := &f.weights[i]
+		if !f.read[w.name.string] { // only whether it is there matters
+			continue
+		}
 		v, ok := in.weight(w)
 		if !ok {
 			in.failed[w.name.string] = true

@@ -96,6 +96,33 @@ func visit(e lang.Expr, f func(lang.Expr)) {
 	}
 }
 
+// reads gives the names whose tensors an equation may read: not those that it only asks for by has(…).
+func (eq *equation) reads(f func(name string)) {
+	var look func(e lang.Expr)
+	look = func(e lang.Expr) {
+		asked := map[lang.At]bool{}
+		calls(e, func(c lang.Call) {
+			if c.Func == "has" {
+				for _, a := range c.Args {
+					walk(a, func(n lang.Name) { asked[n.At] = true })
+				}
+			}
+		})
+		walk(e, func(n lang.Name) {
+			if !asked[n.At] {
+				f(n.Name)
+			}
+		})
+	}
+	if eq.repeat == nil {
+		look(eq.rhs.tree)
+		return
+	}
+	for _, a := range eq.repeat.args {
+		look(a)
+	}
+}
+
 // mentions gives the names in an equation, but for the block that it repeats.
 func (eq *equation) mentions(f func(lang.Name)) {
 	if eq.repeat == nil {
@@ -118,7 +145,10 @@ func (eq *equation) mentions(f func(lang.Name)) {
 // equations out of order, and declarations that nothing uses.
 func (r *reader) check() {
 	f := r.f
-	f.used = map[string]bool{}
+	f.used, f.read = map[string]bool{}, map[string]bool{}
+	for i := range f.body {
+		f.body[i].reads(func(name string) { f.read[name] = true })
+	}
 	params := map[string]bool{}
 	for _, p := range f.params {
 		params[p.name.string] = true

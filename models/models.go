@@ -50,6 +50,7 @@ type File struct {
 	state   []decl
 	body    []equation
 	out     []text
+	read    map[string]bool // names that an equation reads, not only asks for by has(…)
 	used    map[string]bool // names that an expression of the file mentions
 	late    errs            // what is declared and never used: often the other half of a misspelt name, so reported with Build's mistakes
 }

@@ -72,16 +72,23 @@ func (s *scope) lookup(name string) (lang.Val, bool) {
 
 // present says whether a weight is there: whether its condition holds and the source has it.
 func (s *scope) present(w *weightDecl) bool {
-	if w.when != nil {
-		v, ok := s.eval(w.when.text, w.when.tree, w.name.string+": ")
-		if yes, is := v.(bool); !ok || is && !yes {
-			return false
-		} else if !is {
-			s.add(s.f.fail(w.when.text, 0, "%s: a condition is wanted here, not %s", w.name.string, lang.Format(v)))
-			return false
-		}
+	return s.when(w) && w.present(s.o.Weights, max(0, s.block))
+}
+
+// when says whether a weight's condition holds.
+func (s *scope) when(w *weightDecl) bool {
+	if w.when == nil {
+		return true
 	}
-	return w.present(s.o.Weights, max(0, s.block))
+	v, ok := s.eval(w.when.text, w.when.tree, w.name.string+": ")
+	if !ok {
+		return false
+	}
+	yes, is := v.(bool)
+	if !is {
+		s.add(s.f.fail(w.when.text, 0, "%s: a condition is wanted here, not %s", w.name.string, lang.Format(v)))
+	}
+	return yes
 }
 
 // eval computes an expression; it reports a mistake unless that follows from another.
@@ -181,7 +188,8 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			return v, w.Dialect() + " " + k, ok
 		}
 		if p.from.string != "" {
-			if n, ok := s.f.weight(p.from.string).sourceSize(w, max(0, s.block), name); ok {
+			if from := s.f.weight(p.from.string); !s.when(from) {
+			} else if n, ok := from.sourceSize(w, max(0, s.block), name); ok {
 				return float64(n), "shape of " + p.from.string, true
 			}
 		}
