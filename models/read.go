@@ -591,7 +591,9 @@ func (r *reader) repeat(eq *equation, c lang.Call) bool {
 func (b *choice) read(e lang.Expr) (at int, ok bool) {
 	switch e := e.(type) {
 	case lang.Name:
-		b.names, b.at = append(b.names, e.Name), append(b.at, e.Pos())
+		if e.Name != noBlock {
+			b.names, b.at = append(b.names, e.Name), append(b.at, e.Pos())
+		}
 		return 0, true
 	case lang.Str:
 		b.names, b.at = append(b.names, e.V), append(b.at, e.Pos())
@@ -604,6 +606,9 @@ func (b *choice) read(e lang.Expr) (at int, ok bool) {
 	}
 	return e.Pos(), false
 }
+
+// noBlock stands in a choice for none.
+const noBlock = "none"
 
 // conditions visits those of a choice.
 func (b *choice) conditions(f func(lang.Expr)) {

@@ -109,7 +109,7 @@ func (r *repetition) checkNamed() bool {
 			}
 		}
 		if !slices.Contains(known, n.Name) {
-			name := r.eq.repeat.blocks[0].names[0]
+			name := r.eq.repeat.blocks[0].names[0] // which of them does not matter
 			ok = r.fail(n.Pos(), "%s has no parameter %s%s", name, n.Name, didYouMean(n.Name, known))
 		}
 	}
@@ -122,7 +122,7 @@ func (r *repetition) choose(c *choice, number int) (b *File, at int, ok bool) {
 	for {
 		switch x := e.(type) {
 		case lang.Name:
-			return c.files[x.Name], x.Pos(), true
+			return c.files[x.Name], x.Pos(), true // nil: none
 		case lang.Str:
 			return c.files[x.V], x.Pos(), true
 		case lang.Cond:
@@ -150,8 +150,8 @@ func (r *repetition) choose(c *choice, number int) (b *File, at int, ok bool) {
 // block builds one block; r.args are its operands, and then its results and the other operands.
 func (r *repetition) block(c *choice, number int) bool {
 	b, at, ok := r.choose(c, number)
-	if !ok {
-		return false
+	if !ok || b == nil {
+		return ok
 	}
 	rep, name := r.eq.repeat, b.stem()
 	alone := len(rep.blocks) == 1 && len(c.names) == 1
