@@ -545,6 +545,9 @@ func (f *File) markBiases() {
 func (b *builder) markNorms() {
 	for _, n := range b.g.Nodes {
 		for i, v := range n.In {
+			if v != nil && v.Def != nil && v.Def.Op == ops.Affine { // stored minus one
+				v = v.Def.In[0]
+			}
 			if v == nil || v.Kind != graph.Weight {
 				continue
 			}

@@ -31,7 +31,7 @@ func axisOf(axis int, x *graph.Value) (int, error) {
 var Concat = &graph.Op{
 	Name:    "concat",
 	Doc:     "y = x, x1, … behind each other in dimension axis, the last where none is said",
-	Sig:     graph.MustSig("(x: T[*A], x1: T[*B], x2?: T[*C], x3?: T[*D], x4?: T[*E], x5?: T[*F]) -> (y: float[*A])"),
+	Sig:     graph.MustSig("(x: T[*A], x1: U[*B], x2?: V[*C], x3?: W[*D], x4?: X[*E], x5?: Y[*F]) -> (y: float[*A])"),
 	RowWise: true,
 	Attr:    func() any { return &ConcatAttr{Axis: -1} },
 	Results: func(n *graph.Node) ([]graph.Result, error) {
