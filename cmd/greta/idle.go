@@ -89,6 +89,7 @@ var idleFlags = []idle{
 	{"run", "tokenizer,special,temperature," + sampled + ",logits,nll", asked.measured, "it needs --prompt or --tokens"},
 	{"run", "prefill,repeat", func(a asked) bool { return !a.measured() }, "it is for measured runs, without a prompt"},
 	{"run", "special", func(a asked) bool { return a.has("tokens") }, "--tokens are tokens as they are"},
+	{"run", "adapter", func(a asked) bool { return !a.has("prompts") }, "it needs --prompts, whose lines name adapters; --lora is for all"},
 	{"run", "parallel,kv-memory,kv-tokens", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
 	{"run", "kv-memory", func(a asked) bool { return a.has("kv-tokens") }, "--kv-tokens says how much"},
 	{"run", "verbose", asked.many, "it is for one answer"},

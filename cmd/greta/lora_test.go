@@ -117,3 +117,68 @@ func TestLora(t *testing.T) {
 		}
 	}
 }
+
+// TestAdaptersOfPrompts: lines of a file of prompts name adapters, which run in one step; each says what --lora says. With
+// guesses and pages on disk too, of which those of another adapter are not used.
+func TestAdaptersOfPrompts(t *testing.T) {
+	model := trained(t)
+	paths := map[string]string{"one": adapterFor(t, model, 1, 4, "q_proj", "v_proj"), "two": adapterFor(t, model, 2, 8,
+		"down_proj", "k_proj")}
+	tokens := "5,17,99,120,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37"
+	base := []string{"--gen", "10", "--kv", "f32", "--exact", "--ignore-eos", "--dtype", "f32"}
+	want := map[string][]int32{"": runReport(t, with(append([]string{model}, base...), "--tokens",
+		tokens)...).GeneratedTokens}
+	var lines []string
+	for i := range 6 {
+		name := []string{"", "one", "two"}[i%3]
+		lines = append(lines, fmt.Sprintf(`{"tokens": [%s], "adapter": %q}`, tokens, name))
+		if name != "" && want[name] == nil {
+			want[name] = runReport(t, with(append([]string{model}, base...), "--tokens", tokens, "--lora",
+				paths[name])...).GeneratedTokens
+		}
+	}
+	file := filepath.Join(t.TempDir(), "prompts.jsonl")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{model, "--prompts", file, "--adapter", "one=" + paths["one"], "--adapter",
+		"two=" + paths["two"],
+		"--draft", "ngram", "--prefix-cache", t.TempDir()}, base...)
+	for round := range 2 {
+		all, r := promptAnswers(t, args...)
+		if r.code != 0 || len(all) != len(lines) {
+			t.Fatalf("exit code %d, %d answers\n%s", r.code, len(all), r.err)
+		}
+		for i, a := range all {
+			name := []string{"", "one", "two"}[i%3]
+			if w := want[name]; !slices.Equal(a.Tokens[:4], w[:4]) { // merging rounds to the type of the file
+				t.Errorf("adapter %q says %v, --lora %v", name, a.Tokens, w)
+			}
+			if w := all[i%3].Tokens; !slices.Equal(a.Tokens, w) || i > 0 && i < 3 && slices.Equal(w, all[i-1].Tokens) {
+				t.Errorf("adapter %q says %v and %v, that before it %v", name, a.Tokens, w, all[max(0, i-1)].Tokens)
+			}
+			if round == 1 && a.Cached < 32 {
+				t.Errorf("adapter %q: %d tokens cached in the second run", name, a.Cached)
+			}
+		}
+	}
+	bad := filepath.Join(t.TempDir(), "bad.jsonl")
+	if err := os.WriteFile(bad, []byte(`{"prompt": "x", "adapter": "three"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--prompts", bad}, "--adapter three="},
+		{[]string{"--prompts", file, "--adapter", "one"}, "NAME=PATH"},
+		{[]string{"--prompts", file, "--adapter", "one=" + t.TempDir()}, "adapter_config.json"},
+		{[]string{"--prompt", "x", "--adapter", "one=x"}, "it needs --prompts"},
+		{[]string{"--prompts", file, "--draft", model}, "one sequence"},
+	} {
+		if r := greta(t, append([]string{"run", model}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err,
+			c.want) {
+			t.Errorf("%v: code %d, %s", c.args, r.code, r.err)
+		}
+	}
+}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"greta/engine"
 	"greta/engine/packcache"
+	"greta/weights/lora"
 )
 
 // run with --draft or --prefix-cache: one sequence by a scheduler, which can speculate and knows prefixes.
@@ -18,6 +20,7 @@ type stepFlags struct {
 	draft       string
 	prefixCache string
 	prefixLimit string
+	adapters    []string
 }
 
 func (f *stepFlags) register(s *pflag.FlagSet) {
@@ -26,6 +29,8 @@ func (f *stepFlags) register(s *pflag.FlagSet) {
 			"repeats in prompt and text, the name of a smaller model of the same vocabulary by it")
 	s.StringVar(&f.prefixCache, "prefix-cache", "",
 		"folder where keys and values of prompts are kept, so that the next run that begins alike need not compute them")
+	s.StringArrayVar(&f.adapters, "adapter", nil,
+		"with --prompts: an adapter (LoRA) as NAME=PATH, which lines of JSON may name (may be repeated)")
 	s.StringVar(&f.prefixLimit, "prefix-cache-limit", "", "most that the folder may hold (default: 16GB)")
 }
 
@@ -41,6 +46,23 @@ func (f *stepFlags) prefixes(opt *engine.SchedulerOptions) (err error) {
 		}
 	}
 	return nil
+}
+
+// namedAdapters opens those of --adapter.
+func (f *stepFlags) namedAdapters() ([]engine.Adapter, error) {
+	var all []engine.Adapter
+	for _, text := range f.adapters {
+		name, path, ok := strings.Cut(text, "=")
+		if !ok || name == "" || path == "" {
+			return nil, fmt.Errorf("--adapter %q: NAME=PATH is expected", text)
+		}
+		a, err := lora.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("--adapter %s: %w", name, err)
+		}
+		all = append(all, engine.Adapter{Name: name, Adapter: a})
+	}
+	return all, nil
 }
 
 // drafts opens what guesses. close frees it and says what was wrong with it.

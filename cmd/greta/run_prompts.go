@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,8 @@ func (f *runFlags) checkMany() error {
 	case f.choices < 1 || f.parallel < 1 || f.kvTokens < 0:
 		return fmt.Errorf("--choices %d, --parallel %d, --kv-tokens %d: the first two must be positive, the last 0 or more",
 			f.choices, f.parallel, f.kvTokens)
+	case f.draft != "" && f.draft != "ngram":
+		return fmt.Errorf("--draft %s: a model guesses for one sequence; for many there is ngram", f.draft)
 	case f.hasGen && f.gen == 0:
 		return fmt.Errorf("--gen 0 leaves nothing to answer")
 	}
@@ -56,6 +59,7 @@ type promptLine struct {
 	Choices int     `json:"n"`
 	Max     int     `json:"max_tokens"`
 	Seed    *uint64 `json:"seed"`
+	Adapter string  `json:"adapter"` // the name of one of --adapter
 	ids     []int32
 }
 
@@ -106,7 +110,7 @@ func (a *app) readPrompts(path string) ([]promptLine, error) {
 			d.DisallowUnknownFields()
 			if err := d.Decode(&p); err != nil {
 				return nil, fmt.Errorf(`--prompts %s, line %d: an object is expected, {"prompt": "…"} with n, max_tokens, `+
-					`seed or tokens: %w`, path, i+1, err)
+					`seed, adapter or tokens: %w`, path, i+1, err)
 			}
 			if (p.Prompt == "") == (len(p.Tokens) == 0) {
 				return nil, fmt.Errorf("--prompts %s, line %d: prompt or tokens is expected, one of both", path, i+1)
@@ -155,6 +159,9 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	if b.opt.Adapters, err = f.namedAdapters(); err != nil {
+		return usage(err)
+	}
 	lines, err := m.tokens(b)
 	if err != nil {
 		return usage(err)
@@ -174,12 +181,23 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 		if err := one.checkRange(); err != nil {
 			return usagef("prompt %d: %v", i, err)
 		}
+		known := func(a engine.Adapter) bool { return a.Name == lines[i].Adapter }
+		if lines[i].Adapter != "" && !slices.ContainsFunc(b.opt.Adapters, known) {
+			return usagef("prompt %d: the adapter %q is not loaded: name it by --adapter %s=PATH", i, lines[i].Adapter,
+				lines[i].Adapter)
+		}
 	}
 	opt := engine.SchedulerOptions{Tokens: f.kvTokens, Sequences: f.parallel, Queue: 1 << 20, Rows: max(256, f.parallel)}
 	if f.kvMemory != "" {
 		if opt.Memory, err = packcache.ParseBytes(f.kvMemory); err != nil {
 			return usagef("--kv-memory: %v", err)
 		}
+	}
+	if err := f.prefixes(&opt); err != nil {
+		return err
+	}
+	if f.draft != "" {
+		opt.Draft = engine.NGrams
 	}
 	if m.sched, err = engine.NewScheduler(e, opt); err != nil {
 		return usage(err)
@@ -288,6 +306,9 @@ func (m *manyRun) answer(ctx context.Context, lines []promptLine) error {
 	}
 	took := time.Since(start).Seconds()
 	st := m.sched.Stats()
+	if m.flags.draft != "" {
+		fmt.Fprintf(m.app.err, "%d of %d guesses were right\n", st.Accepted, st.Drafted)
+	}
 	fmt.Fprintf(m.app.err, "%d prompts, %d tokens in %.2f s, %.1f tokens/s; %d steps of %.1f rows; "+
 		"%d of %d prompt tokens were known; %d preemptions\n", len(lines), total, took, float64(total)/took, st.Steps,
 		float64(st.Rows)/float64(max(1, st.Steps)), st.PrefixHits, st.PrefixQueries, st.Preemptions)
@@ -300,7 +321,8 @@ func (m *manyRun) answer(ctx context.Context, lines []promptLine) error {
 // one answers one prompt.
 func (m *manyRun) one(ctx context.Context, index int, p *promptLine) []promptAnswer {
 	f := m.flags
-	req := engine.Request{Prompt: p.ids, Max: p.Max, Choices: p.Choices, Sampling: f.sampling, Logprobs: f.logprobs}
+	req := engine.Request{Adapter: p.Adapter, Prompt: p.ids, Max: p.Max, Choices: p.Choices, Sampling: f.sampling,
+		Logprobs: f.logprobs}
 	if p.Seed != nil {
 		req.Sampling.Seed = *p.Seed
 	}
