@@ -61,6 +61,7 @@ type calls struct {
 		KeyEnd                    string `yaml:"key_end"`
 	}
 	NameKeys []string `yaml:"name_keys"`
+	Write    *struct{ Begin, End string }
 	head     *regexp.Regexp
 }
 

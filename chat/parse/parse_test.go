@@ -250,3 +250,55 @@ func FuzzParser(f *testing.F) {
 		}
 	})
 }
+
+// TestShapes: a call that is written as a shape has it is read back as that call.
+func TestShapes(t *testing.T) {
+	n := 0
+	for _, name := range Names() {
+		f, err := Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes, err := f.Shapes(tools)
+		if f.calls == nil || f.calls.Write == nil {
+			if err == nil {
+				t.Errorf("%s: shapes of calls that are no JSON", name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		for i, s := range shapes {
+			args := `{"place": "Rome"}`
+			text := s.Begin + args + s.End
+			if len(shapes) == 1 {
+				key := f.calls.argumentsKey()
+				if key == "" {
+					key = "arguments"
+				}
+				text = fmt.Sprintf(`%s{"%s": "get_weather", "%s": %s}%s`, s.Begin, f.calls.NameKeys[0], key, args, s.End)
+			}
+			got := readAll(t, f, Options{Tools: tools}, text, 3)
+			if want := tools[i].Name + args; len(got.Calls) != 1 || got.Calls[0] != want || got.Text != "" {
+				t.Errorf("%s: %q is read as %+v, want %s", name, text, got, want)
+			}
+			if !json.Valid(s.Schema) {
+				t.Errorf("%s: the schema %s is no JSON", name, s.Schema)
+			}
+		}
+	}
+	if n < 12 {
+		t.Errorf("only %d formats have shapes", n)
+	}
+	f, _ := Named("hermes")
+	shapes, err := f.Shapes([]Tool{{Name: "a"}, {Name: "b", Schema: json.RawMessage(
+		`{"properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}`)}})
+	if err != nil || !strings.Contains(string(shapes[0].Schema), `"#/anyOf/1/properties/arguments/$defs/y"`) {
+		t.Errorf("%s, %v", shapes, err)
+	}
+	if _, err := f.Shapes(nil); err == nil {
+		t.Error("shapes of no tools")
+	}
+}

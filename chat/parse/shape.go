@@ -1,0 +1,99 @@
+package parse
+
+// What a call looks like to a grammar: so that a model can only write calls of tools that there are, with
+// arguments that their schemas allow.
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Shape is a way to write a call: a text, JSON that a schema allows, a text. Begin is "" where the call is the whole
+// answer.
+type Shape struct {
+	Begin, End string
+	Schema     json.RawMessage
+}
+
+// Shapes gives the ways to call tools. A format whose calls are not JSON has none, which is an error.
+func (f *Format) Shapes(tools []Tool) ([]Shape, error) {
+	c := f.calls
+	if c == nil || c.Write == nil {
+		return nil, fmt.Errorf("the calls of the format %s cannot be constrained: they are not JSON", f.Name())
+	}
+	if len(tools) == 0 {
+		return nil, fmt.Errorf("there is no tool to call")
+	}
+	var shapes []Shape
+	var either []string
+	for i, t := range tools {
+		schema := t.Schema
+		if len(schema) == 0 || string(schema) == "null" {
+			schema = json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)
+		}
+		if !json.Valid(schema) {
+			return nil, fmt.Errorf("the schema of the tool %s is no JSON", t.Name)
+		}
+		if c.Body == "named" {
+			begin := strings.ReplaceAll(c.Write.Begin, "{name}", t.Name)
+			shapes = append(shapes, Shape{Begin: begin, End: c.Write.End, Schema: schema})
+			continue
+		}
+		key := "arguments"
+		if c.argumentsKey() != "" {
+			key = c.argumentsKey()
+		}
+		inner, err := rebase(schema, "#/anyOf/"+strconv.Itoa(i)+"/properties/"+key)
+		if err != nil {
+			return nil, fmt.Errorf("the schema of the tool %s: %w", t.Name, err)
+		}
+		either = append(either, fmt.Sprintf(`{"type":"object","properties":{%s:{"const":%s},%s:%s},`+
+			`"required":[%s,%s],"additionalProperties":false}`, quote(c.NameKeys[0]), quote(t.Name), quote(key), inner,
+			quote(c.NameKeys[0]), quote(key)))
+	}
+	if c.Body == "named" {
+		return shapes, nil
+	}
+	return []Shape{{c.Write.Begin, c.Write.End, json.RawMessage(`{"anyOf":[` + strings.Join(either, ",") + `]}`)}}, nil
+}
+
+// argumentsKey is what the family calls a call's arguments.
+func (c *calls) argumentsKey() string {
+	if c.Bare || c.NameKeys[0] == "tool_name" {
+		return "parameters"
+	}
+	return ""
+}
+
+// rebase makes references within a schema lead to where it lies in another.
+func rebase(schema json.RawMessage, at string) ([]byte, error) {
+	if !strings.Contains(string(schema), `"$ref"`) {
+		return schema, nil
+	}
+	var v any
+	d := json.NewDecoder(strings.NewReader(string(schema)))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok && strings.HasPrefix(ref, "#") {
+				v["$ref"] = at + strings.TrimPrefix(ref, "#")
+			}
+			for _, x := range v {
+				walk(x)
+			}
+		case []any:
+			for _, x := range v {
+				walk(x)
+			}
+		}
+	}
+	walk(v)
+	return json.Marshal(v)
+}
