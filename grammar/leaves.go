@@ -5,6 +5,7 @@ package grammar
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -153,28 +154,71 @@ func (a *arena) stepRune(r rx, c rune) rx {
 
 // runeAlive says whether a character from lo to hi leads on.
 func (a *arena) runeAlive(r rx, lo, hi rune) bool {
+	if r == a.text {
+		return lo < 0xd800 || hi >= 0xe000
+	}
+	if n := &a.nodes[r]; n.kind == kTrie {
+		return a.trieRune(n.rxKey, 0, 0, lo, hi)
+	}
 	for c := lo; c <= hi; {
 		if c >= 0xd800 && c < 0xe000 {
 			c = 0xe000
 			continue
 		}
-		if c >= 0x80 && c&63 == 0 && c+63 <= hi { // 64 characters that differ in their last byte alone
-			var buf [4]byte
-			p := r
-			n := utf8.EncodeRune(buf[:], c)
-			for _, b := range buf[:n-1] {
-				p = a.stepByte(p, b)
-			}
-			if p != rxNone {
+		if c < 0x80 {
+			if a.stepByte(r, byte(c)) != rxNone {
 				return true
 			}
-			c += 64
+			c++
 			continue
 		}
-		if a.stepRune(r, c) != rxNone {
+		var buf [4]byte
+		n := utf8.EncodeRune(buf[:], c)
+		p := r
+		for i, b := range buf[:n] {
+			if p = a.stepByte(p, b); p == rxNone { // none of those with this byte here
+				c = c>>(6*(n-1-i))<<(6*(n-1-i)) + 1<<(6*(n-1-i))
+				break
+			}
+			if first := c >> (6 * (n - 1 - i)) << (6 * (n - 1 - i)); i < n-1 && first >= lo && first+1<<(6*(n-1-i))-1 <= hi {
+				return true // all that go on from here are in the range
+			}
+		}
+		if p != rxNone {
 			return true
 		}
-		c++
+	}
+	return false
+}
+
+// trieRune says whether a text of a trie goes on with a character from lo to hi,
+// of which some bytes were read.
+func (a *arena) trieRune(k rxKey, read rune, left int, lo, hi rune) bool {
+	n := &a.tries[k.m].nodes[k.n]
+	for i, b := range n.bytes {
+		kid := &a.tries[k.m].nodes[n.kids[i]]
+		if k.x >= 0 && !anyBit(a.allow[k.x], kid.lo, kid.hi) {
+			continue
+		}
+		c, more := rune(b), left-1
+		switch {
+		case left > 0:
+			c = read<<6 | c&0x3f
+		case b < 0x80:
+			more = 0
+		default:
+			more = bits.LeadingZeros8(^b) - 1
+			c &= 0x3f >> more
+		}
+		if more > 0 {
+			next := k
+			next.n = n.kids[i]
+			if a.trieRune(next, c, more, lo, hi) {
+				return true
+			}
+		} else if c >= lo && c <= hi {
+			return true
+		}
 	}
 	return false
 }

@@ -13,9 +13,11 @@ import (
 
 var _ engine.Mask = (*Mask)(nil)
 
-// Bounds of what one grammar keeps: more, and its automata are made anew.
+// maxKept bounds the nodes, states and configurations that one grammar keeps: more,
+// and its automata are made anew. A variable for tests.
+var maxKept = 400_000
+
 const (
-	maxKept  = 400_000   // nodes, states and configurations
 	maxMasks = 16 << 20  // bytes of masks
 	callWork = 5_000_000 // steps of construction in one call
 )

@@ -250,6 +250,7 @@ func (a *arena) flat(kind rxKind, list []rx) []rx {
 			out = append(out, r)
 		}
 	}
+	a.spend(len(out) / 2)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -478,7 +479,6 @@ func (a *arena) derivative(r rx, class uint8) rx {
 			}
 			list = append(list, d)
 		}
-		a.spend(len(n.list) / 8)
 		if n.kind == kAlt {
 			return a.alt(list...)
 		}
@@ -525,6 +525,10 @@ func (a *arena) alive(r rx) bool {
 	case n.kind == kStr && n.m == 0:
 		x, y := n.a, n.b
 		ok = a.alive(x) && a.alive(y)
+	case n.kind == kStr && !a.plainly(n.a):
+		// deriveHex asks before it goes on; only the first bytes of an escape do not.
+		bare := n.m == escSlash || n.m == escUnit
+		ok = !bare || a.goesOn(n.a)
 	default:
 		return a.search(r)
 	}
@@ -533,6 +537,19 @@ func (a *arena) alive(r rx) bool {
 		a.nodes[r].live = 1
 	}
 	return ok
+}
+
+// goesOn says that something may follow in r.
+func (a *arena) goesOn(r rx) bool {
+	if r == a.text {
+		return true
+	}
+	for c := range a.member {
+		if a.step(r, uint8(c)) != rxNone {
+			return true
+		}
+	}
+	return false
 }
 
 // maxSearch bounds the states in which a match is looked for.

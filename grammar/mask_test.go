@@ -1,0 +1,318 @@
+package grammar
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// words is a vocabulary with what is awkward: parts of characters, bytes, tokens of
+// the same bytes, tokens that span several parts of a JSON text, special ones.
+func words(t testing.TB) *Vocabulary {
+	t.Helper()
+	list := [][]byte{nil, nil, nil, nil, nil} // </s>, <|call|>, <think>, </think>, <pad>
+	for b := range 256 {
+		list = append(list, []byte{byte(b)})
+	}
+	for _, w := range []string{"a", `":`, `{"`, `"}`, `","`, `":"`, "\xc3", "\xa9", "\xf0\x9f", "\x98\x80", "ab", "abc", " a",
+		"  ", "\n\n", "true", "false", "null", "12", "123", "[]", "[[", "]]", `\"`, `\u00`, "hello world and more text",
+		"é", "日本", "a\"", "name", "call", "<|call|>", "</think>", "lower", "UPPER", " Mixed", "-1", ".5", "e9", "+"} {
+		list = append(list, []byte(w))
+	}
+	return newVocabulary(list, []int32{0}, map[string]int32{"<|call|>": 1, "<think>": 2, "</think>": 3, "<pad>": 4})
+}
+
+var sources = map[string]struct {
+	src Source
+	opt Options
+}{
+	"any json": {JSON(), Options{}},
+	"schema": {Schema(`{"properties":{"name":{"type":"string","maxLength":9},"a":{"enum":["ab","é",12]}},"required":["a"]}`),
+		Options{}},
+	"compact": {Schema(`{"properties":{"name":{"pattern":"^[a-z]+$"},"a":{"items":{"type":"integer"}}},"required":["a"],
+		"additionalProperties":false}`), Options{Compact: true, Ordered: true}},
+	"regex":  {Regex(`(é|😀|日本)*[a-z ]{0,30}`), Options{}},
+	"choice": {Choice("true", "name", "日本語", "abc"), Options{}},
+	"gbnf":   {GBNF(`root ::= e` + "\n" + `e ::= e "+" e | "[" e "]" | [0-9]+`), Options{}},
+	"after":  {Choice("name"), Options{After: "</think>"}},
+	"lazy": {Source{}, Options{Triggers: []Trigger{{"<|call|>", JSON(), "\n"}, {"{\"", Regex("[a-z]+"), "\""}},
+		Must: true}},
+}
+
+// TestMaskIsWhatBytesSay: a mask has a token just where its bytes can be read.
+func TestMaskIsWhatBytesSay(t *testing.T) {
+	for _, v := range []*Vocabulary{words(t), small(t)} {
+		for name, s := range sources {
+			g, err := Compile(v, s.src, s.opt)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			rng := rand.New(rand.NewPCG(3, 4))
+			set := make([]uint32, v.Words()+3)
+			for range 6 {
+				k := g.NewMask()
+				for n := 0; n < 25 && !k.Ended(); n++ {
+					set[len(set)-1] = 7
+					if err := k.Allowed(set); err != nil {
+						t.Fatal(err)
+					}
+					if set[len(set)-1] != 0 {
+						t.Fatal("what is beyond the vocabulary is allowed")
+					}
+					var allowed []int32
+					for id := range int32(v.size) {
+						ends := slices.Contains(v.ends, id)
+						want := ends && g.m.configs[k.now()].accept
+						if w := v.words[id]; !ends && len(w) > 0 {
+							_, at := g.m.read(k.now(), string(w))
+							want = at < 0
+						}
+						if got := set[id>>5]>>(id&31)&1 != 0; got != want {
+							t.Fatalf("%s: token %d (%q) is allowed: %v, its bytes say %v", name, id, v.words[id], got, want)
+						}
+						if want {
+							allowed = append(allowed, id)
+						}
+					}
+					if len(allowed) == 0 {
+						t.Fatalf("%s: a dead end", name)
+					}
+					if err := k.Accept(allowed[rng.IntN(len(allowed))]); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// feed reads tokens by their spelling; a word in < > is a special token.
+func feed(t *testing.T, k *Mask, list ...string) error {
+	t.Helper()
+	for _, w := range list {
+		id, special := k.g.vocab.special[w]
+		if !special {
+			for _, id := range k.g.vocab.Spell(w) {
+				if err := k.Accept(id); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := k.Accept(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestTags: free text until a tag, by its text or its special token, then the
+// grammar; special tokens match no text.
+func TestTags(t *testing.T) {
+	v := words(t)
+	call := []Trigger{{"<|call|>", Schema(`{"type":"array","items":{"type":"integer"}}`), "</think>"}}
+	for _, c := range []struct {
+		opt  Options
+		src  Source
+		text []string
+		ok   bool // it can be read
+		ends bool // and may end there
+	}{
+		{Options{After: "</think>"}, Choice("abc"), []string{"hello", "</think>", "abc"}, true, true},
+		{Options{After: "</think>"}, Choice("abc"), []string{"<think>", "a", "<", "/", "think", ">", "abc"}, true, true},
+		{Options{After: "</think>"}, Choice("abc"), []string{"hello"}, true, false},
+		{Options{After: "</think>"}, Choice("abc"), []string{"</think>", "a", "</think>"}, false, false},
+		{Options{After: "</think>"}, Choice("abc"), []string{"</think>", "x"}, false, false},
+		{Options{Triggers: call}, Source{}, []string{"free {\"text"}, true, true},
+		{Options{Triggers: call}, Source{}, []string{"x", "<|call|>", "[1, 2]", "</think>", "more"}, true, true},
+		{Options{Triggers: call}, Source{}, []string{"<|call|>", "[1]", "</think>", "<|call|>", "[]", "</think>"}, true, true},
+		{Options{Triggers: call}, Source{}, []string{"<|call|>", "[1]"}, true, false},
+		{Options{Triggers: call}, Source{}, []string{"<|call|>", "\"x"}, false, false},
+		{Options{Triggers: call, Once: true}, Source{}, []string{"<|call|>", "[1]", "</think>", "x"}, false, false},
+		{Options{Triggers: call, Must: true}, Source{}, []string{"free"}, true, false},
+		{Options{Triggers: call, Must: true, After: "<think>"}, Source{},
+			[]string{"<|call|>", "any", "<think>", "<|call|>", "[]", "</think>"}, true, true},
+	} {
+		g, err := Compile(v, c.src, c.opt)
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		k := g.NewMask()
+		if err := feed(t, k, c.text...); (err == nil) != c.ok {
+			t.Errorf("%+v %q: %v", c.opt, c.text, err)
+			continue
+		}
+		if may, err := k.MayEnd(); err != nil || c.ok && may != c.ends {
+			t.Errorf("%q may end: %v, %v", c.text, may, err)
+		}
+	}
+	for _, special := range []string{"<pad>", "<think>"} {
+		g, err := Compile(v, JSON(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if feed(t, g.NewMask(), `"`, special) == nil {
+			t.Errorf("%s is read as text", special)
+		}
+	}
+	for _, bad := range []Options{{Triggers: []Trigger{{Begin: ""}}}, {Triggers: []Trigger{{Begin: "x"}}}} {
+		if _, err := Compile(v, Source{}, bad); err == nil {
+			t.Errorf("%+v compiles", bad)
+		}
+	}
+	if _, err := Compile(v, JSON(), Options{Triggers: call}); err == nil {
+		t.Error("a source and triggers compile")
+	}
+}
+
+func TestForced(t *testing.T) {
+	v := words(t)
+	g, err := Compile(v, Schema(`{"type":"object","properties":{"name":{"type":"boolean"}},"required":["name"],
+		"additionalProperties":false}`), Options{Compact: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := g.NewMask()
+	var text strings.Builder
+	for _, id := range k.Forced() {
+		if err := k.Accept(id); err != nil {
+			t.Fatal(err)
+		}
+		text.Write(v.words[id])
+	}
+	if got := text.String(); got != `{"name` { // what may follow the quote is a choice of tokens
+		t.Errorf("%q is forced", got)
+	}
+	if err := feed(t, k, `":`, "t"); err != nil {
+		t.Fatal(err)
+	}
+	if ids := k.Forced(); len(ids) == 0 || string(v.words[ids[0]]) != "r" {
+		t.Errorf("%v is forced after t", ids)
+	}
+}
+
+func TestRollbackAndClone(t *testing.T) {
+	v := words(t)
+	g, err := Compile(v, Regex(`a{3}|b`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := g.NewMask()
+	if err := feed(t, k, "a", "a"); err != nil {
+		t.Fatal(err)
+	}
+	c := k.Clone().(*Mask)
+	if err := feed(t, c, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Accept(0); err != nil || !c.Ended() || c.Accept(5) == nil || c.Accept(0) != nil {
+		t.Errorf("the end: %v", err)
+	}
+	if err := k.Accept(0); err == nil {
+		t.Error("the text ends after two of three")
+	}
+	if err := k.Rollback(2); err != nil || feed(t, k, "b") != nil {
+		t.Errorf("after taking back: %v", err)
+	}
+	if k.Rollback(2) == nil || k.Rollback(-1) == nil || c.Rollback(1) != nil || c.Ended() {
+		t.Error("too many tokens are taken back, or the end is not")
+	}
+	if k.Accept(-1) == nil || k.Accept(int32(v.size)) == nil || k.Accept(4) == nil {
+		t.Error("tokens that are none are accepted")
+	}
+	if k.Allowed(make([]uint32, 1)) == nil {
+		t.Error("a mask that is too short is filled")
+	}
+}
+
+// TestMadeAnew: a grammar that has grown too large begins again, and texts go on.
+func TestMadeAnew(t *testing.T) {
+	defer func(n int) { maxKept = n }(maxKept)
+	v := words(t)
+	g, err := Compile(v, Schema(`{"type":"array","items":{"type":"string"},"maxItems":400}`), Options{Compact: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	maxKept = g.m.size() + 2000
+	old, k := g.NewMask(), g.NewMask()
+	if err := feed(t, old, `["a`); err != nil {
+		t.Fatal(err)
+	}
+	set := make([]uint32, v.Words())
+	for i := 0; g.epoch == 0; i++ {
+		if i > 390 {
+			t.Fatal("it is never made anew")
+		}
+		word := `,"a"`
+		if i == 0 {
+			word = `["a"`
+		}
+		if err := feed(t, k, word); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Allowed(set); err != nil {
+			if TooComplex(err) {
+				break
+			}
+			t.Fatal(err)
+		}
+	}
+	maxKept = 1 << 30
+	if err := feed(t, old, `b"`, "]"); err != nil {
+		t.Errorf("an older text: %v", err)
+	}
+	if may, err := old.MayEnd(); !may || err != nil {
+		t.Errorf("an older text may not end: %v", err)
+	}
+	if err := feed(t, k, "]"); err != nil {
+		t.Errorf("the long text: %v", err)
+	}
+}
+
+// TestMaskAllocates nothing once a configuration's mask is known.
+func TestMaskAllocates(t *testing.T) {
+	v := words(t)
+	g, err := Compile(v, JSON(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := g.NewMask()
+	set := make([]uint32, v.Words())
+	for _, text := range []string{"", `{"na`, `":[`} {
+		if err := feed(t, k, text); err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(20, func() {
+			if err := k.Allowed(set); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("after %q: %v allocations a mask", text, n)
+		}
+	}
+}
+
+// TestTooComplex: what grows without bound is an error, and soon.
+func TestTooComplex(t *testing.T) {
+	for _, src := range []Source{
+		Schema(`{"type":"number","allOf":[{"multipleOf":99991},{"multipleOf":99989}],"not":{"multipleOf":99971}}`),
+		Schema(`{"type":"string","allOf":[{"pattern":"^(.{1,900}){1,900}a.{900}$"},{"pattern":"b.{901}$"}]}`),
+	} {
+		if _, err := build(src, Options{}, nil); err == nil {
+			m, _ := build(src, Options{}, nil)
+			var err error
+			func() {
+				defer catch(&err)
+				m.read(m.start, `"`+strings.Repeat("ab", 4000))
+			}()
+			if !TooComplex(err) {
+				t.Errorf("%s: %v", src.text, err)
+			}
+		} else if !TooComplex(err) {
+			t.Errorf("%s: %v", src.text, err)
+		}
+	}
+}
