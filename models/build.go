@@ -122,6 +122,9 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 		return nil, err
 	}
 	b.g.Prune()
+	if err := f.unreadBias(b.g, o.Weights); err != nil {
+		return nil, err
+	}
 	b.markNorms()
 	if err := b.applyScales(); err != nil {
 		return nil, err

@@ -43,6 +43,7 @@ type File struct {
 	part    bool // params and weights for files that use it
 	uses    []text
 	match   matcher
+	ignore  []string // names of tensors that the file knows and does not want
 	in      []decl
 	params  []param
 	require []expr

@@ -216,7 +216,7 @@ func (r *reader) strings(n *yaml.Node, what string) []string {
 	return all
 }
 
-var fileKeys = []string{"model", "block", "part", "match", "use", "in", "params", "require", "names", "weights", "state", "body", "out"}
+var fileKeys = []string{"model", "block", "part", "match", "ignore", "use", "in", "params", "require", "names", "weights", "state", "body", "out"}
 
 func (r *reader) file(n *yaml.Node) {
 	patterns := map[string][]string{}
@@ -234,6 +234,9 @@ func (r *reader) file(n *yaml.Node) {
 		}
 	}
 	r.head(n, parts["model"], parts["block"], parts["part"])
+	if v := parts["ignore"]; v != nil {
+		r.f.ignore = r.strings(v, "a tensor's name, * for any part of it")
+	}
 	if v := parts["match"]; v != nil {
 		if r.f.block {
 			r.failNode(v, "match: belongs to a model; a block is found by its name")

@@ -68,6 +68,7 @@ func schema() *jsonschema.Schema {
 				"has":  list("keys that GGUF's metadata must have"),
 				"hf":   list("one of config.json's architectures, or its model_type"),
 			}),
+			"ignore":  list("tensors of the weights that the file knows and does not read; * stands for any part of a name"),
 			"in":      mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),
 			"params":  mapping("numbers and words", name, param),
 			"require": {Type: "array", Items: expr("a condition"), Description: "conditions on parameters that this file needs"},

@@ -142,6 +142,9 @@ func (t *Tokenizer) readPieces(k ggufKeys) error {
 			}
 			p.score = float32(scores[id])
 		}
+		if _, ok := byteToken(text); ok && !hasKinds {
+			p.kind = Byte
+		}
 		if hasKinds && kinds[id] >= int64(Normal) && kinds[id] <= int64(Byte) {
 			p.kind = Kind(kinds[id])
 		}
@@ -177,6 +180,13 @@ func (t *Tokenizer) phi3Strips(k ggufKeys) {
 }
 
 func (t *Tokenizer) ggufSentencePiece(k ggufKeys, name string) error {
+	if _, ok := k.meta.Meta(ggml + "token_type"); !ok { // without kinds the special tokens' ids say them
+		for id, kind := range map[int32]Kind{t.unk: Unknown, t.bos: Control, t.eos: Control, t.pad: Control} {
+			if id >= 0 && int(id) < len(t.pieces) {
+				t.pieces[id].kind = kind
+			}
+		}
+	}
 	norm := &spNormalizer{escape: true}
 	prefix, err := k.bool("add_space_prefix", name == "llama")
 	if err != nil {

@@ -4,6 +4,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,6 +64,9 @@ func readFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	if bytes.HasPrefix(data, []byte("version https://git-lfs")) {
+		return nil, fmt.Errorf("%s: a Git LFS pointer instead of the file; run git lfs pull", path)
 	}
 	return data, nil
 }

@@ -357,7 +357,9 @@ func (f *modelFlags) resolve(b *bundle, arg string) error {
 			return fmt.Errorf("%s is a model file already; --model names one for weights", arg)
 		}
 		if f.weights != "" {
-			b.source, err = open.Open(f.weights)
+			if b.source, err = open.Open(f.weights); err == nil {
+				err = b.file.Fits(b.source)
+			}
 		}
 		return err
 	}
@@ -375,10 +377,13 @@ func (f *modelFlags) resolve(b *bundle, arg string) error {
 		if b.file, err = models.Builtin(f.model); err != nil {
 			return fmt.Errorf("--model %w", noSuchModel(f.model))
 		}
-		return nil
+	} else if b.file, err = models.Load(f.model); err != nil {
+		return err
 	}
-	b.file, err = models.Load(f.model)
-	return err
+	if err := b.file.Fits(b.source); err != nil {
+		return fmt.Errorf("--model %w", err)
+	}
+	return nil
 }
 
 // noSuchModel says that neither a file nor a built-in model file has a name.
@@ -429,23 +434,37 @@ const mostText = 256 << 20
 // readPrompt gives the text of --prompt; - is standard input, but for a newline
 // at its end, which echo and editors put there.
 func (a *app) readPrompt(prompt string) (string, error) {
+	text, err := a.readWhole(prompt)
+	if err == nil && prompt == "-" {
+		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
+	}
+	return text, err
+}
+
+// readWhole is readPrompt that keeps a newline at the end.
+func (a *app) readWhole(prompt string) (string, error) {
 	if prompt != "-" {
 		return prompt, nil
 	}
-	text, err := readText(a.in, mostText)
+	text, err := readAll(a.in, mostText)
 	if err != nil {
 		return "", fmt.Errorf("standard input: %w", err)
 	}
 	return text, nil
 }
 
-// readText reads a text of at most so many bytes.
+// readText reads a text of at most so many bytes, without the newline at its end.
 func readText(from io.Reader, most int) (string, error) {
+	text, err := readAll(from, most)
+	return strings.TrimSuffix(text, "\n"), err
+}
+
+func readAll(from io.Reader, most int) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(from, int64(most)+1))
 	if err == nil && len(data) > most {
 		err = usagef("the text is longer than %d bytes", most)
 	}
-	return strings.TrimSuffix(string(data), "\n"), err
+	return string(data), err
 }
 
 // load makes the engine, with a progress bar on a terminal.

@@ -343,6 +343,10 @@ func (r *runner) encodePrompt() ([]int32, error) {
 		return nil, err
 	}
 	ids, err := t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS(), ParseSpecial: r.flags.special})
+	if err == nil && t.AddBOS() && len(ids) > 1 && ids[1] == t.BOS() {
+		fmt.Fprintf(r.app.err, "greta: the begin token %s stands twice before the text: the model's tokenizer puts it there, "+
+			"leave it out of the prompt\n", t.Token(t.BOS()))
+	}
 	if err == nil && len(ids) == 0 {
 		err = fmt.Errorf("the prompt has no tokens, and the model no begin token")
 	}

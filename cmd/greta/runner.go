@@ -256,11 +256,14 @@ func (r *runner) noteUnread() {
 	if len(left) == 0 {
 		return
 	}
-	more := ""
-	if n := len(left) - 3; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
+	more, shown := "", min(3, len(left))
+	if r.flags.verbose {
+		shown = len(left)
 	}
-	fmt.Fprintf(r.app.err, "greta: %s does not read every tensor of %s: %s%s\n", r.bundle.file.Path(), r.report.Source, strings.Join(left[:min(3, len(left))], ", "), more)
+	if n := len(left) - shown; n > 0 {
+		more = fmt.Sprintf(" and %d more, %d in all (--verbose lists them)", n, len(left))
+	}
+	fmt.Fprintf(r.app.err, "greta: %s does not read every tensor of %s: %s%s\n", r.bundle.file.Path(), r.report.Source, strings.Join(left[:shown], ", "), more)
 }
 
 // sayMore prints what --verbose asks for.

@@ -58,6 +58,9 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 // tokenizerOf finds the tokenizer in GGUF's metadata, in a Hugging Face folder,
 // or beside a file of weights; nil where there is none.
 func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
+	if kind, _ := src.Meta("tokenizer.ggml.model"); kind == "no_vocab" || kind == "none" {
+		return nil, nil // GGUF's words for a file that goes by ids alone
+	}
 	if _, ok := src.Meta("tokenizer.ggml.tokens"); ok {
 		return tokenizer.FromGGUF(src)
 	}

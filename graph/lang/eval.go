@@ -380,7 +380,7 @@ func call(e Call, env Env) (Val, *Error) {
 }
 
 func number(v Val, e Expr) (float64, *Error) {
-	if n, ok := v.(float64); ok {
+	if n, ok := alike(v).(float64); ok {
 		return n, nil
 	}
 	if v == nil {
@@ -420,11 +420,26 @@ func equal(a, b Val) bool {
 
 // Int gives v as an integer, if it is one that float64 holds exactly.
 func Int(v Val) (int, bool) {
-	n, ok := v.(float64)
+	n, ok := alike(v).(float64)
 	if !ok || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
 		return 0, false
 	}
 	return int(n), true
+}
+
+// alike gives the number that a list holds as often as it has elements: metadata
+// may say for each layer what all have alike. Other values are given as they are.
+func alike(v Val) Val {
+	list, _ := v.([]Val)
+	for _, x := range list {
+		if n, ok := x.(float64); !ok || n != list[0] {
+			return v
+		}
+	}
+	if len(list) > 0 {
+		return list[0]
+	}
+	return v
 }
 
 // Format prints a value as the language writes it; absent is null.

@@ -293,14 +293,14 @@ func (h *hfPlan) findTokenizer(opt Options) error {
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model"} {
+	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			return h.addTokenizer(dir, hints)
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	h.notes = append(h.notes, "no tokenizer.json or tokenizer.model beside the model: the file holds weights only")
+	h.notes = append(h.notes, "no tokenizer.json, tokenizer.model or vocab.json beside the model: the file holds weights only")
 	return nil
 }
 

@@ -359,8 +359,8 @@ func (r *reader) tensor(i int) (e entry, off uint64, err error) {
 	e.Shape = make(tensor.Shape, dims)
 	for d := range e.Shape {
 		n := r.u64("the sizes of tensor " + shown)
-		if r.err == nil && (n == 0 || n > math.MaxInt) {
-			return e, 0, fmt.Errorf("tensor %q has a size of %d in dimension %d; expected 1 or more and less than 2^63", e.Name, n, d)
+		if r.err == nil && n > math.MaxInt {
+			return e, 0, fmt.Errorf("tensor %q has a size of %d in dimension %d; expected less than 2^63", e.Name, n, d)
 		}
 		e.Shape[len(e.Shape)-1-d] = int(n)
 	}

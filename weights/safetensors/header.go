@@ -30,7 +30,8 @@ var dtypes = map[string]tensor.Type{
 // entry is a tensor and the place of its bytes in the file.
 type entry struct {
 	name  string
-	typ   tensor.Type
+	typ   tensor.Type // Invalid: of a dtype that is not known
+	dtype string
 	shape tensor.Shape
 	off   int
 	size  int
@@ -141,10 +142,7 @@ func headerError(dec *json.Decoder, err error, what string) error {
 }
 
 func check(name, dtype string, sizes []int64, begin, end int64, have int) (e entry, err error) {
-	typ, ok := dtypes[dtype]
-	if !ok {
-		return e, fmt.Errorf("tensor %q has dtype %q, which is not supported; fetch the model in BF16, F16 or F32", name, dtype)
-	}
+	typ := dtypes[dtype] // Invalid where it is not known: an error where the tensor is read
 	if len(sizes) > maxDims {
 		return e, fmt.Errorf("tensor %q has %d dimensions; expected at most %d", name, len(sizes), maxDims)
 	}
@@ -155,9 +153,13 @@ func check(name, dtype string, sizes []int64, begin, end int64, have int) (e ent
 		}
 		shape[i] = int(n)
 	}
-	size, err := shape.Bytes(typ)
-	if err != nil {
-		return e, fmt.Errorf("tensor %q: %w", name, err)
+	size := int(end - begin)
+	if typ != tensor.Invalid {
+		if size, err = shape.Bytes(typ); err != nil {
+			return e, fmt.Errorf("tensor %q: %w", name, err)
+		}
+	} else if dtype == "" || shape.Elems() > 0 && size == 0 {
+		return e, fmt.Errorf("tensor %q has dtype %q and %d bytes", name, dtype, size)
 	}
 	switch {
 	case begin < 0 || end < begin:
@@ -167,5 +169,5 @@ func check(name, dtype string, sizes []int64, begin, end int64, have int) (e ent
 	case end-begin != int64(size):
 		return e, fmt.Errorf("tensor %q has %d bytes by its data_offsets, but %s %v takes %d; the file is damaged", name, end-begin, dtype, shape, size)
 	}
-	return entry{name: name, typ: typ, shape: shape, off: int(begin), size: size}, nil
+	return entry{name: name, typ: typ, dtype: dtype, shape: shape, off: int(begin), size: size}, nil
 }

@@ -9,6 +9,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -175,6 +176,9 @@ func (s *Source) addFile(path string, wanted []string) error {
 }
 
 func (s *Source) add(path string, b []byte, wanted []string) error {
+	if bytes.HasPrefix(b, []byte("version https://git-lfs")) {
+		return fmt.Errorf("%s: a Git LFS pointer instead of the file; run git lfs pull", path)
+	}
 	entries, err := parse(b)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -250,6 +254,9 @@ func (s *Source) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
 	return p.typ, append(tensor.Shape(nil), p.shape...), true
 }
 
+// Dtype gives a tensor's type in the file's own words.
+func (s *Source) Dtype(name string) string { return s.byName[name].dtype }
+
 // Data gives a tensor's bytes, mapped from the file. The format does not
 // align tensors: one that starts at an odd place for its type is copied, anew
 // at each call.
@@ -260,6 +267,9 @@ func (s *Source) Data(name string) ([]byte, error) {
 	}
 	if s.files == nil {
 		return nil, fmt.Errorf("safetensors: %s: read of %q after Close", s.path, name)
+	}
+	if p.typ == tensor.Invalid {
+		return nil, fmt.Errorf("safetensors: %s: tensor %q has dtype %q, which is not supported; fetch the model in BF16, F16 or F32", s.path, name, p.dtype)
 	}
 	b := s.files[p.file][p.off : p.off+p.size : p.off+p.size]
 	if _, width := p.typ.Block(); p.off%width != 0 {

@@ -74,7 +74,7 @@ var badFiles = map[string][]byte{
 	`"o": expected dtype, shape`:               file(`{"o":{"dtype":"F32","shape":[1],"data_offsets":[0]}}`, 4),
 	"a tensor's name has 0 bytes":              file("{"+one("", "F32", "[1]", 0, 4)+"}", 4),
 	"listed twice":                             file("{"+one("w", "F32", "[1]", 0, 4)+","+one("w", "F32", "[1]", 4, 8)+"}", 8),
-	`dtype "F4"`:                               file("{"+one("w", "F4", "[1]", 0, 4)+"}", 4),
+	`dtype "F4" and 0 bytes`:                   file("{"+one("w", "F4", "[1]", 0, 0)+"}", 4),
 	"negative size":                            file("{"+one("w", "F32", "[-1]", 0, 4)+"}", 4),
 	"overflows":                                file("{"+one("w", "F32", "[4294967296,4294967296]", 0, 4)+"}", 4),
 	"data_offsets [4, 0]":                      file("{"+one("w", "F32", "[1]", 4, 0)+"}", 4),
@@ -255,6 +255,10 @@ func TestBitFlips(t *testing.T) {
 			for _, name := range s.Names() {
 				typ, shape, _ := s.Lookup(name)
 				data, err := s.Data(name)
+				if err != nil && strings.Contains(err.Error(), "is not supported") {
+					refused++ // a dtype that is not known
+					continue
+				}
 				if size, _ := shape.Bytes(typ); err != nil || len(data) != size {
 					t.Fatalf("bit %d: %s has %d bytes, expected %d (%v)", bit, name, len(data), size, err)
 				}
