@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"greta/engine/report"
 	"greta/grammar"
+	"greta/internal/plainfile"
 	"greta/tokenizer"
 )
 
@@ -160,9 +160,10 @@ func (a *app) grammarSource(f *grammarFlags) (src grammar.Source, isJSON bool, e
 
 func (a *app) readWhole(path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(a.in)
+		text, err := readAll(a.in, mostText)
+		return []byte(text), err
 	}
-	return os.ReadFile(path)
+	return plainfile.Read(path)
 }
 
 // labelled is a text and what is expected of it.

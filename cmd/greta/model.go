@@ -434,15 +434,15 @@ const mostText = 256 << 20
 // readPrompt gives the text of --prompt; - is standard input, but for a newline
 // at its end, which echo and editors put there.
 func (a *app) readPrompt(prompt string) (string, error) {
-	text, err := a.readWhole(prompt)
+	text, err := a.rawText(prompt)
 	if err == nil && prompt == "-" {
 		text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r")
 	}
 	return text, err
 }
 
-// readWhole is readPrompt that keeps a newline at the end.
-func (a *app) readWhole(prompt string) (string, error) {
+// rawText is readPrompt that keeps a newline at the end.
+func (a *app) rawText(prompt string) (string, error) {
 	if prompt != "-" {
 		return prompt, nil
 	}

@@ -28,7 +28,7 @@ tokenizer.bin. TEXT - is standard input. With --decode TEXT is ids, 1,2,3.`,
 			if err != nil {
 				return usage(err)
 			}
-			text, err := a.readWhole(args[1])
+			text, err := a.rawText(args[1])
 			if err != nil {
 				return err
 			}
