@@ -337,7 +337,7 @@ func (dev *Device) usesFlash(n *graph.Node) bool {
 	return dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && takesFlash(n)
 }
 
-// takesAttend says whether attend.hip computes a node, but for how its operands lie.
+// takesAttend says whether attention_decode.hip computes a node, but for how its operands lie.
 func takesAttend(n *graph.Node) bool {
 	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 {
 		return false
@@ -353,7 +353,7 @@ func takesAttend(n *graph.Node) bool {
 	return false
 }
 
-// attendBlock is how many queries of a key/value head a block of attend.hip has, 0
+// attendBlock is how many queries of a key/value head a block of attention_decode.hip has, 0
 // where the node goes to attention.hip: where there is no such path, or caches are long.
 func (dev *Device) attendBlock(n *graph.Node) int {
 	if !hasHalves(dev.info.Level) || !dev.d.has(fnLaunchConfig) || !dev.on(pathAttend) || !takesAttend(n) {

@@ -53,7 +53,7 @@ func TestChoicesText(t *testing.T) {
 	var devices []testkit.NullDevice
 	for _, arch := range []string{"gfx942", "gfx1103", "gfx1201", "sm_90"} {
 		devices = append(devices, testkit.NullDevice{Name: arch, Open: func(captured func(*backends.Program, []testkit.Part)) (backends.Device, error) {
-			dev, err := openPaper(arch, 0, func(program) {})
+			dev, err := openNull(arch, 0, func(program) {})
 			if err != nil {
 				return nil, err
 			}

@@ -17,9 +17,9 @@ type compiler struct {
 	driver *driver
 	target target
 	cache  Cache
-	built  string        // folder of code that was compiled ahead of time, "" without
-	away   *away         // compiles in children; nil: in this process
-	note   func(program) // on paper: is told of a program instead of compiling it
+	built  string         // folder of code that was compiled ahead of time, "" without
+	worker *compileWorker // compiles in children; nil: in this process
+	note   func(program)  // of a null device: is told of a program instead of compiling it
 
 	mu       sync.Mutex
 	compiled int // programs that were neither built ahead nor in the cache
@@ -29,7 +29,7 @@ type compiler struct {
 // aborts the process for any other.
 func newCompiler(d *driver, arch string, cache Cache, built string) (*compiler, error) {
 	c := &compiler{driver: d, target: target{vendor: d.vendor(), arch: arch}, cache: cache, built: built}
-	if p, ok := d.provider.(*paper); ok {
+	if p, ok := d.provider.(*nullDriver); ok {
 		c.note = p.note
 		return c, nil
 	}
@@ -107,8 +107,8 @@ func (c *compiler) code(p program) ([]byte, error) {
 // compile runs the run-time compiler, in a child where it may abort.
 func (c *compiler) compile(p program, source string) ([]byte, error) {
 	o := order{string(p), source, c.target.options()}
-	if c.away != nil {
-		return c.away.compile(o)
+	if c.worker != nil {
+		return c.worker.compile(o)
 	}
 	return c.driver.compile(o)
 }
@@ -200,8 +200,8 @@ func (c *compiler) all(programs []program, done func(program, []byte) error) err
 			}
 		}()
 	}
-	if c.away != nil {
-		defer c.away.rest()
+	if c.worker != nil {
+		defer c.worker.rest()
 	}
 	var first error
 	for range programs {

@@ -71,7 +71,7 @@ func openDevice(d *driver, f Found, opt Options) (*Device, error) {
 		return nil, err
 	}
 	if len(opt.Compiler) > 0 && d.vendor() == amd {
-		dev.c.away = &away{command: opt.Compiler, limit: compileLimit}
+		dev.c.worker = &compileWorker{command: opt.Compiler, limit: compileLimit}
 	}
 	if err := dev.start(f); err != nil {
 		return nil, errors.Join(err, dev.Close())

@@ -23,7 +23,7 @@ type dispatch struct {
 	// arguments says that they are before the launch waits.
 	area, soon int
 	// late is which value of the arguments holds back launches behind this one (see
-	// vec.hip), or of move.hip's its soon; 0: it has none.
+	// vec.hip), or of stepcopy.hip's its soon; 0: it has none.
 	late int
 }
 
@@ -179,7 +179,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		return nil, errors.Join(err, e.Close())
 	}
 	e.hurry()
-	if err := dev.prepare(e.moves.programs(programs)); err != nil {
+	if err := dev.prepare(e.copies.programs(programs)); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if err := e.record(); err != nil {
@@ -194,7 +194,7 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 func (e *executable) record() error {
 	dev := e.dev
 	defer dev.enter()()
-	all := append(e.moves.bounds(), slices.Concat(e.levels...)...)
+	all := append(e.copies.bounds(), slices.Concat(e.levels...)...)
 	for _, b := range all { // modules load lazily: not in a capture
 		for _, p := range b.parts {
 			if _, err := dev.functionOf(p); err != nil {
@@ -255,7 +255,7 @@ func (e *executable) upload(graph uintptr) error {
 // start while that ends; follows says whether the stream's last is one.
 func (e *executable) branches(launches int) (follows bool, err error) {
 	dev, d := e.dev, e.dev.d
-	follows = e.moves != nil && e.moves.in != nil
+	follows = e.copies != nil && e.copies.in != nil
 	for l, level := range e.levels {
 		level = level[:min(len(level), launches)]
 		launches -= len(level)
@@ -319,8 +319,8 @@ type executable struct {
 	marked   bool      // with its end recorded
 	steps    []*buffer // Step memory that is used
 	in, out  []stepRange
-	moves    *moves    // their copies, nil where the driver copies
-	events   []uintptr // of Profile
+	copies   *stepCopies // their copies, nil where the driver copies
+	events   []uintptr   // of Profile
 }
 
 // Submit starts the program. What was written before is seen by it.
@@ -334,8 +334,8 @@ func (e *executable) Submit() error {
 	if err == nil {
 		err = dev.d.check(fnGraphLaunch, e.program.Name, dev.d.invokeChecked(fnGraphLaunch, e.submit))
 	}
-	if err == nil && e.moves != nil {
-		e.moves.runs++
+	if err == nil && e.copies != nil {
+		e.copies.runs++
 	}
 	runtime.UnlockOSThread()
 	return err
@@ -375,9 +375,9 @@ func (e *executable) Close() error {
 	for _, b := range e.launches {
 		b.free()
 	}
-	if e.moves != nil {
-		errs = append(errs, e.moves.free(e.dev))
-		e.moves = nil
+	if e.copies != nil {
+		errs = append(errs, e.copies.free(e.dev))
+		e.copies = nil
 	}
 	e.graph, e.done, e.events, e.launches, e.levels = 0, 0, nil, nil, nil
 	return errors.Join(errs...)

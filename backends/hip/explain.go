@@ -182,8 +182,8 @@ func (e *executable) timed(graph uintptr, runs int) (time.Duration, error) {
 // launch puts a graph of the program on the stream. The whole program's tells its end.
 func (e *executable) launch(graph uintptr) error {
 	err := e.dev.d.call(fnGraphLaunch, e.program.Name, graph, e.dev.stream)
-	if err == nil && graph == e.graph && e.moves != nil {
-		e.moves.runs++
+	if err == nil && graph == e.graph && e.copies != nil {
+		e.copies.runs++
 	}
 	return err
 }

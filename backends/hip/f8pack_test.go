@@ -68,7 +68,7 @@ func TestF8Factors(t *testing.T) {
 	}
 	var launches [2]int
 	for i, applied := range []bool{false, true} {
-		dev, err := openPaper("sm_90", 0, func(p program) {
+		dev, err := openNull("sm_90", 0, func(p program) {
 			if f := string(p); strings.HasPrefix(f, "vec.hip") && strings.Contains(f, "W_E4M3") && !strings.HasSuffix(f, " SCALED=1") {
 				t.Errorf("factors are left to others: %s", f)
 			}
@@ -113,7 +113,7 @@ func TestF8Model(t *testing.T) {
 		half := c.half
 		var mu sync.Mutex
 		var programs []string
-		dev, err := openPaper(c.level, 0, func(p program) {
+		dev, err := openNull(c.level, 0, func(p program) {
 			mu.Lock()
 			defer mu.Unlock()
 			programs = append(programs, string(p))
@@ -165,7 +165,7 @@ func TestF8Tiles(t *testing.T) {
 
 // TestF8Pairs: a pair is divided as its products are, so that its bits are theirs, and is taken for prompts.
 func TestF8Pairs(t *testing.T) {
-	dev, err := openPaper("sm_90", 0, func(program) {})
+	dev, err := openNull("sm_90", 0, func(program) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,12 +198,12 @@ func TestF8Pairs(t *testing.T) {
 // TestF8OptIn: fp8 instructions that are asked for and have nothing to multiply are an error that says for which
 // weights they are; and their peak is twice that of f16.
 func TestF8OptIn(t *testing.T) {
-	dev, err := openPaper("sm_90", 0, func(program) {})
+	dev, err := openNull("sm_90", 0, func(program) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	dev.gflops = 1e6 // paper has no clock
+	dev.gflops = 1e6 // a null device has no clock
 	dev.say()
 	plain := dev.Info()
 	if err := dev.SetPath(pathFP8, true); err != nil {
@@ -240,7 +240,7 @@ func TestF8OptIn(t *testing.T) {
 // as it is named.
 func TestF8Configurations(t *testing.T) {
 	compiled := map[program]bool{}
-	dev, err := openPaper("sm_90", 0, func(p program) { compiled[p] = true })
+	dev, err := openNull("sm_90", 0, func(p program) { compiled[p] = true })
 	if err != nil {
 		t.Fatal(err)
 	}

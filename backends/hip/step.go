@@ -217,8 +217,8 @@ func joinRanges(list []stepRange, near int) []stepRange {
 
 // copyIn and copyOut are the first and the last of a captured program.
 func (e *executable) copyIn() error {
-	if e.moves != nil {
-		return e.moves.run(e.dev, e.moves.in, false)
+	if e.copies != nil {
+		return e.copies.run(e.dev, e.copies.in, false)
 	}
 	for _, r := range e.in {
 		if err := e.dev.d.call(fnCopyIn, "step", r.b.at+uintptr(r.from), r.b.side.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
@@ -229,8 +229,8 @@ func (e *executable) copyIn() error {
 }
 
 func (e *executable) copyOut(follows bool) error {
-	if e.moves != nil {
-		return e.moves.run(e.dev, e.moves.out, follows)
+	if e.copies != nil {
+		return e.copies.run(e.dev, e.copies.out, follows)
 	}
 	for _, r := range e.out {
 		if err := e.dev.d.call(fnCopyOut, "step", r.b.side.at+uintptr(r.from), r.b.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
@@ -283,7 +283,7 @@ func (e *executable) fly() error {
 // of the stream, or for an event's where another was submitted behind it.
 func (e *executable) land() error {
 	var err error
-	if e.moves != nil && e.moves.ended() {
+	if e.copies != nil && e.copies.ended() {
 		// nothing to wait for
 	} else if e.marked {
 		err = e.dev.d.check(fnEventWait, "", e.dev.d.invokeChecked(fnEventWait, e.end[:1]))

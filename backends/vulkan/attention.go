@@ -91,7 +91,7 @@ func (b *bind) attentionMatrix() error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh := q.Shape[1], q.Shape[2]
 	c := b.call(fmt.Sprintf("attention_matrix_%d_%d", dh, core.size))
-	if b.on.straight && b.d.takesOrdered(l.Node) {
+	if b.on.regDecode && b.d.takesRegDecodeAttention(l.Node) {
 		c.shader = fmt.Sprintf("attention_ordered_%d", dh)
 	}
 	c.subgroup = core.subgroup

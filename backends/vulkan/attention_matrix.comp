@@ -21,7 +21,7 @@
 // they became too large by. The next positions are on their way to registers meanwhile. Tiles that no token sees are left out.
 // With HALVES the result is also written in the form that products want, without STORE in that alone; each row
 // times one: it is a mean of values of f16.
-// ORDERED is for devices of which it is known which elements of matrices an invocation has (straight.comp): invocation i of 32 has of
+// ORDERED is for devices of which it is known which elements of matrices an invocation has (regdecode.comp): invocation i of 32 has of
 // sums and of the first factor alike columns c = 2 (i % 4), c + 1, c + 8 and c + 9 of row i / 4, then of row i / 4 + 8. Scores and
 // their weights then stay where they are multiplied.
 // EACH_D and EACH_T repeat a statement for the matrices of a head and of a tile: with literal indices, since sums of

@@ -36,7 +36,7 @@ type executable struct {
 // Capture binds every launch of a program and records it.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	// Results in places of their own end with the program. What a launch alone gives, somebody else reads.
-	e, err := d.plan(p, d.on.ahead && len(p.Launches) > max(p.Steps, 1))
+	e, err := d.plan(p, d.on.overlap && len(p.Launches) > max(p.Steps, 1))
 	var full *noPlaces
 	switch {
 	case errors.As(err, &full):
@@ -282,7 +282,7 @@ func (e *executable) status() error {
 		case launch >= len(launches):
 			return fmt.Errorf("%s: %slaunch %d refused its operands", e.program.Name, step, launch)
 		case limit == 0:
-			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step, launches[launch].Node, pathAhead)
+			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step, launches[launch].Node, pathOverlap)
 		}
 		return fmt.Errorf("%s%v: index %d is %d, it must lie in [0, %d)", step, launches[launch].Node, index, value, limit)
 	}

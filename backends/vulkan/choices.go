@@ -63,12 +63,12 @@ func init() { // what they bind asks for the choices of launches behind
 			takes: func(q *question) bool {
 				return q.on.matrix && q.d.takesMatrix(q.w, q.rows) && (q.w.IsBlock() || q.lines)
 			}},
-		{name: "straight", form: halves, bind: (*bind).matrix,
+		{name: "regdecode", form: halves, bind: (*bind).matrix,
 			why:   "many rows, a format that decodes to where matrices take their elements from, past shared memory",
-			takes: func(q *question) bool { return q.on.straight && q.d.takesStraight(q.w, q.cols, q.rows) }},
+			takes: func(q *question) bool { return q.on.regDecode && q.d.takesRegDecode(q.w, q.cols, q.rows) }},
 		{name: "matvecq", form: dots, bind: (*bind).matVecDots,
 			why:   "few rows in bytes: integer dot products with blocks of w as they are",
-			takes: func(q *question) bool { return q.on.dots && takesDots(q.w, q.rows) }},
+			takes: func(q *question) bool { return q.on.int8Dot && takesDots(q.w, q.rows) }},
 		{name: "matmul", bind: (*bind).matMul, why: "many rows in f32: tiles of w are decoded once in shared memory",
 			takes: func(q *question) bool { return q.rows > matVecRows && q.d.tiled }},
 		{name: "matvec", bind: (*bind).matVec,
@@ -114,12 +114,13 @@ var attentionChoices = []attentionChoice{
 		why: "many tokens over f16 caches: both products by cooperative matrices, in one pass",
 		takes: func(d *Device, on taken, n *graph.Node, k, v *backends.Operand) bool {
 			// faster than the next
-			return lined(k) && lined(v) && (on.matrix && d.takesMatrixAttention(n) || on.straight && d.takesOrdered(n))
+			return lined(k) && lined(v) && (on.matrix && d.takesMatrixAttention(n) || on.regDecode &&
+				d.takesRegDecodeAttention(n))
 		}},
 	{name: "attention_flash", bind: (*bind).attentionFlash,
 		why: "many tokens over f16 caches: matrices of a workgroup with functions of their elements, in one pass",
 		takes: func(d *Device, on taken, n *graph.Node, k, v *backends.Operand) bool {
-			return lined(k) && lined(v) && on.once && d.takesFlash(n)
+			return lined(k) && lined(v) && on.flash && d.takesFlash(n)
 		}},
 	{name: "attention", bind: bindPlainAttention, why: "any heads and caches: online over the positions, in f32"},
 }
@@ -137,7 +138,7 @@ func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *att
 }
 
 // why says what runs a node whose operands lie without gaps, and why it does.
-func (d *Device) why(n *graph.Node, e *entry) string {
+func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 	switch {
 	case isProduct(n) || n.Op == ops.LinearID:
 		w, rows := n.In[1], n.In[0].Shape.Rows()
@@ -145,6 +146,10 @@ func (d *Device) why(n *graph.Node, e *entry) string {
 			rows = 1 // each with matrices of its own
 		}
 		c := (&question{d, d.on, w.Type, w.Shape.Last(), rows, w.Type.RowBytes(w.Shape.Last())%16 == 0}).choose()
+		// where both are on its tiles are chosen by their number
+		if c.name == "matrix" && tile != nil && tile.name == regDecodeTile {
+			c = &productChoices[1]
+		}
 		return c.name + ": " + c.why
 	case n.Op == ops.Attention:
 		k, v := denseOperand(n.In[1]), denseOperand(n.In[2])
@@ -233,13 +238,13 @@ func (d *Device) takesMatrix(t tensor.Type, rows int) bool {
 	return rows > matVecRows && (t == tensor.F16 || t.IsBlock())
 }
 
-// straightTypes are the formats of straight.comp; rows of w have whole steps of so many columns.
-var straightTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
+// regDecodeTypes are the formats of regdecode.comp; rows of w have whole steps of so many columns.
+var regDecodeTypes = map[tensor.Type]int{tensor.Q4_0: 128, tensor.Q8_0: 128, tensor.Q4_K: 256}
 
-// takesStraight says whether straight.comp multiplies so many rows by weights of a type, whose rows have so many
+// takesRegDecode says whether regdecode.comp multiplies so many rows by weights of a type, whose rows have so many
 // columns.
-func (d *Device) takesStraight(t tensor.Type, cols, rows int) bool {
-	step := straightTypes[t]
+func (d *Device) takesRegDecode(t tensor.Type, cols, rows int) bool {
+	step := regDecodeTypes[t]
 	return step > 0 && cols%step == 0 && rows > matVecRows
 }
 
@@ -262,9 +267,10 @@ func (d *Device) takesMatrixAttention(n *graph.Node) bool {
 		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
 }
 
-// takesOrdered says whether attention_matrix.comp computes a node with scores that stay where they are multiplied
+// takesRegDecodeAttention says whether attention_matrix.comp computes a node with scores that stay where they are
+// multiplied
 // (ORDERED).
-func (d *Device) takesOrdered(n *graph.Node) bool {
+func (d *Device) takesRegDecodeAttention(n *graph.Node) bool {
 	return d.takesMatrixAttention(n) && d.core().size == 16 && graph.Attr[ops.AttentionAttr](n).Softcap == 0
 }
 

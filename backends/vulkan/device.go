@@ -37,7 +37,7 @@ type Device struct {
 	shorten  uint64 // set by a test: bytes by which bindings are too short
 	careless bool   // set by a test: no barriers between dispatches
 	lose     bool   // set by a test: the first dispatch of a step that others wait for is not recorded
-	plain    bool   // set by a test: nothing is folded (fold.go)
+	plain    bool   // set by a test: nothing is folded (fusion.go)
 	distant  bool   // set by a test: the host reaches no memory of the device's
 	tile     int    // set by a test: the size of tiles
 
@@ -62,7 +62,7 @@ type Device struct {
 	staging [slots]*transfer
 	next    int // slot of the next copy
 	tables  map[string]*table
-	units   int  // whose rounds of tiles are filled by halves (split.go); 0: none are
+	units   int  // whose rounds of tiles are filled by halves (splitk.go); 0: none are
 	ordered bool // starts workgroups in the order of dispatches, whatever the driver
 	// temporaries hold converted activations
 	temporaries map[string]*buffer
@@ -232,7 +232,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		return nil, err
 	}
 	rounding := d.Rounding()
-	k.why, k.rel = d.why(n, &e), rounding.Tolerance(n)
+	k.why, k.rel = d.why(n, &e, k.variant), rounding.Tolerance(n)
 	if e.typed >= 0 {
 		k.name += "." + n.In[e.typed].Type.String()
 	}
@@ -244,7 +244,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 
 // Rounding is what the paths that are on round.
 func (d *Device) Rounding() ops.Rounding {
-	return ops.Rounding{Quant: d.on.dots, F16: d.on.matrix || d.on.straight || d.on.once}
+	return ops.Rounding{Quant: d.on.int8Dot, F16: d.on.matrix || d.on.regDecode || d.on.flash}
 }
 
 // kernel is the choice for a node.

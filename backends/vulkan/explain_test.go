@@ -145,7 +145,7 @@ func TestExplain(t *testing.T) {
 // joined checks in what parts the launches are that steps of one token fold, of a Llama without biases.
 func joined(t *testing.T, dev *vulkan.Device, p *backends.Program, out *backends.Explanation) {
 	t.Helper()
-	bytes := slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "dots" })
+	bytes := slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "int8dot" })
 	per := len(p.Launches) / max(p.Steps, 1)
 	folded := map[*graph.Op]int{}
 	for _, part := range out.Parts {

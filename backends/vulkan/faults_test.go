@@ -391,7 +391,7 @@ func TestNoRoomApart(t *testing.T) {
 	}
 	defer dev.Close()
 	dev.Ordered()
-	if err := dev.SetPath("ahead", true); err != nil {
+	if err := dev.SetPath("overlap", true); err != nil {
 		t.Skip(err)
 	}
 	t.Run("step", func(t *testing.T) {
@@ -502,7 +502,7 @@ func TestFillRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev.Ordered()
-	if err := dev.SetPath("ahead", true); err != nil {
+	if err := dev.SetPath("overlap", true); err != nil {
 		t.Skip(err)
 	}
 	s := session(t, dev, func(o *engine.Options) { o.DType = tensor.F16 })

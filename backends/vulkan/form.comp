@@ -15,7 +15,7 @@ layout(constant_id = 1) const bool VECTORS = false; // rows can be read 16 bytes
 layout(constant_id = 2) const uint FORM = DOTS;
 layout(constant_id = 3) const uint OP = COPY;
 layout(constant_id = 4) const bool STORE = true; // z is read
-layout(constant_id = 5) const bool LACKS = false; // y's last columns lack the sums in lacks (split.go); where rows are vectors
+layout(constant_id = 5) const bool LACKS = false; // y's last columns lack the sums in lacks (splitk.go); where rows are vectors
 layout(binding = 0, std430) readonly buffer BX { float x[]; };
 layout(binding = 0, std430) readonly buffer BX4 { vec4 x4[]; };
 layout(binding = 1, std430) readonly buffer BY { float y[]; };

@@ -1,4 +1,4 @@
-// The forms that fast products want activations in (copies.go), written four
+// The forms that fast products want activations in (activation_layout.go), written four
 // elements at a time. FORM_AT is the first of their two bindings.
 #ifndef FORM_AT
 #define FORM_AT 6

@@ -1,4 +1,4 @@
-// Results of stages that run while the next one already waits for them (handed.go): a word that nobody has
+// Results of stages that run while the next one already waits for them (overlap.go): a word that nobody has
 // written yet in this step is NOT_YET, so that each says by itself whether it may be read. HAND is the number of the
 // binding; needs status.glsl.
 

@@ -1,5 +1,5 @@
 #version 450
-// y += what the second halves of a product's columns have given (split.go), in dense rows.
+// y += what the second halves of a product's columns have given (splitk.go), in dense rows.
 layout(local_size_x_id = 0) in;
 layout(binding = 0, std430) buffer BY { vec4 y[]; };
 layout(binding = 1, std430) readonly buffer BH { vec4 halves[]; };

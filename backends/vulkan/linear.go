@@ -173,7 +173,7 @@ func (b *bind) dotOperands(c *dispatch, p product, x converted, part piece) (wof
 }
 
 // chain multiplies one row of bytes, by w or by the two weights of a gate: with what comes before
-// and after (fold.go). norm is the launch of the norm that y goes to, -1: none.
+// and after (fusion.go). norm is the launch of the norm that y goes to, -1: none.
 func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	x := b.convert(dots, p.x)
 	if x == nil {
@@ -509,7 +509,7 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
 	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole),
 		flag(y.inner == 1 && r.inner == 1)}
-	if v.name != straightTile {
+	if v.name != regDecodeTile {
 		c.spec = append(c.spec, flag(cols%64 == 0))
 	}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),

@@ -91,7 +91,7 @@ jobs() {
         ;;
     esac
     case $name in
-      q4_0 | q8_0 | q4_K) echo straight.comp straight_$name.spv $number -DSHARE -DBM=128 -DBN=256 -DWM=128 -DWN=32 -DSG=32 -DTS=16 ;;
+      q4_0 | q8_0 | q4_K) echo regdecode.comp regdecode_$name.spv $number -DSHARE -DBM=128 -DBN=256 -DWM=128 -DWN=32 -DSG=32 -DTS=16 ;;
     esac
     for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
       read -r tile part <<<"$shape"

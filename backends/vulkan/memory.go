@@ -75,7 +75,7 @@ type buffer struct {
 	size   int // as asked for
 	bytes  uint64
 	handle vk.Buffer
-	base   uint64 // of a place in another's memory, whose handle it has (handed.go)
+	base   uint64 // of a place in another's memory, whose handle it has (overlap.go)
 	place  place
 	mapped []byte  // nil where the host cannot reach it
 	mirror *buffer // the host's side of Step memory, which it also reads where mapped is written by it

@@ -33,7 +33,7 @@ var nullClasses = map[string]func(p *physical, f *features){
 		f.halves, f.bytes, f.dots, f.sizes = true, true, true, true
 	},
 	// An APU or a card without matrices, with subgroups of 32 or 64.
-	"dots": func(p *physical, f *features) {
+	"int8": func(p *physical, f *features) {
 		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.Shared = Integrated, 64, 32, 64, 64<<10
 		f.halves, f.bytes, f.dots, f.sizes = true, true, true, true
 	},

@@ -1,4 +1,4 @@
-// What the products by cooperative matrices are given (matrix.comp, straight.comp).
+// What the products by cooperative matrices are given (matrix.comp, regdecode.comp).
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 2) const uint BIAS = 0;
 layout(constant_id = 3) const bool RESIDUAL = false;

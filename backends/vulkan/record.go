@@ -31,7 +31,7 @@ type dispatch struct {
 	// subgroup is the size that subgroups must have, 0: any
 	subgroup int
 	// waits: it can wait for the stage before by itself, says: what it writes says when it is there, handed: it does wait
-	// (handed.go)
+	// (overlap.go)
 	waits, says, handed bool
 	asks                [2][]*buffer // what x and r lie in, for which it can wait
 }

@@ -10,7 +10,7 @@ layout(local_size_x_id = 0) in; // a multiple of dh / 4
 layout(constant_id = 1) const bool ROTATE = true;
 layout(constant_id = 2) const bool CACHE = false; // rows go to positions
 layout(constant_id = 3) const uint TYPE = F32;
-layout(constant_id = 4) const bool LACKS = false; // x's last columns lack the sums in lacks (split.go)
+layout(constant_id = 4) const bool LACKS = false; // x's last columns lack the sums in lacks (splitk.go)
 layout(binding = 0, std430) readonly buffer BX { vec2 x[]; };
 layout(binding = 1, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 2, std430) readonly buffer BF { uvec2 freqs[]; }; // low, high word of 2^64 f / 2 pi

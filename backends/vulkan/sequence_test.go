@@ -274,7 +274,7 @@ func TestWholeSteps(t *testing.T) {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := open(t, vulkan.Options{FP16: backends.On})
 			dev.Ordered()
-			if err := dev.SetPath("ahead", true); err != nil || dev.LeastSubgroup() < 8 {
+			if err := dev.SetPath("overlap", true); err != nil || dev.LeastSubgroup() < 8 {
 				t.Skip("no stages are handed over: ", err)
 			}
 			counts := map[int][2]int{} // by the number of steps: dispatches, those that are handed over

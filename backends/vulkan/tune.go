@@ -12,50 +12,50 @@ import (
 	"greta/tensor"
 )
 
-// matrixVariant is a configuration of matrix.comp or straight.comp: its module, rows of x and of w in a
+// matrixVariant is a configuration of matrix.comp or regdecode.comp: its module, rows of x and of w in a
 // tile, and the subgroups of a workgroup.
 type matrixVariant struct {
 	name       string
 	module     string
 	rows, cols int
 	subgroups  int
-	halves     bool // its module multiplies a range of columns of w (split.go)
+	halves     bool // its module multiplies a range of columns of w (splitk.go)
 }
 
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
 	{"tile=128", "matrix_%s_128", 128, 128, 8, false},
 	{wideTile, "matrix_%s_192", 128, 192, 8, false}, // of f16
-	{straightTile, "straight_%s", 128, 256, 8, true},
+	{regDecodeTile, "regdecode_%s", 128, 256, 8, true},
 	{"tile=64", "matrix_%s_64", 64, 64, 4, false},
 }
 
 // softwareTile is what software devices have in their place.
 var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true}
 
-// narrower are the tiles that take what is left of products in others (split.go); software devices, whose rounds only tests count,
+// narrower are the tiles that take what is left of products in others (splitk.go); software devices, whose rounds only tests count,
 // have one kind.
 var narrower = map[string]*matrixVariant{
 	wideTile: &matrixVariants[0],
 	"":       softwareTile,
 }
 
-const wideTile, straightTile = "tile=128x192", "straight=128x256"
+const wideTile, regDecodeTile = "tile=128x192", "regdecode=128x256"
 
 // wideTiles is the number of tiles of 128x192 from which on they are faster than more of
 // 128x128: in products beside which others run, so that all units have some at any time.
 const wideTiles = 64
 
-// straightShared is the bytes of shared memory of its workgroups.
-const straightShared = 2*128*9*16 + 4*128
+// regDecodeShared is the bytes of shared memory of its workgroups.
+const regDecodeShared = 2*128*9*16 + 4*128
 
-// straightTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves;
-// halvedTiles that from which on halves of them do (split.go).
-const straightTiles, halvedTiles = 128, 64
+// regDecodeTiles is the number of its tiles from which on it is faster: where they keep all units busy by themselves;
+// halvedTiles that from which on halves of them do (splitk.go).
+const regDecodeTiles, halvedTiles = 128, 64
 
-// straightHalves are the formats of whose products halves are faster than more tiles of 128x128: where nothing runs beside, and,
+// regDecodeHalves are the formats of whose products halves are faster than more tiles of 128x128: where nothing runs beside, and,
 // if true, also where other products do.
-var straightHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: true, tensor.Q8_0: true}
+var regDecodeHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: true, tensor.Q8_0: true}
 
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
 const nvidia = 0x10de
@@ -72,8 +72,8 @@ func (d *Device) Variants(n *graph.Node) []string {
 	for _, v := range matrixVariants {
 		var has bool
 		switch v.name {
-		case straightTile:
-			has = d.on.straight && d.takesStraight(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
+		case regDecodeTile:
+			has = d.on.regDecode && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
 		case wideTile:
 			has = d.on.matrix && n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared
 		default:
@@ -90,11 +90,11 @@ func (d *Device) Variants(n *graph.Node) []string {
 	switch {
 	case rows <= 64: // large tiles would be half empty
 		slices.Reverse(names)
-	case slices.Contains(names, straightTile) && d.takesHalves(n, tiles(256)):
-		first = straightTile
+	case slices.Contains(names, regDecodeTile) && d.takesHalves(n, tiles(256)):
+		first = regDecodeTile
 	case n.Op == ops.LinearResidual:
-	case slices.Contains(names, straightTile) && tiles(256) >= straightTiles:
-		first = straightTile
+	case slices.Contains(names, regDecodeTile) && tiles(256) >= regDecodeTiles:
+		first = regDecodeTile
 	case d.p.vendor == nvidia && tiles(192) >= wideTiles && slices.Contains(names, wideTile):
 		first = wideTile
 	}
@@ -104,9 +104,9 @@ func (d *Device) Variants(n *graph.Node) []string {
 	return names
 }
 
-// takesHalves says whether a product of so many tiles of straight.comp is faster by halves of them than by other tiles.
+// takesHalves says whether a product of so many tiles of regdecode.comp is faster by halves of them than by other tiles.
 func (d *Device) takesHalves(n *graph.Node, tiles int) bool {
-	beside, takes := straightHalves[n.In[1].Type]
+	beside, takes := regDecodeHalves[n.In[1].Type]
 	return takes && d.units > 0 && tiles >= halvedTiles && n.In[1].Shape.Last() >= 2*halfColumns && (beside || n.Op == ops.LinearResidual)
 }
 

@@ -16,10 +16,10 @@ import (
 	"greta/tensor"
 )
 
-// TestStraight runs products of whole and of ragged tiles by the path straight alone, as a health check has it.
-func TestStraight(t *testing.T) {
+// TestRegDecode runs products of whole and of ragged tiles by the path regdecode alone, as a health check has it.
+func TestRegDecode(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
-	i := slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "straight" })
+	i := slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "regdecode" })
 	if i < 0 {
 		t.Skip("not for this device")
 	}
@@ -33,20 +33,20 @@ func TestStraight(t *testing.T) {
 	for _, typ := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K} {
 		for _, s := range []struct{ rows, cols, n int }{{9, 256, 3}, {128, 256, 256}, {130, 512, 301}, {67, 2816, 1025}, {512, 1280, 512}} {
 			cases = append(cases,
-				optest.Case{Name: fmt.Sprintf("straight/%s %dx%dx%d", typ, s.rows, s.cols, s.n), Eq: "y: linear(x, w)",
+				optest.Case{Name: fmt.Sprintf("regdecode/%s %dx%dx%d", typ, s.rows, s.cols, s.n), Eq: "y: linear(x, w)",
 					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", s.rows, s.cols, typ, s.n, s.cols), Rel: 5e-6, Abs: 5e-5},
-				optest.Case{Name: fmt.Sprintf("straight/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n), Eq: "y: linear_residual(x, w, r, b)",
+				optest.Case{Name: fmt.Sprintf("regdecode/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n), Eq: "y: linear_residual(x, w, r, b)",
 					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
 		}
 	}
 	cases = append(cases, halvedCases(tensor.Q4_0, tensor.Q8_0, tensor.Q4_K)...)
-	cases = append(cases, optest.Case{Name: "straight/steps of 128", Eq: "y: linear(x, w)", Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
+	cases = append(cases, optest.Case{Name: "regdecode/steps of 128", Eq: "y: linear(x, w)", Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
 	for _, c := range cases {
 		p, err := c.Prepare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list := dev.Variants(p.Node); !slices.Equal(list, []string{"straight=128x256"}) || !path.Takes(p.Node) {
+		if list := dev.Variants(p.Node); !slices.Equal(list, []string{"regdecode=128x256"}) || !path.Takes(p.Node) {
 			t.Errorf("%s: variants %v", c.Name, list)
 		}
 	}

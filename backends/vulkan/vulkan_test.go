@@ -165,7 +165,7 @@ func TestSubgroups(t *testing.T) {
 func TestAttentionPaths(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	for _, p := range dev.Paths() {
-		if p.Name == "dots" || p.Try != nil { // without attention
+		if p.Name == "int8dot" || p.Try != nil { // without attention
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestAttentionPaths(t *testing.T) {
 			if taken == 0 {
 				t.Error("it takes no attention of the table")
 			}
-			if p.Name == "straight" && !dev.Made("attention_ordered_128") {
+			if p.Name == "regdecode" && !dev.Made("attention_ordered_128") {
 				t.Error("no attention was one whose scores stay where they are")
 			}
 			t.Logf("%d cases", taken)

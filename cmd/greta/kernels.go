@@ -168,7 +168,7 @@ func (a *app) kernelsBuildCmd() *cobra.Command {
 or NVIDIA (sm_90). With --kernels DIR (or GRETA_KERNELS) runs take kernels from
 there and compile only what is not in it, so that a machine needs no compiler.
 
-What a model needs is found by capturing its steps on paper: model files
+What a model needs is found by capturing its steps on a null device: model files
 (--model, a name of a built-in one or a path) in each of --types, or weights
 (a GGUF, a Hugging Face folder) in the types that they have. Weights of fp8, with
 and without --fp8 at run time, must be named: --types f8e4m3.

@@ -26,7 +26,7 @@ func small(t *testing.T, dev interface{ Close() error }) engine.Options {
 
 // Kernels that clang builds ahead of time are those that a device asks for: it
 // finds them all, and compiles none. One that is damaged is said to be.
-func TestAhead(t *testing.T) {
+func TestAOT(t *testing.T) {
 	if _, err := exec.LookPath("clang-19"); err != nil {
 		if os.Getenv("GRETA_HIP_TARGETS") != "" {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestFoldedAttention(t *testing.T) {
 		}
 		folded := false
 		for _, p := range b.Needs() {
-			folded = folded || strings.HasPrefix(p, "attend.hip ") && strings.HasSuffix(p, " FOLD=1 EARLY=1")
+			folded = folded || strings.HasPrefix(p, "attention_decode.hip ") && strings.HasSuffix(p, " FOLD=1 EARLY=1")
 			if strings.HasPrefix(p, "rope.hip") || strings.HasPrefix(p, "attention.hip") {
 				t.Errorf("caches of %s: %s", kv, p)
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // Attention of one token by clusters of blocks, with the token's rotations and
-// stores where a program has them just before: see attend.hip.
+// stores where a program has them just before: see attention_decode.hip.
 
 const (
 	attendThreads = 256
@@ -26,7 +26,7 @@ type folding struct {
 	number           int // of the launch that reports bad positions
 }
 
-// attend binds an attention to attend.hip, where that computes it.
+// attend binds an attention to attention_decode.hip, where that computes it.
 func (b *binder) attend(f *folding) bool {
 	n := b.l.Node
 	block := b.dev.attendBlock(n)
@@ -55,7 +55,7 @@ func (b *binder) attend(f *folding) bool {
 			factors, ftype = b.plain(&f.rope.In[2])
 		}
 	}
-	prog := newProgram("attend.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1), define("VE", attendLine/size), define("QB", block),
+	prog := newProgram("attention_decode.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1), define("VE", attendLine/size), define("QB", block),
 		onOff("CAP", a.Softcap > 0), define("CLUSTER", attendCluster), onOff("FOLD", f != nil), onOff("EARLY", early))
 	d := b.start(prog, "attend", attendThreads, attendCluster*ceil(heads/groups, block), groups, 1).
 		ptr(b.out(0), at, kAt).u32(k.Stride/size).ptr(vAt).u32(v.Stride/size).

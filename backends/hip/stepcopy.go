@@ -9,10 +9,10 @@ import (
 // Where launches overlap, step memory is copied by launches of a kernel instead of
 // copies of the driver: the first launch of a program starts while they end, and the
 // last one tells the program's end by a word in the host's memory, at which the host
-// looks. See move.hip.
+// looks. See stepcopy.hip.
 
 const (
-	moveRanges  = 4       // RANGES in move.hip
+	moveRanges  = 4       // RANGES in stepcopy.hip
 	moveThreads = 256     // NT there
 	moveBlock   = 4 << 10 // bytes that a block copies at once
 	moveBlocks  = 64      // the most of a launch
@@ -24,15 +24,15 @@ const (
 	lookFor = 5 * time.Millisecond
 )
 
-// moves are a captured program's copies, and the word by which it tells its end.
-type moves struct {
+// stepCopies are a captured program's copies, and the word by which it tells its end.
+type stepCopies struct {
 	in, out *bound
 	at      uintptr // pinned memory of the host
 	told    *uint32 // the word there: how many runs have ended
 	runs    uint32  // how many were submitted
 }
 
-// canMove says whether ranges are of the kind that move.hip copies.
+// canMove says whether ranges are of the kind that stepcopy.hip copies.
 func canMove(list []stepRange) bool {
 	bytes := 0
 	for _, r := range list {
@@ -57,13 +57,13 @@ func (e *executable) prepareMoves() error {
 	}
 	word := view(uintptr(at), 64)
 	clear(word)
-	e.moves = &moves{at: uintptr(at), told: (*uint32)(unsafe.Pointer(unsafe.SliceData(word)))}
+	e.copies = &stepCopies{at: uintptr(at), told: (*uint32)(unsafe.Pointer(unsafe.SliceData(word)))}
 	if len(e.in) > 0 {
-		if e.moves.in, err = e.move(e.in, 0); err != nil {
+		if e.copies.in, err = e.move(e.in, 0); err != nil {
 			return err
 		}
 	}
-	e.moves.out, err = e.move(e.out, e.moves.at)
+	e.copies.out, err = e.move(e.out, e.copies.at)
 	return err
 }
 
@@ -94,16 +94,16 @@ func (e *executable) move(list []stepRange, told uintptr) (*bound, error) {
 	return newBound("copies of "+e.program.Name, 0, b.parts), b.err
 }
 
-var moveFile = newProgram("move.hip")
+var moveFile = newProgram("stepcopy.hip")
 
 // hurry lets a program's first launch begin while its inputs are copied, where that can hold
 // back those behind it.
 func (e *executable) hurry() {
-	if e.moves == nil || e.moves.in == nil || len(e.levels) == 0 {
+	if e.copies == nil || e.copies.in == nil || len(e.levels) == 0 {
 		return
 	}
 	if first := holder(e.levels[0]); first != nil {
-		for _, d := range []*dispatch{first, e.moves.in.parts[0]} {
+		for _, d := range []*dispatch{first, e.copies.in.parts[0]} {
 			d.args.values[d.late] = 1
 		}
 	}
@@ -139,7 +139,7 @@ func holdBack(levels [][]*bound, begins []int) (serial []int) {
 }
 
 // bounds are the launches that there are.
-func (m *moves) bounds() (all []*bound) {
+func (m *stepCopies) bounds() (all []*bound) {
 	if m == nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (m *moves) bounds() (all []*bound) {
 }
 
 // programs adds what the copies need.
-func (m *moves) programs(all []program) []program {
+func (m *stepCopies) programs(all []program) []program {
 	for _, b := range m.bounds() {
 		all = b.programs(all)
 	}
@@ -160,7 +160,7 @@ func (m *moves) programs(all []program) []program {
 }
 
 // run puts one of the launches on the stream, where there is one.
-func (m *moves) run(dev *Device, b *bound, follows bool) error {
+func (m *stepCopies) run(dev *Device, b *bound, follows bool) error {
 	if b == nil {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (m *moves) run(dev *Device, b *bound, follows bool) error {
 
 // ended looks for the end of the last run, for a while. What the run wrote to the
 // host's memory can be read then.
-func (m *moves) ended() bool {
+func (m *stepCopies) ended() bool {
 	start := time.Now()
 	for n := 1; ; n++ {
 		if atomic.LoadUint32(m.told) == m.runs {
@@ -181,7 +181,7 @@ func (m *moves) ended() bool {
 	}
 }
 
-func (m *moves) free(dev *Device) error {
+func (m *stepCopies) free(dev *Device) error {
 	for _, b := range m.bounds() {
 		b.free()
 	}

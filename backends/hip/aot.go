@@ -18,7 +18,7 @@ import (
 )
 
 // Builder compiles kernels ahead of time, for an architecture that need not be
-// here: programs are captured on its device, which is on paper, and what they need
+// here: programs are captured on its device, a null device, and what they need
 // is compiled to a folder, which Options.Built names later.
 type Builder struct {
 	dev  *Device
@@ -32,7 +32,7 @@ type Builder struct {
 func NewBuilder(arch string, units int) (*Builder, error) {
 	b := &Builder{need: map[program]bool{}}
 	var err error
-	b.dev, err = openPaper(arch, units, func(p program) {
+	b.dev, err = openNull(arch, units, func(p program) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.need[p] = true
@@ -106,11 +106,11 @@ func rtcTool(arch string, command []string) (*Tool, error) {
 		return nil, err
 	}
 	if len(command) > 0 && who == amd {
-		c.away = &away{command: command, limit: compileLimit}
+		c.worker = &compileWorker{command: command, limit: compileLimit}
 	}
 	t := &Tool{name: "the run-time compiler " + c.target.version, close: func() {}}
-	if c.away != nil {
-		t.close = c.away.rest
+	if c.worker != nil {
+		t.close = c.worker.rest
 	}
 	t.compile = func(_ context.Context, _ target, p program, source string) ([]byte, error) {
 		return c.compile(p, source)

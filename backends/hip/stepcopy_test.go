@@ -43,14 +43,14 @@ func TestMoves(t *testing.T) {
 		return n
 	}
 	e, calls := capture()
-	if copies, launches := count(calls, fnCopyIn, fnCopyOut), count(calls, fnLaunch, fnLaunchConfig); e.moves == nil || copies != 0 || launches != 3 {
+	if copies, launches := count(calls, fnCopyIn, fnCopyOut), count(calls, fnLaunch, fnLaunchConfig); e.copies == nil || copies != 0 || launches != 3 {
 		t.Fatalf("a program of one launch is captured with %d copies and %d launches", copies, launches)
 	}
 	for run := range uint32(2) {
 		if err := e.Submit(); err != nil {
 			t.Fatal(err)
 		}
-		atomic.StoreUint32(e.moves.told, run+1) // as the last launch does
+		atomic.StoreUint32(e.copies.told, run+1) // as the last launch does
 		f.fns()
 		if err := e.Wait(); err != nil {
 			t.Fatal(err)
@@ -82,11 +82,11 @@ func TestMoves(t *testing.T) {
 
 	// Ranges of other kinds are the driver's.
 	if canMove([]stepRange{{nil, 0, 6}}) || canMove([]stepRange{{nil, 2, 8}}) || canMove(make([]stepRange, moveRanges+1)) || canMove([]stepRange{{nil, 0, moveMost}, {nil, moveMost, moveMost + 4}}) || !canMove([]stepRange{{nil, 4, 12}}) {
-		t.Error("ranges that move.hip cannot copy are taken, or others are not")
+		t.Error("ranges that stepcopy.hip cannot copy are taken, or others are not")
 	}
 	dev.Serial()
 	e, calls = capture()
-	if e.moves != nil || count(calls, fnCopyOut) != 1 || count(calls, fnLaunch) != 1 {
+	if e.copies != nil || count(calls, fnCopyOut) != 1 || count(calls, fnLaunch) != 1 {
 		t.Errorf("without overlap calls are %v", calls)
 	}
 	if err := e.Close(); err != nil {

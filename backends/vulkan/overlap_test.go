@@ -35,7 +35,7 @@ func patient(t testing.TB, dev *vulkan.Device) bool {
 	patience.Do(func() {
 		dev := open(t, vulkan.Options{FP16: backends.On})
 		dev.Ordered()
-		if err := dev.SetPath("ahead", true); err != nil {
+		if err := dev.SetPath("overlap", true); err != nil {
 			t.Fatal(err)
 		}
 		dev.Lose(true)
@@ -62,12 +62,12 @@ var patience struct {
 func ordered(t testing.TB, dev *vulkan.Device, ahead bool) error {
 	t.Helper()
 	dev.Ordered()
-	err := dev.SetPath("ahead", ahead)
+	err := dev.SetPath("overlap", ahead)
 	if !ahead {
 		return nil // without the path there is nothing to turn off
 	}
 	if err == nil && !patient(t, dev) {
-		err = errors.Join(errors.New("this driver ends loops, and so waits, before what they wait for is there"), dev.SetPath("ahead", false))
+		err = errors.Join(errors.New("this driver ends loops, and so waits, before what they wait for is there"), dev.SetPath("overlap", false))
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func TestHanded(t *testing.T) {
 				}
 				var x [2]backends.Executable
 				for n := range x {
-					if err := dev.SetPath("ahead", n == 1); err != nil {
+					if err := dev.SetPath("overlap", n == 1); err != nil {
 						t.Fatal(err)
 					}
 					if x[n], err = dev.Capture(st.Program); err != nil {
@@ -155,7 +155,7 @@ func TestHanded(t *testing.T) {
 			if c.kv == tensor.F32 || dev.LeastSubgroup() < 8 { // attention and what reads it wait at barriers
 				want = 5
 			}
-			if c.dtype.IsBlock() && !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "dots" }) {
+			if c.dtype.IsBlock() && !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "int8dot" }) {
 				want = 0
 			}
 			if n := handed[1] - handed[0]; n != want {
@@ -172,7 +172,7 @@ func TestTryAhead(t *testing.T) {
 	if err := ordered(t, dev, true); err != nil {
 		t.Skip(err)
 	}
-	try := dev.Paths()[slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "ahead" })].Try
+	try := dev.Paths()[slices.IndexFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "overlap" })].Try
 	if err := try(); err != nil {
 		t.Error(err)
 	}
@@ -204,7 +204,7 @@ func TestHandedInput(t *testing.T) {
 		t.Run(dtype.String(), func(t *testing.T) {
 			var got [2][]float32
 			for n := range got {
-				if err := dev.SetPath("ahead", n == 1); err != nil {
+				if err := dev.SetPath("overlap", n == 1); err != nil {
 					t.Fatal(err)
 				}
 				s := session(t, dev, func(o *engine.Options) {
@@ -270,7 +270,7 @@ func TestHandedOver(t *testing.T) {
 func TestOneHanded(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	dev.Ordered()
-	if err := dev.SetPath("ahead", true); err != nil {
+	if err := dev.SetPath("overlap", true); err != nil {
 		t.Skip("no stages are handed over: ", err)
 	}
 	n := 0

@@ -8,7 +8,7 @@ import (
 // Choice and mixture of experts, and what moves rows.
 
 var (
-	routeFile = newProgram("route.hip")
+	routeFile = newProgram("moe.hip")
 	pickFile  = newProgram("pick.hip")
 )
 

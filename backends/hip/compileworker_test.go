@@ -78,7 +78,7 @@ func TestCompilerDies(t *testing.T) {
 			}
 			defer dev.Close()
 			if c.how == "hang" {
-				dev.c.away.limit = 500 * time.Millisecond
+				dev.c.worker.limit = 500 * time.Millisecond
 			}
 			before := len(f.calls)
 			if err := dev.prepare([]program{routeFile}); err != nil {
@@ -97,8 +97,8 @@ func TestCompilerDies(t *testing.T) {
 			if died := c.how != "none" && c.how != "refuse" && c.how != "babble"; died != errors.As(err, &d) {
 				t.Errorf("%v: is a *Death: %v", err, !died)
 			}
-			if len(dev.c.away.idle) > 0 {
-				t.Errorf("%d compilers are left", len(dev.c.away.idle))
+			if len(dev.c.worker.idle) > 0 {
+				t.Errorf("%d compilers are left", len(dev.c.worker.idle))
 			}
 			if err := dev.prepare([]program{ropeFile, routeFile}); err != nil {
 				t.Errorf("afterwards: %v", err)

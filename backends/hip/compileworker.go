@@ -31,8 +31,8 @@ type answer struct {
 // compileLimit is how long a compilation may take.
 const compileLimit = 5 * time.Minute
 
-// away compiles in children.
-type away struct {
+// compileWorker compiles in children.
+type compileWorker struct {
 	command child.Command
 	limit   time.Duration
 
@@ -47,7 +47,7 @@ type server struct {
 	in  *gob.Decoder
 }
 
-func (a *away) take() (*server, error) {
+func (a *compileWorker) take() (*server, error) {
 	a.mu.Lock()
 	if n := len(a.idle); n > 0 {
 		s := a.idle[n-1]
@@ -64,7 +64,7 @@ func (a *away) take() (*server, error) {
 }
 
 // compile has a program compiled by a child.
-func (a *away) compile(o order) ([]byte, error) {
+func (a *compileWorker) compile(o order) ([]byte, error) {
 	s, err := a.take()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Program, err)
@@ -96,7 +96,7 @@ func (a *away) compile(o order) ([]byte, error) {
 }
 
 // rest ends the children that wait for work.
-func (a *away) rest() {
+func (a *compileWorker) rest() {
 	a.mu.Lock()
 	idle := a.idle
 	a.idle = nil

@@ -15,9 +15,9 @@ import (
 	"greta/tensor"
 )
 
-// tryAhead runs blocks as a step has them, with weights of either kind, again and again with other activations, with
+// tryOverlap runs blocks as a step has them, with weights of either kind, again and again with other activations, with
 // stages handed over and with barriers, which must give the same bits.
-func (d *Device) tryAhead() error {
+func (d *Device) tryOverlap() error {
 	for _, t := range []tensor.Type{tensor.Q4_K, tensor.Q8_0, tensor.F16} {
 		if err := d.tryStages(t); err != nil {
 			return fmt.Errorf("weights of %s: %w", t, err)
@@ -49,7 +49,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 	}
 	was := d.on
 	defer func() { d.on = was }()
-	d.on = taken{dots: d.has.dots}
+	d.on = taken{int8Dot: d.has.dots}
 	stream, err := d.Stream()
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 	}
 	var steps [2]backends.Executable
 	for i := range steps {
-		d.on.ahead = i == 1
+		d.on.overlap = i == 1
 		if steps[i], err = d.Capture(p); err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ import (
 // block's third product to its norm, past rotations and stores of the others.
 const joinWindow = 8
 
-// joiner joins the launches of a program.
-type joiner struct {
+// fuser joins the launches of a program.
+type fuser struct {
 	dev     *Device
 	p       *backends.Program
 	singles []*bound
@@ -35,7 +35,7 @@ func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, 
 		return nil, nil, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(singles), p.Steps)
 	}
 	for from := 0; from < len(singles); from += per {
-		j := &joiner{dev: dev, p: p, singles: singles, levels: levelsOf(singles[from : from+per])}
+		j := &fuser{dev: dev, p: p, singles: singles, levels: levelsOf(singles[from : from+per])}
 		for _, level := range j.levels {
 			for i := range level {
 				level[i] += from
@@ -51,8 +51,8 @@ func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, 
 	return all, begins, nil
 }
 
-// step gives the bound launches of the joiner's levels.
-func (j *joiner) step() (all [][]*bound, err error) {
+// step gives the bound launches of the fuser's levels.
+func (j *fuser) step() (all [][]*bound, err error) {
 	if j.dev.alone {
 		for _, level := range j.levels {
 			var bounds []*bound
@@ -75,7 +75,7 @@ func (j *joiner) step() (all [][]*bound, err error) {
 }
 
 // level gives a level's launches, and how many further levels they include.
-func (j *joiner) level(l int) (all []*bound, skip int, err error) {
+func (j *fuser) level(l int) (all []*bound, skip int, err error) {
 	if b, n, err := j.products(l); b != nil || err != nil {
 		return []*bound{b}, n, err
 	}
@@ -98,7 +98,7 @@ func (j *joiner) level(l int) (all []*bound, skip int, err error) {
 }
 
 // alike gives the launches, from the first on, that can be one with it.
-func (j *joiner) alike(level []int) []int {
+func (j *fuser) alike(level []int) []int {
 	group := []int{level[0]}
 	var types []tensor.Type // of a product's matrices: two at most
 	for _, i := range level[1:] {
@@ -121,10 +121,10 @@ func (j *joiner) alike(level []int) []int {
 	return group
 }
 
-func (j *joiner) node(i int) *graph.Node { return j.p.Launches[i].Node }
+func (j *fuser) node(i int) *graph.Node { return j.p.Launches[i].Node }
 
 // several is the choice of a product whose kernel can have several matrices, nil for others.
-func (j *joiner) several(i int) *choice {
+func (j *fuser) several(i int) *choice {
 	n := j.node(i)
 	switch n.Op {
 	case ops.Linear, ops.LinearBias, ops.LinearScaled, ops.LinearScaledBias:
@@ -136,7 +136,7 @@ func (j *joiner) several(i int) *choice {
 }
 
 // sameProduct says whether two products share their input and their kind of matrix.
-func (j *joiner) sameProduct(a, b int) bool {
+func (j *fuser) sameProduct(a, b int) bool {
 	c := j.several(a)
 	if c == nil || c != j.several(b) {
 		return false
@@ -154,7 +154,7 @@ func (j *joiner) sameProduct(a, b int) bool {
 }
 
 // mixable says whether a launch of vec.hip can have the matrices of two products of different types.
-func (j *joiner) mixable(x, y *backends.Launch) bool {
+func (j *fuser) mixable(x, y *backends.Launch) bool {
 	v, w := &x.In[1], &y.In[1]
 	return x.Kernel.(*kernel).choice.mixes && j.dev.mixes(v.Type, w.Type, v.Shape.Last()) && !scaled(x.Node) &&
 		!scaled(y.Node) &&
@@ -162,7 +162,7 @@ func (j *joiner) mixable(x, y *backends.Launch) bool {
 }
 
 // byDefault says whether a product's variant is the default, named or not.
-func (j *joiner) byDefault(l *backends.Launch) bool {
+func (j *fuser) byDefault(l *backends.Launch) bool {
 	name, w := l.Kernel.(*kernel).variant, &l.In[1]
 	return name == "" || name == j.dev.vecShapes(w.Type, w.Shape.Last())[0].String()
 }
@@ -185,7 +185,7 @@ func sameOperand(a, b *backends.Operand) bool {
 }
 
 // sameRotation says whether two launches rotate or store rows of the same tokens.
-func (j *joiner) sameRotation(a, b int) bool {
+func (j *fuser) sameRotation(a, b int) bool {
 	pos := func(i int) *backends.Operand {
 		l := &j.p.Launches[i]
 		switch l.Node.Op {
@@ -201,7 +201,7 @@ func (j *joiner) sameRotation(a, b int) bool {
 }
 
 // group binds a group that alike found.
-func (j *joiner) group(b *binder, group []int) {
+func (j *fuser) group(b *binder, group []int) {
 	if c := j.several(group[0]); c != nil {
 		c.several(b, j.operands(b, group), nil, pairing{})
 		return
@@ -213,7 +213,7 @@ func (j *joiner) group(b *binder, group []int) {
 	b.rotations(launches, group)
 }
 
-func (j *joiner) operands(b *binder, group []int) []product {
+func (j *fuser) operands(b *binder, group []int) []product {
 	var all []product
 	for _, i := range group {
 		one := &binder{dev: b.dev, l: &j.p.Launches[i], number: i}
@@ -227,7 +227,7 @@ func (j *joiner) operands(b *binder, group []int) []product {
 
 // products joins a level of products that share their input with the norm before
 // and the function behind them, if there are any.
-func (j *joiner) products(l int) (*bound, int, error) {
+func (j *fuser) products(l int) (*bound, int, error) {
 	skip, before := 0, -1
 	if first := j.levels[l]; len(first) == 1 && j.node(first[0]).Op == ops.RMSNorm && l+1 < len(j.levels) {
 		before, skip = first[0], 1
@@ -288,7 +288,7 @@ func (j *joiner) products(l int) (*bound, int, error) {
 }
 
 // pairsF8 says whether f8.hip stores the function of two products, in place of them.
-func (j *joiner) pairsF8(after int, level []int) bool {
+func (j *fuser) pairsF8(after int, level []int) bool {
 	b := &binder{dev: j.dev}
 	all := j.operands(b, level)
 	_, faster := j.dev.f8Pair(&all[0])
@@ -296,13 +296,13 @@ func (j *joiner) pairsF8(after int, level []int) bool {
 }
 
 // kept says whether the products of a pair are wanted beside the function of both.
-func (j *joiner) kept(after int, level []int) bool {
+func (j *fuser) kept(after int, level []int) bool {
 	f, own := &j.p.Launches[after], []int{after}
 	return !j.dead(&f.In[0], level[0], own) || !j.dead(&f.In[1], level[1], own)
 }
 
 // attention joins a token's rotations and stores with the attention that reads them.
-func (j *joiner) attention(l int) (*bound, error) {
+func (j *fuser) attention(l int) (*bound, error) {
 	if len(j.levels[l]) != 3 || l+1 >= len(j.levels) || len(j.levels[l+1]) != 1 {
 		return nil, nil
 	}
@@ -357,12 +357,12 @@ func sameTurns(rope, push *backends.Launch) bool {
 }
 
 // loose says whether a norm inside a product cannot read its rows, or not hold them.
-func (j *joiner) loose(o *backends.Operand) bool {
+func (j *fuser) loose(o *backends.Operand) bool {
 	return (&binder{dev: j.dev}).loose(o) || o.Shape.Last() > roundKeep*4*normThreads
 }
 
 // norm gives the norm that a product does itself.
-func (j *joiner) norm(b *binder, i int, launches []int) *normed {
+func (j *fuser) norm(b *binder, i int, launches []int) *normed {
 	l := &j.p.Launches[i]
 	n := &normed{x: l.In[0], eps: graph.Attr[ops.NormAttr](l.Node).Eps}
 	if len(l.In) > 1 {
@@ -377,7 +377,7 @@ func (j *joiner) norm(b *binder, i int, launches []int) *normed {
 // apart says whether launches, in order, can run at once: what one of them writes
 // is read by the others only as its result is handed on, and what they read from
 // before no one of them overwrites.
-func (j *joiner) apart(launches []int) bool {
+func (j *fuser) apart(launches []int) bool {
 	b := &binder{dev: j.dev}
 	var inner []span // results that are handed on
 	for _, i := range launches[:len(launches)-1] {
@@ -405,7 +405,7 @@ func (j *joiner) apart(launches []int) bool {
 
 // dead says whether nothing but some launches reads the result of launch i,
 // which lies in the arena.
-func (j *joiner) dead(o *backends.Operand, i int, but []int) bool {
+func (j *fuser) dead(o *backends.Operand, i int, but []int) bool {
 	if own, ok := o.Buffer.(*buffer); !ok || own.use != backends.Arena {
 		return false
 	}
@@ -455,7 +455,7 @@ func without(all []span, cut span) []span {
 }
 
 // bind binds launches as one, which is named and counted after the first; all are what it does.
-func (j *joiner) bind(group, all []int, with func(*binder)) (*bound, error) {
+func (j *fuser) bind(group, all []int, with func(*binder)) (*bound, error) {
 	b := &binder{dev: j.dev, l: &j.p.Launches[group[0]], number: group[0]}
 	with(b)
 	one, err := b.bound()

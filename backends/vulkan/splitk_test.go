@@ -78,7 +78,7 @@ func halving(t *testing.T) *vulkan.Device {
 		t.Skip("the device has no matrices")
 	}
 	dev.Choose(func(n *graph.Node) string {
-		for _, name := range []string{"straight=128x256", "tile=128x192"} {
+		for _, name := range []string{"regdecode=128x256", "tile=128x192"} {
 			if slices.Contains(dev.Variants(n), name) {
 				return name
 			}
@@ -109,7 +109,7 @@ func TestHalvesOfSteps(t *testing.T) {
 	for i := range prompt {
 		prompt[i] = int32(7 * i % 500)
 	}
-	if err := dev.SetPath("dots", false); err != nil { // whose bytes may round the other way
+	if err := dev.SetPath("int8dot", false); err != nil { // whose bytes may round the other way
 		t.Fatal(err)
 	}
 	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0, tensor.Q8_0, tensor.Q4_K} {

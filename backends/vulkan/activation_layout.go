@@ -34,8 +34,8 @@ var forms = []form{dots, halves}
 // number is what forms.glsl calls a form.
 func (f form) number() uint32 { return uint32(slices.Index(forms, f) + 1) }
 
-// origin is a range of rows that has been brought into a form.
-type origin struct {
+// region is a range of rows that has been brought into a form.
+type region struct {
 	form         form
 	buffer       *buffer
 	offset, cols int
@@ -43,13 +43,13 @@ type origin struct {
 	stride       uint32
 }
 
-// converted is where a form of an origin lies.
+// converted is where a form of an region lies.
 type converted struct {
-	origin
-	from         span // the origin's bytes
+	region
+	from         span // the region's bytes
 	data, scales *buffer
 	pitch        uint32 // of data, in groups of four elements
-	maker        int    // the launch that wrote origin and form alike, -1: none
+	maker        int    // the launch that wrote region and form alike, -1: none
 	// squares are sums of squares of a norm's operand, where the form is of its product with
 	// the norm's weight, and who reads it divides by the root of their mean plus eps. Its
 	// maker is the norm.
@@ -116,9 +116,9 @@ func (c *copies) forget(void func(*converted) bool) {
 	c.list = keep
 }
 
-func (c *copies) find(o origin) *converted {
+func (c *copies) find(o region) *converted {
 	for i := range c.list {
-		if c.list[i].origin == o {
+		if c.list[i].region == o {
 			return &c.list[i]
 		}
 	}
@@ -144,18 +144,18 @@ func (d *Device) temporary(what string, size int) (*buffer, error) {
 	return b, nil
 }
 
-// origin describes an operand.
-func (b *bind) origin(f form, o *backends.Operand) (origin, bool) {
+// region describes an operand.
+func (b *bind) region(f form, o *backends.Operand) (region, bool) {
 	buf, err := b.d.own(o.Buffer, o.Offset, extent(o))
 	if err != nil {
 		b.fail(err)
-		return origin{}, false
+		return region{}, false
 	}
 	inner := uint32(1)
 	if len(o.Shape) > 1 {
 		inner = uint32(max(1, o.Shape[1:len(o.Shape)-1].Elems()))
 	}
-	at := origin{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner, stride: uint32(o.Stride)}
+	at := region{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner, stride: uint32(o.Stride)}
 	if at.n == at.inner {
 		at.stride = 0 // of one index
 	}
@@ -205,7 +205,7 @@ func (d *Device) counters(n int) (*buffer, error) { return d.filled("counters", 
 
 // convert gives an operand in a form, which it makes unless it is there.
 func (b *bind) convert(f form, o *backends.Operand) *converted {
-	at, ok := b.origin(f, o)
+	at, ok := b.region(f, o)
 	if !ok {
 		return nil
 	}
@@ -224,12 +224,12 @@ func (b *bind) convert(f form, o *backends.Operand) *converted {
 // squares of y.
 func (b *bind) normed(i int) *converted {
 	n := &b.program.Launches[i]
-	at, ok := b.origin(dots, &n.Out[0])
+	at, ok := b.region(dots, &n.Out[0])
 	if !ok {
 		return nil
 	}
 	o := &n.Out[0]
-	x := converted{origin: at, maker: i, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false},
+	x := converted{region: at, maker: i, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false},
 		pitch: uint32(at.cols+63) &^ 63 / 4, eps: graph.Attr[ops.NormAttr](n.Node).Eps}
 	for _, t := range []struct {
 		to    **buffer
@@ -286,7 +286,7 @@ func (b *bind) written(f form, o *backends.Operand, cols int, reads *converted) 
 	flat := *o
 	flat.Shape = tensor.Shape{o.Shape.Elems() / cols, cols}
 	flat.Stride = 4 * cols
-	at, ok := b.origin(f, &flat)
+	at, ok := b.region(f, &flat)
 	if !ok {
 		return nil
 	}
@@ -309,8 +309,8 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 
 // reserve finds memory for a form, beside that of a form that is read meanwhile; what lay
 // there is forgotten.
-func (b *bind) reserve(at origin, o *backends.Operand, maker int, reads *converted) *converted {
-	x := converted{origin: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
+func (b *bind) reserve(at region, o *backends.Operand, maker int, reads *converted) *converted {
+	x := converted{region: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
 	size, scales := 2*int(x.pitch), 4
 	if at.form == dots {

@@ -8,12 +8,12 @@ import (
 	"unsafe"
 )
 
-// A device on paper: it takes every call, has memory without an end, and runs
+// A null device: it takes every call, has memory without an end, and runs
 // nothing. Programs that are captured on it say which kernels they would need on
 // an architecture that is not here.
 
-// paper is its provider.
-type paper struct {
+// nullDriver is its provider.
+type nullDriver struct {
 	who   vendor
 	units int
 	wave  int
@@ -24,14 +24,14 @@ type paper struct {
 	host map[uintptr][]byte // memory that the host reaches
 }
 
-func (p *paper) vendor() vendor    { return p.who }
-func (p *paper) files() []string   { return nil }
-func (p *paper) targets() []string { return nil }
+func (p *nullDriver) vendor() vendor    { return p.who }
+func (p *nullDriver) files() []string   { return nil }
+func (p *nullDriver) targets() []string { return nil }
 
 // has says that there is everything but a compiler.
-func (p *paper) has(f fn) bool { return p.who.symbol(f) != "" && f < fnRtcVersion }
+func (p *nullDriver) has(f fn) bool { return p.who.symbol(f) != "" && f < fnRtcVersion }
 
-func (p *paper) invoke(f fn, a []uintptr) uintptr {
+func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	set := func(out uintptr, v uint64) { *(*uint64)(*(*unsafe.Pointer)(unsafe.Pointer(&out))) = v }
@@ -90,9 +90,9 @@ var usualUnits = map[string]int{
 	"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 128, "sm_90": 132,
 }
 
-// openPaper gives a device on paper. note is told of each program that it would
+// openNull gives a null device. note is told of each program that it would
 // compile. units 0: as the best known card has.
-func openPaper(arch string, units int, note func(program)) (*Device, error) {
+func openNull(arch string, units int, note func(program)) (*Device, error) {
 	who, err := vendorOf(arch)
 	if err != nil {
 		return nil, err
@@ -106,6 +106,6 @@ func openPaper(arch string, units int, note func(program)) (*Device, error) {
 	if strings.HasPrefix(arch, "gfx9") {
 		wave = 64
 	}
-	p := &paper{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr][]byte{}}
-	return openDevice(&driver{p}, Found{Arch: arch, Name: "on paper"}, Options{Cache: &Cache{}})
+	p := &nullDriver{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr][]byte{}}
+	return openDevice(&driver{p}, Found{Arch: arch, Name: "null device"}, Options{Cache: &Cache{}})
 }
