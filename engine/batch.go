@@ -112,7 +112,11 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter} {
 		*list = make([]int32, rows)
 	}
-	if err := b.reserve(rows); err != nil {
+	err = b.reserve(rows)
+	if err == nil { // what a device cannot run or bind is found now, not by the first request
+		_, err = b.mem.stepOf(b.kind(1, 1, 0), nil)
+	}
+	if err != nil {
 		return nil, errors.Join(err, b.mem.close())
 	}
 	return b, nil
