@@ -120,7 +120,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.batch, err = e.newBatch(poolSize{pages, opt.Page, opt.Sequences}, host, opt.Rows); err != nil {
 		return nil, err
 	}
-	s.times = newRowTimes(s.batch.rowBuckets())
+	s.times = newRowTimes(s.batch.rowBuckets(), e.queued)
 	s.lines = make([]*choice, opt.Sequences)
 	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)
 	s.results = make([]schedule.Result, 0, opt.Rows)

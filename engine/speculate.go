@@ -25,15 +25,21 @@ func NGrams(cost func(guesses int) float64) Drafter { return draft.New(cost) }
 
 // rowTimes are what steps of so many rows take, as far as that is known.
 type rowTimes struct {
-	list  []int // the buckets
+	list  []int   // the buckets
+	usual float64 // what a row more takes, of the time of a step of few, where nothing is measured
 	times []time.Duration
 	seen  []int
 	rows  int // of the last step
 	runs  int
 }
 
-func newRowTimes(list []int) rowTimes {
-	return rowTimes{list: list, times: make([]time.Duration, len(list)+1), seen: make([]int, len(list)+1)}
+// newRowTimes knows nothing yet but whether steps wait for a device of their own, where rows come cheap.
+func newRowTimes(list []int, queued bool) rowTimes {
+	usual := 0.3
+	if queued {
+		usual = 0.03
+	}
+	return rowTimes{list: list, usual: usual, times: make([]time.Duration, len(list)+1), seen: make([]int, len(list)+1)}
 }
 
 func (t *rowTimes) at(rows int) int {
@@ -62,13 +68,36 @@ func (t *rowTimes) note(rows, runs int, took time.Duration) {
 // it costs without: of a step's time, where other sequences have tokens in it too, only a part is its own.
 func (t *rowTimes) cost(guesses int) float64 {
 	base := max(t.runs, 1)
-	one, more := t.times[t.at(base)], t.times[t.at(base+guesses)]
-	each := 0.02 // where nothing is known: little, so that it is tried
-	if one > 0 && more > 0 {
-		return 1 + float64(base)*max(float64(more)/float64(one)-1, 0.005*float64(guesses))
-	}
-	return 1 + each*float64(guesses)*float64(base)
+	return 1 + float64(base)*t.more(base, base+guesses)
 }
+
+// more is by how much of a step's time one of rows takes longer than one of base: measured where both are known, else
+// along the line through base and the nearest number of rows above it that is, else by what rows take on most devices
+// of the kind.
+func (t *rowTimes) more(base, rows int) float64 {
+	from, to := t.at(base), t.at(rows)
+	added := float64(rows - base)
+	if from == to && rows > base {
+		return 0.005 * added
+	}
+	one := float64(t.times[from])
+	near := -1
+	for i := from + 1; i < len(t.times) && one > 0; i++ {
+		if t.times[i] > 0 && (near < 0 || abs(i-to) < abs(near-to)) {
+			near = i
+		}
+	}
+	switch {
+	case near < 0:
+		return t.usual * added
+	case near == to || near == len(t.list):
+		return max(float64(t.times[near])/one-1, 0.005*added)
+	}
+	slope := (float64(t.times[near])/one - 1) / float64(t.list[near]-base)
+	return max(slope, 0.005) * added
+}
+
+func abs(x int) int { return max(x, -x) }
 
 // draftInto tells the plan how to ask for guesses.
 func (s *Scheduler) draftInto(po *schedule.Options, make func(cost func(guesses int) float64) Drafter) {
