@@ -114,7 +114,7 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 	case Default:
 		seen := map[string]bool{}
 		for _, c := range optest.Cases() {
-			if op, _, _ := strings.Cut(c.Name, "/"); !seen[op] {
+			if op, _, _ := strings.Cut(c.Name, "/"); !seen[op] && !optest.Known(dev.Info().Backend, c.Name) {
 				seen[op] = true
 				try(c, optest.Check)
 			}
