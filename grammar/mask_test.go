@@ -15,7 +15,8 @@ func words(t testing.TB) *Vocabulary {
 	for b := range 256 {
 		list = append(list, []byte{byte(b)})
 	}
-	for _, w := range []string{"a", `":`, `{"`, `"}`, `","`, `":"`, "\xc3", "\xa9", "\xf0\x9f", "\x98\x80", "ab", "abc", " a",
+	for _, w := range []string{"a", `":`, `{"`, `"}`, `","`, `":"`,
+		"\xc3", "\xa9", "\xf0\x9f", "\x98\x80", "ab", "abc", " a",
 		"  ", "\n\n", "true", "false", "null", "12", "123", "[]", "[[", "]]", `\"`, `\u00`, "hello world and more text",
 		"é", "日本", "a\"", "name", "call", "<|call|>", "</think>", "lower", "UPPER", " Mixed", "-1", ".5", "e9", "+"} {
 		list = append(list, []byte(w))
@@ -28,8 +29,8 @@ var sources = map[string]struct {
 	opt Options
 }{
 	"any json": {JSON(), Options{}},
-	"schema": {Schema(`{"properties":{"name":{"type":"string","maxLength":9},"a":{"enum":["ab","é",12]}},"required":["a"]}`),
-		Options{}},
+	"schema": {Schema(`{"properties":{"name":{"type":"string","maxLength":9},"a":{"enum":["ab","é",12]}},
+		"required":["a"]}`), Options{}},
 	"compact": {Schema(`{"properties":{"name":{"pattern":"^[a-z]+$"},"a":{"items":{"type":"integer"}}},"required":["a"],
 		"additionalProperties":false}`), Options{Compact: true, Ordered: true}},
 	"regex":  {Regex(`(é|😀|日本)*[a-z ]{0,30}`), Options{}},
@@ -127,7 +128,8 @@ func TestTags(t *testing.T) {
 		{Options{After: "</think>"}, Choice("abc"), []string{"</think>", "x"}, false, false},
 		{Options{Triggers: call}, Source{}, []string{"free {\"text"}, true, true},
 		{Options{Triggers: call}, Source{}, []string{"x", "<|call|>", "[1, 2]", "</think>", "more"}, true, true},
-		{Options{Triggers: call}, Source{}, []string{"<|call|>", "[1]", "</think>", "<|call|>", "[]", "</think>"}, true, true},
+		{Options{Triggers: call}, Source{}, []string{"<|call|>", "[1]", "</think>", "<|call|>", "[]",
+			"</think>"}, true, true},
 		{Options{Triggers: call}, Source{}, []string{"<|call|>", "[1]"}, true, false},
 		{Options{Triggers: call}, Source{}, []string{"<|call|>", "\"x"}, false, false},
 		{Options{Triggers: call, Once: true}, Source{}, []string{"<|call|>", "[1]", "</think>", "x"}, false, false},

@@ -528,7 +528,7 @@ func (a *arena) alive(r rx) bool {
 	case n.kind == kStr && !a.plainly(n.a):
 		// deriveHex asks before it goes on; only the first bytes of an escape do not.
 		bare := n.m == escSlash || n.m == escUnit
-		ok = !bare || a.goesOn(n.a)
+		ok = !bare || a.runeAlive(n.a, 0, 0x10ffff) // none within a character
 	default:
 		return a.search(r)
 	}
@@ -537,19 +537,6 @@ func (a *arena) alive(r rx) bool {
 		a.nodes[r].live = 1
 	}
 	return ok
-}
-
-// goesOn says that something may follow in r.
-func (a *arena) goesOn(r rx) bool {
-	if r == a.text {
-		return true
-	}
-	for c := range a.member {
-		if a.step(r, uint8(c)) != rxNone {
-			return true
-		}
-	}
-	return false
 }
 
 // maxSearch bounds the states in which a match is looked for.

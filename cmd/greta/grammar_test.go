@@ -29,7 +29,8 @@ func TestGrammar(t *testing.T) {
 		accepted []bool
 	}{
 		{[]string{"--schema", schema}, "[{\"b\": 1, \"a\": [null]}, {\"a\":1}, 3]", 1, []bool{true, false, false}},
-		{[]string{"--schema", schema}, `[{"data":{"b":1},"valid":true},{"data":{"b":"1"},"valid":false}]`, 0, []bool{true, false}},
+		{[]string{"--schema", schema}, `[{"data":{"b":1},"valid":true},{"data":{"b":"1"},"valid":false}]`, 0,
+			[]bool{true, false}},
 		{[]string{"--schema", schema}, `{"data":{"b":"x"},"valid":true}`, exitMismatch, []bool{false}},
 		{[]string{"--schema", schema, "--compact"}, "{\"b\":1}\n{\"b\": 1}", 1, []bool{true, false}},
 		{[]string{"--schema", schema, "--ordered"}, "{\"b\":1,\"a\":2}\n{\"a\":2,\"b\":1}", 1, []bool{true, false}},
@@ -53,8 +54,8 @@ func TestGrammar(t *testing.T) {
 		if got.Masks == nil || got.Masks.N == 0 || got.Vocabulary != 2048 {
 			t.Errorf("%q: no times, or %d tokens", args, got.Vocabulary)
 		}
-		if table := gretaIn(t, c.stdin, append([]string{"grammar", model, "--instances", "-"}, c.args...)...); table.code != c.code ||
-			!strings.Contains(table.out, "masks: mean") {
+		table := gretaIn(t, c.stdin, append([]string{"grammar", model, "--instances", "-"}, c.args...)...)
+		if table.code != c.code || !strings.Contains(table.out, "masks: mean") {
 			t.Errorf("%q as a table: %d\n%s", c.args, table.code, table.out)
 		}
 	}
