@@ -370,6 +370,14 @@ func (f *modelFlags) resolve(b *bundle, arg string) error {
 		return err
 	}
 	if f.model == "" {
+		dir := arg
+		if info, err := os.Stat(arg); err == nil && !info.IsDir() {
+			dir = filepath.Dir(arg)
+		}
+		if own := filepath.Join(dir, "greta.yaml"); exists(own) { // a model file that came with the weights
+			b.file, err = models.Load(own)
+			return err
+		}
 		b.file, err = models.Match(b.source)
 		return err
 	}

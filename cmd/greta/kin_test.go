@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"greta/internal/testfiles"
+	"greta/models"
+	"greta/weights/open"
+)
+
+// TestKin: families that one file serves with others give the logits that transformers computed in float64. Those under
+// testdata/families stand for the kinds of layers that there are; all that lie beside the project are run where
+// GRETA_REQUIRE_SHARED asks for it.
+func TestKin(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join(testfiles.Repo(t, "testdata", "families"), "*", "expected.safetensors"))
+	if err != nil || len(folders) < 11 {
+		t.Fatalf("%d families, %v", len(folders), err)
+	}
+	if os.Getenv("GRETA_REQUIRE_SHARED") != "" {
+		more, err := filepath.Glob(filepath.Join(testfiles.Shared(t, "families"), "*", "expected.safetensors"))
+		if err != nil || len(more) < 38 {
+			t.Fatalf("%d families, %v", len(more), err)
+		}
+		folders = more
+	}
+	var lines []string
+	for _, expected := range folders {
+		dir := filepath.Dir(expected)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			r := greta(t, "check", dir, "--expected", expected, "--json")
+			var g goldenReport
+			if err := json.Unmarshal([]byte(r.out), &g); err != nil {
+				t.Fatalf("exit code %d: %v\n%s", r.code, err, r.err)
+			}
+			if g.Positions != 96 || len(g.Greedy) != 32 || !g.GreedyOK || !(g.RelL2 <= 1e-4) {
+				t.Errorf("%+v", g)
+			}
+			src, err := open.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file, err := models.Match(src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			arch, _ := src.Meta("architectures")
+			lines = append(lines, fmt.Sprintf("| %s | %s | %s | transformers, float64 | %.0e |", filepath.Base(dir),
+				strings.Trim(fmt.Sprint(arch), "[]"), strings.TrimPrefix(file.Path(), "models/"), g.RelL2))
+			t.Logf("max abs %.2e, relative L2 %.2e", g.MaxAbs, g.RelL2)
+		})
+	}
+	if os.Getenv("GRETA_WRITE_FAMILIES") == "" || t.Failed() {
+		return
+	}
+	text := familiesHead + strings.Join(lines, "\n") + "\n"
+	if err := os.WriteFile(testfiles.Repo(t, "docs", "families.md"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// familiesHead opens docs/families.md, which this test writes where GRETA_WRITE_FAMILIES is set, and
+// GRETA_REQUIRE_SHARED too.
+const familiesHead = `# Families
+
+Tiny random models, their logits by f32 on the CPU against an independent implementation: relative L2 over 96 positions.
+TestKin writes this page (GRETA_WRITE_FAMILIES=1 GRETA_REQUIRE_SHARED=1 go test ./cmd/greta -run TestKin). Under "match:" a
+model file says which architectures of GGUF files and config.json it is for; of GGUF files of families in decoder.yaml the names
+of tensors and keys are those of llama.cpp, and no file has been compared.
+
+| family | architecture | file | against | error |
+| --- | --- | --- | --- | --- |
+`
