@@ -336,12 +336,13 @@ func (f *forStmt) loop(in *interp, s *scope, out *buffer, of any, depth int) sig
 
 // macro is a macro with the names that it sees.
 type macro struct {
-	def *macroDef
-	in  *scope
+	def       *macroDef
+	in        *scope
+	anonymous bool // the body of a call block
 }
 
 func (m *macroStmt) exec(in *interp, s *scope, _ *buffer) signal {
-	s.set(m.macro.name, &macro{m.macro, s})
+	s.set(m.macro.name, &macro{def: m.macro, in: s})
 	return goOn
 }
 
@@ -349,7 +350,7 @@ func (c *callStmt) exec(in *interp, s *scope, out *buffer) signal {
 	in.line = c.line
 	f := c.call.of.eval(in, s)
 	args, kw := c.call.args.values(in, s)
-	kw.Set("caller", &macro{c.caller, s})
+	kw.Set("caller", &macro{c.caller, s, true})
 	v := in.call(f, args, kw)
 	if in.autoescape {
 		out.write(in.escape(v))
@@ -388,7 +389,7 @@ func (m *macro) call(in *interp, args []any, kw *Dict) any {
 		s.set("kwargs", kw)
 	} else if kw.Len() > 0 {
 		name := kw.keys[0].(string)
-		if _, ok := kw.Get("caller"); ok && d.caller {
+		if _, ok := kw.Get("caller"); ok {
 			throw("TypeError", "macro %s was invoked with two values for the special caller argument. "+
 				"This is most likely a bug.", reprString(d.name))
 		}

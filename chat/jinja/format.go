@@ -168,6 +168,9 @@ func (in *interp) percentValue(sp spec, v any) string {
 		return sp.pad("", string(rune(n)))
 	case 'd', 'i', 'u', 'x', 'X', 'o':
 		n, f, isInt, ok := number(v)
+		if u, undefined := v.(*Undefined); undefined && sp.verb != 'x' && sp.verb != 'X' && sp.verb != 'o' {
+			u.fail()
+		}
 		if !ok || !isInt && sp.verb != 'd' && sp.verb != 'i' && sp.verb != 'u' {
 			if sp.verb == 'd' || sp.verb == 'i' || sp.verb == 'u' {
 				throw("TypeError", "%%%c format: a real number is required, not %s", sp.verb, typeName(v))
@@ -505,7 +508,7 @@ func (in *interp) formatValue(v any, format string) string {
 		if sp.comma != 0 {
 			throw("ValueError", "Cannot specify '%c' with 's'.", sp.comma)
 		}
-		if sp.align == 0 {
+		if sp.align == 0 || sp.align == '=' {
 			sp.align = '<'
 		}
 		return sp.pad("", cut(s, sp.precision))

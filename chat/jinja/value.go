@@ -437,6 +437,9 @@ func plainRepr(v any) string {
 		}
 		return text + ")"
 	case *macro:
+		if v.anonymous {
+			return "<Macro anonymous>"
+		}
 		return "<Macro " + reprString(v.def.name) + ">"
 	case *loopContext:
 		return "<LoopContext " + strconv.Itoa(v.index+1) + "/" + strconv.Itoa(v.length()) + ">"
