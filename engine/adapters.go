@@ -143,9 +143,6 @@ func (a adaptedSource) Data(name string) ([]byte, error) {
 // adapt adds the adapters to the products of a batch's graph, before it is lowered.
 func (e *Engine) adapt(g *graph.Graph) error {
 	s := e.adapters
-	if s == nil {
-		return nil
-	}
 	tokens := g.Input("tokens").Shape[0]
 	which := g.AddValue(&graph.Value{Name: adapterInput, Kind: graph.Input, Type: tensor.I32,
 		Shape: tensor.Shape{tokens, 1}})

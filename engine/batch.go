@@ -125,8 +125,10 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 // reserve makes the arena as large as the largest step wants it, so that none has to be captured anew.
 func (b *batch) reserve(rows int) error {
 	e := b.mem.engine
+	size := b.size
+	size.adapted = e.adapters != nil
 	for _, wanted := range []int{1, rows} {
-		g, err := e.graph(rows, wanted, &b.size)
+		g, err := e.graph(rows, wanted, &size)
 		if err != nil {
 			return err
 		}
@@ -150,7 +152,8 @@ func (b *batch) rowBuckets() []int {
 
 // kind is the step for so many rows, of which so many are wanted.
 func (b *batch) kind(rows, wanted, picks int) stepKind {
-	k := stepKind{Tokens: bucket(b.rowBuckets(), rows), picks: picks}
+	some := func(n int32) bool { return n > 0 }
+	k := stepKind{Tokens: bucket(b.rowBuckets(), rows), picks: picks, adapted: slices.ContainsFunc(b.adapterOf, some)}
 	k.Rows = k.Tokens
 	if wanted < rows {
 		k.Rows = min(k.Tokens, bucket(wantedBuckets, max(1, wanted)))
@@ -286,7 +289,7 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 			return err
 		}
 	}
-	if b.mem.engine.adapters != nil {
+	if kind.adapted {
 		if err := st.writeInts(b.mem.stream, adapterInput, 0, b.adapter[:kind.Tokens], 0, 0); err != nil {
 			return err
 		}

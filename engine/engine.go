@@ -248,8 +248,10 @@ func (e *Engine) graph(s, r int, in *poolSize) (*graph.Graph, error) {
 		if err := e.page(g, r, in); err != nil {
 			return nil, err
 		}
-		if err := e.adapt(g); err != nil {
-			return nil, err
+		if in.adapted {
+			if err := e.adapt(g); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if e.opt.like == nil {

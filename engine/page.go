@@ -14,9 +14,10 @@ import (
 
 // poolSize is how caches of several sequences lie.
 type poolSize struct {
-	pages int // in all
-	page  int // positions of a page
-	lines int // sequences that a step sees
+	adapted bool // with the products of adapters
+	pages   int  // in all
+	page    int  // positions of a page
+	lines   int  // sequences that a step sees
 }
 
 // width is the number of pages that a sequence has at most.

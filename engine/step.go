@@ -36,6 +36,8 @@ type stepKind struct {
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token
 	// of each is that which the one before gives.
 	chain int
+	// adapted is a batch's step with the products of adapters: one without serves rows that have none.
+	adapted bool
 }
 
 // positions is the number of positions that the step computes.
@@ -46,11 +48,16 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	e := s.engine
 	g := e.first
 	var err error
+	pool := s.pool
+	if kind.adapted {
+		adapted := *pool
+		adapted.adapted, pool = true, &adapted
+	}
 	switch {
 	case kind.picks > 0:
-		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks, s.pool)
-	case s.pool != nil:
-		g, err = e.graph(kind.Tokens, kind.Rows, s.pool)
+		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks, pool)
+	case pool != nil:
+		g, err = e.graph(kind.Tokens, kind.Rows, pool)
 	case kind.Tokens != 1 || kind.Rows != 1:
 		g, err = e.Graph(kind.Tokens, kind.Rows)
 	}
