@@ -30,8 +30,8 @@ type fuser struct {
 // join gives the program's bound launches by level, some of them joined, and the levels
 // with which its steps begin. Nothing moves from one step to another.
 func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, begins []int, err error) {
-	per := len(singles) / max(p.Steps, 1)
-	if per*max(p.Steps, 1) != len(singles) {
+	per, ok := p.EqualSteps()
+	if !ok {
 		return nil, nil, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(singles), p.Steps)
 	}
 	for from := 0; from < len(singles); from += per {

@@ -64,17 +64,12 @@ func conflict(a, b []span) bool {
 // it is in conflict with. Launches of a level that use the device's workspace run one
 // after another all the same.
 func levelsOf(launches []*bound) (all [][]int) {
-	at := make([]int, len(launches)) // level of each
-	for i, b := range launches {
-		for j := i - 1; j >= 0; j-- {
-			if at[j] >= at[i] && conflict(launches[j].spans, b.spans) {
-				at[i] = at[j] + 1
-			}
-		}
-		if at[i] == len(all) {
+	at := backends.Levels(len(launches), func(i, j int) bool { return conflict(launches[j].spans, launches[i].spans) })
+	for i, level := range at {
+		if level == len(all) {
 			all = append(all, nil)
 		}
-		all[at[i]] = append(all[at[i]], i)
+		all[level] = append(all[level], i)
 	}
 	return all
 }

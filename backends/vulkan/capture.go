@@ -80,8 +80,8 @@ func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error
 		}
 	}
 	steps := max(p.Steps, 1)
-	per := len(p.Launches) / steps
-	if per*steps != len(p.Launches) {
+	per, ok := p.EqualSteps()
+	if !ok {
 		return e, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(p.Launches), steps)
 	}
 	if e.refused, err = d.newBuffer((steps+1)*statusBytes, d.types.read, "status"); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"greta/backends"
 	"greta/backends/vulkan/vk"
 )
 
@@ -40,15 +41,10 @@ type dispatch struct {
 // longest chain of conflicts before each. Independent ones come together, and
 // conflicting ones keep their order.
 func schedule(list []dispatch) []int {
-	level := make([]int, len(list))
+	level := backends.Levels(len(list), func(i, j int) bool { return conflict(list[i].used, list[j].used) })
 	order := make([]int, len(list))
-	for i := range list {
+	for i := range order {
 		order[i] = i
-		for j := range i {
-			if level[j] >= level[i] && conflict(list[i].used, list[j].used) {
-				level[i] = level[j] + 1
-			}
-		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return level[a] - level[b] })
 	return order

@@ -36,25 +36,18 @@ type choiceModel struct {
 	steps []int
 }
 
-// choiceModels are all built-in models; their blocks have the nodes of the models. Llama-2-7B has the types that
-// differ, the others two.
+// choiceModels are models whose blocks between them have the nodes that kernels are chosen for: gated and plain, with
+// experts, biases, norms of heads, windows and capped scores. Llama-2-7B has the types that differ, the others two.
 func choiceModels() (all []choiceModel) {
-	for _, name := range models.Names() {
-		switch {
-		case strings.HasSuffix(name, "_block"):
-		case name == "llama2_7b":
-			all = append(all, choiceModel{name, []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q4_0, tensor.Q8_0,
-				tensor.Q4_K, tensor.Q6_K}, []int{1, 4, 512}})
-		case name == "qwen2": // whose rows are no multiple of 256
-			all = append(all, choiceModel{name, []tensor.Type{tensor.F16, tensor.Q8_0}, []int{1, 512}})
-		default:
-			all = append(all, choiceModel{name, []tensor.Type{tensor.F16, tensor.Q4_K}, []int{1, 512}})
-		}
+	all = append(all, choiceModel{"llama2_7b", []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q4_0,
+		tensor.Q8_0, tensor.Q4_K, tensor.Q6_K}, []int{1, 4, 512}})
+	for _, name := range []string{"gemma2_2b", "gpt_neox_20b", "mistral_7b", "mixtral_8x7b", "phi3", "qwen3_8b"} {
+		all = append(all, choiceModel{name, []tensor.Type{tensor.F16, tensor.Q4_K}, []int{1, 512}})
 	}
-	return all
+	return append(all, choiceModel{"qwen2", []tensor.Type{tensor.F16, tensor.Q8_0}, []int{1, 512}}) // rows no multiple of 256
 }
 
-// Choices holds what devices choose for two blocks of each built-in model as texts in dir: a line is what runs as one,
+// Choices holds what devices choose for two blocks of each of these models as texts in dir: a line is what runs as one,
 // behind the names of the devices on which it does. rewrite writes the texts anew.
 func Choices(t *testing.T, dir string, rewrite bool, devices []NullDevice) {
 	t.Helper()
