@@ -345,7 +345,7 @@ func fakeAnswer(prompt string, choice int, c *Constraint) string {
 	verb, rest, _ := strings.Cut(said, " ")
 	switch verb {
 	case "say":
-		return rest
+		return strings.ReplaceAll(rest, "\x01", "\n")
 	case "think":
 		return "<think>Let me see: " + rest + "</think>It is " + rest
 	case "call":

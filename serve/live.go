@@ -70,8 +70,8 @@ func (v *liveView) end(l *live) {
 	v.mu.Unlock()
 }
 
-// patience is when to come again: about when one of n requests ends.
-func (v *liveView) patience(n int) time.Duration {
+// patience is when to come again: as long as a request takes.
+func (v *liveView) patience() time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return min(max(time.Duration(v.mean*float64(time.Second)), time.Second), time.Minute)

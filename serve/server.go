@@ -97,7 +97,9 @@ type requestState struct {
 	ignored string
 	body    *http.Request
 	trace   *span
-	failed  error // behind the first byte of an answer
+	failed  error        // behind the first byte of an answer
+	place   func() error // takes a place among those that run and wait
+	leave   func()       // gives it back
 }
 
 // fairness says whom to be fair to, and how urgent a request is: no more so than its key is.
@@ -156,6 +158,9 @@ func (s *Server) routes() {
 		writeJSON(w, 200, map[string]string{"version": s.opt.Version})
 	})
 	s.mux.HandleFunc("GET /ping", s.ready)
+	if !s.opt.NoPage {
+		s.pageRoutes()
+	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, openAI, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
 			Message: fmt.Sprintf("Unknown request URL: %s %s", r.Method, clip(r.URL.Path, 200))})
@@ -245,7 +250,8 @@ func (s *Server) around(route, scope string, p protocol, place bool, h handler) 
 }
 
 // guarded calls a handler that may run.
-func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, scope string, place bool, h handler) (err error) {
+func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, scope string, place bool,
+	h handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("internal error", "request", rs.id, "panic", p, "stack", string(debug.Stack()))
@@ -263,16 +269,31 @@ func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, sco
 		w.Header().Set("Connection", "close")
 		return &Error{Status: 503, Type: "server_error", Code: "draining", Message: "the server is ending", After: time.Second}
 	}
+	rs.place = func() error { return s.place(rs) }
+	defer func() {
+		if rs.leave != nil {
+			rs.leave()
+		}
+	}()
+	return h(w, r, rs)
+}
+
+// place takes a place for a request whose body has come: one that comes slowly keeps nobody out.
+func (s *Server) place(rs *requestState) error {
 	most := int64(s.opt.MaxQueue + s.opt.MaxRunning)
-	defer s.inside.Add(-1)
 	if n := s.inside.Add(1); n > most {
-		return &Full{Waiting: int(n) - s.opt.MaxRunning - 1, Most: s.opt.MaxQueue, After: s.live.patience(int(n))}
+		s.inside.Add(-1)
+		return &Full{Waiting: int(n) - s.opt.MaxRunning - 1, Most: s.opt.MaxQueue, After: s.live.patience()}
 	}
 	if err := s.keys.enter(rs.key); err != nil {
+		s.inside.Add(-1)
 		return err
 	}
-	defer s.keys.leave(rs.key)
-	return h(w, r, rs)
+	rs.leave = func() {
+		s.keys.leave(rs.key)
+		s.inside.Add(-1)
+	}
+	return nil
 }
 
 // note writes the line of the log.
@@ -336,6 +357,11 @@ func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, fun
 		return nil, nil, s.models.noModel(name)
 	}
 	rs.model = e.spec.Name
+	if rs.place != nil && rs.leave == nil {
+		if err := rs.place(); err != nil {
+			return nil, nil, err
+		}
+	}
 	return s.models.Use(r.Context(), name)
 }
 

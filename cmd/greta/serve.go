@@ -39,7 +39,7 @@ type serveFlags struct {
 	logLevel, logFormat        string
 	newKey                     string
 	prefixCache                bool
-	cacheMemory                string
+	cacheMemory, traces        string
 	json                       bool
 	ready                      func(addr string) // nil: it is printed
 }
@@ -102,6 +102,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.DurationVar(&f.opt.WriteWait, "write-timeout", 30*time.Second, "time that a reader may not read")
 	s.DurationVar(&f.listen.Drain, "drain", 30*time.Second, "time that answers under way have when the server ends")
 	s.StringVar(&f.opt.Store, "store", "", "folder where responses are kept, so that a restart forgets none (default: in memory)")
+	s.BoolVar(&f.opt.NoPage, "no-page", false, "serve no page at /")
+	s.StringVar(&f.traces, "otlp-traces-endpoint", "", "send a trace of each request to this collector, http://HOST:4318")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	s.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	s.BoolVar(&f.opt.LogText, "log-prompts", false, "log prompts and answers too")
@@ -216,6 +218,12 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	}
 	defer l.Close()
 	f.opt.Version, f.opt.Log, f.opt.Keys = version(), log, keys
+	if f.traces != "" {
+		report := func(err error) { log.Warn(err.Error()) }
+		if f.opt.Tracer, err = serve.NewTracer(f.traces, version(), report); err != nil {
+			return usagef("--otlp-traces-endpoint: %v", err)
+		}
+	}
 	load := func(ctx context.Context, spec serve.Spec) (serve.Model, error) { return a.loadServed(ctx, f, spec) }
 	if f.opt.Models, err = serve.NewManager(specs, load, f.idle, f.mostLoaded, log); err != nil {
 		return usage(err)

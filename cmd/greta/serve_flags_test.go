@@ -117,7 +117,13 @@ func TestServeBusy(t *testing.T) {
 	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/completions", `{"prompt": "a"}`); status != 408 {
 		t.Errorf("%d %s", status, body)
 	}
-	url = served(t, model, "--max-num-seqs", "1", "--max-queue", "1")
+	if status, _, body := answerOf(t, http.DefaultClient, url+"/", ""); status != 200 || !strings.Contains(body, "<title>greta") {
+		t.Errorf("the page: %d %s", status, body)
+	}
+	url = served(t, model, "--max-num-seqs", "1", "--max-queue", "1", "--no-page")
+	if status, _, _ := answerOf(t, http.DefaultClient, url+"/", ""); status != 404 {
+		t.Errorf("--no-page: %d", status)
+	}
 	var g sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[int]int{}

@@ -202,6 +202,7 @@ func TestServeRefuses(t *testing.T) {
 		{[]string{model, model, "--port", "0"}, "two models are called tolstoy-2.7m"},
 		{[]string{filepath.Join(model, "nothing"), "--port", "0"}, "no such file"},
 		{[]string{"llama2_block", "--port", "0"}, "block"},
+		{[]string{model, "--port", "0", "--otlp-traces-endpoint", "collector"}, "http://HOST:4318"},
 		{[]string{model, "--host", "256.1.1.1"}, "256.1.1.1"},
 	} {
 		r := greta(t, append([]string{"serve"}, c.args...)...)

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package serve
+
+func mostFiles() int { return 900 }
