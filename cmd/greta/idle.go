@@ -99,6 +99,7 @@ var idleFlags = []idle{
 	{"run", "top-k,typical-p,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
 		"at --temperature 0 nothing is drawn, the most likely token is taken"},
 	{"run", "logprobs", func(a asked) bool { return !a.has("json") }, "--json is where they are written"},
+	{"serve", "prefix-cache-limit", func(a asked) bool { return !a.has("prefix-cache") }, "--prefix-cache names the folder"},
 	{"run", "prefix-cache-limit", func(a asked) bool { return !a.has("prefix-cache") }, "--prefix-cache names the folder"},
 	{"run", "repeat-last", func(a asked) bool {
 		return strings.Contains("0 1", a.value("repeat-penalty")) &&

@@ -29,6 +29,7 @@ var endsItself atomic.Bool
 // serveFlags are those of serve beside the model's.
 type serveFlags struct {
 	modelFlags
+	steps  stepFlags
 	listen serve.ListenOptions
 	opt    serve.Options
 
@@ -38,7 +39,7 @@ type serveFlags struct {
 	mostLoaded, parallel       int
 	logLevel, logFormat        string
 	newKey                     string
-	prefixCache                bool
+	noPrefix                   bool
 	cacheMemory, traces        string
 	json                       bool
 	ready                      func(addr string) // nil: it is printed
@@ -48,7 +49,7 @@ type serveFlags struct {
 func (f *serveFlags) fillDefaults() {
 	f.listen.Host, f.listen.Drain = "127.0.0.1", time.Second
 	f.opt.MaxRunning, f.opt.MaxQueue, f.opt.MaxBody, f.opt.MaxMessages = 1024, 1<<16, 32<<20, 4096
-	f.logLevel, f.logFormat, f.prefixCache = "warn", "text", true
+	f.logLevel, f.logFormat = "warn", "text"
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -84,7 +85,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.DurationVar(&f.idle, "idle", 0, "unload a model that nobody asked for so long; 0: never")
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
 	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 64)")
-	s.BoolVar(&f.prefixCache, "prefix-cache", true, "requests that begin alike share what is known of their beginning")
+	f.steps.register(s)
+	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their beginning")
 	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what --parallel contexts take, at most half of the device's)")
 	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a known one by name, or texts (what is said alone, a line each)")
 	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
@@ -163,6 +165,10 @@ func (f *serveFlags) check() error {
 		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
 	case f.opt.MaxTokens < 0:
 		return fmt.Errorf("--max-tokens %d: it must be 0 or more", f.opt.MaxTokens)
+	case f.steps.draft != "" && f.steps.draft != "ngram":
+		return fmt.Errorf("--draft %s: a server guesses by ngram; a smaller model is for run", f.steps.draft)
+	case f.noPrefix && f.steps.prefixCache != "":
+		return errors.New("--no-prefix-cache and --prefix-cache exclude each other")
 	case f.cacheMemory != "" && f.cacheBytes() <= 0:
 		return fmt.Errorf("--cache-memory %s: a size is expected, such as 4GB", f.cacheMemory)
 	case len(f.plainKeys) > 0 && f.keysFile != "":
@@ -314,8 +320,15 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 			Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Parallel: parallel, Close: close,
 	}
-	many, err := serve.NewScheduledModel(e, engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning,
-		NoPrefix: !f.prefixCache, Memory: f.cacheBytes()}, so)
+	eo := engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning, NoPrefix: f.noPrefix,
+		Memory: f.cacheBytes()}
+	if err := f.steps.prefixes(&eo); err != nil {
+		return nil, err
+	}
+	if f.steps.draft != "" {
+		eo.Draft = engine.NGrams
+	}
+	many, err := serve.NewScheduledModel(e, eo, so)
 	if err == nil {
 		return many, nil
 	}

@@ -55,22 +55,43 @@ func answerOf(t *testing.T, c *http.Client, url, body string, header ...string) 
 func TestServePrefixes(t *testing.T) {
 	model := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
 	prompt := strings.Repeat("Prince Andrew and Natasha. ", 12)
-	for _, on := range []bool{true, false} {
-		url := served(t, model, fmt.Sprintf("--prefix-cache=%v", on), "--cache-memory", "2MB", "--parallel", "4")
-		var a struct {
-			Usage struct {
-				Details struct {
-					Cached int `json:"cached_tokens"`
-				} `json:"prompt_tokens_details"`
+	dir := t.TempDir()
+	text := ""
+	for _, c := range []struct {
+		args   []string
+		first  bool // the first request finds something: a server before has kept it
+		second bool
+	}{
+		{[]string{"--prefix-cache", dir, "--prefix-cache-limit", "1GB"}, false, true},
+		{[]string{"--prefix-cache", dir, "--draft", "ngram"}, true, true},
+		{[]string{"--no-prefix-cache"}, false, false},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			url := served(t, append([]string{model, "--cache-memory", "2MB", "--parallel", "4"}, c.args...)...)
+			for _, known := range []bool{c.first, c.second} {
+				var a struct {
+					Choices []struct{ Text string }
+					Usage   struct {
+						Details struct {
+							Cached int `json:"cached_tokens"`
+						} `json:"prompt_tokens_details"`
+					}
+				}
+				body := fmt.Sprintf(`{"prompt": %q, "max_tokens": 20, "temperature": 0}`, prompt)
+				if code := postJSON(t, url+"/v1/completions", body, &a); code != 200 || (a.Usage.Details.Cached > 0) != known {
+					t.Errorf("%d: %d tokens were known, want some: %v", code, a.Usage.Details.Cached, known)
+				}
+				if text == "" {
+					text = a.Choices[0].Text
+				} else if text != a.Choices[0].Text {
+					t.Errorf("%q, before it was %q", a.Choices[0].Text, text)
+				}
 			}
-		}
-		for range 2 {
-			if code := postJSON(t, url+"/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 2}`, prompt), &a); code != 200 {
-				t.Fatal(code)
-			}
-		}
-		if (a.Usage.Details.Cached > 0) != on {
-			t.Errorf("prefix cache %v: %d tokens were known", on, a.Usage.Details.Cached)
+		})
+	}
+	for _, args := range [][]string{{"--draft", "x"}, {"--no-prefix-cache", "--prefix-cache", dir}, {"--prefix-cache-limit", "1GB"}} {
+		if r := greta(t, append([]string{"serve", model, "--port", "0"}, args...)...); r.code != exitUsage {
+			t.Errorf("%v: %+v", args, r)
 		}
 	}
 	if r := greta(t, "serve", model, "--cache-memory", "much"); r.code != exitUsage || !strings.Contains(r.err, "--cache-memory much") {
