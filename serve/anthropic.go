@@ -282,9 +282,7 @@ func (q *messagesRequest) job(s *Server, model Model, t turn) (*job, error) {
 		if format.Type != "json_schema" || len(format.Schema) == 0 {
 			return nil, badRequest("output_format", "output_format: type json_schema and a schema are expected")
 		}
-		if err := j.constrain(&Constraint{Schema: format.Schema}, "output_format"); err != nil {
-			return nil, err
-		}
+		j.constrain(&Constraint{Schema: format.Schema}, "output_format")
 	}
 	return j, j.prompt(t)
 }

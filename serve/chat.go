@@ -123,9 +123,7 @@ func (q *chatRequest) job(s *Server, model Model, h http.Header) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.constrain(c, param); err != nil {
-		return nil, err
-	}
+	j.constrain(c, param)
 	return j, j.prompt(t)
 }
 

@@ -132,7 +132,8 @@ func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job,
 	if err != nil {
 		return nil, err
 	}
-	if err := first.constrain(c, param); err != nil {
+	first.constrain(c, param)
+	if err := first.compile(); err != nil {
 		return nil, err
 	}
 	prompts, err := q.prompts(model.Text())

@@ -111,12 +111,16 @@ func (fakeChat) Prompt(messages []Message, o ChatOptions) (string, error) {
 	return b.String(), nil
 }
 
-func (fakeChat) Sees(string) bool                  { return false }
-func (fakeChat) HasBOS(string) bool                { return false }
-func (fakeChat) Tools() bool                       { return true }
-func (fakeChat) Reasoning() bool                   { return true }
-func (fakeChat) Parser(string, ChatOptions) Parser { return &fakeParser{} }
-func (fakeChat) ToolMask(tools []Tool, _ bool) (Constraint, error) {
+func (fakeChat) Sees(string) bool                       { return false }
+func (fakeChat) HasBOS(string) bool                     { return false }
+func (fakeChat) Tools() bool                            { return true }
+func (fakeChat) Reasoning() bool                        { return true }
+func (fakeChat) Parser(string, ChatOptions) Parser      { return &fakeParser{} }
+func (fakeChat) ThoughtsEnd(string, ChatOptions) string { return "" }
+func (fakeChat) ToolMask(tools []Tool, must, _ bool) (Constraint, error) {
+	if !must {
+		return Constraint{}, errors.New("calls are free")
+	}
 	return Constraint{Choice: []string{tools[0].Name}}, nil
 }
 

@@ -25,6 +25,9 @@ type job struct {
 	chat     bool   // the answer is parsed for reasoning and calls
 	prompted string // the rendered prompt of a chat
 	options  ChatOptions
+	form     *Constraint // what the answer must be; nil: anything
+	param    string      // the field that asks for the form
+	wish     bool        // it is had where it can be
 }
 
 // event is what a token, or the end of a choice, adds to the answer.

@@ -343,15 +343,29 @@ func (j *job) prompt(t turn) error {
 	if j.request.Prompt, err = j.model.Text().Encode(text, !chat.HasBOS(text), true); err != nil {
 		return badRequest("messages", err.Error())
 	}
-	if t.choice.mode == "required" {
-		if j.request.Mask != nil {
-			return badRequest("tool_choice", "a required call and a form of the answer exclude each other")
-		}
-		c, err := chat.ToolMask(t.tools, t.parallel)
-		if err != nil {
+	must := t.choice.mode == "required"
+	switch {
+	case must && j.form != nil:
+		return badRequest("tool_choice", "a required call and a form of the answer exclude each other")
+	case len(t.tools) > 0 && j.form == nil:
+		c, err := chat.ToolMask(t.tools, must, t.parallel)
+		if err == nil {
+			j.form, j.param, j.wish = &c, "tool_choice", !must && !strictTool(t.tools)
+		} else if must {
 			return unsupported("tool_choice", err.Error())
 		}
-		return j.constrain(&c, "tool_choice")
 	}
-	return nil
+	if j.form != nil {
+		j.form.Free = chat.ThoughtsEnd(text, j.options)
+	}
+	return j.compile()
+}
+
+func strictTool(tools []Tool) bool {
+	for _, t := range tools {
+		if t.Strict {
+			return true
+		}
+	}
+	return false
 }

@@ -106,8 +106,10 @@ type Chat interface {
 	// Tools says whether calls of tools can be written and read; Reasoning the same of thoughts.
 	Tools() bool
 	Reasoning() bool
-	// ToolMask is the constraint under which an answer calls a tool: one of the named.
-	ToolMask(tools []Tool, parallel bool) (Constraint, error)
+	// ToolMask is the form of calls of these tools. must: the answer calls one; several: it may call more than one.
+	ToolMask(tools []Tool, must, several bool) (Constraint, error)
+	// ThoughtsEnd is the tag up to which an answer to that prompt thinks before what is constrained; "": it does not.
+	ThoughtsEnd(prompt string, o ChatOptions) string
 }
 
 // Parser divides an answer's text as it comes.
@@ -136,8 +138,16 @@ type Constraint struct {
 	Regex   string
 	Choice  []string // one of these
 	Grammar string   // GBNF
+	Calls   *CallForm
 	// Free is the prefix that may come before: a reasoning model thinks until this text. Empty: none.
 	Free string
+}
+
+// CallForm is the form of calls of tools in a text that is free otherwise.
+type CallForm struct {
+	Open, Close string          // tags around a call; "": the answer is a call
+	Schema      json.RawMessage // of what stands between them
+	Must, Once  bool            // there must be one, there may be no more
 }
 
 // Mask says which tokens may come next. engine and grammar mean the same by it.

@@ -273,17 +273,29 @@ func (f *structuredFields) constraint(format *responseFormat) (*Constraint, stri
 }
 
 // constrain puts a form into a job.
-func (j *job) constrain(c *Constraint, param string) error {
-	if c == nil {
+func (j *job) constrain(c *Constraint, param string) {
+	if c != nil {
+		own := *c
+		j.form, j.param = &own, param
+	}
+}
+
+// compile makes the masks of the job's form. A form that is only a wish is left out where it cannot be had: calls of
+// tools that are not strict may be anything.
+func (j *job) compile() error {
+	if j.form == nil {
 		return nil
 	}
-	mask, err := j.model.Constrain(*c)
+	mask, err := j.model.Constrain(*j.form)
+	if err != nil && j.wish {
+		return nil
+	}
 	if err != nil {
 		e := *asError(err)
 		if e.Status == 500 { // a schema that cannot be read
-			e = *badRequest(param, err.Error())
+			e = *badRequest(j.param, err.Error())
 		}
-		e.Param = param
+		e.Param = j.param
 		return &e
 	}
 	j.request.Mask = mask

@@ -41,9 +41,12 @@ func (PlainChat) Tools() bool { return false }
 func (PlainChat) Reasoning() bool { return false }
 
 // ToolMask refuses.
-func (PlainChat) ToolMask([]Tool, bool) (Constraint, error) {
+func (PlainChat) ToolMask([]Tool, bool, bool) (Constraint, error) {
 	return Constraint{}, errors.New("plain conversations have no tools")
 }
+
+// ThoughtsEnd says that there are none.
+func (PlainChat) ThoughtsEnd(string, ChatOptions) string { return "" }
 
 type plainParser struct{}
 

@@ -273,9 +273,7 @@ func (q *responseRequest) job(s *Server, model Model, t turn) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.constrain(c, "text.format"); err != nil {
-		return nil, err
-	}
+	j.constrain(c, "text.format")
 	return j, j.prompt(t)
 }
 

@@ -190,7 +190,45 @@ func parts(in []parse.Part) []Part {
 func (t templateParser) Write(text string) []Part { return parts(t.p.Write(text)) }
 func (t templateParser) End() []Part              { return parts(t.p.End()) }
 
-// ToolMask refuses: calls are read as the family writes them, but not forced yet.
-func (c *TemplateChat) ToolMask(tools []Tool, _ bool) (Constraint, error) {
-	return Constraint{}, fmt.Errorf("a call cannot be required of this model; tool_choice auto lets it choose")
+// ThoughtsEnd is the tag that ends thoughts, where a prompt begins them or an effort of them is asked for.
+func (c *TemplateChat) ThoughtsEnd(prompt string, o ChatOptions) string {
+	if c.format.Thinks(prompt) || o.Effort != "" && o.Effort != "none" && o.Effort != "minimal" {
+		return c.format.ThoughtsEnd()
+	}
+	return ""
+}
+
+// ToolMask is the form of calls, where the family writes them as JSON objects.
+func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, error) {
+	open, close, arguments, ok := c.format.ObjectCall()
+	if !ok {
+		return Constraint{}, errors.New("a call cannot be forced of this model, whose calls are no JSON objects; " +
+			"tool_choice auto lets it choose")
+	}
+	if open == "" && !must {
+		return Constraint{}, errors.New("nothing tells a call from a text before it has come")
+	}
+	var all []map[string]any
+	for _, t := range tools {
+		schema := t.Parameters
+		if schema == nil {
+			schema = json.RawMessage(`{"type": "object", "properties": {}}`)
+		}
+		all = append(all, map[string]any{"type": "object", "required": []string{"name", arguments}, "additionalProperties": false,
+			"properties": orderedCall{t.Name, arguments, schema}})
+	}
+	schema, err := json.Marshal(map[string]any{"anyOf": all})
+	return Constraint{Calls: &CallForm{Open: open, Close: close, Schema: schema, Must: must, Once: !several}}, err
+}
+
+// orderedCall is the properties of a call, the name first.
+type orderedCall struct {
+	name, arguments string
+	schema          json.RawMessage
+}
+
+// MarshalJSON keeps the order.
+func (o orderedCall) MarshalJSON() ([]byte, error) {
+	name, err := json.Marshal(o.name)
+	return fmt.Appendf(nil, `{"name": {"const": %s}, %q: %s}`, name, o.arguments, o.schema), err
 }

@@ -318,7 +318,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	so := serve.SessionOptions{
 		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context, Rows: parallel,
 			Created: time.Now(), Cache: b.opt.KV.String()},
-		Text: serve.NewVocabulary(t), Chat: chat, Parallel: parallel, Close: close,
+		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
 	}
 	eo := engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning, NoPrefix: f.noPrefix,
 		Memory: f.cacheBytes()}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"greta/internal/testfiles"
+)
+
+// hermes is a chat template whose family writes calls as JSON objects between tags.
+const hermes = `{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}{% for t in tools or [] %}{{ t | tojson }} <tool_call>{% endfor %}assistant: `
+
+// A model that knows nothing of JSON writes it, and calls tools, where it must: at any temperature.
+func TestServeForms(t *testing.T) {
+	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template", write(t, "hermes.jinja", hermes))
+	type answer struct {
+		Choices []struct {
+			Finish  string `json:"finish_reason"`
+			Message struct {
+				Content string
+				Calls   []struct {
+					Function struct{ Name, Arguments string }
+				} `json:"tool_calls"`
+			}
+		}
+		Error struct{ Message, Param string }
+	}
+	ask := func(more string) (int, answer) {
+		var a answer
+		code := postJSON(t, url+"/v1/chat/completions", `{"messages": [{"role": "user", "content": "War"}], "max_tokens": 200, `+more+`}`, &a)
+		return code, a
+	}
+	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
+		"required": ["name", "age"], "additionalProperties": false}`
+	for seed := range 4 {
+		_, a := ask(fmt.Sprintf(`"seed": %d, "n": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": %s}}`, seed, schema))
+		for _, c := range a.Choices {
+			var v struct {
+				Name *string
+				Age  int
+			}
+			d := json.NewDecoder(strings.NewReader(c.Message.Content))
+			d.DisallowUnknownFields()
+			if err := d.Decode(&v); err != nil || v.Name == nil || v.Age < 1 || v.Age > 99 || c.Finish != "stop" {
+				t.Errorf("seed %d: %v %+v", seed, err, c)
+			}
+		}
+		_, a = ask(fmt.Sprintf(`"seed": %d, "guided_regex": "[0-9]{3}-[a-f]+x"`, seed))
+		if len(a.Choices) != 1 || !regexp.MustCompile(`^[0-9]{3}-[a-f]+x$`).MatchString(a.Choices[0].Message.Content) && a.Choices[0].Finish == "stop" {
+			t.Errorf("seed %d: %+v", seed, a)
+		}
+		_, a = ask(fmt.Sprintf(`"seed": %d, "guided_choice": ["peace", "war"]`, seed))
+		if c := a.Choices[0].Message.Content; c != "peace" && c != "war" {
+			t.Errorf("seed %d: %q", seed, c)
+		}
+		tools := `"tools": [{"type": "function", "function": {"name": "march", "parameters": {"type": "object", "properties": {"to": {"enum": ["Moscow", "Paris"]}},
+			"required": ["to"], "additionalProperties": false}}}], "parallel_tool_calls": false`
+		_, a = ask(fmt.Sprintf(`"seed": %d, "temperature": 0.3, "tool_choice": {"type": "function", "function": {"name": "march"}}, "max_tokens": 300, %s`, seed, tools))
+		if len(a.Choices) != 1 {
+			t.Fatalf("%+v", a)
+		}
+		if c := a.Choices[0]; c.Finish == "tool_calls" {
+			if len(c.Message.Calls) != 1 || c.Message.Calls[0].Function.Name != "march" ||
+				!regexp.MustCompile(`^\{\s*"to"\s*:\s*"(Moscow|Paris)"\s*\}$`).MatchString(c.Message.Calls[0].Function.Arguments) {
+				t.Errorf("seed %d: %+v", seed, c)
+			}
+		} else if c.Finish != "length" {
+			t.Errorf("seed %d: an answer that must call ended by %s", seed, c.Finish)
+		}
+	}
+	if code, a := ask(`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "format": "nonsense", "contentEncoding": 5, "unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
+		t.Errorf("%d %+v", code, a)
+	}
+}

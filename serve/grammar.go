@@ -1,0 +1,85 @@
+// Forms of answers: constraints compiled for a vocabulary, the last ones kept.
+
+package serve
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"greta/grammar"
+	"greta/tokenizer"
+)
+
+// GrammarMasks makes masks by package grammar.
+type GrammarMasks struct {
+	tokenizer *tokenizer.Tokenizer
+	once      sync.Once
+	vocab     *grammar.Vocabulary
+
+	mu    sync.Mutex
+	known map[string]*grammar.Grammar
+	order []string
+}
+
+// NewGrammarMasks makes masks for a tokenizer's vocabulary, which is read when it is first needed.
+func NewGrammarMasks(t *tokenizer.Tokenizer) *GrammarMasks {
+	return &GrammarMasks{tokenizer: t, known: map[string]*grammar.Grammar{}}
+}
+
+// mostGrammars is how many compiled ones are kept.
+const mostGrammars = 64
+
+// source translates a constraint.
+func (c *Constraint) source() (grammar.Source, grammar.Options) {
+	// No blanks, and the schema's order: a model that is unsure could write blanks until its tokens are used up.
+	o := grammar.Options{After: c.Free, Compact: true, Ordered: true}
+	switch {
+	case c.Calls != nil:
+		if c.Calls.Open == "" {
+			return grammar.Schema(string(c.Calls.Schema)), o
+		}
+		o.Triggers = []grammar.Trigger{{Begin: c.Calls.Open, Body: grammar.Schema(string(c.Calls.Schema)), End: c.Calls.Close}}
+		o.Must, o.Once = c.Calls.Must, c.Calls.Once
+		return grammar.Source{}, o
+	case c.Schema != nil:
+		return grammar.Schema(string(c.Schema)), o
+	case c.JSON:
+		return grammar.Schema(`{"type": "object"}`), o
+	case c.Regex != "":
+		return grammar.Regex(c.Regex), o
+	case len(c.Choice) > 0:
+		return grammar.Choice(c.Choice...), o
+	}
+	return grammar.GBNF(c.Grammar), o
+}
+
+// Constrain compiles a constraint, or finds it among the last ones.
+func (g *GrammarMasks) Constrain(c Constraint) (func() (Mask, error), error) {
+	g.once.Do(func() { g.vocab = grammar.NewVocabulary(g.tokenizer) })
+	name, err := json.Marshal(c)
+	if err != nil {
+		return nil, badRequest("response_format", "the schema is not JSON: "+err.Error())
+	}
+	g.mu.Lock()
+	made := g.known[string(name)]
+	g.mu.Unlock()
+	if made == nil {
+		source, options := c.source()
+		if made, err = grammar.Compile(g.vocab, source, options); err != nil {
+			var refused *grammar.Refused
+			if errors.As(err, &refused) || grammar.TooComplex(err) {
+				return nil, &Unsupported{"response_format", err.Error()}
+			}
+			return nil, badRequest("response_format", err.Error())
+		}
+		g.mu.Lock()
+		g.known[string(name)] = made
+		if g.order = append(g.order, string(name)); len(g.order) > mostGrammars {
+			delete(g.known, g.order[0])
+			g.order = g.order[1:]
+		}
+		g.mu.Unlock()
+	}
+	return func() (Mask, error) { return made.NewMask(), nil }, nil
+}
