@@ -175,11 +175,10 @@ func (m *machine) setOf(kernel []item) int32 {
 	if id, ok := m.setIDs[string(m.buf)]; ok {
 		return id
 	}
-	id := int32(len(m.sets))
-	m.setIDs[string(m.buf)] = id
-	m.sets = append(m.sets, itemSet{})
-	set := m.closure(slices.Clone(kernel), id)
-	m.sets[id] = set
+	id, key := int32(len(m.sets)), string(m.buf)
+	set := m.closure(slices.Clone(kernel), id) // first: it may run out of budget
+	m.sets = append(m.sets, set)
+	m.setIDs[key] = id
 	return id
 }
 

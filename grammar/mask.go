@@ -170,11 +170,18 @@ func (g *Grammar) fill(conf int32, set []uint32) {
 		}
 		return
 	}
+	free := slices.ContainsFunc(c.scans, func(sc scan) bool { return g.m.a.room(sc.rx) >= longToken })
+	if free { // all slices at once
+		copy(set, g.vocab.safe)
+	}
 	if c.accept {
 		g.setEnds(set)
 	}
 	for i := range g.vocab.slices {
 		s := &g.vocab.slices[i]
+		if free && s.chars > 0 {
+			continue
+		}
 		if s.chars > 0 && g.passes(conf, s) {
 			for w, b := range s.bits {
 				set[w] |= b

@@ -21,6 +21,7 @@ type Vocabulary struct {
 	special map[string]int32
 	sorted  []int32 // tokens by their bytes
 	slices  []slice
+	safe    []uint32 // every slice of text together
 	encode  func(string) []int32
 }
 
@@ -112,6 +113,7 @@ func newVocabulary(words [][]byte, ends []int32, special map[string]int32) *Voca
 		chars int
 	}
 	parts := map[part][]int32{}
+	v.safe = make([]uint32, v.Words())
 	for _, id := range v.sorted {
 		p := part{sliceOf(v.words[id]), shortToken}
 		switch n := utf8.RuneCount(v.words[id]); {
@@ -126,6 +128,9 @@ func newVocabulary(words [][]byte, ends []int32, special map[string]int32) *Voca
 		s := slice{kind: p.kind, chars: p.chars, tree: v.treeOf(ids), bits: make([]uint32, v.Words())}
 		for _, id := range ids {
 			s.bits[id>>5] |= 1 << (id & 31)
+			if p.chars > 0 {
+				v.safe[id>>5] |= 1 << (id & 31)
+			}
 		}
 		v.slices = append(v.slices, s)
 	}
