@@ -125,6 +125,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	if err := f.unreadBias(b.g, o.Weights); err != nil {
 		return nil, err
 	}
+	b.foldSums()
 	b.markNorms()
 	if err := b.applyScales(); err != nil {
 		return nil, err
@@ -540,6 +541,33 @@ func (f *File) markBiases() {
 	}
 	for i := range f.weights {
 		f.weights[i].bias = !matrix[f.weights[i].name.string]
+	}
+}
+
+// foldSums adds numbers to weights as they are read instead of in each step: 1 + w, of norms whose weights are stored
+// minus one, is then a weight that every backend's norm takes.
+func (b *builder) foldSums() {
+	folded := map[string]*graph.Value{}
+	for _, n := range b.g.Nodes {
+		for i, v := range n.In {
+			if v == nil || v.Def == nil || v.Def.Op != ops.Affine {
+				continue
+			}
+			a, w := graph.Attr[ops.AffineAttr](v.Def), v.Def.In[0]
+			if a.By != 1 || w.Kind != graph.Weight || len(w.Shape) != 1 || len(w.Load.Numbers) > 0 {
+				continue
+			}
+			key := fmt.Sprint(w.ID, a.Plus)
+			if folded[key] == nil {
+				load := *w.Load
+				load.Add += a.Plus
+				folded[key] = b.g.AddValue(&graph.Value{Name: b.unique(w.Name + ".plus"), Kind: graph.Weight, Type: w.Type, Shape: w.Shape, Load: &load})
+			}
+			n.In[i] = folded[key]
+		}
+	}
+	if len(folded) > 0 {
+		b.g.Prune()
 	}
 }
 
