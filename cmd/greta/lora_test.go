@@ -70,7 +70,7 @@ func adapterFor(t testing.TB, base string, seed uint64, rank int, modules ...str
 // TestLora: an adapter changes the text, as a file does into which it is merged; a wrong base is refused with names and shapes.
 func TestLora(t *testing.T) {
 	model := trained(t)
-	adapter := adapterFor(t, model, 1, 4, "q_proj", "v_proj", "down_proj")
+	adapter := adapterFor(t, model, 1, 4, "q_proj", "k_proj", "v_proj", "down_proj")
 	ask := func(model string, more ...string) []int32 {
 		return runReport(t, with([]string{model, "--tokens", "5,17,99,120", "--gen", "24", "--kv", "f32", "--exact",
 			"--ignore-eos"}, more...)...).GeneratedTokens
@@ -90,6 +90,13 @@ func TestLora(t *testing.T) {
 	if merged := ask(out); !slices.Equal(merged, changed) {
 		t.Errorf("merged into a file: %v, at run time: %v", merged, changed)
 	}
+	base := filepath.Join(t.TempDir(), "base.gguf")
+	if r := greta(t, "quantize", model, base); r.code != 0 {
+		t.Fatalf("code %d: %s", r.code, r.err)
+	}
+	if onGGUF := ask(base, "--lora", adapter); !slices.Equal(onGGUF, changed) {
+		t.Errorf("PEFT's adapter on a GGUF base: %v, on the folder: %v", onGGUF, changed)
+	}
 	small := filepath.Join(t.TempDir(), "small.gguf")
 	if r := greta(t, "export", "gguf", model, "--lora", adapter, "--type", "q8_0", "--out", small); r.code != 0 ||
 		!strings.Contains(r.out, "q8_0") {
@@ -102,7 +109,7 @@ func TestLora(t *testing.T) {
 	}{
 		{[]string{"run", model, "--tokens", "1", "--lora", other}, "is not for"},
 		{[]string{"run", model, "--tokens", "1", "--lora", t.TempDir()}, "adapter_config.json"},
-		{[]string{"run", out, "--tokens", "1", "--lora", adapter}, "GGUF"},
+		{[]string{"run", out, "--tokens", "1", "--lora", other}, ""},
 		{[]string{"run", "llama2_block", "--lora", adapter}, "synthetic"},
 		{[]string{"export", "gguf", model, "--out", out + "2"}, "--lora"},
 		{[]string{"export", "gguf", model, "--lora", adapter}, "--out"},

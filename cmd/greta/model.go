@@ -25,6 +25,7 @@ import (
 	"greta/tensor"
 	"greta/tokenizer"
 	"greta/weights"
+	"greta/weights/convert"
 	"greta/weights/lora"
 	"greta/weights/open"
 	"greta/weights/quant"
@@ -321,7 +322,7 @@ func withAdapters(src weights.Source, paths []string) (weights.Source, error) {
 	}
 	var all []*lora.Adapter
 	for _, path := range paths {
-		a, err := lora.Open(path)
+		a, err := openAdapter(path, src)
 		if err != nil {
 			return src, fmt.Errorf("--lora: %w", err)
 		}
@@ -332,6 +333,15 @@ func withAdapters(src weights.Source, paths []string) (weights.Source, error) {
 		return src, fmt.Errorf("--lora: %w", err)
 	}
 	return merged, nil
+}
+
+// openAdapter reads an adapter and gives it the names of a base.
+func openAdapter(path string, base weights.Source) (*lora.Adapter, error) {
+	a, err := lora.Open(path)
+	if err != nil || base == nil {
+		return a, err
+	}
+	return convert.Adapter(a, base)
 }
 
 func (f *modelFlags) resolve(b *bundle, arg string) error {

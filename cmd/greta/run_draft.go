@@ -10,7 +10,7 @@ import (
 
 	"greta/engine"
 	"greta/engine/packcache"
-	"greta/weights/lora"
+	"greta/weights"
 )
 
 // run with --draft or --prefix-cache: one sequence by a scheduler, which can speculate and knows prefixes.
@@ -49,14 +49,14 @@ func (f *stepFlags) prefixes(opt *engine.SchedulerOptions) (err error) {
 }
 
 // namedAdapters opens those of --adapter.
-func (f *stepFlags) namedAdapters() ([]engine.Adapter, error) {
+func (f *stepFlags) namedAdapters(base weights.Source) ([]engine.Adapter, error) {
 	var all []engine.Adapter
 	for _, text := range f.adapters {
 		name, path, ok := strings.Cut(text, "=")
 		if !ok || name == "" || path == "" {
 			return nil, fmt.Errorf("--adapter %q: NAME=PATH is expected", text)
 		}
-		a, err := lora.Open(path)
+		a, err := openAdapter(path, base)
 		if err != nil {
 			return nil, fmt.Errorf("--adapter %s: %w", name, err)
 		}

@@ -159,7 +159,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	if b.opt.Adapters, err = f.namedAdapters(); err != nil {
+	if b.opt.Adapters, err = f.namedAdapters(b.source); err != nil {
 		return usage(err)
 	}
 	lines, err := m.tokens(b)

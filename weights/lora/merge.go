@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 
+	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
 	"greta/weights/quant"
@@ -114,3 +115,6 @@ func (p *Pair) addTo(w []float32) {
 }
 
 var _ weights.Source = (*Merged)(nil)
+
+// Shape is that of the matrix that the pair changes.
+func (p *Pair) Shape() tensor.Shape { return tensor.Shape{p.Out, p.In} }
