@@ -11,13 +11,14 @@ import (
 // SessionRunner runs on one session of the engine, whose caches keep what two prompts begin with alike.
 type SessionRunner struct {
 	session *engine.Session
+	rewinds bool // the caches can go back to any position
 	size    int
 	have    []int32 // tokens in the caches
 }
 
-// NewSessionRunner takes a session; it stays the caller's to close.
-func NewSessionRunner(s *engine.Session) *SessionRunner {
-	return &SessionRunner{session: s, size: s.Pos() + s.Left()}
+// NewSessionRunner takes a session of an engine; it stays the caller's to close.
+func NewSessionRunner(e *engine.Engine, s *engine.Session) *SessionRunner {
+	return &SessionRunner{session: s, rewinds: e.Rewinds(), size: s.Pos() + s.Left()}
 }
 
 // Context is how many positions the caches have.
@@ -29,7 +30,8 @@ func (r *SessionRunner) Run(ctx context.Context, tokens []int32, o RunOptions) (
 	for keep < len(tokens)-1 && keep < len(r.have) && tokens[keep] == r.have[keep] {
 		keep++
 	}
-	if keep > r.session.Pos() || r.session.Rewind(keep) != nil {
+	// A recurrence goes on from where it is, or begins anew.
+	if keep > r.session.Pos() || !r.rewinds && keep < r.session.Pos() || r.session.Rewind(keep) != nil {
 		keep = 0
 		r.session.Reset()
 	}

@@ -8,10 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"greta/backends/cpu"
 	"greta/chat/jinja"
 	"greta/chat/parse"
 	"greta/chat/template"
 	"greta/engine"
+	"greta/internal/testfiles"
+	"greta/models"
+	"greta/weights/open"
 )
 
 // runeText has a token for every character; 0 is the end, 1 a control token.
@@ -255,4 +259,59 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Errorf("%s: %v, %d messages", text, err, len(other.Messages))
 		}
 	}
+}
+
+// TestRunnerKeepsWhatItMay: caches of rows go back to what two prompts begin with; a recurrence only goes on.
+func TestRunnerKeepsWhatItMay(t *testing.T) {
+	e, s := tolstoy(t)
+	r := NewSessionRunner(e, s)
+	run := func(ids ...int32) Stats {
+		t.Helper()
+		st, err := r.Run(t.Context(), ids, RunOptions{Max: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	run(1, 5, 6, 7)
+	if st := run(1, 5, 9); st.Kept != 2 {
+		t.Errorf("%d tokens were kept, want 2", st.Kept)
+	}
+	r.rewinds = false
+	if st := run(1, 5, 8); st.Kept != 0 {
+		t.Errorf("a recurrence went back: %d tokens were kept", st.Kept)
+	}
+	if st := run(1, 5, 8, 4); st.Kept != 3 {
+		t.Errorf("%d tokens were kept where the prompt goes on, want 3", st.Kept)
+	}
+}
+
+func tolstoy(t *testing.T) (*engine.Engine, *engine.Session) {
+	t.Helper()
+	source, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := models.Match(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := cpu.New(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(t.Context(), engine.Options{Model: model, Source: source, Device: device, Context: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), e.Close(), device.Close(), source.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e, s
 }

@@ -8,8 +8,6 @@ func (e *nameExpr) eval(in *interp, s *scope) any { in.step(); return in.lookup(
 
 func (e *nsTarget) eval(in *interp, s *scope) any { return in.getAttr(in.lookup(s, e.ns), e.attr) }
 
-func (e *blockText) eval(*interp, *scope) any { return e.text }
-
 func (in *interp) all(list []expr, s *scope) []any {
 	in.charge(16 * len(list))
 	items := make([]any, len(list))

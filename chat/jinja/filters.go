@@ -171,13 +171,13 @@ func filterIndent(in *interp, v any, a *arguments) any {
 		by = strings.Repeat(" ", in.bounded(max(n, 0)))
 	}
 	s, m := text(v)
-	switch v.(type) {
+	switch v := v.(type) {
 	case *List:
 		noAttribute(v, "splitlines")
 	case *Tuple:
 		throw("TypeError", "can only concatenate tuple (not \"str\") to tuple")
 	case *Undefined:
-		v.(*Undefined).fail()
+		v.fail()
 	}
 	if !m {
 		throw("TypeError", "unsupported operand type(s) for +=: '%s' and 'str'", typeName(v))

@@ -76,8 +76,6 @@ type (
 		test, then, or expr // or nil: undefined
 		line           int
 	}
-	// blockText stands for the captured text that a filter block hands to its filter.
-	blockText struct{ text string }
 )
 
 // callArgs are the arguments of a call, a filter or a test.

@@ -127,7 +127,7 @@ func (a *app) chat(ctx context.Context, f *chatFlags, arg string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	talk.Runner = chat.NewSessionRunner(s)
+	talk.Runner = chat.NewSessionRunner(e, s)
 	return a.newRepl(f, talk).loop(ctx)
 }
 
