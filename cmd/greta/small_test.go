@@ -43,3 +43,39 @@ func TestModelOfAnotherArchitecture(t *testing.T) {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
 }
+
+// An output is never a file that is read, and what is there stays until the new one is whole.
+func TestQuantizeKeepsItsInput(t *testing.T) {
+	dir := family(t, "llama2_gqa_tied")
+	out := filepath.Join(dir, "m.gguf")
+	if r := greta(t, "quantize", dir, out, "--type", "f16"); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	before, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := greta(t, "quantize", out, out, "--type", "q8_0", "--force"); r.code != 2 || !strings.Contains(r.err, "overwritten") {
+		t.Errorf("exit code %d\n%s", r.code, r.err)
+	}
+	if after, err := os.ReadFile(out); err != nil || string(after) != string(before) {
+		t.Errorf("the input was changed (%v)", err)
+	}
+}
+
+func TestReportReplacesWhenWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.json")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openOutputs(&runFlags{json: path}, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "old" {
+		t.Errorf("the report was emptied at the start: %q, %v", data, err)
+	}
+	if err := f.json.(*reportFile).Discard(); err != nil {
+		t.Error(err)
+	}
+}
