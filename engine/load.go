@@ -14,6 +14,7 @@ import (
 	"greta/backends"
 	"greta/engine/packcache"
 	"greta/graph"
+	"greta/internal/mapped"
 	"greta/tensor"
 	"greta/weights/quant"
 	"greta/weights/synthetic"
@@ -454,6 +455,8 @@ func parallel(ctx context.Context, n int, f func(from, to int) error) error {
 	errs := make([]error, runtime.GOMAXPROCS(0))
 	for w := range errs {
 		wg.Go(func() {
+			mapped.Watch()
+			defer mapped.Recover()
 			for ctx.Err() == nil {
 				from := int(next.Add(int64(chunk))) - chunk
 				if from >= n {

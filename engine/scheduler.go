@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"greta/engine/schedule"
+	"greta/internal/mapped"
 )
 
 // SchedulerOptions say what many sequences at once may take.
@@ -289,6 +290,8 @@ func (s *Scheduler) endAll(err error) {
 // loop runs the steps.
 func (s *Scheduler) loop() {
 	defer close(s.done)
+	mapped.Watch() // weights are mapped
+	defer mapped.Recover()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for idle := 0; ; {

@@ -209,7 +209,10 @@ func TestInterrupt(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				for ctx.Err() == nil && !exists(path) { // the work has begun when its outputs are there
+				for ctx.Err() == nil { // the work has begun when its output is: beside its name until it is whole
+					if begun, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*.part")); len(begun) > 0 || exists(path) {
+						break
+					}
 					time.Sleep(10 * time.Millisecond)
 				}
 				time.Sleep(300 * time.Millisecond)

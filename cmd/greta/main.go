@@ -18,6 +18,8 @@ import (
 
 	"greta/backends"
 	"greta/engine"
+	"greta/internal/atomicfile"
+	"greta/internal/mapped"
 )
 
 // Exit codes, the same for every verb.
@@ -35,7 +37,14 @@ const patience = 900 * time.Millisecond
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write, handled there
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	mapped.Handler = func(e *mapped.Shrunk) {
+		atomicfile.DiscardAll()
+		fmt.Fprintln(os.Stderr, "greta:", e)
+		os.Exit(exitFailed)
+	}
+	mapped.Watch()
+	defer mapped.Recover()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C ends at once
 		if endsItself.Load() {
@@ -43,6 +52,7 @@ func main() {
 		}
 		// run reports and ends before this; a verb in the middle of long work is left.
 		time.Sleep(patience)
+		atomicfile.DiscardAll()
 		fmt.Fprintln(os.Stderr, "greta: interrupted")
 		os.Exit(exitInterrupted)
 	})

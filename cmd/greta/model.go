@@ -21,6 +21,7 @@ import (
 	"greta/graph"
 	"greta/graph/lang"
 	"greta/internal/child"
+	"greta/internal/mapped"
 	"greta/models"
 	"greta/tensor"
 	"greta/tokenizer"
@@ -487,6 +488,9 @@ func readAll(from io.Reader, most int) (string, error) {
 
 // load makes the engine, with a progress bar on a terminal.
 func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
+	if mapped.Handler != nil { // a program of its own, not a test
+		mapped.Abrupt()
+	}
 	opt := b.opt
 	bar := newBar(a.err, "loading")
 	if bar != nil {

@@ -53,6 +53,9 @@ Without --type the tensors keep theirs.`,
 			if _, err := os.Stat(args[1]); err == nil && !force {
 				return usagef("%s exists; --force overwrites it", args[1])
 			}
+			if err := keepsInput(args[0], args[1]); err != nil {
+				return err
+			}
 			from, err := localModel(c.Context(), a.err, args[0])
 			if err != nil {
 				return usage(err)
@@ -85,6 +88,20 @@ Without --type the tensors keep theirs.`,
 	s.BoolVar(&force, "force", false, "overwrite OUT")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
 	return c
+}
+
+// keepsInput refuses an output that is a file of the input.
+func keepsInput(in, out string) error {
+	to, err := os.Stat(out)
+	if err != nil {
+		return nil // nothing is there yet
+	}
+	for _, path := range filesOf(in) {
+		if from, err := os.Stat(path); err == nil && os.SameFile(from, to) {
+			return usagef("%s is read and would be overwritten; name another file to write", out)
+		}
+	}
+	return nil
 }
 
 // conversionError tells trouble with writing, such as a full disk, from weights

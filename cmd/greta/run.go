@@ -16,6 +16,7 @@ import (
 
 	"greta/engine"
 	"greta/engine/report"
+	"greta/internal/atomicfile"
 	"greta/tokenizer"
 )
 
@@ -397,6 +398,11 @@ type outputs struct {
 	logits, trace *os.File
 }
 
+// reportFile gets its name when it is closed.
+type reportFile struct{ *atomicfile.File }
+
+func (f *reportFile) Close() error { return f.Commit() }
+
 // modelFiles are the names of what is read from a folder of weights.
 var modelFiles = []string{
 	"*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer*", "vocab.json", "merges.txt", "*.model",
@@ -441,6 +447,7 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 			take(in.what, path)
 		}
 	}
+	named := map[string]string{} // what each of our files is for, by its path
 	create := func(flag, path string) *os.File {
 		if path == "" || err != nil {
 			return nil
@@ -457,17 +464,32 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 				}
 			}
 		}
-		file, e := os.Create(path)
+		st, e := os.Stat(path)
+		if at, abs := filepath.Abs(path); abs == nil && (e != nil || st.Mode().IsRegular()) {
+			if other, ok := named[at]; ok {
+				err = fmt.Errorf("%s: %s is the file of %s too, which would be lost; name another file", flag, path, other)
+				return nil
+			}
+			named[at] = flag
+		}
+		if flag == "--json" { // what is there stays until the report is whole
+			file, e := atomicfile.Create(path, 0o644)
+			if e != nil {
+				err = fmt.Errorf("%s: %w", flag, e)
+				return nil
+			}
+			o.json = &reportFile{file}
+			return nil
+		}
+		plain, e := os.Create(path)
 		take(flag, path)
 		if e != nil {
 			err = fmt.Errorf("%s: %w", flag, e)
 		}
-		return file
+		return plain
 	}
 	if f.json != "-" {
-		if file := create("--json", f.json); file != nil {
-			o.json = file
-		}
+		create("--json", f.json)
 	}
 	o.logits, o.trace = create("--logits", f.logits), create("--trace", f.trace)
 	return o, err

@@ -15,6 +15,7 @@ import (
 
 	"greta/engine"
 	"greta/engine/packcache"
+	"greta/internal/mapped"
 	"greta/tokenizer"
 )
 
@@ -277,6 +278,8 @@ func (m *manyRun) answer(ctx context.Context, lines []promptLine) error {
 		for i := range lines {
 			room <- struct{}{}
 			go func() {
+				mapped.Watch()
+				defer mapped.Recover()
 				results[i] <- m.one(ctx, i, &lines[i])
 				<-room
 			}()

@@ -16,6 +16,7 @@ import (
 	"greta/bench/model"
 	"greta/engine"
 	"greta/engine/report"
+	"greta/internal/mapped"
 	"greta/models"
 )
 
@@ -84,7 +85,8 @@ func aside(ctx context.Context, work func(context.Context) error) <-chan error {
 				done <- fmt.Errorf("internal error: %v; please report it (GRETA_PANIC=1 prints where)", p)
 			}
 		}()
-		debug.SetPanicOnFault(true)
+		mapped.Watch()
+		defer mapped.Recover()
 		done <- work(ctx)
 	}()
 	return done

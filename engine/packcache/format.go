@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"greta/internal/mapped"
 )
 
 // The header, little-endian:
@@ -133,6 +135,8 @@ func (l *layout) eachPiece(from, to int, f func(n int, b []byte) bool, data []by
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), l.pieces[to]-l.pieces[from]) {
 		wg.Go(func() {
+			mapped.Watch()
+			defer mapped.Recover()
 			entry := from
 			for !bad.Load() {
 				n := int(next.Add(1)) - 1

@@ -78,7 +78,7 @@ func addFile(h io.Writer, path string) error {
 		return err
 	}
 	device, number := fileNumber(st)
-	fmt.Fprintf(h, "%q %d %d %d %d\n", path, st.Size(), st.ModTime().UnixNano(), device, number)
+	fmt.Fprintf(h, "%q %d %d %d %d %d\n", path, st.Size(), st.ModTime().UnixNano(), device, number, changeTime(st))
 	for _, at := range []int64{0, max(0, st.Size()-sample)} {
 		if _, err := io.Copy(h, io.NewSectionReader(f, at, sample)); err != nil && !errors.Is(err, io.EOF) {
 			return err

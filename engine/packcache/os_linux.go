@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"greta/internal/mapped"
 )
 
 // bootID names this boot of the system.
@@ -52,6 +54,7 @@ func mapFile(f *os.File, size int, write bool) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
+	mapped.Add(data, f.Name())
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // advice: file systems without large folios refuse
 	return data, nil
 }
@@ -60,13 +63,25 @@ func protect(data []byte) error {
 	return os.NewSyscallError("mprotect", unix.Mprotect(data, unix.PROT_READ))
 }
 
-func unmap(data []byte) error { return os.NewSyscallError("munmap", unix.Munmap(data)) }
+func unmap(data []byte) error {
+	mapped.Remove(data)
+	return os.NewSyscallError("munmap", unix.Munmap(data))
+}
 
 func fileNumber(st fs.FileInfo) (device, number uint64) {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		return uint64(s.Dev), s.Ino
 	}
 	return 0, 0
+}
+
+// changeTime is when the file's bytes or its entry last changed, in ns: unlike
+// the time of modification nobody sets it back.
+func changeTime(st fs.FileInfo) int64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Ctim.Nano()
+	}
+	return 0
 }
 
 // lockTemporary opens and locks a temporary file. It gives nil where another

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"greta/internal/plainfile"
@@ -59,7 +60,19 @@ func Create(path string, mode fs.FileMode) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	unfinished.Store(f.Name(), nil)
 	return &File{File: f, path: path, mode: mode}, nil
+}
+
+// unfinished are the names of files that are being written.
+var unfinished sync.Map
+
+// DiscardAll removes all unfinished files. It is for a program that ends at once.
+func DiscardAll() {
+	unfinished.Range(func(name, _ any) bool {
+		os.Remove(name.(string))
+		return true
+	})
 }
 
 // sweep removes what was left unfinished long ago. That it cannot is no error.
@@ -93,6 +106,7 @@ func (f *File) Commit() error {
 	err := errors.Join(f.Chmod(f.mode), f.Sync(), f.File.Close())
 	name := f.Name()
 	f.File = nil
+	defer unfinished.Delete(name)
 	if err == nil {
 		err = os.Rename(name, f.path)
 	}
@@ -113,6 +127,7 @@ func (f *File) Discard() error {
 	if f.direct {
 		return err
 	}
+	unfinished.Delete(name)
 	return errors.Join(err, os.Remove(name))
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"greta/internal/mapped"
 )
 
 // Task is one parallel region's work. Do computes one chunk; worker is in
@@ -450,6 +452,8 @@ func (p *Pool) join() {
 
 func (p *Pool) work(id int) {
 	defer p.exited.Done()
+	mapped.Watch() // weights are mapped
+	defer mapped.Recover()
 	for p.await(id) {
 		p.drain(id)
 	}

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"sync"
 
+	"greta/internal/mapped"
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
@@ -278,7 +279,11 @@ func (it *item) convert(dst, data []byte, from, to, step, workers int) error {
 		if lo >= hi {
 			break
 		}
-		wg.Go(func() { errs[k] = it.encode(dst[it.typ.RowBytes(lo-from):it.typ.RowBytes(hi-from)], data, lo, hi) })
+		wg.Go(func() {
+			mapped.Watch()
+			defer mapped.Recover()
+			errs[k] = it.encode(dst[it.typ.RowBytes(lo-from):it.typ.RowBytes(hi-from)], data, lo, hi)
+		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)

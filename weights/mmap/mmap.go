@@ -17,7 +17,8 @@ type File struct {
 
 // Open maps the regular file at path. Its bytes are aligned to a page, or to 8
 // where they were read. The file may be renamed or removed while it is open,
-// but truncating it makes later reads fault, as with every mapping.
+// but truncating it makes later reads fault, as with every mapping: see
+// internal/mapped.
 func Open(path string) (*File, error) {
 	f, err := plainfile.Open(path)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"greta/internal/mapped"
 )
 
 func open(f *os.File, size int) (*File, error) {
@@ -14,5 +16,9 @@ func open(f *os.File, size int) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: mapping %d bytes: %w", f.Name(), size, err)
 	}
-	return &File{Data: b, unmap: unix.Munmap}, nil
+	mapped.Add(b, f.Name())
+	return &File{Data: b, unmap: func(b []byte) error {
+		mapped.Remove(b)
+		return unix.Munmap(b)
+	}}, nil
 }

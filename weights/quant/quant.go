@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"sync"
 
+	"greta/internal/mapped"
 	"greta/tensor"
 )
 
@@ -220,6 +221,8 @@ func EncodeParallel(t tensor.Type, dst []byte, src []float32, rowElems, workers 
 	}
 	for range workers {
 		wg.Go(func() {
+			mapped.Watch()
+			defer mapped.Recover()
 			for i := take(); i >= 0; i = take() {
 				lo, hi := i*chunk, min((i+1)*chunk, len(src))
 				if err := encode(t, dst[t.RowBytes(lo):t.RowBytes(hi)], src[lo:hi], lo); err != nil {
