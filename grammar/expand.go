@@ -20,9 +20,8 @@ type open struct {
 
 // expansion unfolds one set of statements.
 type expansion struct {
-	c    *compiler
-	out  []*shape
-	most int
+	c   *compiler
+	out []*shape
 }
 
 // shapes gives the alternatives of statements that all hold.

@@ -103,7 +103,6 @@ type builder struct {
 	m       *machine
 	opt     Options
 	special func(string) (int32, bool)
-	schemas []*compiler // read, but not yet compiled: their bytes are told apart first
 }
 
 // rule makes an empty rule and its first state.

@@ -231,7 +231,6 @@ func (m *machine) closure(items []item, self int32) itemSet {
 		for _, t := range s.terms {
 			if m.a.null(t.rx) {
 				add(m.target(t.to, t.rx), it.origin)
-				s = m.get(it.state)
 			}
 			if t.rx != rxEps {
 				set.scans = append(set.scans, scan{t.rx, t.to, it.origin})

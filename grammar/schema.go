@@ -58,7 +58,6 @@ type compiler struct {
 	meanings  []*meaning
 	regexes   map[string]rx
 	constants map[*value]*value
-	made      map[string]*value
 	disjoint  map[[2]lit]bool
 
 	number, integer, decimal rx

@@ -98,8 +98,7 @@ func visit(e lang.Expr, f func(lang.Expr)) {
 
 // reads gives the names whose tensors an equation may read: not those that it only asks for by has(…).
 func (eq *equation) reads(f func(name string)) {
-	var look func(e lang.Expr)
-	look = func(e lang.Expr) {
+	look := func(e lang.Expr) {
 		asked := map[lang.At]bool{}
 		calls(e, func(c lang.Call) {
 			if c.Func == "has" {

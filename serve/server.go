@@ -88,18 +88,16 @@ func New(opt Options) (*Server, error) {
 
 // requestState is what is known of a request.
 type requestState struct {
-	id      string
-	start   time.Time
-	key     *Key
-	proto   protocol
-	route   string
-	model   string
-	ignored string
-	body    *http.Request
-	trace   *span
-	failed  error        // behind the first byte of an answer
-	place   func() error // takes a place among those that run and wait
-	leave   func()       // gives it back
+	id     string
+	start  time.Time
+	key    *Key
+	proto  protocol
+	route  string
+	model  string
+	trace  *span
+	failed error        // behind the first byte of an answer
+	place  func() error // takes a place among those that run and wait
+	leave  func()       // gives it back
 }
 
 // fairness says whom to be fair to, and how urgent a request is: no more so than its key is.

@@ -19,7 +19,6 @@ type recurrence struct {
 	pos   []int32
 	units int
 	per   int // units of a chunk
-	begin func()
 	// take brings unit u through the step: from the state before (nil: zero) to the one behind.
 	take func(u int, before, behind []float32)
 

@@ -72,8 +72,8 @@ func TestSamplesAreOfOneOperation(t *testing.T) {
 
 // elsewhere are flags whose effect tests of other packages show, by the test's file and name.
 var elsewhere = map[string]string{
-	"--kernels":   "../../backends/hip/aot_test.go TestAhead",
-	"--units":     "../../backends/hip/aot_test.go TestAhead",
+	"--kernels":   "../../backends/hip/aot_test.go TestAOT",
+	"--units":     "../../backends/hip/aot_test.go TestAOT",
 	"--recheck":   "../../engine/health/health_test.go TestChecks",
 	"--no-warmup": "../../bench/model/model_test.go TestWarmUp",
 }
