@@ -127,7 +127,7 @@ func TestSettingNames(t *testing.T) {
 		}
 	}
 	visit((&app{strings.NewReader(""), io.Discard, io.Discard}).root())
-	lists := []string{"chunk", "gen", "threads"} // of greta bench model
+	lists := []string{"chunk", "gen", "threads", "parallel"} // of greta bench model
 	for name, types := range kinds {
 		if len(types) > 1 && !slices.Contains(lists, name) {
 			t.Errorf("the setting %s is of several types: %v", name, types)

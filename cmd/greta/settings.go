@@ -35,6 +35,7 @@ var namesakes = map[string][]string{
 	"history":        {"device", "label"},
 	"kernels build":  {"model", "out", "with"},
 	"plot":           {"device", "label", "output"},
+	"pull":           {"parallel"}, // parts of a file
 	"report":         {"device", "label", "output"},
 	"smoke":          {"profile", "repeat"},
 	"tune":           {"model", "profile", "prompt"},
