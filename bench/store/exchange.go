@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"greta/bench/guard"
 	"greta/bench/record"
 )
 
@@ -60,11 +61,15 @@ type Absorbed struct {
 	Runs    int `json:"runs"`    // new ones
 	Known   int `json:"known"`   // runs that were there already
 	Results int `json:"results"` // new ones, also of known runs that had not ended
+	// Refused counts those of Results that were called OK and are not, by the rules of package guard.
+	Refused int `json:"refused,omitempty"`
 }
 
 // Absorb adds bundles. A run that is there already is not added again; if it had
 // not ended when it came the first time, what it measured since then is added. One
 // whose results differ from those that are there is refused, and nothing of it is kept.
+// Each result is judged by the rules of a run, whatever its file says of it: one that is
+// no right result of a right measurement is kept as refused, with the reason.
 func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
 	var sum Absorbed
 	for i := range bundles {
@@ -77,7 +82,7 @@ func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
 			if err != nil {
 				return sum, err
 			}
-			added, err := s.absorb(b, have)
+			added, refused, err := s.absorb(b, have)
 			if err != nil {
 				// Another process may have taken in the same between the two: then what is here
 				// has changed, and is looked at again.
@@ -87,6 +92,7 @@ func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
 				return sum, err
 			}
 			sum.Results += added
+			sum.Refused += refused
 			if have != nil {
 				sum.Known++
 			} else {
@@ -121,15 +127,21 @@ func grown(before, now *Bundle) bool {
 }
 
 // absorb adds what is new of a bundle to what is there of it, nil for nothing, and counts the results.
-func (s *Store) absorb(b, have *Bundle) (added int, err error) {
+func (s *Store) absorb(b, have *Bundle) (added, refused int, err error) {
 	from := 0
+	results := judged(b, b.Results)
 	if have != nil {
 		if err := sameResults(b, have.Results); err != nil {
-			return 0, fmt.Errorf("run %s: %w", b.ID, err)
+			return 0, 0, fmt.Errorf("run %s: %w", b.ID, err)
 		}
 		from = min(len(have.Results), len(b.Results))
 	}
-	return len(b.Results) - from, s.transact(func(tx *sql.Tx) error {
+	for k := from; k < len(results); k++ {
+		if results[k].Verdict != b.Results[k].Verdict {
+			refused++
+		}
+	}
+	return len(results) - from, refused, s.transact(func(tx *sql.Tx) error {
 		if have == nil {
 			if err := insertRun(tx, &b.Run); err != nil {
 				return err
@@ -145,7 +157,7 @@ func (s *Store) absorb(b, have *Bundle) (added int, err error) {
 			}
 		}
 		for k := from; k < len(b.Results); k++ {
-			if err := insertResult(tx, b.ID, &b.Results[k]); err != nil {
+			if err := insertResult(tx, b.ID, &results[k]); err != nil {
 				return err
 			}
 		}
@@ -156,14 +168,34 @@ func (s *Store) absorb(b, have *Bundle) (added int, err error) {
 	})
 }
 
-// sameResults compares what two versions of a run have in common.
+// judged gives results of a run as a run of this machine would have kept them: what is
+// called OK and breaks a rule of package guard is refused. What is not OK stays as it is.
+func judged(b *Bundle, results []record.Result) []record.Result {
+	out := slices.Clone(results)
+	for i := range out {
+		r := &out[i]
+		if r.Verdict != record.OK {
+			continue
+		}
+		guard.Fallback(r, b.Env.Backend)
+		guard.Finish(r)
+		if r.Verdict != record.OK {
+			r.Verdict, r.Reason = record.Refused, "its file calls it ok: "+r.Reason
+		}
+	}
+	return out
+}
+
+// sameResults compares what two versions of a run have in common, as they are judged now: a
+// store may hold what came in before the rules did.
 func sameResults(b *Bundle, have []record.Result) error {
+	have, theirs := judged(b, have), judged(b, b.Results)
 	for i := range min(len(have), len(b.Results)) {
 		x, err := json.Marshal(&have[i])
 		if err != nil {
 			return err
 		}
-		y, err := json.Marshal(&b.Results[i])
+		y, err := json.Marshal(&theirs[i])
 		if err != nil {
 			return err
 		}

@@ -580,3 +580,58 @@ func TestDefaultPath(t *testing.T) {
 		t.Error(p, err)
 	}
 }
+
+// TestImportJudges: a file that calls wrong or impossible results ok comes in with these refused, each with its
+// reason; the second time changes nothing, and an honest result beside them stays.
+func TestImportJudges(t *testing.T) {
+	away := open(t, filepath.Join(t.TempDir(), "away.sqlite"))
+	w, err := away.Begin(run("lies"))
+	must(t, err)
+	for i := range 6 {
+		must(t, w.Add(result(i+1)))
+	}
+	must(t, w.End(record.Complete))
+	all, err := away.Bundles(Filter{})
+	must(t, err)
+	r := all[0].Results
+	for i := range r {
+		if r[i].Verdict != record.OK {
+			t.Fatalf("%d: %s %s", i, r[i].Verdict, r[i].Reason)
+		}
+	}
+	r[1].Check.RelL2 = 0.9 + r[1].Check.Limit
+	r[2].Roofs.GFlops, r[2].Flops = 100, 22e18*r[2].Samples[0]
+	r[3].Roofs.ReadGBs, r[3].Bytes = 100, 110e9*slices.Max(r[3].Samples)
+	r[4].Check.Against = ""
+	r[5].Backend = "elsewhere"
+	path := filepath.Join(t.TempDir(), "lie.json")
+	f, err := os.Create(path)
+	must(t, err)
+	must(t, errors.Join(WriteExchange(f, all), f.Close()))
+	home := open(t, filepath.Join(t.TempDir(), "home.sqlite"))
+	for _, want := range []Absorbed{{Runs: 1, Results: 6, Refused: 5}, {Known: 1}} {
+		b, err := ReadExchange(path)
+		must(t, err)
+		got, err := home.Absorb(b)
+		must(t, err)
+		if got != want {
+			t.Errorf("%+v, expected %+v", got, want)
+		}
+	}
+	have, err := home.Results(Filter{})
+	must(t, err)
+	for i, why := range []string{"", "result is wrong", "arithmetic", "memory", "compared with nothing", "no kernel for this"} {
+		e := &have[i]
+		if why == "" && e.Verdict != record.OK || why != "" && (e.Verdict != record.Refused || !strings.Contains(e.Reason, why)) {
+			t.Errorf("%d: %s %q, expected a reason with %q", i, e.Verdict, e.Reason, why)
+		}
+		if !slices.Equal(e.Samples, r[i].Samples) {
+			t.Errorf("%d: the samples did not stay", i)
+		}
+	}
+	ok, err := home.Results(Filter{Verdict: record.OK})
+	must(t, err)
+	if len(ok) != 1 {
+		t.Errorf("%d results are ok, expected the honest one", len(ok))
+	}
+}

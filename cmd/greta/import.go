@@ -16,7 +16,10 @@ func (a *app) importCmd() *cobra.Command {
 		Short: "Take results of another machine into the store",
 		Long: `import adds the runs of a file that greta export json wrote, or of another
 machine's store (bench.sqlite). A run that is here already is not added again; if
-it had not ended when it came the first time, what it measured since then is added.`,
+it had not ended when it came the first time, what it measured since then is added.
+Each result is judged as one of a run here: what its file calls ok and is wrong by its
+own check, has no usable samples or is faster than its device can be is kept as refused,
+with the reason, and is in no comparison.`,
 		Args: exactly(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			bundles, err := store.ReadExchange(args[0])
@@ -31,6 +34,9 @@ it had not ended when it came the first time, what it measured since then is add
 			sum, err := s.Absorb(bundles)
 			if err != nil {
 				return err
+			}
+			if sum.Refused > 0 {
+				fmt.Fprintf(a.err, "greta: %d results that the file calls ok are refused; greta export csv tells why\n", sum.Refused)
 			}
 			if asJSON {
 				return writeJSON(a.out, sum)
