@@ -67,6 +67,8 @@ const (
 	Unusable Outcome = "unusable" // neither is OK
 	// Disturbed: other programs, a quota or a binding disturbed one of the two and not the other.
 	Disturbed Outcome = "disturbed"
+	// Noisy is of a gate: the noise between runs is such that a slowdown of 10 % would be missed too often.
+	Noisy Outcome = "noisy"
 )
 
 // Point is a side of a comparison: a result, in short.
@@ -107,6 +109,7 @@ type Row struct {
 	// samples of a run, or the spread of so many runs of the same code.
 	BandFrom string  `json:"band_from,omitempty"`
 	Outcome  Outcome `json:"outcome"`
+	Runs     *Runs   `json:"runs,omitempty"` // of a gate: the runs that it rests on
 }
 
 // Why says in words what an outcome rests on.
@@ -120,8 +123,13 @@ func (r *Row) Why() string {
 		return fmt.Sprintf("%s before, %s now", r.Old.Verdict, r.New.Verdict)
 	case Disturbed:
 		return fmt.Sprintf("before: %s; now: %s; --disturbed compares them", cmp.Or(r.Old.Disturbed, "nothing"), cmp.Or(r.New.Disturbed, "nothing"))
+	case Noisy:
+		return r.Runs.cannot()
 	case Few:
 		return fmt.Sprintf("%d and %d samples cannot show a difference", r.Old.Time.N, r.New.Time.N)
+	}
+	if r.Runs != nil && r.Runs.Before < enoughRuns {
+		return fmt.Sprintf("%d of %d runs that are needed of the code before: less than 10 %% is not looked at", r.Runs.Before, enoughRuns)
 	}
 	return ""
 }
@@ -131,6 +139,7 @@ type Comparison struct {
 	Alpha    float64 `json:"alpha"`
 	Band     float64 `json:"band"`
 	Tests    int     `json:"tests"`              // that the p values are adjusted for
+	Noisy    int     `json:"noisy,omitempty"`    // of Regressions: results too noisy to say, which are no rows
 	Unjudged int     `json:"unjudged,omitempty"` // of Regressions: results with too few samples to say, which are no rows
 	Rows     []Row   `json:"rows"`
 }
@@ -336,8 +345,7 @@ func leastP(n, m int) float64 {
 	return min(p, 1)
 }
 
-// settle adjusts the p values for their number, decides, and sorts the rows: what
-// got slower first, then by name.
+// settle adjusts the p values for their number, decides, and sorts the rows.
 func (c *Comparison) settle() {
 	var tested []*Row
 	for i := range c.Rows {
@@ -348,10 +356,20 @@ func (c *Comparison) settle() {
 	c.Tests = len(tested)
 	slices.SortFunc(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
 	least := 0.0
+	for _, r := range tested {
+		if r.Runs != nil && r.Runs.Before >= enoughRuns {
+			r.Runs.settle(c.Alpha, r.Band, len(tested))
+			r.widen(r.Runs.limit(c.Alpha, len(tested)), fmt.Sprintf("%d runs", r.Runs.Before))
+		}
+	}
 	for i, r := range tested {
 		// Holm: the smallest of n by n, the next by n-1; never below one before it.
 		least = max(least, min(1, r.RawP*float64(len(tested)-i)))
 		r.P = least
+		if r.Runs != nil && r.Runs.Before >= enoughRuns {
+			r.judge(c.Alpha, c.Band)
+			continue
+		}
 		if math.Abs(r.Ratio-1) <= r.Band {
 			continue
 		}
@@ -367,8 +385,25 @@ func (c *Comparison) settle() {
 			r.Outcome = Faster
 		}
 	}
+	c.sort()
+}
+
+// judge decides a row of a gate that knows the noise between runs, with P adjusted.
+func (r *Row) judge(alpha, band float64) {
+	switch {
+	case r.P <= alpha && r.Ratio > 1+band:
+		r.Outcome = Slower
+	case r.P <= alpha && r.Ratio < 1-band:
+		r.Outcome = Faster
+	case r.Runs.Power < wanted:
+		r.Outcome = Noisy
+	}
+}
+
+// sort puts what got slower first, then goes by name.
+func (c *Comparison) sort() {
 	order := func(r *Row) int {
-		return slices.Index([]Outcome{Lost, Slower, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New}, r.Outcome)
+		return slices.Index([]Outcome{Lost, Slower, Noisy, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New}, r.Outcome)
 	}
 	slices.SortStableFunc(c.Rows, func(a, b Row) int {
 		if d := order(&a) - order(&b); d != 0 {

@@ -1,12 +1,9 @@
 package compare
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 
 	"greta/bench/record"
-	"greta/bench/stats"
 	"greta/bench/store"
 )
 
@@ -23,9 +20,8 @@ func placeOf(r *record.Run) place {
 	return place{e.Backend, e.Device, e.Level, e.Driver, e.Threads}
 }
 
-// Gate holds a run's results against the best ever of the same benchmark, device
-// and driver, among the results of all other runs. Where three or more runs of the
-// same code are there, the band is at least twice their spread.
+// Gate holds a run's results against earlier and other runs of the same benchmark, device and
+// driver: against that code whose typical run is best, with the noise between its runs.
 func Gate(run string, all []store.Entry, opt Options) *Comparison {
 	var mine []store.Entry
 	for i := range all {
@@ -40,8 +36,8 @@ func Gate(run string, all []store.Entry, opt Options) *Comparison {
 	return against(now, all, opt)
 }
 
-// Regressions holds the last result of every benchmark on every device against the
-// best ever, as Gate does, and gives what is slower or lost.
+// Regressions holds the last result of every benchmark on every device as
+// Gate does one run, and gives what is slower or lost.
 func Regressions(all []store.Entry, opt Options) *Comparison {
 	var now []*store.Entry
 	all = slices.DeleteFunc(slices.Clone(all), func(e store.Entry) bool { return e.Run.Checked() })
@@ -61,13 +57,16 @@ func Regressions(all []store.Entry, opt Options) *Comparison {
 		}
 	}
 	c := against(now, all, opt)
-	c.Unjudged = c.Count(Few)
+	c.Unjudged, c.Noisy = c.Count(Few), c.Count(Noisy)
 	c.Rows = slices.DeleteFunc(c.Rows, func(r Row) bool { return r.Outcome != Slower && r.Outcome != Lost })
 	return c
 }
 
-// against compares results with the best of other runs.
+// against compares results with the best code among other runs.
 func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
+	if opt.Alpha == 0 {
+		opt.Alpha = DefaultGateAlpha
+	}
 	opt.fill()
 	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
 	type shelf struct {
@@ -95,10 +94,7 @@ func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 				}
 			}
 		}
-		row := newRow(k, Best(before), e, opt)
-		if far, n := Spread(before); n >= spreadRuns {
-			row.widen(2*far, fmt.Sprintf("%d runs", n))
-		}
+		row := gateRow(k, before, e, opt)
 		row.Device = e.Run.Env.Device
 		c.Rows = append(c.Rows, row)
 	}
@@ -106,43 +102,30 @@ func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
 	return c
 }
 
-// Best is the result with the least median, nil of none.
-func Best(entries []*store.Entry) *store.Entry {
-	if len(entries) == 0 {
-		return nil
+// gateRow compares a result with the best code among those before, without regard to other rows.
+func gateRow(k key, before []*store.Entry, e *store.Entry, opt Options) Row {
+	groups := groupsOf(before)
+	best, tries := bestGroup(groups)
+	if best == nil {
+		return newRow(k, nil, e, opt)
 	}
-	return slices.MinFunc(entries, func(a, b *store.Entry) int {
-		return cmp.Compare(stats.Summarize(a.Samples).Median, stats.Summarize(b.Samples).Median)
-	})
-}
-
-// spreadRuns is how many runs of the same code must be there to say how far they spread.
-const spreadRuns = 3
-
-// Spread is the relative spread of the medians of runs of the same code, and of how
-// many runs. Of several such groups the one with the most runs counts.
-func Spread(entries []*store.Entry) (relative float64, runs int) {
-	type code struct{ kernels, commit string }
-	groups := map[code]map[string]float64{}
-	for _, e := range entries {
-		c := code{e.Run.Env.Kernels, e.Run.Env.Commit}
-		if c == (code{}) {
-			continue
-		}
-		if groups[c] == nil {
-			groups[c] = map[string]float64{}
-		}
-		groups[c][e.Run.ID] = stats.Summarize(e.Samples).Median
+	few := opt
+	if len(best.logs) < enoughRuns {
+		few.Band = max(opt.Band, target)
 	}
-	for _, g := range groups {
-		var medians []float64
-		for _, m := range g {
-			medians = append(medians, m)
-		}
-		spread := spread(medians)
-		if len(medians) > runs || len(medians) == runs && spread > relative {
-			relative, runs = spread, len(medians)
-		}
+	row := newRow(k, best.middle(), e, few)
+	if row.Outcome != Same && row.Outcome != Few { // there is nothing to test
+		return row
 	}
-	return relative, runs
+	mine := &group{code: codeOf(e), entries: []*store.Entry{e}, logs: []float64{logMedian(e)}}
+	if g := groups[mine.code]; g != nil && mine.code != best.code && mine.code.pure() {
+		mine.entries, mine.logs = append(mine.entries, g.entries...), append(mine.logs, g.logs...)
+	}
+	row.Runs = newRuns(best, mine, tries)
+	if row.Runs.Before < enoughRuns {
+		return row
+	}
+	row.Outcome, row.Delta, row.Band, row.BandFrom = Same, 0, max(opt.Band, 0), ""
+	row.Ratio, row.RawP = row.Runs.ratio(), row.Runs.p()
+	return row
 }

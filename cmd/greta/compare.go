@@ -67,7 +67,7 @@ and beyond the noise band.`,
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.bench, "bench", "", "benchmarks that match; * stands for anything")
-	f.noiseFlags.register(s)
+	f.noiseFlags.register(s, compare.DefaultAlpha)
 	f.storeFlag.register(s)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c

@@ -58,7 +58,7 @@ exp/NAME/RUN/check, and no part of any comparison.`,
 	s := c.Flags()
 	s.SortFlags = false
 	s.IntVar(&f.rounds, "rounds", 3, "rounds in which baseline and change take turns")
-	f.noiseFlags.register(s)
+	f.noiseFlags.register(s, compare.DefaultAlpha)
 	f.expFlags.register(s)
 	return c
 }

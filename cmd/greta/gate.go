@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -11,27 +12,32 @@ import (
 	"greta/bench/store"
 )
 
-// exitGate is the exit code of a performance gate that does not open.
-const exitGate = 5
+// Exit codes of a performance gate that does not open, and of one that cannot tell and was to fail then.
+const (
+	exitGate  = 5
+	exitNoisy = 7
+)
 
 func (a *app) gateCmd() *cobra.Command {
 	var f struct {
 		storeFlag
 		noiseFlags
 		bench, host string
+		noisy       string
 		json        bool
 	}
 	c := &cobra.Command{
 		Use:   "gate [RUN]",
-		Short: "Fail where a run is slower than the best ever",
-		Long: `gate holds a run, the last one if none is named, against the best that was ever
-measured: for each benchmark the least median among all other runs on the same
-device, level, driver and number of threads. The exit code is 5 where a result
-is slower than that by more than noise, or is no longer OK.
+		Short: "Fail where a run is slower than the best code that was measured",
+		Long: `gate holds a run, the last one if none is named, against all other runs on the same
+device, level, driver and number of threads. Runs of one code (kernels and commit) are
+a group; for each benchmark the code with the best typical run is the one to match.
+The exit code is 5 where a result is slower than that by more than the noise between
+runs explains, or is no longer OK.
 
-The noise band is --band, or twice as far as the parts of a run drift, or, where
-three or more runs of the same code are in the store, twice their spread, whichever
-is the widest.`,
+Three runs of a code or more say what the noise is. Where a slowdown of 10 % would be
+missed more than 1 of 10 times the result is noisy: --noisy warn lets it pass and says so,
+--noisy fail ends with exit code 7. With fewer runs only more than 10 % counts.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%s takes one run at most; see %s --help", c.CommandPath(), c.CommandPath())
@@ -39,6 +45,9 @@ is the widest.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			if f.noisy != "warn" && f.noisy != "fail" {
+				return usagef("--noisy %s: warn or fail is expected", f.noisy)
+			}
 			opt, err := f.options()
 			if err != nil {
 				return err
@@ -66,31 +75,61 @@ is the widest.`,
 					*compare.Comparison
 				}{run.ID, c})
 			} else {
-				_, err = io.WriteString(a.out, fmt.Sprintf("run %s against the best ever of the same device, driver and shape\n\n", run.ID)+comparisonText(c, "best", "run"))
+				_, err = io.WriteString(a.out, fmt.Sprintf("run %s against the best code of the same device, driver and shape\n\n", run.ID)+comparisonText(c, "best", "run"))
 			}
 			if err != nil {
 				return err
 			}
-			if n := c.Count(compare.Slower, compare.Lost); n > 0 {
-				return &exitError{code: exitGate, err: fmt.Errorf("%d of %d results are slower than the best ever, or no longer OK; the first is %s", n, len(c.Rows), c.Rows[0].Name)}
-			}
-			if n := c.Count(compare.Few); n > 0 {
-				fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; measure with more (-r)\n", n, len(c.Rows))
-			}
-			if n := c.Count(compare.New); n == len(c.Rows) {
-				fmt.Fprintf(a.err, "greta: nothing was compared: no other run measured these benchmarks on this device and driver\n")
-			}
-			return nil
+			return a.opens(c, f.noisy == "fail")
 		},
 	}
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.bench, "bench", "", "benchmarks that match; * stands for anything")
 	s.StringVar(&f.host, "host", "", "results of this host only")
-	f.noiseFlags.register(s)
+	f.noiseFlags.register(s, compare.DefaultGateAlpha)
+	s.StringVar(&f.noisy, "noisy", "warn", "what to do where noise would hide a slowdown of 10 %: warn, or fail with exit code 7")
 	f.storeFlag.register(s)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
+}
+
+// opens says whether a gate opens: as an error where it does not, as warnings where it opens unasked.
+func (a *app) opens(c *compare.Comparison, fail bool) error {
+	if n := c.Count(compare.Slower, compare.Lost); n > 0 {
+		why := fmt.Sprintf("%d of %d results are slower than the best code, or no longer OK; the first is %s",
+			n, len(c.Rows), c.Rows[0].Name)
+		return &exitError{code: exitGate, err: errors.New(why)}
+	}
+	if n := c.Count(compare.Noisy); n > 0 {
+		why := fmt.Sprintf("%d of %d results cannot be told from noise; the first is %s", n, len(c.Rows), c.Rows[0].Name)
+		if fail {
+			return &exitError{code: exitNoisy, err: errors.New(why)}
+		}
+		fmt.Fprintf(a.err, "greta: warning: %s; they passed unjudged\n", why)
+	}
+	if n := fewRuns(c); n > 0 {
+		fmt.Fprintf(a.err, "greta: %d of %d results have less than 3 runs of one code before them: only more than 10 %% was looked for\n",
+			n, len(c.Rows))
+	}
+	if n := c.Count(compare.Few); n > 0 {
+		fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; measure with more (-r)\n", n, len(c.Rows))
+	}
+	if n := c.Count(compare.New); n == len(c.Rows) {
+		fmt.Fprintf(a.err, "greta: nothing was compared: no other run measured these benchmarks on this device and driver\n")
+	}
+	return nil
+}
+
+// fewRuns counts results that are held against a code whose noise is not known.
+func fewRuns(c *compare.Comparison) int {
+	n := 0
+	for i := range c.Rows {
+		if r := c.Rows[i].Runs; r != nil && r.Noise == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // oneRun finds the run that an argument names, the last one without.

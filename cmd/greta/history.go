@@ -89,7 +89,10 @@ more than noise (as greta gate judges it, but of every benchmark's last run).`,
 				if c.Unjudged > 0 {
 					fmt.Fprintf(a.err, "greta: %d last results have too few samples to show a difference: measure with more (-r)\n", c.Unjudged)
 				}
-				if len(c.Rows) == 0 && c.Unjudged > 0 {
+				if c.Noisy > 0 {
+					fmt.Fprintf(a.err, "greta: of %d last results nothing can be told: too much noise between runs; see greta gate\n", c.Noisy)
+				}
+				if len(c.Rows) == 0 && c.Unjudged+c.Noisy > 0 {
 					_, err = fmt.Fprintln(a.out, "nothing is known to have got slower")
 					return err
 				}
@@ -116,7 +119,7 @@ more than noise (as greta gate judges it, but of every benchmark's last run).`,
 	f.filterFlags.register(s)
 	s.IntVar(&f.last, "last", 10, "results of each benchmark, the last ones; 0: all")
 	s.BoolVar(&f.regress, "regress", false, "only what got slower than the best ever, or is no longer OK")
-	f.noiseFlags.register(s)
+	f.noiseFlags.register(s, compare.DefaultGateAlpha)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
 }

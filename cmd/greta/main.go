@@ -156,7 +156,7 @@ smoke-profile, run-json. A flag that cannot do anything is an error; what a vari
 or the file sets for all runs is left out there.
 
 Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
-4 mismatch with a reference, 5 performance gate, 6 out of memory, 130 interrupted.`,
+4 mismatch with a reference, 5 performance gate, 6 out of memory, 7 too noisy to tell, 130 interrupted.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -114,8 +115,8 @@ type noiseFlags struct {
 	disturbed   bool
 }
 
-func (f *noiseFlags) register(s *pflag.FlagSet) {
-	s.Float64Var(&f.alpha, "alpha", compare.DefaultAlpha, "chance that any difference is reported where there is none")
+func (f *noiseFlags) register(s *pflag.FlagSet, alpha float64) {
+	s.Float64Var(&f.alpha, "alpha", alpha, "chance that any difference is reported where there is none")
 	s.Float64Var(&f.band, "band", 100*compare.DefaultBand, "noise band in percent: medians that are nearer count as equal")
 	s.BoolVar(&f.disturbed, "disturbed", false,
 		"compare what was measured beside other programs, under a quota or bound to some processors with what was not, too")
@@ -230,8 +231,11 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			change = fmt.Sprintf("%+.1f %%", 100*(r.Ratio-1))
 			delta = fmt.Sprintf("%+.2f", r.Delta)
 		}
+		if r.Runs != nil && r.Runs.Noise > 0 {
+			delta = "" // of samples, and runs are compared
+		}
 		switch o := r.Outcome; {
-		case o != compare.Same && o != compare.Slower && o != compare.Faster:
+		case o != compare.Same && o != compare.Slower && o != compare.Faster && o != compare.Noisy:
 		case r.P < 1e-99:
 			p = "<1e-99"
 		default:
@@ -242,16 +246,34 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			band += " by " + r.BandFrom
 		}
 		verdict := outcomeText(r.Outcome)
+		if n := r.Runs; n != nil && n.Noise > 0 && r.Outcome != compare.Noisy {
+			verdict += fmt.Sprintf(": noise %.2g %% between %d+%d runs, finds 10 %% %.0f of 100 times",
+				100*n.Noise, n.Before, n.Now, 100*n.Power)
+		}
 		if why := r.Why(); why != "" {
 			verdict += ": " + why
 		}
 		t.Row(name, r.Clock, side(r.Old), side(r.New), change, p, delta, band, verdict)
 	}
-	return t.String() + fmt.Sprintf(`
+	return t.String() + comparisonRules(c)
+}
+
+// comparisonRules says how a comparison judges.
+func comparisonRules(c *compare.Comparison) string {
+	if slices.ContainsFunc(c.Rows, func(r compare.Row) bool { return r.Runs != nil }) {
+		return fmt.Sprintf(`
+change   of typical runs; slower where p is at most %g and the change is more than %.1f %%
+p        of Student's test on logarithms of runs' medians, adjusted by Holm's method for %d tests; with less than three
+         runs of the code before that of Mann and Whitney on samples, and a change counts from 10 %% on
+band     the least change that the noise between runs lets be seen, by Bonferroni's bound
+noisy    a slowdown of 10 %% would be missed more than 1 of 10 times
+`, c.Alpha, 100*c.Band, c.Tests)
+	}
+	return fmt.Sprintf(`
 change   of the medians; slower or faster where p is at most %g and the change is beyond the band
 p        of the test of Mann and Whitney, adjusted by Holm's method for %d tests
 δ        Cliff's: share of pairs in which the right one is slower less that in which it is faster
-band     noise: %.1f %%, or twice as far as the parts of a run drift, or as three or more runs of the same code spread
+band     noise: %.1f %%, or twice as far as the parts of a run drift
 `, c.Alpha, c.Tests, 100*c.Band)
 }
 

@@ -194,7 +194,7 @@ func TestCompareVerb(t *testing.T) {
 	h.greta(exitUsage, "compare", a)
 }
 
-// TestGateVerb: a run that is slower than the best ever ends with code 5, also when
+// TestGateVerb: a run that is slower than the best code ends with code 5, also when
 // the one before was as slow.
 func TestGateVerb(t *testing.T) {
 	h := newShelf(t)
@@ -203,11 +203,16 @@ func TestGateVerb(t *testing.T) {
 	if r := h.greta(0, "gate"); !strings.Contains(r.err, "nothing was compared") {
 		t.Error(r.err)
 	}
+	h.run("b", "CPU", map[string]float64{"op/add": 1.05e-3, "op/mul": 1e-3})
+	has(t, h.greta(0, "gate").err, "less than 3 runs")
+	for range 3 {
+		h.run("a", "CPU", map[string]float64{"op/add": 1e-3, "op/mul": 1e-3})
+	}
 	h.run("b", "CPU", map[string]float64{"op/add": 1.1e-3, "op/mul": 1e-3})
 	slow := h.run("c", "CPU", map[string]float64{"op/add": 1.1e-3, "op/mul": 1e-3})
 	r := h.greta(exitGate, "gate")
-	has(t, r.out, "run "+slow, "op/add", "+10.0 %", "SLOWER", "band", "3.0 %")
-	has(t, r.err, "1 of 2 results are slower than the best ever")
+	has(t, r.out, "run "+slow, "op/add", "+10.0 %", "SLOWER", "band", "3.0 %", "4+1 runs")
+	has(t, r.err, "1 of 2 results are slower than the best code")
 	h.greta(0, "gate", best)
 	h.greta(exitGate, "gate", "last~1")
 	h.greta(0, "gate", "--band", "15")
@@ -221,6 +226,12 @@ func TestGateVerb(t *testing.T) {
 	has(t, h.greta(exitGate, "gate").out, "LOST: failed")
 	h.run("e", "CPU", map[string]float64{"op/add": 0.9e-3})
 	has(t, h.greta(0, "gate").out, "faster")
+	for i := range 6 {
+		h.run("n", "CPU", map[string]float64{"op/loud": 1e-3 * float64(10+i%3)})
+	}
+	has(t, h.greta(0, "gate").err, "warning: 1 of 1 results cannot be told from noise")
+	has(t, h.greta(exitNoisy, "gate", "--noisy", "fail").out, "noisy: cannot tell: noise of ")
+	h.greta(exitUsage, "gate", "--noisy", "maybe")
 	var c struct {
 		Run string
 		compare.Comparison

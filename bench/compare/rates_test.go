@@ -1,0 +1,115 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"greta/bench/store"
+)
+
+// rates are what became of simulated gates.
+type rates struct {
+	alarms      float64 // share of gates of identical code that found something slower
+	found, told float64 // of slowdowns of a tenth: share called slower, and of those not called noisy
+	noisy       float64 // share of slowed results that were called noisy
+}
+
+// simulate runs gates of several benchmarks, one of which is slowed in every second one. Runs differ by noise, and
+// every tenth by as much times wild.
+func simulate(rng *rand.Rand, trials, benches, codes, before, now int, noise, wild float64) rates {
+	var alarms, slower, noisy, gates float64
+	run := func(code string, slow float64) (out []store.Entry) {
+		r := newRun(code)
+		for b := range benches {
+			scale := noise
+			if wild > 1 && rng.IntN(10) == 0 {
+				scale *= wild
+			}
+			x := math.Exp(scale * rng.NormFloat64())
+			if b == 0 {
+				x *= slow
+			}
+			e := entry(r, fmt.Sprint("b", b), x, 5, rng.Uint64())
+			out = append(out, e)
+		}
+		return out
+	}
+	for range trials {
+		for _, slow := range []float64{1, 1.1} {
+			var all []store.Entry
+			for c := range codes {
+				for range before {
+					all = append(all, run(fmt.Sprint("c", c), 1)...)
+				}
+			}
+			for range now {
+				all = append(all, run("now", slow)...)
+			}
+			c := Gate(all[len(all)-1].Run.ID, all, Options{})
+			if slow == 1 {
+				gates++
+				if c.Count(Slower) > 0 {
+					alarms++
+				}
+				continue
+			}
+			switch outcomes(c)["b0"] {
+			case Slower:
+				slower++
+			case Noisy:
+				noisy++
+			}
+		}
+	}
+	told := 1.0
+	if gates > noisy {
+		told = slower / (gates - noisy)
+	}
+	return rates{alarms / gates, slower / gates, told, noisy / gates}
+}
+
+// TestGateRates measures how often the gate errs: identical code fails at most 1 of 50 times, and of slowdowns of a
+// tenth that it does not call too noisy it finds nine of ten. The rates stand in docs/bench.md.
+func TestGateRates(t *testing.T) {
+	rng := rand.New(rand.NewPCG(30, 3))
+	trials := 1000
+	if testing.Short() {
+		trials = 250
+	}
+	for _, c := range []struct {
+		benches, codes, before, now int
+		noise, wild                 float64
+		atLeast                     float64 // slowdowns found among all, noisy or not
+	}{
+		{1, 1, 3, 1, 0.01, 1, 0.5},
+		{1, 1, 10, 1, 0.01, 1, 0.99},
+		{1, 1, 10, 1, 0.02, 1, 0.5},
+		{1, 1, 5, 1, 0.03, 1, 0},
+		{1, 1, 10, 1, 0.03, 1, 0.1},
+		{1, 1, 20, 1, 0.03, 1, 0.1},
+		{1, 1, 12, 6, 0.03, 1, 0.9},
+		{4, 1, 10, 1, 0.03, 1, 0},
+		{4, 1, 16, 8, 0.03, 1, 0.9},
+		{4, 3, 10, 1, 0.03, 1, 0},
+		{4, 5, 3, 1, 0.02, 1, 0},
+		{4, 1, 10, 1, 0.10, 1, 0},
+		{1, 1, 10, 1, 0.03, 3, 0},
+		{4, 1, 10, 1, 0.01, 3, 0},
+		{4, 1, 12, 6, 0.01, 3, 0.9},
+	} {
+		r := simulate(rng, trials, c.benches, c.codes, c.before, c.now, c.noise, c.wild)
+		name := fmt.Sprintf("%d benchmarks, %d codes of %d runs, %d now, noise %g, wild %g", c.benches, c.codes, c.before, c.now, c.noise, c.wild)
+		t.Logf("%s: alarms %.2f %%, found %.1f %%, of those told %.1f %%, noisy %.1f %%", name, 100*r.alarms, 100*r.found, 100*r.told, 100*r.noisy)
+		if r.alarms > 0.02 {
+			t.Errorf("%s: identical code fails %.2f %%", name, 100*r.alarms)
+		}
+		if r.told < 0.9 {
+			t.Errorf("%s: of slowdowns that are not called noisy %.1f %% are found", name, 100*r.told)
+		}
+		if r.found < c.atLeast {
+			t.Errorf("%s: %.1f %% of slowdowns are found, expected %.0f", name, 100*r.found, 100*c.atLeast)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package compare
+
+// What a gate knows of the noise between runs: runs of one code are a group, and two groups are
+// held against each other by Student's test on the logarithms of their runs' medians.
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"greta/bench/stats"
+	"greta/bench/store"
+)
+
+// DefaultGateAlpha is the chance that any result of identical code is called slower. It is half of
+// what is promised (1 of 50), since runs are not as independent and normal as the test takes them to be.
+const DefaultGateAlpha = 0.01
+
+const (
+	enoughRuns = 3    // of one code: with fewer nothing is known of the noise between runs
+	target     = 0.10 // the slowdown that a gate is there to find
+	wanted     = 0.90 // how often it is to be found, else the gate cannot tell
+	unsure     = 0.20 // chance that the noise is more than what the power is reckoned with
+	// wildFreedom bounds the degrees of freedom where one or two runs are judged: now and then a run is disturbed
+	// far more than the others, more often than the normal distribution has it. A median of three is not moved by one.
+	wildFreedom = 4
+	leastNoise  = 1e-6 // of logarithms: medians that are equal to the last digit
+)
+
+// code is what makes runs comparable as repetitions: the kernels' sources and the commit.
+type code struct{ kernels, commit string }
+
+func codeOf(e *store.Entry) code { return code{e.Run.Env.Kernels, e.Run.Env.Commit} }
+
+// pure says that runs of it surely ran the same code: a changed source has many states.
+func (c code) pure() bool { return c.commit != "" && !strings.HasSuffix(c.commit, "+dirty") }
+
+func logMedian(e *store.Entry) float64 { return math.Log(stats.Summarize(e.Samples).Median) }
+
+// group is the runs of one code.
+type group struct {
+	code    code
+	entries []*store.Entry
+	logs    []float64 // of the runs' medians, in seconds
+}
+
+func (g *group) typical() float64 { return stats.Summarize(g.logs).Median }
+
+// middle is the run whose median is nearest to the typical one.
+func (g *group) middle() *store.Entry {
+	at := g.typical()
+	return slices.MinFunc(g.entries, func(a, b *store.Entry) int {
+		return cmp.Compare(math.Abs(logMedian(a)-at), math.Abs(logMedian(b)-at))
+	})
+}
+
+// groupsOf sorts results of one benchmark and place by code; of a run with several the last counts.
+// A run that does not know its code is alone.
+func groupsOf(entries []*store.Entry) map[code]*group {
+	last := map[string]int{}
+	for i, e := range entries {
+		last[e.Run.ID] = i
+	}
+	groups := map[code]*group{}
+	for i, e := range entries {
+		if last[e.Run.ID] != i {
+			continue
+		}
+		c := codeOf(e)
+		if c == (code{}) {
+			c.commit = "run " + e.Run.ID
+		}
+		g := groups[c]
+		if g == nil {
+			g = &group{code: c}
+			groups[c] = g
+		}
+		g.entries, g.logs = append(g.entries, e), append(g.logs, logMedian(e))
+	}
+	return groups
+}
+
+// bestGroup is the code whose typical run is best, and among how many it was chosen. Codes with enough
+// runs to know their noise come before those without.
+func bestGroup(groups map[code]*group) (best *group, among int) {
+	for _, need := range []int{enoughRuns, 1} {
+		for _, g := range groups {
+			if len(g.logs) < need {
+				continue
+			}
+			among++
+			if best == nil || g.typical() < best.typical() {
+				best = g
+			}
+		}
+		if best != nil {
+			return best, among
+		}
+	}
+	return nil, 0
+}
+
+// Runs says what a row of a gate rests on.
+type Runs struct {
+	Before int `json:"before"` // runs of the code that it is held against
+	Now    int `json:"now"`    // runs of the code that is judged
+	Codes  int `json:"codes"`  // among which the one before is the best
+	// Noise is the standard deviation of a run's median, relative: between runs of the same code, or
+	// the drift within runs, if that is more. 0 with less than three runs.
+	Noise float64 `json:"noise,omitempty"`
+	// Power is how often a slowdown of a tenth is found with this noise, so many runs and tests.
+	Power float64 `json:"power,omitempty"`
+	// Need is how many runs of either code would find it often enough, 0 where no hundred would.
+	Need int `json:"need,omitempty"`
+
+	typical, now float64 // logarithms of typical seconds
+	freedom      float64
+}
+
+func newRuns(before, now *group, codes int) *Runs {
+	r := &Runs{Before: len(before.logs), Now: len(now.logs), Codes: codes, typical: before.typical(), now: now.typical()}
+	r.freedom = freedom(r.Before, r.Now)
+	if r.Before < enoughRuns {
+		return r
+	}
+	sum := 0.0
+	for _, g := range []*group{before, now} {
+		if n := len(g.logs); n > 1 {
+			sum += stat.Variance(g.logs, nil) * float64(n-1)
+		}
+	}
+	var drifts []float64
+	for _, e := range before.entries {
+		drifts = append(drifts, drift(e.Samples))
+	}
+	within := max(stats.Summarize(drifts).Median, drift(now.entries[0].Samples))
+	r.Noise = max(math.Sqrt(sum/float64(r.Before+r.Now-2)), within, leastNoise)
+	return r
+}
+
+func (r *Runs) ratio() float64 { return math.Exp(r.now - r.typical) }
+
+// share is the variance of the median of n runs as a share of that of one run: 1/n for one and two, and
+// for more π/2n, which is the limit for many and more than it is for few.
+func share(n int) float64 {
+	if n <= 2 {
+		return 1 / float64(n)
+	}
+	return math.Pi / 2 / float64(n)
+}
+
+// wide is the standard deviation of the difference of two typical runs, with before and now runs.
+func (r *Runs) wide(before, now int) float64 { return r.Noise * math.Sqrt(share(before)+share(now)) }
+
+// freedom is the degrees of freedom of the test.
+func freedom(before, now int) float64 {
+	n := float64(before + now - 2)
+	if now < 3 {
+		n = min(n, wildFreedom)
+	}
+	return n
+}
+
+func student(freedom float64) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: freedom} }
+
+// p is the chance that identical code is as much slower (or faster) than it is here than the best of the codes.
+func (r *Runs) p() float64 {
+	t := math.Abs(r.now-r.typical) / r.wide(r.Before, r.Now)
+	return min(1, student(r.freedom).Survival(t)*float64(r.Codes))
+}
+
+// limit is the relative difference from which on one of so many tests is significant at alpha, by Bonferroni.
+func (r *Runs) limit(alpha float64, tests int) float64 {
+	return math.Expm1(student(r.freedom).Quantile(1-alpha/float64(tests*r.Codes)) * r.wide(r.Before, r.Now))
+}
+
+// settle reckons the power for so many tests.
+func (r *Runs) settle(alpha, band float64, tests int) {
+	// The noise is itself known from few runs: the power is reckoned with what it hardly exceeds.
+	up := math.Sqrt(r.freedom / distuv.ChiSquared{K: r.freedom}.Quantile(unsure))
+	power := func(before, now int, free float64) float64 {
+		wide := r.wide(before, now)
+		at := max(student(free).Quantile(1-alpha/float64(tests*r.Codes))*wide, math.Log1p(band))
+		return distuv.UnitNormal.CDF((math.Log1p(target) - at) / (wide * up))
+	}
+	r.Power = power(r.Before, r.Now, r.freedom)
+	for n := enoughRuns; n <= 100 && r.Need == 0; n++ {
+		if power(max(n, r.Before), max(n, r.Now), freedom(max(n, r.Before), max(n, r.Now))) >= wanted {
+			r.Need = n
+		}
+	}
+}
+
+// cannot says why nothing can be told, and what would help.
+func (r *Runs) cannot() string {
+	text := fmt.Sprintf("cannot tell: noise of %.2g %% between runs, a slowdown of 10 %% is found %.0f of 100 times",
+		100*r.Noise, 100*r.Power)
+	if r.Need > 0 {
+		return text + fmt.Sprintf("; %d runs of either code (%d and %d now) would tell", r.Need, r.Before, r.Now)
+	}
+	return text + "; no hundred runs would tell"
+}
