@@ -214,6 +214,9 @@ func init() { // the binders of the table refer to it through Kernel
 		"linear_scaled_bias": linear,
 		"linear_id":          {bind: bindLinearID, typed: 1, wide: []int{1}},
 	}
+	for _, name := range generalFunctions {
+		kernels[name] = entry{bind: bindGeneral, typed: -1, why: pairwise}
+	}
 }
 
 // matVecRows is the number of activation rows up to which weights are decoded
