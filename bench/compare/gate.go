@@ -121,11 +121,60 @@ func gateRow(k key, before []*store.Entry, e *store.Entry, opt Options) Row {
 	if g := groups[mine.code]; g != nil && mine.code != best.code && mine.code.pure() {
 		mine.entries, mine.logs = append(mine.entries, g.entries...), append(mine.logs, g.logs...)
 	}
-	row.Runs = newRuns(best, mine, tries)
+	row.weigh(best, mine, tries, opt)
+	return row
+}
+
+// weigh takes the runs of two codes as what is tested, where they are enough.
+func (row *Row) weigh(before, now *group, codes int, opt Options) {
+	row.Runs = newRuns(before, now, codes)
 	if row.Runs.Before < enoughRuns {
-		return row
+		return
 	}
 	row.Outcome, row.Delta, row.Band, row.BandFrom = Same, 0, max(opt.Band, 0), ""
 	row.Ratio, row.RawP = row.Runs.ratio(), row.Runs.p()
-	return row
+}
+
+// Turns compares runs of two programs that took turns, as Gate does, whatever code they say they are. A result that
+// is not OK in one of the runs after is lost.
+func Turns(before, after []store.Entry, opt Options) *Comparison {
+	if opt.Alpha == 0 {
+		opt.Alpha = DefaultGateAlpha
+	}
+	opt.fill()
+	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	var sides [2]map[key]*group
+	bad := map[key]*store.Entry{}
+	for i, entries := range [][]store.Entry{before, after} {
+		sides[i] = map[key]*group{}
+		for j := range entries {
+			e := &entries[j]
+			k := keyOf(e)
+			if e.Verdict != record.OK || len(e.Samples) == 0 {
+				if i == 1 {
+					bad[k] = e
+				}
+				continue
+			}
+			if sides[i][k] == nil {
+				sides[i][k] = &group{code: codeOf(e)}
+			}
+			g := sides[i][k]
+			g.entries, g.logs = append(g.entries, e), append(g.logs, logMedian(e))
+		}
+	}
+	for k, g := range sides[0] {
+		mine := sides[1][k]
+		if e := bad[k]; e != nil || mine == nil {
+			c.Rows = append(c.Rows, newRow(k, g.middle(), e, opt))
+			continue
+		}
+		row := newRow(k, g.middle(), mine.middle(), opt)
+		if row.Outcome == Same || row.Outcome == Few {
+			row.weigh(g, mine, 1, opt)
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	c.settle()
+	return c
 }

@@ -113,3 +113,31 @@ func TestGateRates(t *testing.T) {
 		}
 	}
 }
+
+// TestTurns: runs of two programs by turns are told apart though both say they are the same code, and one result
+// that is not OK is lost.
+func TestTurns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(30, 4))
+	var before, now []store.Entry
+	for range 8 {
+		for _, b := range []struct {
+			name string
+			slow float64
+		}{{"slow", 1.1}, {"same", 1}, {"lost", 1}} {
+			noise := func() float64 { return math.Exp(0.01 * rng.NormFloat64()) }
+			before = append(before, entry(newRun("a"), b.name, noise(), 20, rng.Uint64()))
+			now = append(now, entry(newRun("a"), b.name, b.slow*noise(), 20, rng.Uint64()))
+		}
+	}
+	now[5].Verdict, now[5].Reason = "failed", "wrong"
+	c := Turns(before, now, Options{})
+	got := outcomes(c)
+	if got["slow"] != Slower || got["same"] != Same || got["lost"] != Lost || len(got) != 3 || c.Tests != 2 {
+		t.Errorf("%d tests, %v", c.Tests, got)
+	}
+	for _, r := range c.Rows {
+		if r.Outcome != Lost && (r.Runs.Before != 8 || r.Runs.Now != 8 || r.Runs.Noise > 0.02) {
+			t.Errorf("%s: %+v", r.Name, r.Runs)
+		}
+	}
+}

@@ -205,3 +205,38 @@ func TestExpAboveRoof(t *testing.T) {
 	has(t, roofText(entry(20)), "150.0 %", "1 of 1 results are faster than the measured roof")
 	hasNot(t, roofText(entry(30)), "faster than")
 }
+
+// TestGateAgainst: a run's command is repeated by another program and by this one, in turns.
+func TestGateAgainst(t *testing.T) {
+	l := newLab(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A process of its own, whose arguments are the run's command.
+	if err := runProgram(t.Context(), self, append(append([]string{"bench"}, benchmark[1:]...), "--store", l.path)); err != nil {
+		t.Fatal(err)
+	}
+	// The same program: what is asked here is the turns, so nearly nothing is significant.
+	r := greta(t, "gate", "--against", "this", "--rounds", "3", "--alpha", "1e-9", "--store", l.path)
+	if r.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	has(t, r.out, "in turns", "op/linear", "before", "now")
+	var order []string
+	for line := range strings.Lines(r.err) {
+		if side, _, ok := strings.Cut(strings.TrimPrefix(line, "greta: "), ": greta bench"); ok {
+			order = append(order, side)
+		}
+	}
+	if got := strings.Join(order, " "); got != "before now now before before now" {
+		t.Errorf("the order is %s", got)
+	}
+	for _, c := range []struct{ flag, value, want string }{
+		{"--rounds", "2", "three at least"}, {"--against", "no-such-commit", ""},
+	} {
+		if r := greta(t, "gate", "--against", "this", c.flag, c.value, "--store", l.path); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+			t.Errorf("%s %s: exit code %d %s", c.flag, c.value, r.code, r.err)
+		}
+	}
+}

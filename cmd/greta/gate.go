@@ -24,6 +24,8 @@ func (a *app) gateCmd() *cobra.Command {
 		noiseFlags
 		bench, host string
 		noisy       string
+		against     string
+		rounds      int
 		json        bool
 	}
 	c := &cobra.Command{
@@ -37,14 +39,18 @@ runs explains, or is no longer OK.
 
 Three runs of a code or more say what the noise is. Where a slowdown of 10 % would be
 missed more than 1 of 10 times the result is noisy: --noisy warn lets it pass and says so,
---noisy fail ends with exit code 7. With fewer runs only more than 10 % counts.`,
+--noisy fail ends with exit code 7. With fewer runs only more than 10 % counts.
+
+--against takes a greta, or a commit to build one of, and measures anew: the command of
+the run is repeated by it and by this greta in turns (--rounds of each), so that both
+have the same machine, and the runs of the one are held against those of the other.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%s takes one run at most; see %s --help", c.CommandPath(), c.CommandPath())
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.noisy != "warn" && f.noisy != "fail" {
 				return usagef("--noisy %s: warn or fail is expected", f.noisy)
 			}
@@ -60,6 +66,21 @@ missed more than 1 of 10 times the result is noisy: --noisy warn lets it pass an
 			run, err := oneRun(s, args)
 			if err != nil {
 				return err
+			}
+			if f.against != "" {
+				c, what, err := a.turns(cmd.Context(), s, run, f.against, f.rounds, opt)
+				if err != nil {
+					return err
+				}
+				if f.json {
+					err = writeJSON(a.out, c)
+				} else {
+					_, err = io.WriteString(a.out, "this greta against "+what+", in turns\n\n"+comparisonText(c, "before", "now"))
+				}
+				if err != nil {
+					return err
+				}
+				return a.opens(c, f.noisy == "fail")
 			}
 			all, err := s.Results(store.Filter{Bench: f.bench, Host: f.host})
 			if err != nil {
@@ -89,6 +110,8 @@ missed more than 1 of 10 times the result is noisy: --noisy warn lets it pass an
 	s.StringVar(&f.host, "host", "", "results of this host only")
 	f.noiseFlags.register(s, compare.DefaultGateAlpha)
 	s.StringVar(&f.noisy, "noisy", "warn", "what to do where noise would hide a slowdown of 10 %: warn, or fail with exit code 7")
+	s.StringVar(&f.against, "against", "", "a greta, or a commit to build: repeat the run's command by it and by this greta, in turns")
+	s.IntVar(&f.rounds, "rounds", 8, "of --against: runs of each, 3 at least")
 	f.storeFlag.register(s)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
