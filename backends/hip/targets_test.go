@@ -135,7 +135,7 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	all = append(all, pointFile, routeFile, ropeFile, ropeFiles(3))
+	all = append(all, pointFile, generalFile, routeFile, ropeFile, ropeFiles(3))
 	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16), pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5))
 	if arch == "sm_89" {
 		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })

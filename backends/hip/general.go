@@ -1,0 +1,38 @@
+package hip
+
+import (
+	"greta/graph"
+	"greta/ops"
+)
+
+// Functions of single elements that models state by name.
+
+var generalFile = newProgram("general.hip")
+
+// generalFunctions are the kernels of general.hip by operator. Names of C's library have another there.
+var generalFunctions = map[string]string{
+	"relu": "relu", "relu2": "relu2", "exp": "exp_of", "log": "log_of", "tanh": "tanh_of", "softplus": "softplus",
+	"reciprocal": "reciprocal", "abs": "abs_of", "floor": "floor_of", "affine": "affine", "clamp": "clamp_of",
+}
+
+func init() {
+	for name := range generalFunctions {
+		table[name] = only("general", pairwise, bindGeneral)
+	}
+}
+
+func bindGeneral(b *binder) {
+	n, x, p, q := b.l.Node, b.in(0), 0.0, 0.0
+	switch n.Op {
+	case ops.Affine:
+		a := graph.Attr[ops.AffineAttr](n)
+		p, q = a.By, a.Plus
+	case ops.Clamp:
+		a := graph.Attr[ops.ClampAttr](n)
+		p, q = a.Low, a.High
+	}
+	count := x.Shape.Elems()
+	row, stride := spread(x)
+	b.start(generalFile, generalFunctions[n.Op.Name], 256, ceil(count, 256), 1, 1).
+		ptr(b.out(0), b.pointer(x)).u32(count, row, stride).f32(p).f32(q)
+}
