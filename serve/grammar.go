@@ -36,10 +36,13 @@ func (c *Constraint) source() (grammar.Source, grammar.Options) {
 	o := grammar.Options{After: c.Free, Compact: true, Ordered: true}
 	switch {
 	case c.Calls != nil:
-		if c.Calls.Open == "" {
-			return grammar.Schema(string(c.Calls.Schema)), o
+		for _, s := range c.Calls.Shapes {
+			if s.Open == "" {
+				return grammar.Schema(string(s.Schema)), o
+			}
+			o.Triggers = append(o.Triggers,
+				grammar.Trigger{Begin: s.Open, Body: grammar.Schema(string(s.Schema)), End: s.Close})
 		}
-		o.Triggers = []grammar.Trigger{{Begin: c.Calls.Open, Body: grammar.Schema(string(c.Calls.Schema)), End: c.Calls.Close}}
 		o.Must, o.Once = c.Calls.Must, c.Calls.Once
 		return grammar.Source{}, o
 	case c.Schema != nil:

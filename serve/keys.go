@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -80,7 +81,18 @@ type Keys struct {
 	byHash map[[32]byte]*Key
 	path   string
 	now    func() time.Time
+	looked time.Time // when the file was looked at
+	stamp  stamp     // of the file as it was read last
 }
+
+// stamp tells a file that changed.
+type stamp struct {
+	time time.Time
+	size int64
+}
+
+// lookKeys is how often the file of keys is looked at, when requests come.
+const lookKeys = 2 * time.Second
 
 // NewKeys makes keys of lines.
 func NewKeys(list []*Key) (*Keys, error) {
@@ -123,6 +135,13 @@ func (k *Keys) Reload() error {
 		return err
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.stamp = stamp{st.ModTime(), st.Size()}
+	k.mu.Unlock()
 	var list []*Key
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
@@ -140,6 +159,42 @@ func (k *Keys) Reload() error {
 	}
 	k.byHash = m
 	return nil
+}
+
+// refresh reads the file again where it changed. One that cannot be read is told once, and the old keys stay.
+func (k *Keys) refresh() {
+	if k.path == "" {
+		return
+	}
+	k.mu.Lock()
+	now := k.now()
+	soon := now.Sub(k.looked) < lookKeys
+	if !soon {
+		k.looked = now
+	}
+	before := k.stamp
+	k.mu.Unlock()
+	if soon {
+		return
+	}
+	st, err := os.Stat(k.path)
+	switch {
+	case err != nil && before == (stamp{}):
+		return
+	case err != nil:
+		k.mu.Lock()
+		k.stamp = stamp{}
+		k.mu.Unlock()
+	case (stamp{st.ModTime(), st.Size()}) == before:
+		return
+	default:
+		err = k.Reload()
+	}
+	if err != nil {
+		slog.Warn("the file of keys cannot be read again; the keys before stay", "error", err)
+		return
+	}
+	slog.Info("the file of keys was read again", "file", k.path)
 }
 
 func index(list []*Key, old map[[32]byte]*Key) (map[[32]byte]*Key, error) {
@@ -177,6 +232,7 @@ func (k *Keys) check(r *http.Request, scope string) (*Key, error) {
 	if k == nil {
 		return nil, nil
 	}
+	k.refresh()
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if len(k.byHash) == 0 {

@@ -145,9 +145,14 @@ type Constraint struct {
 
 // CallForm is the form of calls of tools in a text that is free otherwise.
 type CallForm struct {
-	Open, Close string          // tags around a call; "": the answer is a call
+	Shapes     []CallShape // the ways to write one; where one's Open is "", the answer is a call
+	Must, Once bool        // there must be one, there may be no more
+}
+
+// CallShape is a way to write a call.
+type CallShape struct {
+	Open, Close string          // texts around it
 	Schema      json.RawMessage // of what stands between them
-	Must, Once  bool            // there must be one, there may be no more
 }
 
 // Mask says which tokens may come next. engine and grammar mean the same by it.

@@ -206,7 +206,18 @@ func TestKeys(t *testing.T) {
 	if err := keys.Reload(); err == nil || !strings.Contains(err.Error(), "64 hexadecimal") {
 		t.Errorf("%v", err)
 	}
-	now = now.Add(time.Hour)
+	now = now.Add(time.Hour) // the broken file is looked at: the old keys stay
+	if status, _ := asked("alice"); status != 200 {
+		t.Errorf("with a broken file: %d", status)
+	}
+	os.WriteFile(path, []byte(text+line("new", "")), 0o600)
+	if status, _ := asked("new"); status != 401 {
+		t.Errorf("the file is not looked at with every request: %d", status)
+	}
+	now = now.Add(lookKeys)
+	if status, _ := asked("new"); status != 200 {
+		t.Errorf("a key that was added: %d", status)
+	}
 	fake.delay = 20 * time.Millisecond
 	var g sync.WaitGroup
 	counts := make([]int, 6)

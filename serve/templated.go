@@ -166,11 +166,7 @@ func (c *TemplateChat) Sees(token string) bool { return c.format.Sees(token) }
 
 // Parser reads an answer.
 func (c *TemplateChat) Parser(prompt string, o ChatOptions) Parser {
-	p := parse.Options{Prompt: prompt}
-	for _, t := range o.Tools {
-		p.Tools = append(p.Tools, parse.Tool{Name: t.Name, Schema: t.Parameters})
-	}
-	return templateParser{c.format.New(p)}
+	return templateParser{c.format.New(parse.Options{Prompt: prompt, Tools: parseTools(o.Tools)})}
 }
 
 type templateParser struct{ p *parse.Parser }
@@ -198,37 +194,40 @@ func (c *TemplateChat) ThoughtsEnd(prompt string, o ChatOptions) string {
 	return ""
 }
 
-// ToolMask is the form of calls, where the family writes them as JSON objects.
+// ToolMask is the form of calls, where the family writes their arguments as JSON.
 func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, error) {
-	open, close, arguments, ok := c.format.ObjectCall()
-	if !ok {
-		return Constraint{}, errors.New("a call cannot be forced of this model, whose calls are no JSON objects; " +
-			"tool_choice auto lets it choose")
+	shapes, err := c.format.Shapes(parseTools(tools))
+	if err != nil {
+		return Constraint{}, fmt.Errorf("a call cannot be forced of this model: %w; tool_choice auto lets it choose", err)
 	}
-	if open == "" && !must {
-		return Constraint{}, errors.New("nothing tells a call from a text before it has come")
-	}
-	var all []map[string]any
-	for _, t := range tools {
-		schema := t.Parameters
-		if schema == nil {
-			schema = json.RawMessage(`{"type": "object", "properties": {}}`)
+	form := &CallForm{Must: must, Once: !several}
+	for _, s := range shapes {
+		if s.Begin == "" && !must {
+			return Constraint{}, errors.New("nothing tells a call from a text before it has come")
 		}
-		all = append(all, map[string]any{"type": "object", "required": []string{"name", arguments}, "additionalProperties": false,
-			"properties": orderedCall{t.Name, arguments, schema}})
+		if overlaps(s.Begin) {
+			return Constraint{}, fmt.Errorf("a call cannot be forced of this model: what begins one, %q, ends as it "+
+				"begins, so that text before it could be read as a part of it; tool_choice auto lets it choose", s.Begin)
+		}
+		form.Shapes = append(form.Shapes, CallShape{s.Begin, s.End, s.Schema})
 	}
-	schema, err := json.Marshal(map[string]any{"anyOf": all})
-	return Constraint{Calls: &CallForm{Open: open, Close: close, Schema: schema, Must: must, Once: !several}}, err
+	return Constraint{Calls: form}, nil
 }
 
-// orderedCall is the properties of a call, the name first.
-type orderedCall struct {
-	name, arguments string
-	schema          json.RawMessage
+// overlaps says whether a text's end is its beginning too: free text then may end in what the next one begins with.
+func overlaps(s string) bool {
+	for n := 1; n < len(s); n++ {
+		if s[:n] == s[len(s)-n:] {
+			return true
+		}
+	}
+	return false
 }
 
-// MarshalJSON keeps the order.
-func (o orderedCall) MarshalJSON() ([]byte, error) {
-	name, err := json.Marshal(o.name)
-	return fmt.Appendf(nil, `{"name": {"const": %s}, %q: %s}`, name, o.arguments, o.schema), err
+func parseTools(tools []Tool) []parse.Tool {
+	var out []parse.Tool
+	for _, t := range tools {
+		out = append(out, parse.Tool{Name: t.Name, Schema: t.Parameters})
+	}
+	return out
 }

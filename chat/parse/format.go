@@ -56,7 +56,6 @@ type calls struct {
 	Sep     string
 	Close   string
 	Drop    []string
-	Object  string
 	Param   struct {
 		Open, Value, Typed, Close string
 		KeyEnd                    string `yaml:"key_end"`
@@ -204,19 +203,6 @@ func (f *Format) Tools() bool { return f.calls != nil }
 
 // Reasoning says whether thoughts can be read.
 func (f *Format) Reasoning() bool { return f.think != nil }
-
-// ObjectCall says how a call is written where it is one JSON object with the keys name and arguments, between two tags
-// or, where open is "", alone. Not ok: the family writes calls otherwise.
-func (f *Format) ObjectCall() (open, close, arguments string, ok bool) {
-	c := f.calls
-	if c == nil || c.Object == "" {
-		return "", "", "", false
-	}
-	if len(c.Open) > 0 {
-		open = c.Open[0]
-	}
-	return open, c.Close, c.Object, true
-}
 
 // Thinks says whether a prompt ends within thoughts.
 func (f *Format) Thinks(prompt string) bool {

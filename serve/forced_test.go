@@ -1,0 +1,120 @@
+package serve
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"regexp"
+	"testing"
+
+	"greta/chat/parse"
+	"greta/internal/testfiles"
+	"greta/tokenizer"
+)
+
+// TestForced: an answer of random tokens that must call is read as that call, in every format that writes arguments
+// as JSON.
+func TestForced(t *testing.T) {
+	tok, err := tokenizer.Load(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	masks := NewGrammarMasks(tok)
+	tools := []Tool{{Name: "halt"}, {Name: "march", Parameters: json.RawMessage(`{"type": "object",
+		"properties": {"to": {"enum": ["Moscow", "Paris"]}}, "required": ["to"], "additionalProperties": false}`)}}
+	right := map[string]*regexp.Regexp{"halt": regexp.MustCompile(`^\{\}$`),
+		"march": regexp.MustCompile(`^\{"to":"(Moscow|Paris)"\}$`)}
+	formats := 0
+	for _, name := range parse.Names() {
+		f, err := parse.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chat := &TemplateChat{format: f}
+		c, err := chat.ToolMask(tools, true, false)
+		if err != nil {
+			continue
+		}
+		formats++
+		fresh, err := masks.Constrain(c)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for seed := range uint64(4) {
+			text, done := drive(t, tok, fresh, c.Calls.Shapes, rand.New(rand.NewPCG(seed, 1)))
+			if !done {
+				t.Errorf("%s: no end after %q", name, text)
+				continue
+			}
+			p := chat.Parser("", ChatOptions{Tools: tools})
+			var calls []CallPart
+			for _, part := range append(p.Write(text), p.End()...) {
+				if part.Call == nil {
+					continue
+				}
+				if part.Call.Index == len(calls) {
+					calls = append(calls, CallPart{})
+				}
+				calls[part.Call.Index].Name += part.Call.Name
+				calls[part.Call.Index].Arguments += part.Call.Arguments
+			}
+			if len(calls) != 1 || right[calls[0].Name] == nil || !right[calls[0].Name].MatchString(calls[0].Arguments) {
+				t.Errorf("%s: %q is read as %+v", name, text, calls)
+			}
+		}
+	}
+	if formats < 12 {
+		t.Errorf("only %d formats can be forced", formats)
+	}
+	t.Logf("%d formats", formats)
+}
+
+// drive writes what a mask allows: one of the shapes' beginnings, then any tokens.
+func drive(t *testing.T, tok *tokenizer.Tokenizer, fresh func() (Mask, error), shapes []CallShape, r *rand.Rand) (string, bool) {
+	m, err := fresh()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := tok.Ends()
+	bytes := map[string]int32{} // a text that the vocabulary would change, such as ▁, is written in bytes
+	for id := range int32(tok.VocabSize()) {
+		if b := tok.Bytes(id); len(b) == 1 {
+			bytes[b] = id
+		}
+	}
+	var begin []int32
+	open := shapes[r.IntN(len(shapes))].Open
+	for i := range len(open) {
+		begin = append(begin, bytes[open[i:i+1]])
+	}
+	n, text := 0, ""
+	bits := make([]uint32, (tok.VocabSize()+31)/32)
+	for range 300 {
+		if err := m.Allowed(bits); err != nil {
+			t.Fatal(err)
+		}
+		var may []int32
+		for id := range int32(tok.VocabSize()) {
+			if bits[id/32]>>(id%32)&1 != 0 {
+				may = append(may, id)
+			}
+		}
+		for _, e := range ends {
+			if bits[e/32]>>(e%32)&1 != 0 {
+				return text, true
+			}
+		}
+		if len(may) == 0 {
+			return text, false
+		}
+		id := may[r.IntN(len(may))]
+		if n < len(begin) {
+			id = begin[n]
+		}
+		if err := m.Accept(id); err != nil {
+			t.Fatal(err)
+		}
+		n, text = n+1, text+tok.Bytes(id)
+	}
+	return text, false
+}
