@@ -29,8 +29,9 @@ func TestDraft(t *testing.T) {
 				len(got.Logprobs) != len(want.Logprobs) {
 				t.Fatalf("%v, --draft %s: %+v", how, draft, got)
 			}
-			// The model guesses for itself, so that all its guesses are right but where no more tokens are wanted.
-			if draft != "ngram" && *got.Steps > len(got.GeneratedTokens)/3 {
+			// The model guesses for itself, so that its guesses are right but where no more tokens are wanted. How deep
+			// it guesses follows the times of steps, which others on the machine change.
+			if draft != "ngram" && *got.Steps > len(got.GeneratedTokens)*2/3 {
 				t.Errorf("%v: %d steps for %d tokens, %d of %d guesses right", how, *got.Steps, len(got.GeneratedTokens),
 					*got.Accepted, *got.Drafted)
 			}
