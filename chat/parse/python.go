@@ -40,9 +40,10 @@ func (b *pythonBody) write(p *Parser, text string) (string, bool) {
 		if !ok {
 			if s.broken {
 				b.failed = true
-				if !b.any {
-					p.literal(b.opened + b.text)
+				if b.any { // what stands behind a call and is none is text
+					return b.text[b.at:], true
 				}
+				p.literal(b.opened + b.text)
 				return "", true
 			}
 			return "", false
