@@ -169,6 +169,7 @@ type jsonBody struct {
 	v         *value
 	key, text string
 	afterKey  bool
+	valued    bool // the key has its value: a comma or the end comes
 	name      string
 	given     bool   // the name was given
 	waiting   string // arguments that came before the name
@@ -183,12 +184,17 @@ func (b *jsonBody) write(p *Parser, text string) (string, bool) {
 	if b.ended {
 		return skipTo(&b.behind, text, b.c.Close)
 	}
+	before := b.all
 	b.all += text
 	for i := 0; i < len(text); i++ {
 		again, fail := b.byte(p, text[i])
+		if fail && b.given { // the call has begun: what follows is text
+			return text[i:], true
+		}
 		if fail {
+			b.all = before + text[:i+1]
 			b.give(p)
-			return "", true
+			return text[i+1:], true
 		}
 		if again {
 			i--
@@ -203,9 +209,6 @@ func (b *jsonBody) write(p *Parser, text string) (string, bool) {
 
 // give hands on as text what was taken for a call.
 func (b *jsonBody) give(p *Parser) {
-	if b.given {
-		return // the call has begun: what follows of it is broken
-	}
 	if b.bare {
 		p.literal(b.all)
 		return
@@ -243,7 +246,8 @@ func (b *jsonBody) byte(p *Parser, c byte) (again, fail bool) {
 	case b.depth == 0 && c == '[' && !b.list:
 		b.list = true
 	case b.depth == 0 && c == '{':
-		b.depth, b.key, b.name, b.given, b.waiting, b.sent, b.afterKey = 1, "", "", false, "", false, false
+		b.depth, b.key, b.name, b.given, b.waiting, b.sent = 1, "", "", false, "", false
+		b.afterKey, b.valued = false, false
 	case b.depth == 0 && c == ',' && b.list:
 	case b.depth == 0 && c == ']' && b.list:
 		b.ended = true
@@ -257,10 +261,10 @@ func (b *jsonBody) byte(p *Parser, c byte) (again, fail bool) {
 		b.depth = 0
 		b.ended = !b.list
 	case b.depth == 1 && c == ',':
-		b.key, b.afterKey = "", false
+		b.key, b.afterKey, b.valued = "", false, false
 	case b.depth == 1 && c == ':' && b.key != "" && !b.afterKey:
 		b.afterKey = true
-	case b.depth == 1 && (c == '"' && !b.afterKey || b.afterKey):
+	case b.depth == 1 && !b.valued && (c == '"' || b.afterKey):
 		b.v, b.text = &value{}, ""
 		return true, false
 	default:
@@ -274,7 +278,10 @@ func (b *jsonBody) isArguments() bool { return slices.Contains(argumentKeys, b.k
 // finished is told that a key or a value is whole.
 func (b *jsonBody) finished(p *Parser) (fail bool) {
 	text := b.text
-	b.v = nil
+	if b.v = nil; text == "" {
+		return true
+	}
+	b.valued = b.afterKey
 	if !b.afterKey {
 		if json.Unmarshal([]byte(text), &b.key) != nil {
 			return true
@@ -318,6 +325,7 @@ type paramsBody struct {
 	held  string
 	name  string
 	named bool
+	cut   int // where the name ends in held
 	count int
 }
 
@@ -328,8 +336,8 @@ func (b *paramsBody) write(p *Parser, text string) (string, bool) {
 			return "", false
 		}
 		if b.name == "" {
-			p.literal(b.held)
-			return "", true
+			p.literal(b.held[:b.cut])
+			return b.held[b.cut:], true
 		}
 	}
 	for {
@@ -362,10 +370,11 @@ func (b *paramsBody) head(p *Parser) bool {
 	if i < 0 {
 		return false
 	}
+	b.cut = i + n
 	if b.name = b.c.nameIn(b.held[:i]); b.name == "" {
 		return true
 	}
-	b.held = b.held[i+n:]
+	b.held = b.held[b.cut:]
 	p.begin(b.name)
 	b.named = true
 	return true

@@ -43,8 +43,8 @@ func (b *pythonBody) write(p *Parser, text string) (string, bool) {
 				if b.any { // what stands behind a call and is none is text
 					return b.text[b.at:], true
 				}
-				p.literal(b.opened + b.text)
-				return "", true
+				p.literal(b.opened + b.text[:s.at])
+				return b.text[s.at:], true
 			}
 			return "", false
 		}
