@@ -7,6 +7,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"greta/internal/plainfile"
+	"greta/weights/lora"
 )
 
 // TestPipes: a pipe in the place of a file that greta reads by itself is not waited for.
@@ -39,5 +43,42 @@ func TestPipes(t *testing.T) {
 		if err := os.Remove(c.pipe); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestIrregularFiles: a pipe, a folder or a device given as a file is named at once, not waited for.
+func TestIrregularFiles(t *testing.T) {
+	dir, adapter := t.TempDir(), t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	config := filepath.Join(adapter, "adapter_config.json")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), syscall.Mkfifo(config, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{in: strings.NewReader("")}
+	readers := map[string]func(string) error{
+		"--prompts":  func(path string) error { _, err := a.readPrompts(path); return err },
+		"--messages": func(path string) error { _, err := a.readValue("--messages", path); return err },
+		"--expected": func(path string) error { _, err := readTexts(path); return err },
+	}
+	for name, read := range readers {
+		for _, path := range []string{pipe, dir, "/dev/null"} {
+			wantIrregular(t, name, path, func() error { return read(path) })
+		}
+	}
+	wantIrregular(t, "lora", config, func() error { _, err := lora.Open(adapter); return err })
+}
+
+func wantIrregular(t *testing.T, name, path string, read func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- read() }()
+	select {
+	case err := <-done:
+		var no *plainfile.Irregular
+		if !errors.As(err, &no) || no.Path != path {
+			t.Errorf("%s %s: %v; expected an error that says what the file is", name, path, err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Errorf("%s %s: still waits", name, path)
 	}
 }
