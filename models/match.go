@@ -2,7 +2,6 @@ package models
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ func Match(w Weights, dirs ...string) (*File, error) {
 	var known []string
 	for _, dir := range dirs {
 		paths, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
-		f, err := best(w, found, paths, os.ReadFile, beside(dir), &known)
+		f, err := best(w, found, paths, readLimited, beside(dir), &known)
 		if err != nil {
 			return nil, err
 		}

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 
 	"greta/engine"
+	"greta/internal/plainfile"
 )
 
 // expectedTexts is what a JSON file says that a model makes of texts.
@@ -23,7 +23,7 @@ type expectedTexts struct {
 
 // readTexts reads such a file, which must hold something to compare.
 func readTexts(path string) (*expectedTexts, error) {
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"greta/engine"
 	"greta/engine/packcache"
 	"greta/internal/mapped"
+	"greta/internal/plainfile"
 	"greta/tokenizer"
 )
 
@@ -86,7 +86,7 @@ type promptAnswer struct {
 func (a *app) readPrompts(path string) ([]promptLine, error) {
 	in := a.in
 	if path != "-" {
-		file, err := os.Open(path)
+		file, err := plainfile.Open(path)
 		if err != nil {
 			return nil, fmt.Errorf("--prompts: %w", err)
 		}

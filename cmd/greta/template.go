@@ -13,6 +13,7 @@ import (
 
 	"greta/chat/jinja"
 	"greta/chat/template"
+	"greta/internal/plainfile"
 	"greta/weights/open"
 )
 
@@ -208,7 +209,7 @@ func (a *app) readValue(flag, path string) (any, error) {
 		text, err = readText(a.in, mostText)
 	} else {
 		var data []byte
-		data, err = os.ReadFile(path)
+		data, err = plainfile.Read(path)
 		text = string(data)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"greta/internal/plainfile"
 	"greta/tensor"
 	"greta/weights"
 	"greta/weights/gguf"
@@ -154,7 +155,7 @@ func matches(pattern, module string) (bool, error) {
 }
 
 func openPEFT(dir string) (*Adapter, error) {
-	text, err := os.ReadFile(filepath.Join(dir, configName))
+	text, err := plainfile.Read(filepath.Join(dir, configName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("it has no %s: this is no adapter of PEFT's", configName)
 	}
