@@ -12,6 +12,7 @@ import (
 	"greta/chat/parse"
 	"greta/chat/template"
 	"greta/engine"
+	"greta/tokenizer"
 )
 
 // Text turns text into tokens and back; *tokenizer.Tokenizer behind TokenizerText is one.
@@ -74,7 +75,7 @@ type Talk struct {
 	Runner    Runner
 	Sampling  engine.Sampling
 	Max       int         // tokens of an answer at most; 0: until the context is full
-	Stops     []string    // texts that end an answer
+	Stops     []string    // texts that end an answer, none empty
 	Vars      *jinja.Dict // of the template
 
 	// Note is told what happens beside the answer, such as messages that are left out; nil: nobody.
@@ -210,7 +211,8 @@ func (t *Talk) answer(ctx context.Context, show func(parse.Part)) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
-	w := &writer{talk: t, show: show, parser: t.Format.New(parse.Options{Prompt: text}), dec: t.Text.NewDecoder()}
+	w := &writer{talk: t, show: show, parser: t.Format.New(parse.Options{Prompt: text}), dec: t.Text.NewDecoder(),
+		stop: tokenizer.NewStopper(t.Stops)}
 	for _, id := range ids {
 		w.dec.Write(id) // so that the answer's spaces are right
 	}
@@ -242,7 +244,7 @@ type writer struct {
 	show               func(parse.Part)
 	parser             *parse.Parser
 	dec                Decoder
-	stop               stopper
+	stop               *tokenizer.Stopper
 	content, reasoning string
 	ended              bool
 }
@@ -263,9 +265,8 @@ func (w *writer) token(id int32) bool {
 }
 
 func (w *writer) text(s string) {
-	w.stop.stops = w.talk.Stops
-	shown, stopped := w.stop.push(s)
-	w.ended = w.ended || stopped
+	shown, hit := w.stop.Push(s)
+	w.ended = w.ended || hit != ""
 	w.give(w.parser.Write(shown))
 }
 
@@ -284,8 +285,8 @@ func (w *writer) give(parts []parse.Part) {
 
 func (w *writer) end() {
 	if !w.ended {
-		shown, _ := w.stop.push(w.dec.Flush())
-		w.give(w.parser.Write(shown + w.stop.flush()))
+		shown, _ := w.stop.Push(w.dec.Flush())
+		w.give(w.parser.Write(shown + w.stop.Flush()))
 	}
 	w.give(w.parser.End())
 }

@@ -27,13 +27,18 @@ func (c *compiler) sayObject(m *meaning, k litKey, v *value) error {
 		m.do(func(s *shape) { s.names = append(s.names, keys) })
 		return nil
 	}
+	return c.sayCount(m, k, v, typeObject, func(s *shape) (least, most *int) { return &s.minP, &s.maxP })
+}
+
+// sayCount bounds how many parts a value of a type has, by a keyword that begins with min or max.
+func (c *compiler) sayCount(m *meaning, k litKey, v *value, kind uint8, bounds func(*shape) (least, most *int)) error {
 	n, err := c.count(k, v)
 	if err != nil {
 		return err
 	}
-	least := k.keyword == "minProperties"
+	least := strings.HasPrefix(k.keyword, "min")
 	if k.not {
-		m.only(typeObject)
+		m.only(kind)
 		if least {
 			n--
 		} else {
@@ -42,13 +47,14 @@ func (c *compiler) sayObject(m *meaning, k litKey, v *value) error {
 		least = !least
 	}
 	m.do(func(s *shape) {
+		low, high := bounds(s)
 		switch {
 		case least:
-			s.minP = max(s.minP, n)
+			*low = max(*low, n)
 		case n < 0:
-			s.types &^= typeObject
+			s.types &^= kind
 		default:
-			s.maxP = atMost(s.maxP, n)
+			*high = atMost(*high, n)
 		}
 	})
 	return nil
@@ -252,31 +258,7 @@ func (c *compiler) sayArray(m *meaning, k litKey, v *value) error {
 		}
 		return nil
 	}
-	n, err := c.count(k, v)
-	if err != nil {
-		return err
-	}
-	least := k.keyword == "minItems"
-	if k.not {
-		m.only(typeArray)
-		if least {
-			n--
-		} else {
-			n++
-		}
-		least = !least
-	}
-	m.do(func(s *shape) {
-		switch {
-		case least:
-			s.minI = max(s.minI, n)
-		case n < 0:
-			s.types &^= typeArray
-		default:
-			s.maxI = atMost(s.maxI, n)
-		}
-	})
-	return nil
+	return c.sayCount(m, k, v, typeArray, func(s *shape) (least, most *int) { return &s.minI, &s.maxI })
 }
 
 // itemSchemas gives the schemas of the first items and of those after them, nil

@@ -396,31 +396,7 @@ func (c *compiler) sayString(m *meaning, k litKey, v *value) error {
 	var r rx
 	switch k.keyword {
 	case "minLength", "maxLength":
-		n, err := c.count(k, v)
-		if err != nil {
-			return err
-		}
-		least := (k.keyword == "minLength") != k.not
-		switch {
-		case k.not && !least: // not minLength n: at most n-1
-			n--
-		case k.not:
-			n++
-		}
-		if k.not {
-			m.only(typeString)
-		}
-		m.do(func(s *shape) {
-			switch {
-			case least:
-				s.minL = max(s.minL, n)
-			case n < 0:
-				s.types &^= typeString
-			default:
-				s.maxL = atMost(s.maxL, n)
-			}
-		})
-		return nil
+		return c.sayCount(m, k, v, typeString, func(s *shape) (least, most *int) { return &s.minL, &s.maxL })
 	case "pattern":
 		if v.kind != 's' {
 			return refuse(k.v, k.keyword, "it must be a string")

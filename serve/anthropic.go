@@ -327,10 +327,7 @@ func stopReason(finish, stop string) string {
 
 func (s *Server) messages(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q messagesRequest
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}
@@ -516,10 +513,7 @@ func (m *messageStream) part(p Part) error {
 
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q messagesRequest
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}

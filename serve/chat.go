@@ -240,10 +240,7 @@ type chatDelta struct {
 
 func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q chatRequest
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}

@@ -204,10 +204,7 @@ func (j *job) completionLogprobs(tokens []Token, offset *int) *completionLogprob
 
 func (s *Server) completions(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q completionRequest
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}

@@ -61,10 +61,7 @@ type tokenizeRequest struct {
 
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q tokenizeRequest
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}
@@ -115,10 +112,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, rs *requestS
 		Model  string  `json:"model"`
 		Tokens []int32 `json:"tokens"`
 	}
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	model, release, err := s.use(r, rs, q.Model)
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}

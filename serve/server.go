@@ -363,6 +363,15 @@ func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, fun
 	return s.models.Use(r.Context(), name)
 }
 
+// read reads a request's body into q and takes the model that is then in name. The model is given back by release.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, rs *requestState, q any, name *string) (m Model,
+	release func(), err error) {
+	if err := readBody(w, r, s.opt.MaxBody, q); err != nil {
+		return nil, nil, err
+	}
+	return s.use(r, rs, *name)
+}
+
 // ready says whether requests are welcome.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if s.draining.Load() {

@@ -276,11 +276,7 @@ func bindSlice(d *Device, l *backends.Launch) (runner, error) {
 
 func bindExpand(d *Device, l *backends.Launch) (runner, error) {
 	a := graph.Attr[ops.ExpandAttr](l.Node)
-	x, err := floats(&l.In[0])
-	if err != nil {
-		return nil, err
-	}
-	y, err := floats(&l.Out[0])
+	x, y, err := inOut(l)
 	if err != nil {
 		return nil, err
 	}
@@ -323,11 +319,7 @@ func (p *gapped) copy(dst []float32, at int) {
 }
 
 func bindGatherRow(_ *Device, l *backends.Launch) (runner, error) {
-	x, err := floats(&l.In[0])
-	if err != nil {
-		return nil, err
-	}
-	y, err := floats(&l.Out[0])
+	x, y, err := inOut(l)
 	if err != nil {
 		return nil, err
 	}
@@ -350,11 +342,7 @@ func bindGatherRow(_ *Device, l *backends.Launch) (runner, error) {
 
 // bindReduce binds sums, means and maxima of rows, and running sums.
 func bindReduce(_ *Device, l *backends.Launch) (runner, error) {
-	x, err := floats(&l.In[0])
-	if err != nil {
-		return nil, err
-	}
-	y, err := floats(&l.Out[0])
+	x, y, err := inOut(l)
 	if err != nil {
 		return nil, err
 	}
@@ -408,11 +396,7 @@ func bindReal(_ *Device, l *backends.Launch) (runner, error) {
 
 // bindPerHead binds a matrix for each head.
 func bindPerHead(d *Device, l *backends.Launch) (runner, error) {
-	x, err := floats(&l.In[0])
-	if err != nil {
-		return nil, err
-	}
-	y, err := floats(&l.Out[0])
+	x, y, err := inOut(l)
 	if err != nil {
 		return nil, err
 	}

@@ -153,3 +153,11 @@ func chunksOf(n, size int) (chunks, per int) {
 	}
 	return (n + size - 1) / size, size
 }
+
+// inOut gives a launch's first operand and its first result, of f32 both.
+func inOut(l *backends.Launch) (x, y rows, err error) {
+	if x, err = floats(&l.In[0]); err == nil {
+		y, err = floats(&l.Out[0])
+	}
+	return x, y, err
+}

@@ -1,7 +1,6 @@
 package hip
 
 import (
-	"greta/graph"
 	"greta/ops"
 )
 
@@ -22,15 +21,8 @@ func init() {
 }
 
 func bindGeneral(b *binder) {
-	n, x, p, q := b.l.Node, b.in(0), 0.0, 0.0
-	switch n.Op {
-	case ops.Affine:
-		a := graph.Attr[ops.AffineAttr](n)
-		p, q = a.By, a.Plus
-	case ops.Clamp:
-		a := graph.Attr[ops.ClampAttr](n)
-		p, q = a.Low, a.High
-	}
+	n, x := b.l.Node, b.in(0)
+	p, q := ops.UnaryParams(n)
 	count := x.Shape.Elems()
 	row, stride := spread(x)
 	b.start(generalFile, generalFunctions[n.Op.Name], 256, ceil(count, 256), 1, 1).

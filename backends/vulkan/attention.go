@@ -295,6 +295,24 @@ func bindAttention(b *bind) error {
 // bindFew runs attention_few.comp, or what of it suits.
 func bindFew(b *bind) error { return b.few(b.d.fewUnits(b.l.Node, &b.l.In[1], &b.l.In[2])) }
 
+// valueUnits says how many values of a head an invocation takes at once, how many invocations share a head, and which of
+// a shader's two modules runs: the wide one where an invocation has several such units.
+func valueUnits(v *backends.Operand, shader string) (unit, lanes int, module string, err error) {
+	dv := v.Shape[2]
+	unit = 1
+	if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
+		unit = 2
+	}
+	lanes = min(dv/unit, attentionTile)
+	switch each := (dv/unit + lanes - 1) / lanes; {
+	case each > 4:
+		return 0, 0, "", fmt.Errorf("heads of %d values; at most %d are possible", dv, 4*unit*attentionTile)
+	case each > 1:
+		return unit, lanes, shader + "_wide", nil
+	}
+	return unit, lanes, shader, nil
+}
+
 // bindPlainAttention runs attention.comp.
 func bindPlainAttention(b *bind) error {
 	l := b.l
@@ -304,18 +322,9 @@ func bindPlainAttention(b *bind) error {
 	n := parts(l.Node)
 	_, ksize := k.Type.Block()
 	wide := 16 / ksize // elements in 16 bytes
-	unit := 1
-	if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
-		unit = 2
-	}
-	lanes := min(dv/unit, attentionTile)
-	each := (dv/unit + lanes - 1) / lanes
-	shader := "attention"
-	switch {
-	case each > 4:
-		return fmt.Errorf("heads of %d values; at most %d are possible", dv, 4*unit*attentionTile)
-	case each > 1:
-		shader = "attention_wide"
+	unit, lanes, shader, err := valueUnits(&l.In[2], "attention")
+	if err != nil {
+		return err
 	}
 	c := b.call(shader)
 	vq := b.floats(c, q, false)

@@ -5,7 +5,6 @@ package vulkan
 import (
 	"slices"
 
-	"greta/graph"
 	"greta/ops"
 )
 
@@ -16,15 +15,8 @@ var generalFunctions = []string{"relu", "relu2", "exp", "log", "tanh", "softplus
 	"affine", "clamp"}
 
 func bindGeneral(b *bind) error {
-	n, p, q := b.l.Node, 0.0, 0.0
-	switch n.Op {
-	case ops.Affine:
-		a := graph.Attr[ops.AffineAttr](n)
-		p, q = a.By, a.Plus
-	case ops.Clamp:
-		a := graph.Attr[ops.ClampAttr](n)
-		p, q = a.Low, a.High
-	}
+	n := b.l.Node
+	p, q := ops.UnaryParams(n)
 	c := b.call("general")
 	x, z := b.floats(c, &b.l.In[0], false), b.floats(c, &b.l.Out[0], true)
 	count := z.n * z.cols

@@ -62,18 +62,9 @@ func bindPagedAttention(b *bind) error {
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	_, ksize := k.Type.Block()
 	wide := 16 / ksize // elements in 16 bytes
-	unit := 1
-	if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
-		unit = 2
-	}
-	lanes := min(dv/unit, attentionTile)
-	each := (dv/unit + lanes - 1) / lanes
-	shader := "paged_attention"
-	switch {
-	case each > 4:
-		return fmt.Errorf("heads of %d values; at most %d are possible", dv, 4*unit*attentionTile)
-	case each > 1:
-		shader = "paged_attention_wide"
+	unit, lanes, shader, err := valueUnits(&v, "paged_attention")
+	if err != nil {
+		return err
 	}
 	c := b.call(shader)
 	vq := b.floats(c, q, false)

@@ -49,15 +49,7 @@ func (r *batchRunner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.s.Close()) }()
-	if r.in, err = NewInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
-		return err
-	}
-	for _, v := range r.e.Decode().Weights {
-		r.weights += float64(v.Bytes())
-		r.params += float64(v.Shape.Elems())
-	}
-	r.limit = r.e.Tolerance()
-	if r.base, err = r.first(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	for _, d := range r.o.Depths {

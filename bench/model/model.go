@@ -92,6 +92,20 @@ type runner struct {
 // one for a model whose float64 takes long: half a minute for each ten billion weights.
 const checkedRows, bigModel = 4, 500e6
 
+// begin makes the input, counts the weights, and computes what later results are compared with.
+func (r *runner) begin(ctx context.Context) (err error) {
+	if r.in, err = NewInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
+		return err
+	}
+	for _, v := range r.e.Decode().Weights {
+		r.weights += float64(v.Bytes())
+		r.params += float64(v.Shape.Elems())
+	}
+	r.limit = r.e.Tolerance()
+	r.base, err = r.first(ctx)
+	return err
+}
+
 func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.reference(ctx); err != nil {
 		return err
@@ -112,15 +126,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.s.Close()) }()
-	if r.in, err = NewInput(r.e, r.o.Need(), r.o.Engine.Seed); err != nil {
-		return err
-	}
-	for _, v := range r.e.Decode().Weights {
-		r.weights += float64(v.Bytes())
-		r.params += float64(v.Shape.Elems())
-	}
-	r.limit = r.e.Tolerance()
-	if r.base, err = r.first(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	for _, d := range r.o.Depths {

@@ -26,14 +26,11 @@ func (r *runner) limits() error {
 	for i := range r.flags.gen {
 		caches += r.engine.CacheBytes(r.flags.prefill+i+1) / float64(r.flags.gen)
 	}
-	r.update(func() {
-		err = raiseLimits(&r.report, caches, func() (backends.Limits, error) {
-			l, err := dev.Limits(st.Program, limitsBudget)
-			r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
-			return l, err
-		})
+	return raiseLimits(&r.report, r.update, caches, func() (backends.Limits, error) {
+		l, err := dev.Limits(st.Program, limitsBudget)
+		r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
+		return l, err
 	})
-	return err
 }
 
 // limitTries is how often limits are measured at most.
@@ -41,25 +38,29 @@ const limitTries = 6
 
 // raiseLimits measures the machine's limits, and again where a phase was faster: something held the measurement up,
 // since nothing is faster than its roof. The fastest counts. A phase that stays above fails the report. A decode reads
-// caches bytes a token beside the weights.
-func raiseLimits(rep *report.Report, caches float64, measure func() (backends.Limits, error)) error {
+// caches bytes a token beside the weights. The report is changed in update only, so that it can be printed meanwhile.
+func raiseLimits(rep *report.Report, update func(func()), caches float64, measure func() (backends.Limits, error)) error {
 	var read, peak float64
-	for range limitTries {
+	above := true
+	for try := 0; above && try < limitTries; try++ {
 		l, err := measure()
 		if err != nil {
 			return fmt.Errorf("measuring the machine's limits: %w", err)
 		}
 		read, peak = max(read, l.ReadGBs), max(peak, l.GFlops)
-		rep.Decode.SetReadLimit(l.WeightBytes+caches, read)
-		rep.Prefill.SetPeakLimit(l.Arithmetic, peak)
-		if rep.Decode.AboveLimit() == nil && rep.Prefill.AboveLimit() == nil {
-			return nil
-		}
+		above = false
+		update(func() {
+			rep.Decode.SetReadLimit(l.WeightBytes+caches, read)
+			rep.Prefill.SetPeakLimit(l.Arithmetic, peak)
+			above = rep.Decode.AboveLimit() != nil || rep.Prefill.AboveLimit() != nil
+		})
 	}
-	for _, p := range []*report.Phase{&rep.Prefill, &rep.Decode} {
-		if err := p.AboveLimit(); err != nil {
-			rep.Fail(err.Error())
+	update(func() {
+		for _, p := range []*report.Phase{&rep.Prefill, &rep.Decode} {
+			if err := p.AboveLimit(); err != nil {
+				rep.Fail(err.Error())
+			}
 		}
-	}
+	})
 	return nil
 }

@@ -28,7 +28,7 @@ func TestLimitsAreMeasuredAgain(t *testing.T) {
 		rep := report.Report{Status: report.OK}
 		rep.Decode.SetPhase("tg1", 1, []time.Duration{time.Second})
 		asked := 0
-		err := raiseLimits(&rep, 10e9, func() (backends.Limits, error) {
+		err := raiseLimits(&rep, func(change func()) { change() }, 10e9, func() (backends.Limits, error) {
 			rate := c.rates[min(asked, len(c.rates)-1)]
 			asked++
 			return backends.Limits{ReadGBs: rate, GFlops: 1, Arithmetic: "multiply-adds"}, nil
