@@ -13,10 +13,11 @@ import (
 	"greta/graph"
 )
 
-// Device has variants of linear, which say that they took ten times as long as they
-// did. A variant's name says what it does: "tenth" and "twice" say that they took a tenth
-// of that and twice that, "wrong" writes zeros, "hang" sleeps, "crash" ends the process,
-// anything else is as the processor is. So none says that it was faster than the processor can be.
+// Device has variants of linear, which say that they took as long as their work takes at
+// a given pace, whatever else the machine does meanwhile: 5 ns an operation. A variant's
+// name says what it does: "tenth" and "twice" say that they took a tenth of that and twice
+// that, "wrong" writes zeros, "hang" sleeps, "crash" ends the process, anything else is
+// as the processor is. None says that it was faster than a processor can be.
 type Device struct {
 	*cpu.Device
 	list   []string
@@ -114,20 +115,14 @@ func (s *stream) Launch(l *backends.Launch) error {
 
 // Capture prepares a program as its variants are.
 func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
-	own, e := *p, &executable{factor: map[int]float64{}}
+	own, e := *p, &executable{took: map[int]time.Duration{}}
 	own.Launches = slices.Clone(p.Launches)
 	for i := range own.Launches {
 		var v string
 		own.Launches[i], v = plain(&p.Launches[i])
 		act(v)
-		switch v {
-		case "": // no product
-		case "tenth":
-			e.factor[i] = 1
-		case "twice":
-			e.factor[i] = 20
-		default:
-			e.factor[i] = 10
+		if v != "" {
+			e.took[i] = claim(&own.Launches[i], v)
 		}
 	}
 	var err error
@@ -135,16 +130,32 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	return e, err
 }
 
-type executable struct {
-	backends.Executable
-	factor map[int]float64
+// claim is what a product's variant says it took.
+func claim(l *backends.Launch, variant string) time.Duration {
+	x := l.In[0].Shape
+	plain := 5 * time.Nanosecond * time.Duration(2*l.Out[0].Shape.Elems()*x[len(x)-1])
+	switch variant {
+	case "tenth":
+		return plain / 10
+	case "twice":
+		return 2 * plain
+	}
+	return plain
 }
 
+type executable struct {
+	backends.Executable
+	took map[int]time.Duration
+	runs int
+}
+
+// Profile runs the program; of the products' times successive runs differ by up to 1 %.
 func (e *executable) Profile() ([]time.Duration, error) {
 	times, err := e.Executable.Profile()
+	e.runs++
 	for i := range times {
-		if f, ok := e.factor[i]; ok {
-			times[i] = time.Duration(float64(times[i]) * f)
+		if d, ok := e.took[i]; ok {
+			times[i] = d + d*time.Duration(e.runs*7%11)/1000
 		}
 	}
 	return times, err
