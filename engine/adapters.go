@@ -18,8 +18,9 @@ import (
 )
 
 // Adapters of which each row of a batch may have another, or none: beside y = linear(x, w) a step computes
-// linear_id(linear_id(x, A), B) and adds it, where A [Q, R, K] and B [Q, N, R] hold all adapters' pairs for w and a row's
-// number says which is its own. Number 0 is none: zeros. Ranks are filled up with zeros to that of the largest.
+// linear_id(linear_id(x, A), B) and adds it, where A [Q, R, K] and B [Q, N, R] hold all adapters'
+// pairs for w and a row's number says which is its own. Number 0 is none: zeros. Ranks are filled
+// up with zeros to that of the largest.
 
 // Adapter is a LoRA under the name by which requests ask for it.
 type Adapter struct {

@@ -37,8 +37,9 @@ func adapterOf(src weights.Source, seed uint64, rank int, size float64, modules 
 	return a
 }
 
-// TestAdaptersInOneStep: requests with different adapters and with none, together in the steps, each say what a model says
-// into which their adapter is merged; pages are shared only among equal adapters.
+// TestAdaptersInOneStep: requests with different adapters and with none, together in the steps,
+// each say what a model says into which their adapter is merged; pages are shared only among equal
+// adapters.
 func TestAdaptersInOneStep(t *testing.T) {
 	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
 	if err != nil {

@@ -149,7 +149,8 @@ func (w world) matched(t *testing.T) world {
 
 // run loads the model and gives logits, how many rows were packed for them,
 // and what the engine had to say.
-func (w world) run(t *testing.T, c packcache.Config, dtype tensor.Type) (logits []float32, packed int64, notes []string) {
+func (w world) run(t *testing.T, c packcache.Config, dtype tensor.Type) (logits []float32, packed int64,
+	notes []string) {
 	t.Helper()
 	dev, err := cpu.New(1)
 	if err != nil {
@@ -247,7 +248,8 @@ func TestLayoutsByRows(t *testing.T) {
 	}
 	defer dev.Close()
 	run := func(d *turned) (logits []float64) {
-		e, err := engine.New(t.Context(), engine.Options{Model: w.model, Source: w.src, Device: d, Context: 16, Cache: packcache.Config{Off: true}})
+		e, err := engine.New(t.Context(), engine.Options{Model: w.model, Source: w.src, Device: d, Context: 16,
+			Cache: packcache.Config{Off: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +273,10 @@ func TestLayoutsByRows(t *testing.T) {
 		if n := d.packed.Load(); n != loaded {
 			t.Errorf("%d rows were packed behind loading", n-loaded)
 		}
-		if err := s.PrefillAll(t.Context(), []int32{7, 8, 9}, func(_ int, v []float32) error { keep(v, nil); return nil }); err != nil {
+		if err := s.PrefillAll(t.Context(), []int32{7, 8, 9}, func(_ int, v []float32) error {
+			keep(v, nil)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		return logits
@@ -344,7 +349,8 @@ func TestPackingFails(t *testing.T) {
 	defer dev.Close()
 	d := &turned{Device: dev, fail: errors.New("no such layout")}
 	dir := t.TempDir()
-	opt := engine.Options{Model: w.model, Source: w.src, Device: d, Context: 16, Cache: packcache.Config{Dir: dir, Least: -1}}
+	opt := engine.Options{Model: w.model, Source: w.src, Device: d, Context: 16,
+		Cache: packcache.Config{Dir: dir, Least: -1}}
 	if _, err := engine.New(t.Context(), opt); !errors.Is(err, d.fail) {
 		t.Errorf("error %v", err)
 	}

@@ -311,7 +311,8 @@ func (r *CheckReport) step(ctx context.Context, a, b *Session, part feed, name s
 		return err
 	}
 	if len(sa.Program.Launches) != len(sb.Program.Launches) {
-		return fmt.Errorf("the device runs %d launches, the reference %d: this is a mistake of the engine", len(sa.Program.Launches), len(sb.Program.Launches))
+		return fmt.Errorf("the device runs %d launches, the reference %d: this is a mistake of the engine",
+			len(sa.Program.Launches), len(sb.Program.Launches))
 	}
 	for i := range sa.Program.Launches {
 		if err := ctx.Err(); err != nil {
@@ -347,7 +348,8 @@ func (r *CheckReport) step(ctx context.Context, a, b *Session, part feed, name s
 			if err != nil {
 				return err
 			}
-			e := OpError{Step: name, Name: la.Node.Out[j].Name, Op: la.Node.Op.Name, Kernel: la.Kernel.Name(), Block: la.Node.Block}
+			e := OpError{Step: name, Name: la.Node.Out[j].Name, Op: la.Node.Op.Name, Kernel: la.Kernel.Name(),
+				Block: la.Node.Block}
 			e.RelL2, e.MaxAbs = Errors(x, y)
 			r.Ops = append(r.Ops, e)
 			if onOp != nil {

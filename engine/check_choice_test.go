@@ -16,8 +16,9 @@ func sparse(t *testing.T, dev backends.Device) CheckOptions {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := CheckOptions{Ref: ref.New(), Options: Options{Model: file, Device: dev, Context: 64, KV: tensor.F16, DType: tensor.Q8_0,
-		Set: map[string]string{"L": "2", "D": "64", "H": "2", "G": "1", "F": "64", "E": "60", "k": "12", "V": "99"}}}
+	opt := CheckOptions{Ref: ref.New(), Options: Options{Model: file, Device: dev, Context: 64, KV: tensor.F16,
+		DType: tensor.Q8_0,
+		Set:   map[string]string{"L": "2", "D": "64", "H": "2", "G": "1", "F": "64", "E": "60", "k": "12", "V": "99"}}}
 	for i := range int32(40) {
 		opt.Tokens = append(opt.Tokens, i*i%99)
 	}
@@ -63,7 +64,8 @@ func (w wrongChooser) Launch(l *backends.Launch) error {
 // TestCheckOfWrongExperts: a choice that is not of the device's own logits is found, and so are
 // wrong weights of the right experts.
 func TestCheckOfWrongExperts(t *testing.T) {
-	for name, dev := range map[string]backends.Device{"choice": wrongChoice{newCPU(t, 2)}, "weights": wrongKernel{newCPU(t, 2), "topk"}} {
+	for name, dev := range map[string]backends.Device{"choice": wrongChoice{newCPU(t, 2)},
+		"weights": wrongKernel{newCPU(t, 2), "topk"}} {
 		r, err := Check(t.Context(), sparse(t, dev))
 		if err != nil {
 			t.Fatal(err)

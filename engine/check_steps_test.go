@@ -66,10 +66,14 @@ func TestCheckComparesSingleSteps(t *testing.T) {
 		where            func(p *backends.Program, run int) bool
 		replayAt, repeat string // of the report
 	}{
-		"nothing":     {func(*backends.Program, int) bool { return false }, "", ""},
-		"a prompt":    {func(p *backends.Program, _ int) bool { return !one(p) }, "prefill S=10 at position 0", ""},
-		"single step": {func(p *backends.Program, run int) bool { return one(p) && !picks(p) && run == 4 }, "decode S=1 at position 3", ""},
-		"its choice":  {func(p *backends.Program, run int) bool { return picks(p) && run == 2 }, "decode with the choice of a token S=1 at position 2", ""},
+		"nothing":  {func(*backends.Program, int) bool { return false }, "", ""},
+		"a prompt": {func(p *backends.Program, _ int) bool { return !one(p) }, "prefill S=10 at position 0", ""},
+		"single step": {func(p *backends.Program, run int) bool {
+			return one(p) && !picks(p) && run == 4
+		}, "decode S=1 at position 3", ""},
+		"its choice": {func(p *backends.Program, run int) bool {
+			return picks(p) && run == 2
+		}, "decode with the choice of a token S=1 at position 2", ""},
 		"not always": {func(p *backends.Program, run int) bool {
 			if one(p) && run == 6 {
 				sessions++
@@ -80,14 +84,16 @@ func TestCheckComparesSingleSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev := wrongReplay{newCPU(t, 1), c.where}
-			r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 16, KV: tensor.F32, DType: tensor.F32}, Ref: ref.New()})
+			r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 16, KV: tensor.F32,
+				DType: tensor.F32}, Ref: ref.New()})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.Diverged != nil || !r.PrefillOK {
 				t.Errorf("the operators are right: %+v", r)
 			}
-			if r.ReplayAt != c.replayAt || r.RepeatAt != c.repeat || r.ReplayOK != (c.replayAt == "") || r.RepeatOK != (c.repeat == "") {
+			if r.ReplayAt != c.replayAt || r.RepeatAt != c.repeat || r.ReplayOK != (c.replayAt == "") ||
+				r.RepeatOK != (c.repeat == "") {
 				t.Errorf("replay differs at %q (%v), repeats at %q (%v)", r.ReplayAt, !r.ReplayOK, r.RepeatAt, !r.RepeatOK)
 			}
 			if r.OK() != (name == "nothing") {
@@ -100,7 +106,8 @@ func TestCheckComparesSingleSteps(t *testing.T) {
 // TestCheckOfOneToken has nothing behind its prompt.
 func TestCheckOfOneToken(t *testing.T) {
 	dev := wrongReplay{newCPU(t, 1), func(*backends.Program, int) bool { return true }}
-	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 1, KV: tensor.F32, DType: tensor.F32}, Ref: ref.New()})
+	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 1, KV: tensor.F32,
+		DType: tensor.F32}, Ref: ref.New()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ type ModelDrafter struct {
 	err     error
 }
 
-// NewModelDrafter makes a drafter of a session, for requests of this sampling. The session's model must have the vocabulary
-// of the one it guesses for. cost is what SchedulerOptions.Draft is given.
+// NewModelDrafter makes a drafter of a session, for requests of this sampling. The session's model
+// must have the vocabulary of the one it guesses for. cost is what SchedulerOptions.Draft is given.
 func NewModelDrafter(s *Session, o Sampling, cost func(guesses int) float64) *ModelDrafter {
 	return &ModelDrafter{session: s, sampler: NewSampler(o), cost: cost}
 }

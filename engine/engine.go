@@ -171,7 +171,8 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 }
 
 func bare(opt Options) *Engine {
-	return &Engine{opt: opt, dev: opt.Device, mutex: opt.Device.Mutex(), weights: map[weightKey]*loaded{}, noted: map[string]bool{}}
+	return &Engine{opt: opt, dev: opt.Device, mutex: opt.Device.Mutex(), weights: map[weightKey]*loaded{},
+		noted: map[string]bool{}}
 }
 
 // checkInputs refuses inputs that no step fills: they would hold whatever lay
@@ -230,7 +231,8 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 	if e.opt.Source != nil {
 		w = e.opt.Source
 	}
-	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv, DType: e.opt.DType, Mix: e.opt.Mix}
+	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv,
+		DType: e.opt.DType, Mix: e.opt.Mix}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are

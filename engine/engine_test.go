@@ -171,7 +171,8 @@ func TestChunksAgree(t *testing.T) {
 	var want []float32
 	for _, chunk := range []int{len(prompt), 1, 2, 3, 4, 5, 7} {
 		for _, threads := range []int{1, 3} {
-			s := newSession(t, newEngine(t, Options{Model: small(t), Device: newCPU(t, threads), Context: 16, KV: tensor.F32, Chunk: chunk}))
+			s := newSession(t, newEngine(t, Options{Model: small(t), Device: newCPU(t, threads), Context: 16, KV: tensor.F32,
+				Chunk: chunk}))
 			got, err := s.Prefill(t.Context(), prompt)
 			if err != nil {
 				t.Fatal(err)
@@ -231,7 +232,8 @@ func TestLiteralLast(t *testing.T) {
 func TestCheckFindsNothing(t *testing.T) {
 	for _, kv := range []tensor.Type{tensor.F32, tensor.F16} {
 		for _, noFuse := range []bool{false, true} {
-			r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: newCPU(t, 2), Context: 16, KV: kv, DType: tensor.F32, NoFuse: noFuse}, Ref: ref.New()})
+			r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: newCPU(t, 2), Context: 16,
+				KV: kv, DType: tensor.F32, NoFuse: noFuse}, Ref: ref.New()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +254,8 @@ func TestCheckOfDeepCaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := map[string]string{"D": "512", "F": "1024", "H": "8", "G": "8", "L": "32", "V": "1000"}
-	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: file, Device: newCPU(t, 2), Context: 16, KV: tensor.BF16, DType: tensor.F16, Set: set}, Ref: ref.New()})
+	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: file, Device: newCPU(t, 2), Context: 16,
+		KV: tensor.BF16, DType: tensor.F16, Set: set}, Ref: ref.New()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +296,8 @@ func (w wrongStream) Launch(l *backends.Launch) error {
 
 func TestCheckNamesTheFirstDivergence(t *testing.T) {
 	dev := wrongKernel{newCPU(t, 1), "attention"}
-	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 16, KV: tensor.F32, DType: tensor.F32}, Ref: ref.New()})
+	r, err := Check(t.Context(), CheckOptions{Options: Options{Model: small(t), Device: dev, Context: 16, KV: tensor.F32,
+		DType: tensor.F32}, Ref: ref.New()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +359,10 @@ func (d tightDevice) Info() backends.Info {
 func TestOutOfMemoryIsFoundBeforeLoading(t *testing.T) {
 	var none *OutOfMemory
 	loaded := int64(0)
-	_, err := New(t.Context(), Options{Model: small(t), Device: tightDevice{newCPU(t, 1), 10000}, Context: 4, Progress: func(done, _ int64) { loaded = done }})
+	_, err := New(t.Context(), Options{Model: small(t), Device: tightDevice{newCPU(t, 1), 10000}, Context: 4,
+		Progress: func(done, _ int64) {
+			loaded = done
+		}})
 	if !errors.As(err, &none) || none.Need <= none.Have || none.Have != 10000 {
 		t.Errorf("10000 bytes of memory: %v", err)
 	}
@@ -378,7 +385,8 @@ func TestConversions(t *testing.T) {
 	}
 	prompt := []int32{1, 484, 554}
 	logits := func(dtype tensor.Type) []float32 {
-		s := newSession(t, newEngine(t, Options{Model: f, Source: src, Device: newCPU(t, 2), Context: 8, KV: tensor.F32, DType: dtype}))
+		s := newSession(t, newEngine(t, Options{Model: f, Source: src, Device: newCPU(t, 2), Context: 8, KV: tensor.F32,
+			DType: dtype}))
 		out, err := s.Prefill(t.Context(), prompt)
 		if err != nil {
 			t.Fatal(err)
@@ -389,12 +397,14 @@ func TestConversions(t *testing.T) {
 	for _, c := range []struct {
 		dtype tensor.Type
 		limit float64
-	}{{tensor.BF16, 0}, {tensor.F32, 1e-5}, {tensor.F16, 1e-3}, {tensor.Q8_0, 0.02}, {tensor.Q5_1, 0.1}, {tensor.Q4_0, 0.2}, {tensor.IQ4_NL, 0.2}, {tensor.F8E4M3, 0.1}, {tensor.F8E5M2, 0.2}} {
+	}{{tensor.BF16, 0}, {tensor.F32, 1e-5}, {tensor.F16, 1e-3}, {tensor.Q8_0, 0.02}, {tensor.Q5_1, 0.1},
+		{tensor.Q4_0, 0.2}, {tensor.IQ4_NL, 0.2}, {tensor.F8E4M3, 0.1}, {tensor.F8E5M2, 0.2}} {
 		if rel, _ := Errors(widen(logits(c.dtype)), widen(want)); !(rel <= c.limit) {
 			t.Errorf("%s: relative L2 %.2e against bf16 as stored, at most %.0e", c.dtype, rel, c.limit)
 		}
 	}
-	if _, err := New(t.Context(), Options{Model: f, Source: src, Device: newCPU(t, 1), Context: 8, DType: tensor.Q4_K}); err == nil {
+	if _, err := New(t.Context(), Options{Model: f, Source: src, Device: newCPU(t, 1), Context: 8,
+		DType: tensor.Q4_K}); err == nil {
 		t.Error("rows of 192 were held in blocks of 256")
 	}
 }

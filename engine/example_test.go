@@ -14,8 +14,8 @@ import (
 	"greta/weights/open"
 )
 
-// continueText writes what a model says behind a prompt, token by token, the most likely one each time. The folder holds
-// config.json, safetensors and a tokenizer, as Hugging Face has them.
+// continueText writes what a model says behind a prompt, token by token, the most likely one each
+// time. The folder holds config.json, safetensors and a tokenizer, as Hugging Face has them.
 func continueText(ctx context.Context, w io.Writer, folder, prompt string, most int) (err error) {
 	source, err := open.Open(folder) // what is at hand, by content: GGUF and llama2.c too
 	if err != nil {

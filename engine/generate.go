@@ -56,8 +56,8 @@ type Generated struct {
 // the step at hand, which for a chunk of a long prompt is that chunk.
 //
 // Where the device chooses the tokens and takes programs of several steps, it computes up to eight tokens
-// at once, as many as take 32 ms, which come together; where the program fails none of them comes. Tokens, caches and position
-// are those of single steps.
+// at once, as many as take 32 ms, which come together; where the program fails none of them comes.
+// Tokens, caches and position are those of single steps.
 func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) (*Generated, error) {
 	if err := opt.Sampling.Validate(); err != nil {
 		return &Generated{}, err
@@ -118,7 +118,8 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 }
 
 // opening computes the prompt and chooses the first token; the others are chosen from so many picks.
-func (s *Session) opening(ctx context.Context, prompt []int32, g *Generated, sampler *Sampler, history []int32) (t int32, picks int, err error) {
+func (s *Session) opening(ctx context.Context, prompt []int32, g *Generated, sampler *Sampler,
+	history []int32) (t int32, picks int, err error) {
 	s.enter()
 	defer s.leave()
 	if sampler.logs == 0 {

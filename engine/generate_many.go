@@ -7,8 +7,8 @@ import (
 )
 
 // Generate continues one prompt by the scheduler's steps, as Session.Generate does by a session's: with speculation and
-// prefixes that are known, beside other requests. Past must be empty. Of tokens that come together each has its share of
-// the time that they took.
+// prefixes that are known, beside other requests. Past must be empty. Of tokens that come together
+// each has its share of the time that they took.
 func (s *Scheduler) Generate(ctx context.Context, prompt []int32, opt Generation) (*Generated, error) {
 	g := &Generated{Prompt: len(prompt)}
 	if len(opt.Past) > 0 {

@@ -25,5 +25,6 @@ func TestGreedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	testkit.Multistep(t, choosing{dev}, tensor.F16, map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "500"}, testing.Short())
+	testkit.Multistep(t, choosing{dev}, tensor.F16, map[string]string{"L": "2", "D": "64", "H": "4", "F": "96",
+		"V": "500"}, testing.Short())
 }

@@ -46,7 +46,8 @@ func TestShapesAreTheLaunches(t *testing.T) {
 			}
 			for j := range l.In {
 				if l.In[j].Stride != shapes[i].Strides[j] {
-					t.Errorf("%s: %v: operand %d has rows %d bytes apart, the shape says %d", name, l.Node, j, l.In[j].Stride, shapes[i].Strides[j])
+					t.Errorf("%s: %v: operand %d has rows %d bytes apart, the shape says %d", name, l.Node, j, l.In[j].Stride,
+						shapes[i].Strides[j])
 				}
 			}
 		}

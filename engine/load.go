@@ -220,7 +220,8 @@ type OutOfMemory struct {
 }
 
 func (o *OutOfMemory) Error() string {
-	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used: %.2f GB are missing; try a smaller --context, --kv f16 or a smaller --dtype",
+	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used: %.2f GB are missing; try a smaller "+
+		"--context, --kv f16 or a smaller --dtype",
 		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, float64(o.Need-o.Have)/1e9)
 }
 
@@ -259,12 +260,14 @@ func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packin
 // asStored gives the bytes of a weight that needs no conversion, or nil.
 func (e *Engine) asStored(v *graph.Value) ([]byte, error) {
 	l := v.Load
-	if e.opt.Source == nil || len(l.Numbers) > 0 || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread || l.Type != v.Type {
+	if e.opt.Source == nil || len(l.Numbers) > 0 || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread ||
+		l.Type != v.Type {
 		return nil, nil
 	}
 	data, err := e.opt.Source.Data(l.Tensors[0])
 	if err == nil && len(data) != v.Bytes() {
-		err = fmt.Errorf("%s: tensor %s has %d bytes, %s wants %d", e.opt.Source.Path(), l.Tensors[0], len(data), v, v.Bytes())
+		err = fmt.Errorf("%s: tensor %s has %d bytes, %s wants %d", e.opt.Source.Path(), l.Tensors[0], len(data), v,
+			v.Bytes())
 	}
 	return data, err
 }
@@ -283,7 +286,8 @@ func aligned(b []byte, t tensor.Type) bool {
 type hostBytes interface{ Bytes() []byte }
 
 // fill writes a weight, in the layout that the kernel wants, to a buffer.
-func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte, p *backends.Packing) error {
+func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte,
+	p *backends.Packing) error {
 	if host, ok := buf.(hostBytes); ok && (p != nil || stored == nil) {
 		if bytes := host.Bytes(); bytes != nil {
 			return e.aside(func() error {

@@ -33,7 +33,8 @@ func (e *Engine) lower(g *graph.Graph, fusions []string, has func(*graph.Node) b
 func dropRows(g *graph.Graph) {
 	wanted := g.Input("last")
 	for _, n := range g.Nodes {
-		if n.Op == ops.Rows && n.In[1] == wanted && n.In[0].Shape[0] == 1 && wanted.Shape[0] == 1 && !slices.Contains(g.Outputs, n.Out[0]) {
+		if n.Op == ops.Rows && n.In[1] == wanted && n.In[0].Shape[0] == 1 && wanted.Shape[0] == 1 &&
+			!slices.Contains(g.Outputs, n.Out[0]) {
 			redirect(g, n.Out[0], n.In[0])
 		}
 	}
@@ -56,7 +57,8 @@ func sinkOnce(g *graph.Graph) bool {
 		}
 		x, at := r.In[0], r.In[1]
 		f := x.Def
-		if f == nil || !(f.Op.RowWise || f.Op == ops.View) || f.Op.Kind == graph.Update || len(f.Out) != 1 || x.Shape[0] <= at.Shape[0] {
+		if f == nil || !(f.Op.RowWise || f.Op == ops.View) || f.Op.Kind == graph.Update || len(f.Out) != 1 ||
+			x.Shape[0] <= at.Shape[0] {
 			continue
 		}
 		if !onlyRows(uses[x.ID], at) {
@@ -99,7 +101,8 @@ func redirect(g *graph.Graph, from, to *graph.Value) {
 // reads r then.
 func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value, twins []*graph.Node) bool {
 	tokens := f.Out[0].Shape[0]
-	moved := &graph.Node{Op: f.Op, In: make([]*graph.Value, len(f.In)), Float: f.Float, Attr: f.Attr, Name: f.Name, Block: f.Block, Place: f.Place}
+	moved := &graph.Node{Op: f.Op, In: make([]*graph.Value, len(f.In)), Float: f.Float, Attr: f.Attr, Name: f.Name,
+		Block: f.Block, Place: f.Place}
 	if f.Op == ops.View {
 		a := *graph.Attr[ops.ViewAttr](f)
 		if len(a.Shape) == 0 || a.Shape[0] != tokens || f.In[0].Shape[0] != tokens {
@@ -114,12 +117,14 @@ func sink(g *graph.Graph, i int, r, f *graph.Node, at *graph.Value, twins []*gra
 		if v == nil || v.Kind == graph.Weight || !perToken(f.Op.Sig.In[j], v, tokens) {
 			continue
 		}
-		pick := &graph.Node{Op: ops.Rows, In: []*graph.Value{v, at}, Float: f.Float, Name: v.Name + ".rows", Block: f.Block, Place: f.Place}
+		pick := &graph.Node{Op: ops.Rows, In: []*graph.Value{v, at}, Float: f.Float, Name: v.Name + ".rows", Block: f.Block,
+			Place: f.Place}
 		results, err := pick.Op.Infer(pick)
 		if err != nil {
 			return false
 		}
-		out := &graph.Value{Name: fmt.Sprintf("%s.rows.%s", v.Name, f.Out[0].Name), Type: results[0].Type, Shape: results[0].Shape, Def: pick}
+		out := &graph.Value{Name: fmt.Sprintf("%s.rows.%s", v.Name, f.Out[0].Name), Type: results[0].Type,
+			Shape: results[0].Shape, Def: pick}
 		pick.Out = []*graph.Value{out}
 		moved.In[j] = out
 		picks = append(picks, pick)

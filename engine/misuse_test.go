@@ -18,7 +18,8 @@ func smallBlock(t *testing.T, launches int, x []float32) (opt Options, s *Sessio
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt = Options{Model: block, Set: map[string]string{"D": "64", "H": "4", "F": "96"}, Device: &chaining{Device: newCPU(t, 1), launches: launches}, Context: 32, DType: tensor.F16}
+	opt = Options{Model: block, Set: map[string]string{"D": "64", "H": "4", "F": "96"},
+		Device: &chaining{Device: newCPU(t, 1), launches: launches}, Context: 32, DType: tensor.F16}
 	e, err := New(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)

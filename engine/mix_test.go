@@ -19,7 +19,8 @@ func TestMix(t *testing.T) {
 	}
 	set := map[string]string{"L": "8", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}
 	for name, want := range map[string]map[string]tensor.Type{
-		"Q4_K_M": {"tok_embd": tensor.Q4_K, "lm_head": tensor.Q6_K, "blk.0.wv": tensor.Q6_K, "blk.0.wq": tensor.Q4_K, "blk.2.wv": tensor.Q4_K, "blk.3.w_down": tensor.Q6_K,
+		"Q4_K_M": {"tok_embd": tensor.Q4_K, "lm_head": tensor.Q6_K, "blk.0.wv": tensor.Q6_K, "blk.0.wq": tensor.Q4_K,
+			"blk.2.wv": tensor.Q4_K, "blk.3.w_down": tensor.Q6_K,
 			"blk.4.w_down": tensor.Q4_K, "blk.7.w_down": tensor.Q6_K, "blk.7.w_up": tensor.Q4_K, "blk.7.attn_norm": tensor.F32},
 		"mix:q4_0": {"tok_embd": tensor.Q4_0, "lm_head": tensor.Q6_K, "blk.0.wv": tensor.Q4_0},
 		"q4_0":     {"tok_embd": tensor.Q4_0, "lm_head": tensor.Q4_0, "blk.0.wv": tensor.Q4_0},
@@ -46,7 +47,8 @@ func TestMix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt := Options{Model: experts, Device: newCPU(t, 2), Context: 16, Set: map[string]string{"L": "1", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
+	opt := Options{Model: experts, Device: newCPU(t, 2), Context: 16,
+		Set: map[string]string{"L": "1", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
 	opt.SetType("q4_k_m")
 	routers := 0
 	for _, v := range newEngine(t, opt).Decode().Weights {
@@ -70,7 +72,8 @@ func TestMix(t *testing.T) {
 	if _, err := New(t.Context(), opt); err == nil || !strings.Contains(err.Error(), "synthetic") {
 		t.Errorf("types are chosen for weights that have their own: %v", err)
 	}
-	opt = Options{Model: file, Device: newCPU(t, 2), Context: 16, Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
+	opt = Options{Model: file, Device: newCPU(t, 2), Context: 16,
+		Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
 	for _, name := range []string{"q9", "i32", "mix:q9", "mix:", ""} {
 		if opt.SetType(name) || opt.Mix != nil || opt.DType != tensor.Invalid {
 			t.Errorf("%q is taken for a type", name)

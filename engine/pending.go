@@ -85,7 +85,8 @@ func (s *Session) several() (*Step, error) {
 		return st, err
 	}
 	s.pending.links = 1
-	s.engine.notify(fmt.Sprintf("tokens are computed one by one, which is slower, as a program of %d cannot be captured: %v", n, err))
+	s.engine.notify(fmt.Sprintf("tokens are computed one by one, which is slower, as a program of %d cannot be "+
+		"captured: %v", n, err))
 	return nil, nil
 }
 

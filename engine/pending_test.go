@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPendingErrors: where a program of several steps fails, or one of its steps gives no number, the tokens before come,
-// and the session stands behind them and works.
+// TestPendingErrors: where a program of several steps fails, or one of its steps gives no number,
+// the tokens before come, and the session stands behind them and works.
 func TestPendingErrors(t *testing.T) {
 	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40}
 	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64})
@@ -49,8 +49,10 @@ func TestPendingErrors(t *testing.T) {
 			}
 			emitted := 0
 			g, err := s.Generate(t.Context(), prompt, Generation{Max: 40, Emit: func(int32) bool { emitted++; return true }})
-			if err == nil || !strings.Contains(err.Error(), c.err) || !slices.Equal(g.Tokens, whole.Tokens[:c.given]) || emitted != c.given || s.Pos() != c.pos {
-				t.Fatalf("%v, %d tokens, %d told of, position %d; %q, %d and position %d are wanted", err, len(g.Tokens), emitted, s.Pos(), c.err, c.given, c.pos)
+			if err == nil || !strings.Contains(err.Error(), c.err) || !slices.Equal(g.Tokens, whole.Tokens[:c.given]) ||
+				emitted != c.given || s.Pos() != c.pos {
+				t.Fatalf("%v, %d tokens, %d told of, position %d; %q, %d and position %d are wanted", err, len(g.Tokens), emitted,
+					s.Pos(), c.err, c.given, c.pos)
 			}
 			if err := s.Rewind(3 + c.given - 1); err != nil {
 				t.Fatal(err)
@@ -78,7 +80,9 @@ func TestPendingErrors(t *testing.T) {
 func TestPendingRoom(t *testing.T) {
 	var notes []string
 	dev := &chaining{Device: newCPU(t, 1), launches: 256, picks: 40, full: true}
-	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64, Notify: func(note string) { notes = append(notes, note) }})
+	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 64, Notify: func(note string) {
+		notes = append(notes, note)
+	}})
 	for _, prepare := range []bool{true, false} {
 		notes = nil
 		s := newSession(t, e)
@@ -103,7 +107,8 @@ func TestPace(t *testing.T) {
 	for _, c := range []struct {
 		steps []time.Duration
 		want  int
-	}{{[]time.Duration{time.Millisecond}, 0}, {[]time.Duration{90 * time.Millisecond, 3 * time.Millisecond}, 8}, {[]time.Duration{5 * time.Millisecond, 9 * time.Millisecond}, 4},
+	}{{[]time.Duration{time.Millisecond}, 0}, {[]time.Duration{90 * time.Millisecond, 3 * time.Millisecond}, 8},
+		{[]time.Duration{5 * time.Millisecond, 9 * time.Millisecond}, 4},
 		{[]time.Duration{40 * time.Millisecond, 41 * time.Millisecond, time.Millisecond}, 1}, {[]time.Duration{0, 0}, 8}} {
 		var p pending
 		for _, d := range c.steps {

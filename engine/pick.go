@@ -41,7 +41,8 @@ func (e *Engine) pickGraph(tokens, rows, k int, in *poolSize) (*graph.Graph, err
 		return nil, fmt.Errorf("choosing from %s: %w", g.Outputs[0], err)
 	}
 	for i, r := range results {
-		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: [...]string{"choice.logits", "choice.tokens"}[i], Type: r.Type, Shape: r.Shape, Def: n, Index: i}))
+		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: [...]string{"choice.logits", "choice.tokens"}[i], Type: r.Type,
+			Shape: r.Shape, Def: n, Index: i}))
 	}
 	g.Nodes, g.Outputs = append(g.Nodes, n), n.Out
 	return g, g.Verify()

@@ -46,7 +46,8 @@ func TestPlansDoNotOverlap(t *testing.T) {
 				t.Fatalf("seed %d: slot at %d of %d bytes in an arena of %d", seed, a.offset, a.bytes, p.arena)
 			}
 			for _, b := range all[:i] {
-				if a.first <= b.last+window && b.first <= a.last+window && a.offset < b.offset+b.bytes && b.offset < a.offset+a.bytes {
+				if a.first <= b.last+window && b.first <= a.last+window && a.offset < b.offset+b.bytes &&
+					b.offset < a.offset+a.bytes {
 					t.Fatalf("seed %d: two tensors alive at once overlap: %+v and %+v\n%s", seed, a, b, p.text(g))
 				}
 			}
@@ -192,7 +193,8 @@ func TestPrograms(t *testing.T) {
 	for _, c := range []struct {
 		model  string
 		tokens int
-	}{{"llama2_block", 1}, {"llama2_block", 7}, {"gemma2_block", 1}, {"mixtral_block", 3}, {"gpt_neox_block", 2}, {"phi3_block", 2}} {
+	}{{"llama2_block", 1}, {"llama2_block", 7}, {"gemma2_block", 1}, {"mixtral_block", 3}, {"gpt_neox_block", 2},
+		{"phi3_block", 2}} {
 		f, err := models.Builtin(c.model)
 		if err != nil {
 			t.Fatal(err)

@@ -12,8 +12,9 @@ func (s *Session) Rewind(pos int) error {
 	return nil
 }
 
-// Rewinds says whether a sequence can go back to any of its positions and be continued as if it had ended there: all that
-// the model keeps are rows for each position. A recurrence's state has forgotten where it was.
+// Rewinds says whether a sequence can go back to any of its positions and be continued as if it had
+// ended there: all that the model keeps are rows for each position. A recurrence's state has
+// forgotten where it was.
 func (e *Engine) Rewinds() bool {
 	for _, v := range e.first.States {
 		if len(v.Shape) != 3 || v.Shape[0] != e.opt.Context {

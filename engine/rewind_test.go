@@ -19,7 +19,8 @@ func TestRewind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := New(t.Context(), Options{Model: f, Device: dev, Context: 16, Set: map[string]string{"D": "64", "H": "4", "F": "96"}})
+	e, err := New(t.Context(), Options{Model: f, Device: dev, Context: 16,
+		Set: map[string]string{"D": "64", "H": "4", "F": "96"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,8 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.plan, err = schedule.New(po); err != nil {
 		return nil, err
 	}
-	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences}, host, opt.Rows); err != nil {
+	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences}, host,
+		opt.Rows); err != nil {
 		return nil, err
 	}
 	s.times = newRowTimes(s.batch.rowBuckets(), e.queued)

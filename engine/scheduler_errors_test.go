@@ -113,7 +113,8 @@ func TestSchedulerMasks(t *testing.T) {
 	none := add(Request{Max: 9, Mask: &only{tokens: []int32{7, 8}}})
 	broken := add(Request{Max: 9, Mask: &only{tokens: []int32{5, 6, 7, 8}, failAt: 3}})
 	free := add(Request{Max: 9, Logprobs: 3})
-	if got, err := read(good); err != nil || len(got[0]) != 4 || len(slices.Compact(slices.Sorted(slices.Values(got[0])))) != 4 {
+	if got, err := read(good); err != nil || len(got[0]) != 4 ||
+		len(slices.Compact(slices.Sorted(slices.Values(got[0])))) != 4 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := read(none); !errors.Is(err, errNothingAllowed) || len(got[0]) != 2 {
@@ -124,7 +125,8 @@ func TestSchedulerMasks(t *testing.T) {
 	}
 	n := 0
 	for tok, err := range free.Tokens() {
-		if err != nil || len(tok.Top) != 3 || tok.ID != tok.Top[0].ID || tok.Logprob != tok.Top[0].Logprob || !(tok.Logprob < 0) {
+		if err != nil || len(tok.Top) != 3 || tok.ID != tok.Top[0].ID || tok.Logprob != tok.Top[0].Logprob ||
+			!(tok.Logprob < 0) {
 			t.Errorf("%+v, %v", tok, err)
 		}
 		n++
@@ -159,7 +161,8 @@ func TestSchedulerRefusals(t *testing.T) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 	for what, r := range map[string]Request{
-		"the prompt has no tokens": {}, "the vocabulary has 50": {Prompt: []int32{50}}, "-1, choices": {Prompt: long[:1], Max: -1},
+		"the prompt has no tokens": {}, "the vocabulary has 50": {Prompt: []int32{50}},
+		"-1, choices": {Prompt: long[:1], Max: -1},
 		"temperature": {Prompt: long[:1], Sampling: Sampling{Temperature: -1}}, "adapter": {Prompt: long[:1], Adapter: "x"},
 		"choices, 64": {Prompt: long[:1], Choices: 100},
 	} {
@@ -173,7 +176,8 @@ func TestSchedulerRefusals(t *testing.T) {
 	if _, err := s.Add(t.Context(), Request{Prompt: long[:1]}); !errors.Is(err, errSchedulerClosed) {
 		t.Errorf("closed: %v", err)
 	}
-	block := newEngine(t, Options{Model: blockOf(t, "x: \"float[S, 4]\"", "  y: x + x\n"), Device: newCPU(t, 1), Context: 8})
+	block := newEngine(t, Options{Model: blockOf(t, "x: \"float[S, 4]\"", "  y: x + x\n"), Device: newCPU(t, 1),
+		Context: 8})
 	if _, err := NewScheduler(block, SchedulerOptions{}); err == nil || !strings.Contains(err.Error(), "is a block") {
 		t.Errorf("a block: %v", err)
 	}

@@ -64,7 +64,8 @@ type link struct {
 
 // sequence computes n steps of one token; submit fills in and submits those in [from, to).
 // While the device computes them what came before is read.
-func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []float32) error, submit func(st *Step, from, to int) error) (err error) {
+func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []float32) error,
+	submit func(st *Step, from, to int) error) (err error) {
 	s.enter()
 	defer s.leave()
 	chain, err := s.chain()

@@ -98,11 +98,13 @@ func TestSequence(t *testing.T) {
 	for _, kind := range []struct {
 		name string
 		dev  backends.Device
-	}{{"single", plain}, {"queued", &chaining{Device: plain}}, {"chains", &chaining{Device: plain, launches: 120}}, {"long", &chaining{Device: plain, launches: 10000}}} {
+	}{{"single", plain}, {"queued", &chaining{Device: plain}}, {"chains", &chaining{Device: plain, launches: 120}},
+		{"long", &chaining{Device: plain, launches: 10000}}} {
 		for _, of := range []struct {
 			name string
 			opt  Options
-		}{{"block", Options{Model: block, Set: map[string]string{"D": "64", "H": "4", "F": "96"}}}, {"model", Options{Model: small(t)}}} {
+		}{{"block", Options{Model: block, Set: map[string]string{"D": "64", "H": "4", "F": "96"}}},
+			{"model", Options{Model: small(t)}}} {
 			t.Run(kind.name+"/"+of.name, func(t *testing.T) {
 				opt := of.opt
 				opt.Device, opt.Context, opt.DType = kind.dev, most, tensor.F16

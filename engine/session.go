@@ -216,7 +216,8 @@ func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 type TooLong struct{ Tokens, Pos, Context int }
 
 func (t *TooLong) Error() string {
-	return fmt.Sprintf("%d tokens behind %d do not fit a context of %d; give a larger --context", t.Tokens, t.Pos, t.Context)
+	return fmt.Sprintf("%d tokens behind %d do not fit a context of %d; give a larger --context", t.Tokens, t.Pos,
+		t.Context)
 }
 
 // check refuses what no step could compute.

@@ -178,7 +178,8 @@ func TestGenerateByScheduler(t *testing.T) {
 	}
 }
 
-// TestRowTimes: what steps of more rows take is measured where it can be, along a line where it is not, and a guess before.
+// TestRowTimes: what steps of more rows take is measured where it can be, along a line where it is
+// not, and a guess before.
 func TestRowTimes(t *testing.T) {
 	note := func(times *rowTimes, rows int, took time.Duration) {
 		for range 2 { // the first does not count

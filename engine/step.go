@@ -152,7 +152,8 @@ func (b *binder) launches(prog *backends.Program, g *graph.Graph, sel selection)
 		if sel[i] == nil {
 			continue
 		}
-		l := backends.Launch{Node: n, Kernel: sel[i], In: make([]backends.Operand, len(n.In)), Out: make([]backends.Operand, len(n.Out))}
+		l := backends.Launch{Node: n, Kernel: sel[i], In: make([]backends.Operand, len(n.In)),
+			Out: make([]backends.Operand, len(n.Out))}
 		var err error
 		for j, v := range n.In {
 			if v == nil {

@@ -136,7 +136,8 @@ func TestTurnIsHeld(t *testing.T) {
 	}
 }
 
-// Another session, whose steps are never under way with those of the prompt, gets its turn in the middle of a long prompt, and what is called back may use one itself.
+// Another session, whose steps are never under way with those of the prompt, gets its turn in the
+// middle of a long prompt, and what is called back may use one itself.
 func TestTurnsInAPrompt(t *testing.T) {
 	dev := newShared(t)
 	file, err := models.Builtin("llama2_7b")

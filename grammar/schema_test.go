@@ -10,7 +10,8 @@ import (
 // a schema, values that are valid, values that are not.
 func TestKeywords(t *testing.T) {
 	for _, c := range []struct{ schema, yes, no string }{
-		{`true`, `1|"x"|null|[1,{"a":[]}]|{"b":{"c":1.5e3}}|"\ud83d\ude00"`, "\"\xc3\\u00a9\"|\"\xc3\"|" + `nul|01|"a|{"a"}|[1,]|"\ud83d"|'x'`},
+		{`true`, `1|"x"|null|[1,{"a":[]}]|{"b":{"c":1.5e3}}|"\ud83d\ude00"`,
+			"\"\xc3\\u00a9\"|\"\xc3\"|" + `nul|01|"a|{"a"}|[1,]|"\ud83d"|'x'`},
 		{`{"type":["integer","null"]}`, `1|-3|2.0|null|1e3`, `1.5|"1"|true`},
 		{`{"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"}`, `1`, `1.0`},
 		{`{"enum":["a","bc",1,null,{"x":[1]}]}`, `"a"|"\u0061"|1|1.0|null|{"x":[1]}`, `"b"|2|{"x":[1,2]}|{}`},

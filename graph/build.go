@@ -344,7 +344,8 @@ func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
 		return q.call(clamped, names)
 	}
 	if len(e.Args) > len(op.Sig.In) {
-		return nil, q.fail(e.Args[len(op.Sig.In)].Pos(), "%s takes at most %d operands, %d are given: %s", op.Name, len(op.Sig.In), len(e.Args), op.Sig.String())
+		return nil, q.fail(e.Args[len(op.Sig.In)].Pos(), "%s takes at most %d operands, %d are given: %s", op.Name,
+			len(op.Sig.In), len(e.Args), op.Sig.String())
 	}
 	in := make([]*Value, len(e.Args), len(op.Sig.In)+1)
 	for i, a := range e.Args {
@@ -392,7 +393,8 @@ func (q *equation) clamp(e lang.Call) (lang.Call, bool) {
 	if q.isNumber(x) {
 		x, by = by, x
 	}
-	return lang.Call{At: e.At, Func: "clamp", Args: []lang.Expr{x}, Named: []lang.Named{{At: e.At, Name: side, X: by}}}, true
+	return lang.Call{At: e.At, Func: "clamp", Args: []lang.Expr{x}, Named: []lang.Named{{At: e.At, Name: side, X: by}}},
+		true
 }
 
 // operand builds an operand; an optional weight that is absent gives nil
@@ -423,7 +425,8 @@ func (q *equation) attribute(op *Op, n lang.Named) (lang.Val, *lang.Error) {
 	}
 	e := q.wrap(err)
 	if x, ok := n.X.(lang.Name); ok && len(words) > 0 {
-		e.Msg = fmt.Sprintf("%s: %s= of %s must be one of %s, not %s", q.name, n.Name, op.Name, strings.Join(words, ", "), x.Name)
+		e.Msg = fmt.Sprintf("%s: %s= of %s must be one of %s, not %s", q.name, n.Name, op.Name, strings.Join(words, ", "),
+			x.Name)
 	}
 	return nil, e
 }

@@ -128,7 +128,8 @@ type matched struct {
 // times each value is read.
 func (g *Graph) match(p *pattern, at *Node, reads map[*Value]int) *matched {
 	m := &matched{inner: map[*patternNode]*Node{}}
-	m.fused = &Node{Op: p.op, In: make([]*Value, len(p.op.Sig.In)), Float: at.Float, Name: at.Name, Block: at.Block, Place: at.Place}
+	m.fused = &Node{Op: p.op, In: make([]*Value, len(p.op.Sig.In)), Float: at.Float, Name: at.Name, Block: at.Block,
+		Place: at.Place}
 	if p.op.Attr != nil {
 		m.fused.Attr = p.op.Attr()
 	}

@@ -96,13 +96,18 @@ func TestFuse(t *testing.T) {
 		"another operator":                  {ops.SwiGLU, "g: sigmoid(x)\ny: g * z\nout y", ""},
 		"a result is read elsewhere": {ops.AddRMSNorm, "s: x + z\ny: rmsnorm(s, a)\nv: s * y\nout v",
 			"s f32[3, 8], y f32[3, 8] = add_rmsnorm(x, z, a)\nv f32[3, 8] = mul(s, y)"},
-		"without its optional operand": {ops.AddRMSNorm, "s: x + z\ny: rmsnorm(s)\nout y\nout s", "s f32[3, 8], y f32[3, 8] = add_rmsnorm(x, z)"},
-		"the attribute is taken over":  {ops.AddRMSNorm, "s: x + z\ny: rmsnorm(s, a, eps=0.25)\nout y", "s f32[3, 8], y f32[3, 8] = add_rmsnorm(x, z, a; eps=0.25)"},
+		"without its optional operand": {ops.AddRMSNorm, "s: x + z\ny: rmsnorm(s)\nout y\nout s",
+			"s f32[3, 8], y f32[3, 8] = add_rmsnorm(x, z)"},
+		"the attribute is taken over": {ops.AddRMSNorm, "s: x + z\ny: rmsnorm(s, a, eps=0.25)\nout y",
+			"s f32[3, 8], y f32[3, 8] = add_rmsnorm(x, z, a; eps=0.25)"},
 		"two places, the first's second result far behind": {ops.AddRMSNorm,
 			"s: x + z\nl: silu(s)\nt: s + l\ny: rmsnorm(t, a)\nu: rmsnorm(s, b)\nv: y + u\nout v",
-			"s f32[3, 8], u f32[3, 8] = add_rmsnorm(x, z, b)\nl f32[3, 8] = silu(s)\nt f32[3, 8], y f32[3, 8] = add_rmsnorm(s, l, a)\nv f32[3, 8] = add(y, u)"},
-		"bias and residual": {ops.LinearResidual, "l: linear(x, w, a)\ny: l + z\nout y", "y f32[3, 8] = linear_residual(x, w, z, a)"},
-		"residual":          {ops.LinearResidual, "l: linear(x, w)\ny: z + l\nout y", "y f32[3, 8] = linear_residual(x, w, z)"},
+			"s f32[3, 8], u f32[3, 8] = add_rmsnorm(x, z, b)\nl f32[3, 8] = silu(s)\nt f32[3, 8], y f32[3, 8] = " +
+				"add_rmsnorm(s, l, a)\nv f32[3, 8] = add(y, u)"},
+		"bias and residual": {ops.LinearResidual, "l: linear(x, w, a)\ny: l + z\nout y",
+			"y f32[3, 8] = linear_residual(x, w, z, a)"},
+		"residual": {ops.LinearResidual, "l: linear(x, w)\ny: z + l\nout y",
+			"y f32[3, 8] = linear_residual(x, w, z)"},
 		"two products": {ops.LinearResidual, "l: linear(x, w)\nm: linear(z, w)\ny: l + m\nout y",
 			"l f32[3, 8] = linear(x, w)\ny f32[3, 8] = linear_residual(z, w, l)"},
 		"both terms are one product":  {ops.LinearResidual, "l: linear(x, w)\ny: l + l\nout y", ""},
@@ -111,19 +116,24 @@ func TestFuse(t *testing.T) {
 			"k f32[3, 2, 4] = view(x; shape=[3, 2, 4])\nks f32[16, 2, 4] = rope_push(kc, k, pos; base=100, layout=pair)"},
 		"one operand, two values": {ops.RoPEPush, "k: x as [3, 2, 4]\nr: rope(k, pos)\nks: push(kc, r, other)\nout ks", ""},
 
-		"attributes: named, shared, set": {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, eps=0.2)\nout y",
+		"attributes: named, shared, set": {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, " +
+			"eps=0.2)\nout y",
 			"y f32[3, 8] = norms(x, a, b; first=0.1, eps=0.2)"},
-		"a shared attribute differs":         {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: rmsnorm(s, a, eps=0.3)\nout y", ""},
-		"an operand differs":                 {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s, b)\nout y", ""},
-		"an operand is there once":           {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s)\nout y", ""},
-		"no optional operands":               {norms, "f: rmsnorm(x)\ns: rmsnorm(f)\ny: rmsnorm(s)\nout y", "y f32[3, 8] = norms(x)"},
-		"a number and a word agree":          {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=erf)\nout y", "y f32[3, 8] = strict(x)"},
-		"a number differs":                   {strict, "n: rmsnorm(x, eps=0.25)\ny: gelu(n, form=erf)\nout y", ""},
-		"a word differs":                     {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=tanh)\nout y", ""},
-		"an operand that the body lacks":     {strict, "n: rmsnorm(x, a, eps=0.5)\ny: gelu(n, form=erf)\nout y", ""},
-		"the other order after half a match": {gated, "m: rmsnorm(x)\nn: silu(m)\nf: silu(z)\ny: n * f\nout y", "y f32[3, 8] = gated(z, x)"},
-		"the same operand twice":             {square, "y: x * x\nout y", "y f32[3, 8] = square(x)"},
-		"two operands for one":               {square, "y: x * z\nout y", ""},
+		"a shared attribute differs": {norms, "f: rmsnorm(x, a, eps=0.1)\ns: rmsnorm(f, b, eps=0.2)\ny: " +
+			"rmsnorm(s, a, eps=0.3)\nout y", ""},
+		"an operand differs":       {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s, b)\nout y", ""},
+		"an operand is there once": {norms, "f: rmsnorm(x, a)\ns: rmsnorm(f, b)\ny: rmsnorm(s)\nout y", ""},
+		"no optional operands": {norms, "f: rmsnorm(x)\ns: rmsnorm(f)\ny: rmsnorm(s)\nout y",
+			"y f32[3, 8] = norms(x)"},
+		"a number and a word agree": {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=erf)\nout y",
+			"y f32[3, 8] = strict(x)"},
+		"a number differs":               {strict, "n: rmsnorm(x, eps=0.25)\ny: gelu(n, form=erf)\nout y", ""},
+		"a word differs":                 {strict, "n: rmsnorm(x, eps=0.5)\ny: gelu(n, form=tanh)\nout y", ""},
+		"an operand that the body lacks": {strict, "n: rmsnorm(x, a, eps=0.5)\ny: gelu(n, form=erf)\nout y", ""},
+		"the other order after half a match": {gated, "m: rmsnorm(x)\nn: silu(m)\nf: silu(z)\ny: n * f\nout y",
+			"y f32[3, 8] = gated(z, x)"},
+		"the same operand twice": {square, "y: x * x\nout y", "y f32[3, 8] = square(x)"},
+		"two operands for one":   {square, "y: x * z\nout y", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := mustBuild(t, decl+c.body, table)
@@ -301,7 +311,8 @@ func TestExpand(t *testing.T) {
 	}
 	g := mustBuild(t, fusedDecl+fusedCalls["rope_push"]+"\nout y", ops.Table)
 	e, _ := g.Nodes[0].Expand(ops.Table)
-	if got := nodes(e); got != "y.rope f32[3, 2, 4] = rope(x, pos, factors; base=100, layout=pair, dims=2)\ny f16[16, 2, 4] = push(cache, y.rope, pos)" {
+	if got := nodes(e); got != "y.rope f32[3, 2, 4] = rope(x, pos, factors; base=100, layout=pair, dims=2)\ny f16[16, "+
+		"2, 4] = push(cache, y.rope, pos)" {
 		t.Error(got)
 	}
 	// What the body sets is not handed on.

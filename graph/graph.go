@@ -157,9 +157,11 @@ func (g *Graph) Verify() error {
 				return fmt.Errorf("graph %s: %v reads %s before it is computed", g.Name, n, v.Name)
 			}
 			if by := updated[v]; by != nil && n.Op.Kind == Update && v == n.In[0] {
-				return fmt.Errorf("graph %s: %v updates %s, which %v has updated already: use the version that it gives", g.Name, n, v.Name, by)
+				return fmt.Errorf("graph %s: %v updates %s, which %v has updated already: use the version that it gives", g.Name, n,
+					v.Name, by)
 			} else if by != nil {
-				return fmt.Errorf("graph %s: %v reads %s after %v has updated it: use the version that it gives", g.Name, n, v.Name, by)
+				return fmt.Errorf("graph %s: %v reads %s after %v has updated it: use the version that it gives", g.Name, n, v.Name,
+					by)
 			}
 		}
 		if n.Op.Kind == Update {

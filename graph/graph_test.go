@@ -111,7 +111,8 @@ func TestSignatures(t *testing.T) {
 		{"y: linear(x, wh, b)", "y f32[3, 5] = linear(x, wh, b)"},
 		{"y: linear(odd, w)", "y: linear: K is 7 in odd f32[3, 7] but 8 in w q8_0[5, 8]"},
 		{"y: linear(x, w, n)", "y: linear: N is 5 in w q8_0[5, 8] but 8 in n f32[8]"},
-		{"y: linear(x)", "y: linear: 1 operands given, 2 to 3 wanted: (x: T[*, K], w: W[N, K], b?: V[N]) -> (y: float[*, N])"},
+		{"y: linear(x)",
+			"y: linear: 1 operands given, 2 to 3 wanted: (x: T[*, K], w: W[N, K], b?: V[N]) -> (y: float[*, N])"},
 		{"y: linear(x, n)", "y: linear: n f32[8] has 1 dimensions where w[N, K] is wanted"},
 		{"y: linear(ids, w)", "y: linear: x must hold numbers of a float type, but it is ids i32[3]"},
 		{"y: linear(w, wh)", "y: linear: x must hold numbers of a float type, but it is w q8_0[5, 8]"},
@@ -192,14 +193,20 @@ func TestVerify(t *testing.T) {
 		"order":          {func(g *graph.Graph) { swap(g, 0, 3) }, "y (silu) reads h before it is computed"},
 		"foreign value": {func(g *graph.Graph) { g.Nodes[3].In[0] = &graph.Value{Name: "z", ID: 99, Type: tensor.F32} },
 			"y (silu) reads z, which is not in the graph"},
-		"twin value":   {func(g *graph.Graph) { v := *g.Nodes[3].In[0]; g.Nodes[3].In[0] = &v }, "which is not in the graph"},
-		"shape":        {func(g *graph.Graph) { g.Nodes[0].Out[0].Shape = tensor.Shape{2, 9} }, "h (rmsnorm) gives f32[2, 8] for h f32[2, 9]"},
-		"type":         {func(g *graph.Graph) { g.Nodes[3].Out[0].Type = tensor.F16 }, "y (silu) gives f32[2, 8] for y f16[2, 8]"},
-		"operand":      {func(g *graph.Graph) { g.Nodes[0].In[1] = g.Input("pos") }, "rmsnorm: w must hold numbers"},
-		"results":      {func(g *graph.Graph) { g.Nodes[3].Out = nil }, "y (silu) has 0 results, its operator gives 1"},
-		"other's":      {func(g *graph.Graph) { g.Nodes[3].Out[0].Def = g.Nodes[0] }, "result 0 of y (silu) is not its own"},
-		"never":        {func(g *graph.Graph) { g.Nodes = g.Nodes[:3] }, "the output y is never computed"},
-		"old version":  {func(g *graph.Graph) { g.Nodes[3].In[0] = g.States[0] }, "y (silu) reads kc after ks (push) has updated it"},
+		"twin value": {func(g *graph.Graph) { v := *g.Nodes[3].In[0]; g.Nodes[3].In[0] = &v }, "which is not in the graph"},
+		"shape": {func(g *graph.Graph) {
+			g.Nodes[0].Out[0].Shape = tensor.Shape{2, 9}
+		}, "h (rmsnorm) gives f32[2, 8] for h f32[2, 9]"},
+		"type": {func(g *graph.Graph) {
+			g.Nodes[3].Out[0].Type = tensor.F16
+		}, "y (silu) gives f32[2, 8] for y f16[2, 8]"},
+		"operand": {func(g *graph.Graph) { g.Nodes[0].In[1] = g.Input("pos") }, "rmsnorm: w must hold numbers"},
+		"results": {func(g *graph.Graph) { g.Nodes[3].Out = nil }, "y (silu) has 0 results, its operator gives 1"},
+		"other's": {func(g *graph.Graph) { g.Nodes[3].Out[0].Def = g.Nodes[0] }, "result 0 of y (silu) is not its own"},
+		"never":   {func(g *graph.Graph) { g.Nodes = g.Nodes[:3] }, "the output y is never computed"},
+		"old version": {func(g *graph.Graph) {
+			g.Nodes[3].In[0] = g.States[0]
+		}, "y (silu) reads kc after ks (push) has updated it"},
 		"second write": {secondPush, "ks2 (push) updates kc, which ks (push) has updated already"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -304,7 +311,8 @@ func TestRoot(t *testing.T) {
 
 func TestDot(t *testing.T) {
 	g := mustBuild(t, "in x f32[2, 8]\nweight w f32[8]\ny: rmsnorm(x, w, eps=0.5)\nout y", ops.Table)
-	for _, want := range []string{"digraph \"test\"", `v0 [shape=ellipse, label="x f32[2, 8]"]`, `v1 [shape=note`, `eps=0.5`, "v0 -> n0", "n0 -> o0"} {
+	for _, want := range []string{"digraph \"test\"", `v0 [shape=ellipse, label="x f32[2, 8]"]`, `v1 [shape=note`,
+		`eps=0.5`, "v0 -> n0", "n0 -> o0"} {
 		if !strings.Contains(g.Dot(), want) {
 			t.Errorf("no %q in\n%s", want, g.Dot())
 		}

@@ -29,7 +29,8 @@ type Options struct {
 // them. size tells the model's sizes by GGUF's keys behind the architecture ("block_count"), has
 // whether it has a tensor of a name. The result is asked for each matrix by the name of its tensor in GGUF
 // files and its shape; Invalid leaves a matrix in F32.
-type TypeChooser func(size func(key string) (int64, bool), has func(tensor string) bool) func(tensor string, shape tensor.Shape) tensor.Type
+type TypeChooser func(size func(key string) (int64, bool), has func(tensor string) bool) func(tensor string,
+	shape tensor.Shape) tensor.Type
 
 func (o *Options) defaults() {
 	for _, d := range []struct {
@@ -90,15 +91,18 @@ type instance struct {
 func (f *File) Build(o Options) (*graph.Graph, error) {
 	o.defaults()
 	if o.Mix != nil && o.Weights != nil {
-		return nil, fmt.Errorf("%s: types are chosen for synthetic weights; those of %s have their own", f.path, o.Weights.Path())
+		return nil, fmt.Errorf("%s: types are chosen for synthetic weights; those of %s have their own", f.path,
+			o.Weights.Path())
 	}
-	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{}, scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
+	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{},
+		scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
 	for _, n := range []struct {
 		name string
 		v    int
 	}{{"S", o.S}, {"C", o.C}, {"R", o.R}} {
 		if n.v < 1 || n.v >= maxSize {
-			return nil, fmt.Errorf("%s: %s, %s, is %d: it must be positive and below 2^31", f.path, n.name, builtinDoc[n.name], n.v)
+			return nil, fmt.Errorf("%s: %s, %s, is %d: it must be positive and below 2^31", f.path, n.name, builtinDoc[n.name],
+				n.v)
 		}
 	}
 	b.eq = &graph.Builder{Graph: b.g, Ops: ops.Table, Float: o.Float, Block: -1}
@@ -115,7 +119,8 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 		if v := in.vals[name.string]; v != nil && v.Root().Kind == graph.Computed {
 			b.g.Outputs = append(b.g.Outputs, v)
 		} else if v != nil && !(f.block && len(f.out) > 1) { // of a block alone what it hands on is left out
-			b.add(f.fail(name, 0, "the result %s is %s itself (%s): nothing computes it", name.string, v.Root().Name, v.Root().Kind))
+			b.add(f.fail(name, 0, "the result %s is %s itself (%s): nothing computes it", name.string, v.Root().Name,
+				v.Root().Kind))
 		}
 	}
 	if err := b.err(); err != nil {
@@ -168,7 +173,8 @@ func (b *builder) instance(f *File, s *scope, prefix string) *instance {
 		if d.typ == "f32" { // a recurrence's, which sums up: as activations are
 			t = b.o.Float
 		}
-		in.vals[d.name.string] = b.g.AddValue(&graph.Value{Name: b.unique(prefix + d.name.string), Kind: graph.State, Type: t, Shape: shape})
+		in.vals[d.name.string] = b.g.AddValue(&graph.Value{Name: b.unique(prefix + d.name.string), Kind: graph.State, Type: t,
+			Shape: shape})
 	}
 	return in
 }
@@ -197,7 +203,8 @@ func (in *instance) stateOf(d decl) (*graph.Value, bool) {
 		}
 		return latest, true
 	}
-	in.scope.add(in.f.fail(d.of.text, d.of.tree.Pos(), "%s: of: is %s: no block of that number before block %d has a state %s",
+	in.scope.add(in.f.fail(d.of.text, d.of.tree.Pos(), "%s: of: is %s: no block of that number before block %d has a "+
+		"state %s",
 		d.name.string, lang.Format(v), in.block, d.name.string))
 	return nil, true
 }
@@ -221,7 +228,8 @@ func (in *instance) shape(name string, dims []expr, t tensor.Type) (tensor.Shape
 		}
 		n, whole := lang.Int(v)
 		if !whole || n < 1 || n >= maxSize {
-			in.scope.add(in.f.fail(d.text, d.tree.Pos(), "%s: the size %s is %s: a size must be a whole number, positive and below 2^31", name, d.show(), lang.Format(v)))
+			in.scope.add(in.f.fail(d.text, d.tree.Pos(), "%s: the size %s is %s: a size must be a whole number, positive and "+
+				"below 2^31", name, d.show(), lang.Format(v)))
 			ok = false
 		}
 		shape = append(shape, n)
@@ -252,7 +260,8 @@ func (in *instance) inputs() {
 			in.failed[d.name.string] = true
 			continue
 		}
-		in.vals[d.name.string] = in.g.AddValue(&graph.Value{Name: in.unique(d.name.string), Kind: graph.Input, Type: t, Shape: shape})
+		in.vals[d.name.string] = in.g.AddValue(&graph.Value{Name: in.unique(d.name.string), Kind: graph.Input, Type: t,
+			Shape: shape})
 	}
 }
 
@@ -297,7 +306,8 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 			return fail("%v", err)
 		}
 		if scale != nil && (load.Transpose || load.Add != 0 || len(shape) != 2) {
-			return fail("tensor %s of %s has factors in %s, which only a matrix of its own that is neither transposed nor added to can have; take the checkpoint in bf16 or f16", load.Tensors[0], src.Path(), scale.Tensors[0])
+			return fail("tensor %s of %s has factors in %s, which only a matrix of its own that is neither transposed nor "+
+				"added to can have; take the checkpoint in bf16 or f16", load.Tensors[0], src.Path(), scale.Tensors[0])
 		}
 	}
 	t := load.Type
@@ -325,7 +335,8 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	if v := in.loads[key]; v != nil && v.Shape.Equal(shape) {
 		return v, true
 	}
-	v := in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: t, Shape: shape, Load: load})
+	v := in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: t, Shape: shape,
+		Load: load})
 	in.loads[key] = v
 	if scale != nil {
 		in.scales[v] = scale
@@ -346,7 +357,8 @@ func (in *instance) numbers(w *weightDecl) (*graph.Value, bool) {
 	}
 	list, is := v.([]lang.Val)
 	if !is || len(list) != shape.Elems() || len(list) == 0 {
-		in.scope.add(in.f.fail(w.numbers.text, 0, "%s: a list of %d numbers is wanted for %v, not %s", name, shape.Elems(), shape, lang.Format(v)))
+		in.scope.add(in.f.fail(w.numbers.text, 0, "%s: a list of %d numbers is wanted for %v, not %s", name, shape.Elems(),
+			shape, lang.Format(v)))
 		return nil, false
 	}
 	load := &graph.Load{Type: tensor.F32}
@@ -358,7 +370,8 @@ func (in *instance) numbers(w *weightDecl) (*graph.Value, bool) {
 		}
 		load.Numbers = append(load.Numbers, x)
 	}
-	return in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: tensor.F32, Shape: shape, Load: load}), true
+	return in.g.AddValue(&graph.Value{Name: in.unique(in.prefix + name), Kind: graph.Weight, Type: tensor.F32,
+		Shape: shape, Load: load}), true
 }
 
 // load checks a pattern's tensors against the declared shape.
@@ -376,13 +389,17 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		t, have, ok := src.Lookup(tname)
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("weight %s %v: %s has no tensor %s, but it has %s", name, shape, src.Path(), tname, p.at(block, 0))
+			return nil, fmt.Errorf("weight %s %v: %s has no tensor %s, but it has %s", name, shape, src.Path(), tname,
+				p.at(block, 0))
 		case !have.Equal(want) && (p.transpose || !squeezed(have).Equal(squeezed(want))):
-			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(), have, want)
+			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(),
+				have, want)
 		case !t.IsFloat() && !t.IsBlock():
-			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s, a float type or block format is wanted", name, tname, src.Path(), t)
+			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s, a float type or block format is wanted", name, tname,
+				src.Path(), t)
 		case e > 0 && t != load.Type:
-			return nil, fmt.Errorf("weight %s: the experts' tensors of %s differ in type: %s is %s, %s is %s", name, src.Path(), load.Tensors[0], load.Type, tname, t)
+			return nil, fmt.Errorf("weight %s: the experts' tensors of %s differ in type: %s is %s, %s is %s", name, src.Path(),
+				load.Tensors[0], load.Type, tname, t)
 		}
 		load.Type = t
 		load.Tensors = append(load.Tensors, tname)
@@ -561,7 +578,8 @@ func (b *builder) foldSums() {
 			if folded[key] == nil {
 				load := *w.Load
 				load.Add += a.Plus
-				folded[key] = b.g.AddValue(&graph.Value{Name: b.unique(w.Name + ".plus"), Kind: graph.Weight, Type: w.Type, Shape: w.Shape, Load: &load})
+				folded[key] = b.g.AddValue(&graph.Value{Name: b.unique(w.Name + ".plus"), Kind: graph.Weight, Type: w.Type,
+					Shape: w.Shape, Load: &load})
 			}
 			n.In[i] = folded[key]
 		}

@@ -185,7 +185,8 @@ func (r *reader) check() {
 		}
 		switch w := weights[p.from.string]; {
 		case w == nil:
-			r.add(r.fail(p.from, 0, "unknown weight %s%s", p.from.string, didYouMean(p.from.string, slices.Sorted(maps.Keys(weights)))))
+			r.add(r.fail(p.from, 0, "unknown weight %s%s", p.from.string,
+				didYouMean(p.from.string, slices.Sorted(maps.Keys(weights)))))
 		case w.dimension(p.name.string) < 0:
 			r.add(r.fail(p.from, 0, "the shape of %s has no dimension that is %s alone", p.from.string, p.name.string))
 		}
@@ -240,7 +241,8 @@ func (r *reader) operators() {
 		}
 		calls(eq.rhs.tree, func(c lang.Call) {
 			if ops.Table.Lookup(c.Func) == nil && !lang.IsFunction(c.Func) {
-				r.add(r.fail(eq.rhs.text, c.Pos(), "%s: unknown operator %s%s", eq.string, c.Func, didYouMean(c.Func, ops.Table.Names())))
+				r.add(r.fail(eq.rhs.text, c.Pos(), "%s: unknown operator %s%s", eq.string, c.Func,
+					didYouMean(c.Func, ops.Table.Names())))
 			}
 		})
 	}
@@ -266,7 +268,8 @@ func (r *reader) order() {
 				r.add(r.fail(eq.rhs.text, n.Pos(), "%s: a cycle: it uses its own result %s", eq.string, n.Name))
 				eq.broken = true
 			case ok && at > k:
-				r.add(r.fail(eq.rhs.text, n.Pos(), "%s: uses %s, which line %d defines later: equations run from top to bottom, so a cycle cannot be computed",
+				r.add(r.fail(eq.rhs.text, n.Pos(), "%s: uses %s, which line %d defines later: equations run from top to bottom, "+
+					"so a cycle cannot be computed",
 					eq.string, n.Name, f.body[at].node.Line))
 				eq.broken = true
 			}

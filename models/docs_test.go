@@ -78,7 +78,10 @@ func fragment(t *testing.T, example string) {
 		return
 	}
 	for _, e := range err.(Errors) {
-		if !slices.ContainsFunc([]string{"unknown name", "unknown weight", "unknown result", "never used", "hands on nothing"}, func(s string) bool { return strings.Contains(e.Msg, s) }) {
+		if !slices.ContainsFunc([]string{"unknown name", "unknown weight", "unknown result", "never used",
+			"hands on nothing"}, func(s string) bool {
+			return strings.Contains(e.Msg, s)
+		}) {
 			t.Errorf("%v", e)
 		}
 	}

@@ -41,7 +41,8 @@ func hfStub(arch string, s dims, tied bool) *stub {
 		for i := range s.l {
 			p := fmt.Sprintf("gpt_neox.layers.%d.", i)
 			for name, shape := range map[string][]int{"attention.query_key_value": {3 * s.d, s.d}, "attention.dense": {s.d, s.d},
-				"mlp.dense_h_to_4h": {s.f, s.d}, "mlp.dense_4h_to_h": {s.d, s.f}, "input_layernorm": {s.d}, "post_attention_layernorm": {s.d}} {
+				"mlp.dense_h_to_4h": {s.f, s.d}, "mlp.dense_4h_to_h": {s.d, s.f}, "input_layernorm": {s.d},
+				"post_attention_layernorm": {s.d}} {
 				put(p+name+".weight", shape...)
 				put(p+name+".bias", shape[0])
 			}
@@ -115,21 +116,34 @@ func TestPublishedTotals(t *testing.T) {
 		tied             bool
 		want             int
 	}{
-		{"Llama-2-7B", "LlamaForCausalLM", "llama2_7b", dims{l: 32, d: 4096, h: 32, g: 32, f: 11008, v: 32000}, false, 6_738_415_616},
-		{"Llama-2-13B", "LlamaForCausalLM", "llama2_7b", dims{l: 40, d: 5120, h: 40, g: 40, f: 13824, v: 32000}, false, 13_015_864_320},
-		{"Llama-2-70B", "LlamaForCausalLM", "llama2_7b", dims{l: 80, d: 8192, h: 64, g: 8, f: 28672, v: 32000}, false, 68_976_648_192},
-		{"Llama-3-8B", "LlamaForCausalLM", "llama2_7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 128256}, false, 8_030_261_248},
-		{"Llama-3.2-1B", "LlamaForCausalLM", "llama2_7b", dims{l: 16, d: 2048, h: 32, g: 8, dh: 64, f: 8192, v: 128256}, true, 1_235_814_400},
-		{"Mistral-7B", "MistralForCausalLM", "mistral_7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000}, false, 7_241_732_096},
-		{"Mixtral-8x7B", "MixtralForCausalLM", "mixtral_8x7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000, e: 8}, false, 46_702_792_704},
-		{"Gemma-2-2B", "Gemma2ForCausalLM", "gemma2_2b", dims{l: 26, d: 2304, h: 8, g: 4, dh: 256, f: 9216, v: 256000}, true, 2_614_341_888},
-		{"Gemma-2-9B", "Gemma2ForCausalLM", "gemma2_2b", dims{l: 42, d: 3584, h: 16, g: 8, dh: 256, f: 14336, v: 256000}, true, 9_241_705_984},
+		{"Llama-2-7B", "LlamaForCausalLM", "llama2_7b", dims{l: 32, d: 4096, h: 32, g: 32, f: 11008, v: 32000}, false,
+			6_738_415_616},
+		{"Llama-2-13B", "LlamaForCausalLM", "llama2_7b", dims{l: 40, d: 5120, h: 40, g: 40, f: 13824, v: 32000}, false,
+			13_015_864_320},
+		{"Llama-2-70B", "LlamaForCausalLM", "llama2_7b", dims{l: 80, d: 8192, h: 64, g: 8, f: 28672, v: 32000}, false,
+			68_976_648_192},
+		{"Llama-3-8B", "LlamaForCausalLM", "llama2_7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 128256}, false,
+			8_030_261_248},
+		{"Llama-3.2-1B", "LlamaForCausalLM", "llama2_7b", dims{l: 16, d: 2048, h: 32, g: 8, dh: 64, f: 8192, v: 128256}, true,
+			1_235_814_400},
+		{"Mistral-7B", "MistralForCausalLM", "mistral_7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000}, false,
+			7_241_732_096},
+		{"Mixtral-8x7B", "MixtralForCausalLM", "mixtral_8x7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000, e: 8},
+			false, 46_702_792_704},
+		{"Gemma-2-2B", "Gemma2ForCausalLM", "gemma2_2b", dims{l: 26, d: 2304, h: 8, g: 4, dh: 256, f: 9216, v: 256000}, true,
+			2_614_341_888},
+		{"Gemma-2-9B", "Gemma2ForCausalLM", "gemma2_2b", dims{l: 42, d: 3584, h: 16, g: 8, dh: 256, f: 14336, v: 256000},
+			true, 9_241_705_984},
 		{"Qwen2-0.5B", "Qwen2ForCausalLM", "qwen2", dims{l: 24, d: 896, h: 14, g: 2, f: 4864, v: 151936}, true, 494_032_768},
-		{"Qwen2-7B", "Qwen2ForCausalLM", "qwen2", dims{l: 28, d: 3584, h: 28, g: 4, f: 18944, v: 152064}, false, 7_615_616_512},
-		{"Qwen3-8B", "Qwen3ForCausalLM", "qwen3_8b", dims{l: 36, d: 4096, h: 32, g: 8, dh: 128, f: 12288, v: 151936}, false, 8_190_735_360},
-		{"Phi-3-mini", "Phi3ForCausalLM", "phi3", dims{l: 32, d: 3072, h: 32, g: 32, f: 8192, v: 32064}, false, 3_821_079_552},
+		{"Qwen2-7B", "Qwen2ForCausalLM", "qwen2", dims{l: 28, d: 3584, h: 28, g: 4, f: 18944, v: 152064}, false,
+			7_615_616_512},
+		{"Qwen3-8B", "Qwen3ForCausalLM", "qwen3_8b", dims{l: 36, d: 4096, h: 32, g: 8, dh: 128, f: 12288, v: 151936}, false,
+			8_190_735_360},
+		{"Phi-3-mini", "Phi3ForCausalLM", "phi3", dims{l: 32, d: 3072, h: 32, g: 32, f: 8192, v: 32064}, false,
+			3_821_079_552},
 		{"Pythia-70M", "GPTNeoXForCausalLM", "gpt_neox_20b", dims{l: 6, d: 512, h: 8, f: 2048, v: 50304}, false, 70_426_624},
-		{"Pythia-6.9B", "GPTNeoXForCausalLM", "gpt_neox_20b", dims{l: 32, d: 4096, h: 32, f: 16384, v: 50432}, false, 6_857_302_016},
+		{"Pythia-6.9B", "GPTNeoXForCausalLM", "gpt_neox_20b", dims{l: 32, d: 4096, h: 32, f: 16384, v: 50432}, false,
+			6_857_302_016},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := withAct(hfStub(c.arch, c.d, c.tied))
@@ -164,8 +178,10 @@ func total(g *graph.Graph) int {
 
 // TestGoldens builds the graph of each golden folder as it lies on disk.
 func TestGoldens(t *testing.T) {
-	for family, file := range map[string]string{"llama2_mha": "llama2_7b", "llama2_gqa_tied": "llama2_7b", "mistral_swa": "mistral_7b",
-		"mixtral": "mixtral_8x7b", "gemma2": "gemma2_2b", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3_8b", "gpt_neox": "gpt_neox_20b"} {
+	for family, file := range map[string]string{"llama2_mha": "llama2_7b", "llama2_gqa_tied": "llama2_7b",
+		"mistral_swa": "mistral_7b",
+		"mixtral":     "mixtral_8x7b", "gemma2": "gemma2_2b", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3_8b",
+		"gpt_neox": "gpt_neox_20b"} {
 		t.Run(family, func(t *testing.T) {
 			w, err := safetensors.Open(testfiles.Shared(t, "goldens", family))
 			if err != nil {
@@ -198,8 +214,9 @@ func TestGoldens(t *testing.T) {
 // TestWeightsOfSizes: a model of the sizes that it is named after has as many weights as it is known to have; without
 // weights none is tied, which Qwen2 is at these sizes.
 func TestWeightsOfSizes(t *testing.T) {
-	for stem, want := range map[string]int{"llama2_7b": 6_738_415_616, "gemma2_2b": 2_614_341_888, "mixtral_8x7b": 46_702_792_704,
-		"phi3": 3_821_079_552, "qwen2": 494_032_768 + 151_936*896, "qwen3_8b": 8_190_735_360} {
+	for stem, want := range map[string]int{"llama2_7b": 6_738_415_616, "gemma2_2b": 2_614_341_888,
+		"mixtral_8x7b": 46_702_792_704,
+		"phi3":         3_821_079_552, "qwen2": 494_032_768 + 151_936*896, "qwen3_8b": 8_190_735_360} {
 		f, err := Builtin(stem)
 		if err != nil {
 			t.Errorf("%v", err)
@@ -251,7 +268,8 @@ func TestBlocksAlone(t *testing.T) {
 func TestRopeLayout(t *testing.T) {
 	for _, c := range []struct{ file, dialect, want string }{
 		{"llama2_block", "hf", "half"}, {"llama2_7b", "gguf", "pair"}, {"llama2_7b", "hf", "half"},
-		{"mixtral_8x7b", "gguf", "pair"}, {"mixtral_8x7b", "hf", "half"}, {"qwen2", "gguf", "half"}, {"gpt_neox_20b", "gguf", "half"},
+		{"mixtral_8x7b", "gguf", "pair"}, {"mixtral_8x7b", "hf", "half"}, {"qwen2", "gguf", "half"},
+		{"gpt_neox_20b", "gguf", "half"},
 	} {
 		f, err := Builtin(c.file)
 		if err != nil {
@@ -285,15 +303,19 @@ func TestRopeScaling(t *testing.T) {
 		want ops.RoPEAttr // of what differs from the defaults
 	}{
 		{"none", nil, ops.RoPEAttr{Scaling: "none", Factor: 1, Original: 128, Base: 10000}},
-		{"new spelling", map[string]any{"rope_parameters.rope_type": "linear", "rope_parameters.factor": 4.0, "rope_parameters.rope_theta": 5e5},
+		{"new spelling", map[string]any{"rope_parameters.rope_type": "linear", "rope_parameters.factor": 4.0,
+			"rope_parameters.rope_theta": 5e5},
 			ops.RoPEAttr{Scaling: "linear", Factor: 4, Original: 128, Base: 5e5}},
 		{"old spelling", map[string]any{"rope_scaling.type": "linear", "rope_scaling.factor": 2.0, "rope_theta": 1e6},
 			ops.RoPEAttr{Scaling: "linear", Factor: 2, Original: 128, Base: 1e6}},
-		{"llama3", map[string]any{"rope_scaling.rope_type": "llama3", "rope_scaling.factor": 8.0, "rope_scaling.original_max_position_embeddings": int64(64)},
+		{"llama3", map[string]any{"rope_scaling.rope_type": "llama3", "rope_scaling.factor": 8.0,
+			"rope_scaling.original_max_position_embeddings": int64(64)},
 			ops.RoPEAttr{Scaling: "llama3", Factor: 8, Original: 64, Base: 10000}},
-		{"yarn, factor from the lengths", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.original_max_position_embeddings": int64(32)},
+		{"yarn, factor from the lengths", map[string]any{"rope_parameters.rope_type": "yarn",
+			"rope_parameters.original_max_position_embeddings": int64(32)},
 			ops.RoPEAttr{Scaling: "yarn", Factor: 4, Original: 32, Base: 10000}},
-		{"yarn", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.factor": 2.0, "rope_parameters.attention_factor": 1.5},
+		{"yarn", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.factor": 2.0,
+			"rope_parameters.attention_factor": 1.5},
 			ops.RoPEAttr{Scaling: "yarn", Factor: 2, Original: 128, Base: 10000, AttnFactor: 1.5}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,7 +339,8 @@ func TestRopeScaling(t *testing.T) {
 				}
 				seen++
 				a := graph.Attr[ops.RoPEAttr](n)
-				got := ops.RoPEAttr{Scaling: a.Scaling, Factor: a.Factor, Original: a.Original, Base: a.Base, AttnFactor: a.AttnFactor}
+				got := ops.RoPEAttr{Scaling: a.Scaling, Factor: a.Factor, Original: a.Original, Base: a.Base,
+					AttnFactor: a.AttnFactor}
 				if got != c.want {
 					t.Errorf("got %+v, want %+v", got, c.want)
 				}
@@ -343,7 +366,8 @@ func TestRefusals(t *testing.T) {
 		want      string
 	}{
 		{"LlamaForCausalLM", "hidden_act", "gelu", "llama needs act == silu; act is gelu (hf hidden_act)"},
-		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling == none or scaling == default; scaling is longrope"},
+		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling == none or scaling == default; scaling " +
+			"is longrope"},
 	} {
 		w := hfStub(c.arch, dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
 		w.meta[c.key] = c.val
@@ -385,7 +409,8 @@ func TestQwen3Biases(t *testing.T) {
 // and beyond it the frequencies would depend on the step: refused.
 func TestDynamic(t *testing.T) {
 	w := hfStub("LlamaForCausalLM", dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
-	w.meta["rope_scaling.type"], w.meta["rope_scaling.factor"], w.meta["max_position_embeddings"] = "dynamic", 2.0, int64(64)
+	w.meta["rope_scaling.type"], w.meta["rope_scaling.factor"], w.meta["max_position_embeddings"] = "dynamic", 2.0,
+		int64(64)
 	f, err := Match(w)
 	if err != nil {
 		t.Fatal(err)
@@ -399,7 +424,8 @@ func TestDynamic(t *testing.T) {
 			t.Errorf("%v: %s", n, n.AttrText())
 		}
 	}
-	if _, err := f.Build(Options{Weights: w, C: 65}); err == nil || !strings.Contains(err.Error(), "C is 65 (the context length)") {
+	if _, err := f.Build(Options{Weights: w, C: 65}); err == nil ||
+		!strings.Contains(err.Error(), "C is 65 (the context length)") {
 		t.Errorf("a longer context: %v", err)
 	}
 }

@@ -21,7 +21,8 @@ func (f *File) Fits(w Weights) error {
 	if len(want) == 0 || len(found) == 0 || slices.ContainsFunc(found, func(a string) bool { return named(w, a, want) }) {
 		return nil
 	}
-	return fmt.Errorf("%s is for the architecture %s, but %s is %s; name a file for that, or add %s to match: in a copy of this one",
+	return fmt.Errorf("%s is for the architecture %s, but %s is %s; name a file for that, or add %s to match: in a "+
+		"copy of this one",
 		f.path, strings.Join(want, ", "), w.Path(), strings.Join(found, ", "), found[0])
 }
 
@@ -48,7 +49,8 @@ func (f *File) unreadBias(g *graph.Graph, w Weights) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %s has %s beside a weight that is read (%d in all), which the file does not read: results would be wrong; "+
+	return fmt.Errorf("%s: %s has %s beside a weight that is read (%d in all), which the file does not read: results "+
+		"would be wrong; "+
 		"add the bias to the file, or name it under ignore:", f.path, w.Path(), lost[0], len(lost))
 }
 

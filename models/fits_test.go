@@ -22,7 +22,8 @@ func TestUnreadBias(t *testing.T) {
 		t.Error(err)
 	}
 	w.add("model.layers.1.input_layernorm.bias", tensor.F32, 16)
-	if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(), "model.layers.1.input_layernorm.bias") {
+	if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(),
+		"model.layers.1.input_layernorm.bias") {
 		t.Errorf("an unread bias: %v", err)
 	}
 	for _, ignore := range []string{"model.layers.$i.input_layernorm.bias", "*.bias"} {

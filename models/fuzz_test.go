@@ -13,7 +13,8 @@ func FuzzModelFile(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte("block: b\nin: {x: 'float[S, D]'}\nparams: {D: E, E: D}\nbody: {y: x * 2}\nout: y"))
-	f.Add([]byte("model: m\nin: {x: 'float[S, 4096]', pos: 'i32[S]'}\nbody: {y: 'repeat(99999, llama2_block, x, pos)'}\nout: y"))
+	f.Add([]byte("model: m\nin: {x: 'float[S, 4096]', pos: 'i32[S]'}\nbody: {y: 'repeat(99999, llama2_block, x, " +
+		"pos)'}\nout: y"))
 	f.Add([]byte("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := resolve("m.yaml", data, func(stem string) (string, []byte, error) {

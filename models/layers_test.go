@@ -46,12 +46,17 @@ func TestLayerTypes(t *testing.T) {
 	}{
 		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7)}, "7 0 7 0"},
 		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7), "layer_types": []string{f, f, s, s}}, "0 0 7 7"},
-		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7), "layer_types": []string{f, f, s, s}, "sliding_window_pattern": int64(2)}, "0 0 7 7"},
-		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "max_window_layers": int64(2)}, "0 0 5 5"},
-		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "layer_types": []string{s, f, s, f}}, "5 0 5 0"},
-		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": false, "layer_types": []string{s, f, s, f}}, "0 0 0 0"},
-		{"Qwen3ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true, "max_window_layers": int64(0),
-			"layer_types": []string{f, f, f, s}}, "0 0 0 5"},
+		{"Gemma2ForCausalLM", map[string]any{"sliding_window": int64(7), "layer_types": []string{f, f, s, s},
+			"sliding_window_pattern": int64(2)}, "0 0 7 7"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true,
+			"max_window_layers": int64(2)}, "0 0 5 5"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true,
+			"layer_types": []string{s, f, s, f}}, "5 0 5 0"},
+		{"Qwen2ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": false,
+			"layer_types": []string{s, f, s, f}}, "0 0 0 0"},
+		{"Qwen3ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true,
+			"max_window_layers": int64(0),
+			"layer_types":       []string{f, f, f, s}}, "0 0 0 5"},
 		{"MistralForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
 		{"MistralForCausalLM", nil, "4096 4096 4096 4096"}, // the class's default
 		{"Phi3ForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
@@ -107,7 +112,8 @@ func TestCapsHaveDefaults(t *testing.T) {
 }
 
 func TestModelTypeStandsIn(t *testing.T) {
-	for typ, arch := range map[string]string{"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gpt_neox": "GPTNeoXForCausalLM"} {
+	for typ, arch := range map[string]string{"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM",
+		"gemma2": "Gemma2ForCausalLM", "gpt_neox": "GPTNeoXForCausalLM"} {
 		w := hfStub(arch, layerDims, false)
 		want, err := Match(w)
 		if err != nil {

@@ -83,7 +83,8 @@ func named(w Weights, found string, want []string) bool {
 }
 
 // best chooses among files; "" where none matches.
-func best(w Weights, found, names []string, read func(string) ([]byte, error), other reading, known *[]string) (string, error) {
+func best(w Weights, found, names []string, read func(string) ([]byte, error), other reading, known *[]string) (string,
+	error) {
 	top, winners := -1, []string(nil)
 	for _, name := range names {
 		data, err := read(name)
@@ -122,7 +123,8 @@ func best(w Weights, found, names []string, read func(string) ([]byte, error), o
 		}
 	}
 	if len(winners) > 1 {
-		return "", fmt.Errorf("%s: several model files are for %s: %s; name one by --model", w.Path(), strings.Join(found, ", "), strings.Join(winners, ", "))
+		return "", fmt.Errorf("%s: several model files are for %s: %s; name one by --model", w.Path(),
+			strings.Join(found, ", "), strings.Join(winners, ", "))
 	}
 	if top < 0 {
 		return "", nil

@@ -53,7 +53,9 @@ type File struct {
 	out     []text
 	read    map[string]bool // names that an equation reads, not only asks for by has(…)
 	used    map[string]bool // names that an expression of the file mentions
-	late    errs            // what is declared and never used: often the other half of a misspelt name, so reported with Build's mistakes
+	// what is declared and never used: often the other half of a misspelt name, so reported with
+	// Build's mistakes
+	late errs
 }
 
 // IsBlock says whether the file defines a block, one layer, and not a whole model.

@@ -37,7 +37,8 @@ func (r *reader) alternatives(t text, patterns []string) []pattern {
 			case err == nil && (f[0] == '+' || f[0] == '-') && add-add == 0:
 				p.add = add
 			default:
-				r.add(r.fail(t, strings.Index(t.string, f), "%q behind the name %s: there are +1 (add one) and .T (transpose)", f, p.name))
+				r.add(r.fail(t, strings.Index(t.string, f), "%q behind the name %s: there are +1 (add one) and .T (transpose)", f,
+					p.name))
 				return nil
 			}
 		}

@@ -353,7 +353,8 @@ func (f *File) checkSet(es *errs, set map[string]string) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if !known[name] {
-			es.add(&Error{Path: "--set " + name, Msg: fmt.Sprintf("%s has no parameter %s%s", f.path, name, didYouMean(name, names))})
+			es.add(&Error{Path: "--set " + name, Msg: fmt.Sprintf("%s has no parameter %s%s", f.path, name,
+				didYouMean(name, names))})
 		}
 	}
 }

@@ -138,7 +138,8 @@ func (s *source) yamlError(err error) *Error {
 		_, msg, _ = strings.Cut(msg, ": ")
 		col := 1
 		// The library counts the line before a tab that indents.
-		if k := line + 1; strings.Contains(msg, "tab character") && k <= len(s.lines) && strings.HasPrefix(strings.TrimLeft(s.lines[k-1], " "), "\t") {
+		if k := line + 1; strings.Contains(msg, "tab character") && k <= len(s.lines) &&
+			strings.HasPrefix(strings.TrimLeft(s.lines[k-1], " "), "\t") {
 			line = k
 		}
 		if line > 0 && line <= len(s.lines) {
@@ -216,7 +217,8 @@ func (r *reader) strings(n *yaml.Node, what string) []string {
 	return all
 }
 
-var fileKeys = []string{"model", "block", "part", "match", "ignore", "use", "in", "params", "require", "names", "weights", "state", "body", "out"}
+var fileKeys = []string{"model", "block", "part", "match", "ignore", "use", "in", "params", "require", "names",
+	"weights", "state", "body", "out"}
 
 func (r *reader) file(n *yaml.Node) {
 	patterns := map[string][]string{}
@@ -274,7 +276,8 @@ func (r *reader) file(n *yaml.Node) {
 	if r.f.part {
 		for _, key := range []string{"in", "state", "body", "out", "match"} {
 			if v := parts[key]; v != nil {
-				r.failNode(v, "%s: has no place in a part, which has params:, require:, names: and weights: for the files that use it", key)
+				r.failNode(v, "%s: has no place in a part, which has params:, require:, names: and weights: for the files "+
+					"that use it", key)
 			}
 		}
 		return
@@ -438,7 +441,8 @@ func (r *reader) param(name text, v *yaml.Node) {
 			case "none":
 				null(v)
 			default:
-				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"gguf", "hf", "from", "is", "none"})))
+				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string,
+					[]string{"gguf", "hf", "from", "is", "none"})))
 				ok = false
 			}
 		})
@@ -514,7 +518,8 @@ func (r *reader) weight(name text, v *yaml.Node, patterns map[string][]string) {
 				}
 			}
 		default:
-			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, []string{"shape", "gguf", "hf", "if", "numbers", "optional"})))
+			r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string,
+				[]string{"shape", "gguf", "hf", "if", "numbers", "optional"})))
 		}
 	})
 	if ok && !seen && v.Kind == yaml.MappingNode {
@@ -565,7 +570,8 @@ func (r *reader) equation(key text, v *yaml.Node) {
 
 func (r *reader) repeat(eq *equation, c lang.Call) bool {
 	if r.f.block {
-		r.add(r.fail(eq.rhs.text, c.Pos(), "%s: a block cannot repeat blocks, nor itself: repeat(...) belongs to a model", eq.string))
+		r.add(r.fail(eq.rhs.text, c.Pos(), "%s: a block cannot repeat blocks, nor itself: repeat(...) belongs to a model",
+			eq.string))
 		return false
 	}
 	if len(c.Args) < 3 {

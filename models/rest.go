@@ -40,7 +40,8 @@ func (r *reader) spread(e *expr, name string) bool {
 		case len(names) == 0:
 			fail(c, "\"...\" hands on attributes, and %s has none", op.Name)
 		case len(c.Named) == given:
-			fail(c, "\"...\" hands on nothing: %s has the attributes %s, and no parameter has the name of one that is not given", op.Name, strings.Join(names, ", "))
+			fail(c, "\"...\" hands on nothing: %s has the attributes %s, and no parameter has the name of one that is not given",
+				op.Name, strings.Join(names, ", "))
 		}
 		c.Rest = nil
 		return c

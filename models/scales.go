@@ -31,10 +31,13 @@ func scaleOf(src Weights, tname string, t tensor.Type, rows int) (*graph.Load, e
 		}
 		n := shape.Elems()
 		if len(shape) > 2 || len(shape) == 2 && shape[1] != 1 || n != 1 && n != rows {
-			return nil, fmt.Errorf("tensor %s of %s has factors %v in %s: one for the whole matrix or one for each of its %d rows can be applied, not one for each block; take the checkpoint in bf16 or f16", tname, src.Path(), shape, tname+suffix, rows)
+			return nil, fmt.Errorf("tensor %s of %s has factors %v in %s: one for the whole matrix or one for each of its %d "+
+				"rows can be applied, not one for each block; take the checkpoint in bf16 or f16", tname, src.Path(), shape,
+				tname+suffix, rows)
 		}
 		if !typ.IsFloat() || isF8(typ) {
-			return nil, fmt.Errorf("tensor %s of %s, factors of %s, holds %s: f32, f16 or bf16 is wanted", tname+suffix, src.Path(), tname, typ)
+			return nil, fmt.Errorf("tensor %s of %s, factors of %s, holds %s: f32, f16 or bf16 is wanted", tname+suffix,
+				src.Path(), tname, typ)
 		}
 		return &graph.Load{Tensors: []string{tname + suffix}, Type: typ, Spread: n == 1}, nil
 	}
@@ -42,7 +45,8 @@ func scaleOf(src Weights, tname string, t tensor.Type, rows int) (*graph.Load, e
 	stem := strings.TrimSuffix(tname, "weight")
 	for _, name := range src.Names() {
 		if rest, ok := strings.CutPrefix(name, stem); ok && strings.Contains(rest, "scale") && !ofActivations(rest) {
-			return nil, fmt.Errorf("tensor %s of %s holds %s and has %s beside it, which may be its factors: they are known as %s only; take the checkpoint in bf16 or f16", tname, src.Path(), t, name, tname+scaleSuffixes[0])
+			return nil, fmt.Errorf("tensor %s of %s holds %s and has %s beside it, which may be its factors: they are known "+
+				"as %s only; take the checkpoint in bf16 or f16", tname, src.Path(), t, name, tname+scaleSuffixes[0])
 		}
 	}
 	return nil, nil
@@ -78,7 +82,8 @@ func (b *builder) applyScales() error {
 		y := n.Out[0]
 		part := b.g.AddValue(&graph.Value{Name: b.unique(y.Name + name), Type: y.Type, Shape: y.Shape, Def: n})
 		n.Out[0] = part
-		next := &graph.Node{Op: op, In: []*graph.Value{part, by}, Out: []*graph.Value{y}, Float: n.Float, Name: n.Name, Block: n.Block, Place: n.Place}
+		next := &graph.Node{Op: op, In: []*graph.Value{part, by}, Out: []*graph.Value{y}, Float: n.Float, Name: n.Name,
+			Block: n.Block, Place: n.Place}
 		y.Def = next
 		return next
 	}
@@ -89,7 +94,8 @@ func (b *builder) applyScales() error {
 				continue
 			}
 			if n.Op != ops.Linear || i != 1 {
-				return fmt.Errorf("%s: %v reads %s, whose numbers are to be multiplied by %s: only linear can do so, take the checkpoint in bf16 or f16", n.Place, n, v.Load.Tensors[0], b.scales[v].Tensors[0])
+				return fmt.Errorf("%s: %v reads %s, whose numbers are to be multiplied by %s: only linear can do so, take the "+
+					"checkpoint in bf16 or f16", n.Place, n, v.Load.Tensors[0], b.scales[v].Tensors[0])
 			}
 			load = b.scales[v]
 		}
@@ -100,7 +106,8 @@ func (b *builder) applyScales() error {
 		w := n.In[1]
 		s := factors[w]
 		if s == nil {
-			s = b.g.AddValue(&graph.Value{Name: b.unique(w.Name + ".scale"), Kind: graph.Weight, Type: tensor.F32, Shape: tensor.Shape{w.Shape[0]}, Load: load})
+			s = b.g.AddValue(&graph.Value{Name: b.unique(w.Name + ".scale"), Kind: graph.Weight, Type: tensor.F32,
+				Shape: tensor.Shape{w.Shape[0]}, Load: load})
 			factors[w] = s
 		}
 		var bias *graph.Value

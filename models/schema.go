@@ -28,7 +28,8 @@ func schema() *jsonschema.Schema {
 		return &S{Description: doc, AnyOf: []*S{{Type: "string"}, {Type: "array", Items: &S{Type: "string"}, MinItems: &one}}}
 	}
 	object := func(doc string, order []string, required []string, props map[string]*S) *S {
-		return &S{Type: "object", Description: doc, Properties: props, PropertyOrder: order, Required: required, AdditionalProperties: never}
+		return &S{Type: "object", Description: doc, Properties: props, PropertyOrder: order, Required: required,
+			AdditionalProperties: never}
 	}
 	mapping := func(doc string, keys, values *S) *S {
 		return &S{Type: "object", Description: doc, PropertyNames: keys, AdditionalProperties: values}
@@ -44,19 +45,23 @@ func schema() *jsonschema.Schema {
 			"none": expr("the value where config.json says null, which otherwise means that the key is absent"),
 		}),
 	}}
-	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "if", "numbers", "optional"}, []string{"shape"}, map[string]*S{
-		"shape":    {Type: "array", Items: expr("a size"), MinItems: &one, MaxItems: &eight, Description: "sizes, slowest-varying first; a matrix is [out, in]"},
-		"gguf":     str("name in GGUF files: a | b: the first present; +1: add one; .T: transposed; $i: block; $e: a tensor per expert; /name: without the pattern"),
-		"hf":       str("name in safetensors, as for gguf"),
-		"if":       expr("a condition without which the weight is absent"),
-		"numbers":  str("a list of its elements, where no tensor holds them"),
-		"optional": {Type: "boolean", Description: "the weights may lack it; the operand is then left out"},
-	})
+	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "if", "numbers", "optional"},
+		[]string{"shape"}, map[string]*S{
+			"shape": {Type: "array", Items: expr("a size"), MinItems: &one, MaxItems: &eight,
+				Description: "sizes, slowest-varying first; a matrix is [out, in]"},
+			"gguf": str("name in GGUF files: a | b: the first present; +1: add one; .T: transposed; $i: block; $e: a " +
+				"tensor per expert; /name: without the pattern"),
+			"hf":       str("name in safetensors, as for gguf"),
+			"if":       expr("a condition without which the weight is absent"),
+			"numbers":  str("a list of its elements, where no tensor holds them"),
+			"optional": {Type: "boolean", Description: "the weights may lack it; the operand is then left out"},
+		})
 	held := &S{Type: "string", Pattern: `^(float|f32) *\[.*\]$`}
-	state := &S{AnyOf: []*S{held, object("another block's state", []string{"shape", "of"}, []string{"shape"}, map[string]*S{
-		"shape": held,
-		"of":    expr("the number of the block whose state it is"),
-	})}}
+	state := &S{AnyOf: []*S{held, object("another block's state", []string{"shape", "of"}, []string{"shape"},
+		map[string]*S{
+			"shape": held,
+			"of":    expr("the number of the block whose state it is"),
+		})}}
 	s := object("A network, or a block of one, as equations.",
 		fileKeys, nil, map[string]*S{
 			"model": str("the file defines a model of this name"),
@@ -68,11 +73,14 @@ func schema() *jsonschema.Schema {
 				"has":  list("keys that GGUF's metadata must have"),
 				"hf":   list("one of config.json's architectures, or its model_type"),
 			}),
-			"ignore":  list("tensors of the weights that the file knows and does not read; * stands for any part of a name"),
-			"in":      mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),
+			"ignore": list("tensors of the weights that the file knows and does not read; * stands for any part of a name"),
+			"in": mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows "+
+				"of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),
 			"params":  mapping("numbers and words", name, param),
 			"require": {Type: "array", Items: expr("a condition"), Description: "conditions on parameters that this file needs"},
-			"names":   object("patterns of weight names: $i is the number of the block, * the name given below", []string{"gguf", "hf"}, nil, map[string]*S{"gguf": str("pattern in GGUF files"), "hf": str("pattern in safetensors")}),
+			"names": object("patterns of weight names: $i is the number of the block, * the name given below",
+				[]string{"gguf", "hf"}, nil, map[string]*S{"gguf": str("pattern in GGUF files"),
+					"hf": str("pattern in safetensors")}),
 			"weights": mapping("the weights", name, weight),
 			"state":   mapping("what survives from step to step", name, state),
 			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),

@@ -70,12 +70,13 @@ func (a *AttentionAttr) ScaleOf(dh int) float64 {
 //	y[s,h] = Σj softmax(cap(scale q[s,h]·k[j]))[j] v[j]
 //
 // With sinks [H] each head's softmax has one more score, whose value is zero (Xiao et al., arXiv 2309.17453; gpt-oss).
-// It is causal by meaning, unless both=true says otherwise; what lies in the cache behind pos[s] is never read. (Vaswani
-// et al., arXiv 1706.03762; grouped heads: Ainslie et al., arXiv 2305.13245.)
+// It is causal by meaning, unless both=true says otherwise; what lies in the cache behind pos[s] is
+// never read. (Vaswani et al., arXiv 1706.03762; grouped heads: Ainslie et al., arXiv 2305.13245.)
 var Attention = &graph.Op{
 	Name: "attention",
 	Doc:  "y[s,h] = Σj softmax(scale·q[s,h]·k[j])·v[j], pos[s]-window < j ≤ pos[s]",
-	Sig:  graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H]) -> (y: float[S, H, Dv])"),
+	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H]) -> (y: float[S, " +
+		"H, Dv])"),
 	Attr: func() any { return &AttentionAttr{} },
 	Check: func(n *graph.Node) error {
 		q, k, a := n.In[0], n.In[1], graph.Attr[AttentionAttr](n)
@@ -85,7 +86,8 @@ var Attention = &graph.Op{
 		for _, p := range []struct {
 			name string
 			v    float64
-		}{{"scale", a.Scale}, {"window", float64(a.Window)}, {"softcap", a.Softcap}, {"chunk", float64(a.Chunk)}, {"alibi", a.ALiBi}, {"slope", a.Slope}} {
+		}{{"scale", a.Scale}, {"window", float64(a.Window)}, {"softcap", a.Softcap}, {"chunk", float64(a.Chunk)},
+			{"alibi", a.ALiBi}, {"slope", a.Slope}} {
 			if err := nonNegative(p.name, p.v); err != nil {
 				return err
 			}

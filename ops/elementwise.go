@@ -158,14 +158,16 @@ type XIELUAttr struct {
 	Eps  float64 `attr:"eps"`
 }
 
-// XIELU is the expanded integral of ELU with trained slopes p and n, each of one element, as beta and eps are where they
-// are operands (Huang et al., arXiv 2411.13010): with a = softplus(p) and b = beta + softplus(n),
+// XIELU is the expanded integral of ELU with trained slopes p and n, each of one element, as beta
+// and eps are where they are operands (Huang et al., arXiv 2411.13010): with a = softplus(p) and b
+// = beta + softplus(n),
 //
 //	y = a x² + beta x                           for x > 0
 //	y = b (e^min(x, eps) - 1 - x) + beta x      else
 var XIELU = &graph.Op{
-	Name:    "xielu",
-	Doc:     "y = a·x² + beta·x for x > 0, else b·(exp(min(x, eps)) - 1 - x) + beta·x; a = softplus(p), b = beta + softplus(n)",
+	Name: "xielu",
+	Doc: "y = a·x² + beta·x for x > 0, else b·(exp(min(x, eps)) - 1 - x) + beta·x; a = softplus(p), b = beta " +
+		"+ softplus(n)",
 	Sig:     graph.MustSig("(x: T[*], p: P[1], n: N[1], beta?: B[1], eps?: E[1]) -> (y: float[*])"),
 	RowWise: true,
 	Attr:    func() any { return &XIELUAttr{Beta: 0.5, Eps: -1e-6} },

@@ -241,7 +241,8 @@ func onnxLayerNorm(c *onnxCase) ([]array, error) {
 
 func onnxRMSNorm(c *onnxCase) ([]array, error) {
 	w := c.in(1)
-	return one(eval(fmt.Sprintf("rmsnorm(x, w, eps=%.17g)", c.number("epsilon", 1e-5)), args("x", flat(c), "w", w.as(len(w.v)))))
+	return one(eval(fmt.Sprintf("rmsnorm(x, w, eps=%.17g)", c.number("epsilon", 1e-5)),
+		args("x", flat(c), "w", w.as(len(w.v)))))
 }
 
 // matMul is a linear per pair of matrices; w holds b transposed.
@@ -484,7 +485,8 @@ func readONNX(t *testing.T, file string) *onnxCase {
 		t.Fatalf("%s: %d nodes, %v", file, len(spec.Nodes), err)
 	}
 	n := spec.Nodes[0]
-	c := &onnxCase{name: spec.Case, op: n.Op, inputs: n.Inputs, outputs: n.Outputs, attr: n.Attributes, tensors: map[string]array{}, bools: map[string]bool{}}
+	c := &onnxCase{name: spec.Case, op: n.Op, inputs: n.Inputs, outputs: n.Outputs, attr: n.Attributes,
+		tensors: map[string]array{}, bools: map[string]bool{}}
 	data, err := os.ReadFile(strings.TrimSuffix(file, "json") + "safetensors")
 	if err != nil {
 		t.Fatal(err)

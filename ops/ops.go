@@ -13,14 +13,16 @@ import (
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
 	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, Embed, Exp, Expand, Floor, Gather, GELU, Greater,
-	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pow, Push, Real, Reciprocal, ReLU,
+	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pow, Push,
+	Real, Reciprocal, ReLU,
 	ReLU2, RMSNorm, RoPE, Rows, Scale, Scan, Shift, ShortConv, Sigmoid, SiLU, Slice, Softcap, Softmax, Softplus, Split,
 	Sqrt, SSM, Sub, Sum, Tanh, TopK, View, WKV, XIELU,
 }
 
 // fused are defined by their bodies. Their order is one in which they can be
 // tried: an operator that takes in more comes before one that takes in less.
-var fused = []*graph.Op{RoPEPush, LinearResidual, LinearBias, LinearScaledResidual, LinearScaledBias, LinearScaled, AddRMSNorm, SwiGLU, GeGLU}
+var fused = []*graph.Op{RoPEPush, LinearResidual, LinearBias, LinearScaledResidual, LinearScaledBias, LinearScaled,
+	AddRMSNorm, SwiGLU, GeGLU}
 
 // Table finds every operator by its name.
 var Table graph.Table = newTable(basic, fused)

@@ -68,7 +68,8 @@ func TestValues(t *testing.T) {
 		{"-x / 4", args("x", arr([]int{2}, 1, -8)), []float64{-0.25, 2}},
 		{"x * y", args("x", arr([]int{2, 2}, 1, 2, 3, 4), "y", arr([]int{2}, 10, 100)), []float64{10, 200, 30, 400}},
 		{"rows(x, at)", args("x", arr([]int{3, 2}, 1, 2, 3, 4, 5, 6), "at", arr([]int{2}, 2, 0)), []float64{5, 6, 1, 2}},
-		{"mix(x, p)", args("x", arr([]int{1, 2, 3}, 1, 2, 3, 10, 20, 30), "p", arr([]int{1, 2}, 2, -1)), []float64{-8, -16, -24}},
+		{"mix(x, p)", args("x", arr([]int{1, 2, 3}, 1, 2, 3, 10, 20, 30), "p", arr([]int{1, 2}, 2, -1)),
+			[]float64{-8, -16, -24}},
 		{"rmsnorm(x)", args("x", arr([]int{1, 2}, 3, 4)), []float64{3 / math.Sqrt(12.5+1e-6), 4 / math.Sqrt(12.5+1e-6)}},
 		// One position in the window: its value, whatever the score.
 		{"attention(q, k, v, pos, window=1)", window, seq(6, 1, 3).v[12:15]},
@@ -89,12 +90,14 @@ func TestValues(t *testing.T) {
 // if the cache began there.
 func TestWindowIsAShorterCache(t *testing.T) {
 	q, k, v := seq(1, 4, 8), seq(9, 2, 8), seq(9, 2, 3)
-	long, err := eval("attention(q, k, v, pos, window=3, softcap=2)", args("q", q, "k", k, "v", v, "pos", arr([]int{1}, 7)))
+	long, err := eval("attention(q, k, v, pos, window=3, softcap=2)",
+		args("q", q, "k", k, "v", v, "pos", arr([]int{1}, 7)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	short, err := eval("attention(q, k, v, pos, softcap=2)", args(
-		"q", q, "k", array{[]int{3, 2, 8}, k.v[5*16 : 8*16]}, "v", array{[]int{3, 2, 3}, v.v[5*6 : 8*6]}, "pos", arr([]int{1}, 2)))
+		"q", q, "k", array{[]int{3, 2, 8}, k.v[5*16 : 8*16]}, "v", array{[]int{3, 2, 3}, v.v[5*6 : 8*6]}, "pos",
+		arr([]int{1}, 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +147,9 @@ func TestTopK(t *testing.T) {
 		{"before", math.Exp(3) / norm, math.Exp(2) / norm},
 		{"after", math.Exp(3) / (2*math.Exp(3) + math.Exp(2)), math.Exp(2) / (2*math.Exp(3) + math.Exp(2))},
 	} {
-		n, err := node(ops.TopK, func(a any) { *a.(*ops.TopKAttr) = ops.TopKAttr{K: 3, Softmax: c.how} }, val(tensor.F64, 2, 4))
+		n, err := node(ops.TopK, func(a any) {
+			*a.(*ops.TopKAttr) = ops.TopKAttr{K: 3, Softmax: c.how}
+		}, val(tensor.F64, 2, 4))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,12 +170,14 @@ func TestTopK(t *testing.T) {
 func TestLinearIDIsTheExpertsLinear(t *testing.T) {
 	x, w, b := seq(2, 3, 4), seq(5, 6, 4), seq(5, 6)
 	ids := []int32{4, 0, 4, 1, 2, 3}
-	n, err := node(ops.LinearID, nil, val(tensor.F64, 2, 3, 4), val(tensor.F64, 5, 6, 4), val(tensor.I32, 2, 3), val(tensor.F64, 5, 6))
+	n, err := node(ops.LinearID, nil, val(tensor.F64, 2, 3, 4), val(tensor.F64, 5, 6, 4), val(tensor.I32, 2, 3),
+		val(tensor.F64, 5, 6))
 	if err != nil {
 		t.Fatal(err)
 	}
 	y := tensor.New(tensor.F64, 2, 3, 6)
-	err = n.Reference(ops.Table, []tensor.Tensor{tensor.Of(x.v, 2, 3, 4), tensor.Of(w.v, 5, 6, 4), tensor.Of(ids, 2, 3), tensor.Of(b.v, 5, 6)}, []tensor.Tensor{y})
+	err = n.Reference(ops.Table, []tensor.Tensor{tensor.Of(x.v, 2, 3, 4), tensor.Of(w.v, 5, 6, 4), tensor.Of(ids, 2, 3),
+		tensor.Of(b.v, 5, 6)}, []tensor.Tensor{y})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,13 +201,15 @@ func TestReferenceErrors(t *testing.T) {
 		{"embed(ids, w)", "ids[1] is 3, it must lie in [0, 3)", args("ids", arr([]int{2}, 0, 3), "w", seq(3, 2))},
 		{"embed(ids, w)", "ids[0] is -1", args("ids", arr(one, -1), "w", seq(3, 2))},
 		{"rows(x, at)", "at[0] is 5", args("x", seq(5, 2), "at", arr(one, 5))},
-		{"push(cache, x, pos)", "pos[0] is 4, it must lie in [0, 4)", args("cache", cache(), "x", seq(1, 1, 2), "pos", arr(one, 4))},
+		{"push(cache, x, pos)", "pos[0] is 4, it must lie in [0, 4)",
+			args("cache", cache(), "x", seq(1, 1, 2), "pos", arr(one, 4))},
 		{"rope_push(cache, x, pos)", "pos[0] is 4", args("cache", cache(), "x", seq(1, 1, 2), "pos", arr(one, 4))},
 		{"push(cache, x, pos)", "pos[1] is -1", args("cache", cache(), "x", seq(2, 1, 2), "pos", arr([]int{2}, 0, -1))},
 		{"attention(q, k, v, pos)", "pos[0] is 4", args("q", seq(1, 1, 2), "k", cache(), "v", cache(), "pos", arr(one, 4))},
 		{"attention(q, k, v, pos)", "pos[0] is -1", args("q", seq(1, 1, 2), "k", cache(), "v", cache(), "pos", arr(one, -1))},
 		{"rope(x, pos)", "cannot be negative", args("x", seq(1, 1, 2), "pos", arr(one, -1))},
-		{"linear_id(x, w, ids)", "e[0] is 2, it must lie in [0, 2)", args("x", seq(1, 1, 2), "w", seq(2, 3, 2), "ids", arr([]int{1, 1}, 2))},
+		{"linear_id(x, w, ids)", "e[0] is 2, it must lie in [0, 2)",
+			args("x", seq(1, 1, 2), "w", seq(2, 3, 2), "ids", arr([]int{1, 1}, 2))},
 	} {
 		_, err := eval(c.eq, c.args)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -218,7 +227,8 @@ func TestRejected(t *testing.T) {
 		args     map[string]array
 	}{
 		{"linear(x, w)", "K is 3 in x f64[2, 3] but 4 in w f64[5, 4]", args("x", seq(2, 3), "w", seq(5, 4))},
-		{"attention(q, k, v, pos)", "the 3 heads of q f64[1, 3, 4] must be a multiple of the 2", args("q", q, "k", kv, "v", kv, "pos", pos)},
+		{"attention(q, k, v, pos)", "the 3 heads of q f64[1, 3, 4] must be a multiple of the 2",
+			args("q", q, "k", kv, "v", kv, "pos", pos)},
 		{"attention(q, k, v, pos, window=-1)", "window=-1", args("q", seq(1, 2, 4), "k", kv, "v", kv, "pos", pos)},
 		{"attention(q, k, v, pos, scale=-1)", "scale=-1", args("q", seq(1, 2, 4), "k", kv, "v", kv, "pos", pos)},
 		{"rmsnorm(x, eps=-1)", "eps=-1 must be zero or positive", args("x", seq(2, 3))},
@@ -242,8 +252,10 @@ func TestRejected(t *testing.T) {
 		{"rope(x, pos, scaling=llama3, factor=8)", "scaling=llama3 needs original=", head},
 		{"rope(x, pos, scaling=llama3, factor=8, original=64, low=4)", "high=4 must be above low=4", head},
 		{"rope(x, pos, scaling=yarn, factor=8, original=64, beta_fast=0)", "beta_fast=0 must be positive", head},
-		{"rope(x, pos, factors)", "must hold a factor for each of the 3 pairs", args("x", seq(1, 1, 6), "pos", pos, "factors", seq(2))},
-		{"linear_id(x, w, ids)", "must have 1 row a token, or 3 as", args("x", seq(1, 2, 2), "w", seq(2, 3, 2), "ids", arr([]int{1, 3}, 0, 0, 0))},
+		{"rope(x, pos, factors)", "must hold a factor for each of the 3 pairs",
+			args("x", seq(1, 1, 6), "pos", pos, "factors", seq(2))},
+		{"linear_id(x, w, ids)", "must have 1 row a token, or 3 as",
+			args("x", seq(1, 2, 2), "w", seq(2, 3, 2), "ids", arr([]int{1, 3}, 0, 0, 0))},
 		{"embed(w, w)", "ids must be i32", args("w", seq(3, 2))},
 	} {
 		_, err := eval(c.eq, c.args)
@@ -262,19 +274,23 @@ func TestCosts(t *testing.T) {
 		kv   int
 		want graph.Cost
 	}{
-		{ops.Linear, nil, []*graph.Value{val(f, 3, 64), val(q, 10, 64)}, 0, graph.Cost{Flops: 2 * 3 * 640, Read: 3*64*4 + 640/32*18, Write: 3 * 10 * 4}},
+		{ops.Linear, nil, []*graph.Value{val(f, 3, 64), val(q, 10, 64)}, 0,
+			graph.Cost{Flops: 2 * 3 * 640, Read: 3*64*4 + 640/32*18, Write: 3 * 10 * 4}},
 		{ops.LinearResidual, nil, []*graph.Value{val(f, 3, 64), val(q, 10, 64), val(f, 3, 10)}, 0,
 			graph.Cost{Flops: 2*3*640 + 30, Read: 3*64*4 + 640/32*18 + 120, Write: 120}},
-		{ops.Embed, nil, []*graph.Value{val(tensor.I32, 3), val(q, 1000, 64)}, 0, graph.Cost{Read: 3*4 + 3*36, Write: 3 * 64 * 4}},
+		{ops.Embed, nil, []*graph.Value{val(tensor.I32, 3), val(q, 1000, 64)}, 0,
+			graph.Cost{Read: 3*4 + 3*36, Write: 3 * 64 * 4}},
 		// Three of eight experts are read, by one token.
 		{ops.LinearID, nil, []*graph.Value{val(f, 1, 1, 32), val(q, 8, 5, 32), val(tensor.I32, 1, 3)}, 0,
 			graph.Cost{Flops: 2 * 3 * 5 * 32, Read: 32*4 + 3*4 + 3*5*18, Write: 3 * 5 * 4}},
-		{ops.Attention, nil, []*graph.Value{val(f, 1, 4, 8), val(tensor.F16, 100, 2, 8), val(tensor.F16, 100, 2, 8), val(tensor.I32, 1)}, 10,
+		{ops.Attention, nil, []*graph.Value{val(f, 1, 4, 8), val(tensor.F16, 100, 2, 8), val(tensor.F16, 100, 2, 8),
+			val(tensor.I32, 1)}, 10,
 			graph.Cost{Flops: 4 * 10 * (16 + 16 + 4), Read: 4*8*4 + 4 + 10*2*(2*8*2), Write: 4 * 8 * 4}},
 		{ops.Attention, func(a any) { a.(*ops.AttentionAttr).Window = 4 },
 			[]*graph.Value{val(f, 1, 4, 8), val(f, 100, 2, 8), val(f, 100, 2, 8), val(tensor.I32, 1)}, 50,
 			graph.Cost{Flops: 4 * 4 * (16 + 16 + 4), Read: 4*8*4 + 4 + 4*2*(2*8*4), Write: 4 * 8 * 4}},
-		{ops.Push, nil, []*graph.Value{val(tensor.F16, 100, 2, 8), val(f, 3, 2, 8), val(tensor.I32, 3)}, 0, graph.Cost{Read: 3*16*4 + 12, Write: 3 * 16 * 2}},
+		{ops.Push, nil, []*graph.Value{val(tensor.F16, 100, 2, 8), val(f, 3, 2, 8), val(tensor.I32, 3)}, 0,
+			graph.Cost{Read: 3*16*4 + 12, Write: 3 * 16 * 2}},
 		{ops.RoPEPush, nil, []*graph.Value{val(tensor.F16, 100, 2, 8), val(f, 3, 2, 8), val(tensor.I32, 3)}, 0,
 			graph.Cost{Flops: 3 * 48, Read: 3*16*4 + 12, Write: 3 * 16 * 2}},
 		{ops.View, func(a any) { a.(*ops.ViewAttr).Shape = []int{6} }, []*graph.Value{val(f, 2, 3)}, 0, graph.Cost{}},

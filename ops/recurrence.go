@@ -228,7 +228,8 @@ var SSM = &graph.Op{
 var Delta = &graph.Op{
 	Name: "delta",
 	Doc:  "h = exp(g)·h; h += k⊗beta·(v - kᵀh); y = qᵀh, for each head",
-	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], keys: U[S, H, K], values: V[S, H, DV], decays: G[S, H, J], beta: B[S, H]," +
+	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], keys: U[S, H, K], values: V[S, H, DV], decays: G[S, H, J], " +
+		"beta: B[S, H]," +
 		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, DV])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {

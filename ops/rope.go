@@ -11,24 +11,38 @@ import (
 // RoPEAttr are the attributes of rope and rope_push. Which of them a scaling
 // reads is said at RopeFrequencies.
 type RoPEAttr struct {
-	Base         float64 `attr:"base"`                                                              // θ of the frequencies θ^(-2i/dims)
-	Layout       string  `attr:"layout" words:"half|pair"`                                          // which two elements rotate together
-	Dims         int     `attr:"dims"`                                                              // how many leading elements rotate; 0: all
-	Scaling      string  `attr:"scaling" words:"none|default|linear|llama3|yarn|factors|over_head"` // none and default are the same
-	Factor       float64 `attr:"factor"`                                                            // context extension
-	Original     int     `attr:"original"`                                                          // context length in training, tokens
-	Low          float64 `attr:"low"`                                                               // llama3: low_freq_factor
-	High         float64 `attr:"high"`                                                              // llama3: high_freq_factor
-	BetaFast     float64 `attr:"beta_fast"`                                                         // yarn: rotations above which a frequency stays
-	BetaSlow     float64 `attr:"beta_slow"`                                                         // yarn: rotations below which it is divided by factor
-	AttnFactor   float64 `attr:"attn_factor"`                                                       // yarn: on cosine and sine; 0: derived
-	Truncate     bool    `attr:"truncate"`                                                          // yarn: round the ramp's ends outwards
-	MScale       float64 `attr:"mscale"`                                                            // yarn: see mscale_all_dim
-	MScaleAllDim float64 `attr:"mscale_all_dim"`                                                    // yarn: where both are given, their quotient is the factor
+	// θ of the frequencies θ^(-2i/dims)
+	Base float64 `attr:"base"`
+	// which two elements rotate together
+	Layout string `attr:"layout" words:"half|pair"`
+	// how many leading elements rotate; 0: all
+	Dims int `attr:"dims"`
+	// none and default are the same
+	Scaling string  `attr:"scaling" words:"none|default|linear|llama3|yarn|factors|over_head"`
+	Factor  float64 `attr:"factor"` // context extension
+	// context length in training, tokens
+	Original int `attr:"original"`
+	// llama3: low_freq_factor
+	Low float64 `attr:"low"`
+	// llama3: high_freq_factor
+	High float64 `attr:"high"`
+	// yarn: rotations above which a frequency stays
+	BetaFast float64 `attr:"beta_fast"`
+	// yarn: rotations below which it is divided by factor
+	BetaSlow float64 `attr:"beta_slow"`
+	// yarn: on cosine and sine; 0: derived
+	AttnFactor float64 `attr:"attn_factor"`
+	// yarn: round the ramp's ends outwards
+	Truncate bool `attr:"truncate"`
+	// yarn: see mscale_all_dim
+	MScale float64 `attr:"mscale"`
+	// yarn: where both are given, their quotient is the factor
+	MScaleAllDim float64 `attr:"mscale_all_dim"`
 }
 
 func newRoPEAttr() any {
-	return &RoPEAttr{Base: 10000, Layout: "half", Scaling: "none", Factor: 1, Low: 1, High: 4, BetaFast: 32, BetaSlow: 1, Truncate: true}
+	return &RoPEAttr{Base: 10000, Layout: "half", Scaling: "none", Factor: 1, Low: 1, High: 4, BetaFast: 32, BetaSlow: 1,
+		Truncate: true}
 }
 
 // rotated is how many of a head's dh elements rotate.
@@ -99,7 +113,8 @@ func checkRoPE(n *graph.Node, x, factors *graph.Value) error {
 	a := graph.Attr[RoPEAttr](n)
 	dims := a.rotated(x.Shape[2])
 	if dims%2 != 0 || dims <= 0 || dims > x.Shape[2] {
-		return fmt.Errorf("%d elements of each head are to rotate: that must be even and at most the %d of %s", dims, x.Shape[2], x)
+		return fmt.Errorf("%d elements of each head are to rotate: that must be even and at most the %d of %s", dims,
+			x.Shape[2], x)
 	}
 	if factors != nil && factors.Shape[0] != dims/2 {
 		return fmt.Errorf("%s must hold a factor for each of the %d pairs that rotate", factors, dims/2)

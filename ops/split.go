@@ -56,5 +56,6 @@ var Split = &graph.Op{
 }
 
 func splitError(sizes []int, x *graph.Value) error {
-	return fmt.Errorf("sizes=%v must be positive and sum to the last size, %d, of %s", tensor.Shape(sizes), x.Shape.Last(), x)
+	return fmt.Errorf("sizes=%v must be positive and sum to the last size, %d, of %s", tensor.Shape(sizes), x.Shape.Last(),
+		x)
 }

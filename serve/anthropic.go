@@ -85,7 +85,8 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 		return nil, badRequest("messages", "messages: at least one message is required")
 	}
 	if len(q.Messages) > s.opt.MaxMessages {
-		return nil, badRequest("messages", fmt.Sprintf("messages: a conversation may have %d messages, it has %d", s.opt.MaxMessages, len(q.Messages)))
+		return nil, badRequest("messages", fmt.Sprintf("messages: a conversation may have %d messages, it has %d",
+			s.opt.MaxMessages, len(q.Messages)))
 	}
 	var out []Message
 	system, err := contentText(q.System, "system")
@@ -102,7 +103,8 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 		case "system":
 			return nil, badRequest(at+".role", at+`: the system prompt is the field "system", not a message`)
 		default:
-			return nil, badRequest(at+".role", fmt.Sprintf(`%s.role: it must be "user" or "assistant", it is %q`, at, clip(m.Role, 50)))
+			return nil, badRequest(at+".role", fmt.Sprintf(`%s.role: it must be "user" or "assistant", it is %q`, at,
+				clip(m.Role, 50)))
 		}
 		raw := bytes.TrimSpace(m.Content)
 		if len(raw) == 0 || string(raw) == "null" {
@@ -161,7 +163,8 @@ func addBlocks(out []Message, role, at string, blocks []block) ([]Message, error
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Message{Role: "tool", Content: text, ToolCallID: b.ToolUseID, Name: nameOfCall(out, b.ToolUseID, "")})
+			out = append(out, Message{Role: "tool", Content: text, ToolCallID: b.ToolUseID,
+				Name: nameOfCall(out, b.ToolUseID, "")})
 		case "image", "document", "search_result":
 			return nil, unsupported(here, fmt.Sprintf("%s: it is of type %s; this model reads text alone", here, b.Type))
 		default:
@@ -196,7 +199,8 @@ func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
 	for i, tool := range q.Tools {
 		at := fmt.Sprintf("tools.%d", i)
 		if tool.Type != "" && tool.Type != "custom" {
-			return t, unsupported(at+".type", fmt.Sprintf("%s.type: there are no tools of type %q here", at, clip(tool.Type, 50)))
+			return t, unsupported(at+".type", fmt.Sprintf("%s.type: there are no tools of type %q here", at,
+				clip(tool.Type, 50)))
 		}
 		if len(tool.Schema) == 0 {
 			return t, badRequest(at+".input_schema", at+".input_schema: it is missing")
@@ -224,7 +228,8 @@ func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
 				return t, badRequest("tool_choice", fmt.Sprintf("tool_choice.name: %q is not among the tools", clip(c.Name, 140)))
 			}
 		default:
-			return t, badRequest("tool_choice", fmt.Sprintf("tool_choice.type: there are auto, any, tool and none, not %q", clip(c.Type, 50)))
+			return t, badRequest("tool_choice", fmt.Sprintf("tool_choice.type: there are auto, any, tool and none, not %q",
+				clip(c.Type, 50)))
 		}
 		if t.choice.mode == "required" && len(t.tools) == 0 {
 			return t, badRequest("tool_choice", "tool_choice: there are no tools")
@@ -252,7 +257,8 @@ func (q *messagesRequest) think(t *turn) error {
 	case "disabled":
 		t.effort = "none"
 	default:
-		return badRequest("thinking.type", fmt.Sprintf("thinking.type: there are enabled, adaptive and disabled, not %q", clip(q.Thinking.Type, 50)))
+		return badRequest("thinking.type", fmt.Sprintf("thinking.type: there are enabled, adaptive and disabled, not %q",
+			clip(q.Thinking.Type, 50)))
 	}
 	return nil
 }
@@ -261,9 +267,11 @@ func (q *messagesRequest) think(t *turn) error {
 func (q *messagesRequest) job(s *Server, model Model, t turn) (*job, error) {
 	j := &job{model: model, name: q.Model}
 	if q.Temperature != nil && *q.Temperature > 1 {
-		return nil, badRequest("temperature", fmt.Sprintf("temperature: it must be between 0 and 1, it is %v", *q.Temperature))
+		return nil, badRequest("temperature", fmt.Sprintf("temperature: it must be between 0 and 1, it is %v",
+			*q.Temperature))
 	}
-	f := samplingFields{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, Seed: q.Seed, Stop: q.Stops, Stream: q.Stream}
+	f := samplingFields{Temperature: q.Temperature, TopP: q.TopP, TopK: q.TopK, Seed: q.Seed, Stop: q.Stops,
+		Stream: q.Stream}
 	if err := f.fill(s, j); err != nil {
 		return nil, err
 	}
@@ -361,7 +369,8 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request, rs *requestSta
 		head.Content = append(head.Content, block{Type: "text", Text: &text})
 	}
 	for _, c := range m.calls {
-		head.Content = append(head.Content, block{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"), Name: c.Name, Input: callInput(c.Arguments)})
+		head.Content = append(head.Content, block{Type: "tool_use", ID: "toolu_" + strings.TrimPrefix(c.ID, "call_"),
+			Name: c.Name, Input: callInput(c.Arguments)})
 	}
 	reason := stopReason(m.finish, m.stop)
 	head.Reason, head.Stop, head.Usage = &reason, orNull(m.stop), u.anthropic()
@@ -394,7 +403,8 @@ type messageStream struct {
 	stop   string
 }
 
-func (s *Server) streamMessages(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, head *messageAnswer) error {
+func (s *Server) streamMessages(w http.ResponseWriter, r *http.Request, rs *requestState, j *job,
+	head *messageAnswer) error {
 	m := &messageStream{out: s.newSSE(w), head: head, job: j, index: -1}
 	u, err := s.stream(r.Context(), rs, j, m.write, m.out.flush)
 	if err == nil {

@@ -20,7 +20,8 @@ func TestMessages(t *testing.T) {
 		body, types, text, reason string
 	}{
 		{claude("say hello", ""), "text", "hello", "end_turn"},
-		{claude("think four", `"thinking": {"type": "enabled", "budget_tokens": 2000}`), "thinking text", "It is four", "end_turn"},
+		{claude("think four", `"thinking": {"type": "enabled", "budget_tokens": 2000}`), "thinking text", "It is four",
+			"end_turn"},
 		{claude("say hello", `"stop_sequences": ["ll"]`), "text", "he", "stop_sequence"},
 		{strings.Replace(claude("say hello", ""), "100", "3", 1), "text", "hel", "max_tokens"},
 		{claude("call weather {}", tools), "text tool_use", "Let me look. ", "tool_use"},
@@ -43,14 +44,16 @@ func TestMessages(t *testing.T) {
 				t.Errorf("id %s", b.ID)
 			}
 		}
-		if status != 200 || strings.Join(types, " ") != c.types || text != c.text || *a.Reason != c.reason || a.Usage.Output == 0 || a.Usage.Read != 2 {
+		if status != 200 || strings.Join(types, " ") != c.types || text != c.text || *a.Reason != c.reason ||
+			a.Usage.Output == 0 || a.Usage.Read != 2 {
 			t.Errorf("%.70s: %d %s", c.body, status, body)
 		}
 		// The stream has the same parts.
 		_, _, stream := post(t, url, strings.TrimSuffix(c.body, "}")+`, "stream": true}`)
 		names, data := frames(t, stream)
 		order := strings.Join(names, " ")
-		if !strings.HasPrefix(order, "message_start ping content_block_start") || !strings.HasSuffix(order, "content_block_stop message_delta message_stop") {
+		if !strings.HasPrefix(order, "message_start ping content_block_start") ||
+			!strings.HasSuffix(order, "content_block_stop message_delta message_stop") {
 			t.Errorf("events %s", order)
 		}
 		streamed := ""
@@ -100,16 +103,20 @@ func TestMessagesErrors(t *testing.T) {
 		{`{"model": "fake", "messages": [{"role": "user", "content": "x"}]}`, "invalid_request_error", "max_tokens", 400},
 		{`{"model": "none"}`, "not_found_error", "none", 404},
 		{claude("x", `"temperature": 1.5`), "invalid_request_error", "temperature", 400},
-		{claude("x", `"tools": [{"type": "web_search_20250305", "name": "web_search"}]`), "invalid_request_error", "web_search", 400},
+		{claude("x", `"tools": [{"type": "web_search_20250305", "name": "web_search"}]`), "invalid_request_error",
+			"web_search", 400},
 		{claude("x", `"tools": [{"name": "f"}]`), "invalid_request_error", "input_schema", 400},
 		{claude("x", `"thinking": {"type": "enabled", "budget_tokens": 5}`), "invalid_request_error", "1024", 400},
 		{claude("x", `"tool_choice": {"type": "tool", "name": "f"}`), "invalid_request_error", "not among", 400},
-		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]}`, "invalid_request_error", "text alone", 400},
-		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "system", "content": "x"}]}`, "invalid_request_error", "system", 400},
+		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]}`,
+			"invalid_request_error", "text alone", 400},
+		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "system", "content": "x"}]}`, "invalid_request_error",
+			"system", 400},
 	} {
 		status, header, body := post(t, h.URL+"/v1/messages", c.body, "x-api-key", "k", "anthropic-version", "2023-06-01")
 		e := as[anthropicError](t, body)
-		if status != c.status || e.Type != "error" || e.Error.Type != c.kind || !strings.Contains(e.Error.Message, c.want) || e.RequestID != header.Get("Request-Id") {
+		if status != c.status || e.Type != "error" || e.Error.Type != c.kind || !strings.Contains(e.Error.Message, c.want) ||
+			e.RequestID != header.Get("Request-Id") {
 			t.Errorf("%s: %d %s", c.body, status, body)
 		}
 	}

@@ -300,7 +300,8 @@ func (m *made) add(p Part) {
 
 // message is the answer as OpenAI has it.
 func (m *made) message(bool) *chatMade {
-	out := &chatMade{Role: "assistant", Reasoning: m.reasoning.String(), Thoughts: m.reasoning.String(), Notes: []struct{}{}}
+	out := &chatMade{Role: "assistant", Reasoning: m.reasoning.String(), Thoughts: m.reasoning.String(),
+		Notes: []struct{}{}}
 	if text := m.text.String(); text != "" || len(m.calls) == 0 {
 		out.Content = &text
 	}
@@ -345,7 +346,8 @@ type chatStream struct {
 	calls []map[int]string // of each choice: index → id
 }
 
-func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, q *chatRequest, head chatAnswer) error {
+func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, q *chatRequest,
+	head chatAnswer) error {
 	head.Object = "chat.completion.chunk"
 	n := max(1, j.request.Choices)
 	c := &chatStream{out: s.newSSE(w), head: head, job: j, begun: make([]bool, n), calls: make([]map[int]string, n)}

@@ -138,7 +138,8 @@ func TestChat(t *testing.T) {
 func TestChatStream(t *testing.T) {
 	_, h := testServer(t, newFake())
 	url := h.URL + "/v1/chat/completions"
-	status, header, body := post(t, url, ask("say héllo", `"stream": true, "n": 2, "stream_options": {"include_usage": true}`))
+	status, header,
+		body := post(t, url, ask("say héllo", `"stream": true, "n": 2, "stream_options": {"include_usage": true}`))
 	if status != 200 || header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
 		t.Fatal(status, header, body)
 	}
@@ -207,7 +208,8 @@ func TestChatTools(t *testing.T) {
 			args[i] += c.Function.Arguments
 		}
 	}
-	if finish != "tool_calls" || args[0] != `{"a": 1}` || args[1] != `{"b": 2}` || names[1] != "g" || !strings.HasPrefix(ids[0], "call_") {
+	if finish != "tool_calls" || args[0] != `{"a": 1}` || args[1] != `{"b": 2}` || names[1] != "g" ||
+		!strings.HasPrefix(ids[0], "call_") {
 		t.Errorf("finish %s, args %v, names %v, ids %v", finish, args, names, ids)
 	}
 
@@ -230,7 +232,8 @@ func TestChatForms(t *testing.T) {
 	schema := `{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}`
 	for _, c := range []struct{ more, want string }{
 		{`"response_format": {"type": "json_object"}`, `{"ok": true}`},
-		{`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": ` + schema + `}}`, `{"age": 7, "name": "text"}`},
+		{`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": ` + schema + `}}`,
+			`{"age": 7, "name": "text"}`},
 		{`"guided_choice": ["red", "blue"]`, "red"},
 		{`"structured_outputs": {"regex": "0+"}`, "0000"},
 		{`"response_format": {"type": "text"}`, "You said: x (0)"},
@@ -254,10 +257,12 @@ func TestCompletions(t *testing.T) {
 	_, _, body = post(t, url, `{"model": "fake", "prompt": [115, 97, 121, 32, 104, 105], "logprobs": 1, "max_tokens": 2}`)
 	a = as[completionAnswer](t, body)
 	l := a.Choices[0].Logprobs
-	if a.Choices[0].Text != "hi" || *a.Choices[0].Finish != "length" || len(l.Tokens) != 2 || l.Offsets[1] != 1 || l.Top[0]["h"] != -0.5 {
+	if a.Choices[0].Text != "hi" || *a.Choices[0].Finish != "length" || len(l.Tokens) != 2 || l.Offsets[1] != 1 ||
+		l.Top[0]["h"] != -0.5 {
 		t.Errorf("%s", body)
 	}
-	_, _, body = post(t, url, `{"model": "fake", "prompt": ["say ab", "say cd"], "stream": true, "stream_options": {"include_usage": true}}`)
+	_, _, body = post(t, url,
+		`{"model": "fake", "prompt": ["say ab", "say cd"], "stream": true, "stream_options": {"include_usage": true}}`)
 	_, data := frames(t, body)
 	texts := map[int]string{}
 	for _, d := range data[:len(data)-2] {

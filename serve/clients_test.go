@@ -21,7 +21,8 @@ func clients(t *testing.T) string {
 	return dir
 }
 
-// The official clients of JavaScript and Python, and LangChain's: chat, streams, tools in a loop, schemas, errors, leaving.
+// The official clients of JavaScript and Python, and LangChain's: chat, streams, tools in a loop,
+// schemas, errors, leaving.
 func TestClients(t *testing.T) {
 	dir := clients(t)
 	fake := newFake()
@@ -59,7 +60,8 @@ func TestSchemathesis(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, h := testServer(t, newFake(), func(o *Options) { o.MaxTokens = 50 })
-	args := []string{"run", spec, "--url", h.URL + "/v1", "--checks", "not_a_server_error", "--max-examples", "25", "--phases", "fuzzing",
+	args := []string{"run", spec, "--url", h.URL + "/v1", "--checks", "not_a_server_error", "--max-examples", "25",
+		"--phases", "fuzzing",
 		"--seed", "1", "--mode", "all", "--request-timeout", "20"}
 	for _, p := range []string{"/chat/completions", "/completions", "/responses", "/embeddings", "/models"} {
 		args = append(args, "--include-path", p)

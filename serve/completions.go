@@ -83,7 +83,8 @@ func (q *completionRequest) prompts(text Tokens) ([][]int32, error) {
 func checkIDs(param string, ids []int32, vocabulary int) error {
 	for _, id := range ids {
 		if id < 0 || int(id) >= vocabulary {
-			return badRequest(param, fmt.Sprintf("%s: %d is no token of this model, whose tokens are 0 to %d", param, id, vocabulary-1))
+			return badRequest(param, fmt.Sprintf("%s: %d is no token of this model, whose tokens are 0 to %d", param, id,
+				vocabulary-1))
 		}
 	}
 	return nil
@@ -141,7 +142,8 @@ func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job,
 		return nil, err
 	}
 	if len(prompts) == 0 || len(prompts) > mostPrompts {
-		return nil, badRequest("prompt", fmt.Sprintf("between 1 and %d prompts may be given, there are %d", mostPrompts, len(prompts)))
+		return nil, badRequest("prompt", fmt.Sprintf("between 1 and %d prompts may be given, there are %d", mostPrompts,
+			len(prompts)))
 	}
 	var jobs []*job
 	for i, p := range prompts {

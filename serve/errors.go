@@ -30,7 +30,8 @@ func badRequest(param, message string) *Error {
 
 // unsupported says that a field asks for what is not there.
 func unsupported(param, message string) *Error {
-	return &Error{Status: 400, Type: "invalid_request_error", Code: "unsupported_parameter", Param: param, Message: message}
+	return &Error{Status: 400, Type: "invalid_request_error", Code: "unsupported_parameter", Param: param,
+		Message: message}
 }
 
 // asError finds what to tell of an error.
@@ -140,7 +141,8 @@ func writeError(w http.ResponseWriter, p protocol, id string, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		status, data = 500, []byte(`{"error":{"message":"the answer cannot be written as JSON","type":"server_error","param":null,"code":null}}`)
+		status, data = 500,
+			[]byte(`{"error":{"message":"the answer cannot be written as JSON","type":"server_error","param":null,"code":null}}`)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")

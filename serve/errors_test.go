@@ -32,10 +32,13 @@ func TestErrors(t *testing.T) {
 		{chat, `{"messages": [{"role": "king", "content": "x"}]}`, 400, "messages[0].role", "", "king"},
 		{chat, `{"messages": [{"role": "user"}]}`, 400, "messages[0].content", "", "no content"},
 		{chat, `{"messages": [{"role": "user", "content": 5}]}`, 400, "messages[0].content", "", "string"},
-		{chat, `{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`, 400, "messages[0].content[0]", "unsupported_parameter", "text alone"},
+		{chat, `{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`, 400, "messages[0].content[0]",
+			"unsupported_parameter", "text alone"},
 		{chat, `{"messages": [{"role": "tool", "content": "x"}]}`, 400, "messages[0].tool_call_id", "", "tool_call_id"},
-		{chat, `{"messages": [` + strings.Repeat(`{"role": "user", "content": "x"},`, 3) + `{"role": "user", "content": "x"}]}`, 400, "messages", "", "may have 3"},
-		{chat, `{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}`, 400, "messages", "", "system messages come first"},
+		{chat, `{"messages": [` + strings.Repeat(`{"role": "user", "content": "x"},`,
+			3) + `{"role": "user", "content": "x"}]}`, 400, "messages", "", "may have 3"},
+		{chat, `{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}`, 400, "messages", "",
+			"system messages come first"},
 		{chat, ask("x", `"temperature": 3`), 400, "temperature", "", "between 0 and 2"},
 		{chat, ask("x", `"temperature": "warm"`), 400, "temperature", "", "must be a number"},
 		{chat, ask("x", `"top_p": -1`), 400, "top_p", "", "between"},
@@ -51,12 +54,17 @@ func TestErrors(t *testing.T) {
 		{chat, ask("x", `"stream_options": {"include_usage": true}`), 400, "stream_options", "", "stream is true"},
 		{chat, ask("x", `"response_format": {"type": "xml"}`), 400, "response_format.type", "", "xml"},
 		{chat, ask("x", `"response_format": {"type": "json_schema"}`), 400, "response_format.json_schema", "", "name"},
-		{chat, ask("x", `"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"unsupportedKeyword": 1}}}`), 400, "response_format", "unsupported_parameter", "unsupportedKeyword"},
-		{chat, ask("x", `"response_format": {"type": "json_object"}, "guided_regex": "a"`), 400, "guided_json", "", "several ways"},
+		{chat, ask("x",
+			`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"unsupportedKeyword": 1}}}`),
+			400, "response_format", "unsupported_parameter", "unsupportedKeyword"},
+		{chat, ask("x", `"response_format": {"type": "json_object"}, "guided_regex": "a"`), 400, "guided_json", "",
+			"several ways"},
 		{chat, ask("x", `"tools": [{"type": "web"}]`), 400, "tools[0].type", "unsupported_parameter", "web"},
-		{chat, ask("x", `"tools": [{"type": "function", "function": {"name": "a b"}}]`), 400, "tools[0].function.name", "", "letters"},
+		{chat, ask("x", `"tools": [{"type": "function", "function": {"name": "a b"}}]`), 400, "tools[0].function.name", "",
+			"letters"},
 		{chat, ask("x", `"tool_choice": "required"`), 400, "tool_choice", "", "needs tools"},
-		{chat, ask("x", `"tool_choice": {"type": "function", "function": {"name": "f"}}`), 400, "tool_choice", "", "not among"},
+		{chat, ask("x", `"tool_choice": {"type": "function", "function": {"name": "f"}}`), 400, "tool_choice", "",
+			"not among"},
 		{chat, ask("x", `"modalities": ["audio"]`), 400, "modalities", "unsupported_parameter", "audio"},
 		{chat, ask("x", `"audio": {"voice": "x"}`), 400, "audio", "unsupported_parameter", "audio"},
 		{chat, ask("x", `"reasoning_effort": "huge"`), 400, "reasoning_effort", "", "huge"},
@@ -139,7 +147,8 @@ func TestModelsAndTokens(t *testing.T) {
 	if !strings.Contains(body, `"tokens":[256,104,105]`) || !strings.Contains(body, `"count":3`) {
 		t.Errorf("%s", body)
 	}
-	_, _, body = post(t, h.URL+"/tokenize", `{"messages": [{"role": "user", "content": "hi"}], "add_special_tokens": false}`)
+	_, _, body = post(t, h.URL+"/tokenize",
+		`{"messages": [{"role": "user", "content": "hi"}], "add_special_tokens": false}`)
 	if !strings.Contains(body, `"count":21`) {
 		t.Errorf("%s", body)
 	}

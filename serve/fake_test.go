@@ -229,8 +229,10 @@ func (m *fakeModel) Chat() Chat   { return m.chat }
 func (m *fakeModel) Close() error { m.closed.Store(true); return nil }
 func (m *fakeModel) Stats() Stats {
 	n := int(m.running.Load())
-	return Stats{Running: n, Pages: 100, PagesUsed: n, LastRows: n, Steps: uint64(m.made.Load()), StepRows: uint64(m.made.Load()),
-		CacheType: "f16", PageSize: 16, PrefixQueries: 10, PrefixHits: 4, Waiting: 1, WaitingBy: map[string]int{"capacity": 1}}
+	return Stats{Running: n, Pages: 100, PagesUsed: n, LastRows: n, Steps: uint64(m.made.Load()),
+		StepRows:  uint64(m.made.Load()),
+		CacheType: "f16", PageSize: 16, PrefixQueries: 10, PrefixHits: 4, Waiting: 1,
+		WaitingBy: map[string]int{"capacity": 1}}
 }
 
 func (m *fakeModel) Constrain(c Constraint) (func() (Mask, error), error) {
@@ -269,7 +271,8 @@ type fakeRun struct {
 
 func (a *fakeRun) Cancel() { a.cancel() }
 func (a *fakeRun) Result() Result {
-	return Result{Prompt: len(a.r.Prompt), Cached: 2, Queue: time.Millisecond, Prefill: 2 * time.Millisecond, Decode: 3 * time.Millisecond}
+	return Result{Prompt: len(a.r.Prompt), Cached: 2, Queue: time.Millisecond, Prefill: 2 * time.Millisecond,
+		Decode: 3 * time.Millisecond}
 }
 
 func (a *fakeRun) Tokens() iter.Seq2[Token, error] {
@@ -408,7 +411,8 @@ func instance(schema json.RawMessage) json.RawMessage {
 func testServer(t testing.TB, m Model, change ...func(*Options)) (*Server, *httptest.Server) {
 	t.Helper()
 	load := func(context.Context, Spec) (Model, error) { return m, nil }
-	manager, err := NewManager([]Spec{{Name: "fake", Path: "fake", Aliases: []string{"gpt-4o"}, Preload: true}}, load, 0, 0,
+	manager, err := NewManager([]Spec{{Name: "fake", Path: "fake", Aliases: []string{"gpt-4o"}, Preload: true}}, load, 0,
+		0,
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -23,13 +23,17 @@ func TestRandomRequests(t *testing.T) {
 		n = 1000
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	paths := []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+	paths := []string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+		"/v1/messages/count_tokens", "/tokenize", "/detokenize",
 		"/v1/embeddings", "/rerank"}
-	seeds := []string{ask("say hi", `"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "auto", "n": 2, "stop": ["a"], "logprobs": true`),
+	seeds := []string{ask("say hi",
+		`"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "auto", "n": 2, "stop": ["a"], "logprobs": true`),
 		`{"model": "fake", "prompt": [1, 2, 3], "max_tokens": 5, "logit_bias": {"5": 1}, "stream": true, "stream_options": {"include_usage": true}}`,
 		`{"model": "fake", "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}], "text": {"format": {"type": "text"}}}`,
-		claude("say hi", `"tools": [{"name": "f", "input_schema": {}}], "thinking": {"type": "disabled"}, "system": [{"type": "text", "text": "x"}]`)}
-	words := []string{"null", "true", "-1", "1e999", `""`, "[]", "{}", "[[[", `"\ud800"`, "9223372036854775808", "0.5", `{"type": "x"}`, "\x00", `"user"`}
+		claude("say hi",
+			`"tools": [{"name": "f", "input_schema": {}}], "thinking": {"type": "disabled"}, "system": [{"type": "text", "text": "x"}]`)}
+	words := []string{"null", "true", "-1", "1e999", `""`, "[]", "{}", "[[[", `"\ud800"`, "9223372036854775808", "0.5",
+		`{"type": "x"}`, "\x00", `"user"`}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 	defer client.CloseIdleConnections()
 	jobs := make(chan [2]string)
@@ -154,7 +158,8 @@ func TestReadersWhoLeave(t *testing.T) {
 	fake := newFake()
 	_, h := testServer(t, fake, func(o *Options) { o.WriteWait = 100 * time.Millisecond })
 	addr := strings.TrimPrefix(h.URL, "http://")
-	body := ask("say "+strings.Repeat("much ", 2000), `"stream": true, "ignore_eos": true, "max_tokens": 80000, "logprobs": true, "top_logprobs": 20`)
+	body := ask("say "+strings.Repeat("much ", 2000),
+		`"stream": true, "ignore_eos": true, "max_tokens": 80000, "logprobs": true, "top_logprobs": 20`)
 	for _, leave := range []bool{false, true} {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -176,7 +181,8 @@ func TestReadersWhoLeave(t *testing.T) {
 	// A client that waits for its whole answer and leaves.
 	fake.delay = 5 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/chat/completions", strings.NewReader(ask("x", `"ignore_eos": true, "max_tokens": 80000`)))
+	req, _ := http.NewRequestWithContext(ctx, "POST", h.URL+"/v1/chat/completions",
+		strings.NewReader(ask("x", `"ignore_eos": true, "max_tokens": 80000`)))
 	go http.DefaultClient.Do(req)
 	wait(t, "the answer does not begin", func() bool { return fake.running.Load() == 1 })
 	cancel()
@@ -244,7 +250,8 @@ func TestOrigins(t *testing.T) {
 		req.Header.Set("Access-Control-Request-Method", "POST")
 		req.Header.Set("Access-Control-Request-Headers", "authorization,x-stainless-os")
 		_, header, _ := do(t, req)
-		if header.Get("Access-Control-Allow-Origin") != want || want != "" && header.Get("Access-Control-Allow-Headers") != "authorization,x-stainless-os" {
+		if header.Get("Access-Control-Allow-Origin") != want || want != "" &&
+			header.Get("Access-Control-Allow-Headers") != "authorization,x-stainless-os" {
 			t.Errorf("%s: %v", origin, header)
 		}
 	}

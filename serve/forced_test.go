@@ -70,7 +70,8 @@ func TestForced(t *testing.T) {
 }
 
 // drive writes what a mask allows: one of the shapes' beginnings, then any tokens.
-func drive(t *testing.T, tok *tokenizer.Tokenizer, fresh func() (Mask, error), shapes []CallShape, r *rand.Rand) (string, bool) {
+func drive(t *testing.T, tok *tokenizer.Tokenizer, fresh func() (Mask, error), shapes []CallShape,
+	r *rand.Rand) (string, bool) {
 	m, err := fresh()
 	if err != nil {
 		t.Fatal(err)

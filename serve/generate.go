@@ -253,7 +253,8 @@ var errGone = errors.New("the client went away")
 
 // stream runs a job and hands its events to another goroutine's write, so that a token that is ready while
 // one is written goes out with it. flush is called when there is nothing more to write at once.
-func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write func(event) error, flush func() error) (usage, error) {
+func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write func(event) error,
+	flush func() error) (usage, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	events := make(chan event, 64)

@@ -324,7 +324,8 @@ func (k *Keys) admit(key *Key, prompt int) error {
 		most int
 		span time.Duration
 		what string
-	}{{&s.tokens, key.TokensPerMinute, time.Minute, "tokens a minute"}, {&s.day, key.TokensPerDay, 24 * time.Hour, "tokens a day"}} {
+	}{{&s.tokens, key.TokensPerMinute, time.Minute, "tokens a minute"},
+		{&s.day, key.TokensPerDay, 24 * time.Hour, "tokens a day"}} {
 		if b.most <= 0 {
 			continue
 		}

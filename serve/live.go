@@ -151,7 +151,8 @@ func (s *Server) frame() liveFrame {
 	f.Requests = f.Requests[:min(len(f.Requests), 256)]
 	s.models.Loaded(func(name string, m Model) {
 		st, i := m.Stats(), m.Info()
-		f.Models = append(f.Models, liveModel{Name: name, Device: i.Device, Context: i.Context, Rows: i.Rows, Last: st.LastRows,
+		f.Models = append(f.Models, liveModel{Name: name, Device: i.Device, Context: i.Context, Rows: i.Rows,
+			Last:    st.LastRows,
 			Running: st.Running, Waiting: st.Waiting, Why: st.WaitingBy, Used: st.PagesUsed, Pages: st.Pages, Steps: st.Steps,
 			Hits: st.PrefixHits, Queries: st.PrefixQueries, Preempt: st.Preemptions})
 	})

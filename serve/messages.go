@@ -90,7 +90,8 @@ func (s *Server) conversation(in []chatMessage) ([]Message, error) {
 		return nil, badRequest("messages", "messages must have at least one message")
 	}
 	if len(in) > s.opt.MaxMessages {
-		return nil, badRequest("messages", fmt.Sprintf("a conversation may have %d messages, it has %d", s.opt.MaxMessages, len(in)))
+		return nil, badRequest("messages", fmt.Sprintf("a conversation may have %d messages, it has %d", s.opt.MaxMessages,
+			len(in)))
 	}
 	out := make([]Message, len(in))
 	for i, m := range in {
@@ -193,11 +194,13 @@ func chatTools(in []chatTool) ([]Tool, error) {
 		at := fmt.Sprintf("tools[%d]", i)
 		switch {
 		case t.Type != "function":
-			return nil, unsupported(at+".type", fmt.Sprintf("%s is of type %q; there are tools of type function", at, clip(t.Type, 50)))
+			return nil, unsupported(at+".type", fmt.Sprintf("%s is of type %q; there are tools of type function", at,
+				clip(t.Type, 50)))
 		case t.Function == nil:
 			return nil, badRequest(at+".function", at+" has no function")
 		}
-		tool, err := newTool(at+".function", t.Function.Name, t.Function.Description, t.Function.Parameters, t.Function.Strict)
+		tool, err := newTool(at+".function", t.Function.Name, t.Function.Description, t.Function.Parameters,
+			t.Function.Strict)
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +270,8 @@ func parseChoice(raw json.RawMessage, tools []Tool) (choice, error) {
 	}
 	for _, n := range c.names {
 		if !hasTool(tools, n) {
-			return choice{}, badRequest("tool_choice", fmt.Sprintf("tool_choice names %q, which is not among the tools", clip(n, 140)))
+			return choice{}, badRequest("tool_choice", fmt.Sprintf("tool_choice names %q, which is not among the tools",
+				clip(n, 140)))
 		}
 	}
 	return c, nil
@@ -314,7 +318,8 @@ func (j *job) prompt(t turn) error {
 	chat := j.model.Chat()
 	if chat == nil {
 		return &Error{Status: 400, Type: "invalid_request_error", Code: "no_chat_template", Param: "messages",
-			Message: fmt.Sprintf("%s has no chat template: use /v1/completions, or start the server with --chat-template", j.name)}
+			Message: fmt.Sprintf("%s has no chat template: use /v1/completions, or start the server with --chat-template",
+				j.name)}
 	}
 	if t.choice.mode == "none" {
 		t.tools = nil
@@ -331,7 +336,8 @@ func (j *job) prompt(t turn) error {
 			"reasoning_effort must be none, minimal, low, medium, high or xhigh, it is %q", clip(t.effort, 50)))
 	}
 	if t.effort != "" && t.effort != "none" && !chat.Reasoning() {
-		return unsupported("reasoning_effort", fmt.Sprintf("%s does not reason: its chat template has no place for it", j.name))
+		return unsupported("reasoning_effort", fmt.Sprintf("%s does not reason: its chat template has no place for it",
+			j.name))
 	}
 	j.chat = true
 	j.options = ChatOptions{Tools: t.tools, Effort: t.effort, Continue: t.goOn, Variables: t.vars}

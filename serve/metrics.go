@@ -33,9 +33,12 @@ var modelLabels = []string{"model_name", "engine"}
 
 // Buckets, as vLLM's are.
 var (
-	ttftBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
-	itlBuckets  = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
-	longBuckets = []float64{.01, .05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	ttftBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
+		640, 2560}
+	itlBuckets = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20,
+		40, 80}
+	longBuckets = []float64{.01, .05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960,
+		1920, 7680}
 	sizeBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000}
 	nBuckets    = []float64{1, 2, 5, 10, 20}
 )
@@ -150,7 +153,8 @@ var (
 	descHits      = desc("vllm:prefix_cache_hits_total", "Tokens that were found in the prefix cache.")
 	descSteps     = desc("vllm:iteration_tokens_total", "Rows of a step.")
 	descCache     = desc("vllm:cache_config_info", "How the cache is.", "cache_dtype", "block_size", "num_gpu_blocks")
-	descLora      = desc("vllm:lora_requests_info", "Adapters.", "running_lora_adapters", "waiting_lora_adapters", "max_lora")
+	descLora      = desc("vllm:lora_requests_info", "Adapters.", "running_lora_adapters", "waiting_lora_adapters",
+		"max_lora")
 	descDrafts    = desc("vllm:spec_decode_num_drafts_total", "Drafts that were checked.")
 	descDrafted   = desc("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts.")
 	descAccepted  = desc("vllm:spec_decode_num_accepted_tokens_total", "Tokens of drafts that were accepted.")

@@ -37,8 +37,9 @@ func TestOpenAIGo(t *testing.T) {
 	}
 
 	p := params(user(`call weather {"city": "Rome"}`))
-	p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: "weather",
-		Parameters: shared.FunctionParameters{"type": "object"}})}
+	p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(
+		shared.FunctionDefinitionParam{Name: "weather",
+			Parameters: shared.FunctionParameters{"type": "object"}})}
 	for turns := 0; ; turns++ {
 		a, err = c.Chat.Completions.New(ctx, p)
 		if err != nil || turns > 3 {
@@ -57,18 +58,22 @@ func TestOpenAIGo(t *testing.T) {
 	}
 
 	p = params(user("a person"))
-	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
-		Name: "person", Schema: map[string]any{"type": "object", "properties": map[string]any{"age": map[string]any{"type": "integer"}}}}}
+	p.ResponseFormat.OfJSONSchema =
+		&shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
+			Name:   "person",
+			Schema: map[string]any{"type": "object", "properties": map[string]any{"age": map[string]any{"type": "integer"}}}}}
 	if a, err = c.Chat.Completions.New(ctx, p); err != nil || a.Choices[0].Message.Content != `{"age": 7}` {
 		t.Error(a, err)
 	}
 
-	r, err := c.Responses.New(ctx, responses.ResponseNewParams{Model: "fake", Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("say hi")}})
+	r, err := c.Responses.New(ctx, responses.ResponseNewParams{Model: "fake",
+		Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("say hi")}})
 	if err != nil || r.OutputText() != "hi" {
 		t.Error(r, err)
 	}
-	events := c.Responses.NewStreaming(ctx, responses.ResponseNewParams{Model: "fake", PreviousResponseID: openai.String(r.ID),
-		Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("say more")}})
+	events := c.Responses.NewStreaming(ctx, responses.ResponseNewParams{Model: "fake",
+		PreviousResponseID: openai.String(r.ID),
+		Input:              responses.ResponseNewParamsInputUnion{OfString: openai.String("say more")}})
 	text := ""
 	for events.Next() {
 		if e := events.Current(); e.Type == "response.output_text.delta" {
@@ -80,10 +85,13 @@ func TestOpenAIGo(t *testing.T) {
 	}
 
 	var e *openai.Error
-	if _, err = c.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{Model: "none"}); !errors.As(err, &e) || e.StatusCode != 404 || e.Code != "model_not_found" {
+	if _, err = c.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{Model: "none"}); !errors.As(err, &e) ||
+		e.StatusCode != 404 || e.Code != "model_not_found" {
 		t.Error(err)
 	}
-	if _, err = c.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: "fake", Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("x")}}); !errors.As(err, &e) || e.StatusCode != 400 {
+	if _, err = c.Embeddings.New(ctx, openai.EmbeddingNewParams{Model: "fake",
+		Input: openai.EmbeddingNewParamsInputUnion{OfString: openai.String("x")}}); !errors.As(err, &e) ||
+		e.StatusCode != 400 {
 		t.Error(err)
 	}
 	if m, err := c.Models.Get(ctx, "fake"); err != nil || m.OwnedBy != "greta" {

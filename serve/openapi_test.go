@@ -89,17 +89,20 @@ func TestDescription(t *testing.T) {
 	_, h := testServer(t, newFake())
 	tools := `"tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}]`
 	chat := h.URL + "/v1/chat/completions"
-	for _, body := range []string{ask("say hello", ""), ask("think x", `"logprobs": true, "top_logprobs": 2, "n": 2`), ask("twice", tools),
+	for _, body := range []string{ask("say hello", ""), ask("think x", `"logprobs": true, "top_logprobs": 2, "n": 2`),
+		ask("twice", tools),
 		ask("x", `"max_tokens": 1`), ask("x", `"response_format": {"type": "json_object"}`)} {
 		_, _, answer := post(t, chat, body)
 		valid("CreateChatCompletionResponse", answer)
-		_, _, stream := post(t, chat, strings.TrimSuffix(body, "}")+`, "stream": true, "stream_options": {"include_usage": true}}`)
+		_, _, stream := post(t, chat, strings.TrimSuffix(body, "}")+
+			`, "stream": true, "stream_options": {"include_usage": true}}`)
 		_, data := frames(t, stream)
 		for _, d := range data[:len(data)-1] {
 			valid("CreateChatCompletionStreamResponse", d)
 		}
 	}
-	for _, body := range []string{`{"model": "fake", "prompt": "say hi"}`, `{"model": "fake", "prompt": ["a", "b"], "logprobs": 2}`} {
+	for _, body := range []string{`{"model": "fake", "prompt": "say hi"}`,
+		`{"model": "fake", "prompt": ["a", "b"], "logprobs": 2}`} {
 		_, _, answer := post(t, h.URL+"/v1/completions", body)
 		valid("CreateCompletionResponse", answer)
 		_, _, stream := post(t, h.URL+"/v1/completions", strings.TrimSuffix(body, "}")+`, "stream": true}`)
@@ -140,7 +143,8 @@ func TestDescription(t *testing.T) {
 			}
 			valid("ResponseStreamEvent", d)
 		}
-		if first, last := names[0], names[len(names)-1]; first != "response.created" || last != "response.completed" && last != "response.incomplete" {
+		if first, last := names[0], names[len(names)-1]; first != "response.created" ||
+			last != "response.completed" && last != "response.incomplete" {
 			t.Errorf("the stream goes from %s to %s", first, last)
 		}
 	}

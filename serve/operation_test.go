@@ -64,7 +64,8 @@ func TestDashboard(t *testing.T) {
 				if has == nil {
 					t.Errorf("%s: there is no metric %s", p.Title, m[1])
 				}
-				for _, l := range append(regexp.MustCompile(`(\w+)=~`).FindAllStringSubmatch(m[2], -1), regexp.MustCompile(`by \((?:le|(\w+))\)`).FindAllStringSubmatch(x.Expr, -1)...) {
+				for _, l := range append(regexp.MustCompile(`(\w+)=~`).FindAllStringSubmatch(m[2], -1),
+					regexp.MustCompile(`by \((?:le|(\w+))\)`).FindAllStringSubmatch(x.Expr, -1)...) {
 					if l[1] != "" && !has[l[1]] {
 						t.Errorf("%s: %s has no label %s", p.Title, m[1], l[1])
 					}
@@ -72,10 +73,14 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{`vllm:prompt_tokens_total{engine="0",model_name="fake"} 28`, `vllm:generation_tokens_total{engine="0",model_name="fake"} 6`,
-		`vllm:request_success_total{engine="0",finished_reason="stop",model_name="fake"} 1`, `vllm:time_to_first_token_seconds_count{engine="0",model_name="fake"} 1`,
-		`vllm:inter_token_latency_seconds_count{engine="0",model_name="fake"} 5`, `vllm:cache_config_info{block_size="16",cache_dtype="f16"`,
-		`vllm:lora_requests_info`, `vllm:request_params_max_tokens_count`, `vllm:spec_decode_num_drafts_total`, `vllm:prompt_tokens_recomputed_total`} {
+	for _, want := range []string{`vllm:prompt_tokens_total{engine="0",model_name="fake"} 28`,
+		`vllm:generation_tokens_total{engine="0",model_name="fake"} 6`,
+		`vllm:request_success_total{engine="0",finished_reason="stop",model_name="fake"} 1`,
+		`vllm:time_to_first_token_seconds_count{engine="0",model_name="fake"} 1`,
+		`vllm:inter_token_latency_seconds_count{engine="0",model_name="fake"} 5`,
+		`vllm:cache_config_info{block_size="16",cache_dtype="f16"`,
+		`vllm:lora_requests_info`, `vllm:request_params_max_tokens_count`, `vllm:spec_decode_num_drafts_total`,
+		`vllm:prompt_tokens_recomputed_total`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the metrics have no %s", want)
 		}
@@ -111,7 +116,8 @@ func TestDeployFiles(t *testing.T) {
 				t.Fatalf("%s: %v %v", name, err, v)
 			}
 		}
-		for _, p := range regexp.MustCompile(`(?:path|prometheus.io/path): (/\w+)[,}]`).FindAllStringSubmatch(string(data), -1) {
+		for _, p := range regexp.MustCompile(`(?:path|prometheus.io/path): (/\w+)[,}]`).FindAllStringSubmatch(string(data),
+			-1) {
 			if status, _, _ := get(t, h.URL+p[1]); status != 200 {
 				t.Errorf("%s: %s answers %d", name, p[1], status)
 			}
@@ -132,11 +138,14 @@ func TestTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, h := testServer(t, newFake(), func(o *Options) { o.Tracer = tracer })
-	post(t, h.URL+"/v1/chat/completions", ask("say hello", ""), "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	post(t, h.URL+"/v1/chat/completions", ask("say hello", ""), "traceparent",
+		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	select {
 	case body := <-got:
-		for _, want := range []string{"/v1/traces ", `"traceId":"0af7651916cd43dd8448eb211c80319c"`, `"parentSpanId":"b7ad6b7169203331"`,
-			`"name":"POST /v1/chat/completions"`, `"key":"gen_ai.usage.completion_tokens","value":{"intValue":"6"}`, `"service.name"`} {
+		for _, want := range []string{"/v1/traces ", `"traceId":"0af7651916cd43dd8448eb211c80319c"`,
+			`"parentSpanId":"b7ad6b7169203331"`,
+			`"name":"POST /v1/chat/completions"`, `"key":"gen_ai.usage.completion_tokens","value":{"intValue":"6"}`,
+			`"service.name"`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("no %s in %s", want, body)
 			}
@@ -156,8 +165,10 @@ func TestKeys(t *testing.T) {
 		k := PlainKey(name, "key-"+name)
 		return "- {name: " + name + ", sha256: " + k.Hash + more + "}\n"
 	}
-	text := line("alice", ", requests-per-minute: 2, priority: 5") + line("bob", ", models: [other]") + line("eve", ", scopes: [metrics]") +
-		line("old", ", expires: 1970-01-01T00:00:01Z") + line("dan", ", tokens-per-minute: 60") + line("root", ", scopes: [admin], parallel: 1")
+	text := line("alice", ", requests-per-minute: 2, priority: 5") + line("bob", ", models: [other]") + line("eve",
+		", scopes: [metrics]") +
+		line("old", ", expires: 1970-01-01T00:00:01Z") + line("dan", ", tokens-per-minute: 60") + line("root",
+		", scopes: [admin], parallel: 1")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -170,14 +181,16 @@ func TestKeys(t *testing.T) {
 	fake := newFake()
 	_, h := testServer(t, fake, func(o *Options) { o.Keys = keys })
 	asked := func(name string) (int, string) {
-		status, header, _ := post(t, h.URL+"/v1/chat/completions", ask("say hello", `"priority": 2, "cache_salt": "s"`), "Authorization", "Bearer key-"+name)
+		status, header, _ := post(t, h.URL+"/v1/chat/completions", ask("say hello", `"priority": 2, "cache_salt": "s"`),
+			"Authorization", "Bearer key-"+name)
 		return status, header.Get("Retry-After")
 	}
 	for _, c := range []struct {
 		name   string
 		status int
 		after  string
-	}{{"nobody", 401, ""}, {"old", 401, ""}, {"eve", 403, ""}, {"bob", 404, ""}, {"alice", 200, ""}, {"alice", 200, ""}, {"alice", 429, "30"},
+	}{{"nobody", 401, ""}, {"old", 401, ""}, {"eve", 403, ""}, {"bob", 404, ""}, {"alice", 200, ""}, {"alice", 200, ""},
+		{"alice", 429, "30"},
 		{"dan", 200, ""}, {"dan", 429, "2"}} {
 		if status, after := asked(c.name); status != c.status || after != c.after {
 			t.Errorf("%s: %d, Retry-After %q, want %d and %q", c.name, status, after, c.status, c.after)
@@ -253,7 +266,8 @@ func TestManager(t *testing.T) {
 		models[s.Name] = newFake()
 		return models[s.Name], nil
 	}
-	m, err := NewManager([]Spec{{Name: "a", Aliases: []string{"x"}}, {Name: "b", Idle: time.Hour}, {Name: "broken"}}, load, time.Minute, 0, slog.New(slog.DiscardHandler))
+	m, err := NewManager([]Spec{{Name: "a", Aliases: []string{"x"}}, {Name: "b", Idle: time.Hour}, {Name: "broken"}}, load,
+		time.Minute, 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +292,8 @@ func TestManager(t *testing.T) {
 	if !models["a"].closed.Load() || models["b"].closed.Load() {
 		t.Error("a must be unloaded and b not")
 	}
-	if status, _, _ := post(t, h.URL+"/v1/completions", `{"model": "a", "prompt": "say a"}`); status != 200 || loads["a"] != 2 {
+	if status, _, _ := post(t, h.URL+"/v1/completions", `{"model": "a", "prompt": "say a"}`); status != 200 ||
+		loads["a"] != 2 {
 		t.Errorf("%d, loads %v", status, loads)
 	}
 	for range 2 {

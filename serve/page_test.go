@@ -32,8 +32,10 @@ func TestPageFiles(t *testing.T) {
 		}
 	}
 	html, _ := pageFiles.ReadFile("page/index.html")
-	for _, r := range regexp.MustCompile(`<(input|select|textarea|button)[^>]*id="(\w+)"`).FindAllStringSubmatch(string(html), -1) {
-		if r[1] != "button" && !regexp.MustCompile(`<label[^>]*>[^<]*<\w+ id="`+r[2]+`"|<label for="`+r[2]+`"|<input id="logprobs"`).Match(html) {
+	for _, r := range regexp.MustCompile(`<(input|select|textarea|button)[^>]*id="(\w+)"`).FindAllStringSubmatch(
+		string(html), -1) {
+		if r[1] != "button" && !regexp.MustCompile(`<label[^>]*>[^<]*<\w+ id="`+r[2]+`"|<label for="`+r[2]+
+			`"|<input id="logprobs"`).Match(html) {
 			t.Errorf("the field %s has no label", r[2])
 		}
 	}
@@ -54,7 +56,8 @@ func browser(t *testing.T) context.Context {
 		}
 		t.Skip("no Chromium")
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("disable-sync", true), chromedp.WSURLReadTimeout(90*time.Second))
 	alloc, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
@@ -66,7 +69,8 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-const shown = "```go\nfunc main() { return 7 } // seven\n```\n\n# Title\n\n- one\n- **two** and `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" +
+const shown = "```go\nfunc main() { return 7 } // seven\n```\n\n# Title\n\n- one\n- **two** and `code`\n\n| a | b " +
+	"|\n|---|---|\n| 1 | 2 |\n\n" +
 	"$$\\frac{1}{2} + x^2$$ and <script>alert(1)</script> [link](https://example.com/) [bad](javascript:alert(1))"
 
 // A conversation in a real browser: streamed, formatted, stopped, edited into a branch, with probabilities, and
@@ -104,8 +108,10 @@ func TestPage(t *testing.T) {
 	}
 	done := chromedp.WaitVisible(last + `.assistant:not(.busy) .actions`)
 	run("ask", chromedp.EmulateViewport(1200, 800), chromedp.Navigate(h.URL), chromedp.WaitReady(`#model option`),
-		chromedp.SendKeys("#text", "show"+kb.Enter), done, chromedp.Text(last, &text), chromedp.OuterHTML(last+" .body", &html))
-	for _, want := range []string{"<pre>", `<span class="kw">func</span>`, "<h4>Title</h4>", "<li><strong>two</strong>", "<td>2</td>",
+		chromedp.SendKeys("#text", "show"+kb.Enter), done, chromedp.Text(last, &text),
+		chromedp.OuterHTML(last+" .body", &html))
+	for _, want := range []string{"<pre>", `<span class="kw">func</span>`, "<h4>Title</h4>", "<li><strong>two</strong>",
+		"<td>2</td>",
 		"<mfrac>", "<msup>", "&lt;script&gt;", `href="https://example.com/"`} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the answer has no %s: %s", want, html)
@@ -117,7 +123,8 @@ func TestPage(t *testing.T) {
 	shot(t, ctx, "light")
 
 	fake.delay = 20 * time.Millisecond
-	run("stop", chromedp.SendKeys("#text", "say something that goes on for a long, long, long while, so that it can be stopped"+kb.Enter),
+	run("stop", chromedp.SendKeys("#text", "say something that goes on for a long, long, long while, so that it can be "+
+		"stopped"+kb.Enter),
 		chromedp.WaitVisible(last+`.assistant.busy`), chromedp.WaitVisible("#stop"), chromedp.Click("#live-button"),
 		chromedp.WaitVisible("#live-rows tr td"), chromedp.Text("#live", &text))
 	for _, want := range []string{"running", "pages", "fake", "rows"} {
@@ -133,9 +140,11 @@ func TestPage(t *testing.T) {
 	wait(t, "the model goes on though it was stopped", func() bool { return fake.running.Load() == 0 })
 	fake.delay = 0
 
-	run("edit", chromedp.Click("#live-button"), chromedp.Click("#settings-button"), chromedp.Click("#logprobs"), chromedp.Click("#settings-button"),
+	run("edit", chromedp.Click("#live-button"), chromedp.Click("#settings-button"), chromedp.Click("#logprobs"),
+		chromedp.Click("#settings-button"),
 		chromedp.Click(`//article[last()-1]//button[text()="Edit"]`), chromedp.SetValue(`.edit textarea`, "say short"),
-		chromedp.SendKeys(`.edit textarea`, kb.Enter), done, chromedp.Text(last+" .body", &text), chromedp.Text(last+" .tokens", &tokens),
+		chromedp.SendKeys(`.edit textarea`, kb.Enter), done, chromedp.Text(last+" .body", &text),
+		chromedp.Text(last+" .tokens", &tokens),
 		chromedp.Evaluate(`root.children[0].children[0].children.length`, &branches))
 	if text != "short" || tokens != "short</s>" || branches != 2 {
 		t.Errorf("edited: %q, tokens %q, %d branches", text, tokens, branches)
@@ -144,12 +153,14 @@ func TestPage(t *testing.T) {
 	if !strings.Contains(text, `"s" 60.65 %`) {
 		t.Errorf("choices %q", text)
 	}
-	run("branch", chromedp.Click(`//article[last()-1]//button[text()="‹"]`), chromedp.Text(`#chat article:nth-last-child(2)`, &text))
+	run("branch", chromedp.Click(`//article[last()-1]//button[text()="‹"]`),
+		chromedp.Text(`#chat article:nth-last-child(2)`, &text))
 	if !strings.Contains(text, "goes on for a long") {
 		t.Errorf("the other branch is %q", text)
 	}
 
-	run("phone", emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
+	run("phone", emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		Value: "dark"}}),
 		chromedp.EmulateViewport(360, 700, chromedp.EmulateMobile), chromedp.Sleep(100*time.Millisecond),
 		chromedp.Evaluate(`document.documentElement.scrollWidth`, &width), chromedp.Evaluate(`innerWidth`, &inner))
 	if width > inner {

@@ -135,7 +135,8 @@ func (f *samplingFields) sampling(vocabulary int) (o Sampling, err error) {
 				clip(text, 50), vocabulary-1))
 		}
 		if !(bias >= -100 && bias <= 100) {
-			return o, badRequest("logit_bias", fmt.Sprintf("logit_bias of %s must be between -100 and 100, it is %v", text, bias))
+			return o, badRequest("logit_bias", fmt.Sprintf("logit_bias of %s must be between -100 and 100, it is %v", text,
+				bias))
 		}
 		if o.LogitBias == nil {
 			o.LogitBias = map[int32]float32{}
@@ -172,12 +173,14 @@ func (f *samplingFields) fill(s *Server, j *job) (err error) {
 	}
 	for _, stop := range f.Stop {
 		if stop == "" || len(stop) > longestStop {
-			return badRequest("stop", fmt.Sprintf("a stop string must have between 1 and %d bytes, it has %d", longestStop, len(stop)))
+			return badRequest("stop", fmt.Sprintf("a stop string must have between 1 and %d bytes, it has %d", longestStop,
+				len(stop)))
 		}
 	}
 	for _, id := range f.StopTokenIDs {
 		if id < 0 || int(id) >= vocabulary {
-			return badRequest("stop_token_ids", fmt.Sprintf("%d is no token of this model, whose tokens are 0 to %d", id, vocabulary-1))
+			return badRequest("stop_token_ids", fmt.Sprintf("%d is no token of this model, whose tokens are 0 to %d", id,
+				vocabulary-1))
 		}
 	}
 	if f.MinTokens != nil {

@@ -64,8 +64,10 @@ type outputPart struct {
 // object is the response before anything has come.
 func (q *responseRequest) object(t turn, j *job) *responseObject {
 	o := &responseObject{ID: newID("resp_"), Object: "response", Created: timeNow().Unix(), Status: "in_progress",
-		Instructions: q.Instructions, Max: q.Max, Model: q.Model, Output: []*outputItem{}, Parallel: t.parallel, Previous: q.Previous,
-		Tier: "default", Store: q.Store == nil || *q.Store, Temperature: j.request.Sampling.Temperature, TopP: j.request.Sampling.TopP,
+		Instructions: q.Instructions, Max: q.Max, Model: q.Model, Output: []*outputItem{}, Parallel: t.parallel,
+		Previous: q.Previous,
+		Tier:     "default", Store: q.Store == nil || *q.Store, Temperature: j.request.Sampling.Temperature,
+		TopP:       j.request.Sampling.TopP,
 		Truncation: "disabled", User: q.User, Tools: []responseTool{}, Metadata: map[string]string{}, ToolChoice: "auto"}
 	o.Tools = append(o.Tools, q.Tools...)
 	for i := range o.Tools { // the protocol wants them there
@@ -159,7 +161,8 @@ func (b *responseBuilder) takeText(kind, text string, logprobs []tokenLogprob) e
 		if err := b.begin(it); err != nil {
 			return err
 		}
-		if err := b.send("response.content_part.added", b.at(map[string]any{"content_index": 0, "part": it.part("")})); err != nil {
+		if err := b.send("response.content_part.added", b.at(map[string]any{"content_index": 0,
+			"part": it.part("")})); err != nil {
 			return err
 		}
 	}
@@ -214,8 +217,9 @@ func (b *responseBuilder) takeCall(c *CallPart) error {
 		}
 		empty := ""
 		b.call = c.Index
-		if err := b.begin(&outputItem{Type: "function_call", ID: newID("fc_"), CallID: newID("call_"), Name: c.Name, Arguments: &empty,
-			Status: "in_progress"}); err != nil {
+		if err := b.begin(&outputItem{Type: "function_call", ID: newID("fc_"), CallID: newID("call_"), Name: c.Name,
+			Arguments: &empty,
+			Status:    "in_progress"}); err != nil {
 			return err
 		}
 	} else {
@@ -271,7 +275,8 @@ func (b *responseBuilder) finish(u usage) {
 		b.object.Status, b.object.Completed = "incomplete", nil
 		b.object.Incomplete = map[string]string{"reason": "max_output_tokens"}
 	}
-	b.object.Usage = map[string]any{"input_tokens": u.prompt, "output_tokens": u.completion, "total_tokens": u.prompt + u.completion,
+	b.object.Usage = map[string]any{"input_tokens": u.prompt, "output_tokens": u.completion,
+		"total_tokens":          u.prompt + u.completion,
 		"input_tokens_details":  map[string]int{"cached_tokens": u.cached, "cache_write_tokens": 0},
 		"output_tokens_details": map[string]int{"reasoning_tokens": u.reasoning}}
 }

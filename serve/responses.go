@@ -114,7 +114,8 @@ func itemMessages(items []inputItem, before []Message) ([]Message, error) {
 			switch it.Role {
 			case "system", "developer", "user", "assistant":
 			default:
-				return nil, badRequest(at+".role", fmt.Sprintf("%s has the role %q; there are system, developer, user and assistant", at, clip(it.Role, 50)))
+				return nil, badRequest(at+".role",
+					fmt.Sprintf("%s has the role %q; there are system, developer, user and assistant", at, clip(it.Role, 50)))
 			}
 			if len(it.Content) == 0 || string(it.Content) == "null" {
 				return nil, badRequest(at+".content", at+" has no content")
@@ -142,12 +143,14 @@ func itemMessages(items []inputItem, before []Message) ([]Message, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Message{Role: "tool", Content: text, ToolCallID: it.CallID, Name: nameOfCall(out, it.CallID, it.Name)})
+			out = append(out, Message{Role: "tool", Content: text, ToolCallID: it.CallID,
+				Name: nameOfCall(out, it.CallID, it.Name)})
 		case "reasoning": // templates drop earlier thoughts
 		case "item_reference":
 			return nil, unsupported(at+".type", "item_reference is not supported; use previous_response_id")
 		default:
-			return nil, unsupported(at+".type", fmt.Sprintf("%s has the type %q; there are message, function_call, function_call_output and reasoning", at, clip(it.Type, 50)))
+			return nil, unsupported(at+".type", fmt.Sprintf("%s has the type %q; there are message, function_call, "+
+				"function_call_output and reasoning", at, clip(it.Type, 50)))
 		}
 	}
 	return out, nil
@@ -200,7 +203,8 @@ func (q *responseRequest) form() (*Constraint, error) {
 		}
 		return &Constraint{Schema: f.Schema}, nil
 	}
-	return nil, badRequest("text.format.type", fmt.Sprintf("text.format.type must be text, json_object or json_schema, it is %q", clip(f.Type, 50)))
+	return nil, badRequest("text.format.type", fmt.Sprintf("text.format.type must be text, json_object or json_schema, "+
+		"it is %q", clip(f.Type, 50)))
 }
 
 // turn makes the turn of the request, with the messages that stay.
@@ -217,7 +221,8 @@ func (q *responseRequest) turn(s *Server, rs *requestState, items []inputItem) (
 		return t, nil, err
 	}
 	if len(kept) > s.opt.MaxMessages {
-		return t, nil, badRequest("input", fmt.Sprintf("a conversation may have %d messages, it has %d", s.opt.MaxMessages, len(kept)))
+		return t, nil, badRequest("input", fmt.Sprintf("a conversation may have %d messages, it has %d", s.opt.MaxMessages,
+			len(kept)))
 	}
 	t.messages = kept
 	if q.Instructions != nil && *q.Instructions != "" {
@@ -226,7 +231,8 @@ func (q *responseRequest) turn(s *Server, rs *requestState, items []inputItem) (
 	for i, tool := range q.Tools {
 		at := fmt.Sprintf("tools[%d]", i)
 		if tool.Type != "function" {
-			return t, nil, unsupported(at+".type", fmt.Sprintf("%s is of type %q; there are tools of type function", at, clip(tool.Type, 50)))
+			return t, nil, unsupported(at+".type", fmt.Sprintf("%s is of type %q; there are tools of type function", at,
+				clip(tool.Type, 50)))
 		}
 		description := ""
 		if tool.Description != nil {
@@ -313,7 +319,8 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request, rs *requ
 		if !keep {
 			return nil
 		}
-		return s.store.put(rs.key, &stored{ID: b.object.ID, Input: items, Messages: append(kept[:len(kept):len(kept)], b.message()), Response: b.object})
+		return s.store.put(rs.key, &stored{ID: b.object.ID, Input: items,
+			Messages: append(kept[:len(kept):len(kept)], b.message()), Response: b.object})
 	}
 	if q.Stream {
 		return s.streamResponse(w, r, rs, j, b, save)
@@ -329,7 +336,8 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request, rs *requ
 	return nil
 }
 
-func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, b *responseBuilder, save func(usage) error) error {
+func (s *Server) streamResponse(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, b *responseBuilder,
+	save func(usage) error) error {
 	out := s.newSSE(w)
 	b.emit = func(kind string, fields map[string]any) error {
 		fields["type"], fields["sequence_number"] = kind, b.sequence

@@ -40,7 +40,8 @@ func TestResponsesState(t *testing.T) {
 	}
 	_, second, _ := ask(h.URL, "ka", `"input": "say two", "previous_response_id": "`+first.ID+`"`)
 	prompt := fakeText{}.Decode(fake.lastRequest().Prompt)
-	if want := "user: say one\nassistant: one\nuser: say two\nassistant: "; prompt != want || *second.Previous != first.ID {
+	if want := "user: say one\nassistant: one\nuser: say two\nassistant: "; prompt != want ||
+		*second.Previous != first.ID {
 		t.Errorf("the prompt is %q, want %q", prompt, want)
 	}
 	// A tool's call is answered in the next response.
@@ -50,7 +51,10 @@ func TestResponsesState(t *testing.T) {
 	if it.Type != "function_call" || it.Name != "weather" || *it.Arguments != "{}" {
 		t.Fatalf("%+v", it)
 	}
-	_, result, _ := ask(h.URL, "ka", fmt.Sprintf(`"input": [{"type": "function_call_output", "call_id": %q, "output": "wet"}], "previous_response_id": %q, %s`, it.CallID, call.ID, tools))
+	_, result, _ := ask(h.URL, "ka",
+		fmt.Sprintf(
+			`"input": [{"type": "function_call_output", "call_id": %q, "output": "wet"}], "previous_response_id": %q, %s`,
+			it.CallID, call.ID, tools))
 	if outputText(result) != "The tool said wet" {
 		t.Errorf("%+v", result)
 	}
@@ -68,7 +72,8 @@ func TestResponsesState(t *testing.T) {
 			t.Errorf("%s: %d", id, status)
 		}
 	}
-	if status, _, body := get(t, again.URL+"/v1/responses/"+second.ID, "Authorization", "Bearer ka"); status != 200 || !strings.Contains(body, "two") {
+	if status, _, body := get(t, again.URL+"/v1/responses/"+second.ID, "Authorization", "Bearer ka"); status != 200 ||
+		!strings.Contains(body, "two") {
 		t.Errorf("%d %s", status, body)
 	}
 	// What is not stored is not there.

@@ -59,8 +59,9 @@ func (m *ScheduledModel) Stats() Stats {
 		PrefixQueries: uint64(s.PrefixQueries), PrefixHits: uint64(s.PrefixHits), Preemptions: uint64(s.Preemptions),
 		Steps: uint64(s.Steps), StepRows: uint64(s.Rows), Drafted: uint64(s.Drafted), Accepted: uint64(s.Accepted),
 		PageSize: s.PageSize, CacheType: m.opt.Info.Cache, LastRows: s.Running}
-	st.WaitingBy = map[string]int{"capacity": s.Waiting - s.WaitingPreempted - s.WaitingFork, "preempted": s.WaitingPreempted,
-		"fork": s.WaitingFork}
+	st.WaitingBy = map[string]int{"capacity": s.Waiting - s.WaitingPreempted - s.WaitingFork,
+		"preempted": s.WaitingPreempted,
+		"fork":      s.WaitingFork}
 	return st
 }
 
@@ -70,8 +71,11 @@ func (m *ScheduledModel) Generate(ctx context.Context, r Request) (Answer, error
 		return nil, err
 	}
 	o := r.Sampling
-	er := engine.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority, Adapter: r.Adapter,
-		Salt: r.Salt, Logprobs: r.Logprobs, Sampling: engine.Sampling{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP,
+	er := engine.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority,
+		Adapter: r.Adapter,
+		Salt:    r.Salt, Logprobs: r.Logprobs, Sampling: engine.Sampling{Temperature: o.Temperature, TopK: o.TopK,
+			TopP:     o.TopP,
+			MinP:     o.MinP,
 			TypicalP: o.TypicalP, RepeatPenalty: o.RepeatPenalty, FrequencyPenalty: o.FrequencyPenalty,
 			PresencePenalty: o.PresencePenalty, LogitBias: o.LogitBias, Seed: o.Seed}}
 	if r.Logprobs < 0 {

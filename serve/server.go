@@ -265,7 +265,8 @@ func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, sco
 	}
 	if s.draining.Load() {
 		w.Header().Set("Connection", "close")
-		return &Error{Status: 503, Type: "server_error", Code: "draining", Message: "the server is ending", After: time.Second}
+		return &Error{Status: 503, Type: "server_error", Code: "draining", Message: "the server is ending",
+			After: time.Second}
 	}
 	rs.place = func() error { return s.place(rs) }
 	defer func() {

@@ -38,7 +38,8 @@ func NewTracer(endpoint, version string, report func(error)) (*Tracer, error) {
 	}
 	e := &otlp{url: endpoint, client: &http.Client{Timeout: 10 * time.Second}, report: report}
 	res := resource.NewSchemaless(attribute.String("service.name", "greta"), attribute.String("service.version", version))
-	t := &Tracer{provider: sdk.NewTracerProvider(sdk.WithBatcher(e, sdk.WithBatchTimeout(time.Second)), sdk.WithResource(res))}
+	t := &Tracer{provider: sdk.NewTracerProvider(sdk.WithBatcher(e, sdk.WithBatchTimeout(time.Second)),
+		sdk.WithResource(res))}
 	t.tracer = t.provider.Tracer("greta/serve")
 	return t, nil
 }
@@ -62,7 +63,8 @@ func (s *span) generated(model string, u usage, l *live, r Result) {
 	if s == nil {
 		return
 	}
-	s.span.SetAttributes(attribute.String("gen_ai.response.model", model), attribute.Int("gen_ai.usage.prompt_tokens", u.prompt),
+	s.span.SetAttributes(attribute.String("gen_ai.response.model", model),
+		attribute.Int("gen_ai.usage.prompt_tokens", u.prompt),
 		attribute.Int("gen_ai.usage.completion_tokens", u.completion),
 		attribute.Float64("gen_ai.latency.time_in_queue", r.Queue.Seconds()),
 		attribute.Float64("gen_ai.latency.time_to_first_token", float64(l.first.Load())/1e9),

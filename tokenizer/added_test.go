@@ -46,7 +46,8 @@ func TestAddedTokensBesideSentencePiece(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if tok.VocabSize() != 2051 || tok.EOS() != 2048 || !tok.IsControl(2049) || tok.IsControl(2050) || !tok.IsEnd(2048) {
-			t.Errorf("%s: %d tokens, eos %d, control %t and %t", name, tok.VocabSize(), tok.EOS(), tok.IsControl(2049), tok.IsControl(2050))
+			t.Errorf("%s: %d tokens, eos %d, control %t and %t", name, tok.VocabSize(), tok.EOS(), tok.IsControl(2049),
+				tok.IsControl(2050))
 		}
 		text := "<|im_start|>Prince<|im_end|>"
 		ids, err := tok.Encode(text, Options{ParseSpecial: true})
@@ -78,11 +79,13 @@ func checkEncodeAll(t *testing.T, tok *Tokenizer, text string, want []int32) {
 
 // tokenizer.json may lack tokens that tokenizer_config.json has.
 func TestAddedTokensBesideTokenizerJSON(t *testing.T) {
-	data, err := json.Marshal(oracleTokenizer(object{"kind": "spm", "pre_tokenizer": object{"type": "Metaspace", "prepend_scheme": "first"}}))
+	data, err := json.Marshal(oracleTokenizer(object{"kind": "spm",
+		"pre_tokenizer": object{"type": "Metaspace", "prepend_scheme": "first"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := Load(folderWith(t, map[string]string{"tokenizer.json": string(data), "tokenizer_config.json": chatMarkers}))
+	tok, err := Load(folderWith(t, map[string]string{"tokenizer.json": string(data),
+		"tokenizer_config.json": chatMarkers}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,8 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 	for _, s := range []struct {
 		key string
 		id  int32
-	}{{"bos_token_id", t.bos}, {"eos_token_id", t.eos}, {"eot_token_id", t.eot}, {"unknown_token_id", t.unk}, {"padding_token_id", t.pad}} {
+	}{{"bos_token_id", t.bos}, {"eos_token_id", t.eos}, {"eot_token_id", t.eot}, {"unknown_token_id", t.unk},
+		{"padding_token_id", t.pad}} {
 		if s.id != None {
 			add(s.key, uint32(s.id))
 		}

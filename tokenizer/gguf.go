@@ -78,7 +78,8 @@ func fromGGUF(k ggufKeys) (*Tokenizer, error) {
 	for i, r := range []struct {
 		key string
 		id  *int32
-	}{{"bos_token_id", &t.bos}, {"eos_token_id", &t.eos}, {"unknown_token_id", &t.unk}, {"eot_token_id", &t.eot}, {"padding_token_id", &t.pad}} {
+	}{{"bos_token_id", &t.bos}, {"eos_token_id", &t.eos}, {"unknown_token_id", &t.unk}, {"eot_token_id", &t.eot},
+		{"padding_token_id", &t.pad}} {
 		fallback := None
 		if i < len(defaults) {
 			fallback = defaults[i]

@@ -23,7 +23,8 @@ func TestQwen2VocabMerges(t *testing.T) {
 	}
 	id, ok := tok.ID("<|im_end|>")
 	if !ok || !tok.IsControl(id) || !tok.IsEnd(id) || tok.AddBOS() {
-		t.Errorf("<|im_end|> = %d, %t: control %t, end %t; adds BOS %t", id, ok, tok.IsControl(id), tok.IsEnd(id), tok.AddBOS())
+		t.Errorf("<|im_end|> = %d, %t: control %t, end %t; adds BOS %t", id, ok, tok.IsControl(id), tok.IsEnd(id),
+			tok.AddBOS())
 	}
 }
 
@@ -152,15 +153,18 @@ func TestTokenizerJSONLlama(t *testing.T) {
 				object{"type": "Replace", "pattern": object{"String": " "}, "content": space}),
 			"pre_tokenizer": nil,
 			"decoder": sequence("decoders", object{"type": "Replace", "pattern": object{"String": space}, "content": " "},
-				object{"type": "ByteFallback"}, object{"type": "Fuse"}, object{"type": "Strip", "content": " ", "start": 1, "stop": 0}),
+				object{"type": "ByteFallback"}, object{"type": "Fuse"}, object{"type": "Strip", "content": " ", "start": 1,
+					"stop": 0}),
 			"post_processor": object{"type": "TemplateProcessing",
-				"single":         []object{{"SpecialToken": object{"id": "<s>", "type_id": 0}}, {"Sequence": object{"id": "A", "type_id": 0}}},
+				"single": []object{{"SpecialToken": object{"id": "<s>", "type_id": 0}},
+					{"Sequence": object{"id": "A", "type_id": 0}}},
 				"special_tokens": object{"<s>": object{"id": "<s>", "ids": []int{1}, "tokens": []string{"<s>"}}}},
 		}
 	}
 	metaspaced := parts()
 	metaspaced["normalizer"] = nil
-	metaspaced["pre_tokenizer"] = object{"type": "Metaspace", "replacement": space, "prepend_scheme": "always", "split": false}
+	metaspaced["pre_tokenizer"] = object{"type": "Metaspace", "replacement": space, "prepend_scheme": "always",
+		"split": false}
 	for name, p := range map[string]object{"normalizer": parts(), "metaspace": metaspaced} {
 		t.Run(name, func(t *testing.T) {
 			file := hfFrom(base, llamaMerges(base), p)
@@ -236,15 +240,19 @@ func TestMetaspace(t *testing.T) {
 
 func unigramFile() object {
 	return object{
-		"added_tokens":  []object{{"id": 0, "content": "<pad>", "special": true}, {"id": 1, "content": "</s>", "special": true}, {"id": 2, "content": "<unk>", "special": true}},
-		"normalizer":    nil,
-		"pre_tokenizer": sequence("pretokenizers", object{"type": "WhitespaceSplit"}, object{"type": "Metaspace", "replacement": space, "add_prefix_space": true}),
-		"decoder":       object{"type": "Metaspace", "replacement": space, "add_prefix_space": true},
+		"added_tokens": []object{{"id": 0, "content": "<pad>", "special": true},
+			{"id": 1, "content": "</s>", "special": true}, {"id": 2, "content": "<unk>", "special": true}},
+		"normalizer": nil,
+		"pre_tokenizer": sequence("pretokenizers", object{"type": "WhitespaceSplit"},
+			object{"type": "Metaspace", "replacement": space, "add_prefix_space": true}),
+		"decoder": object{"type": "Metaspace", "replacement": space, "add_prefix_space": true},
 		"post_processor": object{"type": "TemplateProcessing",
-			"single":         []object{{"Sequence": object{"id": "A", "type_id": 0}}, {"SpecialToken": object{"id": "</s>", "type_id": 0}}},
+			"single": []object{{"Sequence": object{"id": "A", "type_id": 0}},
+				{"SpecialToken": object{"id": "</s>", "type_id": 0}}},
 			"special_tokens": object{"</s>": object{"ids": []int{1}}}},
 		"model": object{"type": "Unigram", "unk_id": 2, "vocab": [][]any{
-			{"<pad>", 0}, {"</s>", 0}, {"<unk>", 0}, {"▁", -2}, {"a", -3}, {"b", -3.5}, {"ab", -4}, {"▁ab", -7}, {"ba", -10}, {"abab", -8.5}, {"▁a", -4.5}}},
+			{"<pad>", 0}, {"</s>", 0}, {"<unk>", 0}, {"▁", -2}, {"a", -3}, {"b", -3.5}, {"ab", -4}, {"▁ab", -7}, {"ba", -10},
+			{"abab", -8.5}, {"▁a", -4.5}}},
 	}
 }
 
@@ -304,7 +312,8 @@ func TestLoadFolderConfig(t *testing.T) {
 	}
 	write("vocab.json", `{"a":0,"b":1,"ab":2,"<e>":3,"<b>":4}`)
 	write("merges.txt", "#version: 0.2\na b\n")
-	write("tokenizer_config.json", `{"tokenizer_class":"GPT2Tokenizer","add_bos_token":true,"bos_token":"<b>","eos_token":{"content":"<e>"},
+	write("tokenizer_config.json",
+		`{"tokenizer_class":"GPT2Tokenizer","add_bos_token":true,"bos_token":"<b>","eos_token":{"content":"<e>"},
 		"added_tokens_decoder":{"3":{"content":"<e>","special":true},"4":{"content":"<b>","special":true}}}`)
 	write("generation_config.json", `{"eos_token_id":[2,3]}`)
 	tok, err := Load(dir)
@@ -343,9 +352,11 @@ func TestTokenizerJSONErrors(t *testing.T) {
 		{`{"model":{"type":"Unigram","unk_id":5,"vocab":[["a",0]]}}`, "unk_id 5"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Martian"}}`, `"Martian" is not supported`},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"("}}}`, `pattern "("`},
-		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}}`, "character map"},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}}`,
+			"character map"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Metaspace","replacement":"  "}}`, "one character"},
-		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Prepend","prepend":"` + strings.Repeat("x", 100) + `"}}`, "Prepend of 100 bytes"},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Prepend","prepend":"` + strings.Repeat("x",
+			100) + `"}}`, "Prepend of 100 bytes"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]}}`, `"x" has no ids`},
 	} {
 		_, err := FromTokenizerJSON([]byte(c.file))

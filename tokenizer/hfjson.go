@@ -450,7 +450,8 @@ func (p *hfPart) idOf(key string) (int32, error) {
 	}
 	var pair []json.RawMessage
 	var id int64
-	if err := json.Unmarshal(raw, &pair); err != nil || len(pair) != 2 || json.Unmarshal(pair[1], &id) != nil || id < 0 || id > math.MaxInt32 {
+	if err := json.Unmarshal(raw, &pair); err != nil || len(pair) != 2 || json.Unmarshal(pair[1], &id) != nil || id < 0 ||
+		id > math.MaxInt32 {
 		return 0, fmt.Errorf("%s: expected a token and its id", key)
 	}
 	return int32(id), nil

@@ -68,7 +68,8 @@ func (p *hfPart) flatten(list string) []*hfPart {
 	if p.Type != "Sequence" {
 		return []*hfPart{p}
 	}
-	parts := map[string][]*hfPart{"normalizers": p.Normalizers, "pretokenizers": p.PreTokenizers, "decoders": p.Decoders, "processors": p.Processors}[list]
+	parts := map[string][]*hfPart{"normalizers": p.Normalizers, "pretokenizers": p.PreTokenizers, "decoders": p.Decoders,
+		"processors": p.Processors}[list]
 	var flat []*hfPart
 	for _, q := range parts {
 		flat = append(flat, q.flatten(list)...)
@@ -140,7 +141,8 @@ var unicodeEscape = regexp.MustCompile(`\\u[0-9A-Fa-f]{4}`)
 // canonical writes patterns that mean the same alike, so that those with a
 // scanner or a name in GGUF are found.
 func canonical(pattern string) string {
-	p := strings.NewReplacer("\r", `\r`, "\n", `\n`, "(?i:'s|'t|'re|'ve|'m|'ll|'d)", contractions, "(?i:'s|'t|'re|'ve|'m|'ll|'d|)", contractions).Replace(pattern)
+	p := strings.NewReplacer("\r", `\r`, "\n", `\n`, "(?i:'s|'t|'re|'ve|'m|'ll|'d)", contractions,
+		"(?i:'s|'t|'re|'ve|'m|'ll|'d|)", contractions).Replace(pattern)
 	return unicodeEscape.ReplaceAllStringFunc(p, func(e string) string {
 		r, err := strconv.ParseUint(e[2:], 16, 32)
 		if err != nil || r < 0x80 || r >= 0xD800 && r < 0xE000 {
@@ -361,7 +363,8 @@ func splitBehavior(pattern, behavior string, invert bool) (splitFunc, error) {
 }
 
 // splitSpans is splitBehavior that also tells where in s each part begins.
-func splitSpans(pattern, behavior string, invert bool) (func(s string, emit func(part string, at int) error) error, error) {
+func splitSpans(pattern, behavior string, invert bool) (func(s string, emit func(part string, at int) error) error,
+	error) {
 	if !slices.Contains([]string{"Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"}, behavior) {
 		return nil, fmt.Errorf("behavior %q is not supported", behavior)
 	}

@@ -34,7 +34,8 @@ func FromLlama2c(data []byte) (*Tokenizer, error) {
 		size := int64(int32(binary.LittleEndian.Uint32(data[at+4:])))
 		at += 8
 		if size < 0 || size > int64(len(data)-at) {
-			return nil, fmt.Errorf("tokenizer.bin: token %d: a length of %d bytes at byte %d, where %d are left", id, size, at-4, len(data)-at)
+			return nil, fmt.Errorf("tokenizer.bin: token %d: a length of %d bytes at byte %d, where %d are left", id, size, at-4,
+				len(data)-at)
 		}
 		if score != score {
 			return nil, fmt.Errorf("tokenizer.bin: token %d: score is not a number", id)

@@ -151,7 +151,8 @@ func oracleTokenizer(parts object) object {
 		token["id"] = id
 		added = append(added, token)
 	}
-	model := object{"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": nil, "byte_fallback": spm, "fuse_unk": spm}
+	model := object{"type": "BPE", "vocab": vocab, "merges": merges, "unk_token": nil, "byte_fallback": spm,
+		"fuse_unk": spm}
 	if spm {
 		model["unk_token"] = "<unk>"
 	}

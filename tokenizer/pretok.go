@@ -110,16 +110,20 @@ const (
 	patternQwen2  = contractions + `|` + wordLlama3 + `|\p{N}` + tailLlama3
 	patternUfak   = wordLlama3 + `|\p{N}` + tailLlama3
 
-	patternQwen35 = contractions + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	upper         = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
-	lower         = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
-	casedTail     = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	patternGPT4o  = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+` + contractions + `?|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*` + contractions + `?|\p{N}{1,3}` + casedTail
-	patternTekken = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*|\p{N}` + casedTail
+	patternQwen35 = contractions +
+		`|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	upper        = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
+	lower        = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
+	casedTail    = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternGPT4o = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+` + contractions + `?|[^\r\n\p{L}\p{N}]?` + upper +
+		`+` + lower + `*` + contractions + `?|\p{N}{1,3}` + casedTail
+	patternTekken = `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*|\p{N}` +
+		casedTail
 
 	hanKana          = `[一-龥\u3040-ゟ゠-ヿ]+`
-	patternDeepSeek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" + `|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	eastAsian        = `[一-龥\u0800-一가-\uD7FF]+`
+	patternDeepSeek3 = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+" +
+		`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	eastAsian = `[一-龥\u0800-一가-\uD7FF]+`
 	// cased letters as of the vocabulary's making, which \p{Lu}\p{Ll}\p{Lt} of today exceeds
 	deepSeekLetters = `\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4\u1FF6-\u1FFCℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+`
 	deepSeekPunct   = `\s?[!-/:-~！-／：-～‘-‟\u3000-。]+`
@@ -139,29 +143,41 @@ type preTokenizer struct {
 // preTokenizers are those that llama.cpp names; files in circulation name no others.
 var preTokenizers = []preTokenizer{
 	{names: []string{"default"}, steps: []string{defaultPunct, patternGPT2, `\p{N}+`, `[0-9][0-9][0-9]`}},
-	{names: []string{"gpt-2", "mpt", "olmo", "phi-2", "jais", "trillion", "granite-docling", "jina-es", "jina-de", "gigachat", "jina-v2-es",
-		"jina-v2-de", "a.x-4.0", "mellum", "modern-bert", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe"}, steps: []string{patternGPT2}},
-	{names: []string{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"},
+	{names: []string{"gpt-2", "mpt", "olmo", "phi-2", "jais", "trillion", "granite-docling", "jina-es", "jina-de",
+		"gigachat", "jina-v2-es",
+		"jina-v2-de", "a.x-4.0", "mellum", "modern-bert", "exaone4", "jina-v1-en", "jina-v2-code", "roberta-bpe"},
+		steps: []string{patternGPT2}},
+	{names: []string{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+		"jina-v5-nano"},
 		steps: []string{patternLlama3}, ignoreMerges: true, addBOS: true},
 	{names: []string{"dbrx", "smaug-bpe", "glm4", "chatglm-bpe"}, steps: []string{patternLlama3}},
-	{names: []string{"qwen2", "stablelm2", "hunyuan", "megrez", "deepseek-r1-qwen", "kormo", "f2llmv2", "solar-open", "grok-2"}, steps: []string{patternQwen2}},
+	{names: []string{"qwen2", "stablelm2", "hunyuan", "megrez", "deepseek-r1-qwen", "kormo", "f2llmv2", "solar-open",
+		"grok-2"}, steps: []string{patternQwen2}},
 	{names: []string{"qwen35"}, steps: []string{patternQwen35}},
 	{names: []string{"ufakzeka"}, steps: []string{patternUfak}},
 	{names: []string{"laguna"}, steps: []string{`[^\n]+|[\n]+`, patternQwen2}},
-	{names: []string{"minicpm5"}, steps: []string{`\p{N}{1,3}`, contractions + `|` + wordLlama3 + `|\p{N}+` + tailLlama3}, ignoreMerges: true},
-	{names: []string{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"}, steps: []string{`\p{N}`, patternGPT2}},
+	{names: []string{"minicpm5"}, steps: []string{`\p{N}{1,3}`, contractions + `|` + wordLlama3 + `|\p{N}+` + tailLlama3},
+		ignoreMerges: true},
+	{names: []string{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"},
+		steps: []string{`\p{N}`, patternGPT2}},
 	{names: []string{"falcon"}, steps: []string{falconPunct, patternGPT2, `[0-9][0-9][0-9]`}},
-	{names: []string{"deepseek-llm"}, steps: []string{`[\r\n]`, deepSeekLetters, deepSeekPunct, `\s+$`, eastAsian, `\p{N}+`}},
+	{names: []string{"deepseek-llm"}, steps: []string{`[\r\n]`, deepSeekLetters, deepSeekPunct, `\s+$`, eastAsian,
+		`\p{N}+`}},
 	{names: []string{"deepseek-coder"}, steps: []string{`[\r\n]`, `\s?\p{L}+`, `\s?\p{P}+`, eastAsian, `\p{N}`}},
-	{names: []string{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, steps: []string{`\p{N}{1,3}`, hanKana, patternDeepSeek3}},
+	{names: []string{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
+		steps: []string{`\p{N}{1,3}`, hanKana, patternDeepSeek3}},
 	{names: []string{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"}, steps: []string{patternGPT4o}},
 	{names: []string{"tekken"}, steps: []string{patternTekken}, ignoreMerges: true, addBOS: true},
 	{names: []string{"tiny_aya", "cohere2moe"}, steps: []string{`\d{1,3}(?=(?:\d{3})*\b)`, patternGPT4o}},
 	{names: []string{"poro-chat", "bloom", "gpt3-finnish"}, steps: []string{poroWord}},
 	{names: []string{"viking"}, steps: []string{poroWord, `\p{N}`}},
-	{names: []string{"bailingmoe", "bailingmoe2", "llada-moe"}, steps: []string{`'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|` + wordLlama3 + `|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`}},
-	{names: []string{"seed-coder"}, steps: []string{contractions + `|` + wordLlama3 + `|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`}},
-	{names: []string{"exaone-moe"}, steps: []string{contractions + `|[^\r\n\p{L}\p{N}]?\p{L}[\p{L}\p{M}]*(?: \p{L}[\p{L}\p{M}]*)*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`}},
+	{names: []string{"bailingmoe", "bailingmoe2", "llada-moe"},
+		steps: []string{`'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|` + wordLlama3 +
+			`|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`}},
+	{names: []string{"seed-coder"}, steps: []string{contractions + `|` + wordLlama3 +
+		`|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`}},
+	{names: []string{"exaone-moe"}, steps: []string{contractions +
+		`|[^\r\n\p{L}\p{N}]?\p{L}[\p{L}\p{M}]*(?: \p{L}[\p{L}\p{M}]*)*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`}},
 }
 
 // scanners replace the patterns that have one.

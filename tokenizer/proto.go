@@ -70,7 +70,8 @@ func eachField(msg []byte, at int, visit func(f field, at int) error) error {
 			f.data = msg[i : i+int(size)]
 			i += int(size)
 		default:
-			return fmt.Errorf("byte %d: field %d has wire type %d, which no SentencePiece model uses", at+start, f.number, f.wire)
+			return fmt.Errorf("byte %d: field %d has wire type %d, which no SentencePiece model uses", at+start, f.number,
+				f.wire)
 		}
 		if err := visit(f, at+i-len(f.data)); err != nil {
 			return err

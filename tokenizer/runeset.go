@@ -181,7 +181,8 @@ var (
 	setHex      = spans('0', '9', 'A', 'F', 'a', 'f')
 	setAll      = spans(0, unicode.MaxRune)
 	setAssigned = sync.OnceValue(func() runeSet {
-		return tables(unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co)
+		return tables(unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Cs,
+			unicode.Co)
 	})
 )
 

@@ -46,7 +46,8 @@ func splitterOf(keys []trieKey) *splitter {
 
 // each calls visit for the parts of text in order, with the byte at which each
 // begins: stretches of plain text with id None, and tokens. It stops at an error.
-func (s *splitter) each(text string, pieces []piece, special bool, visit func(part string, at int, id int32) error) error {
+func (s *splitter) each(text string, pieces []piece, special bool,
+	visit func(part string, at int, id int32) error) error {
 	start := 0
 	for i := 0; s != nil && i < len(text); {
 		if !s.first[text[i]] {

@@ -81,7 +81,8 @@ func hexDigit(c byte) (byte, bool) {
 // newSPM builds the model. freeze matches user-defined pieces inside the model,
 // as SentencePiece does; otherwise they are cut out of the text beforehand.
 func newSPM(pieces []piece, norm *spNormalizer, unk int32, freeze bool) *spm {
-	s := &spm{norm: norm, vocab: make(map[string]int32, len(pieces)), unused: map[int32]bool{}, spell: newSpeller(pieces, unk)}
+	s := &spm{norm: norm, vocab: make(map[string]int32, len(pieces)), unused: map[int32]bool{},
+		spell: newSpeller(pieces, unk)}
 	order := make([]int32, 0, len(pieces))
 	var keys []trieKey
 	for id, p := range pieces {

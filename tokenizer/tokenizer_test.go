@@ -20,8 +20,10 @@ import (
 // alphabet is what random texts are made of: every class of character that the
 // patterns distinguish, and what trips decoders.
 var alphabet = []string{
-	"a", "Zz", "the", " ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "1", "23", "٣", "½", "²", "'", "'s", "'RE", "’", "!", "...", "$", "+", "_",
-	"é", "e\u0301", "ǅ", "ß", "Я", "中文", "한", "か", "👩‍👩‍👧", "🏳️‍🌈", "\u200b", "\u2581", "\ufffd", "\x00", "ｱ", "ſ", "ก็", "<s>", "<0x41>", "\ufeff",
+	"a", "Zz", "the", " ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u3000", "1", "23", "٣", "½", "²", "'", "'s", "'RE", "’",
+	"!", "...", "$", "+", "_",
+	"é", "e\u0301", "ǅ", "ß", "Я", "中文", "한", "か", "👩‍👩‍👧", "🏳️‍🌈", "\u200b", "\u2581", "\ufffd", "\x00", "ｱ", "ſ", "ก็",
+	"<s>", "<0x41>", "\ufeff",
 }
 
 func randomText(r *rand.Rand, n int) string {
@@ -153,8 +155,10 @@ func everyTokenizer(t testing.TB) map[string]*Tokenizer {
 	}
 	return map[string]*Tokenizer{
 		"llama2.model": load("tokenizers", "llama2-tokenizer.model"), "tok512.bin": load("stories260K", "tok512.bin"),
-		"tolstoy": load("tolstoy-2.7m"), "qwen2.5": load("tokenizers", "qwen2.5"), "phi-3": gguf("phi-3"), "gpt-2": gguf("gpt-2"),
-		"falcon": gguf("falcon"), "starcoder": gguf("starcoder"), "deepseek-coder": gguf("deepseek-coder"), "llama-spm": gguf("llama-spm"),
+		"tolstoy": load("tolstoy-2.7m"), "qwen2.5": load("tokenizers", "qwen2.5"), "phi-3": gguf("phi-3"),
+		"gpt-2":  gguf("gpt-2"),
+		"falcon": gguf("falcon"), "starcoder": gguf("starcoder"), "deepseek-coder": gguf("deepseek-coder"),
+		"llama-spm": gguf("llama-spm"),
 	}
 }
 
@@ -248,7 +252,8 @@ func TestSpecialTokens(t *testing.T) {
 			t.Errorf("%s: %q = %q, want %q", c.name, c.text, got, c.want)
 		}
 	}
-	for name, end := range map[string]string{"phi-3": "<|end|>", "qwen2.5": "<|endoftext|>", "tolstoy": "</s>", "tok512.bin": "</s>"} {
+	for name, end := range map[string]string{"phi-3": "<|end|>", "qwen2.5": "<|endoftext|>", "tolstoy": "</s>",
+		"tok512.bin": "</s>"} {
 		if id, ok := all[name].ID(end); !ok || !all[name].IsEnd(id) {
 			t.Errorf("%s: %s does not end generation", name, end)
 		}
@@ -263,8 +268,10 @@ func TestLongTexts(t *testing.T) {
 	}
 	prose := strings.Repeat("The quick brown fox, 1234 years old, jumps över the lazy dog's back.\n", 4000)
 	texts := map[string]string{
-		"prose": prose, "letters": strings.Repeat("a", 1<<18), "spaces": strings.Repeat(" ", 1<<18), "lines": strings.Repeat("\n", 1<<18),
-		"digits": strings.Repeat("7", 1<<18), "han": strings.Repeat("中", 1<<17), "capitals": strings.Repeat("ABC", 1<<16), "marks": strings.Repeat("<|im", 1<<16),
+		"prose": prose, "letters": strings.Repeat("a", 1<<18), "spaces": strings.Repeat(" ", 1<<18),
+		"lines":  strings.Repeat("\n", 1<<18),
+		"digits": strings.Repeat("7", 1<<18), "han": strings.Repeat("中", 1<<17), "capitals": strings.Repeat("ABC", 1<<16),
+		"marks": strings.Repeat("<|im", 1<<16),
 	}
 	all := everyTokenizer(t)
 	all["unigram"] = fromObject(t, unigramFile())
@@ -348,7 +355,8 @@ func protoPiece(msg []byte, text string, score float32, kind Kind) []byte {
 func smallModel(modelType uint64) []byte {
 	var m []byte
 	for _, p := range []piece{
-		{text: "<unk>", kind: Unknown}, {text: "<s>", kind: Control}, {text: "</s>", kind: Control}, {text: "[x]", kind: UserDefined},
+		{text: "<unk>", kind: Unknown}, {text: "<s>", kind: Control}, {text: "</s>", kind: Control},
+		{text: "[x]", kind: UserDefined},
 		{text: "ab", score: -1, kind: Unused}, {text: "abc", score: -2, kind: Normal}, {text: "▁", score: -3, kind: Normal},
 		{text: "a", score: -4, kind: Normal}, {text: "b", score: -5, kind: Normal}, {text: "c", score: -6, kind: Normal},
 	} {
@@ -405,7 +413,8 @@ func TestTruncatedFiles(t *testing.T) {
 	if whole > 200 {
 		t.Errorf("%d of 2000 truncations were accepted", whole)
 	}
-	if _, err := FromLlama2c(append(slices.Clone(bin), 0, 0, 0, 0, 255, 255, 255, 127)); err == nil || !strings.Contains(err.Error(), "2147483647") {
+	if _, err := FromLlama2c(append(slices.Clone(bin), 0, 0, 0, 0, 255, 255, 255, 127)); err == nil ||
+		!strings.Contains(err.Error(), "2147483647") {
 		t.Errorf("absurd length: %v", err)
 	}
 }

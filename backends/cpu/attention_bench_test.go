@@ -15,7 +15,8 @@ import (
 
 // attentionProgram captures one attention over a cache that is full up to the
 // last of s tokens.
-func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (e backends.Executable, y, keys, values []byte) {
+func attentionProgram(tb testing.TB, threads, s, heads, groups, dh, context int, attrs string) (e backends.Executable,
+	y, keys, values []byte) {
 	tb.Helper()
 	c := optest.Case{Name: "attention/bench", Eq: "y: attention(q, k, v, pos" + attrs + ")",
 		Args: fmt.Sprintf("q float[%d, %d, %d]; k f16[%d, %d, %d]; v f16[%d, %d, %d]; pos i32[%d] =%d..",
@@ -93,7 +94,8 @@ func BenchmarkAttention(b *testing.B) {
 		for _, s := range []int{1, 512} {
 			for _, context := range []int{512, 1536, 4096} {
 				for _, threads := range []int{1, 2} {
-					b.Run(fmt.Sprintf("heads=%d:%dx%d/S=%d/context=%d/threads=%d", shape.heads, shape.groups, shape.dh, s, context, threads), func(b *testing.B) {
+					b.Run(fmt.Sprintf("heads=%d:%dx%d/S=%d/context=%d/threads=%d", shape.heads, shape.groups, shape.dh, s, context,
+						threads), func(b *testing.B) {
 						e, _, keys, _ := attentionProgram(b, threads, s, shape.heads, shape.groups, shape.dh, context, "")
 						// Of the best step, as neighbours only make them longer; and of a loop on
 						// one thread that only reads the keys. In a model, weights drive one

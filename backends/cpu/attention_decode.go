@@ -161,7 +161,8 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	w, k := &t.work[worker], t.d.k
 	t.query(w, token, first, behind)
 	if t.byRows {
-		k.HeadMatVec(w.scores[first*t.share*t.most:behind*t.share*t.most], t.most, sideBySide(t.k[first:behind]), from, end-from,
+		k.HeadMatVec(w.scores[first*t.share*t.most:behind*t.share*t.most], t.most, sideBySide(t.k[first:behind]), from,
+			end-from,
 			simd.Heads{D: t.dh, Share: t.share}, w.q[first*t.share*t.dh:behind*t.share*t.dh])
 	} else {
 		t.keys(w, from, end, first, behind)
@@ -234,7 +235,8 @@ func (t *decodeAttention) keys(w *decodeWork, from, end, first, behind int) {
 	}
 }
 
-// values adds the values of groups first … behind-1 at positions [from, end) to results; the token sees those up to last.
+// values adds the values of groups first … behind-1 at positions [from, end) to results; the
+// token sees those up to last.
 func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, last, first, behind int) {
 	k := t.d.k
 	for p := from; p < end; p += t.block {
@@ -247,7 +249,8 @@ func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, la
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
 			h0, h1 := g*t.share, (g+1)*t.share
-			k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], t.v[g], p, to-p, simd.Heads{D: t.dv, Share: t.share}, w.scores[h0*t.most+p-from:h1*t.most], t.most)
+			k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], t.v[g], p, to-p, simd.Heads{D: t.dv, Share: t.share},
+				w.scores[h0*t.most+p-from:h1*t.most], t.most)
 		}
 	}
 }
@@ -263,7 +266,8 @@ func (t *decodeAttention) queries(w *decodeWork, g int) []float32 {
 func (t *decodeAttention) scores(w *decodeWork, g, at, p, to int) {
 	k, first := t.d.k, g*t.share
 	if t.share >= sharedLoads {
-		k.MulRows(w.scores[first*t.most+at:], t.most, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch, false)
+		k.MulRows(w.scores[first*t.most+at:], t.most, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch,
+			false)
 		return
 	}
 	for h := first; h < first+t.share; h++ {

@@ -79,7 +79,8 @@ func newPrefillAttention(a attention) *prefillAttention {
 	r, p := (t.tokens*t.share+m-1)/m*m, (t.positions+n-1)/n*n
 	for i := range t.work {
 		w := &t.work[i]
-		parts := cut(t.d, i, []int{r * max(t.dh, t.dv), r * t.dh, p * t.dh, k.PackedLen(t.dv, t.positions), p * m, r * t.dv, r, r, r, t.dv})
+		parts := cut(t.d, i, []int{r * max(t.dh, t.dv), r * t.dh, p * t.dh, k.PackedLen(t.dv, t.positions), p * m, r * t.dv,
+			r, r, r, t.dv})
 		w.rows, w.queries, w.keys, w.values, w.scores, w.sums = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
 		w.most, w.sum, w.change, w.wide = parts[6], parts[7], parts[8], parts[9]
 		w.zeros, w.bad, w.started = make([]float32, t.dv), make([]int, 0, p), make([]bool, r/m)

@@ -53,7 +53,8 @@ func TestAttentionRepeats(t *testing.T) {
 		s, heads, groups, dh, context int
 		attrs                         string
 	}{
-		{1, 8, 2, 64, 3000, ""}, {1, 4, 4, 128, 900, ""}, {3, 6, 2, 32, 700, ", softcap=30"}, {90, 8, 2, 64, 400, ", window=100"},
+		{1, 8, 2, 64, 3000, ""}, {1, 4, 4, 128, 900, ""}, {3, 6, 2, 32, 700, ", softcap=30"},
+		{90, 8, 2, 64, 400, ", window=100"},
 	} {
 		var want []byte
 		for _, threads := range []int{1, 2, 4} {
@@ -88,7 +89,8 @@ func TestAttentionNumbers(t *testing.T) {
 			what  string
 			cache []byte
 			bits  uint16
-		}{{"a NaN among the values", values, 0x7e00}, {"an infinity among the values", values, 0xfc00}, {"a NaN among the keys", keys, 0x7e00}} {
+		}{{"a NaN among the values", values, 0x7e00}, {"an infinity among the values", values, 0xfc00},
+			{"a NaN among the keys", keys, 0x7e00}} {
 			for _, p := range []int{100, 231, 255, 256, 299} { // of head 1
 				at := 2 * ((p*groups+1)*dh + 7)
 				old := binary.LittleEndian.Uint16(c.cache[at:])
@@ -105,7 +107,8 @@ func TestAttentionNumbers(t *testing.T) {
 							spoilt := got[at]-got[at] != 0
 							hit := sees && h >= heads/groups && (i == 7 || &c.cache[0] == &keys[0])
 							if spoilt != hit || !spoilt && !near(got[at], ref[at]) {
-								t.Fatalf("%s at position %d%s: token at %d, head %d, element %d is %v, without it %v", c.what, p, attrs, pos, h, i, got[at], ref[at])
+								t.Fatalf("%s at position %d%s: token at %d, head %d, element %d is %v, without it %v", c.what, p, attrs, pos, h,
+									i, got[at], ref[at])
 							}
 						}
 					}

@@ -57,7 +57,8 @@ func (f *fences) free() {
 }
 
 // place makes an operand of a value, rows gap elements apart, with no byte behind its last row.
-func (f *fences) place(v *graph.Value, gap int, data []byte, pack *backends.Packing) (o backends.Operand, b []byte, err error) {
+func (f *fences) place(v *graph.Value, gap int, data []byte, pack *backends.Packing) (o backends.Operand, b []byte,
+	err error) {
 	o = backends.Operand{Type: v.Type, Shape: v.Shape}
 	row := v.Type.RowBytes(o.RowElems())
 	if pack != nil {
@@ -163,8 +164,9 @@ func fencedAttention() (all []optest.Case) {
 					all = append(all, optest.Case{
 						Name: fmt.Sprintf("%s, %d tokens, %v, %d positions", cache, s, dims, context),
 						Eq:   "y: attention(q, k, v, pos)",
-						Args: fmt.Sprintf("q float[%d, 6, %d]; k %s[%d, 2, %d]; v %s[%d, 2, %d]; pos i32[%d] =%d..", s, dims[0], cache, context, dims[0], cache, context, dims[1], s, max(0, context-s)),
-						Rel:  3e-6,
+						Args: fmt.Sprintf("q float[%d, 6, %d]; k %s[%d, 2, %d]; v %s[%d, 2, %d]; pos i32[%d] =%d..", s, dims[0], cache,
+							context, dims[0], cache, context, dims[1], s, max(0, context-s)),
+						Rel: 3e-6,
 					})
 				}
 			}

@@ -73,8 +73,10 @@ func TestMaking(t *testing.T) {
 		{"gate", "a: silu(x) * x; y: linear(a, w)", nil, counts{1, 0, 0}},
 		{"read by a sum", "n: rmsnorm(x, g, eps=1e-5); y: linear(n, w) * n", nil, counts{1, 1, 0}},
 		{"added to its own product", "n: rmsnorm(x, g, eps=1e-5); y: n + linear(n, w)", nil, counts{1, 1, 0}},
-		{"read by a product far behind", "n: rmsnorm(x, g, eps=1e-5); a: linear(n, w); b: linear(sigmoid(a), v); c: linear(b, w); y: linear(n, v) + c", nil, counts{2, 1, 2}},
-		{"two norms at once", "n: rmsnorm(x, g, eps=1e-5); m: silu(n) * n; y: linear(n, w) + linear(m, v)", nil, counts{1, 1, 1}},
+		{"read by a product far behind", "n: rmsnorm(x, g, eps=1e-5); a: linear(n, w); b: linear(sigmoid(a), v); c: " +
+			"linear(b, w); y: linear(n, v) + c", nil, counts{2, 1, 2}},
+		{"two norms at once", "n: rmsnorm(x, g, eps=1e-5); m: silu(n) * n; y: linear(n, w) + linear(m, v)", nil,
+			counts{1, 1, 1}},
 		{"llama", "", map[string]string{"D": "256", "H": "8", "G": "2", "Dh": "32", "F": "512"}, counts{4, 0, 0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

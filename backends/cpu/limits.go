@@ -119,9 +119,10 @@ func (r *reading) Do(worker, chunk int) {
 	r.best[8*worker] = max(r.best[8*worker], float64(len(r.pieces[chunk]))/max(1, float64(time.Since(begin))))
 }
 
-// readRate gives GB/s of the fastest pass over all of the memory, by any of simd.ReadStreams, which take turns, and what
-// the workers' fastest pieces would make together, which is no less than they can do. A pass is one region of the pool:
-// to divide it would add the end of each part, where workers wait for the last one, to what is a roof.
+// readRate gives GB/s of the fastest pass over all of the memory, by any of simd.ReadStreams, which
+// take turns, and what the workers' fastest pieces would make together, which is no less than they
+// can do. A pass is one region of the pool: to divide it would add the end of each part, where
+// workers wait for the last one, to what is a roof.
 func (d *Device) readRate(parts [][]byte, budget time.Duration) (rate, best float64) {
 	r := &reading{d: d, best: make([]float64, 8*d.pool.Size())}
 	bytes := 0

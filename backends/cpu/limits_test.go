@@ -40,7 +40,8 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 16, DType: c.typ, Set: sizes})
+		e, err := engine.New(context.Background(), engine.Options{Model: file, Device: dev, Context: 16, DType: c.typ,
+			Set: sizes})
 		if err != nil {
 			t.Fatal(err)
 		}

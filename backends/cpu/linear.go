@@ -223,7 +223,8 @@ func (t *linear) sumsAtOnce() bool {
 // so many chunks that all threads end together.
 func (g *rounding) tilesOf(panels, threads int) int {
 	all := g.x.q.Tiles()
-	most := min(2*chunkProducts/(panels*simd.PanelRows*8*max(1, g.m.Cols)), wideBytes/max(1, simd.QuantsLen(8, g.m.Cols, 8)))
+	most := min(2*chunkProducts/(panels*simd.PanelRows*8*max(1, g.m.Cols)),
+		wideBytes/max(1, simd.QuantsLen(8, g.m.Cols, 8)))
 	if enough := 8 * threads; g.cuts.chunks() < enough {
 		most = min(most, all*g.cuts.chunks()/enough)
 	}

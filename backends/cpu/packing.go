@@ -33,8 +33,9 @@ func (d *Device) packing(n *graph.Node) *backends.Packing {
 }
 
 // compacts says whether a product's weights, which are packed, go into compact panels. Those of F16 take so much
-// arithmetic that memory has to be kept busy meanwhile: they win on Zen 5, where every line is asked for, lose on Zen 4,
-// and are left out elsewhere. Experts' products of several rows expand no F16.
+// arithmetic that memory has to be kept busy meanwhile: they win on Zen 5, where every line is
+// asked for, lose on Zen 4, and are left out elsewhere. Experts' products of several rows expand no
+// F16.
 func (d *Device) compacts(n *graph.Node) bool {
 	w := n.In[1]
 	if w.Type == tensor.F16 && (d.k.Far() != simd.FarAll || n.Op == ops.LinearID) {
@@ -88,14 +89,16 @@ func packCompact(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to in
 }
 
 // eachPanel calls f with the rows of each panel whose first row is in [from, to): panel p of matrix e.
-func eachPanel(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to, size int, f func(e, p int, in []byte) error) error {
+func eachPanel(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to, size int,
+	f func(e, p int, in []byte) error) error {
 	count, rows, cols := matrices(shape)
 	if rows == 0 {
 		return nil
 	}
 	row := t.RowBytes(cols)
 	if len(src) != count*rows*row || len(dst) < size || from < 0 || to > count*rows {
-		return fmt.Errorf("rows %d to %d of %s%v: packing %d bytes into %d, %d into %d are wanted", from, to, t, shape, len(src), len(dst), count*rows*row, size)
+		return fmt.Errorf("rows %d to %d of %s%v: packing %d bytes into %d, %d into %d are wanted", from, to, t, shape,
+			len(src), len(dst), count*rows*row, size)
 	}
 	for e := from / rows; e < count && e*rows < to; e++ {
 		first := max(0, from-e*rows)

@@ -85,7 +85,8 @@ func TestPackInPieces(t *testing.T) {
 	}
 }
 
-func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(tensor.Type, tensor.Shape) int, pack func(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error) {
+func testPieces(t *testing.T, typ tensor.Type, shape tensor.Shape, size func(tensor.Type, tensor.Shape) int,
+	pack func(dst, src []byte, t tensor.Type, shape tensor.Shape, from, to int) error) {
 	t.Helper()
 	src := make([]byte, shape.Elems()/shape.Last()*typ.RowBytes(shape.Last()))
 	for i := range src {

@@ -64,7 +64,8 @@ type roundX struct {
 // bindRounding prepares the rounding of an operand.
 func (d *Device) bindRounding(o *backends.Operand, x rows, f form) *roundX {
 	h := &d.rounded
-	if p := h.holds; p != nil && p.form == f && p.x.n == x.n && p.x.cols == x.cols && p.x.inner == x.inner && p.x.stride == x.stride &&
+	if p := h.holds; p != nil && p.form == f && p.x.n == x.n && p.x.cols == x.cols && p.x.inner == x.inner &&
+		p.x.stride == x.stride &&
 		h.source.Buffer == o.Buffer && h.source.Offset == o.Offset {
 		same := *p
 		same.of = p.first()

@@ -159,7 +159,8 @@ func join(all []runner, launches []backends.Launch, threads int) []runner {
 		}
 		for j := i + 1; j < min(i+joinReach, len(all)); j++ {
 			more := single(all[j])
-			if more != nil && (roundingOf(parts[0]) == nil) == (roundingOf(more[0]) == nil) && sameMemory(&launches[i].In[0], &launches[j].In[0]) && movable(launches[i:j], &launches[j]) {
+			if more != nil && (roundingOf(parts[0]) == nil) == (roundingOf(more[0]) == nil) &&
+				sameMemory(&launches[i].In[0], &launches[j].In[0]) && movable(launches[i:j], &launches[j]) {
 				parts, all[j] = append(parts, more...), nil
 			}
 		}

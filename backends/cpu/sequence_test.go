@@ -55,7 +55,8 @@ func randomBlock(rng *rand.Rand) string {
 	}
 	fmt.Fprintf(&weights, "  w: {shape: [D, D], gguf: w, hf: w}\n")
 	fmt.Fprintf(&body, "  y: linear(x, w) + %s\n", strings.Join(names, " + "))
-	return fmt.Sprintf("block: random\nin:\n  x: float[S, D]\nparams: {D: %d}\nweights:\n%sbody:\n%sout: y\n", 32*(1+rng.IntN(6)), weights.String(), body.String())
+	return fmt.Sprintf("block: random\nin:\n  x: float[S, D]\nparams: {D: %d}\nweights:\n%sbody:\n%sout: y\n",
+		32*(1+rng.IntN(6)), weights.String(), body.String())
 }
 
 // mixed holds the weights of a block, each of a type of its own.
@@ -131,7 +132,8 @@ func TestSequence(t *testing.T) {
 		w := newMixed(rng, text, some)
 		replayed, eager := runMixed(t, path, dev, w, false), runMixed(t, path, dev, w, true)
 		if !slices.Equal(replayed, eager) {
-			t.Fatalf("block %d, %v, %d threads: replay differs from launches one by one\n%s", i, w.types, dev.Info().Threads, text)
+			t.Fatalf("block %d, %v, %d threads: replay differs from launches one by one\n%s", i, w.types, dev.Info().Threads,
+				text)
 		}
 	}
 }
@@ -139,8 +141,10 @@ func TestSequence(t *testing.T) {
 // TestSequenceOfKinds: a mat-vec that rounds its activations does not come before others by joining one that
 // does not, between a norm that has rounded its result, and stored nothing else, and what reads that.
 func TestSequenceOfKinds(t *testing.T) {
-	const text = "block: kinds\nin:\n  x: float[S, D]\nparams: {D: 64}\nweights:\n  w0: {shape: [D], gguf: w0, hf: w0}\n  w1: {shape: [D, D], gguf: w1, hf: w1}\n" +
-		"  w2: {shape: [D, D], gguf: w2, hf: w2}\n  w3: {shape: [D, D], gguf: w3, hf: w3}\n  w4: {shape: [D, D], gguf: w4, hf: w4}\nbody:\n  a: sigmoid(x)\n  n: rmsnorm(x, w0, eps=1e-5)\n" +
+	const text = "block: kinds\nin:\n  x: float[S, D]\nparams: {D: 64}\nweights:\n  w0: {shape: [D], gguf: w0, hf: " +
+		"w0}\n  w1: {shape: [D, D], gguf: w1, hf: w1}\n" +
+		"  w2: {shape: [D, D], gguf: w2, hf: w2}\n  w3: {shape: [D, D], gguf: w3, hf: w3}\n  w4: {shape: [D, D], gguf: " +
+		"w4, hf: w4}\nbody:\n  a: sigmoid(x)\n  n: rmsnorm(x, w0, eps=1e-5)\n" +
 		"  p: linear(a, w1)\n  q: linear(n, w2)\n  s: linear(x, w4)\n  r: linear(a, w3)\n  y: p * q * r * s\nout: y\n"
 	path := filepath.Join(t.TempDir(), "kinds.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -62,9 +62,11 @@ func (d *Device) variants(n *graph.Node) []variant {
 		}
 		return all
 	case d.onUnit(rows):
-		return []variant{{panels: simd.UnitPanels, rows: unitRows}, {panels: simd.UnitPanels / 2, rows: unitRows}, {panels: simd.UnitPanels / 4, rows: unitRows}, {panels: simd.UnitPanels, rows: unitRows / 2}}
+		return []variant{{panels: simd.UnitPanels, rows: unitRows}, {panels: simd.UnitPanels / 2, rows: unitRows},
+			{panels: simd.UnitPanels / 4, rows: unitRows}, {panels: simd.UnitPanels, rows: unitRows / 2}}
 	case block || d.bf16Dots(w.Type):
-		return []variant{{panels: chunkPanels}, {panels: chunkPanels / 2}, {panels: 2 * chunkPanels}, {panels: 4 * chunkPanels}}
+		return []variant{{panels: chunkPanels}, {panels: chunkPanels / 2}, {panels: 2 * chunkPanels},
+			{panels: 4 * chunkPanels}}
 	}
 	tile := d.k.TileRows()
 	return []variant{{rows: tile}, {rows: tile / 4}, {rows: tile / 2}, {rows: 2 * tile}}

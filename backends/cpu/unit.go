@@ -31,7 +31,8 @@ func bindUnit(d *Device, t *linear, w, x *backends.Operand) (product, error) {
 	if m.Type == tensor.BF16 && d.bf16 {
 		parts = 1
 	}
-	g := &unit{t: t, m: m, x: d.bindRounding(x, t.x, form{parts: parts}), panels: or(t.variant.panels, simd.UnitPanels), rows: or(t.variant.rows, unitRows)}
+	g := &unit{t: t, m: m, x: d.bindRounding(x, t.x, form{parts: parts}), panels: or(t.variant.panels, simd.UnitPanels),
+		rows: or(t.variant.rows, unitRows)}
 	all, enough := simd.PanelCount(m.Rows), 4*d.pool.Size()
 	count := func() int {
 		g.across = (t.x.n + g.rows - 1) / g.rows

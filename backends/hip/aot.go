@@ -137,9 +137,10 @@ func clangTool() (*Tool, error) {
 			continue
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
-		return &Tool{name: strings.TrimSpace(line), close: func() {}, compile: func(ctx context.Context, t target, p program, source string) ([]byte, error) {
-			return clangCompile(ctx, path, t, p, source)
-		}}, nil
+		return &Tool{name: strings.TrimSpace(line), close: func() {},
+			compile: func(ctx context.Context, t target, p program, source string) ([]byte, error) {
+				return clangCompile(ctx, path, t, p, source)
+			}}, nil
 	}
 	return nil, fmt.Errorf("no clang was found (%s; $GRETA_CLANG names another)", strings.Join(names, ", "))
 }
@@ -158,7 +159,8 @@ func clangCompile(ctx context.Context, clang string, t target, p program, source
 	args := []string{"-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib"}
 	args = append(args, t.options()...)
 	if t.vendor == nvidia {
-		args = []string{"-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=" + cudaArch(t.arch), "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib", "-std=c++17", "-O3", "-S"}
+		args = []string{"-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=" + cudaArch(t.arch), "--cuda-feature=+ptx80",
+			"-nocudainc", "-nocudalib", "-std=c++17", "-O3", "-S"}
 	}
 	text, err := exec.CommandContext(ctx, clang, append(args, "-o", out, in)...).CombinedOutput()
 	if err != nil {

@@ -21,7 +21,8 @@ func small(t *testing.T, dev interface{ Close() error }) engine.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return engine.Options{Model: file, Context: 64, DType: tensor.Q4_0, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
+	return engine.Options{Model: file, Context: 64, DType: tensor.Q4_0,
+		Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
 }
 
 // Kernels that clang builds ahead of time are those that a device asks for: it
@@ -87,7 +88,8 @@ func TestAOT(t *testing.T) {
 
 // What is built ahead of time covers exact paths and those that must be asked for.
 func TestAheadPaths(t *testing.T) {
-	for arch, want := range map[string][]string{"sm_90": {"f8.hip FP8=1", "f8.hip FP8=0", "matrix.hip exact"}, "gfx1201": {"matrix.hip FP8=1", "matrix.hip exact"}, "gfx1103": {"matrix.hip exact"}} {
+	for arch, want := range map[string][]string{"sm_90": {"f8.hip FP8=1", "f8.hip FP8=0", "matrix.hip exact"},
+		"gfx1201": {"matrix.hip FP8=1", "matrix.hip exact"}, "gfx1103": {"matrix.hip exact"}} {
 		b, err := hip.NewBuilder(arch, 0)
 		if err != nil {
 			t.Fatal(err)

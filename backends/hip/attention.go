@@ -102,7 +102,8 @@ func bindAttention(b *binder) {
 	kAt, vAt := b.pointer(k), b.pointer(v)
 	_, ksize := k.Type.Block()
 	_, vsize := v.Type.Block()
-	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 && b.pointer(q)%8 == 0 && q.Stride%8 == 0 && b.out(0)%8 == 0 {
+	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 && b.pointer(q)%8 == 0 &&
+		q.Stride%8 == 0 && b.out(0)%8 == 0 {
 		b.flash(kAt, vAt)
 		return
 	}
@@ -116,8 +117,10 @@ func bindAttention(b *binder) {
 			line = try
 		}
 	}
-	prog := newProgram("attention.hip", define("DH", dh), define("DV", dv), define("KT", plainTypes[k.Type]-1), define("VT", plainTypes[v.Type]-1),
-		define("VE", line), define("QB", s.block), onOff("CAP", a.Softcap > 0), define("G_PARTS", s.parts), define("G_PART", attentionPart))
+	prog := newProgram("attention.hip", define("DH", dh), define("DV", dv), define("KT", plainTypes[k.Type]-1),
+		define("VT", plainTypes[v.Type]-1),
+		define("VE", line), define("QB", s.block), onOff("CAP", a.Softcap > 0), define("G_PARTS", s.parts),
+		define("G_PART", attentionPart))
 	var scratch, counters uintptr
 	if s.parts > 1 {
 		var err error

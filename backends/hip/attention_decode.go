@@ -55,7 +55,8 @@ func (b *binder) attend(f *folding) bool {
 			factors, ftype = b.plain(&f.rope.In[2])
 		}
 	}
-	prog := newProgram("attention_decode.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1), define("VE", attendLine/size), define("QB", block),
+	prog := newProgram("attention_decode.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1),
+		define("VE", attendLine/size), define("QB", block),
 		onOff("CAP", a.Softcap > 0), define("CLUSTER", attendCluster), onOff("FOLD", f != nil), onOff("EARLY", early))
 	d := b.start(prog, "attend", attendThreads, attendCluster*ceil(heads/groups, block), groups, 1).
 		ptr(b.out(0), at, kAt).u32(k.Stride/size).ptr(vAt).u32(v.Stride/size).

@@ -17,9 +17,11 @@ import (
 func TestModels(t *testing.T) {
 	set := map[string]string{"L": "2", "D": "256", "H": "4", "G": "2", "F": "768", "V": "500"}
 	neox := map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "500"}
-	sizes := map[string]map[string]string{"llama2_7b": set, "qwen3_8b": set, "phi3": set, "gemma2_2b": set, "gpt_neox_20b": neox, "mixtral_8x7b": set}
+	sizes := map[string]map[string]string{"llama2_7b": set, "qwen3_8b": set, "phi3": set, "gemma2_2b": set,
+		"gpt_neox_20b": neox, "mixtral_8x7b": set}
 	for name, set := range sizes {
-		for _, dtype := range []string{"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_K", "q6_K", "f8e4m3", "f8e5m2", "q4_k_m", "q5_k_m", "q4_k_s"} {
+		for _, dtype := range []string{"f32", "f16", "bf16", "q8_0", "q4_0", "q5_0", "q4_K", "q6_K", "f8e4m3", "f8e5m2",
+			"q4_k_m", "q5_k_m", "q4_k_s"} {
 			if name != "llama2_7b" && dtype != "f16" && dtype != "q4_0" {
 				continue
 			}
@@ -57,10 +59,12 @@ func checkModel(t *testing.T, name string, set map[string]string, dtype string, 
 			t.Fatal(err)
 		}
 		if w := r.Worst(); w != nil {
-			t.Logf("caches of %s: limit %.1e, worst %.2e at %s %s (%s), prefill against decode %.2e", kv, r.Limit, w.RelL2, w.Step, w.Name, w.Op, r.Prefill.RelL2)
+			t.Logf("caches of %s: limit %.1e, worst %.2e at %s %s (%s), prefill against decode %.2e", kv, r.Limit, w.RelL2,
+				w.Step, w.Name, w.Op, r.Prefill.RelL2)
 		}
 		if !r.OK() {
-			t.Errorf("caches of %s: diverged %+v, prefill %v, replay %v, repeat %v", kv, r.Diverged, r.PrefillOK, r.ReplayOK, r.RepeatOK)
+			t.Errorf("caches of %s: diverged %+v, prefill %v, replay %v, repeat %v", kv, r.Diverged, r.PrefillOK, r.ReplayOK,
+				r.RepeatOK)
 		}
 	}
 }

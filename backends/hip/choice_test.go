@@ -51,7 +51,8 @@ func TestChoices(t *testing.T) {
 		}
 		defer sessions[i].Close()
 	}
-	for _, o := range []engine.Sampling{{}, {Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, Seed: 3}, {Temperature: 1.2, TopK: 1}, {RepeatPenalty: 1.3}} {
+	for _, o := range []engine.Sampling{{}, {Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, Seed: 3},
+		{Temperature: 1.2, TopK: 1}, {RepeatPenalty: 1.3}} {
 		var tokens [2][]int32
 		for i, s := range sessions {
 			s.Reset()
@@ -65,7 +66,8 @@ func TestChoices(t *testing.T) {
 			}
 			slices.Sort(g.Submit)
 			slices.Sort(g.Host)
-			t.Logf("%+v: medians of the host's work for a token: %v until submitted, %v in all", o, g.Submit[len(g.Submit)/2], g.Host[len(g.Host)/2])
+			t.Logf("%+v: medians of the host's work for a token: %v until submitted, %v in all", o, g.Submit[len(g.Submit)/2],
+				g.Host[len(g.Host)/2])
 		}
 		if !slices.Equal(tokens[0], tokens[1]) {
 			t.Errorf("%+v: %v on the host, %v on the device", o, tokens[0], tokens[1])
@@ -78,7 +80,8 @@ func TestChoiceOfNaN(t *testing.T) {
 	dev := open(t)
 	defer closing(t, dev)
 	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{1, 5000}}
-	n := &graph.Node{Name: "choice", Op: ops.TopK, In: []*graph.Value{x}, Attr: &ops.TopKAttr{K: 5, Softmax: "none"}, Float: tensor.F32}
+	n := &graph.Node{Name: "choice", Op: ops.TopK, In: []*graph.Value{x}, Attr: &ops.TopKAttr{K: 5, Softmax: "none"},
+		Float: tensor.F32}
 	results, err := n.Op.Infer(n)
 	if err != nil {
 		t.Fatal(err)
@@ -103,14 +106,17 @@ func TestChoiceOfNaN(t *testing.T) {
 	for i := range data {
 		data[i] = -1
 	}
-	data[0], data[4998], data[4000], data[77], data[3000] = float32(math.NaN()), float32(math.NaN()), float32(math.Inf(1)), 0, float32(math.Copysign(0, -1))
-	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type, Shape: x.Shape}}}
+	data[0], data[4998], data[4000], data[77], data[3000] = float32(math.NaN()), float32(math.NaN()), float32(math.Inf(1)),
+		0, float32(math.Copysign(0, -1))
+	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type,
+		Shape: x.Shape}}}
 	for _, r := range results {
 		n.Out = append(n.Out, &graph.Value{Type: r.Type, Shape: r.Shape})
 		l.Out = append(l.Out, backends.Operand{Buffer: memory(20), Stride: 20, Type: r.Type, Shape: r.Shape})
 	}
 	tokens := make([]int32, 5)
-	if err := errors.Join(s.Write(l.In[0].Buffer, 0, tensor.Bytes(data)), s.Launch(l), s.Read(l.Out[1].Buffer, 0, tensor.Bytes(tokens))); err != nil {
+	if err := errors.Join(s.Write(l.In[0].Buffer, 0, tensor.Bytes(data)), s.Launch(l),
+		s.Read(l.Out[1].Buffer, 0, tensor.Bytes(tokens))); err != nil {
 		t.Fatal(err)
 	}
 	if want := []int32{0, 4998, 4000, 77, 3000}; !slices.Equal(tokens, want) {

@@ -33,9 +33,12 @@ func (e *executable) parts() (all []testkit.Part) {
 		for _, d := range b.parts {
 			words := strings.Fields(string(d.code.program))
 			if os.Getenv("GRETA_CHOICES_DETAIL") != "" {
-				words = append(words, fmt.Sprint(d.code.name, d.grid, d.block, d.shared, d.cluster, d.area, d.soon, d.late, len(d.args.values)))
+				words = append(words, fmt.Sprint(d.code.name, d.grid, d.block, d.shared, d.cluster, d.area, d.soon, d.late,
+					len(d.args.values)))
 			} else { // what is off is left out
-				words = slices.DeleteFunc(words, func(w string) bool { return strings.HasSuffix(w, "=0") || w == "PAIRED_OF=of_swiglu" })
+				words = slices.DeleteFunc(words, func(w string) bool {
+					return strings.HasSuffix(w, "=0") || w == "PAIRED_OF=of_swiglu"
+				})
 			}
 			code := strings.Join(words, " ")
 			part.Code = append(part.Code, code)
@@ -45,14 +48,15 @@ func (e *executable) parts() (all []testkit.Part) {
 	return all
 }
 
-// TestChoicesText holds what runs the built-in models on four architectures, with the paths that a run takes where their
-// checks pass.
+// TestChoicesText holds what runs the built-in models on four architectures, with the paths that a
+// run takes where their checks pass.
 //
 //	go test ./backends/hip -run ChoicesText -rewrite
 func TestChoicesText(t *testing.T) {
 	var devices []testkit.NullDevice
 	for _, arch := range []string{"gfx942", "gfx1103", "gfx1201", "sm_90"} {
-		devices = append(devices, testkit.NullDevice{Name: arch, Open: func(captured func(*backends.Program, []testkit.Part)) (backends.Device, error) {
+		devices = append(devices, testkit.NullDevice{Name: arch, Open: func(captured func(*backends.Program,
+			[]testkit.Part)) (backends.Device, error) {
 			dev, err := openNull(arch, 0, func(program) {})
 			if err != nil {
 				return nil, err

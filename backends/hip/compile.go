@@ -44,7 +44,8 @@ func newCompiler(d *driver, arch string, cache Cache, built string) (*compiler, 
 		if built != "" {
 			return c, nil
 		}
-		return nil, fmt.Errorf("%s was found, but no run-time compiler (%s)", strings.Join(d.files(), ", "), d.vendor().symbol(fnRtcCompile))
+		return nil, fmt.Errorf("%s was found, but no run-time compiler (%s)", strings.Join(d.files(), ", "),
+			d.vendor().symbol(fnRtcCompile))
 	}
 	out := newOuts()
 	defer out.keep()

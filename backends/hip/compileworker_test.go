@@ -67,12 +67,14 @@ func (f *fragile) invoke(n fn, a []uintptr) uintptr {
 func TestCompilerDies(t *testing.T) {
 	file := strings.Fields(string(pointFile))[0]
 	for _, c := range []struct{ how, want string }{
-		{"none", ""}, {"abort", "the run-time compiler: the child process crashed (exit status 2): LLVM ERROR: Cannot select: intrinsic"}, {"segfault", "crashed (signal: killed)"},
+		{"none", ""}, {"abort", "the run-time compiler: the child process crashed (exit status 2): LLVM ERROR: Cannot " +
+			"select: intrinsic"}, {"segfault", "crashed (signal: killed)"},
 		{"hang", "hung"}, {"babble", "point.hip: the run-time compiler"}, {"refuse", "oops"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			f := newFake(amd)
-			dev, err := openDevice(&driver{f}, Found{Arch: "gfx942"}, Options{Cache: &Cache{Dir: t.TempDir()}, Compiler: []string{os.Args[0], "compiler", c.how, file}})
+			dev, err := openDevice(&driver{f}, Found{Arch: "gfx942"},
+				Options{Cache: &Cache{Dir: t.TempDir()}, Compiler: []string{os.Args[0], "compiler", c.how, file}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +92,8 @@ func TestCompilerDies(t *testing.T) {
 				}
 			}
 			err = dev.prepare([]program{pointFile, ropeFile})
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file)) {
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), file)) {
 				t.Errorf("error %v, wanted one with %q", err, c.want)
 			}
 			var d *child.Death

@@ -61,7 +61,8 @@ type code struct {
 }
 
 func openDevice(d *driver, f Found, opt Options) (*Device, error) {
-	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{}, kernels: map[string]*kernel{}, shares: map[uintptr]int{}, early: new(earlyLaunch)}
+	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{},
+		kernels: map[string]*kernel{}, shares: map[uintptr]int{}, early: new(earlyLaunch)}
 	cache := DefaultCache()
 	if opt.Cache != nil {
 		cache = *opt.Cache
@@ -128,7 +129,8 @@ func (dev *Device) start(f Found) error {
 		return err
 	}
 	dev.info = backends.Info{
-		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Threads: dev.units, Float: tensor.F32, Align: 64, Fusions: fusions,
+		Backend: "hip", Name: f.Name, Level: f.Arch, Driver: name, Threads: dev.units, Float: tensor.F32, Align: 64,
+		Fusions: fusions,
 		Running: backends.Running{Queued: true, Picks: pickMost, Window: joinWindow, Chain: chainLaunches},
 		Memory:  int(min(free, 1<<62)),
 		// Two transfers a clock, as all memories since DDR have.
@@ -486,7 +488,8 @@ func (dev *Device) prepare(programs []program) error {
 		defer dev.enter()()
 		out := newOuts()
 		defer out.keep()
-		if err := dev.d.call(fnModuleLoad, string(p), out.at(0), uintptr(unsafe.Pointer(unsafe.SliceData(image)))); err != nil {
+		if err := dev.d.call(fnModuleLoad, string(p), out.at(0),
+			uintptr(unsafe.Pointer(unsafe.SliceData(image)))); err != nil {
 			return err
 		}
 		dev.modules[p] = uintptr(out.v[0])

@@ -81,7 +81,8 @@ func (p *Provider) diagnose(d *driver) {
 // Warnings are what the environment does that results may suffer from.
 func Warnings() []string {
 	if v := os.Getenv("HSA_OVERRIDE_GFX_VERSION"); v != "" {
-		return []string{"HSA_OVERRIDE_GFX_VERSION=" + v + " is set: kernels are compiled for an architecture that the card only claims to be"}
+		return []string{"HSA_OVERRIDE_GFX_VERSION=" + v + " is set: kernels are compiled for an architecture that the " +
+			"card only claims to be"}
 	}
 	return nil
 }

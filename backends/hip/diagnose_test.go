@@ -15,7 +15,8 @@ func TestVisibleDevices(t *testing.T) {
 		hip, cuda string
 		want      []uintptr // numbers that the driver is asked for
 	}{
-		{"unset", "unset", []uintptr{0, 1}}, {"1", "unset", []uintptr{1}}, {"1, 0", "unset", []uintptr{1, 0}}, {"0,7,1", "unset", []uintptr{0}},
+		{"unset", "unset", []uintptr{0, 1}}, {"1", "unset", []uintptr{1}}, {"1, 0", "unset", []uintptr{1, 0}},
+		{"0,7,1", "unset", []uintptr{0}},
 		{"", "unset", nil}, {"-1", "unset", nil}, {"1", "0,1", []uintptr{0, 1}},
 	} {
 		for name, v := range map[string]string{"HIP_VISIBLE_DEVICES": c.hip, "CUDA_VISIBLE_DEVICES": c.cuda} {
@@ -63,7 +64,8 @@ func TestDiagnose(t *testing.T) {
 		if len(p.Libraries) == 0 {
 			t.Fatalf("%+v", p)
 		}
-		if l := p.Libraries[0]; p.Name == "nvidia" && l.Error != "" && (!l.Broken || l.Path != filepath.Join(dir, "libcuda.so.1")) {
+		if l := p.Libraries[0]; p.Name == "nvidia" && l.Error != "" &&
+			(!l.Broken || l.Path != filepath.Join(dir, "libcuda.so.1")) {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -76,7 +78,8 @@ func TestDiagnose(t *testing.T) {
 	}
 	f.lacks, p = map[fn]bool{fnGraphUpload: true, fnEventElapsed: true}, Provider{}
 	p.diagnose(&driver{f})
-	if !slices.Equal(p.Missing, []string{"hipEventElapsedTime"}) || len(p.Without) != 1 || !strings.HasPrefix(p.Without[0], "hipGraphUpload: ") {
+	if !slices.Equal(p.Missing, []string{"hipEventElapsedTime"}) || len(p.Without) != 1 ||
+		!strings.HasPrefix(p.Without[0], "hipGraphUpload: ") {
 		t.Errorf("lacks %v, does without %v", p.Missing, p.Without)
 	}
 	f = newFake(amd)

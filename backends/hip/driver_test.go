@@ -35,7 +35,8 @@ func TestTakes(t *testing.T) {
 		names, err := optest.Lacking(dev, host)
 		names = slices.DeleteFunc(names, func(n string) bool { return strings.Contains(n, "/f64/") })
 		if unknown, stale := optest.Differs("hip", names); err != nil || len(unknown)+len(stale) > 0 {
-			t.Errorf("without a kernel: %q; with one, though ops/optest/lacking.txt says none: %q; error %v", unknown, stale, err)
+			t.Errorf("without a kernel: %q; with one, though ops/optest/lacking.txt says none: %q; error %v", unknown, stale,
+				err)
 		}
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -185,7 +186,8 @@ func TestEveryCallFails(t *testing.T) {
 			}
 			left := f.leaks()
 			// What could not be freed is the only thing that may be left.
-			ends := []fn{fnFree, fnHostFree, fnModuleUnload, fnStreamDestroy, fnEventDestroy, fnGraphDestroy, fnGraphExecDestroy, fnRtcDestroy, fnReleaseContext}
+			ends := []fn{fnFree, fnHostFree, fnModuleUnload, fnStreamDestroy, fnEventDestroy, fnGraphDestroy, fnGraphExecDestroy,
+				fnRtcDestroy, fnReleaseContext}
 			if slices.Contains(ends, f.calls[i].f) && len(left) == 1 && strings.HasPrefix(left[0], "1 ") {
 				continue
 			}
@@ -241,7 +243,8 @@ func TestUpload(t *testing.T) {
 			lacks bool
 			code  uintptr // of the upload
 			fails bool
-		}{"": {}, "missing": {lacks: true}, "not supported": {code: errNotSupported}, "out of memory": {code: errOutOfMemory, fails: true}} {
+		}{"": {}, "missing": {lacks: true}, "not supported": {code: errNotSupported},
+			"out of memory": {code: errOutOfMemory, fails: true}} {
 			f := newFake(who)
 			f.lacks = map[fn]bool{fnGraphUpload: c.lacks}
 			dev, err := openFake(f, t.TempDir())
@@ -259,7 +262,8 @@ func TestUpload(t *testing.T) {
 				t.Fatalf("%s, upload %s: %v", who, name, err)
 			}
 			at := func(n fn) int { return slices.IndexFunc(f.calls, func(c fakeCall) bool { return c.f == n }) }
-			if up := at(fnGraphUpload); (up >= 0) == c.lacks || up >= 0 && (up < at(fnGraphInstantiate) || f.calls[up].args[1] != dev.stream) {
+			if up := at(fnGraphUpload); (up >= 0) == c.lacks || up >= 0 &&
+				(up < at(fnGraphInstantiate) || f.calls[up].args[1] != dev.stream) {
 				t.Errorf("%s, upload %s: call %d of %v", who, name, up, f.calls)
 			}
 			if e != nil {
@@ -295,7 +299,8 @@ func TestArguments(t *testing.T) {
 	}
 	i := slices.IndexFunc(f.calls, func(c fakeCall) bool { return c.f == fnLaunch })
 	a := f.calls[i].args
-	if len(a) != 11 || a[1] != 1 || a[2] != 1 || a[3] != 1 || a[4] != 256 || a[5] != 1 || a[6] != 1 || a[7] != 0 || a[8] != dev.stream || a[10] != 0 {
+	if len(a) != 11 || a[1] != 1 || a[2] != 1 || a[3] != 1 || a[4] != 256 || a[5] != 1 || a[6] != 1 || a[7] != 0 ||
+		a[8] != dev.stream || a[10] != 0 {
 		t.Fatalf("launch with %v", a)
 	}
 	b, err := dev.bind(l, 7)
@@ -412,7 +417,8 @@ func TestCompilerMessage(t *testing.T) {
 	}
 	defer dev.Close()
 	f.failAt = len(f.calls) + 1
-	if err := dev.prepare([]program{pointFile}); err == nil || !strings.Contains(err.Error(), "oops") || !strings.Contains(err.Error(), "point.hip") {
+	if err := dev.prepare([]program{pointFile}); err == nil || !strings.Contains(err.Error(), "oops") ||
+		!strings.Contains(err.Error(), "point.hip") {
 		t.Error(err)
 	}
 }
@@ -510,7 +516,8 @@ func TestPaths(t *testing.T) {
 	if d := dev.Info().Driver; !strings.HasPrefix(d, "HIP 6.2.41134") {
 		t.Errorf("driver %q", d)
 	}
-	for text, want := range map[string]string{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue\nGCC version: 12.2\n": " 580.159.03", "6.10.5\n": " 6.10.5", "": ""} {
+	for text, want := range map[string]string{"NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue\nGCC " +
+		"version: 12.2\n": " 580.159.03", "6.10.5\n": " 6.10.5", "": ""} {
 		path := filepath.Join(t.TempDir(), "version")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

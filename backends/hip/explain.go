@@ -108,7 +108,8 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 		}
 	}
 	for i, b := range all {
-		x.Parts = append(x.Parts, backends.Part{Launches: append([]int{b.number}, b.joined...), Alone: backends.Median(times[i])})
+		x.Parts = append(x.Parts, backends.Part{Launches: append([]int{b.number}, b.joined...),
+			Alone: backends.Median(times[i])})
 	}
 	var err error
 	if x.Whole, err = e.timed(e.graph, mostCuts); err != nil {

@@ -96,7 +96,9 @@ func (dev *Device) f8ShapesFor(t tensor.Type, rows, n, k int) []f8Shape {
 	if dev.usesFP8(t) {
 		all = slices.Clone(fp8Shapes)
 	}
-	slices.SortStableFunc(all, func(a, b f8Shape) int { return cmp.Compare(dev.f8Time(a, rows, n, k), dev.f8Time(b, rows, n, k)) })
+	slices.SortStableFunc(all, func(a, b f8Shape) int {
+		return cmp.Compare(dev.f8Time(a, rows, n, k), dev.f8Time(b, rows, n, k))
+	})
 	return all
 }
 
@@ -125,13 +127,16 @@ func (dev *Device) f8Time(s f8Shape, rows, n, k int) float64 {
 }
 
 func (s f8Shape) String() string {
-	return fmt.Sprintf("warps_m=%d,warps_n=%d,unroll_k=%d,repeat_m=%d,repeat_n=%d,stages=%d,split=%d", s.warpsM, s.warpsN, s.unrollK, s.repeatM, s.repeatN, s.stages, s.split)
+	return fmt.Sprintf("warps_m=%d,warps_n=%d,unroll_k=%d,repeat_m=%d,repeat_n=%d,stages=%d,split=%d", s.warpsM, s.warpsN,
+		s.unrollK, s.repeatM, s.repeatN, s.stages, s.split)
 }
 
 // program is f8.hip for a type of weight.
 func (s f8Shape) program(w, bias string, out tensor.Type, pair string) program {
-	return newProgram("f8.hip", "ROWS=0", onOff("FP8", s.fp8), w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN), define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
-		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias, "OUT=T_"+strings.ToUpper(out.String()),
+	return newProgram("f8.hip", "ROWS=0", onOff("FP8", s.fp8), w, "W_SCALAR=0", "MMA_BF16=0", define("WARPS_N", s.warpsN),
+		define("UNROLL_K", s.unrollK), define("REPEAT_M", s.repeatM),
+		define("REPEAT_N", s.repeatN), define("STAGES", s.stages), define("SPLITS", s.split), "RESIDENT=1", bias,
+		"OUT=T_"+strings.ToUpper(out.String()),
 		onOff("PAIRED", pair != ""), define("PAIRED_OF", "of_"+pairName(pair)))
 }
 
@@ -242,7 +247,8 @@ func (b *binder) f8(products []product, norm *normed, pair pairing) {
 	if norm != nil {
 		x = &norm.x
 	}
-	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("FP8", shapes[0].fp8), onOff("NORM", norm != nil), onOff("X_F16", x.Type == tensor.F16), onOff("X_SCALAR", b.loose(x)),
+	d := b.start(newProgram("f8.hip", "ROWS=1", onOff("FP8", shapes[0].fp8), onOff("NORM", norm != nil),
+		onOff("X_F16", x.Type == tensor.F16), onOff("X_SCALAR", b.loose(x)),
 		define("KEEP", min(ceil(kp, 4*normThreads), roundKeep))), "f8_rows", normThreads, places, 1, 1)
 	d.ptr(work, factor, b.pointer(x)).rows(rowsOf(x)).u32(rows, places, kp)
 	b.norm(d, norm)
@@ -253,9 +259,11 @@ func (b *binder) f8(products []product, norm *normed, pair pairing) {
 		if s.split == 1 && b.dev.units > 0 {
 			blocks = min(blocks, b.dev.units) // they take tile after tile
 		}
-		d := b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), p.out, pair.of), "f8_gemm", 32*s.warpsN+f8Copying, blocks, s.split, 1)
+		d := b.start(s.program(define("W_TYPE", weightNames[p.w.Type]), b.bias(p), p.out, pair.of), "f8_gemm",
+			32*s.warpsN+f8Copying, blocks, s.split, 1)
 		d.shared = s.bytes()
-		d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n, line/128).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
+		d.ptr(work, factor).u32(places, rows).ptr(b.packedF8(p.w)).u32(n, n,
+			line/128).ptr(b.dense(p.scale)).u32(b.factors(p)).ptr(b.dense(p.bias))
 		b.residual(d, p.res)
 		y := p.y
 		if paired {

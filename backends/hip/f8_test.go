@@ -273,7 +273,9 @@ func TestF8Products(t *testing.T) {
 		t.Run(typ.String(), func(t *testing.T) {
 			var names []string
 			var runs []f8Run
-			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000}, {typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 3, n: 300, k: 200}, {typ: typ, m: 300, n: 77, k: 4099}, {typ: typ, m: 600, n: 1000, k: 1500},
+			for i, p := range []f8Product{{typ: typ, m: 1501, n: 1603, k: 96}, {typ: typ, m: 130, n: 259, k: 1000},
+				{typ: typ, m: 9, n: 40, k: 7}, {typ: typ, m: 3, n: 300, k: 200}, {typ: typ, m: 300, n: 77, k: 4099},
+				{typ: typ, m: 600, n: 1000, k: 1500},
 				{typ: typ, m: 2500, n: 2100, k: 700}} {
 				r := newF8Run(t, dev, p.random(i%2 == 0))
 				for _, v := range dev.Variants(r.l.Node) {
@@ -334,8 +336,10 @@ func TestFP8Products(t *testing.T) {
 	onFP8(t, func(t *testing.T, dev *hip.Device, types []tensor.Type) {
 		var names []string
 		var runs []f8Run
-		for i, p := range []f8Product{{m: 1501, n: 1603, k: 96}, {m: 130, n: 259, k: 1008}, {m: 9, n: 40, k: 16}, {m: 3, n: 300, k: 208}, {m: 300, n: 77, k: 4112},
-			{m: 600, n: 1000, k: 1504}, {m: 2500, n: 2100, k: 704}, {m: 256, n: 384, k: 512}, {m: 257, n: 300, k: 1003}, {m: 20, n: 70, k: 25008}} {
+		for i, p := range []f8Product{{m: 1501, n: 1603, k: 96}, {m: 130, n: 259, k: 1008}, {m: 9, n: 40, k: 16},
+			{m: 3, n: 300, k: 208}, {m: 300, n: 77, k: 4112},
+			{m: 600, n: 1000, k: 1504}, {m: 2500, n: 2100, k: 704}, {m: 256, n: 384, k: 512}, {m: 257, n: 300, k: 1003},
+			{m: 20, n: 70, k: 25008}} {
 			for _, typ := range types {
 				if dev.Info().Level != "sm_90" && (p.k%16 != 0 || p.m <= 8) {
 					continue // exact there
@@ -374,7 +378,8 @@ func TestFP8Whole(t *testing.T) {
 		for _, typ := range types {
 			p := f8Product{typ: typ, m: 200, n: 333, k: 2064}.random(false)
 			for i := range p.x {
-				p.x[i] = tensor.F8ToF32(tensor.F8E4M3, tensor.F32ToF8(tensor.F8E4M3, p.x[i])) * 1024 // the row's factor takes it back
+				// the row's factor takes it back
+				p.x[i] = tensor.F8ToF32(tensor.F8E4M3, tensor.F32ToF8(tensor.F8E4M3, p.x[i])) * 1024
 			}
 			y := newF8Run(t, dev, p).floats(t)
 			if err := p.check(y, 400); err != nil {
@@ -579,7 +584,8 @@ func TestF8Checkpoint(t *testing.T) {
 			}
 		}
 		if !r.OK() {
-			t.Errorf("%s: diverged %+v, prefill %v, replay %v, repeat %v", paths, r.Diverged, r.PrefillOK, r.ReplayOK, r.RepeatOK)
+			t.Errorf("%s: diverged %+v, prefill %v, replay %v, repeat %v", paths, r.Diverged, r.PrefillOK, r.ReplayOK,
+				r.RepeatOK)
 		}
 		closing(t, dev)
 	}
@@ -646,7 +652,8 @@ func TestF8Speed(t *testing.T) {
 			if err := errors.Join(err, e); err != nil {
 				t.Errorf("%s %s: %v", name, v, err)
 			}
-			t.Logf("%s %s: %v, %.1f TFLOP/s, weights at %.0f GB/s", name, v, d, 2*float64(p.m)*float64(p.n)*float64(p.k)/d.Seconds()/1e12,
+			t.Logf("%s %s: %v, %.1f TFLOP/s, weights at %.0f GB/s", name, v, d,
+				2*float64(p.m)*float64(p.n)*float64(p.k)/d.Seconds()/1e12,
 				float64(p.typ.RowBytes(p.n*p.k))/d.Seconds()/1e9)
 		}
 	}

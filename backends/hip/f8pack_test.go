@@ -69,14 +69,16 @@ func TestF8Factors(t *testing.T) {
 	var launches [2]int
 	for i, applied := range []bool{false, true} {
 		dev, err := openNull("sm_90", 0, func(p program) {
-			if f := string(p); strings.HasPrefix(f, "vec.hip") && strings.Contains(f, "W_E4M3") && !strings.HasSuffix(f, " SCALED=1") {
+			if f := string(p); strings.HasPrefix(f, "vec.hip") && strings.Contains(f, "W_E4M3") &&
+				!strings.HasSuffix(f, " SCALED=1") {
 				t.Errorf("factors are left to others: %s", f)
 			}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := engine.New(t.Context(), engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64})
+		e, err := engine.New(t.Context(), engine.Options{Model: file,
+			Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +111,8 @@ func TestF8Model(t *testing.T) {
 	for _, c := range []struct {
 		level     string
 		half, fp8 bool
-	}{{"sm_90", false, false}, {"sm_90", true, false}, {"sm_90", false, true}, {"sm_90", true, true}, {"sm_89", false, true}, {"gfx1201", false, false}, {"gfx1201", false, true}} {
+	}{{"sm_90", false, false}, {"sm_90", true, false}, {"sm_90", false, true}, {"sm_90", true, true},
+		{"sm_89", false, true}, {"gfx1201", false, false}, {"gfx1201", false, true}} {
 		half := c.half
 		var mu sync.Mutex
 		var programs []string
@@ -130,13 +133,15 @@ func TestF8Model(t *testing.T) {
 		if err != nil || dev.Rounding().F16 != half || dev.Rounding().Quant || (dev.Rounding().F8 != nil) != c.fp8 {
 			t.Fatalf("%+v: %+v, %v", c, dev.Info(), err)
 		}
-		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3, Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
+		opt := engine.Options{Model: file, Device: dev, Context: 64, DType: tensor.F8E4M3,
+			Set: map[string]string{"D": "256", "H": "4", "G": "2", "F": "512"}}
 		if err := errors.Join(engine.DryRun(opt, 1, 4, 33), dev.Close()); err != nil {
 			t.Fatalf("%+v: %v", c, err)
 		}
 		all := strings.Join(programs, "\n")
 		packed := c.level == "sm_90" && (half || c.fp8)
-		for what, used := range map[string]bool{"vec.hip": true, "matvec.hip": !packed, "f8.hip": packed, "matrix.hip": !packed, "FP8=1": c.fp8, "FP8=0": packed && !c.fp8} {
+		for what, used := range map[string]bool{"vec.hip": true, "matvec.hip": !packed, "f8.hip": packed,
+			"matrix.hip": !packed, "FP8=1": c.fp8, "FP8=0": packed && !c.fp8} {
 			if strings.Contains(all, what) != used {
 				t.Errorf("%+v: %s is used: %v", c, what, !used)
 			}
@@ -152,9 +157,11 @@ func TestF8Tiles(t *testing.T) {
 		m, n, k int
 		want    f8Shape
 	}{
-		{8192, 8192, 8192, f8Shape{1, 8, 4, 8, 2, 6, 1, false}}, {512, 11008, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1, false}}, {512, 32000, 4096, f8Shape{1, 8, 4, 8, 2, 6, 1, false}},
+		{8192, 8192, 8192, f8Shape{1, 8, 4, 8, 2, 6, 1, false}}, {512, 11008, 4096, f8Shape{1, 12, 4, 8, 1, 6, 1, false}},
+		{512, 32000, 4096, f8Shape{1, 8, 4, 8, 2, 6, 1, false}},
 		{512, 4096, 4096, f8Shape{1, 8, 4, 8, 1, 8, 1, false}}, {512, 4096, 11008, f8Shape{1, 8, 4, 8, 1, 8, 1, false}},
-		{128, 4096, 11008, f8Shape{1, 8, 4, 4, 1, 8, 2, false}}, {256, 4096, 4096, f8Shape{1, 8, 4, 4, 1, 8, 1, false}}, {128, 11008, 4096, f8Shape{1, 12, 4, 4, 1, 8, 1, false}},
+		{128, 4096, 11008, f8Shape{1, 8, 4, 4, 1, 8, 2, false}}, {256, 4096, 4096, f8Shape{1, 8, 4, 4, 1, 8, 1, false}},
+		{128, 11008, 4096, f8Shape{1, 12, 4, 4, 1, 8, 1, false}},
 		{64, 4096, 4096, f8Shape{1, 8, 4, 2, 2, 8, 4, false}}, {16, 4096, 4096, f8Shape{1, 8, 4, 1, 2, 8, 4, false}},
 	} {
 		if all := dev.f8ShapesFor(tensor.F8E5M2, c.m, c.n, c.k); all[0] != c.want || len(all) != len(f8Shapes) {
@@ -188,7 +195,8 @@ func TestF8Pairs(t *testing.T) {
 					pairs++
 				}
 			}
-			if _, ok := dev.f8Pair(&product{columns: 512, w: &backends.Operand{Type: tensor.F8E4M3, Shape: tensor.Shape{size[0], size[1]}}}); !ok && size[0] > 10000 || pairs == 0 {
+			if _, ok := dev.f8Pair(&product{columns: 512, w: &backends.Operand{Type: tensor.F8E4M3,
+				Shape: tensor.Shape{size[0], size[1]}}}); !ok && size[0] > 10000 || pairs == 0 {
 				t.Errorf("fp8 %v, %v: %d pairs, none for 512 rows", fp8, size, pairs)
 			}
 		}
@@ -216,8 +224,10 @@ func TestF8OptIn(t *testing.T) {
 		typ  tensor.Type
 		m    int
 		used bool
-	}{{tensor.F8E4M3, 16, true}, {tensor.F8E5M2, 2, true}, {tensor.F8E4M3, 1, false}, {tensor.F16, 16, false}, {tensor.F8E4M3FNUZ, 16, false}} {
-		o, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": c.m, "n": 64, "k": 64}, Type: c.typ, At: -1, Float: tensor.F32})
+	}{{tensor.F8E4M3, 16, true}, {tensor.F8E5M2, 2, true}, {tensor.F8E4M3, 1, false}, {tensor.F16, 16, false},
+		{tensor.F8E4M3FNUZ, 16, false}} {
+		o, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": c.m, "n": 64, "k": 64}, Type: c.typ, At: -1,
+			Float: tensor.F32})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +258,8 @@ func TestF8Configurations(t *testing.T) {
 	if err := dev.SetPath(pathHalf, true); err != nil {
 		t.Fatal(err)
 	}
-	c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": 8192, "n": 8192, "k": 8192}, Type: tensor.F8E5M2, At: -1, Float: dev.Info().Float})
+	c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"m": 8192, "n": 8192, "k": 8192}, Type: tensor.F8E5M2,
+		At: -1, Float: dev.Info().Float})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,10 +272,12 @@ func TestF8Configurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { b.Free() })
-		return backends.Operand{Buffer: b, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last()), Packing: packing}
+		return backends.Operand{Buffer: b, Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last()),
+			Packing: packing}
 	}
 	x, w, y := c.Node.In[0], c.Node.In[1], c.Node.Out[0]
-	l := backends.Launch{Node: c.Node, In: []backends.Operand{place(x, x.Bytes(), ""), place(w, f8Size(w.Type, w.Shape), f8Packing.ID)}, Out: []backends.Operand{place(y, y.Bytes(), "")}}
+	l := backends.Launch{Node: c.Node, In: []backends.Operand{place(x, x.Bytes(), ""),
+		place(w, f8Size(w.Type, w.Shape), f8Packing.ID)}, Out: []backends.Operand{place(y, y.Bytes(), "")}}
 	for _, s := range f8Shapes {
 		dev.Choose(func(*graph.Node) string { return s.String() })
 		if l.Kernel, err = dev.Kernel(c.Node); err != nil {

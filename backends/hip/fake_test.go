@@ -37,7 +37,8 @@ type fakeCall struct {
 }
 
 func newFake(who vendor) *fake {
-	return &fake{who: who, failAt: -1, code: 719, live: map[string]map[uintptr]bool{}, memory: map[uintptr][]uint64{}, next: 0x1000}
+	return &fake{who: who, failAt: -1, code: 719, live: map[string]map[uintptr]bool{}, memory: map[uintptr][]uint64{},
+		next: 0x1000}
 }
 
 func (f *fake) vendor() vendor    { return f.who }

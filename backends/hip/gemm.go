@@ -30,12 +30,16 @@ var (
 	gemmShapes = []gemmShape{{columns: 128, stages: 6, blocks: 1, lag: 2}, {columns: 256, stages: 4, blocks: 1, lag: 1},
 		{columns: 128, stages: 6, blocks: 1, lag: 1}, {columns: 128, stages: 3, blocks: 2, lag: 1}}
 	pipelineShapes = []gemmShape{ // of two that take as long the first
-		{columns: 128, stages: 7, cluster: 2}, {columns: 176, stages: 5, cluster: 2}, {columns: 192, stages: 5, cluster: 2}, {columns: 256, stages: 4, cluster: 2},
-		{columns: 128, stages: 7, cluster: 1}, {columns: 176, stages: 5, cluster: 1}, {columns: 192, stages: 5, cluster: 1}, {columns: 256, stages: 4, cluster: 1},
+		{columns: 128, stages: 7, cluster: 2}, {columns: 176, stages: 5, cluster: 2}, {columns: 192, stages: 5, cluster: 2},
+		{columns: 256, stages: 4, cluster: 2},
+		{columns: 128, stages: 7, cluster: 1}, {columns: 176, stages: 5, cluster: 1}, {columns: 192, stages: 5, cluster: 1},
+		{columns: 256, stages: 4, cluster: 1},
 	}
 	decodeShapes = []gemmShape{
-		{columns: 128, stages: 6, cluster: 2, decode: 2}, {columns: 128, stages: 6, cluster: 2, decode: 1}, {columns: 176, stages: 5, cluster: 2, decode: 2}, {columns: 192, stages: 5, cluster: 2, decode: 2},
-		{columns: 128, stages: 6, cluster: 1, decode: 2}, {columns: 128, stages: 6, cluster: 1, decode: 1}, {columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
+		{columns: 128, stages: 6, cluster: 2, decode: 2}, {columns: 128, stages: 6, cluster: 2, decode: 1},
+		{columns: 176, stages: 5, cluster: 2, decode: 2}, {columns: 192, stages: 5, cluster: 2, decode: 2},
+		{columns: 128, stages: 6, cluster: 1, decode: 2}, {columns: 128, stages: 6, cluster: 1, decode: 1},
+		{columns: 176, stages: 5, cluster: 1, decode: 2}, {columns: 192, stages: 5, cluster: 1, decode: 2},
 	}
 )
 
@@ -103,7 +107,8 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 	common := []string{onOff("BF16", bf16), define("TO16", to16)}
 	var matrices []halfMatrix
 	for _, p := range products {
-		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: p.w.Shape[0], k: k, bias: b.dense(p.bias), y: p.y, packed: p.w}
+		m := halfMatrix{at: b.pointerOf(p.w), row: p.w.Stride / 2, n: p.w.Shape[0], k: k, bias: b.dense(p.bias), y: p.y,
+			packed: p.w}
 		if pair.of != "" && !pair.keep {
 			m.y = 0
 		}
@@ -125,7 +130,8 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 	d.ptr(work, work+uintptr(2*rows*kp), b.pointer(from)).rows(rowsOf(from)).u32(kp)
 	b.norm(d, norm)
 	x := halfMatrix{at: work, factor: work + uintptr(2*rows*kp), row: kp, n: rows, k: kp}
-	options := []string{define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
+	options := []string{define("MATS", len(products)), onOff("PAIRED", pair.of != ""),
+		define("PAIRED_OF", "of_"+pairName(pair.of)),
 		onOff("MMA_BF16", bf16), b.bias(first)}
 	if shape.cluster > 0 {
 		b.pipeline(shape, options, x, matrices, first.res, pair)
@@ -139,7 +145,8 @@ func (b *binder) gemm(products []product, norm *normed, pair pairing) {
 func (b *binder) widen(matrices []halfMatrix, t tensor.Type, kp int, common []string) {
 	size := func(m *halfMatrix) int { return 2*m.n*kp + 4*m.n }
 	b.inArea(matrices, size, func(m *halfMatrix, at uintptr) *dispatch {
-		prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", b.scalar(m.packed)))...)
+		prog := newProgram("halves.hip", append(common, "ROUND=0", "NORM=0", define("W_TYPE", weightNames[t]),
+			onOff("W_SCALAR", b.scalar(m.packed)))...)
 		factor := at + uintptr(2*m.n*kp)
 		d := b.start(prog, "widen", 256, ceil(m.n, 256/max(b.dev.wave, 32)), 1, 1).ptr(at, factor)
 		b.weights(d, m.packed)
@@ -152,7 +159,8 @@ func (b *binder) widen(matrices []halfMatrix, t tensor.Type, kp int, common []st
 // subscales makes what decode.h multiplies codes of q4_K by.
 func (b *binder) subscales(matrices []halfMatrix) {
 	blocks := func(m *halfMatrix) int { return m.n * m.k / 256 }
-	prog := newProgram("halves.hip", "BF16=0", "TO16=f2h", "ROUND=0", "NORM=0", define("W_TYPE", weightNames[tensor.Q4_K]), "W_SCALAR=0")
+	prog := newProgram("halves.hip", "BF16=0", "TO16=f2h", "ROUND=0", "NORM=0", define("W_TYPE", weightNames[tensor.Q4_K]),
+		"W_SCALAR=0")
 	b.inArea(matrices, func(m *halfMatrix) int { return 32 * blocks(m) }, func(m *halfMatrix, at uintptr) *dispatch {
 		d := b.start(prog, "subscales", 256, ceil(blocks(m), 256), 1, 1).ptr(at, b.rowFactors(m.packed))
 		b.weights(d, m.packed)
@@ -164,7 +172,8 @@ func (b *binder) subscales(matrices []halfMatrix) {
 
 // inArea launches for each matrix what fills so many bytes of the area that products of so many matrices read;
 // whether it starts soon is the last of its arguments.
-func (b *binder) inArea(matrices []halfMatrix, size func(*halfMatrix) int, launch func(m *halfMatrix, at uintptr) *dispatch) {
+func (b *binder) inArea(matrices []halfMatrix, size func(*halfMatrix) int,
+	launch func(m *halfMatrix, at uintptr) *dispatch) {
 	all := 0
 	for i := range matrices {
 		all += ceil(size(&matrices[i]), 256) * 256
@@ -257,18 +266,21 @@ func (s gemmShape) place(matrices []halfMatrix, paired bool) (tiles int, full bo
 }
 
 // halves multiplies by gemm.hip.
-func (b *binder) halves(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand, pair pairing) {
+func (b *binder) halves(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand,
+	pair pairing) {
 	tiles, full := shape.place(matrices, pair.of != "")
 	k := matrices[0].k
 	full = full && x.n%gemmRows == 0 && k == x.k
-	prog := newProgram("gemm.hip", append([]string{define("BN", shape.columns), define("STAGES", shape.stages), define("RESIDENT", shape.blocks),
+	prog := newProgram("gemm.hip", append([]string{define("BN", shape.columns), define("STAGES", shape.stages),
+		define("RESIDENT", shape.blocks),
 		define("LAG", shape.lag), onOff("FULL", full)}, options...)...)
 	d := b.start(prog, "gemm", gemmThreads, ceil(x.n, gemmRows)*tiles, 1, 1)
 	d.shared = shape.bytes()
 	d.ptr(x.at, x.factor).u32(x.k, x.n, k)
 	var words []uint64
 	for _, m := range matrices {
-		words = append(words, uint64(m.at), uint64(m.factor), uint64(m.bias), uint64(m.y), uint64(m.row), uint64(uint32(m.n))|uint64(uint32(m.first))<<32)
+		words = append(words, uint64(m.at), uint64(m.factor), uint64(m.bias), uint64(m.y), uint64(m.row),
+			uint64(uint32(m.n))|uint64(uint32(m.first))<<32)
 	}
 	d.args.add(words...)
 	d.u32(ceil(x.n, gemmRows), tiles)

@@ -101,7 +101,8 @@ func matches(f Found, want string) bool {
 
 // devices starts the driver and describes its devices.
 func (d *driver) devices() ([]Found, error) {
-	for _, f := range []fn{fnInit, fnDeviceCount, fnDevice, fnDeviceName, fnAttribute, fnSetDevice, fnAlloc, fnModuleLoad, fnLaunch} {
+	for _, f := range []fn{fnInit, fnDeviceCount, fnDevice, fnDeviceName, fnAttribute, fnSetDevice, fnAlloc, fnModuleLoad,
+		fnLaunch} {
 		if !d.has(f) {
 			return nil, fmt.Errorf("%s has no %s: it is no usable runtime", strings.Join(d.files(), ", "), d.vendor().symbol(f))
 		}

@@ -122,8 +122,10 @@ func TestHostTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s, %d launches, medians of %d tokens: submit %v (p95 %v), all but waiting and reading %v (p95 %v); means: writes %v, wait %v, read of the logits %v; %g allocations",
-			name, len(st.Program.Launches), n, submit[n/2], submit[n*95/100], host[n/2], host[n*95/100], c.write/n, c.wait/n, c.read/n, allocs)
+		t.Logf("%s, %d launches, medians of %d tokens: submit %v (p95 %v), all but waiting and reading %v (p95 %v); "+
+			"means: writes %v, wait %v, read of the logits %v; %g allocations",
+			name, len(st.Program.Launches), n, submit[n/2], submit[n*95/100], host[n/2], host[n*95/100], c.write/n, c.wait/n,
+			c.read/n, allocs)
 		if submit[n/2] >= 20*time.Microsecond || allocs > 0 {
 			t.Errorf("%s: a token takes %v to submit and allocates %g times", name, submit[n/2], allocs)
 		}

@@ -48,7 +48,8 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	c := dev.choice(n)
 	if c == nil {
 		return nil, backends.Unsupportedf("hip", n,
-			"factors of rows are for products of one row here, and for those of more in half precision with packed weights of 8-bit floats")
+			"factors of rows are for products of one row here, and for those of more in half precision with packed weights "+
+				"of 8-bit floats")
 	}
 	rounding := dev.Rounding()
 	k := &kernel{dev: dev, choice: c, name: n.Op.Name, rel: rounding.Tolerance(n)}

@@ -29,7 +29,8 @@ func (b *binder) bias(p product) string {
 // product gives the product of a linear, with a bias or a residual.
 func (b *binder) product() product {
 	none := &backends.Operand{}
-	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), out: b.l.Out[0].Type, share: 1}
+	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), out: b.l.Out[0].Type,
+		share: 1}
 	switch b.l.Node.Op {
 	case ops.LinearResidual:
 		p.res, p.bias = b.in(2), b.in(3)
@@ -63,7 +64,8 @@ func (b *binder) matvec(p product, together int) {
 	x := b.pointer(p.x)
 	loose := x%16 != 0 || xr.stride%4 != 0 || xr.cols%4 != 0
 	prog := newProgram("matvec.hip", define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)),
-		onOff("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), b.bias(p))
+		onOff("X_SCALAR", loose), define("NR", perBlock), define("NC", columns), define("UNROLL", unroll),
+		define("BLOCKS", resident), b.bias(p))
 	d := b.start(prog, "matvec", 128, ceil(n, perBlock), ceil(p.columns, columns), 1)
 	d.ptr(p.y, x).rows(xr)
 	b.weights(d, p.w)

@@ -27,8 +27,10 @@ type loopCount struct {
 }
 
 func (c loopCount) String() string {
-	return fmt.Sprintf("matrix %d, global loads %d (%d bytes a lane), LDS loads %d (%d), LDS stores %d (%d), waits %d, barriers %d, other vector %d, other scalar %d",
-		c.matrix, c.global, c.globalBytes, c.ldsLoads, c.ldsLoadBytes, c.ldsStores, c.ldsStoreBytes, c.waits, c.barriers, c.vector, c.scalar)
+	return fmt.Sprintf("matrix %d, global loads %d (%d bytes a lane), LDS loads %d (%d), LDS stores %d (%d), waits %d, "+
+		"barriers %d, other vector %d, other scalar %d",
+		c.matrix, c.global, c.globalBytes, c.ldsLoads, c.ldsLoadBytes, c.ldsStores, c.ldsStoreBytes, c.waits, c.barriers,
+		c.vector, c.scalar)
 }
 
 var (
@@ -157,7 +159,8 @@ func TestMatrixLoops(t *testing.T) {
 	var lines []string
 	for _, arch := range []string{"gfx90a", "gfx942", "gfx1103", "gfx1151", "gfx1201"} {
 		for i, typ := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K} {
-			asm, _, err := compileOffline(clang, arch, dir, i, newProgram("matrix.hip", define("W_TYPE", weightNames[typ]), "W_SCALAR=0", "BIAS=0", "FULL=1"))
+			asm, _, err := compileOffline(clang, arch, dir, i, newProgram("matrix.hip", define("W_TYPE", weightNames[typ]),
+				"W_SCALAR=0", "BIAS=0", "FULL=1"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,9 +171,11 @@ func TestMatrixLoops(t *testing.T) {
 				t.Errorf("%s\n%d matrix instructions are the plan", what, plan.matrix)
 			}
 			stored := plan.activationBytes + plan.weightBytes
-			if plain := typ == tensor.F16 || typ == tensor.BF16; plain && (got.ldsLoadBytes != plan.fragmentBytes || got.ldsStoreBytes != stored || got.globalBytes != stored) {
+			if plain := typ == tensor.F16 || typ == tensor.BF16; plain &&
+				(got.ldsLoadBytes != plan.fragmentBytes || got.ldsStoreBytes != stored || got.globalBytes != stored) {
 				t.Errorf("%s\n%d bytes of fragments are the plan, and %d to and from the tiles", what, plan.fragmentBytes, stored)
-			} else if got.ldsLoadBytes < plan.fragmentBytes || got.ldsStoreBytes < stored || got.globalBytes < plan.activationBytes {
+			} else if got.ldsLoadBytes < plan.fragmentBytes || got.ldsStoreBytes < stored ||
+				got.globalBytes < plan.activationBytes {
 				t.Errorf("%s\nthat is less than the tile holds: the counts are wrong", what)
 			}
 		}

@@ -37,8 +37,9 @@ const biases = `  bq: {shape: [N], gguf: /blk.$i.attn_q.bias}
   bk: {shape: [N], gguf: /blk.$i.attn_k.bias}
   bv: {shape: [N], gguf: /blk.$i.attn_v.bias}`
 
-// TestMixedBits: products of two types in one launch give what each alone gives, to the bit: odd numbers of rows, rows that
-// are no whole chunks of the ring, more rows than waves, with biases and without, v between the others.
+// TestMixedBits: products of two types in one launch give what each alone gives, to the bit: odd
+// numbers of rows, rows that are no whole chunks of the ring, more rows than waves, with biases and
+// without, v between the others.
 func TestMixedBits(t *testing.T) {
 	for _, bias := range []bool{false, true} {
 		text := strings.NewReplacer("BIASES\n", "", ", bq", "", ", bk", "", ", bv", "").Replace(three)
@@ -67,7 +68,8 @@ func TestMixedBits(t *testing.T) {
 						if i == 0 {
 							dev.Alone()
 						}
-						opt := engine.Options{Model: file, Device: dev, Context: 16, Seed: 9, Set: map[string]string{"D": size[0], "N": size[1]}}
+						opt := engine.Options{Model: file, Device: dev, Context: 16, Seed: 9,
+							Set: map[string]string{"D": size[0], "N": size[1]}}
 						opt.SetType(mix)
 						e, s := testkit.Session(t, opt)
 						x := engine.Activations(3*e.Decode().Input("x").Shape[1], 7)

@@ -25,7 +25,8 @@ func TestMixed(t *testing.T) {
 		wants string // the launch of the block with more bits
 		kinds int    // of launches of vec.hip with a norm inside
 	}{
-		{"sm_90", "q4_k_m", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3}, // q, k, v of either block; gate and up
+		// q, k, v of either block; gate and up
+		{"sm_90", "q4_k_m", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3},
 		{"sm_90", "q5_k_m", true, "W_TYPE=W_Q5_K ... MATS=3 ... W_TYPE2=W_Q6_K FIRST=2", 3},
 		{"sm_90", "q4_k_s", true, "W_TYPE=W_Q4_K ... MATS=3 ... W_TYPE2=W_Q5_K FIRST=2", 2}, // of both blocks
 		{"sm_90", "q4_k_m", false, "", 2},
@@ -47,7 +48,8 @@ func TestMixed(t *testing.T) {
 		if err := dev.SetPath(pathInt8, c.int8); err != nil {
 			t.Fatal(err)
 		}
-		opt := engine.Options{Model: file, Device: dev, Context: 64, Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
+		opt := engine.Options{Model: file, Device: dev, Context: 64,
+			Set: map[string]string{"L": "2", "D": "256", "H": "4", "G": "4", "F": "512", "V": "500"}}
 		if !opt.SetType(c.mix) {
 			t.Fatalf("no mix %s", c.mix)
 		}
@@ -79,7 +81,8 @@ func TestMixed(t *testing.T) {
 			t.Errorf("%s, %s: no launch %s", c.arch, c.mix, c.wants)
 		}
 		if norms != c.kinds {
-			t.Errorf("%s, %s, int8 %v: %d kinds of products with their norm inside, want %d", c.arch, c.mix, c.int8, norms, c.kinds)
+			t.Errorf("%s, %s, int8 %v: %d kinds of products with their norm inside, want %d", c.arch, c.mix, c.int8, norms,
+				c.kinds)
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_HIP_SPEED says:
-// "llama2_7b f16,q4_0", behind GRETA_HIP_DEPTH tokens of prompt (512). It checks nothing but that the numbers are finite.
+// "llama2_7b f16,q4_0", behind GRETA_HIP_DEPTH tokens of prompt (512). It checks nothing but that
+// the numbers are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_HIP_SPEED"))
 	if len(what) != 2 {
@@ -90,7 +91,8 @@ func speed(t *testing.T, model, typeName string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	t.Logf("%s: loaded in %v, captured in %v, %d MB read per token", typeName, loaded, time.Since(start)-loaded, e.WeightBytes()>>20)
+	t.Logf("%s: loaded in %v, captured in %v, %d MB read per token", typeName, loaded, time.Since(start)-loaded,
+		e.WeightBytes()>>20)
 	prompt := make([]int32, depth)
 	for i := range prompt {
 		prompt[i] = int32(i*37%1000 + 3)

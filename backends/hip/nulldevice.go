@@ -71,7 +71,8 @@ func vendorOf(arch string) (vendor, error) {
 		if digits, gfx = strings.CutPrefix(arch, "sm_"); !gfx {
 			return 0, fmt.Errorf("%q is no architecture: gfx942 or sm_90 are examples", arch)
 		}
-		if n := len(digits); n < 2 || n > 4 || strings.Trim(digits[:n-1], "0123456789") != "" || !strings.Contains("0123456789af", digits[n-1:]) {
+		if n := len(digits); n < 2 || n > 4 || strings.Trim(digits[:n-1], "0123456789") != "" ||
+			!strings.Contains("0123456789af", digits[n-1:]) {
 			return 0, fmt.Errorf("%q is no architecture of NVIDIA: sm_90 is an example", arch)
 		}
 		return nvidia, nil

@@ -86,7 +86,8 @@ func (dev *Device) findPairs() {
 			dev.pairs = 0
 		}
 	}()
-	p := &dispatch{grid: [3]int{dev.units / 2 * 2, 1, 1}, block: gemmThreads, cluster: 2, shared: 160 << 10} // more than half of a multiprocessor's
+	// more than half of a multiprocessor's
+	p := &dispatch{grid: [3]int{dev.units / 2 * 2, 1, 1}, block: gemmThreads, cluster: 2, shared: 160 << 10}
 	f, err := dev.d.get(fnModuleFunction, what, 0, uintptr(m), address(&pin, name))
 	if err != nil || dev.allowShared(what, uintptr(f), p.shared) != nil {
 		return

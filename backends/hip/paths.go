@@ -35,20 +35,24 @@ func (dev *Device) Paths() []backends.Path {
 		case strings.HasPrefix(arch, "gfx"):
 			about = "products on matrix cores (WMMA)"
 		}
-		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target), Takes: dev.takesCores})
+		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target),
+			Takes: dev.takesCores})
 	}
 	if hasHalves(arch) {
 		all = append(all, backends.Path{Name: pathAttend, About: "attention of one token by clusters of blocks", Auto: true,
 			Code: codeHash(dev.c.target), Takes: takesAttend})
-		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true, Auto: true,
-			Rel: 2e-3, Code: codeHash(dev.c.target), Takes: takesHalves})
+		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true,
+			Auto: true,
+			Rel:  2e-3, Code: codeHash(dev.c.target), Takes: takesHalves})
 	}
-	all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats (dot products of bytes)",
+	all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats " +
+		"(dot products of bytes)",
 		Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
 			return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
 		}})
 	if types := fp8Types(arch); types != nil {
-		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with weights of %v (fp8 matrix instructions)", types),
+		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with "+
+			"weights of %v (fp8 matrix instructions)", types),
 			OptIn: true, Rel: 5e-2, Types: types, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
 	}
 	for i := range all {
@@ -127,9 +131,11 @@ func (d *driver) driverName(compiler string) (string, error) {
 	}
 	n := int(int32(v))
 	if d.vendor() == nvidia {
-		return fmt.Sprintf("CUDA %d.%d%s, compiler %s", n/1000, n%1000/10, kernelModule("/proc/driver/nvidia/version"), compiler), nil
+		return fmt.Sprintf("CUDA %d.%d%s, compiler %s", n/1000, n%1000/10, kernelModule("/proc/driver/nvidia/version"),
+			compiler), nil
 	}
-	return fmt.Sprintf("HIP %d.%d.%d%s, compiler %s", n/10000000, n/100000%100, n%100000, kernelModule("/sys/module/amdgpu/version"), compiler), nil
+	return fmt.Sprintf("HIP %d.%d.%d%s, compiler %s", n/10000000, n/100000%100, n%100000,
+		kernelModule("/sys/module/amdgpu/version"), compiler), nil
 }
 
 // kernelModule gives the version of the driver's part in the system's kernel,

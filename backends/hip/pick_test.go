@@ -16,7 +16,8 @@ func TestPick(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	for name, file := range map[string]string{"topk/likeliest": "pick.hip", "topk/candidates": "pick.hip", "topk/none": "moe.hip", "topk/many": "moe.hip"} {
+	for name, file := range map[string]string{"topk/likeliest": "pick.hip", "topk/candidates": "pick.hip",
+		"topk/none": "moe.hip", "topk/many": "moe.hip"} {
 		l, free, err := scene(dev, name)
 		if err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ func (dev *Device) rounds(s gemmShape, rows int, n []int, paired bool) int {
 }
 
 // pipeline multiplies by pipeline.hip.
-func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand, pair pairing) {
+func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matrices []halfMatrix, res *backends.Operand,
+	pair pairing) {
 	paired := pair.of != ""
 	tiles, full := shape.place(matrices, paired)
 	cluster := shape.clusterOf(x.n)
@@ -70,12 +71,14 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 		if shape.decode > 0 {
 			m.factor = b.rowFactors(m.packed)
 		}
-		halves = append(halves, uint64(m.factor), uint64(m.bias), uint64(m.y), uint64(uint32(m.n))|uint64(uint32(m.first))<<32)
+		halves = append(halves, uint64(m.factor), uint64(m.bias), uint64(m.y),
+			uint64(uint32(m.n))|uint64(uint32(m.first))<<32)
 	}
 	if shape.decode > 0 {
 		options = append(options, define("W_TYPE", weightNames[matrices[0].packed.Type]), "W_SCALAR=0")
 	}
-	prog := newProgram("pipeline.hip", append([]string{define("DECODE", shape.decode), define("BN", shape.columns), define("STAGES", shape.stages), define("CLUSTER", cluster),
+	prog := newProgram("pipeline.hip", append([]string{define("DECODE", shape.decode), define("BN", shape.columns),
+		define("STAGES", shape.stages), define("CLUSTER", cluster),
 		onOff("FULL", full), onOff("EVEN", even)}, options...)...)
 	d := b.start(prog, "pipeline", 256+128*max(shape.decode, 1), min(b.dev.fits(cluster), groups*tiles)*cluster, 1, 1)
 	d.shared, d.cluster = shape.bytes()+16*shape.stages, cluster
@@ -119,7 +122,8 @@ func (b *binder) tensorMap(m halfMatrix, rows int) []uint64 {
 		words16, plain, swizzle128, promote256, zeros = 1, 0, 3, 3, 0
 	)
 	defer b.dev.enter()() // the driver asks for a context
-	err := b.dev.d.call(fnTensorMap, "", at, words16, 2, m.at, uintptr(unsafe.Pointer(&args.sizes)), uintptr(unsafe.Pointer(&args.strides)),
+	err := b.dev.d.call(fnTensorMap, "", at, words16, 2, m.at, uintptr(unsafe.Pointer(&args.sizes)),
+		uintptr(unsafe.Pointer(&args.strides)),
 		uintptr(unsafe.Pointer(&args.box)), uintptr(unsafe.Pointer(&args.elements)), plain, swizzle128, promote256, zeros)
 	if err != nil {
 		b.failf("%w", err)

@@ -53,7 +53,8 @@ func TestPairs(t *testing.T) {
 	}{
 		"unknown": {pairs: 0, want: 1}, "66": {pairs: 66, want: 2}, "60": {pairs: 60, want: 1}, // there are 64 of 128 columns
 		"not compiled": {fnModuleLoad, noJIT, 66, 1}, "no compiler": {fnModuleLoad, noJITCompiler, 66, 1},
-		"not found": {fnModuleFunction, invalid, 66, 1}, "not set": {fnSetFunction, invalid, 66, 1}, "refused": {fnClusters, invalid, 66, 1},
+		"not found": {fnModuleFunction, invalid, 66, 1}, "not set": {fnSetFunction, invalid, 66, 1},
+		"refused": {fnClusters, invalid, 66, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(nvidia)
@@ -71,7 +72,9 @@ func TestPairs(t *testing.T) {
 				if all[0].cluster != c.want || all[0].columns != 128 {
 					t.Errorf("%v: %v is chosen of %v", typ, all[0], all)
 				}
-				if offered := slices.ContainsFunc(all, func(s gemmShape) bool { return s.cluster == 2 }); offered != (dev.pairs > 0) {
+				if offered := slices.ContainsFunc(all, func(s gemmShape) bool {
+					return s.cluster == 2
+				}); offered != (dev.pairs > 0) {
 					t.Errorf("%v: %v are offered with %d clusters", typ, all, dev.pairs)
 				}
 			}
@@ -87,7 +90,8 @@ func TestPairs(t *testing.T) {
 
 // TestWholeTiles: where tiles of rows are taken to be whole, no cluster has one with no rows at all.
 func TestWholeTiles(t *testing.T) {
-	for rows, want := range map[int]bool{128: true, 130: false, 256: true, 384: true, 1024: true, 1152: false, 1280: true} {
+	for rows, want := range map[int]bool{128: true, 130: false, 256: true, 384: true, 1024: true, 1152: false,
+		1280: true} {
 		if got := pipelineShapes[0].whole(rows); got != want {
 			t.Errorf("%d rows: %v", rows, got)
 		}

@@ -28,7 +28,8 @@ func TestLargeProducts(t *testing.T) {
 		for _, dtype := range []string{"f32", "f16", "q4_0"} {
 			for _, shape := range [][3]int{{1536, 1664, 64}, {1501, 1603, 96}, {1536, 1664, 288}} {
 				cases = append(cases, optest.Case{Name: fmt.Sprintf("%s/%v", dtype, shape), Eq: "y: linear(x, w)",
-					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", shape[0], shape[2], dtype, shape[1], shape[2]), Rel: 1e-5, Abs: 1e-3})
+					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", shape[0], shape[2], dtype, shape[1], shape[2]), Rel: 1e-5,
+					Abs: 1e-3})
 			}
 		}
 		t.Run(fmt.Sprint("half=", half), func(t *testing.T) {
@@ -51,16 +52,20 @@ func TestVariants(t *testing.T) {
 	dev := openHalf(t)
 	var cases []optest.Case
 	var variants []string
-	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "f16 1152 256 64", "bf16 1100 256 64",
-		"q4_0 256 352 224", "q4_0 300 403 288", "q4_0 1152 256 192", "q8_0 1100 256 96", "q4_0 40 601 1056", "q4_K 300 403 768", "q4_K 512 352 1024", "q6_K 140 200 512", "f32 1501 1603 100",
-		"f16 1 15001 1096", "q8_0 1 15001 1056", "q4_0 1 15001 1056", "q4_K 1 15001 768"} { // one row: more pairs than waves have at first
+	for _, what := range []string{"f16 512 384 128", "f16 270 503 200", "f16 100 300 1096", "f16 1152 256 64",
+		"bf16 1100 256 64",
+		"q4_0 256 352 224", "q4_0 300 403 288", "q4_0 1152 256 192", "q8_0 1100 256 96", "q4_0 40 601 1056",
+		"q4_K 300 403 768", "q4_K 512 352 1024", "q6_K 140 200 512", "f32 1501 1603 100",
+		"f16 1 15001 1096", "q8_0 1 15001 1056", "q4_0 1 15001 1056", "q4_K 1 15001 768"} {
+		// one row: more pairs than waves have at first
 
 		var dtype string
 		var rows, n, k int
 		if _, err := fmt.Sscan(what, &dtype, &rows, &n, &k); err != nil {
 			t.Fatal(err)
 		}
-		c := optest.Case{Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, dtype, n, k), Rel: 1e-5, Abs: 1e-3}
+		c := optest.Case{Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, dtype, n, k),
+			Rel: 1e-5, Abs: 1e-3}
 		p, err := c.Prepare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +99,8 @@ func TestProductSpeed(t *testing.T) {
 			}
 		}
 		dev := openHalf(t)
-		c := optest.Case{Name: "speed", Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, name, n, k)}
+		c := optest.Case{Name: "speed", Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k,
+			name, n, k)}
 		p, err := c.Prepare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +114,8 @@ func TestProductSpeed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s %d×%d×%d %s: %v, %.1f TFLOP/s", name, rows, n, k, v, d, 2*float64(rows)*float64(n)*float64(k)/d.Seconds()/1e12)
+			t.Logf("%s %d×%d×%d %s: %v, %.1f TFLOP/s", name, rows, n, k, v, d,
+				2*float64(rows)*float64(n)*float64(k)/d.Seconds()/1e12)
 		}
 		closing(t, dev)
 	}

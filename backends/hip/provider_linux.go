@@ -33,8 +33,9 @@ func (l *library) invoke(f fn, args []uintptr) uintptr {
 // Where distributions put the libraries, beside the loader's own path.
 var (
 	folders = [...][]string{
-		amd:    {"/opt/rocm/lib", "/opt/rocm-*/lib", "/opt/rocm/core-*/lib", "/usr/lib/*-linux-gnu", "/usr/lib64/rocm/*/lib"},
-		nvidia: {"/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/lib64", "/usr/local/cuda-*/targets/*/lib", "/usr/local/nvidia/lib64", "/usr/lib/*-linux-gnu", "/usr/lib/wsl/lib"},
+		amd: {"/opt/rocm/lib", "/opt/rocm-*/lib", "/opt/rocm/core-*/lib", "/usr/lib/*-linux-gnu", "/usr/lib64/rocm/*/lib"},
+		nvidia: {"/usr/local/cuda/lib64", "/usr/local/cuda/targets/*/lib", "/usr/local/cuda-*/lib64",
+			"/usr/local/cuda-*/targets/*/lib", "/usr/local/nvidia/lib64", "/usr/lib/*-linux-gnu", "/usr/lib/wsl/lib"},
 	}
 	drivers = [...][]string{
 		amd:    {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
@@ -73,7 +74,8 @@ func open(names []string, who vendor, first ...string) (uintptr, string, error) 
 		if err == nil && h != 0 {
 			return h, path, nil
 		}
-		if firstErr == nil || !strings.Contains(err.Error(), "No such file") && strings.Contains(firstErr.Error(), "No such file") {
+		if firstErr == nil || !strings.Contains(err.Error(), "No such file") &&
+			strings.Contains(firstErr.Error(), "No such file") {
 			firstErr = err
 		}
 	}

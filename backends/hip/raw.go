@@ -220,7 +220,8 @@ type RawLaunch struct {
 // uint32, int32, float32, float64, in the kernel's order.
 func (r *Raw) Bind(k *RawKernel, grid, block, shared int, arguments ...any) (*RawLaunch, error) {
 	if grid <= 0 || block <= 0 || shared < 0 {
-		return nil, fmt.Errorf("%s: a launch of %d blocks of %d threads with %d bytes of shared memory is not possible", k.name, grid, block, shared)
+		return nil, fmt.Errorf("%s: a launch of %d blocks of %d threads with %d bytes of shared memory is not possible",
+			k.name, grid, block, shared)
 	}
 	if err := r.allow(k, shared); err != nil {
 		return nil, err

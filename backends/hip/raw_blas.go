@@ -243,7 +243,8 @@ func (b *RawBLAS) bindLight(p Product, y, x, w *RawMemory) (_ *RawProduct, err e
 	answer.pin.Pin(&answer.values[0])
 	q.close = append(q.close, func() error { answer.pin.Unpin(); return nil })
 	at := addressOf(&answer.values[0])
-	err = b.call(ltHeuristic, b.light, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 1, at, at+ltResultBytes)
+	err = b.call(ltHeuristic, b.light, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 1, at,
+		at+ltResultBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,8 @@ func TestROCmAborts(t *testing.T) {
 	d := openROCm(t)
 	command := []string{os.Args[0], "compiler", "real", ""}
 	for _, c := range []struct{ arch, want string }{{"gfx9999", "the child process crashed"}, {"gfx90a", ""}} {
-		k := &compiler{driver: d, target: target{vendor: amd, arch: c.arch}, worker: &compileWorker{command: command, limit: compileLimit}}
+		k := &compiler{driver: d, target: target{vendor: amd, arch: c.arch},
+			worker: &compileWorker{command: command, limit: compileLimit}}
 		err := k.all([]program{pointFile}, func(_ program, code []byte) error {
 			if !bytes.Contains(code, []byte(c.arch)) {
 				t.Errorf("%d bytes that are no code for %s", len(code), c.arch)

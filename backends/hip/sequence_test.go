@@ -35,7 +35,9 @@ func TestSequence(t *testing.T) {
 	}
 	small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
 	t.Run("llama2_7b", func(t *testing.T) { sequence(t, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b") })
-	t.Run("llama2_block at full size", func(t *testing.T) { sequence(t, engine.Options{DType: tensor.F16, KV: tensor.F16}, "llama2_block") })
+	t.Run("llama2_block at full size", func(t *testing.T) {
+		sequence(t, engine.Options{DType: tensor.F16, KV: tensor.F16}, "llama2_block")
+	})
 }
 
 func sequence(t *testing.T, opt engine.Options, model string) {
@@ -97,7 +99,8 @@ func TestGreedy(t *testing.T) {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := openHalf(t)
 			t.Cleanup(func() { closing(t, dev) })
-			testkit.Multistep(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}, testing.Short())
+			testkit.Multistep(t, dev, dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"},
+				testing.Short())
 		})
 	}
 }

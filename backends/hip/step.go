@@ -178,7 +178,9 @@ func stepRanges(b *buffer, launches []backends.Launch) (in, out []stepRange) {
 	for i := range launches {
 		l := &launches[i]
 		for j := range l.In {
-			if r, ok := extent(&l.In[j]); ok && !slices.ContainsFunc(out, func(w stepRange) bool { return w.from <= r.from && r.to <= w.to }) {
+			if r, ok := extent(&l.In[j]); ok && !slices.ContainsFunc(out, func(w stepRange) bool {
+				return w.from <= r.from && r.to <= w.to
+			}) {
 				in = append(in, r)
 			}
 		}
@@ -221,7 +223,8 @@ func (e *executable) copyIn() error {
 		return e.copies.run(e.dev, e.copies.in, false)
 	}
 	for _, r := range e.in {
-		if err := e.dev.d.call(fnCopyIn, "step", r.b.at+uintptr(r.from), r.b.side.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
+		if err := e.dev.d.call(fnCopyIn, "step", r.b.at+uintptr(r.from), r.b.side.at+uintptr(r.from), uintptr(r.to-r.from),
+			e.dev.stream); err != nil {
 			return err
 		}
 	}
@@ -233,7 +236,8 @@ func (e *executable) copyOut(follows bool) error {
 		return e.copies.run(e.dev, e.copies.out, follows)
 	}
 	for _, r := range e.out {
-		if err := e.dev.d.call(fnCopyOut, "step", r.b.side.at+uintptr(r.from), r.b.at+uintptr(r.from), uintptr(r.to-r.from), e.dev.stream); err != nil {
+		if err := e.dev.d.call(fnCopyOut, "step", r.b.side.at+uintptr(r.from), r.b.at+uintptr(r.from), uintptr(r.to-r.from),
+			e.dev.stream); err != nil {
 			return err
 		}
 	}
@@ -261,7 +265,8 @@ func (e *executable) findSteps() error {
 // nobody has waited for that yet, and the sides are in use.
 func (e *executable) fly() error {
 	if before := e.dev.last; before != nil && before != e && before.flies && !before.marked {
-		if err := e.dev.d.check(fnEventRecord, before.program.Name, e.dev.d.invokeChecked(fnEventRecord, before.end)); err != nil {
+		if err := e.dev.d.check(fnEventRecord, before.program.Name,
+			e.dev.d.invokeChecked(fnEventRecord, before.end)); err != nil {
 			return err
 		}
 		before.marked = true

@@ -118,7 +118,8 @@ func TestStepMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(onDevice(out, 4), "RES3")
-	if err := s.Read(out, 0, got); err != nil || string(got) != "RES3" || !bytes.HasPrefix(onDevice(in, 4), []byte("mnop")) {
+	if err := s.Read(out, 0, got); err != nil || string(got) != "RES3" ||
+		!bytes.HasPrefix(onDevice(in, 4), []byte("mnop")) {
 		t.Errorf("the result is %q, the device has %q, %v", got, onDevice(in, 4), err)
 	}
 }
@@ -129,8 +130,10 @@ func TestStepRanges(t *testing.T) {
 		return backends.Operand{Buffer: b, Offset: from, Stride: stride, Type: tensor.U8, Shape: tensor.Shape{rows, row}}
 	}
 	launches := []backends.Launch{
-		{In: []backends.Operand{at(b, 0, 1, 4, 4), at(other, 0, 1, 64, 64), {}}, Out: []backends.Operand{at(b, 1024, 2, 64, 64)}},
-		{In: []backends.Operand{at(b, 1024, 1, 64, 64), at(b, 64, 1, 4, 4), at(b, 1100, 1, 100, 100)}, Out: []backends.Operand{at(b, 2048, 2, 8, 100), at(b, 1152, 1, 8, 8)}},
+		{In: []backends.Operand{at(b, 0, 1, 4, 4), at(other, 0, 1, 64, 64), {}},
+			Out: []backends.Operand{at(b, 1024, 2, 64, 64)}},
+		{In: []backends.Operand{at(b, 1024, 1, 64, 64), at(b, 64, 1, 4, 4), at(b, 1100, 1, 100, 100)},
+			Out: []backends.Operand{at(b, 2048, 2, 8, 100), at(b, 1152, 1, 8, 8)}},
 	}
 	in, out := stepRanges(b, launches)
 	// Tokens and positions are one copy; what was written before is not read of the
@@ -187,8 +190,10 @@ func TestQueued(t *testing.T) {
 		do   func() error
 		want []fn
 	}{
-		{"a", a.Submit, []fn{fnGraphLaunch}}, {"b behind a", b.Submit, []fn{fnEventRecord, fnGraphLaunch}}, {"end of a", a.Wait, []fn{fnEventWait}},
-		{"a behind b", a.Submit, []fn{fnEventRecord, fnGraphLaunch}}, {"end of b", b.Wait, []fn{fnEventWait}}, {"end of a", a.Wait, []fn{fnStreamWait}},
+		{"a", a.Submit, []fn{fnGraphLaunch}}, {"b behind a", b.Submit, []fn{fnEventRecord, fnGraphLaunch}},
+		{"end of a", a.Wait, []fn{fnEventWait}},
+		{"a behind b", a.Submit, []fn{fnEventRecord, fnGraphLaunch}}, {"end of b", b.Wait, []fn{fnEventWait}},
+		{"end of a", a.Wait, []fn{fnStreamWait}},
 		{"b alone", b.Submit, []fn{fnGraphLaunch}}, {"end of b", b.Wait, []fn{fnStreamWait}},
 	} {
 		f.fns()

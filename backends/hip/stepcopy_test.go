@@ -43,7 +43,8 @@ func TestMoves(t *testing.T) {
 		return n
 	}
 	e, calls := capture()
-	if copies, launches := count(calls, fnCopyIn, fnCopyOut), count(calls, fnLaunch, fnLaunchConfig); e.copies == nil || copies != 0 || launches != 3 {
+	if copies, launches := count(calls, fnCopyIn, fnCopyOut), count(calls, fnLaunch, fnLaunchConfig); e.copies == nil ||
+		copies != 0 || launches != 3 {
 		t.Fatalf("a program of one launch is captured with %d copies and %d launches", copies, launches)
 	}
 	for run := range uint32(2) {
@@ -81,7 +82,9 @@ func TestMoves(t *testing.T) {
 	}
 
 	// Ranges of other kinds are the driver's.
-	if canMove([]stepRange{{nil, 0, 6}}) || canMove([]stepRange{{nil, 2, 8}}) || canMove(make([]stepRange, moveRanges+1)) || canMove([]stepRange{{nil, 0, moveMost}, {nil, moveMost, moveMost + 4}}) || !canMove([]stepRange{{nil, 4, 12}}) {
+	if canMove([]stepRange{{nil, 0, 6}}) || canMove([]stepRange{{nil, 2, 8}}) ||
+		canMove(make([]stepRange, moveRanges+1)) || canMove([]stepRange{{nil, 0, moveMost}, {nil, moveMost, moveMost + 4}}) ||
+		!canMove([]stepRange{{nil, 4, 12}}) {
 		t.Error("ranges that stepcopy.hip cannot copy are taken, or others are not")
 	}
 	dev.Serial()
@@ -151,12 +154,14 @@ func TestSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer free()
-	if _, err := dev.Capture(&backends.Program{Name: "p", Launches: []backends.Launch{*l, *l, *l}, Steps: 2}); err == nil || !strings.Contains(err.Error(), "3 launches") {
+	if _, err := dev.Capture(&backends.Program{Name: "p", Launches: []backends.Launch{*l, *l, *l},
+		Steps: 2}); err == nil || !strings.Contains(err.Error(), "3 launches") {
 		t.Errorf("three launches in two steps: %v", err)
 	}
 	// what a kernel found wrong, and where
 	dev.status[0], dev.status[1], dev.status[2], dev.status[3] = 1, 2, 5, 70
-	if err := dev.fault(&backends.Program{Launches: []backends.Launch{*l, *l, *l, *l}, Steps: 2}); err == nil || !strings.HasPrefix(err.Error(), "step 2 of 2: ") {
+	if err := dev.fault(&backends.Program{Launches: []backends.Launch{*l, *l, *l, *l}, Steps: 2}); err == nil ||
+		!strings.HasPrefix(err.Error(), "step 2 of 2: ") {
 		t.Errorf("the error does not say in which step it was: %v", err)
 	}
 }

@@ -19,7 +19,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 
 // targets are what kernels are compiled for here, without a card or a driver.
-var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", "gfx1151", "gfx1201", "sm_75", "sm_80", "sm_89", "sm_90"}
+var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", "gfx1151", "gfx1201", "sm_75", "sm_80",
+	"sm_89", "sm_90"}
 
 // programsFor are programs that launchers ask for on a target, one of each
 // kind: every type of weight, narrow and wide, aligned and not. Of sm_89, which has fp8 instructions and else
@@ -34,46 +35,62 @@ func programsFor(arch string) []program {
 		w := define("W_TYPE", name)
 		for _, columns := range []int{1, 2, 8} {
 			rows, unroll, resident := matvecShape(t, columns)
-			all = append(all, newProgram("matvec.hip", w, "W_SCALAR=0", "X_SCALAR=0", define("NR", rows), define("NC", columns), define("UNROLL", unroll), define("BLOCKS", resident), "BIAS=0"))
+			all = append(all, newProgram("matvec.hip", w, "W_SCALAR=0", "X_SCALAR=0", define("NR", rows), define("NC", columns),
+				define("UNROLL", unroll), define("BLOCKS", resident), "BIAS=0"))
 		}
-		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"), newProgram("tile128.hip", w, "W_SCALAR=0", "BIAS=2", "X_SCALAR=0"),
+		all = append(all, newProgram("tile.hip", w, "W_SCALAR=0", "BIAS=2"),
+			newProgram("tile128.hip", w, "W_SCALAR=0", "BIAS=2", "X_SCALAR=0"),
 			newProgram("embed.hip", w, "W_SCALAR=0"))
-		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=0"}
-		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0")...))
+		vec := []string{w, "W_SCALAR=0", "X_SCALAR=0", onOff("INT8", int8Types[t]), define("CHUNK", chunkBlocks(t)),
+			define("UNROLL", vecUnroll(t)), "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=0"}
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1",
+			"STREAM=0", "STAGES=0", "DRAW=0")...))
 		// x as it is: it goes from registers to shared memory whole
-		if slices.Contains([]tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_K, tensor.F8E4M3}, t) && strings.HasPrefix(arch, "gfx") {
-			all = append(all, newProgram("vec.hip", w, "W_SCALAR=0", "X_SCALAR=0", "INT8=0", define("CHUNK", chunkBlocks(t)), define("UNROLL", vecUnroll(t)), "NORM=0", "NORM_F32=0", "TURNS=2", "BIAS=0",
+		if slices.Contains([]tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_K, tensor.F8E4M3}, t) &&
+			strings.HasPrefix(arch, "gfx") {
+			all = append(all, newProgram("vec.hip", w, "W_SCALAR=0", "X_SCALAR=0", "INT8=0", define("CHUNK", chunkBlocks(t)),
+				define("UNROLL", vecUnroll(t)), "NORM=0", "NORM_F32=0", "TURNS=2", "BIAS=0",
 				"MATS=1", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=1", "STREAM=0", "STAGES=0", "DRAW=0"))
 		}
 		if hasHalves(arch) {
-			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
-				newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=5", "DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
+			all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_e", "BLOCKS=2",
+				"STREAM=1", "STAGES=2", "DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
+				newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=5",
+					"DRAW=2", "ROUND=0", onOff("APART", apartRows(t)))...),
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
 			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
 			if slices.Contains(fp8Types(arch), t) {
-				all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0", "FP8=1"), newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=2", "FULL=1", "FP8=1"))
+				all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0", "FP8=1"),
+					newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=2", "FULL=1", "FP8=1"))
 			}
 		}
 	}
 	// factors of rows
-	vec := []string{"W_TYPE=W_E4M3", "W_SCALAR=0", "X_SCALAR=0", "INT8=0", "CHUNK=64", "UNROLL=1", "NORM=1", "NORM_F32=0", "TURNS=5", "BIAS=3", "DRAW=2", "PAIRED_OF=of_swiglu"}
-	all = append(all, newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "BLOCKS=1", "STREAM=0", "STAGES=0", "SCALED=1")...))
+	vec := []string{"W_TYPE=W_E4M3", "W_SCALAR=0", "X_SCALAR=0", "INT8=0", "CHUNK=64", "UNROLL=1", "NORM=1", "NORM_F32=0",
+		"TURNS=5", "BIAS=3", "DRAW=2", "PAIRED_OF=of_swiglu"}
+	all = append(all, newProgram("vec.hip", append(vec, "MATS=3", "PAIRED=0", "BLOCKS=1", "STREAM=0", "STAGES=0",
+		"SCALED=1")...))
 	if hasHalves(arch) {
-		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5", "APART=0", "ROUND=0", "SCALED=1")...),
-			newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=2", "STREAM=1", "STAGES=2", "APART=0", "ROUND=1")...))
+		all = append(all, newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=1", "STREAM=1", "STAGES=5",
+			"APART=0", "ROUND=0", "SCALED=1")...),
+			newProgram("vec.hip", append(vec, "MATS=2", "PAIRED=1", "BLOCKS=2", "STREAM=1", "STAGES=2", "APART=0",
+				"ROUND=1")...))
 	}
 	if hasHalves(arch) { // matrices of two types
 		for i, first := range mixedTypes {
 			for _, second := range mixedTypes[i+1:] {
-				all = append(all, newProgram("vec.hip", define("W_TYPE", weightNames[first]), "W_SCALAR=0", "X_SCALAR=0", "INT8=1", define("CHUNK", 2*chunkBlocks(first)), "UNROLL=2", "NORM=1", "NORM_F32=1", "TURNS=2",
-					"BIAS=0", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=0", "APART=0", "ROUND=0", define("W_TYPE2", weightNames[second]), "FIRST=2", define("CHUNK2", chunkBlocks(second))))
+				all = append(all, newProgram("vec.hip", define("W_TYPE", weightNames[first]), "W_SCALAR=0", "X_SCALAR=0", "INT8=1",
+					define("CHUNK", 2*chunkBlocks(first)), "UNROLL=2", "NORM=1", "NORM_F32=1", "TURNS=2",
+					"BIAS=0", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "BLOCKS=2", "STREAM=1", "STAGES=2", "DRAW=0", "APART=0",
+					"ROUND=0", define("W_TYPE2", weightNames[second]), "FIRST=2", define("CHUNK2", chunkBlocks(second))))
 			}
 		}
 	}
 	for _, w := range []string{"W_TYPE=W_F32", "W_TYPE=W_F16"} {
-		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8", "BIAS=1"),
+		all = append(all, newProgram("matvec.hip", w, "W_SCALAR=1", "X_SCALAR=1", "NR=4", "NC=1", "UNROLL=2", "BLOCKS=8",
+			"BIAS=1"),
 			newProgram("tile.hip", w, "W_SCALAR=1", "BIAS=0"), newProgram("embed.hip", w, "W_SCALAR=1"))
 	}
 	for _, a := range []string{
@@ -84,18 +101,23 @@ func programsFor(arch string) []program {
 		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
 	}
 	if hasHalves(arch) {
-		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=1"), newProgram("flash.hip", "DH=64", "DV=128", "CAP=1", "ASYNC=1"))
+		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=1"),
+			newProgram("flash.hip", "DH=64", "DV=128", "CAP=1", "ASYNC=1"))
 		all = append(all, moveFile)
-		for _, a := range []string{"DH=128 KT=1 VE=8 QB=1 CAP=0", "DH=128 KT=2 VE=8 QB=4 CAP=0", "DH=64 KT=0 VE=4 QB=2 CAP=1", "DH=64 KT=1 VE=8 QB=2 CAP=0", "DH=256 KT=1 VE=8 QB=2 CAP=1"} {
+		for _, a := range []string{"DH=128 KT=1 VE=8 QB=1 CAP=0", "DH=128 KT=2 VE=8 QB=4 CAP=0", "DH=64 KT=0 VE=4 QB=2 CAP=1",
+			"DH=64 KT=1 VE=8 QB=2 CAP=0", "DH=256 KT=1 VE=8 QB=2 CAP=1"} {
 			for _, fold := range []string{"FOLD=0 EARLY=0", "FOLD=1 EARLY=0", "FOLD=1 EARLY=1"} {
-				all = append(all, newProgram("attention_decode.hip", append(strings.Fields(a), append([]string{define("CLUSTER", attendCluster)}, strings.Fields(fold)...)...)...))
+				all = append(all, newProgram("attention_decode.hip", append(strings.Fields(a),
+					append([]string{define("CLUSTER", attendCluster)}, strings.Fields(fold)...)...)...))
 			}
 		}
 	}
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
-		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"), newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
+		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"),
+			newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
 		for _, s := range copyShapes {
-			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step), define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))
+			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step),
+				define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))
 		}
 	}
 	if hasHalves(arch) {
@@ -105,38 +127,53 @@ func programsFor(arch string) []program {
 			}
 		}
 		for _, s := range fp8Shapes {
-			all = append(all, s.program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, ""), s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F16, ""))
+			all = append(all, s.program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, ""),
+				s.program("W_TYPE=W_E5M2", "BIAS=0", tensor.F16, ""))
 		}
-		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16, ""), f8Shapes[0].program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, "swiglu"), fp8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32, "geglu_t"))
+		all = append(all, f8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.BF16, ""),
+			f8Shapes[0].program("W_TYPE=W_E4M3", "BIAS=2", tensor.F32, "swiglu"),
+			fp8Shapes[0].program("W_TYPE=W_E5M2", "BIAS=0", tensor.F32, "geglu_t"))
 		for _, fp8 := range []string{"FP8=0", "FP8=1"} {
-			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "NORM=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"), newProgram("f8.hip", "ROWS=1", fp8, "NORM=0", "X_F16=1", "X_SCALAR=1", "KEEP=12"))
+			all = append(all, newProgram("f8.hip", "ROWS=1", fp8, "NORM=1", "X_F16=0", "X_SCALAR=0", "KEEP=2"),
+				newProgram("f8.hip", "ROWS=1", fp8, "NORM=0", "X_F16=1", "X_SCALAR=1", "KEEP=12"))
 		}
 		for _, s := range gemmShapes {
-			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks), define("LAG", s.lag)}
-			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0", "FULL=1")...),
-				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2", "FULL=0")...))
+			shape := []string{define("BN", s.columns), define("STAGES", s.stages), define("RESIDENT", s.blocks),
+				define("LAG", s.lag)}
+			all = append(all, newProgram("gemm.hip", append(shape, "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0",
+				"BIAS=0", "FULL=1")...),
+				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2",
+					"FULL=0")...))
 		}
 		for _, s := range pipelineShapes {
 			shape := []string{"DECODE=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
-			all = append(all, newProgram("pipeline.hip", append(shape, "FULL=1", "EVEN=1", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
-				newProgram("pipeline.hip", append(shape, "FULL=0", "EVEN=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2")...))
+			all = append(all, newProgram("pipeline.hip", append(shape, "FULL=1", "EVEN=1", "MATS=3", "PAIRED=0",
+				"PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
+				newProgram("pipeline.hip", append(shape, "FULL=0", "EVEN=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t",
+					"MMA_BF16=1", "BIAS=2")...))
 		}
 		for i, t := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K} {
 			for _, s := range decodes(t) { // those of single blocks are what clusters' shapes are for few rows too
-				shape := []string{define("DECODE", s.decode), define("W_TYPE", weightNames[t]), "W_SCALAR=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
-				all = append(all, newProgram("pipeline.hip", append(shape, onOff("FULL", i == 0), "EVEN=1", "MATS=3", "PAIRED=0", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
-					newProgram("pipeline.hip", append(shape, "FULL=0", onOff("EVEN", i == 0), "MATS=2", "PAIRED=1", "PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=1")...))
+				shape := []string{define("DECODE", s.decode), define("W_TYPE", weightNames[t]), "W_SCALAR=0",
+					define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
+				all = append(all, newProgram("pipeline.hip", append(shape, onOff("FULL", i == 0), "EVEN=1", "MATS=3", "PAIRED=0",
+					"PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
+					newProgram("pipeline.hip", append(shape, "FULL=0", onOff("EVEN", i == 0), "MATS=2", "PAIRED=1",
+						"PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=1")...))
 			}
 		}
-		all = append(all, newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=1", "BF16=0", "TO16=f2h", "X_SCALAR=0", "KEEP=12"),
-			newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=0", "BF16=1", "TO16=f2b", "X_SCALAR=1", "KEEP=12"))
+		all = append(all, newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=1", "BF16=0", "TO16=f2h",
+			"X_SCALAR=0", "KEEP=12"),
+			newProgram("halves.hip", "W_TYPE=W_F16", "W_SCALAR=0", "ROUND=1", "NORM=0", "BF16=1", "TO16=f2b", "X_SCALAR=1",
+				"KEEP=12"))
 	}
 	for _, d := range []int{64, 4096, 16384} {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
 	all = append(all, pointFile, generalFile, routeFile, ropeFile, ropeFiles(3))
-	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16), pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5))
+	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16),
+		pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5))
 	if arch == "sm_89" {
 		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })
 	}
@@ -159,9 +196,11 @@ func compileOffline(clang, arch, dir string, number int, p program) (asm string,
 	if err := os.WriteFile(stem+".hip", []byte(source), 0o644); err != nil {
 		return "", nil, err
 	}
-	args := []string{"-x", "hip", "--offload-arch=" + arch, "-nogpuinc", "-nogpulib", "-mcumode", "-ffp-contract=fast", "-Rpass-analysis=kernel-resource-usage"}
+	args := []string{"-x", "hip", "--offload-arch=" + arch, "-nogpuinc", "-nogpulib", "-mcumode", "-ffp-contract=fast",
+		"-Rpass-analysis=kernel-resource-usage"}
 	if strings.HasPrefix(arch, "sm_") {
-		args = []string{"-x", "cuda", "--cuda-gpu-arch=" + cudaArch(arch), "--cuda-feature=+ptx80", "-nocudainc", "-nocudalib"}
+		args = []string{"-x", "cuda", "--cuda-gpu-arch=" + cudaArch(arch), "--cuda-feature=+ptx80", "-nocudainc",
+			"-nocudalib"}
 	}
 	args = append(args, "--cuda-device-only", "-std=c++17", "-O3", "-Wall", "-Werror", "-S", "-o", stem+".s", stem+".hip")
 	out, err := exec.Command(clang, args...).CombinedOutput()
@@ -180,8 +219,9 @@ func compileOffline(clang, arch, dir string, number int, p program) (asm string,
 		if values["VGPRs Spill"] != "0" || values["ScratchSize"] != "0" {
 			return "", nil, fmt.Errorf("%s for %s: %s spills: %v", p, arch, values["Function Name"], values)
 		}
-		all = append(all, resources{arch, values["Function Name"], fmt.Sprintf("vgpr %s agpr %s sgpr %s (%s spilled) lds %s waves %s",
-			values["VGPRs"], values["AGPRs"], values["SGPRs"], values["SGPRs Spill"], values["LDS Size"], values["Occupancy"])})
+		all = append(all, resources{arch, values["Function Name"],
+			fmt.Sprintf("vgpr %s agpr %s sgpr %s (%s spilled) lds %s waves %s",
+				values["VGPRs"], values["AGPRs"], values["SGPRs"], values["SGPRs Spill"], values["LDS Size"], values["Occupancy"])})
 		clear(values)
 	}
 	return string(b), all, err
@@ -233,7 +273,9 @@ func TestTargets(t *testing.T) {
 		which = "all"
 	}
 	whole := func(p program) bool {
-		return which == "all" || slices.ContainsFunc(strings.Split(which, ","), func(w string) bool { return w != "" && strings.HasPrefix(string(p), w) })
+		return which == "all" || slices.ContainsFunc(strings.Split(which, ","), func(w string) bool {
+			return w != "" && strings.HasPrefix(string(p), w)
+		})
 	}
 	known := map[string]bool{}
 	b, err := os.ReadFile("testdata/resources.txt")
@@ -273,7 +315,8 @@ func TestTargets(t *testing.T) {
 					continue
 				}
 				file, _, _ := strings.Cut(string(j.p), " ")
-				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n", "pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
+				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n",
+					"pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
 				if strings.Contains(string(j.p), "ASYNC=1") {
 					wants[file] = wants["gemm.hip"]
 				}

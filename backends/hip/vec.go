@@ -18,7 +18,8 @@ const (
 	vecShared = 100 << 10
 )
 
-// mixedTypes are those of which one launch can have two: x is rounded alike for them. The first lays x out, so q6_K comes last.
+// mixedTypes are those of which one launch can have two: x is rounded alike for them. The first
+// lays x out, so q6_K comes last.
 var mixedTypes = []tensor.Type{tensor.Q4_K, tensor.Q5_K, tensor.Q6_K}
 
 // mixes says whether matrices of two types, with rows of k elements, can be in one launch.
@@ -82,8 +83,10 @@ func (dev *Device) vecShapes(t tensor.Type, k int) []vecShape {
 	var all []vecShape
 	if hasHalves(dev.info.Level) && k%8 == 0 {
 		for _, s := range []vecShape{
-			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2}, {2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
-			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1}, {2, 2, 2, 1, 0, 1},
+			{2, 2, 0, 1, 0, 1}, {2, 2, 0, 0, 0, 1}, {2, 2, 1, 1, 0, 1}, {2, 2, 0, 1, 0, 2}, {2, 2, 0, 0, 0, 2},
+			{2, 2, 1, 0, 0, 1}, {3, 2, 0, 1, 0, 1}, {3, 2, 1, 1, 0, 1},
+			{2, 1, 0, 1, 0, 1}, {3, 1, 0, 1, 0, 1}, {5, 1, 0, 1, 0, 1}, {5, 1, 1, 1, 0, 1}, {5, 1, 2, 1, 0, 1},
+			{2, 2, 2, 1, 0, 1},
 		} {
 			if ringShared(t, k, s, dev.usesInt8(t)) > vecMost {
 				continue
@@ -124,8 +127,8 @@ func ringShared(t tensor.Type, k int, s vecShape, eight bool) int {
 	return n
 }
 
-// mixedShared is ringShared for products with two types, always with x in eight bits: a stage has room for the least chunks of the
-// second.
+// mixedShared is ringShared for products with two types, always with x in eight bits: a stage has
+// room for the least chunks of the second.
 func mixedShared(t, second tensor.Type, k int, s vecShape) int {
 	more := max(0, vecChunk(second)-s.chunk*vecChunk(t))
 	return ringShared(t, k, s, true) + vecThreads/32*s.stages*2*more
@@ -253,9 +256,12 @@ func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	}
 	round := isF8(t) && k == 16*chunk*shape.stages
 	prog := newProgram("vec.hip", define("W_TYPE", weightNames[t]), onOff("W_SCALAR", scalar), onOff("X_SCALAR", loose),
-		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""), define("PAIRED_OF", "of_"+pairName(pair.of)),
-		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)), define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
-		define("STAGES", shape.stages), define("DRAW", shape.draw), onOff("APART", apart), onOff("ROUND", round), define("CHUNK", chunk), define("UNROLL", shape.unroll), b.bias(first))
+		onOff("INT8", eight), define("MATS", len(products)), onOff("PAIRED", pair.of != ""),
+		define("PAIRED_OF", "of_"+pairName(pair.of)),
+		onOff("NORM", norm != nil), onOff("NORM_F32", b.plainNorm(norm)), define("TURNS", ceil(k, 4*vecThreads)),
+		define("BLOCKS", shape.blocks), onOff("STREAM", shape.stages > 0),
+		define("STAGES", shape.stages), define("DRAW", shape.draw), onOff("APART", apart), onOff("ROUND", round),
+		define("CHUNK", chunk), define("UNROLL", shape.unroll), b.bias(first))
 	if b.factors(first) > 0 {
 		prog += " SCALED=1"
 	}

@@ -54,7 +54,8 @@ func (d *device) forget(b *buffer) {
 func (d *device) Mutex() *backends.FairMutex { return &d.mutex }
 
 func (*device) Info() backends.Info {
-	return backends.Info{Backend: "ref", Name: "float64 reference", Level: "go", Threads: 1, Float: tensor.F64, Align: align}
+	return backends.Info{Backend: "ref", Name: "float64 reference", Level: "go", Threads: 1, Float: tensor.F64,
+		Align: align}
 }
 
 func (*device) Close() error { return nil }

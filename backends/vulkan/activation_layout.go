@@ -155,7 +155,8 @@ func (b *bind) region(f form, o *backends.Operand) (region, bool) {
 	if len(o.Shape) > 1 {
 		inner = uint32(max(1, o.Shape[1:len(o.Shape)-1].Elems()))
 	}
-	at := region{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner, stride: uint32(o.Stride)}
+	at := region{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner,
+		stride: uint32(o.Stride)}
 	if at.n == at.inner {
 		at.stride = 0 // of one index
 	}
@@ -192,7 +193,9 @@ func (d *Device) filled(what string, size int, word uint32) (*buffer, error) {
 	if err != nil || len(d.temporaries) == have {
 		return b, err
 	}
-	if err := d.once("filling "+what, func(r *recorder) { d.c.CmdFillBuffer(r.cb, b.handle, 0, forever, word) }); err != nil {
+	if err := d.once("filling "+what, func(r *recorder) {
+		d.c.CmdFillBuffer(r.cb, b.handle, 0, forever, word)
+	}); err != nil {
 		maps.DeleteFunc(d.temporaries, func(_ string, o *buffer) bool { return o == b })
 		b.release()
 		return nil, err
@@ -235,7 +238,8 @@ func (b *bind) normed(i int) *converted {
 		to    **buffer
 		what  string
 		bytes int
-	}{{&x.data, "normed", 4 * int(x.pitch)}, {&x.scales, "normed scales", int(x.pitch)}, {&x.squares, "squares", int(x.pitch) / 2}} {
+	}{{&x.data, "normed", 4 * int(x.pitch)}, {&x.scales, "normed scales", int(x.pitch)},
+		{&x.squares, "squares", int(x.pitch) / 2}} {
 		var err error
 		if *t.to, err = b.reserved(t.what, t.bytes); err != nil {
 			b.fail(err)
@@ -272,7 +276,8 @@ func (b *bind) form(x *converted, o, y, z *backends.Operand, op uint32) {
 		parts = (int(x.pitch) + int(size) - 1) / int(size)
 	}
 	c.spec = []uint32{size, flag(whole), x.form.number(), op, flag(store), flag(lacks.sums != nil)}
-	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch, uint32(lacks.first / 4), uint32(lacks.count / 4)}
+	c.push = []uint32{vx.cols, vx.inner, vx.off, vx.stride, vy.off, vy.stride, vz.off, vz.stride, x.pitch,
+		uint32(lacks.first / 4), uint32(lacks.count / 4)}
 	b.run(c, int(vx.n), parts)
 }
 

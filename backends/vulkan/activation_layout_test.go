@@ -54,7 +54,8 @@ func TestForms(t *testing.T) {
 					// The step's inputs are still there, and caches get the same rows again.
 					want := oneByOne(t, dev, s, tokens)
 					if r := relative(got, want); !(r <= limit) {
-						t.Errorf("a step of %d differs from its launches one by one by %.2e (relative L2), %.0e is allowed", tokens, r, limit)
+						t.Errorf("a step of %d differs from its launches one by one by %.2e (relative L2), %.0e is allowed", tokens, r,
+							limit)
 					}
 				}
 			})

@@ -102,7 +102,8 @@ func (b *bind) attentionMatrix() error {
 	vy := b.floats(c, y, true)
 	b.status(c)
 	x := b.formed(c, halves, heads*dh%64 == 0) // no padding behind a row
-	c.spec = []uint32{uint32(8 * core.subgroup), flag(x != nil), flag(!b.unread(x, y)), flag(vq.off%4 == 0 && vq.stride%4 == 0)}
+	c.spec = []uint32{uint32(8 * core.subgroup), flag(x != nil), flag(!b.unread(x, y)),
+		flag(vq.off%4 == 0 && vq.stride%4 == 0)}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
@@ -135,12 +136,13 @@ func (b *bind) takesOne(k, v *backends.Operand) bool {
 	whole := func(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 == 0 }
 	dh := k.Shape[2]
 	lanes := dh / 8
-	return b.d.p.shuffle && (k.Type == tensor.F16 || k.Type == tensor.BF16) && v.Type == k.Type && v.Shape[2] == dh && whole(k) && whole(v) &&
+	return b.d.p.shuffle && (k.Type == tensor.F16 || k.Type == tensor.BF16) && v.Type == k.Type && v.Shape[2] == dh &&
+		whole(k) && whole(v) &&
 		dh%32 == 0 && dh <= attentionTile && lanes&(lanes-1) == 0 && b.d.p.MinSubgroup%lanes == 0
 }
 
-// oneGroup is the number of invocations of attention_one.comp, oneAlone up to how many blocks of positions a head has one workgroup:
-// as long as they take less time than putting parts together.
+// oneGroup is the number of invocations of attention_one.comp, oneAlone up to how many blocks of
+// positions a head has one workgroup: as long as they take less time than putting parts together.
 const oneGroup, oneAlone = 256, 4
 
 // one runs attention_one.comp.
@@ -168,7 +170,8 @@ func (b *bind) one(f fresh) error {
 	b.status(c)
 	x := b.formed(c, dots, dh%32 == 0)
 	c.spec = []uint32{uint32(min(oneGroup, b.d.p.Invocations)), typeCodes[k.Type], uint32(dh), uint32(n), flag(x != nil)}
-	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8, voff / 8, vstride / 8,
+	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]), q.off, koff / 8, kstride / 8,
+		voff / 8, vstride / 8,
 		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	b.fresh(c, f)
 	b.hand(c, b.places != nil, y, buffersOf(&f.q.In[0], &f.k.In[1], &f.v.In[1]), nil)
@@ -269,8 +272,10 @@ func flatRow(x, like *backends.Operand) *backends.Operand {
 // fresh gives a dispatch of attention what its folded launches read and write.
 func (b *bind) fresh(c *dispatch, f fresh) {
 	k, v := &b.l.In[1], &b.l.In[2]
-	xk, xv := b.floats(c, flatRow(&f.k.In[1], &backends.Operand{Type: tensor.F32, Shape: tensor.Shape{1, k.Shape[1], k.Shape[2]}}), false),
-		b.floats(c, flatRow(&f.v.In[1], &backends.Operand{Type: tensor.F32, Shape: tensor.Shape{1, v.Shape[1], v.Shape[2]}}), false)
+	xk, xv := b.floats(c, flatRow(&f.k.In[1], &backends.Operand{Type: tensor.F32,
+		Shape: tensor.Shape{1, k.Shape[1], k.Shape[2]}}), false),
+		b.floats(c, flatRow(&f.v.In[1], &backends.Operand{Type: tensor.F32, Shape: tensor.Shape{1, v.Shape[1], v.Shape[2]}}),
+			false)
 	b.bytes(c, f.table, 0, f.table.size, false)
 	b.operand(c, k, true)
 	b.operand(c, v, true)
@@ -282,7 +287,8 @@ func (b *bind) fresh(c *dispatch, f fresh) {
 func (b *bind) cacheOperand(c *dispatch, o *backends.Operand) (off, stride uint32) {
 	_, size := o.Type.Block()
 	if !narrow(o.Type) || o.Offset%size != 0 || o.Stride%size != 0 {
-		b.fail(fmt.Errorf("a cache of f32, f16 or bf16 is wanted, not %s at offset %d with stride %d", o.Type, o.Offset, o.Stride))
+		b.fail(fmt.Errorf("a cache of f32, f16 or bf16 is wanted, not %s at offset %d with stride %d", o.Type, o.Offset,
+			o.Stride))
 		return 0, 0
 	}
 	return b.operand(c, o, false) / uint32(size), uint32(o.Stride / size)
@@ -295,8 +301,9 @@ func bindAttention(b *bind) error {
 // bindFew runs attention_few.comp, or what of it suits.
 func bindFew(b *bind) error { return b.few(b.d.fewUnits(b.l.Node, &b.l.In[1], &b.l.In[2])) }
 
-// valueUnits says how many values of a head an invocation takes at once, how many invocations share a head, and which of
-// a shader's two modules runs: the wide one where an invocation has several such units.
+// valueUnits says how many values of a head an invocation takes at once, how many invocations share
+// a head, and which of a shader's two modules runs: the wide one where an invocation has several
+// such units.
 func valueUnits(v *backends.Operand, shader string) (unit, lanes int, module string, err error) {
 	dv := v.Shape[2]
 	unit = 1

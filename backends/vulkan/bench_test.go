@@ -64,9 +64,9 @@ func BenchmarkProduct(b *testing.B) {
 	}
 }
 
-// TestProductSpeed times what BenchmarkProduct does for types that GRETA_VULKAN_PRODUCT names in a short time: the median of
-// 15 replays after a third of a second of them, in which a card that idled has its clock again and none has used up
-// its power.
+// TestProductSpeed times what BenchmarkProduct does for types that GRETA_VULKAN_PRODUCT names in a
+// short time: the median of 15 replays after a third of a second of them, in which a card that
+// idled has its clock again and none has used up its power.
 func TestProductSpeed(t *testing.T) {
 	types := os.Getenv("GRETA_VULKAN_PRODUCT")
 	if types == "" {
@@ -121,10 +121,12 @@ func products(tb testing.TB, t tensor.Type, rows, n, k int) (run func()) {
 		return filled(tb, dev, stream, v, use, data)
 	}
 	w := &graph.Value{Name: "w", Kind: graph.Weight, Type: t, Shape: tensor.Shape{n, k}}
-	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, productTimes), rows, alloc)
+	return linears(tb, dev, w, slices.Repeat([]backends.Operand{alloc(tb, w, backends.Weights)}, productTimes), rows,
+		alloc)
 }
 
-// asked turns off the paths that GRETA_VULKAN_WITHOUT names, and chooses the variant of GRETA_VULKAN_VARIANT where there is one.
+// asked turns off the paths that GRETA_VULKAN_WITHOUT names, and chooses the variant of
+// GRETA_VULKAN_VARIANT where there is one.
 func asked(tb testing.TB, dev *vulkan.Device) {
 	tb.Helper()
 	for name := range strings.FieldsSeq(os.Getenv("GRETA_VULKAN_WITHOUT")) {
@@ -143,7 +145,8 @@ func asked(tb testing.TB, dev *vulkan.Device) {
 }
 
 // filled gives a value memory, filled with data again and again, a weight in the layout that its product wants.
-func filled(b testing.TB, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use, data []byte) backends.Operand {
+func filled(b testing.TB, dev *vulkan.Device, stream backends.Stream, v *graph.Value, use backends.Use,
+	data []byte) backends.Operand {
 	o := backends.Operand{Type: v.Type, Shape: v.Shape, Stride: v.Type.RowBytes(v.Shape.Last())}
 	all := v.Bytes()
 	if v.Kind == graph.Weight {
@@ -189,9 +192,11 @@ func linears(b testing.TB, dev *vulkan.Device, w *graph.Value, weights []backend
 		b.Fatal(err)
 	}
 	p := &backends.Program{Name: b.Name()}
-	ox, oy := alloc(b, n.In[0], backends.Arena), alloc(b, n.Out[0], backends.Arena) // one result: each waits for the one before
+	// one result: each waits for the one before
+	ox, oy := alloc(b, n.In[0], backends.Arena), alloc(b, n.Out[0], backends.Arena)
 	for _, ow := range weights {
-		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k, In: []backends.Operand{ox, ow}, Out: []backends.Operand{oy}})
+		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: k, In: []backends.Operand{ox, ow},
+			Out: []backends.Operand{oy}})
 	}
 	e, err := dev.Capture(p)
 	if err != nil {
@@ -239,7 +244,8 @@ func TestSubmitAllocates(t *testing.T) {
 		defer buf.Free()
 		o[i] = backends.Operand{Buffer: buf, Type: tensor.F32, Shape: x.Shape, Stride: 256}
 	}
-	e, err := dev.Capture(&backends.Program{Name: "silu", Launches: []backends.Launch{{Node: n, Kernel: k, In: o[:1], Out: o[1:]}}})
+	e, err := dev.Capture(&backends.Program{Name: "silu", Launches: []backends.Launch{{Node: n, Kernel: k, In: o[:1],
+		Out: o[1:]}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,8 @@ func (b *bind) bytes(x *dispatch, buf backends.Buffer, offset, n int, write bool
 	to := (uint64(offset+n) + 15) &^ 15
 	to = max(to, from+16)
 	if to-from > uint64(b.d.p.limits.MaxStorageBufferRange) {
-		b.fail(fmt.Errorf("an operand of %d bytes is more than the %d that %s can bind", n, b.d.p.limits.MaxStorageBufferRange, b.d.p.Name))
+		b.fail(fmt.Errorf("an operand of %d bytes is more than the %d that %s can bind", n,
+			b.d.p.limits.MaxStorageBufferRange, b.d.p.Name))
 		return 0
 	}
 	part, start, err := o.whole(from, min(to, o.bytes))
@@ -120,7 +121,8 @@ func (b *bind) floats(x *dispatch, o *backends.Operand, write bool) rows {
 	if len(o.Shape) == 1 && !o.Dense() {
 		b.fail(fmt.Errorf("a vector with gaps"))
 	}
-	r := rows{off: b.operand(x, o, write) / 4, n: uint32(o.Shape.Rows()), cols: uint32(o.Shape.Last()), inner: 1, stride: uint32(o.Stride / 4)}
+	r := rows{off: b.operand(x, o, write) / 4, n: uint32(o.Shape.Rows()), cols: uint32(o.Shape.Last()), inner: 1,
+		stride: uint32(o.Stride / 4)}
 	if len(o.Shape) > 1 {
 		r.inner = uint32(max(1, tensor.Shape(o.Shape[1:len(o.Shape)-1]).Elems()))
 	} else {

@@ -21,7 +21,9 @@ const (
 	// blocks of half the size a token's weights are read up to 5 % slower, from larger ones no faster.
 	mostBlock = 512 << 20
 	hostBlock = 64 << 20 // the like of the host's memory
-	leastRead = 1 << 20  // of a buffer for which that matters: in the first block halves of activations lay such that products read them 3 % slower
+	// of a buffer for which that matters: in the first block halves of activations lay such that
+	// products read them 3 % slower
+	leastRead = 1 << 20
 )
 
 // block is one allocation of a device.
@@ -84,8 +86,9 @@ func (b *block) give(p place) {
 func (b *block) empty() bool { return len(b.free) == 1 && b.free[0] == gap{0, b.size} }
 
 // blockSizes are those of the block that is made for a buffer where n exist, the first that can be had: room
-// for more like it, then its own size. most is the largest usual one, limit, which is no less, the largest at all. What is larger
-// than half a usual block has its own, of whole pages where blocks are of the largest kind.
+// for more like it, then its own size. most is the largest usual one, limit, which is no less, the
+// largest at all. What is larger than half a usual block has its own, of whole pages where blocks
+// are of the largest kind.
 func blockSizes(n int, size, most, limit uint64) []uint64 {
 	usual := uint64(firstBlock)
 	for ; usual < most && (n > 0 || usual < 2*size); n-- {

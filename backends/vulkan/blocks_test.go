@@ -102,11 +102,16 @@ func TestMemoryTypes(t *testing.T) {
 		flags []vk.MemoryPropertyFlags
 		want  memoryTypes
 	}{
-		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host}, memoryTypes{local: []uint32{1, 4}, step: []uint32{1, 4}, near: []uint32{4}, read: []uint32{3, 2, 4}}},
-		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached}, memoryTypes{local: []uint32{0}, step: []uint32{0}, near: []uint32{0}, read: []uint32{1, 0}}},
-		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached}, memoryTypes{local: []uint32{2, 0}, step: []uint32{3, 1, 2}, read: []uint32{3, 1, 2}}},
-		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached}, memoryTypes{local: []uint32{1}, step: []uint32{1}, read: []uint32{1}}},
-		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached}, memoryTypes{local: []uint32{0}, step: []uint32{0}, read: []uint32{0}}},
+		{"a card", Discrete, []vk.MemoryPropertyFlags{0, local, host, host | cached, local | host},
+			memoryTypes{local: []uint32{1, 4}, step: []uint32{1, 4}, near: []uint32{4}, read: []uint32{3, 2, 4}}},
+		{"a card without memory of its own alone", Discrete, []vk.MemoryPropertyFlags{local | host, host | cached},
+			memoryTypes{local: []uint32{0}, step: []uint32{0}, near: []uint32{0}, read: []uint32{1, 0}}},
+		{"an APU, mapped without caches", Integrated, []vk.MemoryPropertyFlags{local, host, local | host, host | cached},
+			memoryTypes{local: []uint32{2, 0}, step: []uint32{3, 1, 2}, read: []uint32{3, 1, 2}}},
+		{"an APU with one memory", Integrated, []vk.MemoryPropertyFlags{local, local | host | cached},
+			memoryTypes{local: []uint32{1}, step: []uint32{1}, read: []uint32{1}}},
+		{"a software device", Software, []vk.MemoryPropertyFlags{local | host | cached},
+			memoryTypes{local: []uint32{0}, step: []uint32{0}, read: []uint32{0}}},
 	} {
 		m := &vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: uint32(len(c.flags))}
 		for i, f := range c.flags {

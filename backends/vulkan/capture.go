@@ -113,7 +113,9 @@ func (e *executable) crossings() {
 			case s.b.mirror == nil:
 			case s.write:
 				e.outs = merge(e.outs, s)
-			case s.b.mapped == nil && !slices.ContainsFunc(e.outs, func(o span) bool { return o.b == s.b && o.from <= s.from && s.to <= o.to }):
+			case s.b.mapped == nil && !slices.ContainsFunc(e.outs, func(o span) bool {
+				return o.b == s.b && o.from <= s.from && s.to <= o.to
+			}):
 				e.ins = merge(e.ins, s)
 			}
 		}
@@ -282,7 +284,8 @@ func (e *executable) status() error {
 		case launch >= len(launches):
 			return fmt.Errorf("%s: %slaunch %d refused its operands", e.program.Name, step, launch)
 		case limit == 0:
-			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step, launches[launch].Node, pathOverlap)
+			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step,
+				launches[launch].Node, pathOverlap)
 		}
 		return fmt.Errorf("%s%v: index %d is %d, it must lie in [0, %d)", step, launches[launch].Node, index, value, limit)
 	}
@@ -294,7 +297,8 @@ func (e *executable) Note() string {
 	if e.full == nil {
 		return ""
 	}
-	return "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " + e.full.Error()
+	return "stages of a token's step wait at barriers, which is slower, as there is no memory for results of their own: " +
+		e.full.Error()
 }
 
 var _ backends.Noter = (*executable)(nil)

@@ -64,7 +64,8 @@ func (e *executable) partsText() (all []testkit.Part) {
 func TestChoicesText(t *testing.T) {
 	var devices []testkit.NullDevice
 	for _, class := range NullClasses() {
-		devices = append(devices, testkit.NullDevice{Name: class, Open: func(captured func(*backends.Program, []testkit.Part)) (backends.Device, error) {
+		devices = append(devices, testkit.NullDevice{Name: class, Open: func(captured func(*backends.Program,
+			[]testkit.Part)) (backends.Device, error) {
 			dev, err := NewNull(class)
 			if err != nil {
 				return nil, err

@@ -11,7 +11,8 @@ import (
 // TestChoose: what a name means, and what is taken where none is given.
 func TestChoose(t *testing.T) {
 	device := func(i int, name string, kind Kind, uuid, location, reason string) *physical {
-		return &physical{Description: Description{Index: i, Name: name, Kind: kind, UUID: uuid, Location: location, Reason: reason}}
+		return &physical{Description: Description{Index: i, Name: name, Kind: kind, UUID: uuid, Location: location,
+			Reason: reason}}
 	}
 	all := []*physical{
 		device(0, "llvmpipe (LLVM 15)", Software, "aa00", "", ""),
@@ -56,12 +57,14 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestFills: large tiles where they are faster in spite of what is left idle, which was measured with 132 multiprocessors.
+// TestFills: large tiles where they are faster in spite of what is left idle, which was measured
+// with 132 multiprocessors.
 func TestFills(t *testing.T) {
 	for _, c := range []struct {
 		tiles, units int
 		want         bool
-	}{{64, 132, false}, {128, 132, true}, {344, 132, true}, {140, 132, false}, {1024, 132, true}, {255, 0, false}, {256, 0, true}} {
+	}{{64, 132, false}, {128, 132, true}, {344, 132, true}, {140, 132, false}, {1024, 132, true}, {255, 0, false},
+		{256, 0, true}} {
 		if got := fills(c.tiles, c.units); got != c.want {
 			t.Errorf("%d tiles fill %d multiprocessors: %v, want %v", c.tiles, c.units, got, c.want)
 		}

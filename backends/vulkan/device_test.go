@@ -91,7 +91,8 @@ func TestTiles(t *testing.T) {
 		dev.SetTile(size)
 		tried := 0
 		for _, c := range optest.Cases() {
-			if c.Name == "linear/long" || c.Name == "linear/f32/67x37x19" || c.Name == "linear/q4_0/19x512x19" || c.Name == "linear/q6_K/67x768x19" {
+			if c.Name == "linear/long" || c.Name == "linear/f32/67x37x19" || c.Name == "linear/q4_0/19x512x19" ||
+				c.Name == "linear/q6_K/67x768x19" {
 				tried++
 				if err := optest.Check(dev, c); err != nil {
 					t.Errorf("%s with tiles of %d: %v", c.Name, size, err)
@@ -262,14 +263,16 @@ func validated(t *testing.T, bounds bool) (dev *vulkan.Device, said func() []str
 	t.Setenv("VK_LAYER_SYNCVAL_SHADER_ACCESSES_HEURISTIC", "1")
 	var mu sync.Mutex
 	var messages []string
-	dev, err := vulkan.New(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), Validate: true, Bounds: bounds,
+	dev, err := vulkan.New(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), Validate: true,
+		Bounds: bounds,
 		Message: func(s string) {
 			mu.Lock()
 			defer mu.Unlock()
 			messages = append(messages, s)
 		}})
 	var none *vulkan.NoDevice
-	if os.Getenv("GRETA_REQUIRE_VALIDATION") == "" && (errors.As(err, &none) || errors.Is(err, vk.VK_ERROR_LAYER_NOT_PRESENT)) {
+	if os.Getenv("GRETA_REQUIRE_VALIDATION") == "" && (errors.As(err, &none) ||
+		errors.Is(err, vk.VK_ERROR_LAYER_NOT_PRESENT)) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -369,7 +372,8 @@ func TestValidation(t *testing.T) {
 	}
 	dev.SetUnits(150) // of which the tiles of these products leave many idle
 	s = session(t, dev, func(o *engine.Options) {
-		o.DType, o.Chunk, o.Set = tensor.Q4_0, 64, map[string]string{"L": "2", "D": "1024", "H": "8", "F": "1792", "V": "5000"}
+		o.DType, o.Chunk, o.Set = tensor.Q4_0, 64, map[string]string{"L": "2", "D": "1024", "H": "8", "F": "1792",
+			"V": "5000"}
 	})
 	if _, err := s.Prefill(context.Background(), prompt(40)); err != nil {
 		t.Error(err)

@@ -91,7 +91,8 @@ func (b *bind) elementwise(op uint32, by float64, x, y, z *backends.Operand, fro
 	vz := b.floats(c, z, true)
 	n := vz.n * vz.cols
 	c.spec = []uint32{workgroup, op, vector}
-	c.push = []uint32{n, vz.cols, vz.inner, vx.off + from, vx.stride, vx.cols, vy.off, vy.stride, vz.off, vz.stride, bits(by)}
+	c.push = []uint32{n, vz.cols, vz.inner, vx.off + from, vx.stride, vx.cols, vy.off, vy.stride, vz.off, vz.stride,
+		bits(by)}
 	b.run(c, groups(int(n), workgroup), 1)
 }
 

@@ -42,7 +42,8 @@ func (e *executable) timed(what string, n int, record func(t *timed) (vk.Descrip
 		}
 	}()
 	info := (&vk.QueryPoolCreateInfo{QueryType: vk.VK_QUERY_TYPE_TIMESTAMP, QueryCount: uint32(n)}).Init()
-	if err := d.check(d.c.CreateQueryPool(d.handle, info, nil, &t.queries), "vkCreateQueryPool", e.program.Name); err != nil {
+	if err := d.check(d.c.CreateQueryPool(d.handle, info, nil, &t.queries), "vkCreateQueryPool",
+		e.program.Name); err != nil {
 		return t, err
 	}
 	if t.s, err = d.newSubmission(what + " of step " + e.program.Name); err != nil {
@@ -61,7 +62,8 @@ func (t *timed) reset(r *recorder) {
 }
 
 func (t *timed) stamp(r *recorder) {
-	t.e.d.c.CmdWriteTimestamp(r.cb, vk.PipelineStageFlagBits(vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT), t.queries, uint32(t.next))
+	t.e.d.c.CmdWriteTimestamp(r.cb, vk.PipelineStageFlagBits(vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT), t.queries,
+		uint32(t.next))
 	t.next++
 }
 
@@ -250,7 +252,8 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 }
 
 // explain does so with a replay that took so long to record.
-func (e *executable) explain(whole *timed, recorded time.Duration, begin time.Time, budget time.Duration) (*backends.Explanation, error) {
+func (e *executable) explain(whole *timed, recorded time.Duration, begin time.Time,
+	budget time.Duration) (*backends.Explanation, error) {
 	until := begin.Add(budget / 6)
 	if _, err := whole.median(1, warmUps, until); err != nil {
 		return nil, err

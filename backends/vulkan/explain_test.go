@@ -66,8 +66,8 @@ func explained(t *testing.T, x backends.Executable, launches int, budget time.Du
 }
 
 // TestExplain: an explanation has every launch once, what is folded with what does its work, and times whose sum is the
-// whole; and it leaves a program that gives the same bits, with stages that are handed over and with barriers, in memory
-// with one side and with two, of one step and of several.
+// whole; and it leaves a program that gives the same bits, with stages that are handed over and
+// with barriers, in memory with one side and with two, of one step and of several.
 func TestExplain(t *testing.T) {
 	type kind struct{ tokens, steps int }
 	for _, c := range []struct {
@@ -123,7 +123,8 @@ func TestExplain(t *testing.T) {
 					for _, budget := range []time.Duration{1, enough} {
 						begin := time.Now()
 						out := explained(t, x, len(p.Launches), budget)
-						t.Logf("%+v: %d launches, %d dispatches, %d parts; %v of %v: start %v, end %v, whole %v", k, len(p.Launches), vulkan.Dispatches(x), len(out.Parts), time.Since(begin), budget, out.Start, out.End, out.Whole)
+						t.Logf("%+v: %d launches, %d dispatches, %d parts; %v of %v: start %v, end %v, whole %v", k, len(p.Launches),
+							vulkan.Dispatches(x), len(out.Parts), time.Since(begin), budget, out.Start, out.End, out.Whole)
 						if k.tokens == 1 {
 							joined(t, dev, p, out)
 						}
@@ -169,7 +170,9 @@ func joined(t *testing.T, dev *vulkan.Device, p *backends.Program, out *backends
 	}
 	blocks := 2 * max(p.Steps, 1)
 	want := map[*graph.Op]int{ops.RoPE: blocks, ops.RoPEPush: blocks, ops.Push: blocks}
-	switch quantized := slices.ContainsFunc(p.Launches, func(l backends.Launch) bool { return len(l.In) > 1 && l.In[1].Type.IsBlock() }); {
+	switch quantized := slices.ContainsFunc(p.Launches, func(l backends.Launch) bool {
+		return len(l.In) > 1 && l.In[1].Type.IsBlock()
+	}); {
 	case !quantized || bytes:
 		want[ops.Linear], want[ops.RMSNorm] = 2*blocks, 2*blocks+max(p.Steps, 1)
 	}
@@ -216,7 +219,8 @@ func TestExplainLost(t *testing.T) {
 	o := &p.Launches[len(p.Launches)-1].Out[0]
 	want := bitsOf(t, stream, x, o)
 	dev.Lose(true)
-	if out, err := x.(backends.Explainer).Explain(1); err == nil || out != nil || !strings.Contains(err.Error(), "waited in vain") {
+	if out, err := x.(backends.Explainer).Explain(1); err == nil || out != nil ||
+		!strings.Contains(err.Error(), "waited in vain") {
 		t.Errorf("a wait for what nobody writes: %v", err)
 	}
 	dev.Lose(false)
@@ -226,8 +230,8 @@ func TestExplainLost(t *testing.T) {
 	}
 }
 
-// TestExplainRefused: what cannot be explained says why: a step without a recording, or of a device without timestamps, as a
-// profile does.
+// TestExplainRefused: what cannot be explained says why: a step without a recording, or of a device
+// without timestamps, as a profile does.
 func TestExplainRefused(t *testing.T) {
 	dev := open(t, vulkan.Options{})
 	x, p := captured(t, dev)
@@ -242,7 +246,8 @@ func TestExplainRefused(t *testing.T) {
 	dev.Timeless()
 	_, profile := x.Profile()
 	_, explain := x.(backends.Explainer).Explain(1)
-	if profile == nil || explain == nil || !strings.Contains(profile.Error(), "has no timestamps") || profile.Error() != explain.Error() {
+	if profile == nil || explain == nil || !strings.Contains(profile.Error(), "has no timestamps") ||
+		profile.Error() != explain.Error() {
 		t.Errorf("without timestamps: %v; %v", profile, explain)
 	}
 }
@@ -268,7 +273,8 @@ func TestExplainFaults(t *testing.T) {
 		for _, most = range []int{0, 1, 2, 3, 5, pools - 1} {
 			pools = 0
 			out, err := x.(backends.Explainer).Explain(enough)
-			if out != nil || !errors.Is(err, vk.VK_ERROR_OUT_OF_HOST_MEMORY) || !strings.Contains(err.Error(), "vkCreateQueryPool") {
+			if out != nil || !errors.Is(err, vk.VK_ERROR_OUT_OF_HOST_MEMORY) ||
+				!strings.Contains(err.Error(), "vkCreateQueryPool") {
 				t.Errorf("with %d recordings: %v", most, err)
 			}
 		}

@@ -149,13 +149,15 @@ func (d *Device) Submits() int { return d.submits }
 // Stage makes the device treat its memory as out of the host's reach, as a card's is.
 func (d *Device) Stage(on bool) { d.distant = on }
 
-// Near makes the host write Step memory on both sides, as a card's small one. It says whether the device has memory for that.
+// Near makes the host write Step memory on both sides, as a card's small one. It says whether the
+// device has memory for that.
 func (d *Device) Near() bool {
 	d.types.near = d.types.step
 	return d.p.memory.MemoryTypes[d.types.near[0]].PropertyFlags&visible != 0
 }
 
-// Tells makes programs that are captured from now on tell their end by a word, as on a card whose driver lets the host see it.
+// Tells makes programs that are captured from now on tell their end by a word, as on a card whose
+// driver lets the host see it.
 func (d *Device) Tells() {
 	p := *d.p
 	p.tells, p.Kind = true, Discrete

@@ -71,10 +71,12 @@ func (n balance) watch(c *vk.Commands) {
 		made, unmade *uintptr
 	}{
 		{"memory", &c.AllocateMemoryAddr, &c.FreeMemoryAddr}, {"buffers", &c.CreateBufferAddr, &c.DestroyBufferAddr},
-		{"pipelines", &c.CreateComputePipelinesAddr, &c.DestroyPipelineAddr}, {"modules", &c.CreateShaderModuleAddr, &c.DestroyShaderModuleAddr},
+		{"pipelines", &c.CreateComputePipelinesAddr, &c.DestroyPipelineAddr},
+		{"modules", &c.CreateShaderModuleAddr, &c.DestroyShaderModuleAddr},
 		{"descriptor pools", &c.CreateDescriptorPoolAddr, &c.DestroyDescriptorPoolAddr},
 		{"query pools", &c.CreateQueryPoolAddr, &c.DestroyQueryPoolAddr},
-		{"semaphores", &c.CreateSemaphoreAddr, &c.DestroySemaphoreAddr}, {"command buffers", &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr},
+		{"semaphores", &c.CreateSemaphoreAddr, &c.DestroySemaphoreAddr},
+		{"command buffers", &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr},
 	} {
 		count(p.made, p.name, 1)
 		count(p.unmade, p.name, -1)
@@ -97,7 +99,8 @@ func (n balance) check(t *testing.T) {
 func TestNoLoader(t *testing.T) {
 	_, err := vulkan.New(vulkan.WithLoader(vulkan.Options{}, "libthere-is-no-such-loader.so.1", "libnor-this.so"))
 	var none *vulkan.NoDevice
-	if !errors.As(err, &none) || !strings.Contains(err.Error(), "install libvulkan1") || strings.Contains(err.Error(), "\n") {
+	if !errors.As(err, &none) || !strings.Contains(err.Error(), "install libvulkan1") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 }
@@ -107,7 +110,10 @@ func TestNoDriver(t *testing.T) {
 	var none *vulkan.NoDevice
 	_, err := broken(t, func(c *vk.Commands) {
 		if c.EnumeratePhysicalDevicesAddr != 0 {
-			c.EnumeratePhysicalDevicesAddr = purego.NewCallback(func(_ uintptr, n *uint32, _ uintptr) uintptr { *n = 0; return 0 })
+			c.EnumeratePhysicalDevicesAddr = purego.NewCallback(func(_ uintptr, n *uint32, _ uintptr) uintptr {
+				*n = 0
+				return 0
+			})
 		}
 	})
 	if !errors.As(err, &none) || !strings.Contains(err.Error(), "found none") {
@@ -115,7 +121,8 @@ func TestNoDriver(t *testing.T) {
 	}
 	t.Setenv("VK_DRIVER_FILES", "/nonexistent.json")
 	t.Setenv("VK_ICD_FILENAMES", "/nonexistent.json")
-	if _, err = vulkan.New(vulkan.Options{Software: true}); !errors.As(err, &none) || !strings.Contains(err.Error(), "driver") ||
+	if _, err = vulkan.New(vulkan.Options{Software: true}); !errors.As(err, &none) ||
+		!strings.Contains(err.Error(), "driver") ||
 		!strings.Contains(err.Error(), "VK_DRIVER_FILES=/nonexistent.json") {
 		t.Errorf("no driver: %v", err)
 	}
@@ -130,7 +137,8 @@ func TestLacks(t *testing.T) {
 		{"version", "1.2 is needed", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
 			p.ApiVersion = 1<<22 | 1<<12
 		}},
-		{"subgroups", "no arithmetic over subgroups", func(_ *vk.PhysicalDeviceProperties, p *vk.PhysicalDeviceVulkan11Properties) {
+		{"subgroups", "no arithmetic over subgroups", func(_ *vk.PhysicalDeviceProperties,
+			p *vk.PhysicalDeviceVulkan11Properties) {
 			if p != nil {
 				p.SubgroupSupportedOperations = 1
 			}
@@ -138,7 +146,8 @@ func TestLacks(t *testing.T) {
 		{"workgroups", "workgroups of 128", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
 			p.Limits.MaxComputeWorkGroupInvocations = 128
 		}},
-		{"constants", "64 bytes of push constants", func(p *vk.PhysicalDeviceProperties, _ *vk.PhysicalDeviceVulkan11Properties) {
+		{"constants", "64 bytes of push constants", func(p *vk.PhysicalDeviceProperties,
+			_ *vk.PhysicalDeviceVulkan11Properties) {
 			p.Limits.MaxPushConstantsSize = 64
 		}},
 	} {
@@ -163,7 +172,8 @@ func TestLacks(t *testing.T) {
 			f.GetPhysicalDeviceFeatures2Addr = purego.NewCallback(func(d uintptr, p *vk.PhysicalDeviceFeatures2) uintptr {
 				purego.SyscallN(original, d, uintptr(unsafe.Pointer(p)))
 				for at := p.PNext; at != nil; at = (*vk.PhysicalDeviceFeatures2)(at).PNext {
-					if f := (*vk.PhysicalDeviceVulkan12Features)(at); f.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES {
+					if f := (*vk.PhysicalDeviceVulkan12Features)(
+						at); f.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES {
 						f.TimelineSemaphore = 0
 					}
 				}
@@ -185,7 +195,8 @@ func TestLacks(t *testing.T) {
 // find11 looks for the properties of Vulkan 1.1 in a chain.
 func find11(at unsafe.Pointer) *vk.PhysicalDeviceVulkan11Properties {
 	for ; at != nil; at = (*vk.PhysicalDeviceProperties2)(at).PNext {
-		if p := (*vk.PhysicalDeviceVulkan11Properties)(at); p.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES {
+		if p := (*vk.PhysicalDeviceVulkan11Properties)(
+			at); p.SType == vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES {
 			return p
 		}
 	}
@@ -274,7 +285,10 @@ func TestLost(t *testing.T) {
 				if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
 					t.Fatal(err)
 				}
-				g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 20, Emit: func(int32) bool { lost = true; return true }})
+				g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 20, Emit: func(int32) bool {
+					lost = true
+					return true
+				}})
 				if !errors.Is(err, vk.VK_ERROR_DEVICE_LOST) || !strings.Contains(err.Error(), "the device was lost") {
 					t.Errorf("the run ended with %v", err)
 				}
@@ -308,7 +322,8 @@ func TestRefusedKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if _, err = model(t, dev, nil); err == nil || !strings.Contains(err.Error(), "vkCreateComputePipelines (gather_q8_0") || !strings.Contains(err.Error(), "VK_ERROR_UNKNOWN") {
+	if _, err = model(t, dev, nil); err == nil || !strings.Contains(err.Error(),
+		"vkCreateComputePipelines (gather_q8_0") || !strings.Contains(err.Error(), "VK_ERROR_UNKNOWN") {
 		t.Errorf("%v", err)
 	}
 }
@@ -372,13 +387,15 @@ func TestRefusedByOne(t *testing.T) {
 func TestNoRoomApart(t *testing.T) {
 	full := true
 	open(t, vulkan.Options{}) // skips where there is no device
-	dev, err := vulkan.New(vulkan.Faulty(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"), FP16: backends.On}, func(c *vk.Commands) {
+	dev, err := vulkan.New(vulkan.Faulty(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE"),
+		FP16: backends.On}, func(c *vk.Commands) {
 		original := c.CreateBufferAddr
 		if original == 0 {
 			return
 		}
 		c.CreateBufferAddr = purego.NewCallback(func(device uintptr, info *vk.BufferCreateInfo, a, b uintptr) uintptr {
-			if size := info.Size; full && size >= 16<<10 && size < 1<<20 && size&(size-1) == 0 { // as memory for activations has it
+			if size := info.Size; full && size >= 16<<10 && size < 1<<20 && size&(size-1) == 0 {
+				// as memory for activations has it
 				code := int32(vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
 				return uintptr(uint32(code))
 			}
@@ -415,7 +432,8 @@ func TestNoRoomApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if handed, said := vulkan.Handed(x) > 0, strings.Contains(vulkan.Said(x), "no memory for results of their own: out of device memory"); handed == full || said != full {
+			if handed, said := vulkan.Handed(x) > 0, strings.Contains(vulkan.Said(x),
+				"no memory for results of their own: out of device memory"); handed == full || said != full {
 				t.Errorf("full %v: handed over %v, said %q", full, handed, vulkan.Said(x))
 			}
 			if err := errors.Join(x.Submit(), x.Wait(), x.Close()); err != nil {

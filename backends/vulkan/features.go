@@ -57,13 +57,15 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.dots = dot.ShaderIntegerDotProduct != 0
 	f.sizes = size.SubgroupSizeControl != 0 && size.ComputeFullSubgroups != 0
 	f.matrix = f.halves && f12.VulkanMemoryModel != 0 && matrix.CooperativeMatrix != 0
-	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 && matrix2.CooperativeMatrixReductions != 0 &&
+	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 &&
+		matrix2.CooperativeMatrixReductions != 0 &&
 		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
 	f.shared = f.elements && matrix2.CooperativeMatrixWorkgroupScope != 0
 
 	// Only what is used is enabled.
 	w11 := (&vk.PhysicalDeviceVulkan11Features{StorageBuffer16BitAccess: f11.StorageBuffer16BitAccess}).Init()
-	w12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(w11), TimelineSemaphore: 1, ShaderFloat16: f12.ShaderFloat16,
+	w12 := (&vk.PhysicalDeviceVulkan12Features{PNext: unsafe.Pointer(w11), TimelineSemaphore: 1,
+		ShaderFloat16:           f12.ShaderFloat16,
 		StorageBuffer8BitAccess: f12.StorageBuffer8BitAccess, ShaderInt8: f12.ShaderInt8,
 		VulkanMemoryModel: f12.VulkanMemoryModel, VulkanMemoryModelDeviceScope: f12.VulkanMemoryModelDeviceScope}).Init()
 	chain = unsafe.Pointer(w12)
@@ -80,14 +82,16 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		exts = append(exts, matrixExt)
 	}
 	if f.elements {
-		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain, CooperativeMatrixWorkgroupScope: matrix2.CooperativeMatrixWorkgroupScope,
+		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain,
+			CooperativeMatrixWorkgroupScope:     matrix2.CooperativeMatrixWorkgroupScope,
 			CooperativeMatrixFlexibleDimensions: 1, CooperativeMatrixReductions: 1, CooperativeMatrixConversions: 1,
 			CooperativeMatrixPerElementOperations: 1}).Init()
 		chain = unsafe.Pointer(matrix2)
 		exts = append(exts, matrix2Ext)
 	}
 	if f.sizes {
-		size = (&vk.PhysicalDeviceSubgroupSizeControlFeatures{PNext: chain, SubgroupSizeControl: 1, ComputeFullSubgroups: 1}).Init()
+		size = (&vk.PhysicalDeviceSubgroupSizeControlFeatures{PNext: chain, SubgroupSizeControl: 1,
+			ComputeFullSubgroups: 1}).Init()
 		chain = unsafe.Pointer(size)
 		if !newer {
 			exts = append(exts, subgroupExt)

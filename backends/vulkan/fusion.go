@@ -155,7 +155,8 @@ func (d *Device) vecForm(l *backends.Launch) (form, bool) {
 }
 
 // chainTypes are the formats for which matvecq.comp is compiled as a link of a chain.
-var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}
+var chainTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q5_1: true, tensor.Q8_0: true, tensor.Q4_K: true,
+	tensor.Q5_K: true, tensor.Q6_K: true}
 
 // chains says whether a launch is a product of bytes that can be one.
 func (d *Device) chains(l *backends.Launch) bool {
@@ -180,8 +181,10 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	form, ok := d.vecForm(g.gate)
 	other, ok2 := d.vecForm(g.up)
 	w, u, x := &g.gate.In[1], &g.up.In[1], &g.gate.In[0]
-	if !ok || !ok2 || form != other || !plainLinear(g.gate) || !plainLinear(g.up) || w.Type != u.Type || w.Stride != u.Stride ||
-		w.Rows() != u.Rows() || w.Rows()%2 != 0 || !same(x, &g.up.In[0]) || !same(&g.gate.Out[0], &l.In[0]) || !same(&g.up.Out[0], &l.In[1]) {
+	if !ok || !ok2 || form != other || !plainLinear(g.gate) || !plainLinear(g.up) || w.Type != u.Type ||
+		w.Stride != u.Stride ||
+		w.Rows() != u.Rows() || w.Rows()%2 != 0 || !same(x, &g.up.In[0]) || !same(&g.gate.Out[0], &l.In[0]) ||
+		!same(&g.up.Out[0], &l.In[1]) {
 		return
 	}
 	switch {
@@ -229,7 +232,8 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 	}
 	for j := i + 1; j < len(p.Launches); j++ {
 		n := &p.Launches[j]
-		if n.Node.Op == ops.RMSNorm && same(&n.In[0], y) && n.In[0].Shape.Rows() == 1 && n.In[0].Shape.Last() == y.Shape.Last() {
+		if n.Node.Op == ops.RMSNorm && same(&n.In[0], y) && n.In[0].Shape.Rows() == 1 &&
+			n.In[0].Shape.Last() == y.Shape.Last() {
 			w, o, last := at(n.In, 1), &n.Out[0], j
 			if w == nil || w.Buffer == nil || w.Type != tensor.F32 || !w.Dense() || w.Offset%4 != 0 || !inside(o) {
 				return
@@ -278,7 +282,8 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 		return
 	}
 	r := fresh{q: &p.Launches[jq], k: &p.Launches[jk], v: &p.Launches[jv]}
-	if r.q.Node.Op != ops.RoPE || r.k.Node.Op != ops.RoPEPush || r.v.Node.Op != ops.Push || !same(&r.q.Out[0], q) || !same(&r.k.In[0], k) || !same(&r.v.In[0], v) {
+	if r.q.Node.Op != ops.RoPE || r.k.Node.Op != ops.RoPEPush || r.v.Node.Op != ops.Push || !same(&r.q.Out[0], q) ||
+		!same(&r.k.In[0], k) || !same(&r.v.In[0], v) {
 		return
 	}
 	for _, o := range []*backends.Operand{&r.q.In[1], &r.k.In[2], &r.v.In[2]} {

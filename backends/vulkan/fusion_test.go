@@ -43,10 +43,13 @@ func TestFolds(t *testing.T) {
 		ahead   bool
 	}{
 		// A norm adds in another order, and a key may then round to its neighbour in f16.
-		{tensor.F16, tensor.F16, 64, 1e-4, false}, {tensor.BF16, tensor.F32, 1500, 1e-5, false}, {tensor.F16, tensor.F16, 600, 1e-4, true},
+		{tensor.F16, tensor.F16, 64, 1e-4, false}, {tensor.BF16, tensor.F32, 1500, 1e-5, false},
+		{tensor.F16, tensor.F16, 600, 1e-4, true},
 		// One byte that rounds the other way changes those behind it.
-		{tensor.Q8_0, tensor.F16, 64, 2e-2, false}, {tensor.Q4_K, tensor.BF16, 1500, 2e-2, false}, {tensor.Q4_0, tensor.F16, 600, 2e-2, true},
-		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false}, {tensor.Q5_K, tensor.F16, 64, 2e-2, true},
+		{tensor.Q8_0, tensor.F16, 64, 2e-2, false}, {tensor.Q4_K, tensor.BF16, 1500, 2e-2, false},
+		{tensor.Q4_0, tensor.F16, 600, 2e-2, true},
+		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false},
+		{tensor.Q5_K, tensor.F16, 64, 2e-2, true},
 	} {
 		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
 			if err := ordered(t, dev, c.ahead); err != nil { // steps hand over, and what runs by itself must not

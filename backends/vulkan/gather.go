@@ -22,7 +22,8 @@ func bindEmbed(b *bind) error {
 // embedsOne says whether a launch is the embedding of one token by embed.comp.
 func (d *Device) embedsOne(l *backends.Launch) bool {
 	k, ok := l.Kernel.(*kernel)
-	if !ok || l.Node.Op != ops.Embed || l.In[0].Shape.Elems() != 1 || l.In[1].Shape.Last()%8 != 0 || len(l.Out[0].Shape) != 2 {
+	if !ok || l.Node.Op != ops.Embed || l.In[0].Shape.Elems() != 1 || l.In[1].Shape.Last()%8 != 0 ||
+		len(l.Out[0].Shape) != 2 {
 		return false
 	}
 	b := &bind{d: d, kernel: k.name}

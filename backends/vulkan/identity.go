@@ -38,7 +38,8 @@ func sourceHash(group string) string {
 		stem, _, _ := strings.Cut(name, "_")
 		own := "others"
 		switch stem {
-		case "matmul", "matrix", "regdecode", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq", "form", "join", "mix":
+		case "matmul", "matrix", "regdecode", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq",
+			"form", "join", "mix":
 			own = "products"
 		case "attention":
 			own = "attention"

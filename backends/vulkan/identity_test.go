@@ -20,7 +20,8 @@ var (
 func TestCodeHash(t *testing.T) {
 	var d *Device
 	seen := map[string]string{}
-	for name, n := range map[string]*graph.Node{"all": nil, "linear": {Op: ops.Linear}, "attention": {Op: ops.Attention}, "rmsnorm": {Op: ops.RMSNorm}} {
+	for name, n := range map[string]*graph.Node{"all": nil, "linear": {Op: ops.Linear}, "attention": {Op: ops.Attention},
+		"rmsnorm": {Op: ops.RMSNorm}} {
 		h := d.CodeHash(n, "")
 		if len(h) != 32 || h != d.CodeHash(n, "x") {
 			t.Errorf("%s: %q and %q", name, h, d.CodeHash(n, "x"))

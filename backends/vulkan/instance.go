@@ -74,15 +74,17 @@ func openInstance(opt Options) (*instance, error) {
 // validation asks for the validation layer, whose messages go to opt.Message.
 func validation(info *vk.InstanceCreateInfo, opt Options) *vk.DebugUtilsMessengerCreateInfoEXT {
 	tell := opt.Message
-	callback := purego.NewCallback(func(severity, types uint32, data *vk.DebugUtilsMessengerCallbackDataEXT, _ unsafe.Pointer) uintptr {
+	callback := purego.NewCallback(func(severity, types uint32, data *vk.DebugUtilsMessengerCallbackDataEXT,
+		_ unsafe.Pointer) uintptr {
 		if tell != nil {
 			tell(vk.GoStringAt(data.PMessageIdName) + ": " + vk.GoStringAt(data.PMessage))
 		}
 		return 0 // the call goes on
 	})
 	m := (&vk.DebugUtilsMessengerCreateInfoEXT{
-		MessageSeverity: vk.DebugUtilsMessageSeverityFlagsEXT(vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT | vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT),
-		MessageType:     7, PfnUserCallback: callback}).Init()
+		MessageSeverity: vk.DebugUtilsMessageSeverityFlagsEXT(vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT |
+			vk.VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT),
+		MessageType: 7, PfnUserCallback: callback}).Init()
 	enable := []vk.ValidationFeatureEnableEXT{vk.VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT}
 	if opt.Bounds {
 		enable[0] = vk.VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT
@@ -241,7 +243,8 @@ func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 		p.Reason = "its compute shaders have no arithmetic over subgroups"
 	}
 	if p.limits.MaxPushConstantsSize < pushBytes || p.Invocations < workgroup {
-		p.Reason = fmt.Sprintf("its workgroups of %d, or its %d bytes of push constants, are less than the %d and %d that are needed",
+		p.Reason = fmt.Sprintf("its workgroups of %d, or its %d bytes of push constants, are less than the %d and %d that "+
+			"are needed",
 			p.Invocations, p.limits.MaxPushConstantsSize, workgroup, pushBytes)
 	}
 	if err := in.queues(p); err != nil {
@@ -343,7 +346,8 @@ func (in *instance) matrices(h vk.PhysicalDevice) []string {
 	if in.c.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(h, &n, &list[0]) != vk.VK_SUCCESS {
 		return nil
 	}
-	names := map[vk.ComponentTypeKHR]string{0: "f16", 1: "f32", 2: "f64", 3: "i8", 4: "i16", 5: "i32", 6: "i64", 7: "u8", 8: "u16", 9: "u32", 10: "u64"}
+	names := map[vk.ComponentTypeKHR]string{0: "f16", 1: "f32", 2: "f64", 3: "i8", 4: "i16", 5: "i32", 6: "i64", 7: "u8",
+		8: "u16", 9: "u32", 10: "u64"}
 	var out []string
 	for _, m := range list[:n] {
 		name := func(t vk.ComponentTypeKHR) string {
@@ -352,7 +356,8 @@ func (in *instance) matrices(h vk.PhysicalDevice) []string {
 			}
 			return fmt.Sprintf("type%d", int32(t))
 		}
-		s := fmt.Sprintf("%dx%dx%d %s·%s+%s→%s", m.MSize, m.NSize, m.KSize, name(m.AType), name(m.BType), name(m.CType), name(m.ResultType))
+		s := fmt.Sprintf("%dx%dx%d %s·%s+%s→%s", m.MSize, m.NSize, m.KSize, name(m.AType), name(m.BType), name(m.CType),
+			name(m.ResultType))
 		if !slices.Contains(out, s) {
 			out = append(out, s)
 		}

@@ -14,8 +14,8 @@ import (
 // nobody counts; fewer leave some idle that small ones use.
 const largeTiles = 256
 
-// fills says whether so many large tiles keep a device of so many multiprocessors busy, 0 where that is not known: small
-// ones take 4/3 of their time, and leave none idle.
+// fills says whether so many large tiles keep a device of so many multiprocessors busy, 0 where
+// that is not known: small ones take 4/3 of their time, and leave none idle.
 func fills(tiles, units int) bool {
 	if units == 0 {
 		return tiles >= largeTiles
@@ -111,7 +111,8 @@ func (b *bind) vecShape(t tensor.Type, cols, nx int) (size, r int) {
 
 // dotRows is the number of results of a workgroup of matvecq.comp for one row of x; its subgroups
 // take two rows of w at a time in turn. The numbers of its invocations are what was fastest: of products
-// that run side by side, of a gate, and of those whose results a norm takes, beside which nothing runs; of these with a row a subgroup, handed over.
+// that run side by side, of a gate, and of those whose results a norm takes, beside which nothing
+// runs; of these with a row a subgroup, handed over.
 const dotRows, dotGroup, dotGroupGate, dotGroupAlone, dotGroupOne = 32, 256, 128, 512, 1024
 
 // wideGates are the formats whose gates are fastest with as many invocations as other products.
@@ -152,7 +153,8 @@ func (b *bind) matVecDots(p product, part piece) {
 	c := b.call(fmt.Sprintf("matvecq_%s_%d", p.w.Type, nx))
 	woff, boff, btype, r, y := b.dotOperands(c, p, *x, part)
 	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0}
-	c.push = []uint32{uint32(part.count), uint32(p.w.Shape.Last()), uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
+	c.push = []uint32{uint32(part.count), uint32(p.w.Shape.Last()), uint32(part.first), uint32(p.w.Rows()), x.n, woff,
+		uint32(p.w.Stride), 0,
 		x.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number)}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
@@ -240,16 +242,18 @@ func (b *bind) chain(p product, up *backends.Operand, act uint32, norm int) {
 	if up != nil {
 		uoff = b.weights(c, up, whole)
 	}
-	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil), flag(norm >= 0), act,
+	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), 0, flag(read.squares != nil), flag(to != nil),
+		flag(norm >= 0), act,
 		flag(room > 0), uint32(max(room, 128))}
 	c.push = []uint32{uint32(p.w.Rows()), uint32(p.w.Shape.Last()), 0, uint32(p.w.Rows()), 1, woff, uint32(p.w.Stride), 0,
-		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff, bits(read.eps), 0}
+		read.pitch / 8, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, 0, 1, 1, uint32(b.number), goff, uoff,
+		bits(read.eps), 0}
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run(c, gx, gy)
 }
 
-// handQ multiplies a row of bytes by w, where those of a norm come next, on devices whose stages can hand over; false: it
-// cannot.
+// handQ multiplies a row of bytes by w, where those of a norm come next, on devices whose stages
+// can hand over; false: it cannot.
 func (b *bind) handQ(p product, x *converted, norm int) bool {
 	n, cols, next := p.w.Rows(), p.w.Shape.Last(), &b.program.Launches[norm]
 	turn, ok := handQTurns[p.w.Type]
@@ -289,8 +293,9 @@ func (b *bind) handQ(p product, x *converted, norm int) bool {
 // handQRows is the number of results of a workgroup of handq.comp.
 const handQRows = 32
 
-// handQSets is how many sets of invocations share them, half as many where they take halves of blocks; make.sh has the rows of a set.
-// handQHalves is of how many halves rows are then at most: a turn of a set.
+// handQSets is how many sets of invocations share them, half as many where they take halves of
+// blocks; make.sh has the rows of a set. handQHalves is of how many halves rows are then at most: a
+// turn of a set.
 const handQSets, handQHalves = 4, 256
 
 // handQTurns are how many invocations a set of handq.comp has at most, and of how many blocks rows are at least: Q4_0's
@@ -371,7 +376,8 @@ func (b *bind) handVec(p product, up *backends.Operand, act uint32) bool {
 	}
 	b.hand(c, true, p.y, buffersOf(p.x), p.r)
 	c.spec = []uint32{uint32(size), btype, flag(p.r != nil), flag(norm != nil), act}
-	c.push = []uint32{uint32(p.w.Rows()), uint32(cols), woff, uint32(p.w.Stride), vx.off / 4, goff, boff, r.off, y.off, uint32(b.number), eps, uoff, 0}
+	c.push = []uint32{uint32(p.w.Rows()), uint32(cols), woff, uint32(p.w.Stride), vx.off / 4, goff, boff, r.off, y.off,
+		uint32(b.number), eps, uoff, 0}
 	gx, gy := spread((p.w.Rows()+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run(c, gx, gy)
 	return true
@@ -412,7 +418,8 @@ func (b *bind) matVec(p product, part piece) {
 	c.spec = []uint32{uint32(size), aligned(p.w, int(x.cols), p.w.Stride), vectors(x, p.w.Type),
 		btype, flag(p.r != nil), 0, flag(norm != nil), 0, ftype}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride), 0,
-		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, foff, 1, 1, uint32(b.number), goff, eps}
+		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, foff, 1, 1, uint32(b.number),
+		goff, eps}
 	gx, gy := spread((part.count+per-1)/per, int(b.d.p.limits.MaxComputeWorkGroupCount[0]))
 	b.run3(c, gx, gy, (int(x.n)+nx-1)/nx)
 }
@@ -506,13 +513,16 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	if p.w.Type == tensor.Q8_0 {
 		flip = 0x64806480 // codes are signed
 	}
-	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 && r.off%4 == 0 && r.stride%4 == 0
-	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil), flag(whole),
+	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 &&
+		r.off%4 == 0 && r.stride%4 == 0
+	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil),
+		flag(whole),
 		flag(y.inner == 1 && r.inner == 1)}
 	if v.name != regDecodeTile {
 		c.spec = append(c.spec, flag(cols%64 == 0))
 	}
-	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff, uint32(p.w.Stride),
+	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff,
+		uint32(p.w.Stride),
 		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, flip}
 	if v.halves {
 		c.push = append(c.push, uint32(from), uint32(to))
@@ -558,7 +568,8 @@ func bindLinearID(b *bind) error {
 			eoff := b.ints(c, e)
 			b.status(c)
 			c.spec = []uint32{uint32(size), btype, 0, 1}
-			c.push = []uint32{uint32(n), uint32(w.Shape[2]), uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
+			c.push = []uint32{uint32(n), uint32(w.Shape[2]), uint32(part.first), uint32(w.Rows()), uint32(choices), woff,
+				uint32(stride), uint32(part.count),
 				x.pitch / 8, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
 			gx, gy := spread((n+per-1)/per, limit)
 			b.run3(c, gx, gy, choices)
@@ -574,7 +585,8 @@ func bindLinearID(b *bind) error {
 		}
 		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
 			btype, 0, 1}
-		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride), uint32(part.count),
+		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride),
+			uint32(part.count),
 			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
 		gx, gy := spread((n+per-1)/per, limit)
 		b.run3(c, gx, gy, choices)

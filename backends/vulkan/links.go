@@ -91,7 +91,8 @@ func (e *executable) bind(p *backends.Program, link *link, made *copies, folds *
 		l := &p.Launches[i]
 		k := l.Kernel.(*kernel)
 		e.first = append(e.first, len(e.dispatches))
-		b := &bind{d: e.d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made, folds: folds, places: link.places, refused: refused}
+		b := &bind{d: e.d, l: l, number: i, program: p, kernel: k.name, on: k.on, variant: k.variant, copies: made,
+			folds: folds, places: link.places, refused: refused}
 		made.start(i)
 		if folds.folded(i) {
 			continue

@@ -28,7 +28,8 @@ const (
 	cached   = vk.MemoryPropertyFlags(vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
 )
 
-// mostNear is the most Step memory that the host writes past the bus: of a token's step, but not activations of many rows.
+// mostNear is the most Step memory that the host writes past the bus: of a token's step, but not
+// activations of many rows.
 const mostNear = 2 << 20
 
 // memoryTypes are candidates in the order of preference.
@@ -63,7 +64,8 @@ func chooseTypes(m *vk.PhysicalDeviceMemoryProperties, kind Kind) memoryTypes {
 	}
 	read := find([2]vk.MemoryPropertyFlags{host | cached, none}, [2]vk.MemoryPropertyFlags{host, none})
 	own := find([2]vk.MemoryPropertyFlags{local, visible}, [2]vk.MemoryPropertyFlags{local, none})
-	if mapped := find([2]vk.MemoryPropertyFlags{local | host, none}, [2]vk.MemoryPropertyFlags{local, none}); kind == Integrated && len(mapped) > 0 {
+	if mapped := find([2]vk.MemoryPropertyFlags{local | host, none},
+		[2]vk.MemoryPropertyFlags{local, none}); kind == Integrated && len(mapped) > 0 {
 		return memoryTypes{local: mapped, step: read, read: read}
 	}
 	return memoryTypes{local: own, step: own, near: find([2]vk.MemoryPropertyFlags{local | host, none}), read: read}
@@ -275,7 +277,8 @@ func (b *buffer) whole(from, to uint64) (*buffer, uint64, error) {
 			return p.buffer, start, nil
 		}
 	}
-	return nil, 0, fmt.Errorf("bytes %d to %d lie in no allocation: parts of %d share %d bytes", from, to, b.parts[0].size, b.lap)
+	return nil, 0, fmt.Errorf("bytes %d to %d lie in no allocation: parts of %d share %d bytes", from, to, b.parts[0].size,
+		b.lap)
 }
 
 // own gives bytes [offset, offset+n) of a buffer of this device as its own type.

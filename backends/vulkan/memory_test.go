@@ -122,7 +122,8 @@ func TestStaged(t *testing.T) {
 // TestSplitAllocations: a weight larger than the largest allocation lies in several,
 // and kernels find their rows and experts there.
 func TestSplitAllocations(t *testing.T) {
-	sizes := map[string][2]int{"linear/q8_0/1x512x19": {8192, 2048}, "linear/f32/5x37x19": {2048, 1024}, "embed/q8_0/5x512": {8192 / 2, 2048},
+	sizes := map[string][2]int{"linear/q8_0/1x512x19": {8192, 2048}, "linear/f32/5x37x19": {2048, 1024},
+		"embed/q8_0/5x512":          {8192 / 2, 2048},
 		"linear_id/q8_0/1x1x512x19": {24 << 10, 12 << 10}}
 	for name, stage := range map[string]bool{"mapped": false, "staged": true} {
 		t.Run(name, func(t *testing.T) {

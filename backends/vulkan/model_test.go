@@ -103,7 +103,8 @@ func TestFactors(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	logits := func(applied bool) (all []float32) {
 		s := session(t, dev, func(o *engine.Options) {
-			*o = engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64, KV: tensor.F32}
+			*o = engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64,
+				KV: tensor.F32}
 		})
 		out, err := s.Prefill(context.Background(), prompt(20)[:12])
 		for i := range int32(3) {
@@ -180,7 +181,8 @@ func TestPicks(t *testing.T) {
 	dev.Stage(true)
 	large := func(o *engine.Options) { o.Chunk = 64 } // the logits behind other chunks come back too
 	here, there := session(t, plain{dev}, large), session(t, dev, large)
-	for _, o := range []engine.Sampling{{}, {Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, Seed: 3}, {Temperature: 1.2, TopK: 1}, {RepeatPenalty: 1.3}} {
+	for _, o := range []engine.Sampling{{}, {Temperature: 0.9, TopK: 40, TopP: 0.95, MinP: 0.01, Seed: 3},
+		{Temperature: 1.2, TopK: 1}, {RepeatPenalty: 1.3}} {
 		var got [2]*engine.Generated
 		var back [2]int
 		for i, s := range []*engine.Session{here, there} {
@@ -210,7 +212,8 @@ func TestPicks(t *testing.T) {
 func TestPickedNaN(t *testing.T) {
 	dev := open(t, vulkan.Options{})
 	x := &graph.Value{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{1, 5000}}
-	n := &graph.Node{Name: "choice", Op: ops.TopK, In: []*graph.Value{x}, Attr: &ops.TopKAttr{K: 3, Softmax: "none"}, Float: tensor.F32}
+	n := &graph.Node{Name: "choice", Op: ops.TopK, In: []*graph.Value{x}, Attr: &ops.TopKAttr{K: 3, Softmax: "none"},
+		Float: tensor.F32}
 	results, err := n.Op.Infer(n)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +236,8 @@ func TestPickedNaN(t *testing.T) {
 	}
 	data := make([]float32, 5000)
 	data[77], data[4998], data[4000] = 3, float32(math.NaN()), float32(math.Inf(1))
-	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type, Shape: x.Shape}},
+	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type,
+		Shape: x.Shape}},
 		Scratch: backends.Operand{Buffer: memory(k.Scratch()), Stride: 1, Shape: []int{k.Scratch()}}}
 	for _, r := range results {
 		n.Out = append(n.Out, &graph.Value{Type: r.Type, Shape: r.Shape})
@@ -244,7 +248,8 @@ func TestPickedNaN(t *testing.T) {
 		s.Read(l.Out[0].Buffer, 0, tensor.Bytes(values)), s.Read(l.Out[1].Buffer, 0, tensor.Bytes(tokens))); err != nil {
 		t.Fatal(err)
 	}
-	if !math.IsNaN(float64(values[0])) || !math.IsInf(float64(values[1]), 1) || values[2] != 3 || !slices.Equal(tokens, []int32{4998, 4000, 77}) {
+	if !math.IsNaN(float64(values[0])) || !math.IsInf(float64(values[1]), 1) || values[2] != 3 ||
+		!slices.Equal(tokens, []int32{4998, 4000, 77}) {
 		t.Errorf("the choice is %v: %v", tokens, values)
 	}
 }
@@ -301,7 +306,8 @@ func TestEager(t *testing.T) {
 			// Step memory with two sides is copied before the step and behind it.
 			copies := submits[1] - dispatches[1]
 			if submits[0] != 1 || dispatches[0] != 0 || dispatches[1] < 15 || copies != 2 && (copies != 0 || staged) {
-				t.Errorf("%s: a token takes %d and %d submissions, for which %d and %d dispatches are recorded", dtype, submits[0], submits[1], dispatches[0], dispatches[1])
+				t.Errorf("%s: a token takes %d and %d submissions, for which %d and %d dispatches are recorded", dtype, submits[0],
+					submits[1], dispatches[0], dispatches[1])
 			}
 		}
 	}
@@ -342,7 +348,8 @@ func TestTokenAllocates(t *testing.T) {
 // of it, what the host works and does not wait.
 func BenchmarkToken(b *testing.B) {
 	dev := open(b, vulkan.Options{})
-	for _, size := range []struct{ name, d, f, v string }{{"small", "256", "512", "32000"}, {"1B", "2048", "5504", "32000"}} {
+	for _, size := range []struct{ name, d, f, v string }{{"small", "256", "512", "32000"},
+		{"1B", "2048", "5504", "32000"}} {
 		b.Run(size.name, func(b *testing.B) {
 			s := session(b, dev, func(o *engine.Options) {
 				o.DType, o.Context, o.Chunk = tensor.Q4_0, 2048, 512
@@ -405,9 +412,11 @@ func TestBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	allocs := 0
-	_, err = engine.New(context.Background(), engine.Options{Model: file, Device: poor{dev, 3e9, &allocs}, Context: 2048, DType: tensor.Q4_0})
+	_, err = engine.New(context.Background(), engine.Options{Model: file, Device: poor{dev, 3e9, &allocs}, Context: 2048,
+		DType: tensor.Q4_0})
 	var memory *engine.OutOfMemory
-	if !errors.As(err, &memory) || memory.Have != 3e9 || memory.Need < 4e9 || memory.Need > 6e9 || !strings.Contains(err.Error(), "GB are missing") {
+	if !errors.As(err, &memory) || memory.Have != 3e9 || memory.Need < 4e9 || memory.Need > 6e9 ||
+		!strings.Contains(err.Error(), "GB are missing") {
 		t.Errorf("a 7B model in 3 GB: %v", err)
 	}
 	if allocs != 0 {

@@ -25,7 +25,8 @@ func bindNorm(b *bind) error {
 	l := b.l
 	add, layer := l.Node.Op == ops.AddRMSNorm, l.Node.Op == ops.LayerNorm
 	if l.Node.Op == ops.RMSNorm && b.foldsNorm() {
-		b.copies.norms = append(b.copies.norms, folded{b.number, &l.Out[0], &l.In[0], &l.In[1], graph.Attr[ops.NormAttr](l.Node).Eps})
+		b.copies.norms = append(b.copies.norms, folded{b.number, &l.Out[0], &l.In[0], &l.In[1],
+			graph.Attr[ops.NormAttr](l.Node).Eps})
 		return nil
 	}
 	if b.d.normsWide(l) {
@@ -104,7 +105,8 @@ func (b *bind) foldsNorm() bool {
 				continue
 			}
 			k, ok := l.Kernel.(*kernel)
-			if !ok || j != 0 || !isLinear(l.Node) || o.Offset != y.Offset || o.Shape.Elems() != y.Shape.Elems() || o.Shape.Last() != y.Shape.Last() ||
+			if !ok || j != 0 || !isLinear(l.Node) || o.Offset != y.Offset || o.Shape.Elems() != y.Shape.Elems() ||
+				o.Shape.Last() != y.Shape.Last() ||
 				l.In[1].Type.IsBlock() || b.d.formOf(k.on, &l.In[1], 1) != "" || gone {
 				return false
 			}
@@ -201,7 +203,8 @@ func (b *bind) normWide(add, layer bool) error {
 		group /= 2
 	}
 	c.spec = []uint32{group, flag(layer), flag(add), wtype, btype, kind, flag(store)}
-	c.push = []uint32{x.n, x.cols / 4, x.inner, x.off / 4, x.stride / 4, r.off / 4, r.stride / 4, sum.off / 4, sum.stride / 4,
+	c.push = []uint32{x.n, x.cols / 4, x.inner, x.off / 4, x.stride / 4, r.off / 4, r.stride / 4, sum.off / 4,
+		sum.stride / 4,
 		vy.off / 4, vy.stride / 4, woff, boff, bits(graph.Attr[ops.NormAttr](l.Node).Eps), pitch}
 	b.run(c, min(int(x.n), 32768), 1)
 	return nil

@@ -49,8 +49,10 @@ var nullClasses = map[string]func(p *physical, f *features){
 		p.vendor, p.inOrder, p.units, p.shuffle = nvidia, true, 132, true
 		p.Matrices = []string{"16x16x16 f16·f16+f32→f32"}
 		f.halves, f.bytes, f.dots, f.sizes, f.matrix, f.elements, f.shared = true, true, true, true, true, true, true
-		p.flexible = []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV{{Scope: vk.VK_SCOPE_WORKGROUP_KHR, WorkgroupInvocations: 256,
-			AType: vk.VK_COMPONENT_TYPE_FLOAT16_KHR, BType: vk.VK_COMPONENT_TYPE_FLOAT16_KHR, CType: vk.VK_COMPONENT_TYPE_FLOAT32_KHR,
+		p.flexible = []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV{{Scope: vk.VK_SCOPE_WORKGROUP_KHR,
+			WorkgroupInvocations: 256,
+			AType:                vk.VK_COMPONENT_TYPE_FLOAT16_KHR, BType: vk.VK_COMPONENT_TYPE_FLOAT16_KHR,
+			CType:      vk.VK_COMPONENT_TYPE_FLOAT32_KHR,
 			ResultType: vk.VK_COMPONENT_TYPE_FLOAT32_KHR, MGranularity: 16, NGranularity: 16, KGranularity: 16}}
 	},
 }
@@ -66,7 +68,8 @@ func NewNull(class string) (*Device, error) {
 	}
 	p := &physical{handle: 1, exts: map[string]bool{}, api: 1<<22 | 3<<12, stamps: true,
 		Description: Description{Name: "null " + class, API: "1.3.0"}}
-	p.limits = vk.PhysicalDeviceLimits{MaxComputeWorkGroupCount: [3]uint32{1<<31 - 1, 65535, 65535}, MaxComputeWorkGroupInvocations: 1024,
+	p.limits = vk.PhysicalDeviceLimits{MaxComputeWorkGroupCount: [3]uint32{1<<31 - 1, 65535, 65535},
+		MaxComputeWorkGroupInvocations:  1024,
 		MinStorageBufferOffsetAlignment: 16, MaxStorageBufferRange: 1<<32 - 1, MaxPerStageDescriptorStorageBuffers: 1 << 20,
 		MaxMemoryAllocationCount: 4096, MaxPushConstantsSize: 256, MaxComputeSharedMemorySize: 32 << 10, TimestampPeriod: 1}
 	d := newDevice(&instance{c: nullCommands(), handle: 1}, Options{})
@@ -117,20 +120,25 @@ var nullCommands = sync.OnceValue(func() *vk.Commands {
 	}
 	third := purego.NewCallback(func(_, _ uintptr, out *uint64) uintptr { return n.give(out, 0) })
 	fourth := purego.NewCallback(func(_, _, _ uintptr, out *uint64) uintptr { return n.give(out, 0) })
-	for _, at := range []*uintptr{&c.CreateDeviceAddr, &c.GetDeviceQueueAddr, &c.CreateShaderModuleAddr, &c.CreateDescriptorSetLayoutAddr,
+	for _, at := range []*uintptr{&c.CreateDeviceAddr, &c.GetDeviceQueueAddr, &c.CreateShaderModuleAddr,
+		&c.CreateDescriptorSetLayoutAddr,
 		&c.CreatePipelineLayoutAddr, &c.CreatePipelineCacheAddr, &c.CreateDescriptorPoolAddr, &c.CreateCommandPoolAddr,
 		&c.CreateQueryPoolAddr, &c.CreateSemaphoreAddr, &c.CreateFenceAddr} {
 		*at = fourth
 	}
 	c.AllocateDescriptorSetsAddr, c.AllocateCommandBuffersAddr = third, third
-	c.CreateComputePipelinesAddr = purego.NewCallback(func(_, _, _, _, _ uintptr, out *uint64) uintptr { return n.give(out, 0) })
-	c.AllocateMemoryAddr = purego.NewCallback(func(_ uintptr, info *vk.MemoryAllocateInfo, _ uintptr, out *uint64) uintptr {
+	c.CreateComputePipelinesAddr = purego.NewCallback(func(_, _, _, _, _ uintptr, out *uint64) uintptr {
+		return n.give(out, 0)
+	})
+	c.AllocateMemoryAddr = purego.NewCallback(func(_ uintptr, info *vk.MemoryAllocateInfo, _ uintptr,
+		out *uint64) uintptr {
 		return n.give(out, info.AllocationSize)
 	})
 	c.CreateBufferAddr = purego.NewCallback(func(_ uintptr, info *vk.BufferCreateInfo, _ uintptr, out *uint64) uintptr {
 		return n.give(out, info.Size)
 	})
-	c.GetBufferMemoryRequirements2Addr = purego.NewCallback(func(_ uintptr, info *vk.BufferMemoryRequirementsInfo2, out *vk.MemoryRequirements2) uintptr {
+	c.GetBufferMemoryRequirements2Addr = purego.NewCallback(func(_ uintptr, info *vk.BufferMemoryRequirementsInfo2,
+		out *vk.MemoryRequirements2) uintptr {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		out.MemoryRequirements = vk.MemoryRequirements{Size: n.sizes[uint64(info.Buffer)], Alignment: 256, MemoryTypeBits: 3}
@@ -160,7 +168,8 @@ var nullCommands = sync.OnceValue(func() *vk.Commands {
 		*size = 0
 		return 0
 	})
-	c.GetPhysicalDeviceMemoryProperties2Addr = purego.NewCallback(func(_ uintptr, out *vk.PhysicalDeviceMemoryProperties2) uintptr {
+	c.GetPhysicalDeviceMemoryProperties2Addr = purego.NewCallback(func(_ uintptr,
+		out *vk.PhysicalDeviceMemoryProperties2) uintptr {
 		m := &out.MemoryProperties
 		m.MemoryTypeCount, m.MemoryHeapCount = 2, 2
 		m.MemoryTypes[0] = vk.MemoryType{PropertyFlags: local, HeapIndex: 0}
@@ -173,6 +182,8 @@ var nullCommands = sync.OnceValue(func() *vk.Commands {
 	for i := range fields.NumField() {
 		byName["vk"+strings.TrimSuffix(fields.Type().Field(i).Name, "Addr")] = uintptr(fields.Field(i).Uint())
 	}
-	c.GetDeviceProcAddrAddr = purego.NewCallback(func(_ uintptr, name *byte) uintptr { return byName[vk.GoStringAt(name)] })
+	c.GetDeviceProcAddrAddr = purego.NewCallback(func(_ uintptr, name *byte) uintptr {
+		return byName[vk.GoStringAt(name)]
+	})
 	return c
 })

@@ -22,7 +22,8 @@ import (
 // known to keep it, which a health check tries (handedtry.go); and a wait has an end: a step in which one was in
 // vain fails. Between programs the memory is always filled: who used it has it filled behind its end.
 
-// notYet is handed.glsl's NOT_YET. handWords is the number of constants, a kernel's last ones, that say whether it waits.
+// notYet is handed.glsl's NOT_YET. handWords is the number of constants, a kernel's last ones, that
+// say whether it waits.
 const notYet, handWords = 0x80808080, 1
 
 // mostApart is the most memory that results of their own take, of one step or of a round of them.
@@ -214,8 +215,9 @@ func (x *dispatch) awaits(by map[*buffer]author) (bits uint32, ok bool) {
 	return bits, true
 }
 
-// chained says whether a dispatch, behind those of open without a barrier, comes behind each of them that it conflicts with because
-// it waits for its words, or for those of one that does. behind holds the like of those of open, and then its own.
+// chained says whether a dispatch, behind those of open without a barrier, comes behind each of
+// them that it conflicts with because it waits for its words, or for those of one that does. behind
+// holds the like of those of open, and then its own.
 func (e *executable) chained(i int, open []int, behind map[int]map[int]bool) bool {
 	x := &e.dispatches[i]
 	mine := map[int]bool{}

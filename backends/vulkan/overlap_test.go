@@ -67,7 +67,8 @@ func ordered(t testing.TB, dev *vulkan.Device, ahead bool) error {
 		return nil // without the path there is nothing to turn off
 	}
 	if err == nil && !patient(t, dev) {
-		err = errors.Join(errors.New("this driver ends loops, and so waits, before what they wait for is there"), dev.SetPath("overlap", false))
+		err = errors.Join(errors.New("this driver ends loops, and so waits, before what they wait for is there"),
+			dev.SetPath("overlap", false))
 	}
 	return err
 }
@@ -77,7 +78,8 @@ func bitsOf(t *testing.T, stream backends.Stream, x backends.Executable, o *back
 	t.Helper()
 	b := make([]byte, 4*o.Shape.Elems())
 	// What another left must not stand for the result.
-	if err := errors.Join(stream.Write(o.Buffer, o.Offset, b), x.Submit(), x.Wait(), stream.Read(o.Buffer, o.Offset, b)); err != nil {
+	if err := errors.Join(stream.Write(o.Buffer, o.Offset, b), x.Submit(), x.Wait(),
+		stream.Read(o.Buffer, o.Offset, b)); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -98,8 +100,10 @@ func TestHanded(t *testing.T) {
 		context   int
 		mix       string // instead of one type
 	}{
-		{tensor.Q4_0, tensor.F16, 64, ""}, {tensor.Q8_0, tensor.F16, 600, ""}, {tensor.Q4_K, tensor.BF16, 600, ""}, {tensor.Q6_K, tensor.F32, 64, ""},
-		{tensor.Q5_1, tensor.F16, 64, ""}, {tensor.Q5_K, tensor.F16, 64, ""}, {tensor.F16, tensor.F16, 600, ""}, {tensor.BF16, tensor.BF16, 64, ""},
+		{tensor.Q4_0, tensor.F16, 64, ""}, {tensor.Q8_0, tensor.F16, 600, ""}, {tensor.Q4_K, tensor.BF16, 600, ""},
+		{tensor.Q6_K, tensor.F32, 64, ""},
+		{tensor.Q5_1, tensor.F16, 64, ""}, {tensor.Q5_K, tensor.F16, 64, ""}, {tensor.F16, tensor.F16, 600, ""},
+		{tensor.BF16, tensor.BF16, 64, ""},
 		{tensor.Q4_K, tensor.F16, 64, "q4_k_m"},
 	} {
 		t.Run(fmt.Sprintf("%s kv %s context %d", cmp.Or(c.mix, c.dtype.String()), c.kv, c.context), func(t *testing.T) {
@@ -155,7 +159,9 @@ func TestHanded(t *testing.T) {
 			if c.kv == tensor.F32 || dev.LeastSubgroup() < 8 { // attention and what reads it wait at barriers
 				want = 5
 			}
-			if c.dtype.IsBlock() && !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "int8dot" }) {
+			if c.dtype.IsBlock() && !slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool {
+				return p.Name == "int8dot"
+			}) {
 				want = 0
 			}
 			if n := handed[1] - handed[0]; n != want {
@@ -255,9 +261,12 @@ func TestHandedOver(t *testing.T) {
 		want []bool
 	}{
 		{"a chain", list{{nil, []int{0}}, {[]int{0}, []int{1}}, {[]int{1}, []int{2}}}, []bool{false, true, true}},
-		{"scratch of a chain", list{{nil, []int{0}}, {[]int{0}, []int{1, scratch}}, {[]int{1}, []int{2}}, {[]int{2}, []int{3, scratch}}}, []bool{false, true, true, true}},
-		{"scratch of two", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}}}, []bool{false, true, false}},
-		{"behind that barrier", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}}, {[]int{3}, []int{4, scratch}}}, []bool{false, true, false, true}},
+		{"scratch of a chain", list{{nil, []int{0}}, {[]int{0}, []int{1, scratch}}, {[]int{1}, []int{2}},
+			{[]int{2}, []int{3, scratch}}}, []bool{false, true, true, true}},
+		{"scratch of two", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}}},
+			[]bool{false, true, false}},
+		{"behind that barrier", list{{nil, []int{0, 1}}, {[]int{0}, []int{2, scratch}}, {[]int{1}, []int{3, scratch}},
+			{[]int{3}, []int{4, scratch}}}, []bool{false, true, false, true}},
 	} {
 		if got := vulkan.HandedOver(c.list); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v", c.name, got)

@@ -111,12 +111,15 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 	x, last := alloc("x", tensor.F32, backends.Step, 1, width), alloc("last", tensor.F32, backends.Step, 1, width)
 	pos := alloc("pos", tensor.I32, backends.Step, 1)
 	g := alloc("g", tensor.F32, backends.Weights, width)
-	wq, wk, wv, wo := weights("wq", width, width), weights("wk", groups*head, width), weights("wv", groups*head, width), weights("wo", width, width)
+	wq, wk, wv, wo := weights("wq", width, width), weights("wk", groups*head, width), weights("wv", groups*head, width),
+		weights("wo", width, width)
 	wg, wu, wd := weights("gate", inner, width), weights("up", inner, width), weights("down", width, inner)
 	keys := filled("keys", tensor.F16, backends.States, positions, groups, head)
 	values := filled("values", tensor.F16, backends.States, positions, groups, head)
-	n, q, k, v, turned, seen := result("n", width), result("q", width), result("k", groups*head), result("v", groups*head), result("turned", width), result("seen", width)
-	y, a, b, c, z, w := result("y", width), result("a", inner), result("b", inner), result("c", inner), result("z", width), result("w", width)
+	n, q, k, v, turned, seen := result("n", width), result("q", width), result("k", groups*head), result("v", groups*head),
+		result("turned", width), result("seen", width)
+	y, a, b, c, z, w := result("y", width), result("a", inner), result("b", inner), result("c", inner), result("z", width),
+		result("w", width)
 	if err != nil {
 		return err
 	}
@@ -133,7 +136,8 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 	}
 	p := &backends.Program{Name: "stages"}
 	add := func(op *graph.Op, attr any, out held, in ...held) {
-		node := &graph.Node{Name: fmt.Sprintf("%s%d", op.Name, len(p.Launches)), Op: op, Attr: attr, Out: []*graph.Value{out.v}, Float: tensor.F32}
+		node := &graph.Node{Name: fmt.Sprintf("%s%d", op.Name, len(p.Launches)), Op: op, Attr: attr,
+			Out: []*graph.Value{out.v}, Float: tensor.F32}
 		l := backends.Launch{Node: node, Out: []backends.Operand{out.o}}
 		for _, h := range in {
 			node.In, l.In = append(node.In, h.v), append(l.In, h.o)
@@ -191,12 +195,15 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		return errors.New("no stage is handed over")
 	}
 	for range runs {
-		if err := stream.Write(x.o.Buffer, 0, floats(width, func() float32 { return float32(int32(random())%2048)/1024 - 1 })); err != nil {
+		if err := stream.Write(x.o.Buffer, 0, floats(width, func() float32 {
+			return float32(int32(random())%2048)/1024 - 1
+		})); err != nil {
 			return err
 		}
 		var got [2][]byte
 		for i := range steps {
-			if err := errors.Join(steps[1-i].Submit(), steps[1-i].Wait()); err != nil { // the new way first: nothing has left its results
+			if err := errors.Join(steps[1-i].Submit(), steps[1-i].Wait()); err != nil {
+				// the new way first: nothing has left its results
 				return err
 			}
 			got[1-i] = make([]byte, last.v.Bytes())

@@ -16,11 +16,13 @@ import (
 // of them off, every kernel computes in f32 and needs no feature beyond Vulkan 1.2.
 
 const (
-	pathMatrix    = "matrix"    // products of many rows by cooperative matrices
-	pathRegDecode = "regdecode" // products of many rows whose weights are decoded to where matrices take them from, attention alike
-	pathFlash     = "flash"     // attention of many tokens in one pass, by matrices with functions of elements
-	pathInt8Dot   = "int8dot"   // products of few rows by integer dot products
-	pathOverlap   = "overlap"   // stages of a token's step that begin before those before them have ended
+	pathMatrix = "matrix" // products of many rows by cooperative matrices
+	// products of many rows whose weights are decoded to where matrices take them from, attention
+	// alike
+	pathRegDecode = "regdecode"
+	pathFlash     = "flash"   // attention of many tokens in one pass, by matrices with functions of elements
+	pathInt8Dot   = "int8dot" // products of few rows by integer dot products
+	pathOverlap   = "overlap" // stages of a token's step that begin before those before them have ended
 )
 
 // taken says which paths kernels that are chosen from now on may use.
@@ -90,26 +92,36 @@ func (d *Device) Paths() []backends.Path {
 			}})
 	}
 	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= regDecodeShared {
-		all = append(all, backends.Path{Name: pathRegDecode, About: "products and attention by cooperative matrices whose factors go straight to where they are multiplied",
+		all = append(all, backends.Path{Name: pathRegDecode, About: "products and attention by cooperative matrices whose " +
+			"factors go straight to where they are multiplied",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("regdecode", "join", "attention_ordered", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows()) || d.takesRegDecodeAttention(n)
+				return isProduct(n) && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows()) ||
+					d.takesRegDecodeAttention(n)
 			}})
 	}
 	if d.flash() != (flash{}) {
-		all = append(all, backends.Path{Name: pathFlash, About: "attention in one pass by cooperative matrices with functions of elements",
+		all = append(all, backends.Path{Name: pathFlash, About: "attention in one pass by cooperative matrices with " +
+			"functions of elements",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("attention_flash"), Takes: d.takesFlash})
 	}
 	if d.has.dots {
-		all = append(all, backends.Path{Name: pathInt8Dot, About: "products of 8-bit activations and block formats by integer dot products",
-			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "handq", "form", "norm", "attention_few", "attention_fresh", "attention_one"),
+		all = append(all, backends.Path{Name: pathInt8Dot, About: "products of 8-bit activations and block formats by " +
+			"integer dot products",
+			Half: true, Auto: true, Rel: 1e-2, Code: codeOf("matvecq", "chainq", "gateq", "handq", "form", "norm",
+				"attention_few", "attention_fresh", "attention_one"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) || n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
+				return isProduct(n) && takesDots(n.In[1].Type, n.In[0].Shape.Rows()) ||
+					n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
 	}
 	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate {
-		all = append(all, backends.Path{Name: pathOverlap, About: "stages of a step that begin while the one before ends, without a barrier",
-			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handq", "handvec", "handgate", "attention_one"), Takes: func(*graph.Node) bool { return false }, Try: d.tryOverlap})
+		all = append(all, backends.Path{Name: pathOverlap, About: "stages of a step that begin while the one before ends, " +
+			"without a barrier",
+			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handq", "handvec", "handgate", "attention_one"),
+			Takes: func(*graph.Node) bool {
+				return false
+			}, Try: d.tryOverlap})
 	}
 	for i := range all {
 		all[i].On = *d.on.of(all[i].Name)

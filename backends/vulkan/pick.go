@@ -62,7 +62,8 @@ func bindPick(b *bind) error {
 			c.says = false // who reads these waits for nothing
 		}
 		c.spec = []uint32{workgroup, join, flag(b.places != nil)}
-		c.push = []uint32{uint32(cols), pickPart, uint32(parts), uint32(k), x.inner, x.off, x.stride, soff, p.off, p.stride, eoff, estride,
+		c.push = []uint32{uint32(cols), pickPart, uint32(parts), uint32(k), x.inner, x.off, x.stride, soff, p.off, p.stride,
+			eoff, estride,
 			uint32(b.number), 0}
 		groups := parts
 		if join == 1 {

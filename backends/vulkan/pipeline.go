@@ -44,7 +44,8 @@ func (d *Device) layout(bindings int) (*layout, error) {
 		return nil, failed("vkCreateDescriptorSetLayout", r)
 	}
 	push := &vk.PushConstantRange{StageFlags: computeStage, Size: pushBytes}
-	pinfo := (&vk.PipelineLayoutCreateInfo{SetLayoutCount: 1, PSetLayouts: &l.set, PushConstantRangeCount: 1, PPushConstantRanges: push}).Init()
+	pinfo := (&vk.PipelineLayoutCreateInfo{SetLayoutCount: 1, PSetLayouts: &l.set, PushConstantRangeCount: 1,
+		PPushConstantRanges: push}).Init()
 	if r := d.c.CreatePipelineLayout(d.handle, pinfo, nil, &l.pipeline); r != vk.VK_SUCCESS {
 		d.c.DestroyDescriptorSetLayout(d.handle, l.set, nil)
 		return nil, failed("vkCreatePipelineLayout", r)
@@ -77,14 +78,16 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int
 	var size unsafe.Pointer
 	var flags vk.PipelineShaderStageCreateFlags
 	if subgroup > 0 && d.has.sizes {
-		size = unsafe.Pointer((&vk.PipelineShaderStageRequiredSubgroupSizeCreateInfo{RequiredSubgroupSize: uint32(subgroup)}).Init())
+		size = unsafe.Pointer((&vk.PipelineShaderStageRequiredSubgroupSizeCreateInfo{RequiredSubgroupSize: uint32(
+			subgroup)}).Init())
 		flags = vk.PipelineShaderStageCreateFlags(vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT)
 	}
 	entries := make([]vk.SpecializationMapEntry, len(spec))
 	for i := range entries {
 		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
 	}
-	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
+	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT,
+		Module: module, PName: vk.CString("main"),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
 	info := (&vk.ComputePipelineCreateInfo{Flags: d.opt.hooks.flags(), Stage: *stage, Layout: l.pipeline}).Init()

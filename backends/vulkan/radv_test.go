@@ -30,7 +30,8 @@ import (
 // device. radv.sh runs this test once for each GPU and puts the lines together in
 // testdata/radv.txt.
 
-var radvOut = flags.String("radv", "", "`file`, named as the GPU, to which TestRADV writes what AMD's compiler made of each kernel")
+var radvOut = flags.String("radv", "", "`file`, named as the GPU, to which TestRADV writes what AMD's compiler made "+
+	"of each kernel")
 
 // onPaper replaces what a null device has not: memory, recording, submission. What is
 // left compiles.
@@ -46,7 +47,8 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 	memory := purego.NewCallback(func(_ uintptr, m *vk.PhysicalDeviceMemoryProperties2) uintptr {
 		m.MemoryProperties = vk.PhysicalDeviceMemoryProperties{MemoryTypeCount: 1, MemoryHeapCount: 1}
 		m.MemoryProperties.MemoryTypes[0].PropertyFlags = local | visible | coherent | cached
-		m.MemoryProperties.MemoryHeaps[0] = vk.MemoryHeap{Size: 1 << 36, Flags: vk.MemoryHeapFlags(vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)}
+		m.MemoryProperties.MemoryHeaps[0] = vk.MemoryHeap{Size: 1 << 36,
+			Flags: vk.MemoryHeapFlags(vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)}
 		if m.PNext != nil { // the budget, which an engine's rehearsal compares with what a model needs
 			(*vk.PhysicalDeviceMemoryBudgetPropertiesEXT)(m.PNext).HeapBudget[0] = 1 << 36
 		}
@@ -69,7 +71,8 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 	})
 	regions := map[uint64][]byte{}
 	mapped := purego.NewCallback(func(_ uintptr, memory, _, _ uint64, _ uint32, out *unsafe.Pointer) uintptr {
-		data, err := syscall.Mmap(-1, 0, int(sizes[memory]), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		data, err := syscall.Mmap(-1, 0, int(sizes[memory]), syscall.PROT_READ|syscall.PROT_WRITE,
+			syscall.MAP_PRIVATE|syscall.MAP_ANON)
 		if err != nil {
 			t.Error(err)
 			return 1
@@ -88,10 +91,13 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 		return 0
 	})
 	return func(c *vk.Commands) {
-		for _, p := range []*uintptr{&c.QueueSubmitAddr, &c.WaitSemaphoresAddr, &c.BeginCommandBufferAddr, &c.EndCommandBufferAddr,
-			&c.CmdBindPipelineAddr, &c.CmdBindDescriptorSetsAddr, &c.CmdPushConstantsAddr, &c.CmdDispatchAddr, &c.CmdPipelineBarrierAddr,
+		for _, p := range []*uintptr{&c.QueueSubmitAddr, &c.WaitSemaphoresAddr, &c.BeginCommandBufferAddr,
+			&c.EndCommandBufferAddr,
+			&c.CmdBindPipelineAddr, &c.CmdBindDescriptorSetsAddr, &c.CmdPushConstantsAddr, &c.CmdDispatchAddr,
+			&c.CmdPipelineBarrierAddr,
 			&c.CmdCopyBufferAddr, &c.CmdFillBufferAddr, &c.AllocateDescriptorSetsAddr, &c.UpdateDescriptorSetsAddr,
-			&c.DestroyDescriptorPoolAddr, &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr, &c.BindBufferMemory2Addr, &c.DestroyBufferAddr} {
+			&c.DestroyDescriptorPoolAddr, &c.AllocateCommandBuffersAddr, &c.FreeCommandBuffersAddr, &c.BindBufferMemory2Addr,
+			&c.DestroyBufferAddr} {
 			*p = nothing
 		}
 		c.CreateSemaphoreAddr, c.CreateDescriptorPoolAddr = object, object
@@ -123,7 +129,8 @@ func TestRADV(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A null device cannot be closed.
-	dev = &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{}, tables: map[string]*table{}}
+	dev = &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{},
+		tables: map[string]*table{}}
 	if err := dev.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +175,8 @@ func TestRADV(t *testing.T) {
 			}
 		}
 		for _, kv := range []tensor.Type{tensor.F16, tensor.F32} {
-			opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, KV: kv, Set: map[string]string{"L": "2"}}
+			opt := engine.Options{Model: file, Device: onlyPlans{dev}, Context: 2048, DType: typ, KV: kv,
+				Set: map[string]string{"L": "2"}}
 			if err := engine.DryRun(opt, 1); err != nil {
 				t.Fatalf("a model of %s with caches of %s: %v", typ, kv, err)
 			}
@@ -200,12 +208,14 @@ func shapes() (list []*graph.Node) {
 		return &graph.Value{Name: "v", Kind: kind, Type: typ, Shape: shape}
 	}
 	add := func(op *graph.Op, attr any, out *graph.Value, in ...*graph.Value) {
-		list = append(list, &graph.Node{Name: op.Name, Op: op, In: in, Out: []*graph.Value{out}, Attr: attr, Float: tensor.F32})
+		list = append(list, &graph.Node{Name: op.Name, Op: op, In: in, Out: []*graph.Value{out}, Attr: attr,
+			Float: tensor.F32})
 	}
 	for _, s := range []int{1, 4, 8, 64, 512} {
 		for _, typ := range slices.Sorted(maps.Keys(typeCodes)) {
 			for _, n := range []int{4096, 11008} {
-				add(ops.Linear, nil, value(graph.Computed, tensor.F32, s, n), value(graph.Input, tensor.F32, s, 4096), value(graph.Weight, typ, n, 4096))
+				add(ops.Linear, nil, value(graph.Computed, tensor.F32, s, n), value(graph.Input, tensor.F32, s, 4096),
+					value(graph.Weight, typ, n, 4096))
 			}
 		}
 		for _, head := range []int{128, 256, 512} {
@@ -241,7 +251,8 @@ func summary(variants [][]uint64) string {
 // The statistics that are kept, as Mesa names them and as the lines do. waves are
 // those that a SIMD holds at a time.
 var (
-	longNames  = []string{"VGPRs", "SGPRs", "Spilled VGPRs", "Spilled SGPRs", "LDS size", "Scratch size", "Subgroups per SIMD", "Code size"}
+	longNames = []string{"VGPRs", "SGPRs", "Spilled VGPRs", "Spilled SGPRs", "LDS size", "Scratch size",
+		"Subgroups per SIMD", "Code size"}
 	shortNames = []string{"vgpr", "sgpr", "vspill", "sspill", "lds", "scratch", "waves", "code"}
 )
 
@@ -305,7 +316,8 @@ func compile(t *testing.T, dev *Device, n *graph.Node) {
 func statistics(d *Device, p vk.Pipeline) ([]uint64, error) {
 	n := uint32(1)
 	properties := (&vk.PipelineExecutablePropertiesKHR{}).Init()
-	if r := d.c.GetPipelineExecutablePropertiesKHR(d.handle, (&vk.PipelineInfoKHR{Pipeline: p}).Init(), &n, properties); r < 0 || n == 0 {
+	if r := d.c.GetPipelineExecutablePropertiesKHR(d.handle, (&vk.PipelineInfoKHR{Pipeline: p}).Init(), &n,
+		properties); r < 0 || n == 0 {
 		return nil, failed("vkGetPipelineExecutablePropertiesKHR", r)
 	}
 	info := (&vk.PipelineExecutableInfoKHR{Pipeline: p}).Init()

@@ -120,7 +120,8 @@ type RawLaunch struct{ x dispatch }
 func (r *Raw) Bind(s RawShader, groups int, buffers []*RawMemory, push []uint32) (*RawLaunch, error) {
 	most := r.d.p.Groups
 	if groups <= 0 || len(buffers) == 0 || len(s.Constants) == 0 || 4*(len(push)+1) > pushBytes {
-		return nil, fmt.Errorf("%s: a dispatch of %d workgroups, %d buffers, %d constants and %d push constants is not possible", s.Name, groups, len(buffers), len(s.Constants), len(push))
+		return nil, fmt.Errorf("%s: a dispatch of %d workgroups, %d buffers, %d constants and %d push constants is not "+
+			"possible", s.Name, groups, len(buffers), len(s.Constants), len(push))
 	}
 	pipe, err := r.pipeline(s, len(buffers))
 	if err != nil {
@@ -170,12 +171,14 @@ func (r *Raw) pipeline(s RawShader, bindings int) (*pipeline, error) {
 	for i := range entries {
 		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
 	}
-	stage := (&vk.PipelineShaderStageCreateInfo{Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module, PName: vk.CString("main"),
+	stage := (&vk.PipelineShaderStageCreateInfo{Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT, Module: module,
+		PName: vk.CString("main"),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(s.Constants)), PData: unsafe.Pointer(&s.Constants[0])}}).Init()
 	create := (&vk.ComputePipelineCreateInfo{Stage: *stage, Layout: l.pipeline}).Init()
 	p := &pipeline{name: s.Name, layout: l}
-	if err := d.check(d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, create, nil, &p.handle), "vkCreateComputePipelines", s.Name); err != nil {
+	if err := d.check(d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, create, nil, &p.handle),
+		"vkCreateComputePipelines", s.Name); err != nil {
 		return nil, err
 	}
 	d.pipelines[key] = p

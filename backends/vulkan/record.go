@@ -87,7 +87,8 @@ type recorder struct {
 
 func (d *Device) newCommandBuffer() (vk.CommandBuffer, error) {
 	var cb vk.CommandBuffer
-	info := (&vk.CommandBufferAllocateInfo{CommandPool: d.commands, Level: vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, CommandBufferCount: 1}).Init()
+	info := (&vk.CommandBufferAllocateInfo{CommandPool: d.commands, Level: vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+		CommandBufferCount: 1}).Init()
 	if r := d.c.AllocateCommandBuffers(d.handle, info, &cb); r != vk.VK_SUCCESS {
 		return 0, failed("vkAllocateCommandBuffers", r)
 	}
@@ -141,7 +142,8 @@ func (r *recorder) dispatch(x *dispatch) error {
 	}
 	var set vk.DescriptorSet
 	d := r.d
-	info := (&vk.DescriptorSetAllocateInfo{DescriptorPool: r.pool, DescriptorSetCount: 1, PSetLayouts: &x.pipe.layout.set}).Init()
+	info := (&vk.DescriptorSetAllocateInfo{DescriptorPool: r.pool, DescriptorSetCount: 1,
+		PSetLayouts: &x.pipe.layout.set}).Init()
 	if err := d.check(d.c.AllocateDescriptorSets(d.handle, info, &set), "vkAllocateDescriptorSets", x.kernel); err != nil {
 		return err
 	}
@@ -149,7 +151,8 @@ func (r *recorder) dispatch(x *dispatch) error {
 	for i, s := range x.bound {
 		writes[i] = vk.WriteDescriptorSet{DstSet: set, DstBinding: uint32(i), DescriptorCount: 1,
 			DescriptorType: vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-			PBufferInfo:    &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.b.base + s.from, Range: s.to - s.from - min(d.shorten, (s.to-s.from)/2)}}
+			PBufferInfo: &vk.DescriptorBufferInfo{Buffer: s.b.handle, Offset: s.b.base + s.from,
+				Range: s.to - s.from - min(d.shorten, (s.to-s.from)/2)}}
 		writes[i].Init()
 	}
 	d.c.UpdateDescriptorSets(d.handle, uint32(len(writes)), &writes[0], 0, nil)

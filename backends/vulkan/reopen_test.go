@@ -64,7 +64,8 @@ func TestReopen(t *testing.T) {
 			files, libraries = f, l
 		}
 		if i > 10 && (f > files || l > libraries) {
-			t.Fatalf("after looking %d times %d files are open and %d libraries mapped, after 11 it was %d and %d", i+1, f, l, files, libraries)
+			t.Fatalf("after looking %d times %d files are open and %d libraries mapped, after 11 it was %d and %d", i+1, f, l,
+				files, libraries)
 		}
 	}
 }

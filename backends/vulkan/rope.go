@@ -119,9 +119,11 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 		c.shader = "rope_rows"
 		b.lacked(c, lacks)
 		part := dh / 4 // invocations of a head
-		c.spec = []uint32{uint32(part * min(x.Shape[1], 256/part)), flag(rotate), flag(cache), typeCodes[y.Type], flag(lacks.sums != nil)}
+		c.spec = []uint32{uint32(part * min(x.Shape[1], 256/part)), flag(rotate), flag(cache), typeCodes[y.Type],
+			flag(lacks.sums != nil)}
 		c.push = []uint32{uint32(x.Rows()), uint32(x.Shape[1]), uint32(dh), vx.off, vx.stride, posoff,
-			yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number), uint32(lacks.first), uint32(lacks.count)}
+			yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number), uint32(lacks.first),
+			uint32(lacks.count)}
 		b.run(c, x.Rows(), 1)
 		return nil
 	}
@@ -137,5 +139,6 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 func storesRows(x, y *backends.Operand) bool {
 	dh := x.Shape.Last()
 	_, size := y.Type.Block()
-	return x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 && x.Stride%8 == 0 && y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
+	return x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 && x.Stride%8 == 0 &&
+		y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
 }

@@ -20,8 +20,8 @@ import (
 )
 
 // TestSequence: the steps of a sequence that is known, several of them in one submission, give to the bit what single
-// steps give, in memory with one side and with two, with stages that are handed over and with barriers; with -short only
-// Llama's.
+// steps give, in memory with one side and with two, with stages that are handed over and with
+// barriers; with -short only Llama's.
 func TestSequence(t *testing.T) {
 	sizes := func(model string) map[string]string {
 		set := map[string]string{"D": "256", "H": "4", "F": "768"}
@@ -115,8 +115,9 @@ func sequence(t *testing.T, dev *vulkan.Device, opt engine.Options, model string
 	}
 }
 
-// TestSteps: a program of several steps is that of one several times: as many dispatches are handed over in each, and its
-// results are the same bits, also where there is no memory for the results of all of them at once, or for any.
+// TestSteps: a program of several steps is that of one several times: as many dispatches are handed
+// over in each, and its results are the same bits, also where there is no memory for the results of
+// all of them at once, or for any.
 func TestSteps(t *testing.T) {
 	const n = 5
 	for _, dtype := range []tensor.Type{tensor.Q8_0, tensor.F16} {
@@ -220,10 +221,12 @@ func TestSteps(t *testing.T) {
 			if err := x.Submit(); err != nil {
 				t.Fatal(err)
 			}
-			if err := x.Wait(); err == nil || !strings.Contains(err.Error(), "step 1 of 5: ") || !strings.Contains(err.Error(), "index 0 is 256") {
+			if err := x.Wait(); err == nil || !strings.Contains(err.Error(), "step 1 of 5: ") ||
+				!strings.Contains(err.Error(), "index 0 is 256") {
 				t.Errorf("a position outside of the caches: %v", err)
 			}
-			if _, err := dev.Capture(&backends.Program{Name: "odd", Launches: one.Launches[:3], Steps: 2}); err == nil || !strings.Contains(err.Error(), "2 equal steps") {
+			if _, err := dev.Capture(&backends.Program{Name: "odd", Launches: one.Launches[:3], Steps: 2}); err == nil ||
+				!strings.Contains(err.Error(), "2 equal steps") {
 				t.Errorf("three launches of two steps: %v", err)
 			}
 		})
@@ -266,9 +269,9 @@ func (w watched) Capture(p *backends.Program) (backends.Executable, error) {
 	return x, err
 }
 
-// TestWholeSteps: of a step of one token that chooses the next, everything behind the embedding follows without a barrier,
-// the head and the choice as well, and so it is in each step of a program of several; with another embedding than that of
-// the other weights, too.
+// TestWholeSteps: of a step of one token that chooses the next, everything behind the embedding
+// follows without a barrier, the head and the choice as well, and so it is in each step of a
+// program of several; with another embedding than that of the other weights, too.
 func TestWholeSteps(t *testing.T) {
 	for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K, tensor.F16} {
 		t.Run(dtype.String(), func(t *testing.T) {

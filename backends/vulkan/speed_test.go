@@ -21,8 +21,8 @@ import (
 
 // TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:
 // "llama2_7b f16,q4_0 L=8", with the variant of products that GRETA_VULKAN_VARIANT
-// names where there is one, without the paths of GRETA_VULKAN_WITHOUT, and nothing folded where GRETA_VULKAN_UNFOLDED is set. It checks
-// that logits are finite.
+// names where there is one, without the paths of GRETA_VULKAN_WITHOUT, and nothing folded where
+// GRETA_VULKAN_UNFOLDED is set. It checks that logits are finite.
 func TestSpeed(t *testing.T) {
 	what := strings.Fields(os.Getenv("GRETA_VULKAN_SPEED"))
 	if len(what) < 2 {

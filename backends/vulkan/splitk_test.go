@@ -56,15 +56,18 @@ func TestLeftRows(t *testing.T) {
 	}
 }
 
-// halvedCases are products of which some tiles are halved, or left to narrower ones, with and without what is added to results.
+// halvedCases are products of which some tiles are halved, or left to narrower ones, with and
+// without what is added to results.
 func halvedCases(types ...tensor.Type) (cases []optest.Case) {
 	for _, typ := range types {
 		for _, s := range []struct{ rows, cols, n int }{{40, 1024, 160}, {70, 1536, 132}, {40, 1536, 160}, {40, 512, 1600}} {
 			cases = append(cases,
 				optest.Case{Name: fmt.Sprintf("halves/%s %dx%dx%d", typ, s.rows, s.cols, s.n), Eq: "y: linear(x, w)",
 					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", s.rows, s.cols, typ, s.n, s.cols), Rel: 5e-6, Abs: 5e-5},
-				optest.Case{Name: fmt.Sprintf("halves/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n), Eq: "y: linear_residual(x, w, r, b)",
-					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
+				optest.Case{Name: fmt.Sprintf("halves/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n),
+					Eq: "y: linear_residual(x, w, r, b)",
+					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols,
+						s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
 		}
 	}
 	return cases
@@ -93,7 +96,8 @@ func TestHalves(t *testing.T) {
 	dev := halving(t)
 	for _, units := range []int{5, 6, 7} {
 		dev.SetUnits(units)
-		if err := optest.Together(dev, halvedCases(tensor.F16, tensor.Q4_0, tensor.Q8_0, tensor.Q4_K), 2e-3, func(string) {}); err != nil {
+		if err := optest.Together(dev, halvedCases(tensor.F16, tensor.Q4_0, tensor.Q8_0, tensor.Q4_K), 2e-3,
+			func(string) {}); err != nil {
 			t.Errorf("%d units: %v", units, err)
 		}
 	}

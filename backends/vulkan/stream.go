@@ -141,7 +141,8 @@ func (d *Device) copyRange(t *transfer, dst, src *buffer, to, from, n int) error
 	}
 	r := &recorder{d: d, cb: *t.cb}
 	r.barrier(shaderStage|transferStage, transferStage)
-	d.c.CmdCopyBuffer(r.cb, src.handle, dst.handle, 1, &vk.BufferCopy{SrcOffset: uint64(from), DstOffset: uint64(to), Size: uint64(n)})
+	d.c.CmdCopyBuffer(r.cb, src.handle, dst.handle, 1, &vk.BufferCopy{SrcOffset: uint64(from), DstOffset: uint64(to),
+		Size: uint64(n)})
 	r.barrier(transferStage, shaderStage|transferStage|hostStage)
 	if err := d.check(d.c.EndCommandBuffer(r.cb), "vkEndCommandBuffer", t.what); err != nil {
 		return err

@@ -248,9 +248,10 @@ func (s *submission) wait() error {
 	return nil
 }
 
-// see waits until the last of the commands has set a word of the host's memory, which is 0 before they are submitted. They may not
-// have ended for the driver then, which the next wait waits for. An H200's driver tells of a token's end by the
-// semaphore 4 µs later, and in one of three processes 30.
+// see waits until the last of the commands has set a word of the host's memory, which is 0 before
+// they are submitted. They may not have ended for the driver then, which the next wait waits for.
+// An H200's driver tells of a token's end by the semaphore 4 µs later, and in one of three
+// processes 30.
 func (s *submission) see(told *uint32) error {
 	if !s.flying || s.seen {
 		return nil
@@ -269,9 +270,11 @@ func (s *submission) see(told *uint32) error {
 	return nil
 }
 
-// watch says whether the word was set before much more than the usual time was over, or the semaphore told of the end or of a lost device.
+// watch says whether the word was set before much more than the usual time was over, or the
+// semaphore told of the end or of a lost device.
 func (s *submission) watch(told *uint32, start time.Time) bool {
-	const looks, asked = 64, 100 * time.Microsecond // before the time is looked at, and from one look at the semaphore to the next
+	// before the time is looked at, and from one look at the semaphore to the next
+	const looks, asked = 64, 100 * time.Microsecond
 	for ask := start.Add(asked); ; {
 		for range looks {
 			if atomic.LoadUint32(told) != 0 {

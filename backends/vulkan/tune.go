@@ -33,8 +33,8 @@ var matrixVariants = []matrixVariant{
 // softwareTile is what software devices have in their place.
 var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true}
 
-// narrower are the tiles that take what is left of products in others (splitk.go); software devices, whose rounds only tests count,
-// have one kind.
+// narrower are the tiles that take what is left of products in others (splitk.go); software
+// devices, whose rounds only tests count, have one kind.
 var narrower = map[string]*matrixVariant{
 	wideTile: &matrixVariants[0],
 	"":       softwareTile,
@@ -53,8 +53,8 @@ const regDecodeShared = 2*128*9*16 + 4*128
 // halvedTiles that from which on halves of them do (splitk.go).
 const regDecodeTiles, halvedTiles = 128, 64
 
-// regDecodeHalves are the formats of whose products halves are faster than more tiles of 128x128: where nothing runs beside, and,
-// if true, also where other products do.
+// regDecodeHalves are the formats of whose products halves are faster than more tiles of 128x128:
+// where nothing runs beside, and, if true, also where other products do.
 var regDecodeHalves = map[tensor.Type]bool{tensor.Q4_0: false, tensor.Q4_K: true, tensor.Q8_0: true}
 
 // nvidia is the vendor on whose card that was measured; AMD's compiler spills registers of the wide tiles.
@@ -104,10 +104,12 @@ func (d *Device) Variants(n *graph.Node) []string {
 	return names
 }
 
-// takesHalves says whether a product of so many tiles of regdecode.comp is faster by halves of them than by other tiles.
+// takesHalves says whether a product of so many tiles of regdecode.comp is faster by halves of them
+// than by other tiles.
 func (d *Device) takesHalves(n *graph.Node, tiles int) bool {
 	beside, takes := regDecodeHalves[n.In[1].Type]
-	return takes && d.units > 0 && tiles >= halvedTiles && n.In[1].Shape.Last() >= 2*halfColumns && (beside || n.Op == ops.LinearResidual)
+	return takes && d.units > 0 && tiles >= halvedTiles && n.In[1].Shape.Last() >= 2*halfColumns &&
+		(beside || n.Op == ops.LinearResidual)
 }
 
 // Choose sets what is asked for a node's variant.

@@ -31,16 +31,20 @@ func TestRegDecode(t *testing.T) {
 	}
 	var cases []optest.Case
 	for _, typ := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K} {
-		for _, s := range []struct{ rows, cols, n int }{{9, 256, 3}, {128, 256, 256}, {130, 512, 301}, {67, 2816, 1025}, {512, 1280, 512}} {
+		for _, s := range []struct{ rows, cols, n int }{{9, 256, 3}, {128, 256, 256}, {130, 512, 301}, {67, 2816, 1025},
+			{512, 1280, 512}} {
 			cases = append(cases,
 				optest.Case{Name: fmt.Sprintf("regdecode/%s %dx%dx%d", typ, s.rows, s.cols, s.n), Eq: "y: linear(x, w)",
 					Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", s.rows, s.cols, typ, s.n, s.cols), Rel: 5e-6, Abs: 5e-5},
-				optest.Case{Name: fmt.Sprintf("regdecode/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n), Eq: "y: linear_residual(x, w, r, b)",
-					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols, s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
+				optest.Case{Name: fmt.Sprintf("regdecode/%s %dx%dx%d residual", typ, s.rows, s.cols, s.n),
+					Eq: "y: linear_residual(x, w, r, b)",
+					Args: fmt.Sprintf("x float[%d, %d] +8; w %s[%d, %d]; r float[%d, %d]; b f32[%d]", s.rows, s.cols, typ, s.n, s.cols,
+						s.rows, s.n, s.n), Rel: 5e-6, Abs: 5e-5})
 		}
 	}
 	cases = append(cases, halvedCases(tensor.Q4_0, tensor.Q8_0, tensor.Q4_K)...)
-	cases = append(cases, optest.Case{Name: "regdecode/steps of 128", Eq: "y: linear(x, w)", Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
+	cases = append(cases, optest.Case{Name: "regdecode/steps of 128", Eq: "y: linear(x, w)",
+		Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
 	for _, c := range cases {
 		p, err := c.Prepare(tensor.F32)
 		if err != nil {
@@ -63,7 +67,8 @@ func TestRegDecode(t *testing.T) {
 func TestVariants(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	node := &graph.Node{Name: "y", Op: ops.Linear,
-		In:  []*graph.Value{{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{70, 256}}, {Name: "w", Kind: graph.Weight, Type: tensor.F16, Shape: tensor.Shape{90, 256}}},
+		In: []*graph.Value{{Name: "x", Kind: graph.Input, Type: tensor.F32, Shape: tensor.Shape{70, 256}},
+			{Name: "w", Kind: graph.Weight, Type: tensor.F16, Shape: tensor.Shape{90, 256}}},
 		Out: []*graph.Value{{Name: "y", Type: tensor.F32, Shape: tensor.Shape{70, 90}}}}
 	list := dev.Variants(node)
 	if len(list) == 0 {

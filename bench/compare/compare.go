@@ -88,7 +88,8 @@ func point(e *store.Entry) *Point {
 	if e == nil {
 		return nil
 	}
-	return &Point{e.Run.ID, e.Run.Env.Commit, e.Kernel, e.Verdict, e.Reason, e.Disturbed(), stats.Summarize(e.Samples), e.Samples}
+	return &Point{e.Run.ID, e.Run.Env.Commit, e.Kernel, e.Verdict, e.Reason, e.Disturbed(), stats.Summarize(e.Samples),
+		e.Samples}
 }
 
 // Row compares two results of one benchmark.
@@ -122,14 +123,16 @@ func (r *Row) Why() string {
 	case Unusable:
 		return fmt.Sprintf("%s before, %s now", r.Old.Verdict, r.New.Verdict)
 	case Disturbed:
-		return fmt.Sprintf("before: %s; now: %s; --disturbed compares them", cmp.Or(r.Old.Disturbed, "nothing"), cmp.Or(r.New.Disturbed, "nothing"))
+		return fmt.Sprintf("before: %s; now: %s; --disturbed compares them", cmp.Or(r.Old.Disturbed, "nothing"),
+			cmp.Or(r.New.Disturbed, "nothing"))
 	case Noisy:
 		return r.Runs.cannot()
 	case Few:
 		return fmt.Sprintf("%d and %d samples cannot show a difference", r.Old.Time.N, r.New.Time.N)
 	}
 	if r.Runs != nil && r.Runs.Before < enoughRuns {
-		return fmt.Sprintf("%d of %d runs that are needed of the code before: less than 10 %% is not looked at", r.Runs.Before, enoughRuns)
+		return fmt.Sprintf("%d of %d runs that are needed of the code before: less than 10 %% is not looked at",
+			r.Runs.Before, enoughRuns)
 	}
 	return ""
 }
@@ -403,7 +406,8 @@ func (r *Row) judge(alpha, band float64) {
 // sort puts what got slower first, then goes by name.
 func (c *Comparison) sort() {
 	order := func(r *Row) int {
-		return slices.Index([]Outcome{Lost, Slower, Noisy, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New}, r.Outcome)
+		return slices.Index([]Outcome{Lost, Slower, Noisy, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New},
+			r.Outcome)
 	}
 	slices.SortStableFunc(c.Rows, func(a, b Row) int {
 		if d := order(&a) - order(&b); d != 0 {

@@ -43,20 +43,25 @@ func outcomes(c *Comparison) map[string]Outcome {
 func TestCompare(t *testing.T) {
 	a, b := newRun("a"), newRun("b")
 	failed := func(r *record.Run, bench string) store.Entry {
-		return store.Entry{Run: r, Result: record.Result{Bench: bench, Clock: record.HostClock, Verdict: record.Failed, Reason: "wrong"}}
+		return store.Entry{Run: r, Result: record.Result{Bench: bench, Clock: record.HostClock, Verdict: record.Failed,
+			Reason: "wrong"}}
 	}
 	unclocked := failed(b, "lost2")
 	unclocked.Clock = ""
 	before := []store.Entry{
 		entry(a, "slower", 1, 20, 1), entry(a, "faster", 1, 20, 2), entry(a, "noise", 1, 20, 3), entry(a, "within", 1, 20, 4),
-		entry(a, "few", 1, 3, 5), entry(a, "gone", 1, 20, 6), entry(a, "lost", 1, 20, 7), failed(a, "gained"), failed(a, "never"), entry(a, "lost2", 1, 20, 8),
+		entry(a, "few", 1, 3, 5), entry(a, "gone", 1, 20, 6), entry(a, "lost", 1, 20, 7), failed(a, "gained"),
+		failed(a, "never"), entry(a, "lost2", 1, 20, 8),
 	}
 	after := []store.Entry{
-		entry(b, "slower", 1.2, 20, 11), entry(b, "faster", 0.8, 20, 12), entry(b, "noise", 1, 20, 13), entry(b, "within", 1.02, 20, 14),
-		entry(b, "few", 2, 3, 15), entry(b, "new", 1, 20, 16), failed(b, "lost"), entry(b, "gained", 1, 20, 17), failed(b, "never"), unclocked,
+		entry(b, "slower", 1.2, 20, 11), entry(b, "faster", 0.8, 20, 12), entry(b, "noise", 1, 20, 13),
+		entry(b, "within", 1.02, 20, 14),
+		entry(b, "few", 2, 3, 15), entry(b, "new", 1, 20, 16), failed(b, "lost"), entry(b, "gained", 1, 20, 17),
+		failed(b, "never"), unclocked,
 	}
 	c := Compare(before, after, Options{})
-	want := map[string]Outcome{"slower": Slower, "faster": Faster, "noise": Same, "within": Same, "few": Few, "gone": Missing, "new": New,
+	want := map[string]Outcome{"slower": Slower, "faster": Faster, "noise": Same, "within": Same, "few": Few,
+		"gone": Missing, "new": New,
 		"lost": Lost, "gained": Gained, "never": Unusable, "lost2": Lost}
 	for name, o := range outcomes(c) {
 		if o != want[name] {
@@ -187,9 +192,11 @@ func TestGate(t *testing.T) {
 	add(now, "device", 1)
 	add(now, "better", 0.9)
 	id := add(now, "first", 1)
-	all = append(all, store.Entry{Run: now, Result: record.Result{Bench: "gone", Verdict: record.Skipped, Reason: "no kernel"}})
+	all = append(all, store.Entry{Run: now, Result: record.Result{Bench: "gone", Verdict: record.Skipped,
+		Reason: "no kernel"}})
 	c := Gate(id, all, Options{})
-	want := map[string]Outcome{"creep": Slower, "driver": Same, "device": Same, "better": Faster, "first": New, "gone": Lost}
+	want := map[string]Outcome{"creep": Slower, "driver": Same, "device": Same, "better": Faster, "first": New,
+		"gone": Lost}
 	got := outcomes(c)
 	for name, o := range want {
 		if got[name] != o {
@@ -220,7 +227,8 @@ func TestBandFromHistory(t *testing.T) {
 	if r.Outcome != Noisy || r.BandFrom != "5 runs" || r.Band < 0.1 || r.Band > 0.25 {
 		t.Errorf("%+v", r)
 	}
-	if r.Runs.Before != 5 || r.Runs.Noise < 0.03 || r.Runs.Noise > 0.06 || !strings.Contains(r.Why(), "cannot tell: noise of 4.") {
+	if r.Runs.Before != 5 || r.Runs.Noise < 0.03 || r.Runs.Noise > 0.06 ||
+		!strings.Contains(r.Why(), "cannot tell: noise of 4.") {
 		t.Errorf("%+v %s", r.Runs, r.Why())
 	}
 	for i := range 5 {

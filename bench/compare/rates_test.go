@@ -100,8 +100,10 @@ func TestGateRates(t *testing.T) {
 		{4, 1, 12, 6, 0.01, 3, 0.9},
 	} {
 		r := simulate(rng, trials, c.benches, c.codes, c.before, c.now, c.noise, c.wild)
-		name := fmt.Sprintf("%d benchmarks, %d codes of %d runs, %d now, noise %g, wild %g", c.benches, c.codes, c.before, c.now, c.noise, c.wild)
-		t.Logf("%s: alarms %.2f %%, found %.1f %%, of those told %.1f %%, noisy %.1f %%", name, 100*r.alarms, 100*r.found, 100*r.told, 100*r.noisy)
+		name := fmt.Sprintf("%d benchmarks, %d codes of %d runs, %d now, noise %g, wild %g", c.benches, c.codes, c.before,
+			c.now, c.noise, c.wild)
+		t.Logf("%s: alarms %.2f %%, found %.1f %%, of those told %.1f %%, noisy %.1f %%", name, 100*r.alarms, 100*r.found,
+			100*r.told, 100*r.noisy)
 		if r.alarms > 0.02 {
 			t.Errorf("%s: identical code fails %.2f %%", name, 100*r.alarms)
 		}

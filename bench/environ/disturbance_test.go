@@ -29,8 +29,10 @@ func machine(t *testing.T, files map[string]string) string {
 // TestDisturbance: what others use beyond what is free, a quota below what is wanted, and a binding are told.
 func TestDisturbance(t *testing.T) {
 	const online, self = "sys/devices/system/cpu/online", "proc/self/cgroup"
-	two := map[string]string{online: "0-1,4-5", self: "0::/a/b", "sys/fs/cgroup/a/cpu.max": "150000 100000", "sys/fs/cgroup/a/b/cpu.max": "max 100000"}
-	one := map[string]string{online: "0-3", self: "5:memory:/x\n3:cpu,cpuacct:/x", "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us": "50000",
+	two := map[string]string{online: "0-1,4-5", self: "0::/a/b", "sys/fs/cgroup/a/cpu.max": "150000 100000",
+		"sys/fs/cgroup/a/b/cpu.max": "max 100000"}
+	one := map[string]string{online: "0-3", self: "5:memory:/x\n3:cpu,cpuacct:/x",
+		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_quota_us":  "50000",
 		"sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us": "100000"}
 	free := map[string]string{online: "0-3", self: "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}
 	for _, c := range []struct {
@@ -64,7 +66,8 @@ func TestDisturbance(t *testing.T) {
 	if got := newWatch(root, 1).busySeconds(); got != 6.21 {
 		t.Errorf("busy for %g s", got)
 	}
-	if got := record.Disturbance(map[string]float64{record.OthersCPUs: 1.25, record.QuotaCPUs: 0.5}); got != "other programs used 1.2 processors, a quota allows 0.5 processors" {
+	if got := record.Disturbance(map[string]float64{record.OthersCPUs: 1.25,
+		record.QuotaCPUs: 0.5}); got != "other programs used 1.2 processors, a quota allows 0.5 processors" {
 		t.Error(got)
 	}
 }

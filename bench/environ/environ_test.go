@@ -116,7 +116,8 @@ func TestReadAMD(t *testing.T) {
 	}
 	files["bus/pci/devices/0000:01:00.0/vendor"] = "0x10de"
 	root := tree(t, files)
-	want := map[string]string{"sm_mhz": "1100", "mem_mhz": "2800", "performance_level": "auto", "power_w": "31.5", "power_limit_w": "54", "temperature_c": "47"}
+	want := map[string]string{"sm_mhz": "1100", "mem_mhz": "2800", "performance_level": "auto", "power_w": "31.5",
+		"power_limit_w": "54", "temperature_c": "47"}
 	for _, at := range []string{"0000:c1:00.0", ""} {
 		got := map[string]string{}
 		if readAMD(root, at, got); !maps.Equal(got, want) {
@@ -141,10 +142,13 @@ func TestReadCPU(t *testing.T) {
 	}{
 		{"nothing", "", nil, map[string]string{}},
 		{"a virtual machine", "processor : 0\ncpu MHz\t\t: 2100.500\n", nil, map[string]string{"cpu_mhz": "2100.5"}},
-		{"AMD", "", map[string]string{cpu0 + "scaling_governor": "powersave", cpu0 + "scaling_cur_freq": "4100000", cpu0 + "cpuinfo_max_freq": "5100000",
-			"devices/system/cpu/cpufreq/boost": "1", "class/hwmon/hwmon0/name": "nvme", "class/hwmon/hwmon0/temp1_input": "30000",
-			"class/hwmon/hwmon1/name": "k10temp", "class/hwmon/hwmon1/temp1_input": "55125"},
-			map[string]string{"governor": "powersave", "cpu_mhz": "4100", "cpu_max_mhz": "5100", "turbo": "on", "temperature_c": "55.125"}},
+		{"AMD", "", map[string]string{cpu0 + "scaling_governor": "powersave", cpu0 + "scaling_cur_freq": "4100000",
+			cpu0 + "cpuinfo_max_freq":          "5100000",
+			"devices/system/cpu/cpufreq/boost": "1", "class/hwmon/hwmon0/name": "nvme",
+			"class/hwmon/hwmon0/temp1_input": "30000",
+			"class/hwmon/hwmon1/name":        "k10temp", "class/hwmon/hwmon1/temp1_input": "55125"},
+			map[string]string{"governor": "powersave", "cpu_mhz": "4100", "cpu_max_mhz": "5100", "turbo": "on",
+				"temperature_c": "55.125"}},
 		{"Intel", "", map[string]string{"devices/system/cpu/intel_pstate/no_turbo": "1"}, map[string]string{"turbo": "off"}},
 	} {
 		got := map[string]string{}

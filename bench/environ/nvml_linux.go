@@ -73,8 +73,10 @@ func openNVML() (n *nvml, ok bool) {
 		name string
 	}{
 		{&n.start, "nvmlInit_v2"}, {&n.stop, "nvmlShutdown"}, {&n.count, "nvmlDeviceGetCount_v2"},
-		{&n.byIndex, "nvmlDeviceGetHandleByIndex_v2"}, {&n.byBus, "nvmlDeviceGetHandleByPciBusId_v2"}, {&n.name, "nvmlDeviceGetName"},
-		{&n.clock, "nvmlDeviceGetClockInfo"}, {&n.power, "nvmlDeviceGetPowerUsage"}, {&n.limit, "nvmlDeviceGetEnforcedPowerLimit"},
+		{&n.byIndex, "nvmlDeviceGetHandleByIndex_v2"}, {&n.byBus, "nvmlDeviceGetHandleByPciBusId_v2"},
+		{&n.name, "nvmlDeviceGetName"},
+		{&n.clock, "nvmlDeviceGetClockInfo"}, {&n.power, "nvmlDeviceGetPowerUsage"},
+		{&n.limit, "nvmlDeviceGetEnforcedPowerLimit"},
 		{&n.temperature, "nvmlDeviceGetTemperature"}, {&n.driver, "nvmlSystemGetDriverVersion"},
 	} {
 		at, err := purego.Dlsym(lib, f.name)

@@ -83,12 +83,13 @@ const (
 
 // Experiment is what the ledger says of one.
 type Experiment struct {
-	Name         string    `json:"name"`
-	Created      time.Time `json:"created"`
-	Hypothesis   string    `json:"hypothesis"`
-	Bench        []string  `json:"bench"`              // arguments of greta bench
-	Change       []string  `json:"change,omitempty"`   // arguments of the changed side alone: the forced configuration
-	Code         string    `json:"code,omitempty"`     // hash of the source's changes, where it is the code that is changed
+	Name       string    `json:"name"`
+	Created    time.Time `json:"created"`
+	Hypothesis string    `json:"hypothesis"`
+	Bench      []string  `json:"bench"`            // arguments of greta bench
+	Change     []string  `json:"change,omitempty"` // arguments of the changed side alone: the forced configuration
+	// hash of the source's changes, where it is the code that is changed
+	Code         string    `json:"code,omitempty"`
 	Baseline     string    `json:"baseline,omitempty"` // commit or program; "" the clean commit of this program
 	Precondition string    `json:"precondition,omitempty"`
 	Status       Status    `json:"status"`
@@ -248,7 +249,8 @@ func (l *Ledger) take(e *Event) error {
 		if x != nil {
 			return fmt.Errorf("the experiment %s is there twice", e.Name)
 		}
-		l.list = append(l.list, &Experiment{Name: e.Name, Created: e.Time, Hypothesis: e.Get("hypothesis"), Bench: e.all("bench"), Change: e.all("change"),
+		l.list = append(l.list, &Experiment{Name: e.Name, Created: e.Time, Hypothesis: e.Get("hypothesis"),
+			Bench: e.all("bench"), Change: e.all("change"),
 			Code: e.Get("code"), Baseline: e.Get("baseline"), Precondition: e.Get("precondition"), Status: Open, Runs: []Run{}})
 		return nil
 	}
@@ -257,7 +259,8 @@ func (l *Ledger) take(e *Event) error {
 	}
 	switch e.Kind {
 	case "run":
-		x.Runs = append(x.Runs, Run{e.Time, e.Get("correct") == "yes", slower(e.Get("slower")), e.Get("summary"), e.Get("details")})
+		x.Runs = append(x.Runs, Run{e.Time, e.Get("correct") == "yes", slower(e.Get("slower")), e.Get("summary"),
+			e.Get("details")})
 	case "keep":
 		x.Status, x.Why, x.Decided = Kept, e.Get("because"), e.Time
 	case "reject":
@@ -352,7 +355,8 @@ func New(ctx context.Context, path string, x Experiment) error {
 			return Event{}, err
 		}
 		if old := l.Find(x.Name); old != nil {
-			return Event{}, fmt.Errorf("an experiment %s exists since %s (%s); choose another name", x.Name, old.Created.Format(time.DateOnly), old.Status)
+			return Event{}, fmt.Errorf("an experiment %s exists since %s (%s); choose another name", x.Name,
+				old.Created.Format(time.DateOnly), old.Status)
 		}
 		var rejected *Experiment
 		for _, old := range l.list {
@@ -366,9 +370,10 @@ func New(ctx context.Context, path string, x Experiment) error {
 				rejected = old
 			}
 		}
-		if rejected != nil && (strings.TrimSpace(x.Precondition) == "" || slices.ContainsFunc(l.list, func(old *Experiment) bool {
-			return old.same(&x) && plain(old.Precondition) == plain(x.Precondition)
-		})) {
+		if rejected != nil && (strings.TrimSpace(x.Precondition) == "" ||
+			slices.ContainsFunc(l.list, func(old *Experiment) bool {
+				return old.same(&x) && plain(old.Precondition) == plain(x.Precondition)
+			})) {
 			return Event{}, &RejectedBefore{rejected}
 		}
 		e := Event{Kind: "new", Name: x.Name, Fields: []Field{{"hypothesis", oneLine(x.Hypothesis)}}}
@@ -378,7 +383,8 @@ func New(ctx context.Context, path string, x Experiment) error {
 		for _, a := range x.Change {
 			e.Fields = append(e.Fields, Field{"change", a})
 		}
-		e.Fields = append(e.Fields, Field{"code", x.Code}, Field{"baseline", x.Baseline}, Field{"precondition", oneLine(x.Precondition)})
+		e.Fields = append(e.Fields, Field{"code", x.Code}, Field{"baseline", x.Baseline},
+			Field{"precondition", oneLine(x.Precondition)})
 		return e, nil
 	})
 }

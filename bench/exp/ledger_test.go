@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 }
 
 func trial(name string) Experiment {
-	return Experiment{Name: name, Hypothesis: "Four rows a wave\nhide the loads' latency.", Bench: []string{"op", "linear", "--m", "1"}, Change: []string{"--config", "rows=4"}}
+	return Experiment{Name: name, Hypothesis: "Four rows a wave\nhide the loads' latency.",
+		Bench: []string{"op", "linear", "--m", "1"}, Change: []string{"--config", "rows=4"}}
 }
 
 func must(t *testing.T, err error) {
@@ -53,7 +54,8 @@ func TestLife(t *testing.T) {
 	refused(t, Decide(ctx, path, "rows4", Kept, "faster", false), "wrong results")
 	must(t, AddRun(ctx, path, "rows4", Run{Correct: true, Slower: 1, Summary: "slower: 1; at worst 86.0 % more"}))
 	refused(t, Decide(ctx, path, "rows4", Kept, "I say so", false), "found it slower (slower: 1; at worst 86.0 % more)")
-	must(t, AddRun(ctx, path, "rows4", Run{Correct: true, Summary: "faster on 1", Details: "benchmark  old  new\n  op/linear  1 µs  2 µs\n\nfour\n"}))
+	must(t, AddRun(ctx, path, "rows4", Run{Correct: true, Summary: "faster on 1", Details: "benchmark  old  new\n  " +
+		"op/linear  1 µs  2 µs\n\nfour\n"}))
 	refused(t, Decide(ctx, path, "rows4", Kept, "  ", false), "--because")
 	must(t, Decide(ctx, path, "rows4", Kept, "a third faster at m=1", false))
 	refused(t, Decide(ctx, path, "rows4", Rejected, "no", false), "was kept")
@@ -63,8 +65,10 @@ func TestLife(t *testing.T) {
 	l, err := Read(path)
 	must(t, err)
 	x := l.Find("rows4")
-	if x.Hypothesis != "Four rows a wave hide the loads' latency." || !reflect.DeepEqual(x.Bench, trial("").Bench) || !reflect.DeepEqual(x.Change, trial("").Change) ||
-		x.Status != Kept || x.Why != "a third faster at m=1" || len(x.Runs) != 3 || x.Runs[0].Correct || x.Runs[1].Slower != 1 || !x.Runs[2].Correct || x.Runs[2].Slower != 0 || time.Since(x.Decided) > time.Minute {
+	if x.Hypothesis != "Four rows a wave hide the loads' latency." || !reflect.DeepEqual(x.Bench, trial("").Bench) ||
+		!reflect.DeepEqual(x.Change, trial("").Change) ||
+		x.Status != Kept || x.Why != "a third faster at m=1" || len(x.Runs) != 3 || x.Runs[0].Correct ||
+		x.Runs[1].Slower != 1 || !x.Runs[2].Correct || x.Runs[2].Slower != 0 || time.Since(x.Decided) > time.Minute {
 		t.Errorf("%+v", x)
 	}
 	if want := "benchmark  old  new\n  op/linear  1 µs  2 µs\n\nfour"; x.Runs[2].Details != want {
@@ -72,7 +76,8 @@ func TestLife(t *testing.T) {
 	}
 	text, err := os.ReadFile(path)
 	must(t, err)
-	for _, part := range []string{"# Experiments\n", "new rows4\nhypothesis: Four rows a wave hide", "change: rows=4\n", "keep rows4\nbecause: a third faster"} {
+	for _, part := range []string{"# Experiments\n", "new rows4\nhypothesis: Four rows a wave hide", "change: rows=4\n",
+		"keep rows4\nbecause: a third faster"} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("%q is missing in\n%s", part, text)
 		}
@@ -159,11 +164,12 @@ func TestDamage(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"heading": {"## yesterday new a\n", "cannot parse"},
 		"parts":   {"x\n\n## 2026-01-01T00:00:00Z new\n", ":3: a heading is"},
-		"kind":    {"## 2026-01-01T00:00:00Z new a\nhypothesis: h\n\n## 2026-01-01T00:00:00Z praise a\n", "no event is called"},
-		"orphan":  {"## 2026-01-01T00:00:00Z keep a\nbecause: x\n", "never begun"},
-		"twice":   {"## 2026-01-01T00:00:00Z new a\n\n## 2026-01-01T00:00:00Z new a\n", "twice"},
-		"line":    {"## 2026-01-01T00:00:00Z new a\nno field at all\n", ":2: NAME: TEXT"},
-		"indent":  {"## 2026-01-01T00:00:00Z new a\n    text\n", "none came before"},
+		"kind": {"## 2026-01-01T00:00:00Z new a\nhypothesis: h\n\n## 2026-01-01T00:00:00Z praise a\n",
+			"no event is called"},
+		"orphan": {"## 2026-01-01T00:00:00Z keep a\nbecause: x\n", "never begun"},
+		"twice":  {"## 2026-01-01T00:00:00Z new a\n\n## 2026-01-01T00:00:00Z new a\n", "twice"},
+		"line":   {"## 2026-01-01T00:00:00Z new a\nno field at all\n", ":2: NAME: TEXT"},
+		"indent": {"## 2026-01-01T00:00:00Z new a\n    text\n", "none came before"},
 	} {
 		path := filepath.Join(t.TempDir(), "ledger")
 		must(t, os.WriteFile(path, []byte(c.text), 0o644))
@@ -173,7 +179,8 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "ledger")
-	must(t, os.WriteFile(path, []byte("# Experiments\r\n\r\n## 2026-01-01T00:00:00Z new a\r\nhypothesis: h\r\nbench: op\r\n"), 0o644))
+	must(t, os.WriteFile(path, []byte("# Experiments\r\n\r\n## 2026-01-01T00:00:00Z new a\r\nhypothesis: "+
+		"h\r\nbench: op\r\n"), 0o644))
 	l, err := Read(path)
 	must(t, err)
 	if x := l.Find("a"); x == nil || x.Hypothesis != "h" || x.Bench[0] != "op" {

@@ -20,7 +20,8 @@ func Benchstat(w io.Writer, run *record.Run, results []record.Result) error {
 	// compares only what has the same configuration.
 	for _, kv := range [][2]string{
 		{"# run", run.ID}, {"# commit", e.Commit}, {"# driver", e.Driver},
-		{"goos", e.OS}, {"goarch", e.Arch}, {"pkg", "greta"}, {"cpu", e.CPU}, {"backend", e.Backend}, {"device", e.Device}, {"level", e.Level},
+		{"goos", e.OS}, {"goarch", e.Arch}, {"pkg", "greta"}, {"cpu", e.CPU}, {"backend", e.Backend}, {"device", e.Device},
+		{"level", e.Level},
 	} {
 		if kv[1] != "" {
 			fmt.Fprintf(&b, "%s: %s\n", kv[0], strings.Join(strings.Fields(kv[1]), " "))

@@ -18,13 +18,18 @@ import (
 )
 
 func sample() (*record.Run, []record.Result) {
-	run := &record.Run{ID: "20260102T030405.000Z-1234abcd", Kind: "op", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Env: record.Env{OS: "linux", Arch: "amd64", CPU: "Some CPU", Backend: "cpu", Device: "It's a CPU", Commit: "0123456789abcdef", Threads: 2}}
+	run := &record.Run{ID: "20260102T030405.000Z-1234abcd", Kind: "op",
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Env: record.Env{OS: "linux", Arch: "amd64", CPU: "Some CPU", Backend: "cpu", Device: "It's a CPU",
+			Commit: "0123456789abcdef", Threads: 2}}
 	check := record.Check{Against: "float64", RelL2: 1.5e-7, MaxAbs: 3e-6, Limit: 1e-5}
 	ok := record.Result{
-		Bench: "op/linear", Params: map[string]string{"m": "1", "n": "4096", "k": "4096", "type": "f16"}, Kernel: "linear.f16.avx512",
-		Clock: record.DeviceClock, Cache: record.Cold, Samples: []float64{1e-3, 1.1e-3, 1.2e-3}, Host: []float64{2e-3, 2e-3, 2e-3}, Bytes: 33.6e6, Flops: 33.5e6,
-		Roofs: record.Roofs{ReadGBs: 100, GFlops: 1000}, Check: check, Verdict: record.OK, Metrics: map[string]float64{"copies": 9},
+		Bench: "op/linear", Params: map[string]string{"m": "1", "n": "4096", "k": "4096", "type": "f16"},
+		Kernel: "linear.f16.avx512",
+		Clock:  record.DeviceClock, Cache: record.Cold, Samples: []float64{1e-3, 1.1e-3, 1.2e-3},
+		Host: []float64{2e-3, 2e-3, 2e-3}, Bytes: 33.6e6, Flops: 33.5e6,
+		Roofs: record.Roofs{ReadGBs: 100, GFlops: 1000}, Check: check, Verdict: record.OK,
+		Metrics: map[string]float64{"copies": 9},
 	}
 	bad := ok
 	bad.Params = map[string]string{"m": "8"}
@@ -44,7 +49,8 @@ func write(t *testing.T, r *Report, format string) string {
 
 func TestMarkdown(t *testing.T) {
 	got := write(t, Results(sample()), "md")
-	for _, part := range []string{"| benchmark |", "k=4096 m=1 n=4096 type=f16", "1.10 ms", "1.00 ms to 1.20 ms (range)", "30.5", "30.5 %", "memory",
+	for _, part := range []string{"| benchmark |", "k=4096 m=1 n=4096 type=f16", "1.10 ms", "1.00 ms to 1.20 ms (range)",
+		"30.5", "30.5 %", "memory",
 		"1.5e-07", "2.00 ms", "| SKIPPED |", "\n- SKIPPED op/linear/m=8/cache=cold: no kernel | for this\n"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is missing in\n%s", part, got)
@@ -98,7 +104,8 @@ func TestMachineFormats(t *testing.T) {
 		t.Fatalf("%d, %d and %d rows", len(list), len(lines), len(rows))
 	}
 	for _, o := range []map[string]any{list[0], lines[0]} {
-		if o["bench"] != "op/linear" || o["median_s"] != 1.1e-3 || o["verdict"] != "ok" || o["device"] != "It's a CPU" || len(o["samples_s"].([]any)) != 3 || o["p95_s"] != nil {
+		if o["bench"] != "op/linear" || o["median_s"] != 1.1e-3 || o["verdict"] != "ok" || o["device"] != "It's a CPU" ||
+			len(o["samples_s"].([]any)) != 3 || o["p95_s"] != nil {
 			t.Errorf("%v", o)
 		}
 	}
@@ -131,7 +138,8 @@ func TestSQL(t *testing.T) {
 	var device string
 	var median float64
 	var n int
-	query(t, write(t, Results(sample()), "sql"), `SELECT device, median_s, (SELECT count(*) FROM results) FROM results WHERE verdict = 'ok'`, &device, &median, &n)
+	query(t, write(t, Results(sample()), "sql"),
+		`SELECT device, median_s, (SELECT count(*) FROM results) FROM results WHERE verdict = 'ok'`, &device, &median, &n)
 	if device != "It's a CPU" || median != 1.1e-3 || n != 2 {
 		t.Errorf("%q, %g, %d", device, median, n)
 	}
@@ -179,11 +187,14 @@ func modelResults() (*record.Run, []record.Result) {
 		return map[string]string{"model": "llama2_7b", "type": "f16", "kv": "f16", "threads": "2", "depth": depth}
 	}
 	metrics := func(p, g, d float64) map[string]float64 {
-		return map[string]float64{Tokens: p + g, ModelBytes: 13e9, ModelParams: 6.7e9, Positions: p, Generated: g, Depth: d, Chunk: 512, StepTime: 0.1, KernelSum: 0.09, BlockTime: 0.0028, OutsideTime: 0.001}
+		return map[string]float64{Tokens: p + g, ModelBytes: 13e9, ModelParams: 6.7e9, Positions: p, Generated: g, Depth: d,
+			Chunk: 512, StepTime: 0.1, KernelSum: 0.09, BlockTime: 0.0028, OutsideTime: 0.001}
 	}
-	pp := record.Result{Bench: "model/pp512", Params: params("0"), Clock: record.HostClock, Samples: []float64{2, 4}, Check: check, Metrics: metrics(512, 0, 0), Verdict: record.OK}
+	pp := record.Result{Bench: "model/pp512", Params: params("0"), Clock: record.HostClock, Samples: []float64{2, 4},
+		Check: check, Metrics: metrics(512, 0, 0), Verdict: record.OK}
 	pp.Metrics[FirstToken] = 2.5
-	tg := record.Result{Bench: "model/tg128", Params: params("512"), Clock: record.HostClock, Samples: []float64{10, 10}, Check: check, Metrics: metrics(0, 128, 512), Verdict: record.OK}
+	tg := record.Result{Bench: "model/tg128", Params: params("512"), Clock: record.HostClock, Samples: []float64{10, 10},
+		Check: check, Metrics: metrics(0, 128, 512), Verdict: record.OK}
 	token := tg
 	token.Bench += TokenSuffix
 	token.Samples = make([]float64, 100)
@@ -196,7 +207,8 @@ func modelResults() (*record.Run, []record.Result) {
 func TestModels(t *testing.T) {
 	r := Models(modelResults())
 	got := write(t, r, "md")
-	for _, part := range []string{"| model ", " size |", " params |", "| backend |", "| threads |", " test |", " t/s |", "llama2_7b F16", "12.11 GiB", "6.70 B", "CPU",
+	for _, part := range []string{"| model ", " size |", " params |", "| backend |", "| threads |", " test |", " t/s |",
+		"llama2_7b F16", "12.11 GiB", "6.70 B", "CPU",
 		"pp512 |", "tg128 @ d512", "192.00 ± 90.51", "12.80 ± 0.00", "2.50 s", "75.0 ms", "79.8 ms", "10.0 ms (10.0 %)"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is missing in\n%s", part, got)
@@ -208,9 +220,11 @@ func TestModels(t *testing.T) {
 	var model, test string
 	var avg float64
 	var prompt, gen, depth, rows int
-	query(t, write(t, r, "sql"), `SELECT model_type, n_prompt, n_gen, n_depth, avg_ts, build_commit, (SELECT count(*) FROM llama_bench) FROM llama_bench WHERE n_gen > 0`,
+	query(t, write(t, r, "sql"),
+		`SELECT model_type, n_prompt, n_gen, n_depth, avg_ts, build_commit, (SELECT count(*) FROM llama_bench) FROM llama_bench WHERE n_gen > 0`,
 		&model, &prompt, &gen, &depth, &avg, &test, &rows)
-	if model != "llama2_7b F16" || prompt != 0 || gen != 128 || depth != 512 || math.Abs(avg-12.8) > 1e-9 || test != "012345678" || rows != 2 {
+	if model != "llama2_7b F16" || prompt != 0 || gen != 128 || depth != 512 || math.Abs(avg-12.8) > 1e-9 ||
+		test != "012345678" || rows != 2 {
 		t.Errorf("%s %d %d %d %g %s %d", model, prompt, gen, depth, avg, test, rows)
 	}
 }
@@ -221,7 +235,8 @@ func TestColumnsOfLlamaBench(t *testing.T) {
 	for _, c := range Models(modelResults()).Full.Columns {
 		have = append(have, c.Name)
 	}
-	for _, want := range strings.Fields(`build_commit build_number cpu_info gpu_info backends model_filename model_type model_size model_n_params
+	for _, want := range strings.Fields(
+		`build_commit build_number cpu_info gpu_info backends model_filename model_type model_size model_n_params
 		n_batch n_ubatch n_threads cpu_mask cpu_strict poll type_k type_v n_gpu_layers split_mode main_gpu no_kv_offload flash_attn tensor_split
 		tensor_buft_overrides load_mode embeddings no_op_offload n_prompt n_gen n_depth test_time avg_ns stddev_ns avg_ts stddev_ts n_cpu_moe fit_target fit_min_ctx`) {
 		if !slices.Contains(have, want) {
@@ -253,11 +268,13 @@ func TestSteps(t *testing.T) {
 	warm := ok
 	warm.Cache, warm.Samples = record.Warm, []float64{1}
 	norm := ok
-	norm.Params, norm.Cache, norm.Samples, norm.Metrics = map[string]string{"m": "9"}, record.Warm, []float64{2e-6}, map[string]float64{record.InStep + "tg": 5}
+	norm.Params, norm.Cache, norm.Samples, norm.Metrics = map[string]string{"m": "9"}, record.Warm, []float64{2e-6},
+		map[string]float64{record.InStep + "tg": 5}
 	bad := results[1]
 	bad.Metrics = map[string]float64{record.InStep + "pp512": 4}
 	got := write(t, Results(run, []record.Result{ok, warm, norm, bad}), "md")
-	for _, part := range []string{"| pp512 |        6 |                4 |            2.20 ms |", "| tg    |        8 |                  |            3.31 ms |", "| pp512 2×, tg 3× |"} {
+	for _, part := range []string{"| pp512 |        6 |                4 |            2.20 ms |",
+		"| tg    |        8 |                  |            3.31 ms |", "| pp512 2×, tg 3× |"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("%q is missing in\n%s", part, got)
 		}
@@ -268,7 +285,8 @@ func TestSteps(t *testing.T) {
 func TestAboveMeasuredRoof(t *testing.T) {
 	run, results := sample()
 	results[0].Roofs.MeasuredReadGBs = 20 // 30.5 GB/s were reached
-	if got := write(t, Results(run, results[:1]), "md"); !strings.Contains(got, "1 of 1 results are faster than the measured roof") {
+	if got := write(t, Results(run, results[:1]), "md"); !strings.Contains(got,
+		"1 of 1 results are faster than the measured roof") {
 		t.Error(got)
 	}
 	results[0].Roofs.MeasuredReadGBs = 31

@@ -33,10 +33,13 @@ const (
 // and of where the time of a step goes.
 func Models(run *record.Run, results []record.Result) *Report {
 	r := &Report{Run: run, Results: results, Notes: notes(results), Full: llamaBench(run, results)}
-	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true}, {"threads", false}, {"test", false}, {"t/s", false}}}
-	where := &Table{Columns: []Column{{"model", true}, {"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true}, {"first token", false},
+	tests := &Table{Columns: []Column{{"model", true}, {"size", false}, {"params", false}, {"backend", true},
+		{"threads", false}, {"test", false}, {"t/s", false}}}
+	where := &Table{Columns: []Column{{"model", true}, {"test", true}, {"n", false}, {"median t/s", false}, {"95 %", true},
+		{"first token", false},
 		{"between tokens p50", false}, {"p95", false}, {"p99", false},
-		{"launches", false}, {"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false}, {"of modelled", false}, {"of measured", false}, {"rel L2", false}, {"verdict", true}}}
+		{"launches", false}, {"a block", false}, {"outside", false}, {"kernels", false}, {"a step", false}, {"lost", false},
+		{"of modelled", false}, {"of measured", false}, {"rel L2", false}, {"verdict", true}}}
 	threads := false
 	for i := range results {
 		threads = threads || results[i].Params["threads"] != ""
@@ -49,7 +52,8 @@ func Models(run *record.Run, results []record.Result) *Report {
 		if strings.HasSuffix(t.Bench, TokenSuffix) {
 			continue
 		}
-		row := []any{t.Params["model"] + " " + strings.ToUpper(t.Params["type"]), size(t.Metrics[ModelBytes]), params(t.Metrics[ModelParams]), strings.ToUpper(run.Env.Backend)}
+		row := []any{t.Params["model"] + " " + strings.ToUpper(t.Params["type"]), size(t.Metrics[ModelBytes]),
+			params(t.Metrics[ModelParams]), strings.ToUpper(run.Env.Backend)}
 		if threads {
 			row = append(row, t.Params["threads"])
 		}
@@ -89,7 +93,8 @@ func tokenResult(results []record.Result, of *record.Result) *record.Result {
 
 func whereRow(t, token *record.Result) []any {
 	if t.Verdict != record.OK {
-		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, relL2(t), verdict(t)}
+		return []any{TestName(t), len(t.Samples), nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil,
+			relL2(t), verdict(t)}
 	}
 	tokens := t.Metrics[Tokens]
 	s := stats.Summarize(t.Samples)
@@ -121,8 +126,10 @@ func whereRow(t, token *record.Result) []any {
 	if !s.Sure {
 		interval += " (range)"
 	}
-	return []any{TestName(t), s.N, digits(tokens / s.Median), interval, time(FirstToken), between[0], between[1], between[2],
-		count, time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled), percent(measured), relL2(t), verdict(t)}
+	return []any{TestName(t), s.N, digits(tokens / s.Median), interval, time(FirstToken), between[0], between[1],
+		between[2],
+		count, time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled),
+		percent(measured), relL2(t), verdict(t)}
 }
 
 // signed prints a time that can be negative: kernels timed one by one can take
@@ -164,13 +171,16 @@ func params(n float64) string {
 func llamaBench(run *record.Run, results []record.Result) *Table {
 	t := &Table{Name: "llama_bench"}
 	for _, name := range []string{
-		"build_commit", "build_number", "cpu_info", "gpu_info", "backends", "model_filename", "model_type", "model_size", "model_n_params",
-		"n_batch", "n_ubatch", "n_threads", "cpu_mask", "cpu_strict", "poll", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "split_mode",
+		"build_commit", "build_number", "cpu_info", "gpu_info", "backends", "model_filename", "model_type", "model_size",
+		"model_n_params",
+		"n_batch", "n_ubatch", "n_threads", "cpu_mask", "cpu_strict", "poll", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe",
+		"split_mode",
 		"main_gpu", "no_kv_offload", "flash_attn", "devices", "tensor_split", "tensor_buft_overrides", "load_mode",
 		"embeddings", "no_op_offload", "no_host", "fit_target", "fit_min_ctx",
 		"n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts",
 		"median_ts", "lo_ts", "hi_ts", "first_token_ns", "inter_token_p50_ns", "inter_token_p95_ns", "inter_token_p99_ns",
-		"step_ns", "kernels_ns", "block_ns", "outside_ns", "launches", "check_against", "rel_l2", "max_abs", "verdict", "reason", "run",
+		"step_ns", "kernels_ns", "block_ns", "outside_ns", "launches", "check_against", "rel_l2", "max_abs", "verdict",
+		"reason", "run",
 	} {
 		t.Columns = append(t.Columns, Column{Name: name})
 	}
@@ -220,13 +230,16 @@ func llamaBench(run *record.Run, results []record.Result) *Table {
 			layers = 99 // all of them
 		}
 		t.Rows = append(t.Rows, []any{
-			commit(e.Commit), 0, e.CPU, gpu, strings.ToUpper(e.Backend), r.Params["model"], r.Params["model"] + " " + strings.ToUpper(r.Params["type"]), int(m[ModelBytes]), int(m[ModelParams]),
+			commit(e.Commit), 0, e.CPU, gpu, strings.ToUpper(e.Backend), r.Params["model"],
+			r.Params["model"] + " " + strings.ToUpper(r.Params["type"]), int(m[ModelBytes]), int(m[ModelParams]),
 			int(m[Chunk]), int(m[Chunk]), threads, "0x0", false, 0, r.Params["kv"], r.Params["kv"], layers, 0, "none",
 			0, false, 1, e.Device, "0.00", "none", "",
 			false, 0, false, 0, 0,
-			int(m[Positions]), int(m[Generated]), int(m[Depth]), run.Started.UTC().Format(time.RFC3339), int(math.Round(s.Mean * 1e9)), int(math.Round(s.Stddev * 1e9)), mean, dev, ns, ts,
+			int(m[Positions]), int(m[Generated]), int(m[Depth]), run.Started.UTC().Format(time.RFC3339),
+			int(math.Round(s.Mean * 1e9)), int(math.Round(s.Stddev * 1e9)), mean, dev, ns, ts,
 			tsOf(s.Median), tsOf(s.Hi), tsOf(s.Lo), nsOf(FirstToken), between[0], between[1], between[2],
-			nsOf(StepTime), nsOf(KernelSum), nsOf(BlockTime), nsOf(OutsideTime), int(m[Launches]), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, string(r.Verdict), r.Reason, run.ID,
+			nsOf(StepTime), nsOf(KernelSum), nsOf(BlockTime), nsOf(OutsideTime), int(m[Launches]), r.Check.Against,
+			r.Check.RelL2, r.Check.MaxAbs, string(r.Verdict), r.Reason, run.ID,
 		})
 	}
 	return t

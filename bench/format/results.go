@@ -15,7 +15,8 @@ import (
 // Results is the report of operators, or of anything else that has bytes, flops
 // and roofs.
 func Results(run *record.Run, results []record.Result) *Report {
-	r := &Report{Run: run, Results: results, People: []*Table{people(results)}, Notes: notes(results), Full: full(run, results)}
+	r := &Report{Run: run, Results: results, People: []*Table{people(results)}, Notes: notes(results),
+		Full: full(run, results)}
 	if t := steps(results); len(t.Rows) > 0 {
 		r.People = append(r.People, t)
 	}
@@ -66,7 +67,8 @@ func steps(results []record.Result) *Table {
 			s.seconds += n * stats.Summarize(r.Samples).Median
 		}
 	}
-	t := &Table{Columns: []Column{{"step", true}, {"launches", false}, {"without a figure", false}, {"sum of the kernels", false}}}
+	t := &Table{Columns: []Column{{"step", true}, {"launches", false}, {"without a figure", false},
+		{"sum of the kernels", false}}}
 	for _, step := range slices.Sorted(maps.Keys(sums)) {
 		s := sums[step]
 		var missing any
@@ -88,7 +90,8 @@ func notes(results []record.Result) []string {
 			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
 		}
 		if by := r.Disturbed(); by != "" {
-			all = append(all, fmt.Sprintf("DISTURBED %s: %s; it is not compared with what was measured undisturbed", r.Name(), by))
+			all = append(all, fmt.Sprintf("DISTURBED %s: %s; it is not compared with what was measured undisturbed", r.Name(),
+				by))
 		}
 	}
 	if note := AboveRoof(results); note != "" {
@@ -109,7 +112,8 @@ func AboveRoof(results []record.Result) string {
 	if above == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d results are faster than the measured roof: when that was measured, something else used the machine, or its clocks were lower", above, len(results))
+	return fmt.Sprintf("%d of %d results are faster than the measured roof: when that was measured, something else "+
+		"used the machine, or its clocks were lower", above, len(results))
 }
 
 // Seconds prints a time with three digits and a unit.
@@ -185,8 +189,10 @@ func Params(p map[string]string) string {
 // instead of it stands what is wrong. Columns in which nothing stands are left out.
 func people(results []record.Result) *Table {
 	t := &Table{Columns: []Column{
-		{"benchmark", true}, {"sizes", true}, {"launches", true}, {"kernel", true}, {"cache", true}, {"clock", true}, {"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
-		{"host", false}, {"GB/s", false}, {"GFLOP/s", false}, {"of modelled", false}, {"of measured", false}, {"binds", true}, {"figures", true}, {"rel L2", false}, {"verdict", true},
+		{"benchmark", true}, {"sizes", true}, {"launches", true}, {"kernel", true}, {"cache", true}, {"clock", true},
+		{"n", false}, {"median", false}, {"95 %", true}, {"p95", false},
+		{"host", false}, {"GB/s", false}, {"GFLOP/s", false}, {"of modelled", false}, {"of measured", false}, {"binds", true},
+		{"figures", true}, {"rel L2", false}, {"verdict", true},
 	}}
 	for i := range results {
 		r := &results[i]
@@ -203,7 +209,8 @@ func people(results []record.Result) *Table {
 		s := stats.Summarize(r.Samples)
 		modelled, _ := Share(r, false)
 		measured, _ := Share(r, true)
-		row = append(row, s.N, Seconds(s.Median), interval(s), percentile(r.Samples, Seconds), host(r), rate(r.Bytes, s.Median), rate(r.Flops, s.Median),
+		row = append(row, s.N, Seconds(s.Median), interval(s), percentile(r.Samples, Seconds), host(r),
+			rate(r.Bytes, s.Median), rate(r.Flops, s.Median),
 			percent(modelled), percent(measured), Bound(r), figures(r), relL2(r), verdict(r))
 		t.Rows = append(t.Rows, row)
 	}
@@ -275,9 +282,12 @@ func full(run *record.Run, results []record.Result) *Table {
 	t := &Table{Name: "results"}
 	for _, name := range []string{
 		"run", "kind", "started", "commit_id", "host", "backend", "device", "level", "driver", "threads",
-		"bench", "params", "config", "kernel", "cache", "clock", "n", "median_s", "lo_s", "hi_s", "interval_is_sure", "mean_s", "stddev_s", "p95_s", "host_median_s",
-		"bytes", "flops", "gb_per_s", "gflop_per_s", "share_of_modelled", "share_of_measured", "binds", "modelled_gb_per_s", "modelled_gflop_per_s",
-		"working_set_bytes", "check_against", "rel_l2", "max_abs", "limit_of_rel_l2", "verdict", "reason", "metrics", "samples_s", "host_samples_s",
+		"bench", "params", "config", "kernel", "cache", "clock", "n", "median_s", "lo_s", "hi_s", "interval_is_sure",
+		"mean_s", "stddev_s", "p95_s", "host_median_s",
+		"bytes", "flops", "gb_per_s", "gflop_per_s", "share_of_modelled", "share_of_measured", "binds", "modelled_gb_per_s",
+		"modelled_gflop_per_s",
+		"working_set_bytes", "check_against", "rel_l2", "max_abs", "limit_of_rel_l2", "verdict", "reason", "metrics",
+		"samples_s", "host_samples_s",
 	} {
 		t.Columns = append(t.Columns, Column{Name: name})
 	}
@@ -299,10 +309,14 @@ func full(run *record.Run, results []record.Result) *Table {
 			metrics = append(metrics, fmt.Sprintf("%s=%g", k, r.Metrics[k]))
 		}
 		t.Rows = append(t.Rows, []any{
-			run.ID, run.Kind, run.Started.UTC().Format("2006-01-02T15:04:05Z"), e.Commit, e.Host, e.Backend, e.Device, e.Level, e.Driver, e.Threads,
-			r.Bench, Params(r.Params), r.Config, r.Kernel, r.Cache, r.Clock, s.N, known(s.Median), known(s.Lo), known(s.Hi), s.Sure, known(s.Mean), s.Stddev, p95, hostMedian,
-			r.Bytes, r.Flops, known(per(r.Bytes, s.Median)), known(per(r.Flops, s.Median)), known(modelled), known(measured), Bound(r), known(r.Roofs.ReadGBs), known(r.Roofs.GFlops),
-			known(r.WorkingSet), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, r.Check.Limit, string(r.Verdict), r.Reason, strings.Join(metrics, " "), r.Samples, r.Host,
+			run.ID, run.Kind, run.Started.UTC().Format("2006-01-02T15:04:05Z"), e.Commit, e.Host, e.Backend, e.Device, e.Level,
+			e.Driver, e.Threads,
+			r.Bench, Params(r.Params), r.Config, r.Kernel, r.Cache, r.Clock, s.N, known(s.Median), known(s.Lo), known(s.Hi),
+			s.Sure, known(s.Mean), s.Stddev, p95, hostMedian,
+			r.Bytes, r.Flops, known(per(r.Bytes, s.Median)), known(per(r.Flops, s.Median)), known(modelled), known(measured),
+			Bound(r), known(r.Roofs.ReadGBs), known(r.Roofs.GFlops),
+			known(r.WorkingSet), r.Check.Against, r.Check.RelL2, r.Check.MaxAbs, r.Check.Limit, string(r.Verdict), r.Reason,
+			strings.Join(metrics, " "), r.Samples, r.Host,
 		})
 	}
 	return t

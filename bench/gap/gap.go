@@ -29,7 +29,9 @@ type Row struct {
 	LibrarySeconds float64
 	// Modelled and Measured are the parts of the roofs that are reached.
 	Modelled, Measured float64
-	Binds              string // "memory" or "compute", by the measured rates of both, where they are known, else by the modelled ones
+	// "memory" or "compute", by the measured rates of both, where they are known, else by the modelled
+	// ones
+	Binds string
 }
 
 // card tells devices apart through whatever backend they were reached.
@@ -65,7 +67,8 @@ func Rows(entries []store.Entry) []Row {
 	var rows []Row
 	for _, k := range order {
 		e := ours[k]
-		r := Row{Device: e.Run.Env.On(), Bench: e.Bench, Params: e.Params, Kernel: e.Kernel, Cache: e.Cache, Seconds: stats.Summarize(e.Samples).Median}
+		r := Row{Device: e.Run.Env.On(), Bench: e.Bench, Params: e.Params, Kernel: e.Kernel, Cache: e.Cache,
+			Seconds: stats.Summarize(e.Samples).Median}
 		r.Modelled, _ = format.Share(&e.Result, false)
 		r.Measured, _ = format.Share(&e.Result, true)
 		r.Binds = format.Bound(&e.Result)
@@ -81,7 +84,8 @@ func Rows(entries []store.Entry) []Row {
 		rows = append(rows, r)
 	}
 	slices.SortStableFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Bench, b.Bench), cmp.Compare(format.Params(a.Params), format.Params(b.Params)))
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Bench, b.Bench),
+			cmp.Compare(format.Params(a.Params), format.Params(b.Params)))
 	})
 	return rows
 }
@@ -93,11 +97,14 @@ func product(p map[string]string) string {
 
 // Table lays rows out for package format.
 func Table(rows []Row) *format.Table {
-	t := &format.Table{Name: "gap", Columns: []format.Column{{Name: "device", Left: true}, {Name: "operator", Left: true}, {Name: "sizes", Left: true},
-		{Name: "cache", Left: true}, {Name: "kernel", Left: true}, {Name: "time"}, {Name: "rate"}, {Name: "of modelled roof"}, {Name: "of measured roof"}, {Name: "binds", Left: true},
+	t := &format.Table{Name: "gap", Columns: []format.Column{{Name: "device", Left: true}, {Name: "operator", Left: true},
+		{Name: "sizes", Left: true},
+		{Name: "cache", Left: true}, {Name: "kernel", Left: true}, {Name: "time"}, {Name: "rate"}, {Name: "of modelled roof"},
+		{Name: "of measured roof"}, {Name: "binds", Left: true},
 		{Name: "library"}, {Name: "of the library"}}}
 	for _, r := range rows {
-		row := []any{r.Device, strings.TrimPrefix(r.Bench, "op/"), format.Params(r.Params), r.Cache, r.Kernel, format.Seconds(r.Seconds),
+		row := []any{r.Device, strings.TrimPrefix(r.Bench, "op/"), format.Params(r.Params), r.Cache, r.Kernel,
+			format.Seconds(r.Seconds),
 			fmt.Sprintf("%.4g %s", r.Rate, r.Unit), part(r.Modelled), part(r.Measured), r.Binds, nil, nil}
 		if r.LibrarySeconds > 0 {
 			row[10], row[11] = format.Seconds(r.LibrarySeconds), part(r.LibrarySeconds/r.Seconds)
@@ -109,8 +116,10 @@ func Table(rows []Row) *format.Table {
 
 // Figures lays rows out for programs: seconds and shares as numbers.
 func Figures(rows []Row) *format.Table {
-	t := &format.Table{Name: "gap", Columns: []format.Column{{Name: "device", Left: true}, {Name: "bench", Left: true}, {Name: "params", Left: true},
-		{Name: "cache", Left: true}, {Name: "kernel", Left: true}, {Name: "seconds"}, {Name: "rate"}, {Name: "unit", Left: true}, {Name: "of_modelled"}, {Name: "of_measured"}, {Name: "binds", Left: true},
+	t := &format.Table{Name: "gap", Columns: []format.Column{{Name: "device", Left: true}, {Name: "bench", Left: true},
+		{Name: "params", Left: true},
+		{Name: "cache", Left: true}, {Name: "kernel", Left: true}, {Name: "seconds"}, {Name: "rate"},
+		{Name: "unit", Left: true}, {Name: "of_modelled"}, {Name: "of_measured"}, {Name: "binds", Left: true},
 		{Name: "library", Left: true}, {Name: "library_seconds"}, {Name: "of_library"}}}
 	known := func(x float64) any {
 		if x > 0 {
@@ -119,7 +128,8 @@ func Figures(rows []Row) *format.Table {
 		return nil
 	}
 	for _, r := range rows {
-		row := []any{r.Device, r.Bench, format.Params(r.Params), r.Cache, r.Kernel, r.Seconds, r.Rate, r.Unit, known(r.Modelled), known(r.Measured), r.Binds, nil, nil, nil}
+		row := []any{r.Device, r.Bench, format.Params(r.Params), r.Cache, r.Kernel, r.Seconds, r.Rate, r.Unit,
+			known(r.Modelled), known(r.Measured), r.Binds, nil, nil, nil}
 		if r.LibrarySeconds > 0 {
 			row[11], row[12], row[13] = r.Library, r.LibrarySeconds, r.LibrarySeconds/r.Seconds
 		}

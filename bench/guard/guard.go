@@ -49,9 +49,11 @@ func judge(r *record.Result) (record.Verdict, string) {
 	case c.Against == "":
 		return record.Failed, "the result was compared with nothing: a time without a check says nothing"
 	case math.IsNaN(c.RelL2) || math.IsInf(c.RelL2, 0) || math.IsNaN(c.MaxAbs) || math.IsInf(c.MaxAbs, 0):
-		return record.Failed, fmt.Sprintf("the output is not finite: relative L2 %v, max abs %v against %s", c.RelL2, c.MaxAbs, c.Against)
+		return record.Failed, fmt.Sprintf("the output is not finite: relative L2 %v, max abs %v against %s", c.RelL2,
+			c.MaxAbs, c.Against)
 	case !(c.RelL2 <= c.Limit):
-		return record.Failed, fmt.Sprintf("the result is wrong: relative L2 %.2e against %s, at most %.0e is right (max abs %.2e)", c.RelL2, c.Against, c.Limit, c.MaxAbs)
+		return record.Failed, fmt.Sprintf("the result is wrong: relative L2 %.2e against %s, at most %.0e is right (max "+
+			"abs %.2e)", c.RelL2, c.Against, c.Limit, c.MaxAbs)
 	case len(r.Samples) == 0:
 		return record.Failed, "nothing was timed"
 	case r.Clock != record.DeviceClock && r.Clock != record.HostClock:
@@ -59,11 +61,13 @@ func judge(r *record.Result) (record.Verdict, string) {
 	case r.Cache != "" && r.Cache != record.Warm && r.Cache != record.Cold:
 		return record.Failed, fmt.Sprintf("the cache is %q, warm or cold is expected", r.Cache)
 	case len(r.Host) > 0 && len(r.Host) != len(r.Samples):
-		return record.Failed, fmt.Sprintf("%d samples by the host's clock for %d by the device's", len(r.Host), len(r.Samples))
+		return record.Failed, fmt.Sprintf("%d samples by the host's clock for %d by the device's", len(r.Host),
+			len(r.Samples))
 	}
 	for i, s := range r.Samples {
 		if !(s > 0) || math.IsInf(s, 0) {
-			return record.Failed, fmt.Sprintf("sample %d of %d is %v s: the clock is too coarse, or was not started", i+1, len(r.Samples), s)
+			return record.Failed, fmt.Sprintf("sample %d of %d is %v s: the clock is too coarse, or was not started", i+1,
+				len(r.Samples), s)
 		}
 	}
 	for name, v := range r.Metrics {
@@ -72,7 +76,8 @@ func judge(r *record.Result) (record.Verdict, string) {
 		}
 	}
 	if llc := r.Roofs.LastCache; r.Cache == record.Cold && r.WorkingSet > 0 && llc > 0 && r.WorkingSet < FarFromCache*llc {
-		return record.Failed, fmt.Sprintf("called cold with a working set of %.3g MB: memory is measured from %d times the last-level cache on, %.3g MB",
+		return record.Failed, fmt.Sprintf("called cold with a working set of %.3g MB: memory is measured from %d times "+
+			"the last-level cache on, %.3g MB",
 			r.WorkingSet/1e6, FarFromCache, FarFromCache*llc/1e6)
 	}
 	if why := Peak(r); why != "" {
@@ -120,15 +125,18 @@ const ReadGate = 1.5
 // reads the same memory and does nothing else. best is that loop's highest rate, in GB/s
 // (0: unknown), and again measures it anew: it is asked before a result is refused.
 func Reading(r *record.Result, best float64, again func() (float64, error)) error {
-	if r.Cache == record.Warm || r.Roofs.ReadGBs > 0 || !(best > 0) || len(r.Samples) == 0 || r.Verdict != "" && r.Verdict != record.OK {
+	if r.Cache == record.Warm || r.Roofs.ReadGBs > 0 || !(best > 0) || len(r.Samples) == 0 ||
+		r.Verdict != "" && r.Verdict != record.OK {
 		return nil
 	}
 	rate := r.Bytes / stats.Summarize(r.Samples).Median / 1e9
 	for tries := 0; rate > ReadGate*best; tries++ {
 		if tries == 3 {
 			r.Verdict = record.Refused
-			r.Reason = fmt.Sprintf("%.4g GB/s from memory is %.1f times what a loop that only reads the same bytes reaches at best, %.4g GB/s; %g times is the limit: "+
-				"a measuring error. Was the work left out, not waited for, or counted more often than done?", rate, rate/best, best, ReadGate)
+			r.Reason = fmt.Sprintf("%.4g GB/s from memory is %.1f times what a loop that only reads the same bytes reaches "+
+				"at best, %.4g GB/s; %g times is the limit: "+
+				"a measuring error. Was the work left out, not waited for, or counted more often than done?", rate, rate/best, best,
+				ReadGate)
 			return nil
 		}
 		more, err := again()

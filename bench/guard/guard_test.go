@@ -27,7 +27,9 @@ func TestRules(t *testing.T) {
 		reason  string // part of it
 	}{
 		{"nothing wrong", func(*record.Result) {}, record.OK, ""},
-		{"ten times the memory's peak", func(r *record.Result) { r.Bytes *= 20 }, record.Refused, "1000 % of the modelled peak of the device's memory"},
+		{"ten times the memory's peak", func(r *record.Result) {
+			r.Bytes *= 20
+		}, record.Refused, "1000 % of the modelled peak of the device's memory"},
 		{"ten times the peak of arithmetic", func(r *record.Result) { r.Flops *= 20 }, record.Refused, "GFLOP/s"},
 		{"one launch timed, a thousand counted", func(r *record.Result) {
 			for i := range r.Samples {
@@ -47,8 +49,12 @@ func TestRules(t *testing.T) {
 		{"a clock that ran backwards", func(r *record.Result) { r.Samples[0] = -1 }, record.Failed, "sample 1 of 3"},
 		{"nobody's clock", func(r *record.Result) { r.Clock = "" }, record.Failed, "device or host"},
 		{"fewer samples by the host", func(r *record.Result) { r.Host = []float64{1} }, record.Failed, "host's clock"},
-		{"a metric that is no number", func(r *record.Result) { r.Metrics = map[string]float64{"cycles": math.NaN()} }, record.Failed, "cycles"},
-		{"cold in a cache", func(r *record.Result) { r.Cache, r.WorkingSet = record.Cold, 2<<20 }, record.Failed, "last-level cache"},
+		{"a metric that is no number", func(r *record.Result) {
+			r.Metrics = map[string]float64{"cycles": math.NaN()}
+		}, record.Failed, "cycles"},
+		{"cold in a cache", func(r *record.Result) {
+			r.Cache, r.WorkingSet = record.Cold, 2<<20
+		}, record.Failed, "last-level cache"},
 		{"warm in a cache", func(r *record.Result) { r.Cache, r.WorkingSet = record.Warm, 2<<20 }, record.OK, ""},
 		{"cold in memory", func(r *record.Result) { r.Cache, r.WorkingSet = record.Cold, 4<<20 }, record.OK, ""},
 		{"a cache of no known kind", func(r *record.Result) { r.Cache = "hot" }, record.Failed, "warm or cold"},

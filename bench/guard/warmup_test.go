@@ -24,8 +24,12 @@ func TestWarmUp(t *testing.T) {
 			return 23 * ms
 		}, 23 * ms, 1080 * ms, 1130 * ms},
 		{"one long run", func(time.Duration) time.Duration { return 4000 * ms }, 4000 * ms, 4000 * ms, 4000 * ms},
-		{"falls slowly", func(total time.Duration) time.Duration { return 10*ms - min(total, 800*ms)/100 }, 2 * ms, 1300 * ms, 1450 * ms},
-		{"falls for ever", func(total time.Duration) time.Duration { return 11*ms - total/330 }, 19 * ms / 10, 2990 * ms, 3010 * ms},
+		{"falls slowly", func(total time.Duration) time.Duration {
+			return 10*ms - min(total, 800*ms)/100
+		}, 2 * ms, 1300 * ms, 1450 * ms},
+		{"falls for ever", func(total time.Duration) time.Duration {
+			return 11*ms - total/330
+		}, 19 * ms / 10, 2990 * ms, 3010 * ms},
 		{"a clock that stands", func(time.Duration) time.Duration { return 0 }, time.Microsecond, 600 * ms, 601 * ms},
 	} {
 		var total time.Duration
@@ -43,7 +47,10 @@ func TestWarmUp(t *testing.T) {
 		t.Errorf("a run that fails: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := WarmUp(ctx, func() (time.Duration, error) { cancel(); return ms, nil }); !errors.Is(err, context.Canceled) {
+	if _, err := WarmUp(ctx, func() (time.Duration, error) {
+		cancel()
+		return ms, nil
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -21,7 +21,8 @@ func NewInput(e *engine.Engine, n int, seed uint64) (*Input, error) {
 	if e.IsBlock() {
 		v := e.Decode().Input("x")
 		if v == nil || len(v.Shape) != 2 {
-			return nil, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone", e.Options().Model.Name())
+			return nil, fmt.Errorf("%s has neither tokens nor rows x as its input: it cannot be measured alone",
+				e.Options().Model.Name())
 		}
 		return &Input{X: engine.Activations(n*v.Shape[1], seed+1), Width: v.Shape[1]}, nil
 	}

@@ -302,10 +302,13 @@ func (r *runner) limits() error {
 func (r *runner) result(name string, t *test) record.Result {
 	info, opt := r.e.Device().Info(), r.e.Options()
 	res := record.Result{
-		Bench: "model/" + name, Clock: record.HostClock, Backend: info.Backend, Samples: t.times, Roofs: r.o.Roofs, Check: t.check,
-		Params: map[string]string{"model": r.o.Name, "type": TypeName(r.e), "kv": opt.KV.String(), "depth": strconv.Itoa(t.depth)},
+		Bench: "model/" + name, Clock: record.HostClock, Backend: info.Backend, Samples: t.times, Roofs: r.o.Roofs,
+		Check: t.check,
+		Params: map[string]string{"model": r.o.Name, "type": TypeName(r.e), "kv": opt.KV.String(),
+			"depth": strconv.Itoa(t.depth)},
 		Metrics: map[string]float64{
-			format.Tokens: float64(t.p + t.n), format.ModelBytes: r.weights, format.ModelParams: r.params, format.Positions: float64(t.p),
+			format.Tokens: float64(t.p + t.n), format.ModelBytes: r.weights, format.ModelParams: r.params,
+			format.Positions: float64(t.p),
 			format.Generated: float64(t.n), format.Depth: float64(t.depth), format.Chunk: float64(opt.Chunk),
 		},
 	}

@@ -83,14 +83,16 @@ func TestBlock(t *testing.T) {
 	if len(pp.Samples) != 3 || len(tg.Samples) != 3 || len(token.Samples) != 15 {
 		t.Errorf("%d, %d and %d samples", len(pp.Samples), len(tg.Samples), len(token.Samples))
 	}
-	if pp.Metrics[format.Tokens] != 7 || tg.Metrics[format.Tokens] != 5 || tg.Metrics[format.Depth] != 9 || pp.Params["threads"] != "2" || pp.Params["type"] != "f16" {
+	if pp.Metrics[format.Tokens] != 7 || tg.Metrics[format.Tokens] != 5 || tg.Metrics[format.Depth] != 9 ||
+		pp.Params["threads"] != "2" || pp.Params["type"] != "f16" {
 		t.Errorf("%+v %+v", pp, tg)
 	}
 	if pp.Check.Against != "float64" || pp.Check.RelL2 <= 0 || pp.Check.RelL2 > pp.Check.Limit {
 		t.Errorf("check: %+v", pp.Check)
 	}
 	for _, r := range []*record.Result{pp, tg} {
-		if r.Metrics[format.StepTime] <= 0 || r.Metrics[format.KernelSum] <= 0 || r.Metrics[format.BlockTime] <= 0 || r.Bytes <= 0 || r.Flops <= 0 {
+		if r.Metrics[format.StepTime] <= 0 || r.Metrics[format.KernelSum] <= 0 || r.Metrics[format.BlockTime] <= 0 ||
+			r.Bytes <= 0 || r.Flops <= 0 {
 			t.Errorf("%s: %+v", r.Bench, r)
 		}
 	}
@@ -99,7 +101,8 @@ func TestBlock(t *testing.T) {
 		t.Errorf("%g flops, %g at least", pp.Flops, least)
 	}
 	if tg.Bytes < 5*tg.Metrics[format.ModelBytes]*0.9 || all["tg5 @ 0"].Bytes >= tg.Bytes {
-		t.Errorf("decode reads %g bytes, %g without depth, of weights of %g", tg.Bytes, all["tg5 @ 0"].Bytes, tg.Metrics[format.ModelBytes])
+		t.Errorf("decode reads %g bytes, %g without depth, of weights of %g", tg.Bytes, all["tg5 @ 0"].Bytes,
+			tg.Metrics[format.ModelBytes])
 	}
 }
 
@@ -116,7 +119,8 @@ func TestModel(t *testing.T) {
 	if all["pp1 @ 3"] == nil || pp == nil || tg == nil || len(all["tg6/token @ 3"].Samples) != 18 {
 		t.Fatalf("%v", all)
 	}
-	if first := pp.Metrics[format.FirstToken]; first < slices.Min(pp.Samples)/10 || first <= 0 || tg.Metrics[format.FirstToken] != 0 {
+	if first := pp.Metrics[format.FirstToken]; first < slices.Min(pp.Samples)/10 || first <= 0 ||
+		tg.Metrics[format.FirstToken] != 0 {
 		t.Errorf("first token after %g s, prefill takes %v", first, pp.Samples)
 	}
 	if pp.Params["chunk"] != "8" || pp.Metrics[format.Chunk] != 8 {

@@ -419,7 +419,8 @@ func FromShape(s engine.Shape, first int) *Case {
 		c.Strides[i] = s.Strides[i]
 	}
 	for i, v := range n.Out {
-		own.Out = append(own.Out, g.AddValue(&graph.Value{Name: fmt.Sprintf("out%d", i), Type: v.Type, Shape: v.Shape, Def: own, Index: i}))
+		own.Out = append(own.Out, g.AddValue(&graph.Value{Name: fmt.Sprintf("out%d", i), Type: v.Type, Shape: v.Shape,
+			Def: own, Index: i}))
 	}
 	g.Nodes = []*graph.Node{own}
 	c.Params = c.params()

@@ -41,7 +41,8 @@ func TestDataIsRandom(t *testing.T) {
 				distinct[f] = true
 			}
 			if len(distinct) < min(8, v.Shape.Elems()/2) {
-				t.Errorf("%s: operand %s has %d different values among %d", o.Name, o.Sig.In[i].Name, len(distinct), v.Shape.Elems())
+				t.Errorf("%s: operand %s has %d different values among %d", o.Name, o.Sig.In[i].Name, len(distinct),
+					v.Shape.Elems())
 			}
 		}
 	}

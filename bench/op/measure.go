@@ -104,8 +104,9 @@ func (m *measurement) host() bool {
 func (m *measurement) result(cache string) record.Result {
 	cost := m.c.cost()
 	r := record.Result{
-		Bench: "op/" + m.c.Node.Op.Name, Params: m.c.Params, Config: m.opt.Config, Kernel: m.kernel, Backend: m.dev.Info().Backend,
-		Clock: record.DeviceClock, Cache: cache, Bytes: cost.Read + cost.Write, Flops: cost.Flops,
+		Bench: "op/" + m.c.Node.Op.Name, Params: m.c.Params, Config: m.opt.Config, Kernel: m.kernel,
+		Backend: m.dev.Info().Backend,
+		Clock:   record.DeviceClock, Cache: cache, Bytes: cost.Read + cost.Write, Flops: cost.Flops,
 		Roofs: m.opt.Roofs, Check: m.check, Metrics: map[string]float64{},
 	}
 	if m.host() {
@@ -121,7 +122,8 @@ func (m *measurement) all() ([]record.Result, error) {
 	if m.opt.Config != "" {
 		t, ok := m.dev.(backends.Tunable)
 		if !ok {
-			return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend, m.opt.Config)
+			return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend,
+				m.opt.Config)
 		}
 		if all := t.Variants(m.c.Node); !slices.Contains(all, m.opt.Config) {
 			r := m.result("")
@@ -211,7 +213,8 @@ func (m *measurement) one(cache string) (err error) {
 		}
 		return m.one(record.Warm)
 	case cache == record.Cold && p.set < guard.FarFromCache*llc:
-		guard.Skip(&r, "cold needs a working set of %.0f MB, four times the last-level cache; %d copies of this have %.1f MB", 4*llc/1e6, p.copies, p.set/1e6)
+		guard.Skip(&r, "cold needs a working set of %.0f MB, four times the last-level cache; %d copies of this have %.1f MB",
+			4*llc/1e6, p.copies, p.set/1e6)
 		m.results = append(m.results, r)
 		return nil
 	}
@@ -337,7 +340,8 @@ func (m *measurement) unchanged(p *placed, r *record.Result) error {
 	}
 	for i := range got {
 		if m.opt.Corrupt == nil && !bytes.Equal(got[i], m.first[i]) {
-			r.Verdict, r.Reason = record.Failed, fmt.Sprintf("result %d behind the timed repetitions differs from the one that was checked", i)
+			r.Verdict, r.Reason = record.Failed, fmt.Sprintf("result %d behind the timed repetitions differs from the one "+
+				"that was checked", i)
 		}
 	}
 	return nil

@@ -24,7 +24,8 @@ import (
 // small are sizes that every operator can be built with.
 var small = map[string]int{
 	"to": 4, "l": 2, "z": 1, "j": 1, "p": 8, "b": 2,
-	"m": 3, "s": 3, "n": 64, "k": 64, "d": 64, "h": 4, "g": 2, "dh": 16, "dv": 16, "c": 32, "v": 37, "e": 5, "u": 2, "a": 1, "r": 2, "f": 8,
+	"m": 3, "s": 3, "n": 64, "k": 64, "d": 64, "h": 4, "g": 2, "dh": 16, "dv": 16, "c": 32, "v": 37, "e": 5, "u": 2,
+	"a": 1, "r": 2, "f": 8,
 }
 
 func request(op *graph.Op) Request {
@@ -75,7 +76,8 @@ func TestEveryOperator(t *testing.T) {
 				}
 				// The processor multiplies by factors in a kernel of its own.
 				if lacks := dev.Info().Backend == "cpu" && strings.HasPrefix(op.Name, ops.LinearScaled.Name); lacks {
-					if len(results) != 1 || results[0].Verdict != record.Skipped || !strings.Contains(results[0].Reason, "no kernel for "+op.Name) {
+					if len(results) != 1 || results[0].Verdict != record.Skipped ||
+						!strings.Contains(results[0].Reason, "no kernel for "+op.Name) {
 						t.Errorf("%s on a device that has no kernel for it: %+v", c.Name(), results)
 					}
 					continue
@@ -85,7 +87,8 @@ func TestEveryOperator(t *testing.T) {
 					continue
 				}
 				got := results[0]
-				if len(got.Samples) < 3 || got.Bytes <= 0 || got.Kernel == "" || got.Cache != record.Warm || got.Clock != record.HostClock || got.Check.Against != "float64" {
+				if len(got.Samples) < 3 || got.Bytes <= 0 || got.Kernel == "" || got.Cache != record.Warm ||
+					got.Clock != record.HostClock || got.Check.Against != "float64" {
 					t.Errorf("%s: incomplete: %+v", c.Name(), got)
 				}
 				if with != nil && !strings.Contains(got.Params["with"], with[0]) {
@@ -186,7 +189,8 @@ func TestTooLargeIsSkipped(t *testing.T) {
 		t.Skip("the system does not say how much memory there is")
 	}
 	got, err := Measure(t.Context(), dev, c, quick)
-	if err != nil || len(got) != 1 || got[0].Verdict != record.Skipped || !strings.Contains(got[0].Reason, "GB of memory") {
+	if err != nil || len(got) != 1 || got[0].Verdict != record.Skipped ||
+		!strings.Contains(got[0].Reason, "GB of memory") {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -202,7 +206,8 @@ func TestPeakGate(t *testing.T) {
 	opt := quick
 	opt.Roofs = record.Roofs{GFlops: 1e-3}
 	got, err := Measure(t.Context(), openCPU(t), c, opt)
-	if err != nil || len(got) != 1 || got[0].Verdict != record.Refused || !strings.Contains(got[0].Reason, "measuring error") {
+	if err != nil || len(got) != 1 || got[0].Verdict != record.Refused ||
+		!strings.Contains(got[0].Reason, "measuring error") {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -221,7 +226,8 @@ func TestColdRotates(t *testing.T) {
 	if err != nil || len(got) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if r := got[0]; r.Cache != record.Cold || r.Verdict != record.OK || r.WorkingSet < 400_000 || r.Metrics["copies"] < 260 {
+	if r := got[0]; r.Cache != record.Cold || r.Verdict != record.OK || r.WorkingSet < 400_000 ||
+		r.Metrics["copies"] < 260 {
 		t.Errorf("cold: %+v", r)
 	}
 	if r := got[1]; r.Cache != record.Warm || r.WorkingSet > 2000 || r.Metrics["copies"] != 1 {
@@ -233,7 +239,8 @@ func TestColdRotates(t *testing.T) {
 		t.Errorf("far too large a cache: %+v, %v", got, err)
 	}
 	opt.Warm, opt.OrWarm = false, true
-	if got, err = Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Cache != record.Warm || got[0].Verdict != record.OK {
+	if got, err = Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Cache != record.Warm ||
+		got[0].Verdict != record.OK {
 		t.Errorf("what is too small is to be measured warm: %+v, %v", got, err)
 	}
 	opt.Warm = true
@@ -261,7 +268,8 @@ func TestTablesAreNotCopiedOften(t *testing.T) {
 	}
 	defer p.close()
 	if p.copies < 700 || p.in[0].count != 4 || p.in[1].count != p.copies || p.set < 400_000 {
-		t.Errorf("%d repetitions with %d tables of 131 kB and %d lists, %g bytes in all", p.copies, p.in[0].count, p.in[1].count, p.set)
+		t.Errorf("%d repetitions with %d tables of 131 kB and %d lists, %g bytes in all", p.copies, p.in[0].count,
+			p.in[1].count, p.set)
 	}
 	first, last := p.launch(0), p.launch(p.copies-1)
 	if err := p.stream.Launch(&first); err != nil {
@@ -329,7 +337,8 @@ func TestEndToEnd(t *testing.T) {
 	opt := quick
 	opt.EndToEnd = true
 	got, err := Measure(t.Context(), openCPU(t), c, opt)
-	if err != nil || len(got) != 2 || got[1].Bench != "op/linear/e2e" || got[1].Verdict != record.OK || got[1].Clock != record.HostClock || len(got[1].Samples) < 3 {
+	if err != nil || len(got) != 2 || got[1].Bench != "op/linear/e2e" || got[1].Verdict != record.OK ||
+		got[1].Clock != record.HostClock || len(got[1].Samples) < 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -361,14 +370,18 @@ func TestConfig(t *testing.T) {
 		v.Type = tensor.F64
 	}
 	got, err := Measure(t.Context(), dev, c, opt)
-	if err != nil || len(got) != 1 || got[0].Config != "wide" || len(dev.asked) == 0 || slices.ContainsFunc(dev.asked, func(s string) bool { return s != "wide" }) {
+	if err != nil || len(got) != 1 || got[0].Config != "wide" || len(dev.asked) == 0 ||
+		slices.ContainsFunc(dev.asked, func(s string) bool {
+			return s != "wide"
+		}) {
 		t.Errorf("%+v, %v, asked for %v", got, err, dev.asked)
 	}
 	if dev.choice(c.Node) != "" {
 		t.Error("the device keeps the configuration of a benchmark that has ended")
 	}
 	opt.Config = "narrow"
-	if got, err := Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Verdict != record.Skipped || !strings.Contains(got[0].Reason, "plain, wide") {
+	if got, err := Measure(t.Context(), dev, c, opt); err != nil || len(got) != 1 || got[0].Verdict != record.Skipped ||
+		!strings.Contains(got[0].Reason, "plain, wide") {
 		t.Errorf("a variant that the kernel lacks: %+v, %v", got, err)
 	}
 	opt.Config = "wide"
@@ -417,7 +430,8 @@ func TestFromModel(t *testing.T) {
 		"attention at=0 c=1024 dh=128 dv=128 g=32 h=32 kv=f16 s=64":  0,
 	} {
 		if got, ok := counts[name]; !ok || got != want {
-			t.Errorf("%s: %d times in a step of decode, %d are wanted; there are %v", name, got, want, slices.Sorted(maps.Keys(counts)))
+			t.Errorf("%s: %d times in a step of decode, %d are wanted; there are %v", name, got, want,
+				slices.Sorted(maps.Keys(counts)))
 		}
 	}
 }
@@ -472,7 +486,8 @@ func TestRequestsRefused(t *testing.T) {
 }
 
 func TestAttributes(t *testing.T) {
-	c, err := New(ops.RoPE, Request{Sizes: map[string]int{"s": 2, "h": 2, "dh": 16}, Attrs: map[string]string{"layout": "pair", "base": "500000"}, At: 5})
+	c, err := New(ops.RoPE, Request{Sizes: map[string]int{"s": 2, "h": 2, "dh": 16},
+		Attrs: map[string]string{"layout": "pair", "base": "500000"}, At: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -564,7 +579,8 @@ func TestReadGate(t *testing.T) {
 		opt := Options{Cold: true, Repetitions: 3, MinTime: 20 * time.Millisecond, Roofs: record.Roofs{LastCache: 8 << 20}}
 		for dev, want := range map[backends.Device]record.Verdict{real: record.OK, hasty{real}: record.Refused} {
 			got, err := Measure(t.Context(), dev, c, opt)
-			if err != nil || len(got) != 1 || got[0].Verdict != want || (want == record.Refused) != strings.Contains(got[0].Reason, "only reads") {
+			if err != nil || len(got) != 1 || got[0].Verdict != want ||
+				(want == record.Refused) != strings.Contains(got[0].Reason, "only reads") {
 				t.Errorf("%s on %T: %+v, %v", op.Name, dev, got, err)
 			}
 		}

@@ -335,7 +335,9 @@ func (c *Case) least() float64 {
 
 // indexed says whether integers choose which part of an operand is read.
 func (c *Case) indexed() bool {
-	return slices.ContainsFunc(c.Node.In, func(v *graph.Value) bool { return v != nil && v.Type == tensor.I32 && v.Name != "pos" })
+	return slices.ContainsFunc(c.Node.In, func(v *graph.Value) bool {
+		return v != nil && v.Type == tensor.I32 && v.Name != "pos"
+	})
 }
 
 // cost is what one execution does at least.

@@ -66,7 +66,8 @@ func leading(n *graph.Node) []int {
 	rows := n.Out[0].Shape
 	var all []int
 	for i, v := range n.In {
-		if v == nil || len(v.Shape) < 2 && v.Type != tensor.I32 || v.Kind == graph.Weight || len(rows) == 0 || v.Shape[0] != rows[0] {
+		if v == nil || len(v.Shape) < 2 && v.Type != tensor.I32 || v.Kind == graph.Weight || len(rows) == 0 ||
+			v.Shape[0] != rows[0] {
 			continue
 		}
 		if (n.Op == ops.Add || n.Op == ops.Mul) && len(v.Shape) != len(rows) {
@@ -117,7 +118,8 @@ func lookUp(n *graph.Node, in []tensor.Tensor, y tensor.Tensor) error {
 		if id < 0 || int(id) >= w.Shape[0] {
 			return fmt.Errorf("%s: id %d of %d", n, id, w.Shape[0])
 		}
-		if err := quant.DecodeF64(w.Type, y.F64()[s*w.Shape[1]:(s+1)*w.Shape[1]], in[1].Data[int(id)*row:(int(id)+1)*row]); err != nil {
+		if err := quant.DecodeF64(w.Type, y.F64()[s*w.Shape[1]:(s+1)*w.Shape[1]],
+			in[1].Data[int(id)*row:(int(id)+1)*row]); err != nil {
 			return err
 		}
 	}

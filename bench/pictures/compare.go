@@ -22,7 +22,8 @@ import (
 const dot = vg.Length(3.2)
 
 func glyph(i int) draw.GlyphDrawer {
-	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
+	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{},
+		draw.RingGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
 	return shapes[i%len(shapes)]
 }
 
@@ -106,9 +107,11 @@ func steps(all []point) []*Picture {
 	for _, dev := range devs {
 		list := of[dev]
 		slices.SortFunc(list, func(a, b *bar) int { return cmp.Compare(a.name, b.name) })
-		pic := &Picture{Name: "step", Title: "Kernels of a step: " + dev, width: wide, height: vg.Length(3+1.8*float64(len(list))) * vg.Centimeter,
-			Caption: "How the time of a step is divided among its kernels: each kernel's time by itself, operands from memory where that was measured, times its launches in the step, as a share of their sum.",
-			Head:    []string{"step", "kernel", "launches", "µs in all", "share"}}
+		pic := &Picture{Name: "step", Title: "Kernels of a step: " + dev, width: wide,
+			height: vg.Length(3+1.8*float64(len(list))) * vg.Centimeter,
+			Caption: "How the time of a step is divided among its kernels: each kernel's time by itself, operands from " +
+				"memory where that was measured, times its launches in the step, as a share of their sum.",
+			Head: []string{"step", "kernel", "launches", "µs in all", "share"}}
 		pic.plot = newPlot(pic.Title, "share of the step's kernels", "")
 		pic.plot.X.Min, pic.plot.X.Max = 0, 1
 		pic.plot.X.Tick.Marker = percents{}
@@ -135,7 +138,8 @@ func steps(all []point) []*Picture {
 					if x.name == op {
 						vals[k] = x.micros / sum
 						name, _, _ := strings.Cut(b.name, "\x00")
-						pic.Rows = append(pic.Rows, []string{name, op, g(x.launches), g(x.micros), fmt.Sprintf("%.1f %%", 100*x.micros/sum)})
+						pic.Rows = append(pic.Rows, []string{name, op, g(x.launches), g(x.micros),
+							fmt.Sprintf("%.1f %%", 100*x.micros/sum)})
 					}
 				}
 			}
@@ -241,9 +245,11 @@ func devices(all []point) []*Picture {
 		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.name, b.name) })
 	}
 	slices.Reverse(shown) // the first at the top
-	pic := &Picture{Name: "devices", Title: "Devices compared", width: wide, height: vg.Length(2.5+float64(len(shown))*(0.5+0.36*float64(len(devs)))) * vg.Centimeter,
-		Caption: "Speed as a part of the fastest device's, by medians of the last results. Every benchmark that two devices ran is in the table; a selection is drawn.",
-		Head:    append([]string{"benchmark"}, devs...)}
+	pic := &Picture{Name: "devices", Title: "Devices compared", width: wide,
+		height: vg.Length(2.5+float64(len(shown))*(0.5+0.36*float64(len(devs)))) * vg.Centimeter,
+		Caption: "Speed as a part of the fastest device's, by medians of the last results. Every benchmark that two " +
+			"devices ran is in the table; a selection is drawn.",
+		Head: append([]string{"benchmark"}, devs...)}
 	pic.plot = newPlot(pic.Title, "speed, the fastest is 1", "")
 	thick := vg.Points(9)
 	for i, d := range devs {
@@ -309,8 +315,10 @@ func histories(all []point) []*Picture {
 		}
 		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(by[b]), len(by[a])) })
 		pic := &Picture{Name: "history", Title: "History: " + place, width: wide, height: high,
-			Caption: fmt.Sprintf("Median time of each run over the best ever, with its 95 %% interval. Between the lines lies the band of %.0f %% that counts as noise. The %d benchmarks with most results are drawn, all are in the table.", 100*compare.DefaultBand, min(most, len(names))),
-			Head:    []string{"benchmark", "when", "commit", "median", "of the best"}}
+			Caption: fmt.Sprintf("Median time of each run over the best ever, with its 95 %% interval. Between the lines "+
+				"lies the band of %.0f %% that counts as noise. The %d benchmarks with most results are drawn, all are in "+
+				"the table.", 100*compare.DefaultBand, min(most, len(names))),
+			Head: []string{"benchmark", "when", "commit", "median", "of the best"}}
 		pic.plot = newPlot(pic.Title, "", "time, the best is 1")
 		pic.plot.X.Tick.Marker = plot.TimeTicks{Format: "01-02\n15:04", Time: plot.UnixTimeIn(time.UTC)}
 		first, last := math.Inf(1), math.Inf(-1)
@@ -327,8 +335,10 @@ func histories(all []point) []*Picture {
 				first, last = min(first, x), max(last, x)
 				xy = append(xy, plotter.XY{X: x, Y: p.time.Median / best})
 				bars.XYs = append(bars.XYs, xy[k])
-				bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{(p.time.Median - p.time.Lo) / best, (p.time.Hi - p.time.Median) / best})
-				pic.Rows = append(pic.Rows, []string{nameOf(p), when(p.run.Started), p.run.Env.Commit, format.Seconds(p.time.Median), fmt.Sprintf("%.3f", p.time.Median/best)})
+				bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{(p.time.Median - p.time.Lo) / best,
+					(p.time.Hi - p.time.Median) / best})
+				pic.Rows = append(pic.Rows, []string{nameOf(p), when(p.run.Started), p.run.Env.Commit,
+					format.Seconds(p.time.Median), fmt.Sprintf("%.3f", p.time.Median/best)})
 			}
 			if i >= most {
 				continue

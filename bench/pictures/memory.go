@@ -68,7 +68,8 @@ func bandwidth(all []point) []*Picture {
 			slices.SortFunc(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
 			for i := range list {
 				p := &list[i]
-				pic.Rows = append(pic.Rows, []string{name, Size(bytesOf(p)), g(p.gbs()), g(p.Bytes/p.time.Hi/1e9) + " to " + g(p.Bytes/p.time.Lo/1e9)})
+				pic.Rows = append(pic.Rows, []string{name, Size(bytesOf(p)), g(p.gbs()),
+					g(p.Bytes/p.time.Hi/1e9) + " to " + g(p.Bytes/p.time.Lo/1e9)})
 			}
 			lines(pic.plot, drawn, name, xy)
 			drawn++
@@ -172,7 +173,8 @@ func latency(all []point) []*Picture {
 			if c := p.Metrics["cycles"]; c > 0 {
 				cycles = g(c)
 			}
-			pic.Rows = append(pic.Rows, []string{dev, Size(bytesOf(p)), g(p.time.Median * 1e9), cycles, g(p.time.Lo*1e9) + " to " + g(p.time.Hi*1e9)})
+			pic.Rows = append(pic.Rows, []string{dev, Size(bytesOf(p)), g(p.time.Median * 1e9), cycles,
+				g(p.time.Lo*1e9) + " to " + g(p.time.Hi*1e9)})
 		}
 		lines(pic.plot, i, dev, xy)
 	}
@@ -248,8 +250,9 @@ func rooflines(all []point) []*Picture {
 			continue
 		}
 		pic := &Picture{Name: "roofline", Title: "Roofline: " + dev, width: wide, height: high * 1.15,
-			Caption: "What kernels reach over the flops that they do for a byte. Left of a corner memory binds, right of it arithmetic. Roofs: solid where measured, dashed where modelled from the device's attributes.",
-			Head:    []string{"kernel", "flop/byte", "GFLOP/s", "GB/s", "of modelled roof", "of measured roof"}}
+			Caption: "What kernels reach over the flops that they do for a byte. Left of a corner memory binds, right of it " +
+				"arithmetic. Roofs: solid where measured, dashed where modelled from the device's attributes.",
+			Head: []string{"kernel", "flop/byte", "GFLOP/s", "GB/s", "of modelled roof", "of measured roof"}}
 		pic.plot = newPlot(pic.Title, "flop/byte", "GFLOP/s")
 		names, by := groups(pts, func(p point) string {
 			if p.Bench == "platform/roofline" {

@@ -46,14 +46,16 @@ func Page(w io.Writer, title string, entries []store.Entry, now time.Time) error
 		Results     int
 	}{Title: title, Made: now.UTC().Format("2006-01-02 15:04 UTC"), Results: len(entries)}
 	for i, p := range pics {
-		data.Figures = append(data.Figures, figure{p, fmt.Sprintf("%s-%d", p.Name, i+1), template.HTML(p.svg())}) // made by us: names in it are escaped by its writer
+		// made by us: names in it are escaped by its writer
+		data.Figures = append(data.Figures, figure{p, fmt.Sprintf("%s-%d", p.Name, i+1), template.HTML(p.svg())})
 	}
 	at := map[string]*run{}
 	for i := range entries {
 		e := &entries[i]
 		r := at[e.Run.ID]
 		if r == nil {
-			r = &run{Run: e.Run, When: when(e.Run.Started), Device: e.Run.Env.On(), Command: "greta " + strings.Join(e.Run.Command, " ")}
+			r = &run{Run: e.Run, When: when(e.Run.Started), Device: e.Run.Env.On(),
+				Command: "greta " + strings.Join(e.Run.Command, " ")}
 			at[e.Run.ID] = r
 			data.Runs = append(data.Runs, r)
 		}

@@ -329,7 +329,8 @@ func rule(p *plot.Plot, i int, x float64, word string) {
 	}
 	l.Color, l.Width, l.Dashes = ink, vg.Points(0.8), []vg.Length{vg.Points(3), vg.Points(3)}
 	p.Add(l)
-	if label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: x, Y: p.Y.Min}}, Labels: []string{word}}); err == nil {
+	if label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: x, Y: p.Y.Min}},
+		Labels: []string{word}}); err == nil {
 		label.TextStyle[0] = p.X.Tick.Label
 		label.TextStyle[0].XAlign, label.TextStyle[0].YAlign = text.XLeft, text.YBottom
 		label.Offset = vg.Point{X: vg.Points(3), Y: vg.Points(3 + 11*float64(i%4))}

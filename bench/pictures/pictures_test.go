@@ -138,10 +138,12 @@ func TestFigures(t *testing.T) {
 		t.Errorf("roofline: %q", r)
 	}
 	// The newest run: 4·11, 8·22, 12·33 µs.
-	if r := one("step").Rows; len(r) != 3 || r[2][0] != "decode" || r[2][1] != "linear" || r[2][3] != "44" || r[2][4] != "7.1 %" {
+	if r := one("step").Rows; len(r) != 3 || r[2][0] != "decode" || r[2][1] != "linear" || r[2][3] != "44" ||
+		r[2][4] != "7.1 %" {
 		t.Errorf("step: %q", r)
 	}
-	if c := one("bandwidth").Caption; !strings.Contains(c, "8 MiB (last cache)") || !strings.Contains(c, "362 KiB (latency steps)") {
+	if c := one("bandwidth").Caption; !strings.Contains(c, "8 MiB (last cache)") ||
+		!strings.Contains(c, "362 KiB (latency steps)") {
 		t.Errorf("bandwidth: %s", c)
 	}
 	if r := one("history").Rows; len(r) != 6 || r[1][4] != "1.100" || r[0][2] != "c2" {
@@ -163,13 +165,15 @@ func TestBadResultsAreListed(t *testing.T) {
 	if err := Page(&b, "A & B", entries, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"faster than &lt;light&gt;", "<title>A &amp; B</title>", "prefers-color-scheme: dark", "var(--s0)", "Card &lt;1&gt;, hip"} {
+	for _, want := range []string{"faster than &lt;light&gt;", "<title>A &amp; B</title>", "prefers-color-scheme: dark",
+		"var(--s0)", "Card &lt;1&gt;, hip"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page does not hold %q", want)
 		}
 	}
 	for _, never := range []string{"http://", "https://", "<script", "<link", "src="} {
-		if s := strings.ReplaceAll(b.String(), `xmlns="http://www.w3.org/2000/svg"`, ""); strings.Contains(strings.ReplaceAll(s, `xmlns:xlink="http://www.w3.org/1999/xlink"`, ""), never) {
+		if s := strings.ReplaceAll(b.String(), `xmlns="http://www.w3.org/2000/svg"`,
+			""); strings.Contains(strings.ReplaceAll(s, `xmlns:xlink="http://www.w3.org/1999/xlink"`, ""), never) {
 			t.Errorf("the page asks for something: it holds %q", never)
 		}
 	}
@@ -183,7 +187,9 @@ func TestOneResult(t *testing.T) {
 		"roofline": result(run, "op/linear", 1e-5, func(r *record.Result) {
 			r.Cache, r.Bytes, r.Flops, r.Roofs = record.Cold, 1e5, 0.99e5, record.Roofs{MeasuredReadGBs: 11, MeasuredGFlops: 12}
 		}),
-		"latency": result(run, "platform/latency", 2e-8, func(r *record.Result) { r.Params = map[string]string{"bytes": "1"} }),
+		"latency": result(run, "platform/latency", 2e-8, func(r *record.Result) {
+			r.Params = map[string]string{"bytes": "1"}
+		}),
 	} {
 		pics, err := Draw(name, []store.Entry{e})
 		if err != nil || len(pics) != 1 {
@@ -229,7 +235,8 @@ func TestRooflineOfAProcessor(t *testing.T) {
 		t.Fatalf("%d pictures, %v", len(pics), err)
 	}
 	text := fmt.Sprint(pics[0].Rows)
-	for _, want := range []string{"roof: memory, measured   12", "roof: f32, modelled  100", "roof: f32, measured  90", "roof: q4_0, modelled  400"} {
+	for _, want := range []string{"roof: memory, measured   12", "roof: f32, modelled  100", "roof: f32, measured  90",
+		"roof: q4_0, modelled  400"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}

@@ -47,7 +47,8 @@ func cacheGPU(g *GPU) error {
 		if n == block*loads {
 			macros = append(macros, "ONCE=1")
 		}
-		l, err := g.dev.bind(code{"cache", "sum", block, macros}, g.limits.units, 0, data, out, uint32(n), uint32(times), uint32(0))
+		l, err := g.dev.bind(code{"cache", "sum", block, macros}, g.limits.units, 0, data, out, uint32(n), uint32(times),
+			uint32(0))
 		if err != nil {
 			return err
 		}
@@ -164,11 +165,12 @@ func l2CacheGPU(g *GPU) error {
 
 // l2-stream: the stream kernels over fewer elements than threads.
 var _ = define(Benchmark{
-	Name:   "l2-stream",
-	About:  "the stream kernels over an index modulo the length: each level's rate with stores",
-	Params: map[string]string{"n": "elements of 8 bytes in each array", "step": "growth of the sizes in percent", "threads": "of a launch"},
-	GPU:    l2StreamGPU,
-	Lacks:  map[string]string{"cpu": "STREAM's four kernels over sizes are what stream and cache measure"},
+	Name:  "l2-stream",
+	About: "the stream kernels over an index modulo the length: each level's rate with stores",
+	Params: map[string]string{"n": "elements of 8 bytes in each array", "step": "growth of the sizes in percent",
+		"threads": "of a launch"},
+	GPU:   l2StreamGPU,
+	Lacks: map[string]string{"cpu": "STREAM's four kernels over sizes are what stream and cache measure"},
 })
 
 func l2StreamGPU(g *GPU) error {
@@ -186,7 +188,8 @@ func l2StreamGPU(g *GPU) error {
 		for kind, k := range streamKernels[:4] {
 			chunks := max(n/block, 1)
 			repeats := max(1, g.size("threads", 64<<20)/(chunks*block))
-			l, err := g.dev.bind(code{"l2stream", k.name, block, nil}, chunks*repeats, 0, s.a, s.in[0], s.in[1], s.in[2], s.hits, uint32(chunks))
+			l, err := g.dev.bind(code{"l2stream", k.name, block, nil}, chunks*repeats, 0, s.a, s.in[0], s.in[1], s.in[2], s.hits,
+				uint32(chunks))
 			if err != nil {
 				return err
 			}
@@ -207,7 +210,8 @@ func l2StreamGPU(g *GPU) error {
 					}
 					return exact(0, elements), err
 				}
-				return g.wrong(elements, code{"stream", "check", plainBlock, nil}, ceil(elements, plainBlock), s.a, uint32(elements), uint32(kind))
+				return g.wrong(elements, code{"stream", "check", plainBlock, nil}, ceil(elements, plainBlock), s.a,
+					uint32(elements), uint32(kind))
 			}
 			if err := s.plant(k.name == "read"); err != nil {
 				return err

@@ -31,7 +31,8 @@ func ModelCPU(level string, threads int) (*CPUModel, error) {
 		return nil, err
 	}
 	// Zen 4 has vectors of 64 bytes on units of 32.
-	m := &CPUModel{kernels: k, probe: k.Probe(), threads: threads, double: runtime.GOARCH == "amd64" && procValue("cpu family") == "25"}
+	m := &CPUModel{kernels: k, probe: k.Probe(), threads: threads,
+		double: runtime.GOARCH == "amd64" && procValue("cpu family") == "25"}
 	if mhz, err := strconv.ParseFloat(procValue("cpu MHz"), 64); err == nil && mhz > 0 && mhz < 1e5 {
 		m.nominal = 1e6 * mhz
 	}

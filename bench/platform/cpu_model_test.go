@@ -26,7 +26,8 @@ func TestCPUModel(t *testing.T) {
 		{"Haswell and later, two units of 256 bits", 32, false, 32, 64},
 		{"Cortex-X, four units of 128 bits", 16, false, 32, 48},
 	} {
-		m := &CPUModel{kernels: &simd.Kernels{}, probe: simd.Probe{Vector: c.vector}, double: c.double, threads: 1, hz: ghz * 1e9}
+		m := &CPUModel{kernels: &simd.Kernels{}, probe: simd.Probe{Vector: c.vector}, double: c.double, threads: 1,
+			hz: ghz * 1e9}
 		if got := m.flops(1, 4); math.Abs(got-ghz*c.f32) > 1e-9 {
 			t.Errorf("%s: %v GFLOP/s of f32, %v is expected", c.name, got, ghz*c.f32)
 		}

@@ -31,7 +31,8 @@ func fitStart(v, t []float64) (a, b, spread float64, err error) {
 	}
 	last := len(v) - 1
 	start := []float64{math.Log(t[0]), math.Log(v[last] / t[last])}
-	r, err := optimize.Minimize(optimize.Problem{Func: loss}, start, &optimize.Settings{MajorIterations: 2000}, &optimize.NelderMead{})
+	r, err := optimize.Minimize(optimize.Problem{Func: loss}, start, &optimize.Settings{MajorIterations: 2000},
+		&optimize.NelderMead{})
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -49,8 +50,9 @@ func (s *session) emitFit(part string, volumes, times []float64) error {
 		return s.skip(part+"/fit", nil, "the times could not be fitted: %v", err)
 	}
 	r := &record.Result{Bench: s.name(part + "/fit"), Clock: record.DeviceClock, Samples: []float64{a},
-		Check:   record.Check{Against: "the times fitted", RelL2: spread, Limit: 1},
-		Metrics: map[string]float64{"fit_a_ns": a * 1e9, "fit_b_GBs": b / 1e9, "fit_error": spread, "sizes": float64(len(volumes))}}
+		Check: record.Check{Against: "the times fitted", RelL2: spread, Limit: 1},
+		Metrics: map[string]float64{"fit_a_ns": a * 1e9, "fit_b_GBs": b / 1e9, "fit_error": spread,
+			"sizes": float64(len(volumes))}}
 	if s.backend == "cpu" {
 		r.Clock = record.HostClock
 	}

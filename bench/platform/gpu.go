@@ -208,7 +208,8 @@ func ceil(a, b int) int { return (a + b - 1) / b }
 
 // fill writes value(i, seed) to n elements of a type, "double" or "float".
 func (g *GPU) fill(m memory, elem string, n, seed int) error {
-	return g.once(code{"fill", "fill", plainBlock, []string{"ELEM=" + elem}}, ceil(n, plainBlock), m, uint32(n), uint32(seed))
+	return g.once(code{"fill", "fill", plainBlock, []string{"ELEM=" + elem}}, ceil(n, plainBlock), m, uint32(n),
+		uint32(seed))
 }
 
 // counter gives a word that is zero.

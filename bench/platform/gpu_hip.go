@@ -37,7 +37,8 @@ func fromHIP(l hip.Limits) limits {
 }
 
 func (h *hipGPU) alloc(bytes int, kind memoryKind) (memory, error) {
-	m, err := h.raw.Alloc(bytes, map[memoryKind]hip.MemoryKind{onDevice: hip.OnDevice, pinned: hip.Pinned, managed: hip.Managed}[kind])
+	m, err := h.raw.Alloc(bytes, map[memoryKind]hip.MemoryKind{onDevice: hip.OnDevice, pinned: hip.Pinned,
+		managed: hip.Managed}[kind])
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,8 @@ func (h *hipGPU) kernel(c code) (*hip.RawKernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.raw.Compile("platform/"+c.file+".hip", text, c.function, append([]string{fmt.Sprint("BLOCK=", c.block)}, c.macros...)...)
+	return h.raw.Compile("platform/"+c.file+".hip", text, c.function,
+		append([]string{fmt.Sprint("BLOCK=", c.block)}, c.macros...)...)
 }
 
 func (h *hipGPU) bind(c code, grid, shared int, args ...any) (launch, error) {

@@ -30,7 +30,8 @@ func (v *vulkanGPU) forget()      {}
 // say of its clocks, units and widths, which Vulkan has no words for.
 func (v *vulkanGPU) limits() (limits, error) {
 	r := v.raw.Limits()
-	l := limits{name: r.Name, wave: r.Subgroup, free: r.Free, mostBuffer: r.MaxBuffer, mostBlock: r.Invocations, pci: r.Location}
+	l := limits{name: r.Name, wave: r.Subgroup, free: r.Free, mostBuffer: r.MaxBuffer, mostBlock: r.Invocations,
+		pci: r.Location}
 	if h, ok := hip.Attributes(r.Location); ok && r.Location != "" {
 		x := fromHIP(h)
 		l.arch, l.units, l.clockMHz, l.memoryGBs, l.l2 = x.arch, x.units, x.clockMHz, x.memoryGBs, x.l2

@@ -15,7 +15,8 @@ var _ = define(Benchmark{
 	Params: map[string]string{"warps": "warps of the block", "chains": "independent chains of each thread: 1, 2, 4 or 8"},
 	GPU:    incoreGPU,
 	CPU:    incoreCPU,
-	Lacks:  map[string]string{"vulkan": "the shaders read no clock (VK_KHR_shader_clock is not used), and starting a workgroup takes longer than its chains"},
+	Lacks: map[string]string{"vulkan": "the shaders read no clock (VK_KHR_shader_clock is not used), and starting a " +
+		"workgroup takes longer than its chains"},
 })
 
 // incoreOps are the operations in the order of their numbers, and what a chain of
@@ -64,7 +65,8 @@ func incoreGPU(g *GPU) error {
 						continue
 					}
 					macros := []string{"ELEM=" + elem.ctype, "OP=" + itoa(op), "ILP=" + itoa(ilp)}
-					l, err := g.dev.bind(code{"incore", "chains", threads, macros}, 1, 0, out, cycles, uint32(rounds), float32(chainFactor), float32(chainTerm))
+					l, err := g.dev.bind(code{"incore", "chains", threads, macros}, 1, 0, out, cycles, uint32(rounds),
+						float32(chainFactor), float32(chainTerm))
 					if err != nil {
 						return err
 					}
@@ -98,7 +100,8 @@ func incoreGPU(g *GPU) error {
 					p.finish = func(r *record.Result) error {
 						if g.MHz > 0 {
 							c := g.inSeconds(r)
-							r.Metrics = map[string]float64{"cycles": c / (rounds * unrolled), "cycles_per_op": c / float64(rounds*unrolled*ilp*warps)}
+							r.Metrics = map[string]float64{"cycles": c / (rounds * unrolled),
+								"cycles_per_op": c / float64(rounds*unrolled*ilp*warps)}
 						}
 						return nil
 					}
@@ -113,7 +116,8 @@ func incoreGPU(g *GPU) error {
 }
 
 // incoreSums compares each thread's sum with that in float64.
-func incoreSums(out memory, size, threads, ilp, steps int, limit float64, step func(float64) float64) (record.Check, error) {
+func incoreSums(out memory, size, threads, ilp, steps int, limit float64, step func(float64) float64) (record.Check,
+	error) {
 	b := make([]byte, size*threads)
 	if err := out.Read(0, b); err != nil {
 		return record.Check{}, err

@@ -13,11 +13,12 @@ import (
 // first-level cache to memory. A random cycle through all lines of the buffer, so
 // that neither the order nor a short loop can be guessed.
 var _ = define(Benchmark{
-	Name:   "latency",
-	About:  "a pointer chase along one random cycle, one node a cache line, from the first level to four times the last",
-	Params: map[string]string{"bytes": "size of the buffer", "step": "growth of the sizes in percent: 104 is 4 % more each time"},
-	GPU:    latencyGPU,
-	CPU:    latencyCPU,
+	Name:  "latency",
+	About: "a pointer chase along one random cycle, one node a cache line, from the first level to four times the last",
+	Params: map[string]string{"bytes": "size of the buffer", "step": "growth of the sizes in percent: 104 is 4 % more " +
+		"each time"},
+	GPU: latencyGPU,
+	CPU: latencyCPU,
 })
 
 // gpuLine is the distance of nodes on GPUs, bytes.

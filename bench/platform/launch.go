@@ -8,10 +8,11 @@ import (
 
 // launch: what starting work costs, in the ways that there are.
 var _ = define(Benchmark{
-	Name:  "launch",
-	About: "an empty kernel: in a stream, to and fro, between two events, as a node of a graph; a round of a kernel that stays",
-	GPU:   launchGPU,
-	CPU:   launchCPU,
+	Name: "launch",
+	About: "an empty kernel: in a stream, to and fro, between two events, as a node of a graph; a round of a kernel " +
+		"that stays",
+	GPU: launchGPU,
+	CPU: launchCPU,
 })
 
 func launchGPU(g *GPU) error {
@@ -57,7 +58,9 @@ func launchGPU(g *GPU) error {
 		{"event_pair", func(l launch, n int) (sampler, func() error, error) { return pairs(g, l, n) }, 1},
 		{"captured", func(l launch, n int) (sampler, func() error, error) { return g.dev.sequence(captured, n, l) }, 2000},
 	} {
-		p := point{prepare: func(n int) (sampler, func() error, error) { return w.prepare(quiet, n) }, check: counted(w.prepare), most: w.most}
+		p := point{prepare: func(n int) (sampler, func() error, error) {
+			return w.prepare(quiet, n)
+		}, check: counted(w.prepare), most: w.most}
 		p.Bench = w.name
 		if _, err := g.measure(p); err != nil {
 			return err

@@ -12,8 +12,9 @@ import (
 // library: the vendor's own matrix product, the roof for ours. The layout nt is that of
 // greta's linear: y = x·wᵀ, all three by rows; nn is y = x·w.
 var _ = define(Benchmark{
-	Name:   "library",
-	About:  "the vendor's own matrix product, where its library is there, in every type that it has: y = x·wᵀ (nt) and y = x·w (nn), by rows",
+	Name: "library",
+	About: "the vendor's own matrix product, where its library is there, in every type that it has: y = x·wᵀ (nt) " +
+		"and y = x·w (nn), by rows",
 	Params: map[string]string{"n": "size of the square matrices, multiples of 32"},
 	GPU:    libraryGPU,
 	Lacks: map[string]string{
@@ -97,7 +98,8 @@ func product(g *GPU, lib *hip.RawBLAS, t libraryType, n int, layout string) (*re
 			}
 		}
 		for j, m := range []memory{x[i], w[i]} {
-			if err := g.once(code{"product", "fill", plainBlock, macros}, ceil(n*n, plainBlock), m, uint32(n*n), uint32(2*i+j+1)); err != nil {
+			if err := g.once(code{"product", "fill", plainBlock, macros}, ceil(n*n, plainBlock), m, uint32(n*n),
+				uint32(2*i+j+1)); err != nil {
 				return nil, err
 			}
 		}
@@ -143,7 +145,8 @@ func product(g *GPU, lib *hip.RawBLAS, t libraryType, n int, layout string) (*re
 		if err != nil {
 			return record.Check{}, err
 		}
-		if err := g.once(code{"product", "right_" + layout, 1024, macros}, n/32*(n/32), right, x[0], w[0], uint32(n)); err != nil {
+		if err := g.once(code{"product", "right_" + layout, 1024, macros}, n/32*(n/32), right, x[0], w[0],
+			uint32(n)); err != nil {
 			return record.Check{}, err
 		}
 		want, got := make([]byte, 4*n*n), make([]byte, out*n*n)

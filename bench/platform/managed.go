@@ -47,7 +47,8 @@ func managedGPU(g *GPU) error {
 		if s.hits, err = g.counter(); err != nil {
 			return err
 		}
-		l, err := g.dev.bind(code{"stream", "triad", plainBlock, nil}, ceil(n, plainBlock), 0, s.a, s.in[0], s.in[1], s.in[2], s.hits, uint32(n))
+		l, err := g.dev.bind(code{"stream", "triad", plainBlock, nil}, ceil(n, plainBlock), 0, s.a, s.in[0], s.in[1], s.in[2],
+			s.hits, uint32(n))
 		if err != nil {
 			return err
 		}

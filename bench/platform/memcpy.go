@@ -48,7 +48,8 @@ func memcpyGPU(g *GPU) error {
 	if err != nil {
 		return err
 	}
-	if err := g.once(code{"fill", "words", plainBlock, nil}, ceil(largest/4, plainBlock), want, uint32(largest/4), uint32(copySeed)); err != nil {
+	if err := g.once(code{"fill", "words", plainBlock, nil}, ceil(largest/4, plainBlock), want, uint32(largest/4),
+		uint32(copySeed)); err != nil {
 		return err
 	}
 	pageable := make([]byte, largest)
@@ -73,7 +74,9 @@ func memcpyGPU(g *GPU) error {
 	for _, n := range sizes {
 		params := map[string]string{"bytes": itoa(n)}
 		copied := func(name string, to, from memory, check func() (record.Check, error)) error {
-			p := point{check: check, prepare: func(k int) (sampler, func() error, error) { return g.dev.copies(to, from, n, k) }, most: 64}
+			p := point{check: check, prepare: func(k int) (sampler, func() error, error) {
+				return g.dev.copies(to, from, n, k)
+			}, most: 64}
 			p.Bench, p.Params, p.Bytes = "pinned/"+name, params, float64(n)
 			p.Roofs.ReadGBs = g.peaks.link
 			_, err := g.measure(p)

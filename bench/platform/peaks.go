@@ -51,7 +51,8 @@ func clocksOf(arch string) perClock {
 // behindL2 is the cache behind the second level of architectures that have one, in
 // bytes, by the makers' published figures: drivers do not say it. It is that of the
 // largest chip of its kind.
-var behindL2 = map[string]int{"gfx942": 256 << 20, "gfx950": 256 << 20, "gfx1030": 128 << 20, "gfx1100": 96 << 20, "gfx1101": 64 << 20,
+var behindL2 = map[string]int{"gfx942": 256 << 20, "gfx950": 256 << 20, "gfx1030": 128 << 20, "gfx1100": 96 << 20,
+	"gfx1101": 64 << 20,
 	"gfx1102": 32 << 20, "gfx1151": 32 << 20, "gfx1200": 32 << 20, "gfx1201": 64 << 20}
 
 // lastCache is the size of the last cache before memory, 0 where unknown.

@@ -82,7 +82,8 @@ func Check(plan []profile.Platform) error {
 		}
 		for name, list := range p.Params {
 			if _, ok := b.Params[name]; !ok {
-				return fmt.Errorf("the benchmark %s has no parameter %q; it has %s", b.Name, name, strings.Join(slices.Sorted(maps.Keys(b.Params)), ", "))
+				return fmt.Errorf("the benchmark %s has no parameter %q; it has %s", b.Name, name,
+					strings.Join(slices.Sorted(maps.Keys(b.Params)), ", "))
 			}
 			values, err := profile.Sizes(string(list))
 			if err == nil {
@@ -283,7 +284,9 @@ func (s *session) measure(p point) (*record.Result, error) {
 		return r, err
 	}
 	begin := time.Now()
-	for len(r.Samples) < s.opt.Repetitions && (len(r.Samples) < fewest || time.Since(begin) < max(patience, 10*s.opt.MinTime)) || len(r.Samples) < mostSamples && time.Since(begin) < s.opt.MinTime {
+	for len(r.Samples) < s.opt.Repetitions && (len(r.Samples) < fewest ||
+		time.Since(begin) < max(patience, 10*s.opt.MinTime)) || len(r.Samples) < mostSamples &&
+		time.Since(begin) < s.opt.MinTime {
 		if err := s.ctx.Err(); err != nil {
 			return r, errors.Join(err, closed(end))
 		}

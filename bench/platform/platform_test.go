@@ -25,7 +25,8 @@ var quick = []profile.Platform{
 	{Bench: "roofline", Params: map[string]profile.Text{"n": "10000", "steps": "0,5"}},
 	{Bench: "incore", Params: map[string]profile.Text{"chains": "1,12"}},
 	{Bench: "vec_add", Params: map[string]profile.Text{"n": "1003"}},
-	{Bench: "memcpy"}, {Bench: "um-stream"}, {Bench: "l2-cache"}, {Bench: "l2-stream"}, {Bench: "strides"}, {Bench: "library"},
+	{Bench: "memcpy"}, {Bench: "um-stream"}, {Bench: "l2-cache"}, {Bench: "l2-stream"}, {Bench: "strides"},
+	{Bench: "library"},
 }
 
 func runCPU(t *testing.T, level string, opt Options) ([]record.Result, error) {
@@ -92,13 +93,21 @@ func TestRulesBite(t *testing.T) {
 		p    point
 		want record.Verdict
 	}{
-		"right":       {point{prepare: sleep, check: right}, record.OK},
-		"wrong":       {point{prepare: sleep, check: func() (record.Check, error) { return exact(1, 100), nil }}, record.Failed},
-		"no check":    {point{prepare: sleep, check: func() (record.Check, error) { return record.Check{}, nil }}, record.Failed},
-		"ten peaks":   {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9, Roofs: record.Roofs{ReadGBs: 50}}}, record.Refused},
-		"ten bounds":  {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9, Roofs: record.Roofs{MostGBs: 50}}}, record.Refused},
-		"many flops":  {point{prepare: sleep, check: right, Result: record.Result{Flops: 1e9, Roofs: record.Roofs{GFlops: 50}}}, record.Refused},
-		"called cold": {point{prepare: sleep, check: right, Result: record.Result{Cache: record.Cold, WorkingSet: 1e6, Roofs: record.Roofs{LastCache: 1e6}}}, record.Failed},
+		"right": {point{prepare: sleep, check: right}, record.OK},
+		"wrong": {point{prepare: sleep, check: func() (record.Check, error) {
+			return exact(1, 100), nil
+		}}, record.Failed},
+		"no check": {point{prepare: sleep, check: func() (record.Check, error) {
+			return record.Check{}, nil
+		}}, record.Failed},
+		"ten peaks": {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9,
+			Roofs: record.Roofs{ReadGBs: 50}}}, record.Refused},
+		"ten bounds": {point{prepare: sleep, check: right, Result: record.Result{Bytes: 1e9,
+			Roofs: record.Roofs{MostGBs: 50}}}, record.Refused},
+		"many flops": {point{prepare: sleep, check: right, Result: record.Result{Flops: 1e9,
+			Roofs: record.Roofs{GFlops: 50}}}, record.Refused},
+		"called cold": {point{prepare: sleep, check: right, Result: record.Result{Cache: record.Cold, WorkingSet: 1e6,
+			Roofs: record.Roofs{LastCache: 1e6}}}, record.Failed},
 	} {
 		r, err := s.measure(c.p)
 		if err != nil || r.Verdict != c.want {
@@ -141,7 +150,8 @@ func TestPlans(t *testing.T) {
 
 // TestParametersCount: a parameter changes what is measured.
 func TestParametersCount(t *testing.T) {
-	all, err := runCPU(t, "go", Options{Plan: []profile.Platform{{Bench: "latency", Params: map[string]profile.Text{"bytes": "4096..16384*2"}}}, Repetitions: 1, MinTime: 1})
+	all, err := runCPU(t, "go", Options{Plan: []profile.Platform{{Bench: "latency",
+		Params: map[string]profile.Text{"bytes": "4096..16384*2"}}}, Repetitions: 1, MinTime: 1})
 	if err != nil || len(all) != 3 || all[2].Params["bytes"] != "16384" {
 		t.Errorf("%v, %d results", err, len(all))
 	}
@@ -206,7 +216,8 @@ func TestPeaks(t *testing.T) {
 			t.Errorf("%s: %v, %v is expected", name, c[0], c[1])
 		}
 	}
-	if p := model(limits{arch: "gfx942", units: 304, clockMHz: 2100}); math.Abs(p.l1/40858-1) > 1e-3 || math.Abs(p.f32/163430-1) > 1e-3 || p.link != 0 {
+	if p := model(limits{arch: "gfx942", units: 304, clockMHz: 2100}); math.Abs(p.l1/40858-1) > 1e-3 ||
+		math.Abs(p.f32/163430-1) > 1e-3 || p.link != 0 {
 		t.Errorf("MI300X: %+v", p)
 	}
 }

@@ -103,7 +103,8 @@ func rooflineOf(g *GPU, name, ctype string, size, n int, peak float64) error {
 			if err := table.Write(0, bytes); err != nil {
 				return record.Check{}, err
 			}
-			c, err := g.wrong(n, code{"roofline", "check", plainBlock, []string{"ELEM=" + ctype}}, ceil(n, plainBlock), a, table, uint32(n), float32(chainLimit))
+			c, err := g.wrong(n, code{"roofline", "check", plainBlock, []string{"ELEM=" + ctype}}, ceil(n, plainBlock), a, table,
+				uint32(n), float32(chainLimit))
 			c.Against = "float64"
 			return c, err
 		}

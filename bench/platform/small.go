@@ -7,8 +7,9 @@ import (
 // small-kernels: a = f·b to and fro, so small that starting it matters: what
 // T = V/(a + V/b) has for a, the cost of a start, and b, the rate without it.
 var _ = define(Benchmark{
-	Name:   "small-kernels",
-	About:  "scaling between two buffers, from few elements to many, in a stream, as a graph and in a kernel that stays; fitted by T = V/(a + V/b)",
+	Name: "small-kernels",
+	About: "scaling between two buffers, from few elements to many, in a stream, as a graph and in a kernel that " +
+		"stays; fitted by T = V/(a + V/b)",
 	Params: map[string]string{"n": "elements of 8 bytes"},
 	GPU:    smallGPU,
 	CPU:    smallCPU,

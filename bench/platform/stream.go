@@ -29,7 +29,8 @@ type streamKernel struct {
 	buffers int // that it works on
 }
 
-var streamKernels = []streamKernel{{"init", 1, 1}, {"read", 1, 1}, {"scale", 2, 2}, {"triad", 4, 4}, {"stencil3", 2, 2}, {"stencil5", 2, 2}}
+var streamKernels = []streamKernel{{"init", 1, 1}, {"read", 1, 1}, {"scale", 2, 2}, {"triad", 4, 4}, {"stencil3", 2, 2},
+	{"stencil5", 2, 2}}
 
 // hidden are the elements that a kernel that only reads must find.
 const hidden, hideStep = 0xdeadbeef, 65521
@@ -98,7 +99,8 @@ func (s *streamData) plant(on bool) error {
 		return g.fill(s.in[0], "double", s.n, 1)
 	}
 	s.planted = ceil(s.n, hideStep)
-	return g.once(code{"stream", "hide", plainBlock, nil}, ceil(s.planted, plainBlock), s.in[0], uint32(s.n), uint32(hideStep))
+	return g.once(code{"stream", "hide", plainBlock, nil}, ceil(s.planted, plainBlock), s.in[0], uint32(s.n),
+		uint32(hideStep))
 }
 
 func (s *streamData) point(kind int, k streamKernel, block, resident int) error {
@@ -162,7 +164,8 @@ func (s *streamData) point(kind int, k streamKernel, block, resident int) error 
 }
 
 // counted counts the operations that samplers run.
-func counted(prepare func(n int) (sampler, func() error, error), launches *int) func(n int) (sampler, func() error, error) {
+func counted(prepare func(n int) (sampler, func() error, error), launches *int) func(n int) (sampler, func() error,
+	error) {
 	return func(n int) (sampler, func() error, error) {
 		run, end, err := prepare(n)
 		return func() (float64, float64, error) {

@@ -8,11 +8,12 @@ import (
 
 // strides: what loads from shared memory cost whose addresses fall on the same banks.
 var _ = define(Benchmark{
-	Name:   "strides",
-	About:  "one block, strided and blocked loads from shared memory: cycles a load of a warp",
-	Params: map[string]string{"stride": "words of 4 bytes between neighbouring threads", "rounds": "of eight loads a thread"},
-	GPU:    stridesGPU,
-	Lacks:  map[string]string{"cpu": "a processor has no shared memory of a block"},
+	Name:  "strides",
+	About: "one block, strided and blocked loads from shared memory: cycles a load of a warp",
+	Params: map[string]string{"stride": "words of 4 bytes between neighbouring threads",
+		"rounds": "of eight loads a thread"},
+	GPU:   stridesGPU,
+	Lacks: map[string]string{"cpu": "a processor has no shared memory of a block"},
 })
 
 func stridesGPU(g *GPU) error {

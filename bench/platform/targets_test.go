@@ -57,7 +57,8 @@ func TestHIPSources(t *testing.T) {
 			for _, m := range macros {
 				args = append(args, "-D"+m)
 			}
-			args = append(args, "--cuda-device-only", "-std=c++17", "-O3", "-ffp-contract=fast", "-Wall", "-Werror", "-S", "-o", filepath.Join(dir, "k.s"), path)
+			args = append(args, "--cuda-device-only", "-std=c++17", "-O3", "-ffp-contract=fast", "-Wall", "-Werror", "-S", "-o",
+				filepath.Join(dir, "k.s"), path)
 			if out, err := exec.Command(clang, args...).CombinedOutput(); err != nil {
 				t.Errorf("%s for %s: %v\n%s", name, arch, err, out)
 			}

@@ -44,7 +44,9 @@ func TestVulkan(t *testing.T) {
 	}
 	right, begin := map[string]int{}, time.Now()
 	err = Run(context.Background(), Options{Device: dev, Plan: plan, Repetitions: 1, MinTime: 1,
-		Progress: func(b string, _, _ int) { t.Logf("%v %s", time.Since(begin).Round(time.Millisecond), b) }, Emit: func(r *record.Result) error {
+		Progress: func(b string, _, _ int) {
+			t.Logf("%v %s", time.Since(begin).Round(time.Millisecond), b)
+		}, Emit: func(r *record.Result) error {
 			bench := strings.Split(r.Bench, "/")[1]
 			switch {
 			case r.Verdict == record.OK:
@@ -57,8 +59,9 @@ func TestVulkan(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for bench, least := range map[string]int{"launch": 4, "memcpy": 4, "stream": 6, "latency": 2, "l2-cache": 1, "l2-stream": 8,
-		"strides": 4, "small-kernels": 8, "roofline": 3, "vec_add": 1, "roof": 2} {
+	for bench, least := range map[string]int{"launch": 4, "memcpy": 4, "stream": 6, "latency": 2, "l2-cache": 1,
+		"l2-stream": 8,
+		"strides":   4, "small-kernels": 8, "roofline": 3, "vec_add": 1, "roof": 2} {
 		if right[bench] < least {
 			t.Errorf("%s has %d right results, %d are expected", bench, right[bench], least)
 		}

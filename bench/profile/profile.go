@@ -166,7 +166,8 @@ func Load(arg string) (*Profile, error) {
 		if near := lang.Nearest(arg, Names()); near != "" {
 			hint = "; did you mean " + near + "?"
 		}
-		return nil, fmt.Errorf("profile %s: no such file, and none of this name comes with the program%s (there are %s)", arg, hint, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("profile %s: no such file, and none of this name comes with the program%s (there are %s)", arg,
+			hint, strings.Join(Names(), ", "))
 	}
 	if err != nil {
 		return nil, err

@@ -103,7 +103,8 @@ func TestReadRefuses(t *testing.T) {
 		"min_time: soon":                        "line 1",
 		"op: [{op: [add], sizes: {n: {a: 1}}}]": "line 1: a number",
 	} {
-		if _, err := Read("mine.yaml", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "mine.yaml") {
+		if _, err := Read("mine.yaml", strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), part) ||
+			!strings.Contains(err.Error(), "mine.yaml") {
 			t.Errorf("%q: %v; want the file's name and %q", text, err, part)
 		}
 	}
@@ -124,7 +125,8 @@ func TestTextTakesLists(t *testing.T) {
 
 // TestWhere: errors name the line of the value that they are about, also behind an anchor.
 func TestWhere(t *testing.T) {
-	p, err := Read("mine.yaml", strings.NewReader("name: x\nop:\n  - op: [add]\n  - &a\n    op: [linear]\n    sizes:\n      m: 1\n      k: 64\n  - *a\n"))
+	p, err := Read("mine.yaml", strings.NewReader("name: x\nop:\n  - op: [add]\n  - &a\n    op: [linear]\n    sizes:\n "+
+		"     m: 1\n      k: 64\n  - *a\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,8 @@ func TestWhere(t *testing.T) {
 	if got := p.Where("op", 2, "sizes", "m"); got != "profile mine.yaml, line 7, op 3, sizes.m" {
 		t.Error(got)
 	}
-	if _, err := Read("big", strings.NewReader(strings.Repeat("#", 2<<20))); err == nil || !strings.Contains(err.Error(), "no profile") {
+	if _, err := Read("big", strings.NewReader(strings.Repeat("#", 2<<20))); err == nil ||
+		!strings.Contains(err.Error(), "no profile") {
 		t.Errorf("two megabytes: %v", err)
 	}
 }

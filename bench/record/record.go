@@ -130,8 +130,9 @@ const (
 
 // Result is one benchmark at one set of parameters.
 type Result struct {
-	Bench  string            `json:"bench"`            // "op/linear", "model/pp512", "platform/stream/read"
-	Params map[string]string `json:"params,omitempty"` // "m": "1", "type": "q4_0"; with Bench they are what is compared over time
+	Bench string `json:"bench"` // "op/linear", "model/pp512", "platform/stream/read"
+	// "m": "1", "type": "q4_0"; with Bench they are what is compared over time
+	Params map[string]string `json:"params,omitempty"`
 	Config string            `json:"config,omitempty"` // forced variant of the kernel, "" the default
 	Kernel string            `json:"kernel,omitempty"` // code that ran: "linear.f16.avx512"
 	// Backend is the one whose kernel ran, "" that of the run. Another one than the run's

@@ -23,7 +23,8 @@ func TestIDsSortByTime(t *testing.T) {
 }
 
 func TestName(t *testing.T) {
-	r := Result{Bench: "op/linear", Params: map[string]string{"n": "4096", "k": "64", "m": "1"}, Cache: Cold, Config: "tile=8"}
+	r := Result{Bench: "op/linear", Params: map[string]string{"n": "4096", "k": "64", "m": "1"}, Cache: Cold,
+		Config: "tile=8"}
 	if got, want := r.Name(), "op/linear/k=64/m=1/n=4096/cache=cold/config=tile=8"; got != want {
 		t.Errorf("%s, expected %s", got, want)
 	}
@@ -53,7 +54,8 @@ func TestRoofs(t *testing.T) {
 
 // TestCheckJSON: an output of NaNs has an error that JSON has no number for.
 func TestCheckJSON(t *testing.T) {
-	data, err := json.Marshal(&Result{Check: Check{Against: "float64", RelL2: math.NaN(), MaxAbs: math.Inf(1), Limit: 1e-3}})
+	data, err := json.Marshal(&Result{Check: Check{Against: "float64", RelL2: math.NaN(), MaxAbs: math.Inf(1),
+		Limit: 1e-3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +83,8 @@ func TestOn(t *testing.T) {
 }
 
 func TestChecked(t *testing.T) {
-	for label, want := range map[string]bool{"exp/rows/20260301T110000.000Z-0/check": true, "exp/rows/x/changed": false, "my/check": false, "": false} {
+	for label, want := range map[string]bool{"exp/rows/20260301T110000.000Z-0/check": true, "exp/rows/x/changed": false,
+		"my/check": false, "": false} {
 		if r := (Run{Label: label}); r.Checked() != want {
 			t.Errorf("%q: %v", label, !want)
 		}

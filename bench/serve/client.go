@@ -54,7 +54,8 @@ func (r *runner) request(text string, tokens int, stream bool) []byte {
 
 // words makes a text of so many words that no cache has seen.
 func words(rng *rand.Rand, n int) string {
-	const syllables = "ba be bi bo bu da de di do du ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu ra re ri ro ru sa se si so su ta te ti to tu"
+	const syllables = "ba be bi bo bu da de di do du ka ke ki ko ku la le li lo lu ma me mi mo mu na ne ni no nu ra re " +
+		"ri ro ru sa se si so su ta te ti to tu"
 	list := strings.Fields(syllables)
 	var b strings.Builder
 	for i := range n {

@@ -79,8 +79,9 @@ func Run(ctx context.Context, opt Options) (*Result, error) {
 		most = max(most, 1024)
 	}
 	r := &runner{opt: opt, base: strings.TrimSuffix(strings.TrimSuffix(opt.URL, "/"), "/v1")}
-	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: most, MaxIdleConns: most, DisableCompression: true,
-		IdleConnTimeout: time.Minute}}
+	r.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: most, MaxIdleConns: most,
+		DisableCompression: true,
+		IdleConnTimeout:    time.Minute}}
 	defer r.client.CloseIdleConnections()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
@@ -223,7 +224,8 @@ func (r *runner) closed(ctx context.Context, start time.Time, users int, bodies 
 }
 
 // open sends requests at a rate: gaps are of a gamma distribution of shape Burst, as vLLM's are.
-func (r *runner) open(ctx context.Context, start time.Time, rate float64, rng *rand.Rand, bodies [][]byte, out []outcome) {
+func (r *runner) open(ctx context.Context, start time.Time, rate float64, rng *rand.Rand, bodies [][]byte,
+	out []outcome) {
 	var g sync.WaitGroup
 	at := 0.0
 	for i := range bodies {

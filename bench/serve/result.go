@@ -128,7 +128,8 @@ func summarise(out []outcome, wants []int, took time.Duration, opt Options) *Lev
 	}
 	slices.Sort(l.Wrong)
 	if short > 0 {
-		l.Wrong = append(l.Wrong, fmt.Sprintf("%d answers have not the tokens that were asked for, though ignore_eos was sent: "+
+		l.Wrong = append(l.Wrong, fmt.Sprintf("%d answers have not the tokens that were asked for, though ignore_eos "+
+			"was sent: "+
 			"does the server know it? --natural-end lets answers end", short))
 	}
 	l.TTFT, l.TPOT, l.ITL, l.E2EL = times(ttft), times(tpot), times(itl), times(e2el)
@@ -177,7 +178,8 @@ func (r *runner) verify(ctx context.Context, l *Level, out []outcome) {
 		}
 		// A text can be written with fewer tokens than it was made of, but not with much fewer.
 		if counted*4 < o.tokens {
-			l.Wrong = append(l.Wrong, fmt.Sprintf("an answer is said to have %d tokens, its text has %d: %.80q", o.tokens, counted, o.text))
+			l.Wrong = append(l.Wrong, fmt.Sprintf("an answer is said to have %d tokens, its text has %d: %.80q", o.tokens,
+				counted, o.text))
 			return
 		}
 	}
@@ -199,8 +201,10 @@ func (l *Level) Line() string {
 	if l.Rate > 0 {
 		load = fmt.Sprintf("%g requests a second", l.Rate)
 	}
-	text := fmt.Sprintf("%s: %d requests, %.4g requests/s, %.5g tokens/s; ms at p50/p99: TTFT %s/%s, ITL %s/%s (n = %d), E2EL %s/%s",
-		load, l.Requests-l.Failed, l.RequestsS, l.OutputS, ms(l.TTFT.P50), ms(l.TTFT.P99), ms(l.ITL.P50), ms(l.ITL.P99), l.ITL.N,
+	text := fmt.Sprintf("%s: %d requests, %.4g requests/s, %.5g tokens/s; ms at p50/p99: TTFT %s/%s, ITL %s/%s (n = "+
+		"%d), E2EL %s/%s",
+		load, l.Requests-l.Failed, l.RequestsS, l.OutputS, ms(l.TTFT.P50), ms(l.TTFT.P99), ms(l.ITL.P50), ms(l.ITL.P99),
+		l.ITL.N,
 		ms(l.E2EL.P50), ms(l.E2EL.P99))
 	if len(l.Wrong) > 0 {
 		text += "; WRONG: " + strings.Join(l.Wrong, "; ")

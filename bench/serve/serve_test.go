@@ -19,12 +19,14 @@ import (
 func TestDefinitions(t *testing.T) {
 	const msec = time.Millisecond
 	out := []outcome{
-		{sent: 10 * msec, first: 30 * msec, last: 70 * msec, gaps: []time.Duration{10 * msec, 30 * msec}, prompt: 5, tokens: 5, chunks: 3},
+		{sent: 10 * msec, first: 30 * msec, last: 70 * msec, gaps: []time.Duration{10 * msec, 30 * msec}, prompt: 5,
+			tokens: 5, chunks: 3},
 		{sent: 0, first: 100 * msec, last: 100 * msec, prompt: 7, tokens: 1, chunks: 1},
 		{err: context.Canceled},
 		{prompt: 3, tokens: 4}, // no text came
 	}
-	l := summarise(out, []int{5, 1, 1, 1}, 2*time.Second, Options{Bounds: map[string]time.Duration{"ttft": 50 * msec, "tpot": 20 * msec}})
+	l := summarise(out, []int{5, 1, 1, 1}, 2*time.Second, Options{Bounds: map[string]time.Duration{"ttft": 50 * msec,
+		"tpot": 20 * msec}})
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-9 {
@@ -106,7 +108,8 @@ func (f fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, p := range f.pieces(q.Max) {
 			fmt.Fprintf(w, "data: {\"choices\": [{\"text\": %q}]}\n\n", p+q.Prompt[:1])
 		}
-		fmt.Fprintf(w, "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": %d, \"completion_tokens\": %d}}\n\n", tokens+1, f.claim(q.Max))
+		fmt.Fprintf(w, "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": %d, \"completion_tokens\": %d}}\n\n", tokens+1,
+			f.claim(q.Max))
 		if !f.broken {
 			fmt.Fprint(w, "data: [DONE]\n\n")
 		}
@@ -132,14 +135,19 @@ func TestTokensWereMade(t *testing.T) {
 	}{
 		{"honest", fake{claim: same, pieces: repeat, count: true}, ""},
 		{"honest without /tokenize", fake{claim: same, pieces: repeat}, ""},
-		{"claims more", fake{claim: func(n int) int { return n }, pieces: func(int) []string { return []string{"x"} }, count: true}, "is said to have"},
-		{"claims more, without /tokenize", fake{claim: func(n int) int { return n }, pieces: func(int) []string { return []string{""} }}, "is said to have"},
+		{"claims more", fake{claim: func(n int) int {
+			return n
+		}, pieces: func(int) []string { return []string{"x"} }, count: true}, "is said to have"},
+		{"claims more, without /tokenize", fake{claim: func(n int) int {
+			return n
+		}, pieces: func(int) []string { return []string{""} }}, "is said to have"},
 		{"stops early", fake{claim: func(n int) int { return n - 3 }, pieces: repeat}, "have not the tokens"},
 		{"no usage", fake{claim: func(int) int { return 0 }, pieces: repeat}, "0 tokens by its usage"},
 		{"breaks off", fake{claim: same, pieces: repeat, broken: true}, "without [DONE]"},
 	} {
 		h := httptest.NewServer(c.f)
-		r, err := Run(context.Background(), Options{URL: h.URL + "/v1", Users: []int{3}, Burst: 1, Input: 41, Output: 12, N: 20})
+		r, err := Run(context.Background(), Options{URL: h.URL + "/v1", Users: []int{3}, Burst: 1, Input: 41, Output: 12,
+			N: 20})
 		h.Close()
 		text := fmt.Sprint(err)
 		if err == nil {
@@ -158,14 +166,16 @@ func TestRateAndFiles(t *testing.T) {
 	h := httptest.NewServer(fake{claim: same, pieces: repeat})
 	defer h.Close()
 	path := filepath.Join(t.TempDir(), "p.jsonl")
-	if err := os.WriteFile(path, []byte("{\"prompt\": \"a b\", \"max_tokens\": 3}\n\n{\"text\": \"c\"}\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("{\"prompt\": \"a b\", \"max_tokens\": 3}\n\n{\"text\": \"c\"}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	data, err := ReadPrompts(path)
 	if err != nil || len(data) != 2 || data[1].Text != "c" || data[0].Max != 3 {
 		t.Fatal(data, err)
 	}
-	r, err := Run(context.Background(), Options{URL: h.URL, Chat: true, Rates: []float64{2000}, Burst: .5, Input: 1, Output: 5, N: 30, Data: data})
+	r, err := Run(context.Background(), Options{URL: h.URL, Chat: true, Rates: []float64{2000}, Burst: .5, Input: 1,
+		Output: 5, N: 30, Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +187,10 @@ func TestRateAndFiles(t *testing.T) {
 	if err := r.HTML(&b); err != nil || !strings.Contains(b.String(), "2000/s") {
 		t.Errorf("%v %s", err, b.String())
 	}
-	for _, o := range []Options{{Users: []int{0}, Burst: 1, Input: 1, Output: 1}, {Burst: 1, Input: 1, Output: 1}, {Rates: []float64{-1}, Burst: 1, Input: 1, Output: 1},
-		{Users: []int{1}, Burst: 0, Input: 1, Output: 1}, {Users: []int{1}, Burst: 1, Input: 1, Output: 1, Bounds: map[string]time.Duration{"x": 1}}} {
+	for _, o := range []Options{{Users: []int{0}, Burst: 1, Input: 1, Output: 1}, {Burst: 1, Input: 1, Output: 1},
+		{Rates: []float64{-1}, Burst: 1, Input: 1, Output: 1},
+		{Users: []int{1}, Burst: 0, Input: 1, Output: 1}, {Users: []int{1}, Burst: 1, Input: 1, Output: 1,
+			Bounds: map[string]time.Duration{"x": 1}}} {
 		if o.Check() == nil {
 			t.Errorf("%+v is taken", o)
 		}

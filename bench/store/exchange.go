@@ -200,7 +200,8 @@ func sameResults(b *Bundle, have []record.Result) error {
 			return err
 		}
 		if !bytes.Equal(x, y) {
-			return fmt.Errorf("result %d (%s) is not the one that this store has for it: the identity was used twice, or the file was changed", i+1, b.Results[i].Name())
+			return fmt.Errorf("result %d (%s) is not the one that this store has for it: the identity was used twice, or the "+
+				"file was changed", i+1, b.Results[i].Name())
 		}
 	}
 	return nil
@@ -343,7 +344,8 @@ func (s *Store) Dump(w io.Writer, f Filter) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "-- greta bench, %s\nBEGIN;\nPRAGMA application_id=%d;\nPRAGMA user_version=%d;\n", time.Now().UTC().Format(time.RFC3339), applicationID, len(migrations)); err != nil {
+	if _, err := fmt.Fprintf(w, "-- greta bench, %s\nBEGIN;\nPRAGMA application_id=%d;\nPRAGMA user_version=%d;\n",
+		time.Now().UTC().Format(time.RFC3339), applicationID, len(migrations)); err != nil {
 		return err
 	}
 	for _, m := range migrations {

@@ -42,7 +42,8 @@ func (f *Filter) where(results bool) (string, []any) {
 		add(`r.kind = ?`, f.Kind)
 	}
 	if f.Device != "" {
-		add(`(instr(lower(r.device), lower(?)) OR instr(lower(r.device_id), lower(?)) OR r.backend = lower(?))`, f.Device, f.Device, f.Device)
+		add(`(instr(lower(r.device), lower(?)) OR instr(lower(r.device_id), lower(?)) OR r.backend = lower(?))`, f.Device,
+			f.Device, f.Device)
 	}
 	if f.Backend != "" {
 		add(`r.backend = ?`, f.Backend)
@@ -137,31 +138,33 @@ func (s *Store) Results(f Filter) ([]Entry, error) {
 	}
 	where, args := f.where(true)
 	var out []Entry
-	err = s.query(`SELECT x.run, x.bench, x.params, x.config, x.kernel, x.backend, x.clock, x.cache, x.samples, x.host, x.bytes, x.flops, x.roofs,
+	err = s.query(
+		`SELECT x.run, x.bench, x.params, x.config, x.kernel, x.backend, x.clock, x.cache, x.samples, x.host, x.bytes, x.flops, x.roofs,
 		x.against, x.rel_l2, x.max_abs, x.rel_limit, x.metrics, x.verdict, x.reason, x.working_set
 		FROM results x JOIN runs r ON r.id = x.run`+where+` ORDER BY r.started, r.id, x.seq`, args, func(rows *sql.Rows) error {
-		var e Entry
-		var run, params, samples, host, roofs, metrics string
-		var rel, abs sql.NullFloat64
-		r := &e.Result
-		if err := rows.Scan(&run, &r.Bench, &params, &r.Config, &r.Kernel, &r.Backend, &r.Clock, &r.Cache, &samples, &host, &r.Bytes, &r.Flops, &roofs,
-			&r.Check.Against, &rel, &abs, &r.Check.Limit, &metrics, &r.Verdict, &r.Reason, &r.WorkingSet); err != nil {
-			return err
-		}
-		for _, c := range []struct {
-			text string
-			to   any
-		}{{params, &r.Params}, {samples, &r.Samples}, {host, &r.Host}, {roofs, &r.Roofs}, {metrics, &r.Metrics}} {
-			if err := json.Unmarshal([]byte(c.text), c.to); err != nil {
-				return fmt.Errorf("a result of run %s: %w", run, err)
+			var e Entry
+			var run, params, samples, host, roofs, metrics string
+			var rel, abs sql.NullFloat64
+			r := &e.Result
+			if err := rows.Scan(&run, &r.Bench, &params, &r.Config, &r.Kernel, &r.Backend, &r.Clock, &r.Cache, &samples, &host,
+				&r.Bytes, &r.Flops, &roofs,
+				&r.Check.Against, &rel, &abs, &r.Check.Limit, &metrics, &r.Verdict, &r.Reason, &r.WorkingSet); err != nil {
+				return err
 			}
-		}
-		r.Check.RelL2, r.Check.MaxAbs = number(rel), number(abs)
-		if e.Run = byID[run]; e.Run != nil { // else it began after the first query
-			out = append(out, e)
-		}
-		return nil
-	})
+			for _, c := range []struct {
+				text string
+				to   any
+			}{{params, &r.Params}, {samples, &r.Samples}, {host, &r.Host}, {roofs, &r.Roofs}, {metrics, &r.Metrics}} {
+				if err := json.Unmarshal([]byte(c.text), c.to); err != nil {
+					return fmt.Errorf("a result of run %s: %w", run, err)
+				}
+			}
+			r.Check.RelL2, r.Check.MaxAbs = number(rel), number(abs)
+			if e.Run = byID[run]; e.Run != nil { // else it began after the first query
+				out = append(out, e)
+			}
+			return nil
+		})
 	return out, err
 }
 

@@ -83,7 +83,8 @@ var migrations = []string{
 // version reads the schema's version, and refuses files that are not ours.
 func (s *Store) version() (int, error) {
 	var id, version, tables int
-	err := s.db.QueryRow(`SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)`).Scan(&id, &version, &tables)
+	err := s.db.QueryRow(
+		`SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)`).Scan(&id, &version, &tables)
 	switch {
 	case err != nil:
 		return 0, err
@@ -94,7 +95,9 @@ func (s *Store) version() (int, error) {
 	case version < 0:
 		return 0, fmt.Errorf("it is damaged: no greta writes the schema %d", version)
 	case version > len(migrations):
-		return 0, fmt.Errorf("it was written by a newer greta: its schema is %d, this one knows %d; use that, or another file", version, len(migrations))
+		return 0, fmt.Errorf(
+			"it was written by a newer greta: its schema is %d, this one knows %d; use that, or another file", version,
+			len(migrations))
 	}
 	return version, nil
 }
@@ -112,7 +115,8 @@ func (s *Store) prepare() error {
 		if err == nil {
 			break
 		}
-		if e := (*sqlite.Error)(nil); !errors.As(err, &e) || e.Code()&0xff != codeBusy || time.Since(start) > patience*time.Millisecond {
+		if e := (*sqlite.Error)(nil); !errors.As(err, &e) || e.Code()&0xff != codeBusy ||
+			time.Since(start) > patience*time.Millisecond {
 			return err
 		}
 	}
@@ -129,7 +133,8 @@ func (s *Store) prepare() error {
 				return fmt.Errorf("from schema %d to %d: %w", i, i+1, err)
 			}
 		}
-		_, err := tx.Exec(fmt.Sprintf(`PRAGMA application_id=%d; PRAGMA user_version=%d`, applicationID, max(version, len(migrations))))
+		_, err := tx.Exec(fmt.Sprintf(`PRAGMA application_id=%d; PRAGMA user_version=%d`, applicationID,
+			max(version, len(migrations))))
 		return err
 	})
 }
@@ -163,7 +168,8 @@ func (s *Store) explain(err error) error {
 		case codeReadOnly, codePerm, codeCantOpen:
 			advice = "it cannot be written: see to the rights of the file and its folder, or name another by --store"
 		case codeCorrupt, codeNotADB:
-			advice = "it is no store of results, or is damaged: move it away (sqlite3 FILE .recover saves what can be read) and start a new one"
+			advice = "it is no store of results, or is damaged: move it away (sqlite3 FILE .recover saves what can be read) " +
+				"and start a new one"
 		case codeBusy:
 			advice = fmt.Sprintf("another process has kept it locked for %d s", patience/1000)
 		case codeIO:

@@ -99,7 +99,8 @@ func OpenExisting(path string) (*Store, error) {
 	}
 	version, err := s.version()
 	if err == nil && version < len(migrations) {
-		err = fmt.Errorf("its schema is %d, %d is current, and it cannot be written: copy it to where it can", version, len(migrations))
+		err = fmt.Errorf("its schema is %d, %d is current, and it cannot be written: copy it to where it can", version,
+			len(migrations))
 	}
 	if err != nil {
 		s.db.Close()
@@ -117,7 +118,8 @@ func connect(path, query string) (*Store, error) {
 	if !strings.HasPrefix(slashed, "/") {
 		slashed = "/" + slashed // a drive
 	}
-	dsn := (&url.URL{Scheme: "file", Path: slashed, RawQuery: query + fmt.Sprintf("&_pragma=busy_timeout(%d)&_pragma=foreign_keys(1)", patience)}).String()
+	dsn := (&url.URL{Scheme: "file", Path: slashed,
+		RawQuery: query + fmt.Sprintf("&_pragma=busy_timeout(%d)&_pragma=foreign_keys(1)", patience)}).String()
 	db, err := sql.Open("sqlite", dsn)
 	if err != nil {
 		return nil, err
@@ -199,7 +201,8 @@ func insertRun(tx *sql.Tx, r *record.Run) error {
 		return err
 	}
 	e := &r.Env
-	_, err = tx.Exec(`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver, kernels, version, commit_id, env)
+	_, err = tx.Exec(
+		`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver, kernels, version, commit_id, env)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 		r.ID, r.Kind, string(command), r.Profile, r.Label, r.Started.UTC().Format(timeFormat),
 		e.Host, e.Backend, e.Device, e.DeviceID, e.Level, e.Driver, e.Kernels, e.Version, e.Commit, string(env))
@@ -207,7 +210,8 @@ func insertRun(tx *sql.Tx, r *record.Run) error {
 }
 
 func insertEnd(tx *sql.Tx, run string, at time.Time, status record.Status) error {
-	_, err := tx.Exec(`INSERT INTO ends (run, ended, status) VALUES (?,?,?)`, run, at.UTC().Format(timeFormat), string(status))
+	_, err := tx.Exec(`INSERT INTO ends (run, ended, status) VALUES (?,?,?)`, run, at.UTC().Format(timeFormat),
+		string(status))
 	return err
 }
 
@@ -231,11 +235,14 @@ func insertResult(tx *sql.Tx, run string, r *record.Result) error {
 		}
 		return x
 	}
-	_, err := tx.Exec(`INSERT INTO results (run, bench, name, params, config, kernel, backend, clock, cache, n, median_s, lo_s, hi_s, samples, host,
+	_, err := tx.Exec(
+		`INSERT INTO results (run, bench, name, params, config, kernel, backend, clock, cache, n, median_s, lo_s, hi_s, samples, host,
 		bytes, flops, roofs, against, rel_l2, max_abs, rel_limit, metrics, verdict, reason, working_set)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
-		run, r.Bench, r.Name(), texts[0], r.Config, r.Kernel, r.Backend, r.Clock, r.Cache, m.N, m.Median, m.Lo, m.Hi, texts[1], texts[2],
-		r.Bytes, r.Flops, texts[3], r.Check.Against, finite(r.Check.RelL2), finite(r.Check.MaxAbs), r.Check.Limit, texts[4], string(r.Verdict), r.Reason, r.WorkingSet)
+		run, r.Bench, r.Name(), texts[0], r.Config, r.Kernel, r.Backend, r.Clock, r.Cache, m.N, m.Median, m.Lo, m.Hi,
+		texts[1], texts[2],
+		r.Bytes, r.Flops, texts[3], r.Check.Against, finite(r.Check.RelL2), finite(r.Check.MaxAbs), r.Check.Limit, texts[4],
+		string(r.Verdict), r.Reason, r.WorkingSet)
 	return err
 }
 

@@ -57,16 +57,21 @@ func writeMany(path, count string) error {
 func run(label string) record.Run {
 	now := time.Now().UTC()
 	return record.Run{
-		ID: record.NewID(now), Kind: "op", Command: []string{"bench", "op", "--m", "1"}, Profile: "smoke", Label: label, Started: now,
-		Env: record.Env{Host: "box", Backend: "cpu", Device: "Some CPU @ 2 GHz", DeviceID: "0000:01:00.0", Driver: "1.2", Commit: "abcdef123+dirty", Cores: 2, Readings: map[string]string{"governor": "performance"}},
+		ID: record.NewID(now), Kind: "op", Command: []string{"bench", "op", "--m", "1"}, Profile: "smoke", Label: label,
+		Started: now,
+		Env: record.Env{Host: "box", Backend: "cpu", Device: "Some CPU @ 2 GHz", DeviceID: "0000:01:00.0", Driver: "1.2",
+			Commit: "abcdef123+dirty", Cores: 2, Readings: map[string]string{"governor": "performance"}},
 	}
 }
 
 func result(i int) *record.Result {
 	return &record.Result{
-		Bench: "op/linear", Params: map[string]string{"m": fmt.Sprint(i)}, Kernel: "linear.f16.avx512", Clock: record.DeviceClock, Cache: record.Warm,
-		Samples: []float64{1e-3 + float64(i)*1e-9, 1.0 / 3, 2e-3}, Host: []float64{3e-3, 3e-3, 3e-3}, Bytes: 1e6, Flops: 2e6, WorkingSet: 4e6,
-		Roofs: record.Roofs{ReadGBs: 100, MeasuredGFlops: 7}, Check: record.Check{Against: "float64", RelL2: 1e-6, MaxAbs: 1e-5, Limit: 1e-4},
+		Bench: "op/linear", Params: map[string]string{"m": fmt.Sprint(i)}, Kernel: "linear.f16.avx512",
+		Clock: record.DeviceClock, Cache: record.Warm,
+		Samples: []float64{1e-3 + float64(i)*1e-9, 1.0 / 3, 2e-3}, Host: []float64{3e-3, 3e-3, 3e-3}, Bytes: 1e6, Flops: 2e6,
+		WorkingSet: 4e6,
+		Roofs:      record.Roofs{ReadGBs: 100, MeasuredGFlops: 7}, Check: record.Check{Against: "float64", RelL2: 1e-6,
+			MaxAbs: 1e-5, Limit: 1e-4},
 		Metrics: map[string]float64{"cycles": 12.5},
 	}
 }
@@ -125,7 +130,8 @@ func TestEverythingComesBack(t *testing.T) {
 	if !reflect.DeepEqual(&got[0].Result, good) || good.Verdict != record.OK {
 		t.Errorf("%+v\nexpected\n%+v", got[0].Result, good)
 	}
-	if v := got[1]; v.Verdict != record.Failed || !strings.Contains(v.Reason, "not finite") || !math.IsNaN(v.Check.RelL2) || len(v.Samples) != 2 {
+	if v := got[1]; v.Verdict != record.Failed || !strings.Contains(v.Reason, "not finite") ||
+		!math.IsNaN(v.Check.RelL2) || len(v.Samples) != 2 {
 		t.Errorf("a failed result came back as %+v", v.Result)
 	}
 	if v := got[2]; v.Verdict != record.Skipped || !strings.Contains(v.Reason, "ran on ref") {
@@ -190,7 +196,8 @@ func TestAppendOnly(t *testing.T) {
 	must(t, w.End(record.Complete))
 	for _, q := range []string{
 		`DELETE FROM results`, `DELETE FROM runs`, `DELETE FROM ends`,
-		`UPDATE results SET samples = '[1]'`, `UPDATE results SET verdict = 'ok'`, `UPDATE runs SET started = ''`, `UPDATE ends SET status = 'complete'`,
+		`UPDATE results SET samples = '[1]'`, `UPDATE results SET verdict = 'ok'`, `UPDATE runs SET started = ''`,
+		`UPDATE ends SET status = 'complete'`,
 	} {
 		if _, err := s.db.Exec(q); err == nil || !strings.Contains(err.Error(), "append-only") {
 			t.Errorf("%s: %v", q, err)
@@ -271,7 +278,8 @@ func TestKilledRun(t *testing.T) {
 	runs, err := s.Bundles(Filter{})
 	must(t, err)
 	if len(runs) != 1 || runs[0].Status != record.Incomplete || !runs[0].Ended.IsZero() || len(runs[0].Results) < seen {
-		t.Fatalf("%d runs, the first %s with %d results; one, incomplete, with %d at least is expected", len(runs), runs[0].Status, len(runs[0].Results), seen)
+		t.Fatalf("%d runs, the first %s with %d results; one, incomplete, with %d at least is expected", len(runs),
+			runs[0].Status, len(runs[0].Results), seen)
 	}
 }
 
@@ -340,7 +348,8 @@ func TestFullDisk(t *testing.T) {
 		big.Samples[i] = 1 / float64(i+3)
 	}
 	err = w.Add(big)
-	if err == nil || !strings.Contains(err.Error(), "make room") || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "full") {
+	if err == nil || !strings.Contains(err.Error(), "make room") || !strings.Contains(err.Error(), path) ||
+		strings.Contains(err.Error(), "full") {
 		t.Fatalf("a full disk: %v", err)
 	}
 	got, err := s.Results(Filter{})
@@ -473,7 +482,8 @@ func TestExchange(t *testing.T) {
 		t.Errorf("other results under a known identity: %v", err)
 	}
 	one := func(status, result string) string {
-		return `{"format": "greta-bench/1", "runs": [{"id": "a", "started": "2026-01-01T00:00:00Z", "status": "` + status + `", "results": [` + result + `]}]}`
+		return `{"format": "greta-bench/1", "runs": [{"id": "a", "started": "2026-01-01T00:00:00Z", "status": "` + status +
+			`", "results": [` + result + `]}]}`
 	}
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":       {"", "neither a store"},
@@ -492,7 +502,8 @@ func TestExchange(t *testing.T) {
 	} {
 		p := filepath.Join(dir, name)
 		must(t, os.WriteFile(p, []byte(c.text), 0o644))
-		if _, err := ReadExchange(p); err == nil || !strings.Contains(err.Error(), p) || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadExchange(p); err == nil || !strings.Contains(err.Error(), p) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
 		}
 	}
@@ -620,9 +631,11 @@ func TestImportJudges(t *testing.T) {
 	}
 	have, err := home.Results(Filter{})
 	must(t, err)
-	for i, why := range []string{"", "result is wrong", "arithmetic", "memory", "compared with nothing", "no kernel for this"} {
+	for i, why := range []string{"", "result is wrong", "arithmetic", "memory", "compared with nothing",
+		"no kernel for this"} {
 		e := &have[i]
-		if why == "" && e.Verdict != record.OK || why != "" && (e.Verdict != record.Refused || !strings.Contains(e.Reason, why)) {
+		if why == "" && e.Verdict != record.OK || why != "" && (e.Verdict != record.Refused ||
+			!strings.Contains(e.Reason, why)) {
 			t.Errorf("%d: %s %q, expected a reason with %q", i, e.Verdict, e.Reason, why)
 		}
 		if !slices.Equal(e.Samples, r[i].Samples) {

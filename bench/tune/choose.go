@@ -27,7 +27,8 @@ type Chooser struct {
 // device has one variant of everything and nothing is forced.
 func Apply(dev backends.Device, file *File, force []string) (*Chooser, error) {
 	t, ok := dev.(backends.Tunable)
-	c := &Chooser{dev: dev, tun: t, best: map[Key]*Entry{}, forced: map[string]string{}, tuned: map[string]string{}, used: map[string]int{}}
+	c := &Chooser{dev: dev, tun: t, best: map[Key]*Entry{}, forced: map[string]string{}, tuned: map[string]string{},
+		used: map[string]int{}}
 	for _, f := range force {
 		op, variant, named := strings.Cut(f, "=")
 		if !named || variant == "" || op == "" {
@@ -108,7 +109,8 @@ func (c *Chooser) Refuse(nodes []*graph.Node) error {
 				text = "no operator of this model has any"
 			}
 		}
-		return fmt.Errorf("--config %s=%s: no kernel of this model's %s has a variant of this name on the %s backend; %s", op, c.forced[op], op, c.dev.Info().Backend, text)
+		return fmt.Errorf("--config %s=%s: no kernel of this model's %s has a variant of this name on the %s backend; %s", op,
+			c.forced[op], op, c.dev.Info().Backend, text)
 	}
 	return nil
 }
@@ -128,7 +130,8 @@ func (c *Chooser) Check() error {
 	}
 	for _, op := range slices.Sorted(maps.Keys(c.forced)) {
 		if c.used[op] == 0 {
-			return fmt.Errorf("--config %s=%s: no %s of this model has a variant of this name on the %s backend; greta tune lists them", op, c.forced[op], op, c.dev.Info().Backend)
+			return fmt.Errorf("--config %s=%s: no %s of this model has a variant of this name on the %s backend; greta tune "+
+				"lists them", op, c.forced[op], op, c.dev.Info().Backend)
 		}
 	}
 	return nil

@@ -138,15 +138,20 @@ func Load(path string) (*File, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(f); err != nil {
-		return nil, fmt.Errorf("%s: it is no file of greta tune: %w; move it away, or name another by --tuned (off: none)", path, err)
+		return nil, fmt.Errorf("%s: it is no file of greta tune: %w; move it away, or name another by --tuned (off: none)",
+			path, err)
 	}
 	if f.Format != Format {
-		return nil, fmt.Errorf("%s: its format is %q, this greta knows %q; greta tune --tuned FILE starts a new one", path, f.Format, Format)
+		return nil, fmt.Errorf("%s: its format is %q, this greta knows %q; greta tune --tuned FILE starts a new one", path,
+			f.Format, Format)
 	}
 	for i := range f.Entries {
 		e := &f.Entries[i]
-		if e.Op == "" || e.Shape == "" || e.Best == "" || !slices.ContainsFunc(e.Tried, func(t Trial) bool { return t.Variant == e.Best && t.Rejected == "" }) {
-			return nil, fmt.Errorf("%s: entry %d (%s %s): the best, %q, is not among those that were tried and not rejected", path, i+1, e.Op, e.Shape, e.Best)
+		if e.Op == "" || e.Shape == "" || e.Best == "" || !slices.ContainsFunc(e.Tried, func(t Trial) bool {
+			return t.Variant == e.Best && t.Rejected == ""
+		}) {
+			return nil, fmt.Errorf("%s: entry %d (%s %s): the best, %q, is not among those that were tried and not rejected",
+				path, i+1, e.Op, e.Shape, e.Best)
 		}
 	}
 	return f, nil
@@ -187,7 +192,8 @@ func (f *File) Put(e Entry) {
 	}
 	f.Entries = append(f.Entries, e)
 	slices.SortStableFunc(f.Entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Shape, b.Shape))
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Op, b.Op),
+			cmp.Compare(a.Shape, b.Shape))
 	})
 }
 
@@ -215,7 +221,8 @@ func Update(ctx context.Context, path string, change func(*File)) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	const header = "# Fastest variants of kernels by shape. greta tune writes this file, greta run reads\n# it; it can be shared between machines of the same device and driver.\n"
+	const header = "# Fastest variants of kernels by shape. greta tune writes this file, greta run reads\n# it; it can " +
+		"be shared between machines of the same device and driver.\n"
 	return atomicfile.Write(path, append([]byte(header), text...), 0o644)
 }
 

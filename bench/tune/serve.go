@@ -69,7 +69,8 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func() (backen
 			if err := enc.Encode(message{Begin: v}); err != nil {
 				return err
 			}
-			results, err := op.Measure(ctx, dev, c, op.Options{Cold: !j.Warm, OrWarm: !j.Warm, Warm: j.Warm, Repetitions: j.Samples, MinTime: j.MinTime, Config: v, Roofs: j.Roofs, Reference: ref})
+			results, err := op.Measure(ctx, dev, c, op.Options{Cold: !j.Warm, OrWarm: !j.Warm, Warm: j.Warm,
+				Repetitions: j.Samples, MinTime: j.MinTime, Config: v, Roofs: j.Roofs, Reference: ref})
 			m := message{Variant: v}
 			switch {
 			case err != nil:

@@ -167,7 +167,8 @@ func choose(variants []string, samples map[string][]float64) (best string, gain 
 	}
 	gain = median(base) / median(best)
 	th := &benchmath.DefaultThresholds
-	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(samples[base]), th), benchmath.NewSample(slices.Clone(samples[best]), th))
+	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(samples[base]), th),
+		benchmath.NewSample(slices.Clone(samples[best]), th))
 	if gain < minGain || c.P > certain {
 		return base, 1
 	}
@@ -183,7 +184,8 @@ func measure(ctx context.Context, c *op.Case, variants []string, opt Options) (m
 	}
 	found := map[string]*record.Result{}
 	reject := func(v, why string) {
-		found[v] = &record.Result{Bench: "op/" + c.Node.Op.Name, Params: c.Params, Config: v, Verdict: record.Failed, Reason: why}
+		found[v] = &record.Result{Bench: "op/" + c.Node.Op.Name, Params: c.Params, Config: v, Verdict: record.Failed,
+			Reason: why}
 	}
 	left := slices.Clone(variants)
 	for len(left) > 0 {
@@ -202,13 +204,16 @@ func measure(ctx context.Context, c *op.Case, variants []string, opt Options) (m
 			return nil, err
 		}
 		reject(at, death.Error())
-		left = slices.DeleteFunc(left, func(v string) bool { return v == at || found[v] != nil && found[v].Verdict != record.OK })
+		left = slices.DeleteFunc(left, func(v string) bool {
+			return v == at || found[v] != nil && found[v].Verdict != record.OK
+		})
 	}
 	return found, nil
 }
 
 // oneChild runs a job in a child. at is the variant that was under way when it ended with an error.
-func oneChild(ctx context.Context, j job, found map[string]*record.Result, reject func(v, why string), opt Options) (at string, err error) {
+func oneChild(ctx context.Context, j job, found map[string]*record.Result, reject func(v, why string),
+	opt Options) (at string, err error) {
 	p, err := child.Start(opt.Child, opt.Limit)
 	if err != nil {
 		return "", err

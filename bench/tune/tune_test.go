@@ -66,7 +66,8 @@ func device(t *testing.T, hash string, variants ...string) *fakedev.Device {
 }
 
 func options(d backends.Device) Options {
-	return Options{Device: d, Child: child.Command{os.Args[0]}, Limit: time.Minute, Rounds: 2, Samples: 10, MinTime: time.Millisecond, Warm: true}
+	return Options{Device: d, Child: child.Command{os.Args[0]}, Limit: time.Minute, Rounds: 2, Samples: 10,
+		MinTime: time.Millisecond, Warm: true}
 }
 
 func task(t *testing.T, d backends.Device, c *op.Case) Task {
@@ -93,17 +94,21 @@ func TestBadVariants(t *testing.T) {
 	if e.Best != "tenth" || e.Gain < 2 || e.Gain > 100 {
 		t.Errorf("the best is %s, %.2f times as fast", e.Best, e.Gain)
 	}
-	for i, want := range []string{"", "hung", "", "crash|ended with exit status 3: fault in the kernel", "the result is wrong: relative L2 1.00e+00", ""} {
+	for i, want := range []string{"", "hung", "", "crash|ended with exit status 3: fault in the kernel",
+		"the result is wrong: relative L2 1.00e+00", ""} {
 		tr := e.Tried[i]
 		ok := tr.Rejected == "" && tr.N >= 20 && tr.Seconds > 0
 		if want != "" {
-			ok = tr.N == 0 && slices.ContainsFunc(strings.Split(want, "|"), func(w string) bool { return strings.Contains(tr.Rejected, w) })
+			ok = tr.N == 0 && slices.ContainsFunc(strings.Split(want, "|"), func(w string) bool {
+				return strings.Contains(tr.Rejected, w)
+			})
 		}
 		if !ok || tr.Code != "a-"+tr.Variant {
 			t.Errorf("%+v, expected %q", tr, want)
 		}
 	}
-	if want := []string{"plain ok", "hang failed", "twice ok", "crash failed", "wrong failed", "tenth ok"}; !slices.Equal(emitted, want) {
+	if want := []string{"plain ok", "hang failed", "twice ok", "crash failed", "wrong failed",
+		"tenth ok"}; !slices.Equal(emitted, want) {
 		t.Errorf("%q, expected %q", emitted, want)
 	}
 }
@@ -196,7 +201,8 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	start := time.Now()
-	if _, _, err := Run(ctx, task(t, d, linear(t, 1, 64, 64, tensor.F32)), nil, options(d)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := Run(ctx, task(t, d, linear(t, 1, 64, 64, tensor.F32)), nil, options(d)); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	if time.Since(start) > 10*time.Second {
@@ -229,9 +235,11 @@ func TestWire(t *testing.T) {
 			t.Fatal(err)
 		}
 		a, b := c.Node, got.Node
-		same := a.AttrText() == b.AttrText() && Bucket(a) == Bucket(b) && len(a.Out) == len(b.Out) && a.Float == b.Float && c.First == got.First && slices.Equal(c.Strides, got.Strides)
+		same := a.AttrText() == b.AttrText() && Bucket(a) == Bucket(b) && len(a.Out) == len(b.Out) && a.Float == b.Float &&
+			c.First == got.First && slices.Equal(c.Strides, got.Strides)
 		for i, v := range a.In {
-			same = same && (v == nil) == (b.In[i] == nil) && (v == nil || v.Type == b.In[i].Type && slices.Equal(v.Shape, b.In[i].Shape) && v.Kind == b.In[i].Kind && v.Name == b.In[i].Name)
+			same = same && (v == nil) == (b.In[i] == nil) && (v == nil ||
+				v.Type == b.In[i].Type && slices.Equal(v.Shape, b.In[i].Shape) && v.Kind == b.In[i].Kind && v.Name == b.In[i].Name)
 		}
 		for i, v := range a.Out {
 			same = same && v.Type == b.Out[i].Type && slices.Equal(v.Shape, b.Out[i].Shape)
@@ -244,7 +252,8 @@ func TestWire(t *testing.T) {
 
 func TestBuckets(t *testing.T) {
 	d := device(t, "a", "plain", "tenth")
-	cases := []*op.Case{linear(t, 5, 256, 300, tensor.F16), linear(t, 8, 256, 512, tensor.F16), linear(t, 9, 256, 512, tensor.F16), linear(t, 8, 256, 512, tensor.Q8_0)}
+	cases := []*op.Case{linear(t, 5, 256, 300, tensor.F16), linear(t, 8, 256, 512, tensor.F16),
+		linear(t, 9, 256, 512, tensor.F16), linear(t, 8, 256, 512, tensor.Q8_0)}
 	tasks := Tasks(d, cases)
 	if len(tasks) != 3 || tasks[0].Case != cases[1] {
 		t.Errorf("%d tasks, the first is %v", len(tasks), tasks[0].Case.Params)
@@ -271,7 +280,8 @@ func TestFileAndChooser(t *testing.T) {
 	if _, err := Load(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	e := Entry{Key: KeyOf(d, c.Node), Best: "tenth", Gain: 2, Tried: []Trial{{Variant: "plain", Code: "a-plain", Seconds: 2e-6, N: 5}, {Variant: "tenth", Code: "a-tenth", Seconds: 1e-6, N: 5}}}
+	e := Entry{Key: KeyOf(d, c.Node), Best: "tenth", Gain: 2, Tried: []Trial{{Variant: "plain", Code: "a-plain",
+		Seconds: 2e-6, N: 5}, {Variant: "tenth", Code: "a-tenth", Seconds: 1e-6, N: 5}}}
 	for range 2 { // the second replaces the first
 		if err := Update(t.Context(), path, func(f *File) { f.Put(e) }); err != nil {
 			t.Fatal(err)
@@ -341,9 +351,11 @@ func TestFileAndChooser(t *testing.T) {
 		t.Error(ch, err)
 	}
 	for name, text := range map[string]string{
-		"nothing": "", "a list": "- 1", "unknown": "format: greta-tuned/1\ncars: 1\n", "newer": "format: greta-tuned/9\nentries: []\n",
-		"best was rejected": "format: greta-tuned/1\nentries:\n- {op: linear, shape: s, best: a, tried: [{variant: a, rejected: hung}]}\n",
-		"best is unknown":   "format: greta-tuned/1\nentries:\n- {op: linear, shape: s, best: a, tried: [{variant: b}]}\n",
+		"nothing": "", "a list": "- 1", "unknown": "format: greta-tuned/1\ncars: 1\n",
+		"newer": "format: greta-tuned/9\nentries: []\n",
+		"best was rejected": "format: greta-tuned/1\nentries:\n- {op: linear, shape: s, best: a, tried: [{variant: a, " +
+			"rejected: hung}]}\n",
+		"best is unknown": "format: greta-tuned/1\nentries:\n- {op: linear, shape: s, best: a, tried: [{variant: b}]}\n",
 	} {
 		p := filepath.Join(t.TempDir(), "f")
 		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
@@ -360,7 +372,8 @@ func TestEndlessFile(t *testing.T) {
 	if _, err := os.Stat("/dev/zero"); err != nil {
 		t.Skip(err)
 	}
-	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero: expected a regular file, found a device") {
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(),
+		"/dev/zero: expected a regular file, found a device") {
 		t.Errorf("%v", err)
 	}
 }

@@ -51,7 +51,8 @@ func readAll(t *testing.T, f *Format, opt Options, answer string, piece int) who
 }
 
 var tools = []Tool{
-	{Name: "get_weather", Schema: json.RawMessage(`{"properties": {"place": {"type": "string"}, "n": {"type": "integer"}}}`)},
+	{Name: "get_weather",
+		Schema: json.RawMessage(`{"properties": {"place": {"type": "string"}, "n": {"type": "integer"}}}`)},
 	{Name: "add"},
 }
 

@@ -78,5 +78,6 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 			return d, nil
 		}
 	}
-	return nil, &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", name, strings.Join(backendNames(), ", "))}
+	return nil, &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", name,
+		strings.Join(backendNames(), ", "))}
 }

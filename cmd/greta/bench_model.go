@@ -70,25 +70,33 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.IntVar(&f.shared, "shared-prefix", 0, "with --parallel: tokens with which all prompts begin")
 	s.IntVar(&f.rows, "rows", 256, "with --parallel: most tokens in one step")
 	s.StringVarP(&f.threadList, "threads", "t", "0", "threads of the cpu backend, a list; 0: all cores")
-	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; synthetic: f16); synthetic ones also to mixes, q4_k_m")
+	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; "+
+		"synthetic: f16); synthetic ones also to mixes, q4_k_m")
 	s.StringVar(&f.kvList, "kv", "f16", "types of the caches, a list of f16, bf16, f32")
 	s.StringVar(&f.chunk, "chunk", strconv.Itoa(engine.DefaultChunk), "most tokens in one step of prefill, a list")
-	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file")
+	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(),
+		", ")+", or a file")
 	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
 	s.StringVar(&f.weights, "weights", "", "weights for a model file (default: synthetic)")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: 2048, or what is needed)")
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights and of the input")
-	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
+	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the "+
+		"user's folder of caches)")
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
-	s.BoolVar(&f.noWarmUp, "no-warmup", false, "count the first repetition, which captures steps and starts from idle clocks")
+	s.BoolVar(&f.noWarmUp, "no-warmup", false, "count the first repetition, which captures steps and starts from "+
+		"idle clocks")
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
-	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
-	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
-	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta "+
+		"devices lists it (default: the best)")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round "+
+		"them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed "+
+		"its check and is as good as asked for")
 	f.registerFP8(s, fp8Usage)
-	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used "+
+		"before anything is compiled")
 	f.tunedFlags.register(s)
 	f.benchFlags.register(s, 5, 0)
 	return c
@@ -181,7 +189,10 @@ func listTests(w io.Writer, list []modelJob) error {
 				for _, depth := range j.depths {
 					line := func(kind string, n int) {
 						if n > 0 {
-							fmt.Fprintln(&b, strings.Join(slices.DeleteFunc([]string{modelName(j.arg), d, "kv " + kv, fmt.Sprintf("%s%d @ d%d", kind, n, depth)}, func(s string) bool { return s == "" }), ", "))
+							fmt.Fprintln(&b, strings.Join(slices.DeleteFunc([]string{modelName(j.arg), d, "kv " + kv,
+								fmt.Sprintf("%s%d @ d%d", kind, n, depth)}, func(s string) bool {
+								return s == ""
+							}), ", "))
 						}
 					}
 					for _, n := range j.prompts {
@@ -299,7 +310,8 @@ func (f *benchModelFlags) checkParallel(c *cobra.Command) (err error) {
 		return fmt.Errorf("--parallel: %w", err)
 	}
 	if slices.Min(f.batches) < 1 || f.shared < 0 || f.rows < 1 {
-		return fmt.Errorf("--parallel %s, --shared-prefix %d, --rows %d: sequences and rows must be positive, a prefix 0 or more",
+		return fmt.Errorf("--parallel %s, --shared-prefix %d, --rows %d: sequences and rows must be positive, a prefix 0 "+
+			"or more",
 			f.parallel, f.shared, f.rows)
 	}
 	if f.profile != "" {
@@ -321,7 +333,8 @@ func (f *benchModelFlags) one(j *modelJob, dtype, kv string, threads, chunk int)
 }
 
 // measure runs the tests of a job in every combination of types, threads and chunks.
-func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *modelJob, roofs record.Roofs, why string) error {
+func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *modelJob, roofs record.Roofs,
+	why string) error {
 	for _, d := range j.dtypes {
 		for _, kv := range j.kvs {
 			for _, threads := range j.threads {
@@ -342,14 +355,16 @@ func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *model
 	return nil
 }
 
-func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *modelJob, m *modelFlags, roofs record.Roofs) (err error) {
+func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *modelJob, m *modelFlags,
+	roofs record.Roofs) (err error) {
 	b, err := m.open(ctx, s.app.err, j.arg)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	o := model.Options{
-		Name: modelName(j.arg), Prompts: j.prompts, Gens: j.gens, Depths: j.depths, Repetitions: f.repetitions, MinTime: f.minTime, NoWarmUp: f.noWarmUp, Roofs: roofs,
+		Name: modelName(j.arg), Prompts: j.prompts, Gens: j.gens, Depths: j.depths, Repetitions: f.repetitions,
+		MinTime: f.minTime, NoWarmUp: f.noWarmUp, Roofs: roofs,
 		Reference: func() (backends.Device, error) { return openBackend("ref", deviceFlags{}) },
 		Say:       s.say, Emit: func(r record.Result) {
 			tuned, _ := b.variants.Choices()

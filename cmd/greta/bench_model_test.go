@@ -13,7 +13,8 @@ import (
 )
 
 // smallBlock is a block that takes milliseconds.
-var smallBlock = []string{"bench", "model", "llama2_block", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--no-store", "-o", "json", "-r", "2"}
+var smallBlock = []string{"bench", "model", "llama2_block", "--set", "D=64", "--set", "H=4", "--set", "F=96",
+	"--no-store", "-o", "json", "-r", "2"}
 
 type modelRow struct {
 	Model    string    `json:"model_type"`
@@ -51,7 +52,8 @@ func modelRows(t *testing.T, args ...string) []modelRow {
 		t.Fatalf("%v\n%s", err, r.out)
 	}
 	for _, row := range rows {
-		if row.Verdict != "ok" || row.AvgTS <= 0 || row.Step == nil || row.Kernels == nil || row.Block == nil || row.RelL2 <= 0 && row.Backends != "REF" {
+		if row.Verdict != "ok" || row.AvgTS <= 0 || row.Step == nil || row.Kernels == nil || row.Block == nil ||
+			row.RelL2 <= 0 && row.Backends != "REF" {
 			t.Errorf("greta %s: %+v", strings.Join(args, " "), row)
 		}
 	}
@@ -78,7 +80,8 @@ func TestBenchModelFlags(t *testing.T) {
 	run := func(args ...string) []modelRow {
 		return modelRows(t, append(append([]string{}, smallBlock...), args...)...)
 	}
-	if got := tests(run("-p", "4,8..16*2", "-n", "3", "-d", "0,5")); got != "pp4@0 pp8@0 pp16@0 tg3@0 pp4@5 pp8@5 pp16@5 tg3@5" {
+	if got := tests(run("-p", "4,8..16*2", "-n", "3", "-d", "0,5")); got != "pp4@0 pp8@0 pp16@0 tg3@0 pp4@5 pp8@5 "+
+		"pp16@5 tg3@5" {
 		t.Errorf("-p, -n, -d: %s", got)
 	}
 	if got := tests(run("-p", "0", "-n", "2-4")); got != "tg2@0 tg3@0 tg4@0" {
@@ -98,10 +101,12 @@ func TestBenchModelFlags(t *testing.T) {
 	if rows := with("--min-time", "30ms", "-r", "1"); len(rows[0].Samples) < 2 {
 		t.Errorf("--min-time 30ms: %d samples of %g ns", len(rows[0].Samples), rows[0].AvgNS)
 	}
-	if rows := with("--dtype", "f32,q8_0"); len(rows) != 2 || !strings.HasSuffix(rows[0].Model, " F32") || !strings.HasSuffix(rows[1].Model, " Q8_0") {
+	if rows := with("--dtype", "f32,q8_0"); len(rows) != 2 || !strings.HasSuffix(rows[0].Model, " F32") ||
+		!strings.HasSuffix(rows[1].Model, " Q8_0") {
 		t.Errorf("--dtype: %+v", rows)
 	}
-	if rows := with("--kv", "f32,f16"); len(rows) != 2 || rows[0].KV != "f32" || rows[1].KV != "f16" || rows[0].RelL2 == rows[1].RelL2 {
+	if rows := with("--kv", "f32,f16"); len(rows) != 2 || rows[0].KV != "f32" || rows[1].KV != "f16" ||
+		rows[0].RelL2 == rows[1].RelL2 {
 		t.Errorf("--kv: %+v", rows)
 	}
 	if rows := with("--chunk", "2,4"); len(rows) != 2 || rows[0].Chunk != 2 || rows[1].Chunk != 4 {
@@ -123,10 +128,12 @@ func TestBenchModelFlags(t *testing.T) {
 	if rows := with("--no-warmup", "-r", "9"); len(rows[0].Samples) != 9 {
 		t.Errorf("--no-warmup: %d samples", len(rows[0].Samples))
 	}
-	if r := greta(t, append(append(append([]string{}, smallBlock...), small...), "--progress")...); r.code != 0 || !strings.Contains(r.err, "llama2_block D=64 H=4 F=96: pp4 @ d0") {
+	if r := greta(t, append(append(append([]string{}, smallBlock...), small...), "--progress")...); r.code != 0 ||
+		!strings.Contains(r.err, "llama2_block D=64 H=4 F=96: pp4 @ d0") {
 		t.Errorf("--progress: %d %s", r.code, r.err)
 	}
-	if r := greta(t, append(append([]string{}, smallBlock...), "-p", "40", "-n", "0", "--context", "16")...); r.code != exitUsage || !strings.Contains(r.err, "--context 16 does not hold the 41 positions") {
+	if r := greta(t, append(append([]string{}, smallBlock...), "-p", "40", "-n", "0", "--context",
+		"16")...); r.code != exitUsage || !strings.Contains(r.err, "--context 16 does not hold the 41 positions") {
 		t.Errorf("--context 16: %d %s", r.code, r.err)
 	}
 }
@@ -139,7 +146,8 @@ func TestBenchModelOfWeights(t *testing.T) {
 	if got := tests(rows); got != "pp9@0 tg60@0" {
 		t.Fatal(got)
 	}
-	if pp, tg := rows[0], rows[1]; pp.First == nil || *pp.First < pp.Samples[0]/4 || pp.P50 != nil || tg.P50 == nil || tg.P99 == nil || tg.First != nil || tg.Outside == nil || pp.File != "tolstoy-2.7m" {
+	if pp, tg := rows[0], rows[1]; pp.First == nil || *pp.First < pp.Samples[0]/4 || pp.P50 != nil || tg.P50 == nil ||
+		tg.P99 == nil || tg.First != nil || tg.Outside == nil || pp.File != "tolstoy-2.7m" {
 		t.Errorf("%+v\n%+v", pp, tg)
 	}
 	s, err := store.OpenExisting(path)
@@ -153,7 +161,8 @@ func TestBenchModelOfWeights(t *testing.T) {
 	}
 	// A model file with weights, and weights with a model file, are the same.
 	for _, args := range [][]string{{"llama2_7b", "--weights", dir}, {dir, "--model", "llama2_7b"}} {
-		rows := modelRows(t, append([]string{"bench", "model", "-p", "3", "-n", "0", "-r", "1", "--no-store", "--json"}, args...)...)
+		rows := modelRows(t, append([]string{"bench", "model", "-p", "3", "-n", "0", "-r", "1", "--no-store", "--json"},
+			args...)...)
 		if !strings.HasSuffix(rows[0].Model, " BF16") || rows[0].Launches < 50 {
 			t.Errorf("%v: %+v", args, rows[0])
 		}
@@ -166,12 +175,14 @@ func TestBenchModelOfWeights(t *testing.T) {
 
 func TestBenchModelProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mine.yaml")
-	text := "repetitions: 3\nmodel:\n  - {model: llama2_block, prompt: [3, 5], gen: 2, depth: 4, dtype: q8_0, set: {D: \"64\", H: \"4\", F: \"96\"}}\n"
+	text := "repetitions: 3\nmodel:\n  - {model: llama2_block, prompt: [3, 5], gen: 2, depth: 4, dtype: q8_0, set: {D: " +
+		"\"64\", H: \"4\", F: \"96\"}}\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	rows := modelRows(t, "bench", "model", "--profile", path, "--no-store", "--json")
-	if got := tests(rows); got != "pp3@4 pp5@4 tg2@4" || len(rows[0].Samples) != 3 || !strings.HasSuffix(rows[0].Model, "Q8_0") {
+	if got := tests(rows); got != "pp3@4 pp5@4 tg2@4" || len(rows[0].Samples) != 3 ||
+		!strings.HasSuffix(rows[0].Model, "Q8_0") {
 		t.Errorf("%s %+v", got, rows[0])
 	}
 }

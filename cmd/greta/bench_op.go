@@ -75,7 +75,8 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 	s := c.Flags()
 	s.SortFlags = false
 	f.registerSelection(s)
-	s.StringVar(&f.cacheState, "cache", "", "state of the caches: cold, warm or both (default: cold; what is too small for that, warm)")
+	s.StringVar(&f.cacheState, "cache", "", "state of the caches: cold, warm or both (default: cold; what is too small "+
+		"for that, warm)")
 	s.BoolVar(&f.endToEnd, "e2e", false, "also with the copies of activations and results between host and device")
 	s.StringVar(&f.force, "config", "", "variant of the kernels, of those that the device has")
 	f.registerDevice(s)
@@ -85,15 +86,18 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 
 // registerSelection adds the flags that say which operators, at which sizes.
 func (f *benchOpFlags) registerSelection(s *pflag.FlagSet) {
-	s.StringVar(&f.opModel, "model", "", "measure the shapes of this model: a model file, a built-in name, or weights; with operators: only theirs")
-	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file")
+	s.StringVar(&f.opModel, "model", "", "measure the shapes of this model: a model file, a built-in name, or weights; "+
+		"with operators: only theirs")
+	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(),
+		", ")+", or a file")
 	s.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "type" { // what --dtype was called
 			name = "dtype"
 		}
 		return pflag.NormalizedName(name)
 	})
-	s.StringVar(&f.types, "dtype", "", "types of weight matrices, f16,q4_0; --type is the same (default: f16; with --model as stored)")
+	s.StringVar(&f.types, "dtype", "", "types of weight matrices, f16,q4_0; --type is the same (default: f16; with "+
+		"--model as stored)")
 	s.StringVar(&f.kvs, "kv", "f16", "types of caches, f16,f32")
 	for _, name := range sizeNames() {
 		f.sizes[name] = s.String(name, "", "sizes of "+sizeUses(name))
@@ -185,9 +189,11 @@ func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
 	return errors.Join(err, s.close(dev))
 }
 
-func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Device, list []opSelection, profileName string) (*benchSession, error) {
+func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Device, list []opSelection,
+	profileName string) (*benchSession, error) {
 	if _, ok := dev.(backends.Tunable); f.force != "" && !ok {
-		return nil, usagef("--config %s: the kernels of the %s backend have one configuration each", f.force, dev.Info().Backend)
+		return nil, usagef("--config %s: the kernels of the %s backend have one configuration each", f.force,
+			dev.Info().Backend)
 	}
 	var jobs []opJob
 	for i := range list {
@@ -238,7 +244,8 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 			}
 			s.say("%d of %d: %s", i+1, len(jobs), j.Name())
 			results, err := op.Measure(ctx, dev, j.Case, op.Options{Cold: j.cold, Warm: j.warm, OrWarm: j.orWarm,
-				Repetitions: f.repetitions, MinTime: f.minTime, EndToEnd: f.endToEnd, Config: f.force, Roofs: s.roofsFor(roofs, dev.Info(), j.Params["type"])})
+				Repetitions: f.repetitions, MinTime: f.minTime, EndToEnd: f.endToEnd, Config: f.force,
+				Roofs: s.roofsFor(roofs, dev.Info(), j.Params["type"])})
 			s.add(results...)
 			for i := range results { // what has no weights is held against the rate at which others were read
 				if m := results[i].Roofs.MeasuredReadGBs; dev.Info().Backend == "cpu" && m > 0 {
@@ -249,7 +256,8 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 				return ctx.Err()
 			}
 			if err != nil { // the others can still be measured
-				s.add(record.Result{Bench: "op/" + j.Node.Op.Name, Params: j.Params, Config: f.force, Clock: record.DeviceClock, Verdict: record.Failed, Reason: err.Error()})
+				s.add(record.Result{Bench: "op/" + j.Node.Op.Name, Params: j.Params, Config: f.force, Clock: record.DeviceClock,
+					Verdict: record.Failed, Reason: err.Error()})
 			}
 		}
 		return nil
@@ -266,7 +274,8 @@ func (a *app) listJobs(f *benchOpFlags, dev backends.Device, jobs []opJob) error
 	}
 	if f.force != "" && !slices.Contains(have, f.force) {
 		slices.Sort(have)
-		return usagef("--config %s: no kernel of these has such a variant; they have %s", f.force, or(strings.Join(slices.Compact(have), ", "), "only one each"))
+		return usagef("--config %s: no kernel of these has such a variant; they have %s", f.force,
+			or(strings.Join(slices.Compact(have), ", "), "only one each"))
 	}
 	for _, j := range jobs {
 		if _, err := fmt.Fprintln(a.out, j.Name()); err != nil {
@@ -286,7 +295,8 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 		sel, err := f.fromFlags(c, args)
 		return []opSelection{sel}, "", err
 	}
-	for _, name := range append([]string{"model", "dtype", "kv", "at", "attr", "with", "prompt", "depth", "context", "set"}, sizeNames()...) {
+	for _, name := range append([]string{"model", "dtype", "kv", "at", "attr", "with", "prompt", "depth", "context",
+		"set"}, sizeNames()...) {
 		if given(c.Flags(), name) {
 			return nil, "", fmt.Errorf("--profile says what to measure: --%s does not go with it", name)
 		}
@@ -310,8 +320,10 @@ func (f *benchOpFlags) selections(c *cobra.Command, args []string) ([]opSelectio
 	var list []opSelection
 	for i, o := range p.Op {
 		where := func(keys ...string) string { return p.Where("op", i, keys...) }
-		s := opSelection{where: where, ops: o.Op, model: o.Model, byModel: o.Model != "", sizes: map[string]string{}, attrs: map[string]string{}, at: string(o.At),
-			types: string(o.Types), kvs: or(string(o.KV), "f16"), prompt: or(string(o.Prompt), "512"), depth: "512", context: o.Context, stored: o.Types == "",
+		s := opSelection{where: where, ops: o.Op, model: o.Model, byModel: o.Model != "", sizes: map[string]string{},
+			attrs: map[string]string{}, at: string(o.At),
+			types: string(o.Types), kvs: or(string(o.KV), "f16"), prompt: or(string(o.Prompt), "512"), depth: "512",
+			context: o.Context, stored: o.Types == "",
 			cache: or(o.Cache, p.Cache)}
 		if o.With != "" {
 			s.with = strings.Split(string(o.With), ",")
@@ -342,8 +354,10 @@ func or(s, otherwise string) string {
 
 func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, error) {
 	changed := c.Flags().Changed
-	s := opSelection{ops: args, with: f.with, model: f.opModel, byModel: f.opModel != "", sizes: map[string]string{}, attrs: map[string]string{}, types: f.types, kvs: f.kvs,
-		at: f.at, prompt: f.prompt, depth: f.depth, set: f.set, context: f.context, cache: f.cacheState, stored: f.types == ""}
+	s := opSelection{ops: args, with: f.with, model: f.opModel, byModel: f.opModel != "", sizes: map[string]string{},
+		attrs: map[string]string{}, types: f.types, kvs: f.kvs,
+		at: f.at, prompt: f.prompt, depth: f.depth, set: f.set, context: f.context, cache: f.cacheState,
+		stored: f.types == ""}
 	if len(args) == 0 && f.opModel == "" {
 		return s, fmt.Errorf("name operators, a --model or a --profile; greta ops lists the operators")
 	}
@@ -421,11 +435,13 @@ func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSele
 	}
 	for name := range s.sizes {
 		if !slices.ContainsFunc(list, func(o *graph.Op) bool { return slices.Contains(op.Dims(o), name) }) {
-			return nil, fmt.Errorf("%s: none of %s has a size of this name; %s has %s", s.value(name, "sizes", name), strings.Join(s.ops, ", "), list[0].Name, strings.Join(op.Dims(list[0]), ", "))
+			return nil, fmt.Errorf("%s: none of %s has a size of this name; %s has %s", s.value(name, "sizes", name),
+				strings.Join(s.ops, ", "), list[0].Name, strings.Join(op.Dims(list[0]), ", "))
 		}
 	}
 	if s.types != "" && !slices.ContainsFunc(list, op.HasType) {
-		return nil, fmt.Errorf("%s %s: none of %s has weights of a type to choose", s.value("dtype", "types"), s.types, strings.Join(s.ops, ", "))
+		return nil, fmt.Errorf("%s %s: none of %s has weights of a type to choose", s.value("dtype", "types"), s.types,
+			strings.Join(s.ops, ", "))
 	}
 	at := []int{-1}
 	if s.at != "" {
@@ -504,7 +520,8 @@ func typeList(flag, text string) ([]tensor.Type, error) {
 
 // modelCases are the shapes of a model's steps, of the operators in only where
 // that is not empty, in each type of weights.
-func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*graph.Op, types, kvs []tensor.Type) ([]*op.Case, error) {
+func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*graph.Op, types,
+	kvs []tensor.Type) ([]*op.Case, error) {
 	prompts, err := profile.Sizes(s.prompt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.value("prompt", "prompt"), err)

@@ -82,7 +82,8 @@ func TestBenchOpFlags(t *testing.T) {
 		{[]string{"linear", "--n", "32", "--k", "32", "--with", "b"}, "k=32 m=1 n=32 type=f16 with=b"},
 		{[]string{"attention", "--h", "4", "--g", "2", "--dh", "16", "--c", "32", "--kv", "f16,f32", "--at", "5"},
 			"at=5 c=32 dh=16 dv=16 g=2 h=4 kv=f16 s=1; at=5 c=32 dh=16 dv=16 g=2 h=4 kv=f32 s=1"},
-		{[]string{"attention", "--h", "4", "--dh", "16", "--c", "32", "--s", "3", "--attr", "window=5"}, "at=29 c=32 dh=16 dv=16 g=4 h=4 kv=f16 s=3 window=5"},
+		{[]string{"attention", "--h", "4", "--dh", "16", "--c", "32", "--s", "3", "--attr", "window=5"},
+			"at=29 c=32 dh=16 dv=16 g=4 h=4 kv=f16 s=3 window=5"},
 		{[]string{"topk", "--m", "3", "--e", "9", "--k", "4"}, "e=9 k=4 m=3"},
 		{[]string{"rmsnorm", "softmax", "--m", "2", "--n", "33", "--d", "65"}, "d=65 m=2; m=2 n=33"},
 	} {
@@ -119,14 +120,17 @@ func TestBenchOpModel(t *testing.T) {
 			t.Errorf("%s: %q, want %s; there are %v", name, got, metrics, names)
 		}
 	}
-	if all := paramsOf(opRows(t, append(small, "linear", "--prompt", "0", "--depth", "0", "--dtype", "f32,q8_0")...)); all !=
+	if all := paramsOf(opRows(t, append(small, "linear", "--prompt", "0", "--depth", "0", "--dtype",
+		"f32,q8_0")...)); all !=
 		"k=64 m=1 n=64 type=f32; k=64 m=1 n=96 type=f32; k=64 m=1 n=64 type=q8_0; k=64 m=1 n=96 type=q8_0" {
 		t.Errorf("only linears, without prefill, in two types: %s", all)
 	}
 	// In two types each is a step of its own; what has no weights is in both.
 	for _, r := range opRows(t, append(small, "--prompt", "0", "--depth", "0", "--dtype", "f32,q8_0")...) {
-		f32, q8 := strings.Contains(r.Metrics, "launches_in_tg_d0_f32="), strings.Contains(r.Metrics, "launches_in_tg_d0_q8_0=")
-		if want := [2]bool{!strings.Contains(r.Params, "q8_0"), !strings.Contains(r.Params, "f32")}; [2]bool{f32, q8} != want {
+		f32, q8 := strings.Contains(r.Metrics, "launches_in_tg_d0_f32="),
+			strings.Contains(r.Metrics, "launches_in_tg_d0_q8_0=")
+		if want := [2]bool{!strings.Contains(r.Params, "q8_0"), !strings.Contains(r.Params, "f32")}; [2]bool{f32,
+			q8} != want {
 			t.Errorf("%s %s: %s", r.Bench, r.Params, r.Metrics)
 		}
 	}
@@ -135,7 +139,8 @@ func TestBenchOpModel(t *testing.T) {
 			t.Errorf("--no-fuse measures %s", r.Bench)
 		}
 	}
-	if got := paramsOf(opRows(t, append(small, "attention", "--prompt", "0", "--depth", "0", "--context", "48", "--kv", "f32")...)); got != "at=0 c=48 dh=16 dv=16 g=4 h=4 kv=f32 s=1" {
+	if got := paramsOf(opRows(t, append(small, "attention", "--prompt", "0", "--depth", "0", "--context", "48", "--kv",
+		"f32")...)); got != "at=0 c=48 dh=16 dv=16 g=4 h=4 kv=f32 s=1" {
 		t.Errorf("--context and --kv: %s", got)
 	}
 }
@@ -146,10 +151,12 @@ func TestBenchOpMeasuring(t *testing.T) {
 		t.Errorf("-r 7 gives %d samples", rows[0].N)
 	}
 	start := time.Now()
-	if rows := opRows(t, append(add, "--min-time", "20ms")...); rows[0].N < 100 && time.Since(start) < 20*time.Millisecond {
+	if rows := opRows(t, append(add, "--min-time", "20ms")...); rows[0].N < 100 &&
+		time.Since(start) < 20*time.Millisecond {
 		t.Errorf("--min-time 20ms gives %d samples in %v", rows[0].N, time.Since(start))
 	}
-	if rows := opRows(t, append(add, "--e2e")...); len(rows) != 2 || rows[1].Bench != "op/add/e2e" || rows[1].Verdict != "ok" {
+	if rows := opRows(t, append(add, "--e2e")...); len(rows) != 2 || rows[1].Bench != "op/add/e2e" ||
+		rows[1].Verdict != "ok" {
 		t.Errorf("--e2e: %+v", rows)
 	}
 	if rows := opRows(t, append(add, "--backend", "ref")...); rows[0].Backend != "ref" || rows[0].Kernel != "reference" {
@@ -166,10 +173,12 @@ func TestBenchOpMeasuring(t *testing.T) {
 	// Cold goes through four times the last-level cache, or says that it cannot.
 	r := greta(t, append(append([]string{}, tiny...), append(add, "--cache", "both")...)...)
 	var rows []benchRow
-	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || len(rows) != 2 || rows[0].Cache != "cold" || rows[1].Cache != "warm" {
+	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || len(rows) != 2 || rows[0].Cache != "cold" ||
+		rows[1].Cache != "warm" {
 		t.Fatalf("--cache both: %+v, %v", rows, err)
 	}
-	if c := rows[0]; c.Verdict == "ok" && c.Working < 4*lastCache("/sys/devices/system/cpu/cpu0/cache") || c.Verdict == "skipped" && !strings.Contains(c.Reason, "working set") {
+	if c := rows[0]; c.Verdict == "ok" && c.Working < 4*lastCache("/sys/devices/system/cpu/cpu0/cache") ||
+		c.Verdict == "skipped" && !strings.Contains(c.Reason, "working set") {
 		t.Errorf("cold: %+v", c)
 	}
 }
@@ -187,9 +196,11 @@ func TestBenchProgress(t *testing.T) {
 }
 
 func TestBenchFormats(t *testing.T) {
-	base := []string{"bench", "op", "add", "--m", "1", "--n", "64", "--cache", "warm", "-r", "2", "--min-time", "0s", "--no-store"}
+	base := []string{"bench", "op", "add", "--m", "1", "--n", "64", "--cache", "warm", "-r", "2", "--min-time", "0s",
+		"--no-store"}
 	for name, part := range map[string]string{
-		"md": "| add ", "csv": "run,kind,", "json": "[\n", "jsonl": `{"run": `, "sql": "INSERT INTO results", "benchstat": "BenchmarkOp/add/m=1/n=64/cache=warm 1 ",
+		"md": "| add ", "csv": "run,kind,", "json": "[\n", "jsonl": `{"run": `, "sql": "INSERT INTO results",
+		"benchstat": "BenchmarkOp/add/m=1/n=64/cache=warm 1 ",
 	} {
 		if r := greta(t, append(base, "-o", name)...); r.code != 0 || !strings.Contains(r.out, part) {
 			t.Errorf("-o %s: %d %s%s", name, r.code, r.out, r.err)
@@ -213,7 +224,8 @@ func TestBenchStore(t *testing.T) {
 	}
 	defer s.Close()
 	got, err := s.Results(store.Filter{Label: "mine"})
-	if err != nil || len(got) != 1 || got[0].Bench != "op/add" || len(got[0].Samples) != 4 || got[0].Run.Status != record.Complete || got[0].Run.Kind != "op" || got[0].Run.Env.Backend != "cpu" {
+	if err != nil || len(got) != 1 || got[0].Bench != "op/add" || len(got[0].Samples) != 4 ||
+		got[0].Run.Status != record.Complete || got[0].Run.Kind != "op" || got[0].Run.Env.Backend != "cpu" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	dir := t.TempDir()
@@ -229,18 +241,22 @@ func TestBenchStore(t *testing.T) {
 // TestMeasuredRoof: what bench platform measured on this device is the measured roof.
 func TestMeasuredRoof(t *testing.T) {
 	env := record.Env{Backend: "hip", Device: "X", DeviceID: "0000:01:00.0", Level: "sm_90"}
-	run, other := &record.Run{Env: env}, &record.Run{Env: record.Env{Backend: "hip", Device: "X", DeviceID: "0000:02:00.0"}}
+	run, other := &record.Run{Env: env}, &record.Run{Env: record.Env{Backend: "hip", Device: "X",
+		DeviceID: "0000:02:00.0"}}
 	entry := func(r *record.Run, cache string, bytes, flops float64) store.Entry {
-		return store.Entry{Run: r, Result: record.Result{Cache: cache, Bytes: bytes, Flops: flops, Samples: []float64{1}, Roofs: record.Roofs{LastCache: 7}}}
+		return store.Entry{Run: r, Result: record.Result{Cache: cache, Bytes: bytes, Flops: flops, Samples: []float64{1},
+			Roofs: record.Roofs{LastCache: 7}}}
 	}
 	var x record.Roofs
-	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9), entry(run, record.Warm, 50e9, 20e9), entry(other, record.Cold, 500e9, 500e9), entry(run, record.Cold, 3e9, 0)}, &env)
+	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9), entry(run, record.Warm, 50e9, 20e9),
+		entry(other, record.Cold, 500e9, 500e9), entry(run, record.Cold, 3e9, 0)}, &env)
 	if x.MeasuredReadGBs != 5 || x.MeasuredGFlops != 20 || x.LastCache != 7 {
 		t.Errorf("%+v", x)
 	}
 	// The same card through another backend has the same roofs; one without a place must be the same in all.
 	x = record.Roofs{}
-	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9)}, &record.Env{Backend: "vulkan", Device: "X (driver)", DeviceID: "0000:01:00.0"})
+	measuredRoofs(&x, []store.Entry{entry(run, record.Cold, 5e9, 1e9)},
+		&record.Env{Backend: "vulkan", Device: "X (driver)", DeviceID: "0000:01:00.0"})
 	if x.MeasuredReadGBs != 5 {
 		t.Errorf("through another backend: %+v", x)
 	}
@@ -248,7 +264,8 @@ func TestMeasuredRoof(t *testing.T) {
 	cpu := func(threads int) *record.Run {
 		return &record.Run{Env: record.Env{Backend: "cpu", Device: "C", Threads: threads}}
 	}
-	measuredRoofs(&x, []store.Entry{entry(cpu(2), record.Cold, 5e9, 1e9), entry(cpu(1), record.Cold, 9e9, 1e9)}, &cpu(2).Env)
+	measuredRoofs(&x, []store.Entry{entry(cpu(2), record.Cold, 5e9, 1e9), entry(cpu(1), record.Cold, 9e9, 1e9)},
+		&cpu(2).Env)
 	if x.MeasuredReadGBs != 5 || x.LastCache != 0 {
 		t.Errorf("other threads: %+v", x)
 	}
@@ -256,8 +273,10 @@ func TestMeasuredRoof(t *testing.T) {
 
 func TestBenchOpProfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mine.yaml")
-	text := "repetitions: 3\ncache: warm\nop:\n  - {op: [add], sizes: {m: 1, n: [32, 64]}}\n  - {op: [attention], sizes: {h: 2, dh: 8, c: 16}, kv: f32, at: 3, attrs: {window: 2}}\n" +
-		"  - {op: [linear], sizes: {n: 32, k: 32}, types: f32, with: b, cache: both}\n  - {model: llama2_block, prompt: 3, set: {D: \"64\", H: \"4\", F: \"96\"}}\n"
+	text := "repetitions: 3\ncache: warm\nop:\n  - {op: [add], sizes: {m: 1, n: [32, 64]}}\n  - {op: [attention], " +
+		"sizes: {h: 2, dh: 8, c: 16}, kv: f32, at: 3, attrs: {window: 2}}\n" +
+		"  - {op: [linear], sizes: {n: 32, k: 32}, types: f32, with: b, cache: both}\n  - {model: llama2_block, prompt: " +
+		"3, set: {D: \"64\", H: \"4\", F: \"96\"}}\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +286,8 @@ func TestBenchOpProfile(t *testing.T) {
 		t.Fatalf("%v %s", err, r.err)
 	}
 	got := paramsOf(rows[:5])
-	if want := "m=1 n=32; m=1 n=64; at=3 c=16 dh=8 dv=8 g=2 h=2 kv=f32 s=1 window=2; k=32 m=1 n=32 type=f32 with=b; k=32 m=1 n=32 type=f32 with=b"; got != want {
+	if want := "m=1 n=32; m=1 n=64; at=3 c=16 dh=8 dv=8 g=2 h=2 kv=f32 s=1 window=2; k=32 m=1 n=32 type=f32 with=b; " +
+		"k=32 m=1 n=32 type=f32 with=b"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
 	if len(rows) < 15 || rows[0].N != 3 || rows[3].Cache != "cold" || rows[4].Cache != "warm" {
@@ -342,7 +362,8 @@ func TestBenchSkipped(t *testing.T) {
 	if err := judge([]record.Result{{Verdict: record.Skipped}, ok}); err != nil {
 		t.Error(err)
 	}
-	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Failed, Reason: "wrong"}}); exitCode(err) != exitMismatch {
+	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Failed,
+		Reason: "wrong"}}); exitCode(err) != exitMismatch {
 		t.Errorf("a wrong result: %v", err)
 	}
 	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Refused}}); exitCode(err) != exitFailed {
@@ -353,7 +374,8 @@ func TestBenchSkipped(t *testing.T) {
 // TestSoftwareIsSkipped: a driver that computes on the processor is no GPU.
 func TestSoftwareIsSkipped(t *testing.T) {
 	info := backends.Info{Backend: "vulkan", Name: "llvmpipe (LLVM 19.1.7, 256 bits)"}
-	if software(info, "") == "" || software(info, "llvmpipe") != "" || software(backends.Info{Name: "NVIDIA H200"}, "") != "" {
+	if software(info, "") == "" || software(info, "llvmpipe") != "" ||
+		software(backends.Info{Name: "NVIDIA H200"}, "") != "" {
 		t.Error("software devices are not told apart")
 	}
 	device := lavapipe(t)
@@ -393,7 +415,8 @@ func TestConfigOfBench(t *testing.T) {
 				t.Errorf("--config %s: %+v", variants[1], rows[0])
 			}
 		}
-		r := greta(t, append(append([]string{}, tiny...), "linear", "--n", "64", "--k", "64", "--backend", name, "--config", "no such variant", "-o", "md")...)
+		r := greta(t, append(append([]string{}, tiny...), "linear", "--n", "64", "--k", "64", "--backend", name, "--config",
+			"no such variant", "-o", "md")...)
 		if r.code == 0 || tunable && !strings.Contains(r.out+r.err, "no such variant") {
 			t.Errorf("%s: an unknown variant gives code %d\n%s%s", name, r.code, r.out, r.err)
 		}
@@ -408,7 +431,8 @@ func TestBenchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
-	cmd := process(ctx, "bench", "op", "add", "--m", "1", "--n", "64..4000+1", "--cache", "warm", "--min-time", "30ms", "--store", path, "--progress", "-o", "jsonl")
+	cmd := process(ctx, "bench", "op", "add", "--m", "1", "--n", "64..4000+1", "--cache", "warm", "--min-time", "30ms",
+		"--store", path, "--progress", "-o", "jsonl")
 	var out strings.Builder
 	cmd.Stdout = &out
 	errs, err := cmd.StderrPipe()
@@ -530,7 +554,8 @@ func TestProfilesAreNamed(t *testing.T) {
 		{"op", "op:\n  - model: llama2_block\n    prompt: 4..x\n", "line 3, op 1, prompt: "},
 		{"model", "model:\n  - model: llama2_block\n    prompt: 0\n    gen: 0\n", "line 2, model 1: prompt 0 and gen 0"},
 		{"model", "model:\n  - model: no_such_model\n", "line 2, model 1: "},
-		{"platform", "platform:\n  - bench: latency\n  - {bench: latency, params: {bite: 3}}\n", "line 3, platform 2: the benchmark latency has no parameter"},
+		{"platform", "platform:\n  - bench: latency\n  - {bench: latency, params: {bite: 3}}\n",
+			"line 3, platform 2: the benchmark latency has no parameter"},
 	} {
 		path := filepath.Join(t.TempDir(), "mine.yaml")
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {

@@ -47,10 +47,12 @@ Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op
 	s := c.Flags()
 	s.SortFlags = false
 	s.BoolVar(&f.list, "list", false, "print the benchmarks and their parameters, and measure nothing")
-	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(), ", ")+", or a file (default: standard, or the benchmarks that are named)")
+	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(),
+		", ")+", or a file (default: standard, or the benchmarks that are named)")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of a benchmark, BENCHMARK.PARAMETER=LIST (may be repeated)")
 	s.StringVar(&f.backend, "backend", "cpu", "device: cpu, vulkan, hip")
-	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta "+
+		"devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
 	f.benchFlags.register(s, 10, 100*time.Millisecond)
 	return c
@@ -172,7 +174,8 @@ func (f *benchPlatformFlags) plan(args []string, changed func(flag string) bool)
 
 // listPlatform prints the benchmarks, where they run and what can be set.
 func (a *app) listPlatform(f *benchPlatformFlags) error {
-	t := &format.Table{Name: "benchmarks", Columns: []format.Column{{Name: "benchmark", Left: true}, {Name: "what", Left: true}, {Name: "not on", Left: true}, {Name: "parameters", Left: true}}}
+	t := &format.Table{Name: "benchmarks", Columns: []format.Column{{Name: "benchmark", Left: true},
+		{Name: "what", Left: true}, {Name: "not on", Left: true}, {Name: "parameters", Left: true}}}
 	for _, b := range platform.List() {
 		var lacks, params []string
 		for _, name := range []string{"cpu", "vulkan", "hip"} {

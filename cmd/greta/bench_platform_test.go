@@ -18,7 +18,8 @@ var platformArgs = []string{"bench", "platform", "-r", "2", "--min-time", "1ms",
 // threads change what is measured.
 func TestBenchPlatform(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sqlite")
-	rows := benchRows(t, append(platformArgs, "latency", "stream", "--set", "latency.bytes=4096,8192", "--set", "stream.n=640", "--threads", "1", "--store", path)...)
+	rows := benchRows(t, append(platformArgs, "latency", "stream", "--set", "latency.bytes=4096,8192", "--set",
+		"stream.n=640", "--threads", "1", "--store", path)...)
 	latency, stream := 0, 0
 	for _, r := range rows {
 		switch {
@@ -66,7 +67,8 @@ func TestBenchPlatformRefused(t *testing.T) {
 			t.Errorf("%s: code %d, %q; %q is expected", args, r.code, r.err, part)
 		}
 	}
-	if r := greta(t, "bench", "platform", "latency", "--backend", "ref", "--no-store"); r.code == 0 || !strings.Contains(r.err, "has no benchmarks of the platform") {
+	if r := greta(t, "bench", "platform", "latency", "--backend", "ref", "--no-store"); r.code == 0 ||
+		!strings.Contains(r.err, "has no benchmarks of the platform") {
 		t.Errorf("ref: %d %q", r.code, r.err)
 	}
 }
@@ -83,14 +85,18 @@ func TestBenchPlatformList(t *testing.T) {
 	}
 }
 
-// TestRoofsByType: a product is held against what its own type reached, never against f32's multiply-adds where it is narrower.
+// TestRoofsByType: a product is held against what its own type reached, never against f32's
+// multiply-adds where it is narrower.
 func TestRoofsByType(t *testing.T) {
 	env := record.Env{Backend: "hip", Device: "X", DeviceID: "0000:01:00.0"}
 	entry := func(bench, typ string, flops float64) store.Entry {
-		return store.Entry{Run: &record.Run{Env: env}, Result: record.Result{Bench: bench, Params: map[string]string{"type": typ}, Flops: flops, Samples: []float64{1}}}
+		return store.Entry{Run: &record.Run{Env: env}, Result: record.Result{Bench: bench,
+			Params: map[string]string{"type": typ}, Flops: flops, Samples: []float64{1}}}
 	}
-	s := &benchSession{run: record.Run{Env: env}, platform: []store.Entry{entry("platform/roof/product", "f16", 700e9), entry("platform/roof/product", "f8e4m3", 1200e9),
-		entry("platform/roof/fma", "f32", 60e9), entry("platform/roof/product", "f32", 50e9), entry("platform/library", "f32", 90e9)}}
+	s := &benchSession{run: record.Run{Env: env}, platform: []store.Entry{entry("platform/roof/product", "f16", 700e9),
+		entry("platform/roof/product", "f8e4m3", 1200e9),
+		entry("platform/roof/fma", "f32", 60e9), entry("platform/roof/product", "f32", 50e9),
+		entry("platform/library", "f32", 90e9)}}
 	base := record.Roofs{MeasuredGFlops: 5}
 	for typ, want := range map[string]float64{"f16": 700, "f32": 60, "q4_0": 700, "bf16": 0, "": 5} {
 		if x := s.roofsFor(base, backends.Info{}, typ); x.MeasuredGFlops != want {

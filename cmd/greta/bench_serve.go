@@ -160,7 +160,8 @@ func (a *app) benchServe(ctx context.Context, f *benchServeFlags, arg string) er
 	if r == nil || len(r.Levels) == 0 {
 		return err
 	}
-	r.Environment = map[string]string{"client": version(), "cores": strconv.Itoa(runtime.NumCPU()), "system": runtime.GOOS + "/" + runtime.GOARCH}
+	r.Environment = map[string]string{"client": version(), "cores": strconv.Itoa(runtime.NumCPU()),
+		"system": runtime.GOOS + "/" + runtime.GOARCH}
 	if err := errors.Join(err, f.write(a, r)); err != nil {
 		return err
 	}
@@ -200,7 +201,8 @@ func (f *benchServeFlags) write(a *app, r *load.Result) error {
 }
 
 // serveAside serves a model on a free port until stop is called.
-func (a *app) serveAside(ctx context.Context, f *benchServeFlags, model string) (url string, stop func() error, err error) {
+func (a *app) serveAside(ctx context.Context, f *benchServeFlags, model string) (url string, stop func() error,
+	err error) {
 	f.fillDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan string, 1)

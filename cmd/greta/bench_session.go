@@ -43,7 +43,8 @@ func (f *benchFlags) register(s *pflag.FlagSet, repetitions int, minTime time.Du
 	s.StringVar(&f.storePath, "store", "", "file of results (default: greta/bench.sqlite in the user's data folder)")
 	s.BoolVar(&f.noStore, "no-store", false, "do not keep the results")
 	s.BoolVar(&f.dryRun, "dry-run", false, "list what would be measured, and measure nothing")
-	s.BoolVar(&f.strict, "strict", false, "fail where other programs, a quota or a binding to some processors disturb a result")
+	s.BoolVar(&f.strict, "strict", false, "fail where other programs, a quota or a binding to some processors disturb "+
+		"a result")
 	s.StringVar(&f.label, "label", "", "a word of your own, kept with the results")
 }
 
@@ -89,7 +90,8 @@ type benchSession struct {
 }
 
 // newBenchSession opens the store, waits for the device and notes that a run has begun.
-func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile string, dev backends.Device) (_ *benchSession, err error) {
+func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile string,
+	dev backends.Device) (_ *benchSession, err error) {
 	s := &benchSession{app: a, flags: f}
 	defer func() {
 		if err != nil {
@@ -102,7 +104,8 @@ func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile 
 		return nil, err
 	}
 	now := time.Now().UTC()
-	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: os.Args[1:], Profile: profile, Label: f.label, Started: now, Env: environ.Gather(version(), dev)}
+	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: os.Args[1:], Profile: profile, Label: f.label,
+		Started: now, Env: environ.Gather(version(), dev)}
 	s.watch = newWatch(dev.Info())
 	if f.noStore {
 		return s, nil
@@ -163,7 +166,8 @@ func (s *benchSession) say(form string, args ...any) {
 
 // supervise runs work until its end, or a little longer than until ctx ends, and
 // reports what was measured till then.
-func (s *benchSession) supervise(ctx context.Context, work func(context.Context) error, report func(*record.Run, []record.Result) *format.Report) error {
+func (s *benchSession) supervise(ctx context.Context, work func(context.Context) error,
+	report func(*record.Run, []record.Result) *format.Report) error {
 	done := aside(ctx, work)
 	var err error
 	select {
@@ -230,10 +234,12 @@ func judge(results []record.Result) error {
 		return mismatch("%d of %d results FAILED; the first is %s: %s", count[r.Verdict], len(results), r.Name(), r.Reason)
 	}
 	if r := first[record.Refused]; r != nil {
-		return &exitError{code: exitFailed, err: fmt.Errorf("%d of %d results are REFUSED; the first is %s: %s", count[r.Verdict], len(results), r.Name(), r.Reason)}
+		return &exitError{code: exitFailed, err: fmt.Errorf("%d of %d results are REFUSED; the first is %s: %s",
+			count[r.Verdict], len(results), r.Name(), r.Reason)}
 	}
 	if r := first[record.Skipped]; r != nil && count[record.OK] == 0 {
-		return &exitError{code: exitFailed, err: fmt.Errorf("everything was SKIPPED, which is not OK; the first is %s: %s", r.Name(), r.Reason)}
+		return &exitError{code: exitFailed, err: fmt.Errorf("everything was SKIPPED, which is not OK; the first is %s: %s",
+			r.Name(), r.Reason)}
 	}
 	return nil
 }
@@ -256,7 +262,8 @@ func refuseDisturbed(results []record.Result) error {
 	if n == 0 {
 		return nil
 	}
-	return &exitError{code: exitFailed, err: fmt.Errorf("--strict: %d of %d results were disturbed; the first is %s", n, len(results), first)}
+	return &exitError{code: exitFailed, err: fmt.Errorf("--strict: %d of %d results were disturbed; the first is %s", n,
+		len(results), first)}
 }
 
 // roofs are the device's: modelled by its attributes, and measured by earlier runs
@@ -288,10 +295,10 @@ func (s *benchSession) roofs(dev backends.Device) (record.Roofs, error) {
 	return x, nil
 }
 
-// roofsFor are roofs with the modelled arithmetic of the processor and the measured arithmetic of products with weights of a
-// type, where bench platform took that: a product of the vendor's own library, or
-// what dot products of the type reach; of no other type's. Block formats are held against half precision
-// on GPUs, and against bytes on the processor.
+// roofsFor are roofs with the modelled arithmetic of the processor and the measured arithmetic of
+// products with weights of a type, where bench platform took that: a product of the vendor's own
+// library, or what dot products of the type reach; of no other type's. Block formats are held
+// against half precision on GPUs, and against bytes on the processor.
 func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights string) record.Roofs {
 	if s.processor != nil {
 		var types []tensor.Type
@@ -311,7 +318,8 @@ func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights strin
 	best := 0.0
 	for i := range s.platform {
 		e := &s.platform[i]
-		if !sameDevice(&e.Run.Env, &s.run.Env) || !strings.HasPrefix(e.Bench, platform.RoofPrefix) || !slices.Contains(want, e.Params["type"]) {
+		if !sameDevice(&e.Run.Env, &s.run.Env) || !strings.HasPrefix(e.Bench, platform.RoofPrefix) ||
+			!slices.Contains(want, e.Params["type"]) {
 			continue
 		}
 		if median := stats.Summarize(e.Samples).Median; median > 0 {
@@ -329,7 +337,8 @@ func (s *benchSession) roofsFor(x record.Roofs, dev backends.Info, weights strin
 
 // sameDevice says whether two runs were on one device, through whatever backend.
 func sameDevice(a, b *record.Env) bool {
-	return a.Backend == b.Backend && a.Device == b.Device && a.DeviceID == b.DeviceID && a.Threads == b.Threads && a.Level == b.Level ||
+	return a.Backend == b.Backend && a.Device == b.Device && a.DeviceID == b.DeviceID && a.Threads == b.Threads &&
+		a.Level == b.Level ||
 		b.DeviceID != "" && a.DeviceID == b.DeviceID
 }
 
@@ -391,21 +400,28 @@ func lastCache(dir string) float64 {
 // driver that computes on the processor. One that was asked for by name is meant.
 func software(info backends.Info, asked string) string {
 	name := strings.ToLower(info.Name)
-	if asked != "" || !slices.ContainsFunc([]string{"llvmpipe", "lavapipe", "swiftshader"}, func(s string) bool { return strings.Contains(name, s) }) {
+	if asked != "" || !slices.ContainsFunc([]string{"llvmpipe", "lavapipe", "swiftshader"}, func(s string) bool {
+		return strings.Contains(name, s)
+	}) {
 		return ""
 	}
-	return fmt.Sprintf("the %s backend found only %s, which computes on the processor: that is no figure of a GPU; --device names it where it is meant", info.Backend, info.Name)
+	return fmt.Sprintf("the %s backend found only %s, which computes on the processor: that is no figure of a GPU; "+
+		"--device names it where it is meant", info.Backend, info.Name)
 }
 
 // registerDevice registers the flags that choose a device and its paths.
 func (f *modelFlags) registerDevice(s *pflag.FlagSet) {
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
-	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta "+
+		"devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
-	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
-	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round "+
+		"them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed "+
+		"its check and is as good as asked for")
 	f.registerFP8(s, fp8Usage)
-	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used "+
+		"before anything is compiled")
 }
 
 // openDevice opens the device and settles its fast paths.

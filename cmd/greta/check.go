@@ -76,8 +76,11 @@ The exit code is 4 on a mismatch.`,
 	s.SortFlags = false
 	f.register(s)
 	s.StringVar(&f.tokens, "tokens", "", "token ids to check on, 1,2,3 (default: ten made up ones)")
-	s.StringVar(&f.expected, "expected", "", "compare with this safetensors or JSON file (.zst is unpacked), or with the one in this folder")
-	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv f32, 2e-3 with f16, 6e-3 with bf16); with --expected the largest absolute error of a logit, or of the mean (default: 1e-4)")
+	s.StringVar(&f.expected, "expected", "", "compare with this safetensors or JSON file (.zst is unpacked), or with "+
+		"the one in this folder")
+	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv "+
+		"f32, 2e-3 with f16, 6e-3 with bf16); with --expected the largest absolute error of a logit, or of the mean "+
+		"(default: 1e-4)")
 	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
@@ -137,9 +140,11 @@ func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) erro
 	}
 	switch d := r.Diverged; {
 	case d != nil:
-		return mismatch("%s: %s (%s, kernel %s) is the first that diverges: relative L2 %.2e, max abs %.2e, limit %.0e", d.Step, d.Name, d.Op, d.Kernel, d.RelL2, d.MaxAbs, r.Limit)
+		return mismatch("%s: %s (%s, kernel %s) is the first that diverges: relative L2 %.2e, max abs %.2e, limit %.0e",
+			d.Step, d.Name, d.Op, d.Kernel, d.RelL2, d.MaxAbs, r.Limit)
 	case !r.PrefillOK:
-		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2, r.Prefill.MaxAbs, r.PrefillLimit)
+		return mismatch("prefill and decode differ: relative L2 %.2e, max abs %.2e, limit %.0e", r.Prefill.RelL2,
+			r.Prefill.MaxAbs, r.PrefillLimit)
 	case !r.ReplayOK:
 		return mismatch("replay and eager launches differ: %s is the first", r.ReplayAt)
 	}
@@ -189,10 +194,12 @@ func checkText(r *engine.CheckReport, all bool) string {
 	}
 	s := t.String()
 	s += fmt.Sprintf("\nlimit of relative L2           %.0e\n", r.Limit)
-	s += fmt.Sprintf("prefill equals decode          %s, relative L2 %.2e, max abs %.2e\n", yes[r.PrefillOK], r.Prefill.RelL2, r.Prefill.MaxAbs)
+	s += fmt.Sprintf("prefill equals decode          %s, relative L2 %.2e, max abs %.2e\n", yes[r.PrefillOK],
+		r.Prefill.RelL2, r.Prefill.MaxAbs)
 	s += fmt.Sprintf("replay equals eager launches   %s%s\n", yes[r.ReplayOK], at(r.ReplayAt))
 	s += fmt.Sprintf("repeats are bit-identical      %s%s\n", yes[r.RepeatOK], at(r.RepeatAt))
-	s += fmt.Sprintf("verdict                        %s: compared with greta's own float64 reference of the same model file; "+
+	s += fmt.Sprintf("verdict                        %s: compared with greta's own float64 reference of the same "+
+		"model file; "+
 		"--expected compares with another implementation's results\n", r.Verdict)
 	return s
 }
@@ -261,7 +268,8 @@ func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
 	if f.json {
 		err = writeJSON(a.out, r)
 	} else {
-		_, err = fmt.Fprintf(a.out, "logits   %d positions, max abs %.2e (at most %.0e), relative L2 %.2e\ngreedy   %d tokens, equal: %v\nSTATUS=%s\n",
+		_, err = fmt.Fprintf(a.out, "logits   %d positions, max abs %.2e (at most %.0e), relative L2 %.2e\ngreedy   %d "+
+			"tokens, equal: %v\nSTATUS=%s\n",
 			r.Positions, r.MaxAbs, r.Tolerance, r.RelL2, len(g.Greedy), r.GreedyOK, r.Status)
 	}
 	switch {
@@ -272,13 +280,15 @@ func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
 		if kv := b.opt.KV; kv != tensor.F32 {
 			hint = fmt.Sprintf("; the caches are of %s, --kv f32 compares without their rounding", kv)
 		}
-		return mismatch("%s: logits diverge first at row %d, position %d: max abs %.2e in all, at most %.0e is allowed%s", f.expected, r.FirstRow, r.FirstPos, r.MaxAbs, r.Tolerance, hint)
+		return mismatch("%s: logits diverge first at row %d, position %d: max abs %.2e in all, at most %.0e is allowed%s",
+			f.expected, r.FirstRow, r.FirstPos, r.MaxAbs, r.Tolerance, hint)
 	case !r.GreedyOK:
 		i := 0
 		for i < len(r.Greedy) && i < len(g.Greedy) && r.Greedy[i] == g.Greedy[i] {
 			i++
 		}
-		return mismatch("%s: the greedy continuation differs first at token %d: %v, expected %v", f.expected, i, r.Greedy, g.Greedy)
+		return mismatch("%s: the greedy continuation differs first at token %d: %v, expected %v", f.expected, i, r.Greedy,
+			g.Greedy)
 	}
 	return nil
 }

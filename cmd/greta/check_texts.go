@@ -33,7 +33,8 @@ func readTexts(path string) (*expectedTexts, error) {
 	}
 	for i, g := range x.Greedy {
 		if len(g.Tokens) == 0 || len(g.Greedy) == 0 {
-			return nil, fmt.Errorf("%s: greedy[%d] has %d prompt_tokens and %d greedy ones; both are expected", path, i, len(g.Tokens), len(g.Greedy))
+			return nil, fmt.Errorf("%s: greedy[%d] has %d prompt_tokens and %d greedy ones; both are expected", path, i,
+				len(g.Tokens), len(g.Greedy))
 		}
 	}
 	if (x.NLL != nil) != (len(x.NLLTokens) > 1) {
@@ -169,7 +170,8 @@ func compareTexts(ctx context.Context, s *engine.Session, x *expectedTexts, r *t
 	off := math.Abs(nll - *x.NLL)
 	r.NLL, r.NLLError = &nll, &off
 	if !(off <= r.Tolerance) {
-		r.fail("the mean negative log-likelihood is %.6f, expected %.6f: off by %.1e, at most %.0e is allowed", nll, *x.NLL, off, r.Tolerance)
+		r.fail("the mean negative log-likelihood is %.6f, expected %.6f: off by %.1e, at most %.0e is allowed", nll, *x.NLL,
+			off, r.Tolerance)
 	}
 	return nil
 }

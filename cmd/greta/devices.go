@@ -96,7 +96,8 @@ func hostDevices() []deviceLine {
 			continue
 		}
 		i := d.Info()
-		lines = append(lines, deviceLine{Backend: b.name, ID: "0", Name: i.Name, Kind: "cpu", Level: i.Level, Driver: i.Driver, Threads: i.Threads,
+		lines = append(lines, deviceLine{Backend: b.name, ID: "0", Name: i.Name, Kind: "cpu", Level: i.Level,
+			Driver: i.Driver, Threads: i.Threads,
 			Float: i.Float.String(), Memory: i.Memory, Default: true, ReadGBs: i.ReadGBs, GFlops: i.GFlops, Unified: true})
 		if err := d.Close(); err != nil {
 			lines[len(lines)-1].Error = err.Error()
@@ -107,7 +108,8 @@ func hostDevices() []deviceLine {
 
 // devicesText is a table, then what cannot be used and why, then details.
 func devicesText(lines []deviceLine, verbose bool) string {
-	t := report.NewTable("<backend", "<device", "<name", "<kind", "<level", "threads", "<float", "memory", "GB/s", "GFLOP/s")
+	t := report.NewTable("<backend", "<device", "<name", "<kind", "<level", "threads", "<float", "memory", "GB/s",
+		"GFLOP/s")
 	missing, details := "", ""
 	roof := func(modelled, measured float64) string {
 		switch {
@@ -147,7 +149,8 @@ func devicesText(lines []deviceLine, verbose bool) string {
 		if l.Memory > 0 {
 			memory = report.Bytes(float64(l.Memory))
 		}
-		t.Row(l.Backend, id, l.Name, l.Kind, l.Level, threads, l.Float, memory, roof(l.ReadGBs, l.MeasuredReadGBs), roof(l.GFlops, l.MeasuredGFlops))
+		t.Row(l.Backend, id, l.Name, l.Kind, l.Level, threads, l.Float, memory, roof(l.ReadGBs, l.MeasuredReadGBs),
+			roof(l.GFlops, l.MeasuredGFlops))
 	}
 	return t.String() + missing + details
 }

@@ -25,8 +25,10 @@ func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
 	}
 	lines := make([]deviceLine, len(list))
 	for i, d := range list {
-		l := deviceLine{Backend: "vulkan", ID: strconv.Itoa(d.Index), Name: d.Name, Kind: string(d.Kind), UUID: d.UUID, Location: d.Location,
-			Driver: d.Driver, API: d.API, Float: "f32", Memory: d.Memory(), Default: d.Index == vulkan.Default(list), Error: d.Reason,
+		l := deviceLine{Backend: "vulkan", ID: strconv.Itoa(d.Index), Name: d.Name, Kind: string(d.Kind), UUID: d.UUID,
+			Location: d.Location,
+			Driver:   d.Driver, API: d.API, Float: "f32", Memory: d.Memory(), Default: d.Index == vulkan.Default(list),
+			Error:    d.Reason,
 			Subgroup: &subgroup{d.Subgroup, d.MinSubgroup, d.MaxSubgroup}, Limits: d.Limits, Heaps: d.Heaps, Unified: d.Unified,
 			Features: d.Features, Matrices: d.Matrices}
 		bytes := func(n int) string { return report.Bytes(float64(n)) }
@@ -42,8 +44,10 @@ func vulkanDevices(list []vulkan.Description, err error) []deviceLine {
 		}
 		m := d.Limits
 		l.details = append(l.details,
-			fmt.Sprintf("%-11s %s of shared memory, %d invocations, %d×%d×%d in a dispatch", "workgroup", bytes(m.Shared), m.Invocations, m.Groups[0], m.Groups[1], m.Groups[2]),
-			fmt.Sprintf("%-11s %d allocations of at most %s, ranges of %s at multiples of %d, %d bytes of push constants", "memory",
+			fmt.Sprintf("%-11s %s of shared memory, %d invocations, %d×%d×%d in a dispatch", "workgroup", bytes(m.Shared),
+				m.Invocations, m.Groups[0], m.Groups[1], m.Groups[2]),
+			fmt.Sprintf("%-11s %d allocations of at most %s, ranges of %s at multiples of %d, %d bytes of push constants",
+				"memory",
 				m.Allocations, bytes(m.MaxAllocation), bytes(m.MaxRange), m.Align, m.PushConstants))
 		if m.Tick > 0 {
 			l.details = append(l.details, fmt.Sprintf("%-11s %g ns", "timestamps", m.Tick))
@@ -57,12 +61,14 @@ func hipDevices() []deviceLine {
 	found, errs := hip.List()
 	var lines []deviceLine
 	for i, f := range found {
-		l := deviceLine{Backend: "hip", ID: f.ID(), Name: f.Name, Kind: "discrete", Level: f.Arch, Memory: int(f.Memory), Default: i == 0}
+		l := deviceLine{Backend: "hip", ID: f.ID(), Name: f.Name, Kind: "discrete", Level: f.Arch, Memory: int(f.Memory),
+			Default: i == 0}
 		if d, err := hip.New(hip.Options{Device: f.ID()}); err != nil {
 			l.Error = err.Error()
 		} else {
 			info := d.Info()
-			l.Driver, l.Float, l.Memory, l.ReadGBs, l.GFlops = info.Driver, info.Float.String(), info.Memory, info.ReadGBs, info.GFlops
+			l.Driver, l.Float, l.Memory, l.ReadGBs, l.GFlops = info.Driver, info.Float.String(), info.Memory, info.ReadGBs,
+				info.GFlops
 			if at, ok := any(d).(backends.Located); ok {
 				l.Location = at.Location()
 			}

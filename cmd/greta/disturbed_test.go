@@ -23,8 +23,8 @@ func beside(t *testing.T, others float64) {
 	}
 }
 
-// TestDisturbedIsFlagged: what was measured beside other programs says so, in the line and in the store, is not compared
-// with what was not, and --strict refuses it.
+// TestDisturbedIsFlagged: what was measured beside other programs says so, in the line and in the
+// store, is not compared with what was not, and --strict refuses it.
 func TestDisturbedIsFlagged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
 	bench := []string{"bench", "op", "silu", "--m", "2", "--n", "64", "--cache", "warm", "-r", "20", "--min-time", "1ms"}
@@ -33,7 +33,8 @@ func TestDisturbedIsFlagged(t *testing.T) {
 		t.Fatalf("undisturbed: exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	beside(t, 1.5)
-	if r := greta(t, kept...); r.code != 0 || !strings.Contains(r.out, "DISTURBED op/silu") || !strings.Contains(r.out, "other programs used 1.5 processors") {
+	if r := greta(t, kept...); r.code != 0 || !strings.Contains(r.out, "DISTURBED op/silu") ||
+		!strings.Contains(r.out, "other programs used 1.5 processors") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	r := greta(t, "compare", "last~1", "last", "--store", path)
@@ -46,14 +47,17 @@ func TestDisturbedIsFlagged(t *testing.T) {
 	if r := greta(t, "gate", "--store", path); r.code != 0 || !strings.Contains(r.err, "nothing was compared") {
 		t.Errorf("gate: exit code %d\n%s%s", r.code, r.out, r.err)
 	}
-	if r := greta(t, append(bench, "--no-store", "--strict")...); r.code != exitFailed || !strings.Contains(r.err, "--strict: 1 of 1 results were disturbed") {
+	if r := greta(t, append(bench, "--no-store", "--strict")...); r.code != exitFailed ||
+		!strings.Contains(r.err, "--strict: 1 of 1 results were disturbed") {
 		t.Errorf("bench op --strict: exit code %d\n%s", r.code, r.err)
 	}
-	run := []string{"run", "llama2_block", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--prefill", "4", "--gen", "2", "--repeat", "1"}
+	run := []string{"run", "llama2_block", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--prefill", "4", "--gen",
+		"2", "--repeat", "1"}
 	if r := greta(t, run...); r.code != 0 || !strings.Contains(r.err, "disturbed other programs used 1.5 processors") {
 		t.Errorf("run: exit code %d\n%s", r.code, r.err)
 	}
-	if r := greta(t, append(run, "--strict")...); r.code != exitFailed || !strings.Contains(r.err, "STATUS=FAILED: --strict: other programs") {
+	if r := greta(t, append(run, "--strict")...); r.code != exitFailed ||
+		!strings.Contains(r.err, "STATUS=FAILED: --strict: other programs") {
 		t.Errorf("run --strict: exit code %d\n%s", r.code, r.err)
 	}
 	beside(t, 0)

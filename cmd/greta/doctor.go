@@ -151,9 +151,11 @@ func (d *doctor) processor() {
 	for _, k := range simd.Levels() {
 		levels = append(levels, k.Name)
 	}
-	d.say("processor", fine, "", "%s, kernels for %s (of %s), %d threads", i.Name, i.Level, strings.Join(levels, ", "), i.Threads)
+	d.say("processor", fine, "", "%s, kernels for %s (of %s), %d threads", i.Name, i.Level, strings.Join(levels, ", "),
+		i.Threads)
 	if n := runtime.NumCPU(); i.Threads < n {
-		d.say("processor", noted, "", "%d of %d cores are used: the rest are hyperthreads, or a limit of this group of processes", i.Threads, n)
+		d.say("processor", noted, "", "%d of %d cores are used: the rest are hyperthreads, or a limit of this group of "+
+			"processes", i.Threads, n)
 	}
 }
 
@@ -171,11 +173,13 @@ func (d *doctor) memory() {
 	bytes := func(key string) string { return report.Bytes(float64(kb[key]) * 1024) }
 	d.say("memory", fine, "", "%s, %s available", bytes("MemTotal"), bytes("MemAvailable"))
 	if limit, err := strconv.Atoi(d.read("sys/fs/cgroup/memory.max")); err == nil && limit/1024 < kb["MemTotal"] {
-		d.say("memory", warned, "a model larger than this is killed by the system: raise the container's limit", "this group of processes may use %s", report.Bytes(float64(limit)))
+		d.say("memory", warned, "a model larger than this is killed by the system: raise the container's limit",
+			"this group of processes may use %s", report.Bytes(float64(limit)))
 	}
 	switch text := d.read("sys/kernel/mm/transparent_hugepage/enabled"); {
 	case strings.Contains(text, "[never]"):
-		d.say("memory", noted, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled: large weights are read a little faster", "huge pages are off")
+		d.say("memory", noted, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled: large weights are "+
+			"read a little faster", "huge pages are off")
 	case text != "":
 		d.say("memory", fine, "", "huge pages: %s", text)
 	}
@@ -187,7 +191,8 @@ const leastFree = 2 << 30
 func (d *doctor) caches() {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		d.say("caches", warned, "set HOME or XDG_CACHE_HOME: without a folder kernels are compiled, and weights packed, at every start", "%v", err)
+		d.say("caches", warned, "set HOME or XDG_CACHE_HOME: without a folder kernels are compiled, and weights packed, "+
+			"at every start", "%v", err)
 		return
 	}
 	root := filepath.Join(dir, "greta")
@@ -198,7 +203,8 @@ func (d *doctor) caches() {
 	d.say("caches", fine, "", "%s: %s", root, sizes(root))
 	if free, ok := freeSpace(root); ok {
 		if free < leastFree {
-			d.say("caches", warned, "packed weights do not fit there: --cache DIR puts them elsewhere, --cache off keeps none", "%s are free on its disk", report.Bytes(free))
+			d.say("caches", warned, "packed weights do not fit there: --cache DIR puts them elsewhere, --cache off keeps none",
+				"%s are free on its disk", report.Bytes(free))
 		} else {
 			d.say("caches", fine, "", "%s are free on its disk", report.Bytes(free))
 		}
@@ -276,9 +282,11 @@ func (d *doctor) permissions() {
 	case cards["0x1002"] > 0 && !has("/dev/dri"):
 		d.say("permissions", warned, container, "a card of AMD is in the machine, but there is no /dev/dri/renderD*")
 	case cards["0x1002"] > 0 && !has("/dev/kfd"):
-		d.say("permissions", warned, container, "a card of AMD is in the machine, but there is no /dev/kfd: HIP cannot reach it, Vulkan can")
+		d.say("permissions", warned, container, "a card of AMD is in the machine, but there is no /dev/kfd: HIP cannot "+
+			"reach it, Vulkan can")
 	case cards["0x10de"] > 0 && !has("/dev/nvidia"):
-		d.say("permissions", warned, "in a container: docker run --gpus all; else install NVIDIA's driver", "a card of NVIDIA is in the machine, but there is no /dev/nvidia*")
+		d.say("permissions", warned, "in a container: docker run --gpus all; else install NVIDIA's driver",
+			"a card of NVIDIA is in the machine, but there is no /dev/nvidia*")
 	case len(seen) == 0:
 		d.say("permissions", noted, "", "there are no device files of GPUs")
 	}
@@ -291,7 +299,8 @@ func (d *doctor) cards() map[string]int {
 	for _, c := range classes {
 		data, err := os.ReadFile(c)
 		// Display controllers, and accelerators such as the MI series.
-		if class := strings.TrimSpace(string(data)); err != nil || !strings.HasPrefix(class, "0x03") && !strings.HasPrefix(class, "0x12") {
+		if class := strings.TrimSpace(string(data)); err != nil ||
+			!strings.HasPrefix(class, "0x03") && !strings.HasPrefix(class, "0x12") {
 			continue
 		}
 		if v, err := os.ReadFile(filepath.Join(filepath.Dir(c), "vendor")); err == nil {
@@ -302,8 +311,10 @@ func (d *doctor) cards() map[string]int {
 }
 
 // variables are those that change what drivers do, beside greta's own.
-var variables = []string{"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HSA_OVERRIDE_GFX_VERSION",
-	"LD_LIBRARY_PATH", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE", "VK_INSTANCE_LAYERS", "VK_LAYER_PATH",
+var variables = []string{"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+	"HSA_OVERRIDE_GFX_VERSION",
+	"LD_LIBRARY_PATH", "VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE",
+	"VK_INSTANCE_LAYERS", "VK_LAYER_PATH",
 	"MESA_VK_DEVICE_SELECT", "RADV_DEBUG", "AMD_DEBUG", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "GOMAXPROCS", "GOMEMLIMIT"}
 
 // badManifest says why a file cannot tell Vulkan's loader of a driver; "" where it can, and of
@@ -340,7 +351,8 @@ func (d *doctor) environment() {
 		state, remedy := noted, ""
 		switch {
 		case name == "HSA_OVERRIDE_GFX_VERSION":
-			state, remedy = warned, "unset it unless the card has no kernels of its own: wrong code may give wrong numbers or hang the card"
+			state, remedy = warned, "unset it unless the card has no kernels of its own: wrong code may give wrong numbers "+
+				"or hang the card"
 		case name == "VK_DRIVER_FILES" || name == "VK_ICD_FILENAMES":
 			var bad []string
 			for _, file := range filepath.SplitList(v) {
@@ -415,12 +427,14 @@ func (d *doctor) records() {
 		d.say("health", warned, "paths are checked again at every start: delete the file", "%s: %v", path, err)
 	}
 	for _, r := range all {
-		what := fmt.Sprintf("%s: %s of %s (%s) %s on %s", r.Backend, r.Path, r.Device, r.Driver, r.Verdict, r.Time.Format("2006-01-02"))
+		what := fmt.Sprintf("%s: %s of %s (%s) %s on %s", r.Backend, r.Path, r.Device, r.Driver, r.Verdict,
+			r.Time.Format("2006-01-02"))
 		if r.Verdict == health.Passed {
 			d.say("health", fine, "", "%s", what)
 			continue
 		}
-		d.say("health", warned, "the path is not used with this driver; after an update it is checked anew, and by greta smoke --recheck at once", "%s: %s", what, r.Reason)
+		d.say("health", warned, "the path is not used with this driver; after an update it is checked anew, and by greta "+
+			"smoke --recheck at once", "%s: %s", what, r.Reason)
 	}
 	if len(all) == 0 && err == nil {
 		d.say("health", noted, "", "no fast path of a GPU was checked yet")

@@ -39,14 +39,17 @@ var remedies = map[string]string{
 
 func (d *doctor) vulkan() {
 	var manifests []string
-	for _, pattern := range []string{"usr/share/vulkan/icd.d/*.json", "etc/vulkan/icd.d/*.json", "usr/local/share/vulkan/icd.d/*.json", "usr/local/etc/vulkan/icd.d/*.json"} {
+	for _, pattern := range []string{"usr/share/vulkan/icd.d/*.json", "etc/vulkan/icd.d/*.json",
+		"usr/local/share/vulkan/icd.d/*.json", "usr/local/etc/vulkan/icd.d/*.json"} {
 		found, _ := filepath.Glob(d.path(pattern))
 		manifests = append(manifests, found...)
 	}
 	if os.Getenv("VK_DRIVER_FILES")+os.Getenv("VK_ICD_FILENAMES") != "" {
-		d.say("vulkan", noted, "", "manifests of drivers: only those that the environment names, not the %d in the usual folders", len(manifests))
+		d.say("vulkan", noted, "", "manifests of drivers: only those that the environment names, not the %d in the usual "+
+			"folders", len(manifests))
 	} else if len(manifests) == 0 {
-		d.say("vulkan", noted, "install a driver: mesa-vulkan-drivers, or NVIDIA's", "no manifest of a driver in the usual folders")
+		d.say("vulkan", noted, "install a driver: mesa-vulkan-drivers, or NVIDIA's",
+			"no manifest of a driver in the usual folders")
 	} else {
 		d.say("vulkan", fine, "", "manifests of drivers: %s", strings.Join(manifests, ", "))
 	}
@@ -65,7 +68,8 @@ func (d *doctor) vulkan() {
 	}
 	usable := vulkan.Default(list)
 	for _, v := range list {
-		text := fmt.Sprintf("%d %s (%s), Vulkan %s, %s, %s", v.Index, v.Name, v.Kind, v.API, v.Driver, report.Bytes(float64(v.Memory())))
+		text := fmt.Sprintf("%d %s (%s), Vulkan %s, %s, %s", v.Index, v.Name, v.Kind, v.API, v.Driver,
+			report.Bytes(float64(v.Memory())))
 		switch {
 		case v.Reason != "":
 			d.say("vulkan", warned, "update the driver", "%s: %s", text, v.Reason)
@@ -86,7 +90,8 @@ func (d *doctor) hip(p hip.Provider) {
 		what := p.Name + " " + l.Role
 		switch {
 		case l.Broken:
-			d.say("hip", isFault, "something that it needs is missing (ldd "+l.Path+" shows what), or it is for another machine", "%s: %s is there, but cannot be loaded: %s", what, l.Path, l.Error)
+			d.say("hip", isFault, "something that it needs is missing (ldd "+l.Path+" shows what), or it is for another machine",
+				"%s: %s is there, but cannot be loaded: %s", what, l.Path, l.Error)
 		case l.Error != "" && runtime && l.Role == "compiler":
 			d.say("hip", warned, remedies[what], "%s: %s", what, l.Error)
 		case l.Error != "":
@@ -99,7 +104,8 @@ func (d *doctor) hip(p hip.Provider) {
 		return
 	}
 	if len(p.Missing) > 0 {
-		d.say("hip", warned, "greta is made for ROCm 5.2 to 7, and for CUDA 12 and 13", "%s: functions that the libraries lack: %s", p.Name, strings.Join(p.Missing, ", "))
+		d.say("hip", warned, "greta is made for ROCm 5.2 to 7, and for CUDA 12 and 13",
+			"%s: functions that the libraries lack: %s", p.Name, strings.Join(p.Missing, ", "))
 	}
 	for _, text := range p.Without {
 		d.say("hip", noted, "", "%s: the libraries lack %s", p.Name, text)
@@ -120,7 +126,8 @@ func (d *doctor) hip(p hip.Provider) {
 			known = known || t == f.Arch
 		}
 		if !known {
-			d.say("hip", isFault, "install a newer ROCm, or build kernels ahead of time: greta kernels build --with clang", "%s: its compiler does not know the architecture (it knows %s)", text, strings.Join(p.Targets, ", "))
+			d.say("hip", isFault, "install a newer ROCm, or build kernels ahead of time: greta kernels build --with clang",
+				"%s: its compiler does not know the architecture (it knows %s)", text, strings.Join(p.Targets, ", "))
 			continue
 		}
 		d.say("hip", fine, "", "%s", text)

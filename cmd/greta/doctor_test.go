@@ -28,7 +28,9 @@ func tree(t *testing.T, files map[string]string) string {
 
 // has says whether a finding of a state has a text.
 func (d *doctor) has(state, text string) bool {
-	return slices.ContainsFunc(d.all, func(f finding) bool { return f.State == state && strings.Contains(f.Text+" → "+f.Remedy, text) })
+	return slices.ContainsFunc(d.all, func(f finding) bool {
+		return f.State == state && strings.Contains(f.Text+" → "+f.Remedy, text)
+	})
 }
 
 func TestDoctor(t *testing.T) {
@@ -53,7 +55,8 @@ func TestDoctor(t *testing.T) {
 	for _, f := range d.all {
 		areas[f.Area] = true
 	}
-	for _, a := range append([]string{"program", "processor", "memory", "caches", "permissions", "environment", "health"}, gpuAreas...) {
+	for _, a := range append([]string{"program", "processor", "memory", "caches", "permissions", "environment", "health"},
+		gpuAreas...) {
 		if !areas[a] {
 			t.Errorf("nothing is said of %s", a)
 		}
@@ -94,14 +97,17 @@ func TestDoctorCaches(t *testing.T) {
 // TestDoctorManifests: files that the environment names and that Vulkan's loader can do nothing with.
 func TestDoctorManifests(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"good.json": `{"ICD": {"library_path": "libvulkan_lvp.so"}}`, "garbage.json": "garbage", "none.json": "{}"} {
+	for name, text := range map[string]string{"good.json": `{"ICD": {"library_path": "libvulkan_lvp.so"}}`,
+		"garbage.json": "garbage", "none.json": "{}"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	good := filepath.Join(dir, "good.json")
-	for value, want := range map[string]string{good: "", dir: "", filepath.Join(dir, "missing.json"): "missing.json: no such file",
-		good + ":" + filepath.Join(dir, "garbage.json"): "garbage.json: invalid character", filepath.Join(dir, "none.json"): "none.json names no library"} {
+	for value, want := range map[string]string{good: "", dir: "",
+		filepath.Join(dir, "missing.json"):              "missing.json: no such file",
+		good + ":" + filepath.Join(dir, "garbage.json"): "garbage.json: invalid character",
+		filepath.Join(dir, "none.json"):                 "none.json names no library"} {
 		t.Setenv("VK_DRIVER_FILES", value)
 		d := &doctor{}
 		if d.environment(); want == "" && !d.has(noted, value) || want != "" && !d.has(warned, want) {
@@ -111,7 +117,8 @@ func TestDoctorManifests(t *testing.T) {
 }
 
 func TestDoctorMachine(t *testing.T) {
-	amd := map[string]string{"sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n", "sys/bus/pci/devices/0000:03:00.0/vendor": "0x1002\n"}
+	amd := map[string]string{"sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n",
+		"sys/bus/pci/devices/0000:03:00.0/vendor": "0x1002\n"}
 	d := &doctor{root: tree(t, amd)}
 	if d.permissions(); !d.has(warned, "no /dev/dri") {
 		t.Errorf("%+v", d.all)

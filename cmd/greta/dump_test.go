@@ -21,7 +21,8 @@ func TestDumps(t *testing.T) {
 		for _, c := range []struct{ stage, backend string }{
 			{"spec", "ref"}, {"graph", "ref"}, {"fused", "cpu"}, {"plan", "cpu"}, {"plan", "ref"}, {"program", "ref"},
 		} {
-			args := []string{"dump", model, "--stage", c.stage, "--backend", c.backend, "--tokens-per-step", "3", "--context", "64"}
+			args := []string{"dump", model, "--stage", c.stage, "--backend", c.backend, "--tokens-per-step", "3", "--context",
+				"64"}
 			if c.backend == "cpu" {
 				args = append(args, "--threads", "1")
 			}
@@ -47,7 +48,8 @@ func TestDumps(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.out != string(want) {
-				t.Errorf("%s differs; see the effect by -rewrite and git diff. First difference:\n%s", filepath.Base(path), firstDifference(r.out, string(want)))
+				t.Errorf("%s differs; see the effect by -rewrite and git diff. First difference:\n%s", filepath.Base(path),
+					firstDifference(r.out, string(want)))
 			}
 		}
 	}

@@ -67,38 +67,56 @@ func TestBadInput(t *testing.T) {
 		{name: "a folder that is no model", args: []string{"run", t.TempDir()}, want: "not a model"},
 		{name: "a text file", args: []string{"run", write(t, "x.gguf", "hello")}, want: "not a model"},
 		{name: "an empty file", args: []string{"run", write(t, "x.gguf", "")}, want: "empty"},
-		{name: "truncated safetensors", args: []string{"run", truncated(t, safetensors, 5_000_000), "--prompt", "x"}, want: "model.safetensors"},
-		{name: "truncated header", args: []string{"run", truncated(t, safetensors, 100), "--prompt", "x"}, want: "model.safetensors"},
-		{name: "missing tensor", args: []string{"run", edited(t, "gemma2", "model.safetensors", swap("model.norm.weight", "model.morn.weight")), "--tokens", "1"}, want: "model.norm.weight"},
-		{name: "wrong shape", args: []string{"run", edited(t, "gemma2", "config.json", swap(`"intermediate_size": 160`, `"intermediate_size": 161`)), "--tokens", "1"}, want: "161"},
-		{name: "broken config", args: []string{"run", edited(t, "gemma2", "config.json", swap("{", "")), "--tokens", "1"}, want: "config.json"},
-		{name: "unknown architecture", args: []string{"run", edited(t, "gemma2", "config.json", swap("Gemma2ForCausalLM", "NoSuchForCausalLM")), "--tokens", "1"}, want: "NoSuchForCausalLM"},
-		{name: "bad model file", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  y: silo(x)\nout: y\n")}, want: "did you mean silu"},
-		{name: "cycle", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  y: x + z\n  z: silu(y)\nout: z\n")}, want: "z"},
+		{name: "truncated safetensors", args: []string{"run", truncated(t, safetensors, 5_000_000), "--prompt", "x"},
+			want: "model.safetensors"},
+		{name: "truncated header", args: []string{"run", truncated(t, safetensors, 100), "--prompt", "x"},
+			want: "model.safetensors"},
+		{name: "missing tensor", args: []string{"run", edited(t, "gemma2", "model.safetensors",
+			swap("model.norm.weight", "model.morn.weight")), "--tokens", "1"}, want: "model.norm.weight"},
+		{name: "wrong shape", args: []string{"run", edited(t, "gemma2", "config.json",
+			swap(`"intermediate_size": 160`, `"intermediate_size": 161`)), "--tokens", "1"}, want: "161"},
+		{name: "broken config", args: []string{"run", edited(t, "gemma2", "config.json", swap("{", "")), "--tokens", "1"},
+			want: "config.json"},
+		{name: "unknown architecture", args: []string{"run", edited(t, "gemma2", "config.json",
+			swap("Gemma2ForCausalLM", "NoSuchForCausalLM")), "--tokens", "1"}, want: "NoSuchForCausalLM"},
+		{name: "bad model file", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: "+
+			"8}\nbody:\n  y: silo(x)\nout: y\n")}, want: "did you mean silu"},
+		{name: "cycle", args: []string{"run", write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: "+
+			"8}\nbody:\n  y: x + z\n  z: silu(y)\nout: z\n")}, want: "z"},
 		{name: "no YAML", args: []string{"run", write(t, "m.yaml", "a: [")}, want: "m.yaml"},
-		{name: "too many tokens to generate", args: []string{"run", model, "--tokens", "1", "--gen", "9223372036854775807"}, want: "below 2^31"},
-		{name: "too many tokens of prefill", args: []string{"run", model, "--gen", "1", "--prefill", "9223372036854775807"}, want: "below 2^31"},
+		{name: "too many tokens to generate", args: []string{"run", model, "--tokens", "1", "--gen", "9223372036854775807"},
+			want: "below 2^31"},
+		{name: "too many tokens of prefill", args: []string{"run", model, "--gen", "1", "--prefill", "9223372036854775807"},
+			want: "below 2^31"},
 		{name: "a tolerance that is no number", args: []string{"check", model, "--tolerance", "NaN"}, want: "--tolerance"},
 		{name: "a tolerance without end", args: []string{"check", model, "--tolerance", "Inf"}, want: "--tolerance"},
 		{name: "prompt and tokens", args: []string{"run", model, "--prompt", "a", "--tokens", "1"}, want: "exclude"},
 		{name: "tokens that are no ids", args: []string{"run", model, "--tokens", "1,x"}, want: `"x"`},
 		{name: "tokens too large for an id", args: []string{"run", model, "--tokens", "99999999999"}, want: "99999999999"},
-		{name: "token out of range", args: []string{"run", model, "--tokens", "1,2048"}, want: "the model's vocabulary has 2048"},
+		{name: "token out of range", args: []string{"run", model, "--tokens", "1,2048"},
+			want: "the model's vocabulary has 2048"},
 		{name: "negative token", args: []string{"run", model, "--tokens", "1,-1"}, want: "-1"},
-		{name: "prompt longer than the context", args: []string{"run", model, "--tokens", "1,2,3,4,5", "--context", "4"}, want: "do not fit --context 4"},
-		{name: "prompt longer than the training", args: []string{"run", model, "--prompt", strings.Repeat("war and peace ", 300), "--gen", "2"}, want: "the 512 that the model was trained for"},
+		{name: "prompt longer than the context", args: []string{"run", model, "--tokens", "1,2,3,4,5", "--context", "4"},
+			want: "do not fit --context 4"},
+		{name: "prompt longer than the training", args: []string{"run", model, "--prompt",
+			strings.Repeat("war and peace ", 300), "--gen", "2"}, want: "the 512 that the model was trained for"},
 		{name: "a token is missing", args: []string{"run", model, "--tokens", "1,,2"}, want: "missing beside a comma"},
-		{name: "stop without a tokenizer", args: []string{"run", family(t, "qwen2"), "--tokens", "1", "--stop", "x"}, want: "--tokenizer"},
+		{name: "stop without a tokenizer", args: []string{"run", family(t, "qwen2"), "--tokens", "1", "--stop", "x"},
+			want: "--tokenizer"},
 		{name: "no context", args: []string{"run", model, "--context", "-1"}, want: "positive"},
-		{name: "measured run past the context", args: append([]string{"run", "--context", "100"}, block...), want: "do not fit"},
+		{name: "measured run past the context", args: append([]string{"run", "--context", "100"}, block...),
+			want: "do not fit"},
 		{name: "a block with a prompt", args: append([]string{"run", "--prompt", "x"}, block...), want: "is a block"},
-		{name: "logits without a prompt", args: append([]string{"run", "--logits", "x.npy"}, block...), want: "--prompt or --tokens"},
+		{name: "logits without a prompt", args: append([]string{"run", "--logits", "x.npy"}, block...),
+			want: "--prompt or --tokens"},
 		{name: "unknown parameter", args: []string{"run", "llama2_block", "--set", "DD=64"}, want: "DD"},
 		{name: "half a parameter", args: []string{"run", "llama2_block", "--set", "D"}, want: "NAME=VALUE"},
 		{name: "unknown type", args: []string{"run", "llama2_block", "--dtype", "q9"}, want: "q4_0"},
 		{name: "unknown mix", args: []string{"run", "llama2_block", "--dtype", "mix:q9"}, want: "q4_k_m"},
-		{name: "a mix of types of a model file that names no tensors of GGUF", args: []string{"run", "mistral_block", "--dtype", "q4_k_m"}, want: "no gguf: name"},
-		{name: "a mix that has a type's name, of real weights", args: []string{"run", model, "--dtype", "MIX:q4_0"}, want: "--type q4_0 writes"},
+		{name: "a mix of types of a model file that names no tensors of GGUF",
+			args: []string{"run", "mistral_block", "--dtype", "q4_k_m"}, want: "no gguf: name"},
+		{name: "a mix that has a type's name, of real weights", args: []string{"run", model, "--dtype", "MIX:q4_0"},
+			want: "--type q4_0 writes"},
 		{name: "a mix of types of real weights", args: []string{"run", model, "--dtype", "q4_k_m"}, want: "greta quantize"},
 		{name: "unknown cache", args: []string{"run", "llama2_block", "--kv", "q4_0"}, want: "f16"},
 		{name: "cache limit", args: []string{"run", model, "--cache-limit", "much"}, want: "--cache-limit"},
@@ -107,12 +125,15 @@ func TestBadInput(t *testing.T) {
 		{name: "empty stop", args: []string{"run", model, "--prompt", "x", "--stop", ""}, want: "--stop"},
 		{name: "threads", args: []string{"run", model, "--threads", "-3"}, want: "--threads"},
 		{name: "no tokenizer", args: []string{"run", family(t, "qwen2"), "--prompt", "x"}, want: "--tokenizer"},
-		{name: "unwritable output", args: []string{"run", model, "--prompt", "x", "--json", os.DevNull + "/x.json"}, want: os.DevNull + "/x.json"},
+		{name: "unwritable output", args: []string{"run", model, "--prompt", "x", "--json", os.DevNull + "/x.json"},
+			want: os.DevNull + "/x.json"},
 		{name: "unknown backend", args: []string{"run", model, "--backend", "gpu"}, want: "cpu, ref", code: exitNoDevice},
 		{name: "stage", args: []string{"dump", "llama2_block", "--stage", "x"}, want: "program"},
 		{name: "ids to decode that are none", args: []string{"tokenize", model, "1,x", "--decode"}, want: `--decode: "x"`},
-		{name: "an id that the tokenizer lacks", args: []string{"tokenize", model, "1,2048", "--decode"}, want: "no token 2048, the tokenizer has 2048"},
-		{name: "a tokenizer in a damaged GGUF", args: []string{"tokenize", write(t, "x.gguf", "GGUF\x03\x00\x00\x00"), "x"}, want: "gguf: "},
+		{name: "an id that the tokenizer lacks", args: []string{"tokenize", model, "1,2048", "--decode"},
+			want: "no token 2048, the tokenizer has 2048"},
+		{name: "a tokenizer in a damaged GGUF", args: []string{"tokenize", write(t, "x.gguf", "GGUF\x03\x00\x00\x00"), "x"},
+			want: "gguf: "},
 		{name: "golden", args: []string{"check", model, "--expected", safetensors}, want: "input_ids"},
 		{name: "quantize type", args: []string{"quantize", model, "/tmp/x.gguf", "--type", "q9"}, want: "q4_k_m"},
 		{name: "quantize nothing", args: []string{"quantize", "./nothing", "/tmp/x.gguf"}, want: "no such file"},
@@ -143,7 +164,8 @@ func TestBadInput(t *testing.T) {
 func TestTruncatedGGUF(t *testing.T) {
 	path := testfiles.Shared(t, "data", "stories260K", "stories260K.gguf")
 	for _, n := range []int{4, 20, 1000, 20_000, 600_000, 1_185_375} {
-		if r := greta(t, "run", truncated(t, path, n), "--prompt", "x"); r.code != exitUsage || strings.Contains(r.err, "goroutine") {
+		if r := greta(t, "run", truncated(t, path, n), "--prompt", "x"); r.code != exitUsage ||
+			strings.Contains(r.err, "goroutine") {
 			t.Errorf("%d bytes: exit code %d, %s", n, r.code, r.err)
 		}
 	}
@@ -187,7 +209,8 @@ func TestInterrupt(t *testing.T) {
 		text bool // wait for text on standard output
 	}{
 		{"text", []string{"run", model, "--prompt", "Prince", "--gen", "100000", "--ignore-eos"}, true},
-		{"long step", []string{"run", model, "--tokens", long, "--backend", "ref", "--chunk", "4096", "--context", "2304"}, false},
+		{"long step", []string{"run", model, "--tokens", long, "--backend", "ref", "--chunk", "4096", "--context", "2304"},
+			false},
 		{"loading", []string{"run", "llama2_block", "--backend", "ref"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -245,7 +268,8 @@ func TestInterrupt(t *testing.T) {
 			if err := json.Unmarshal(data, &rep); err != nil {
 				t.Fatalf("%v: %s", err, data)
 			}
-			if rep.Status != report.Interrupted || c.text && (len(rep.GeneratedTokens) == 0 || rep.Text == "" || rep.TTFTMS == nil) {
+			if rep.Status != report.Interrupted || c.text && (len(rep.GeneratedTokens) == 0 || rep.Text == "" ||
+				rep.TTFTMS == nil) {
 				t.Errorf("%+v", rep)
 			}
 		})
@@ -271,7 +295,8 @@ func TestInterruptedCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted || errs.String() != "greta: interrupted\n" {
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted ||
+		errs.String() != "greta: interrupted\n" {
 		t.Errorf("%v, %q", err, errs.String())
 	}
 	if took := time.Since(start); took > time.Second+slack {
@@ -286,7 +311,8 @@ func TestClosedPipe(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := process(ctx, "run", testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--prompt", "Prince", "--gen", "100000", "--ignore-eos")
+	cmd := process(ctx, "run", testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--prompt", "Prince", "--gen", "100000",
+		"--ignore-eos")
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

@@ -63,7 +63,8 @@ has changed since.`,
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.expNewCmd(), a.expRunCmd(), a.expDecideCmd("keep", exp.Kept), a.expDecideCmd("reject", exp.Rejected), a.expListCmd(), a.expShowCmd())
+	c.AddCommand(a.expNewCmd(), a.expRunCmd(), a.expDecideCmd("keep", exp.Kept), a.expDecideCmd("reject", exp.Rejected),
+		a.expListCmd(), a.expShowCmd())
 	return c
 }
 
@@ -83,11 +84,13 @@ the source's changes against its last commit.`,
   greta exp new fp16 --hypothesis "halves are enough" --change --fp16=on -- op attention --backend vulkan`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return usagef("%s takes a name and, behind --, the arguments of greta bench; see %s --help", c.CommandPath(), c.CommandPath())
+				return usagef("%s takes a name and, behind --, the arguments of greta bench; see %s --help", c.CommandPath(),
+					c.CommandPath())
 			}
 			x.Name, x.Bench = args[0], args[1:]
 			for _, arg := range x.Bench {
-				if name, _, _ := strings.Cut(arg, "="); name == "--store" || name == "--label" || name == "--no-store" || name == "--output" || strings.HasPrefix(name, "-o") {
+				if name, _, _ := strings.Cut(arg, "="); name == "--store" || name == "--label" || name == "--no-store" ||
+					name == "--output" || strings.HasPrefix(name, "-o") {
 					return usagef("%s does not go with an experiment's benchmark: exp sets it", arg)
 				}
 			}
@@ -124,9 +127,11 @@ the source's changes against its last commit.`,
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&x.Hypothesis, "hypothesis", "", "what should get faster, and why")
-	s.StringArrayVar(&config, "config", nil, "variant of the kernels that is forced, as greta bench --config takes it (may be repeated)")
+	s.StringArrayVar(&config, "config", nil, "variant of the kernels that is forced, as greta bench --config takes it "+
+		"(may be repeated)")
 	s.StringArrayVar(&change, "change", nil, "argument that the changed side alone gets (may be repeated)")
-	s.StringVar(&x.Baseline, "baseline", "", "what it is compared with: a commit of greta's source, a greta program, or this (default: the clean commit of this program)")
+	s.StringVar(&x.Baseline, "baseline", "", "what it is compared with: a commit of greta's source, a greta program, "+
+		"or this (default: the clean commit of this program)")
 	s.StringVar(&x.Precondition, "precondition", "", "what has changed since the same was rejected")
 	f.register(s)
 	return c
@@ -150,7 +155,8 @@ func (a *app) tryBench(ctx context.Context, x *exp.Experiment) error {
 			fmt.Fprintf(a.err, "greta: the benchmark is not tried here: %v\n", err)
 			return nil
 		default:
-			return usagef("the benchmark cannot be run: greta bench %s: %v", strings.Join(slices.Concat(x.Bench, side), " "), err)
+			return usagef("the benchmark cannot be run: greta bench %s: %v", strings.Join(slices.Concat(x.Bench, side), " "),
+				err)
 		}
 	}
 	return nil
@@ -323,4 +329,5 @@ func expText(x *exp.Experiment) string {
 }
 
 // errNoBaseline is what to do where no clean program is at hand.
-var errNoBaseline = errors.New("this program was built from changed source, and the source is not here: name a clean one by --baseline FILE, or take this one by --baseline this")
+var errNoBaseline = errors.New("this program was built from changed source, and the source is not here: name a " +
+	"clean one by --baseline FILE, or take this one by --baseline this")

@@ -138,7 +138,8 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 		return fmt.Errorf("baseline and change measured nothing in common since %s", began.Format(time.RFC3339))
 	}
 	r := exp.Run{Correct: c.Count(compare.Lost) == 0, Slower: c.Count(compare.Slower), Summary: expSummary(c, what),
-		Details: fmt.Sprintf("%d rounds in turns against %s\n\n", f.rounds, what) + comparisonText(c, sideBase, sideChanged) + "\n" + roofText(sides[1])}
+		Details: fmt.Sprintf("%d rounds in turns against %s\n\n", f.rounds, what) + comparisonText(c, sideBase,
+			sideChanged) + "\n" + roofText(sides[1])}
 	if err := exp.AddRun(ctx, ledger, name, r); err != nil {
 		return err
 	}
@@ -200,7 +201,8 @@ func pooled(entries []store.Entry) []store.Entry {
 // expSummary is a comparison in a line.
 func expSummary(c *compare.Comparison, what string) string {
 	var parts []string
-	for _, o := range []compare.Outcome{compare.Faster, compare.Slower, compare.Same, compare.Lost, compare.Gained, compare.Few} {
+	for _, o := range []compare.Outcome{compare.Faster, compare.Slower, compare.Same, compare.Lost, compare.Gained,
+		compare.Few} {
 		if n := c.Count(o); n > 0 {
 			parts = append(parts, fmt.Sprintf("%s: %d", o, n))
 		}
@@ -223,7 +225,8 @@ func expSummary(c *compare.Comparison, what string) string {
 
 // roofText says what the changed side leaves to the roofs.
 func roofText(entries []store.Entry) string {
-	t := report.NewTable("<changed side", "<kernel", "median", "GB/s", "GFLOP/s", "of modelled roof", "of measured roof", "<bound by")
+	t := report.NewTable("<changed side", "<kernel", "median", "GB/s", "GFLOP/s", "of modelled roof", "of measured roof",
+		"<bound by")
 	var results []record.Result
 	for i := range entries {
 		e := &entries[i].Result
@@ -329,7 +332,8 @@ func (a *app) build(ctx context.Context, commit string) (program, what string, e
 	}
 	made := program + fmt.Sprintf(".%d", os.Getpid())
 	defer os.Remove(made)
-	if _, err := do(tree, "go", "build", "-tags", tags, "-ldflags", "-X greta/bench/environ.stamp="+id, "-o", made, "./cmd/greta"); err != nil {
+	if _, err := do(tree, "go", "build", "-tags", tags, "-ldflags", "-X greta/bench/environ.stamp="+id, "-o", made,
+		"./cmd/greta"); err != nil {
 		return "", "", err
 	}
 	return program, what, os.Rename(made, program)

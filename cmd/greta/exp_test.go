@@ -28,17 +28,20 @@ func (l *lab) exp(code int, verb string, args ...string) result {
 	l.t.Helper()
 	r := greta(l.t, append([]string{"exp", verb, "--store", l.path}, args...)...)
 	if r.code != code {
-		l.t.Fatalf("greta exp %s %s: exit code %d, expected %d\n%s%s", verb, strings.Join(args, " "), r.code, code, r.out, r.err)
+		l.t.Fatalf("greta exp %s %s: exit code %d, expected %d\n%s%s", verb, strings.Join(args, " "), r.code, code, r.out,
+			r.err)
 	}
 	return r
 }
 
 // benchmark is what the experiments here measure.
-var benchmark = []string{"--", "op", "linear", "--m", "1", "--k", "256", "--n", "512", "--backend", "fake", "--threads", "1", "--cache", "warm", "--min-time", "5ms"}
+var benchmark = []string{"--", "op", "linear", "--m", "1", "--k", "256", "--n", "512", "--backend", "fake", "--threads",
+	"1", "--cache", "warm", "--min-time", "5ms"}
 
 func (l *lab) begin(code int, name, variant string, more ...string) result {
 	l.t.Helper()
-	args := append([]string{name, "--hypothesis", "it takes a tenth of the time", "--config", variant, "--baseline", "this"}, more...)
+	args := append([]string{name, "--hypothesis", "it takes a tenth of the time", "--config", variant, "--baseline",
+		"this"}, more...)
 	return l.exp(code, "new", append(args, benchmark...)...)
 }
 
@@ -48,7 +51,8 @@ func TestExperiment(t *testing.T) {
 	l := newLab(t)
 	l.begin(0, "tenth", "tenth")
 	r := l.exp(0, "run", "tenth", "--rounds", "2")
-	has(t, r.out, "op/linear", "faster", "base", "changed", "Mann and Whitney", "of modelled roof", "GFLOP/s", "tenth: faster: 1; at best")
+	has(t, r.out, "op/linear", "faster", "base", "changed", "Mann and Whitney", "of modelled roof", "GFLOP/s",
+		"tenth: faster: 1; at best")
 	// Checked first, then in turns: the second round the other way round.
 	var order []string
 	for line := range strings.Lines(r.err) {
@@ -74,13 +78,15 @@ func TestExperiment(t *testing.T) {
 	}
 	s.Close()
 	var x exp.Experiment
-	if err := json.Unmarshal([]byte(l.exp(0, "show", "tenth", "--json").out), &x); err != nil || len(x.Runs) != 1 || !x.Runs[0].Correct || x.Status != exp.Open {
+	if err := json.Unmarshal([]byte(l.exp(0, "show", "tenth", "--json").out), &x); err != nil || len(x.Runs) != 1 ||
+		!x.Runs[0].Correct || x.Status != exp.Open {
 		t.Errorf("%v %+v", err, x)
 	}
 	l.exp(exitUsage, "keep", "tenth")
 	l.exp(0, "keep", "tenth", "--because", "a tenth of the time")
 	has(t, l.exp(0, "list").out, "tenth", "kept", "a tenth of the time", "faster: 1")
-	has(t, l.exp(0, "show", "tenth").out, "hypothesis    it takes a tenth of the time", "greta bench op linear", "--config=tenth", "correct; faster: 1")
+	has(t, l.exp(0, "show", "tenth").out, "hypothesis    it takes a tenth of the time", "greta bench op linear",
+		"--config=tenth", "correct; faster: 1")
 	has(t, l.exp(exitUsage, "run", "tenth").err, "was kept")
 	text, err := os.ReadFile(filepath.Join(filepath.Dir(l.path), "experiments.md"))
 	if err != nil || !strings.Contains(string(text), "keep tenth") {
@@ -112,9 +118,11 @@ func TestWrongExperiment(t *testing.T) {
 	l.begin(0, "zeros2", "wrong", "--precondition", "the kernel was mended")
 	has(t, l.exp(0, "list", "--status", "open").out, "zeros2")
 	hasNot(t, l.exp(0, "list", "--status", "rejected").out, "zeros2")
-	l.exp(0, "new", append([]string{"quick", "--hypothesis", "h", "--change", "--min-time=1ms", "--baseline", "this"}, benchmark...)...)
+	l.exp(0, "new", append([]string{"quick", "--hypothesis", "h", "--change", "--min-time=1ms", "--baseline", "this"},
+		benchmark...)...)
 	has(t, l.exp(0, "run", "quick", "--rounds", "1").err, "check: greta bench op linear", "--min-time=1ms")
-	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path, "--hypothesis", "h", "--config", "wrong", "--", "op", "linear", "--backend", "fake")
+	other := greta(t, "exp", "new", "other", "--ledger", filepath.Join(t.TempDir(), "mine.md"), "--store", l.path,
+		"--hypothesis", "h", "--config", "wrong", "--", "op", "linear", "--backend", "fake")
 	if other.code != 0 {
 		t.Errorf("another ledger: %s", other.err)
 	}
@@ -123,14 +131,17 @@ func TestWrongExperiment(t *testing.T) {
 func TestExperimentRefusals(t *testing.T) {
 	l := newLab(t)
 	for want, args := range map[string][]string{
-		"a name and":           {"new"},
-		"hypothesis":           {"new", "x", "--config", "tenth", "--", "op", "linear"},
-		"--store does not go":  {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "--store", "y"},
-		"-ojson does not go":   {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "-ojson"},
-		"no experiment":        {"run", "x"},
-		"lineer":               {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "lineer", "--backend", "fake"},
-		"has no parameter":     {"new", "x", "--hypothesis", "h", "--change", "-r=3", "--", "platform", "latency", "--set", "latency.bite=4096"},
-		"unknown flag":         {"new", "x", "--hypothesis", "h", "--change", "--no-such-flag", "--", "op", "linear", "--backend", "fake"},
+		"a name and":          {"new"},
+		"hypothesis":          {"new", "x", "--config", "tenth", "--", "op", "linear"},
+		"--store does not go": {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "--store", "y"},
+		"-ojson does not go":  {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "linear", "-ojson"},
+		"no experiment":       {"run", "x"},
+		"lineer": {"new", "x", "--hypothesis", "h", "--config", "tenth", "--", "op", "lineer", "--backend",
+			"fake"},
+		"has no parameter": {"new", "x", "--hypothesis", "h", "--change", "-r=3", "--", "platform", "latency", "--set",
+			"latency.bite=4096"},
+		"unknown flag": {"new", "x", "--hypothesis", "h", "--change", "--no-such-flag", "--", "op", "linear",
+			"--backend", "fake"},
 		"must be positive":     {"run", "x", "--rounds", "0"},
 		"no experiment is":     {"show", "x"},
 		"open, kept":           {"list", "--status", "good"},
@@ -138,9 +149,11 @@ func TestExperimentRefusals(t *testing.T) {
 	} {
 		has(t, l.exp(exitUsage, args[0], args[1:]...).err, want)
 	}
-	has(t, l.begin(exitUsage, "none", "none").err, "the benchmark cannot be run", "no kernel of these has such a variant", "plain, tenth, twice, wrong")
+	has(t, l.begin(exitUsage, "none", "none").err, "the benchmark cannot be run", "no kernel of these has such a variant",
+		"plain, tenth, twice, wrong")
 	l.exp(exitUsage, "show", "none") // nothing is in the ledger
-	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "tenth", "--baseline", "no-such-commit"}, benchmark...)...)
+	l.exp(0, "new", append([]string{"b", "--hypothesis", "h", "--config", "tenth", "--baseline", "no-such-commit"},
+		benchmark...)...)
 	has(t, l.exp(exitUsage, "run", "b").err, "no-such-commit")
 }
 
@@ -200,7 +213,8 @@ func TestDryRun(t *testing.T) {
 // A share above 1 is explained below the table, as bench op does.
 func TestExpAboveRoof(t *testing.T) {
 	entry := func(roof float64) []store.Entry {
-		return []store.Entry{{Result: record.Result{Bench: "op/x", Verdict: record.OK, Samples: []float64{1e-3}, Bytes: 30e6, Roofs: record.Roofs{MeasuredReadGBs: roof}}}}
+		return []store.Entry{{Result: record.Result{Bench: "op/x", Verdict: record.OK, Samples: []float64{1e-3}, Bytes: 30e6,
+			Roofs: record.Roofs{MeasuredReadGBs: roof}}}}
 	}
 	has(t, roofText(entry(20)), "150.0 %", "1 of 1 results are faster than the measured roof")
 	hasNot(t, roofText(entry(30)), "faster than")
@@ -214,7 +228,8 @@ func TestGateAgainst(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A process of its own, whose arguments are the run's command.
-	if err := runProgram(t.Context(), self, append(append([]string{"bench"}, benchmark[1:]...), "--store", l.path)); err != nil {
+	if err := runProgram(t.Context(), self, append(append([]string{"bench"}, benchmark[1:]...), "--store",
+		l.path)); err != nil {
 		t.Fatal(err)
 	}
 	// The same program: what is asked here is the turns, so nearly nothing is significant.
@@ -235,7 +250,8 @@ func TestGateAgainst(t *testing.T) {
 	for _, c := range []struct{ flag, value, want string }{
 		{"--rounds", "2", "three at least"}, {"--against", "no-such-commit", ""},
 	} {
-		if r := greta(t, "gate", "--against", "this", c.flag, c.value, "--store", l.path); r.code != exitUsage || !strings.Contains(r.err, c.want) {
+		if r := greta(t, "gate", "--against", "this", c.flag, c.value, "--store", l.path); r.code != exitUsage ||
+			!strings.Contains(r.err, c.want) {
 			t.Errorf("%s %s: exit code %d %s", c.flag, c.value, r.code, r.err)
 		}
 	}

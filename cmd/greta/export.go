@@ -80,7 +80,8 @@ GGUF file, the changed tensors in the type that they have, or in that of --type.
 	s := c.Flags()
 	s.SortFlags = false
 	f.register(s)
-	s.StringArrayVar(&g.lora, "lora", nil, "gguf: an adapter to merge, a folder of PEFT's or a GGUF adapter (may be repeated)")
+	s.StringArrayVar(&g.lora, "lora", nil, "gguf: an adapter to merge, a folder of PEFT's or a GGUF adapter (may be "+
+		"repeated)")
 	s.StringVar(&g.typ, "type", "", "gguf: type of the matrices (default: as they are)")
 	s.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
@@ -89,7 +90,8 @@ GGUF file, the changed tensors in the type that they have, or in that of --type.
 // writeCSV writes a line for each result; samples are seconds divided by spaces.
 func writeCSV(w io.Writer, entries []store.Entry) error {
 	c := csv.NewWriter(w)
-	c.Write([]string{"run", "started", "status", "kind", "label", "host", "backend", "device", "level", "driver", "commit", "name", "bench", "config", "kernel", "clock", "cache",
+	c.Write([]string{"run", "started", "status", "kind", "label", "host", "backend", "device", "level", "driver", "commit",
+		"name", "bench", "config", "kernel", "clock", "cache",
 		"n", "median_s", "lo_s", "hi_s", "bytes", "flops", "gb_per_s", "gflop_per_s", "roof_gb_per_s", "roof_gflop_per_s",
 		"against", "rel_l2", "max_abs", "limit", "verdict", "reason", "samples_s", "host_samples_s"})
 	num := func(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
@@ -109,10 +111,13 @@ func writeCSV(w io.Writer, entries []store.Entry) error {
 			}
 			return num(work / t.Median / 1e9)
 		}
-		c.Write([]string{e.Run.ID, e.Run.Started.Format(time.RFC3339Nano), string(e.Run.Status), e.Run.Kind, e.Run.Label, env.Host, env.Backend, env.Device, env.Level, env.Driver, env.Commit,
+		c.Write([]string{e.Run.ID, e.Run.Started.Format(time.RFC3339Nano), string(e.Run.Status), e.Run.Kind, e.Run.Label,
+			env.Host, env.Backend, env.Device, env.Level, env.Driver, env.Commit,
 			e.Name(), e.Bench, e.Config, e.Kernel, e.Clock, e.Cache,
-			strconv.Itoa(t.N), num(t.Median), num(t.Lo), num(t.Hi), num(e.Bytes), num(e.Flops), rate(e.Bytes), rate(e.Flops), num(e.Roofs.ReadGBs), num(e.Roofs.GFlops),
-			e.Check.Against, num(e.Check.RelL2), num(e.Check.MaxAbs), num(e.Check.Limit), string(e.Verdict), e.Reason, list(e.Samples), list(e.Host)})
+			strconv.Itoa(t.N), num(t.Median), num(t.Lo), num(t.Hi), num(e.Bytes), num(e.Flops), rate(e.Bytes), rate(e.Flops),
+			num(e.Roofs.ReadGBs), num(e.Roofs.GFlops),
+			e.Check.Against, num(e.Check.RelL2), num(e.Check.MaxAbs), num(e.Check.Limit), string(e.Verdict), e.Reason,
+			list(e.Samples), list(e.Host)})
 	}
 	c.Flush()
 	return c.Error()

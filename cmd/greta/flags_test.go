@@ -19,7 +19,8 @@ func TestWeightsFlag(t *testing.T) {
 	if got := run("llama2_7b", "--weights", dir); !slices.Equal(got, want) {
 		t.Errorf("%v by the model file, %v by the weights", got, want)
 	}
-	if got := run("llama2_7b", "--set", "L=1", "--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96", "--set", "V=128"); slices.Equal(got, want) {
+	if got := run("llama2_7b", "--set", "L=1", "--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96", "--set",
+		"V=128"); slices.Equal(got, want) {
 		t.Errorf("synthetic weights give what the file's give: %v", got)
 	}
 	text := func(args ...string) string {
@@ -41,7 +42,8 @@ func TestWeightsFlag(t *testing.T) {
 
 // TestSpecialFlag: the text of a control token is text, or the token.
 func TestSpecialFlag(t *testing.T) {
-	plain, special := greta(t, "tokenize", trained(t), "</s>", "--no-bos"), greta(t, "tokenize", trained(t), "</s>", "--no-bos", "--special")
+	plain, special := greta(t, "tokenize", trained(t), "</s>", "--no-bos"),
+		greta(t, "tokenize", trained(t), "</s>", "--no-bos", "--special")
 	if strings.TrimSpace(special.out) != "2" || !strings.Contains(plain.out, ",") {
 		t.Errorf("%q as text, %q as a token: 2 is expected", plain.out, special.out)
 	}
@@ -55,7 +57,8 @@ func TestSpecialFlag(t *testing.T) {
 
 // TestListFlag: the benchmarks of the platform are listed, and nothing is measured.
 func TestListFlag(t *testing.T) {
-	if r := greta(t, "bench", "platform", "--list"); r.code != 0 || !strings.Contains(r.out, "stream") || strings.Contains(r.out, "GB/s  ") {
+	if r := greta(t, "bench", "platform", "--list"); r.code != 0 || !strings.Contains(r.out, "stream") ||
+		strings.Contains(r.out, "GB/s  ") {
 		t.Errorf("%d %s%s", r.code, r.out, r.err)
 	}
 }
@@ -72,7 +75,8 @@ func (endless) Read(p []byte) (int, error) {
 
 // TestReadText: a text is read up to its bound, and refused beyond it.
 func TestReadText(t *testing.T) {
-	for _, c := range []struct{ in, want string }{{"", ""}, {"abc\n", "abc"}, {"12345678", "12345678"}, {"1234567\n", "1234567"}} {
+	for _, c := range []struct{ in, want string }{{"", ""}, {"abc\n", "abc"}, {"12345678", "12345678"},
+		{"1234567\n", "1234567"}} {
 		if got, err := readText(strings.NewReader(c.in), 8); got != c.want || err != nil {
 			t.Errorf("%q gives %q, %v", c.in, got, err)
 		}

@@ -111,7 +111,8 @@ func TestOddConfig(t *testing.T) {
 				continue
 			}
 			// Each line has a third of the values, so that every value meets many lines.
-			for k, odd := range []string{"0", "-1", "3", "0.5", "1e300", "9223372036854775807", "null", `"x"`, "[1, 2]", "{}", "true"} {
+			for k, odd := range []string{"0", "-1", "3", "0.5", "1e300", "9223372036854775807", "null", `"x"`, "[1, 2]", "{}",
+				"true"} {
 				if k%3 != i%3 && odd != "0" {
 					continue
 				}

@@ -96,7 +96,8 @@ have the same machine, and the runs of the one are held against those of the oth
 					*compare.Comparison
 				}{run.ID, c})
 			} else {
-				_, err = io.WriteString(a.out, fmt.Sprintf("run %s against the best code of the same device, driver and shape\n\n", run.ID)+comparisonText(c, "best", "run"))
+				_, err = io.WriteString(a.out, fmt.Sprintf("run %s against the best code of the same device, driver and shape\n\n",
+					run.ID)+comparisonText(c, "best", "run"))
 			}
 			if err != nil {
 				return err
@@ -109,8 +110,10 @@ have the same machine, and the runs of the one are held against those of the oth
 	s.StringVar(&f.bench, "bench", "", "benchmarks that match; * stands for anything")
 	s.StringVar(&f.host, "host", "", "results of this host only")
 	f.noiseFlags.register(s, compare.DefaultGateAlpha)
-	s.StringVar(&f.noisy, "noisy", "warn", "what to do where noise would hide a slowdown of 10 %: warn, or fail with exit code 7")
-	s.StringVar(&f.against, "against", "", "a greta, or a commit to build: repeat the run's command by it and by this greta, in turns")
+	s.StringVar(&f.noisy, "noisy", "warn", "what to do where noise would hide a slowdown of 10 %: warn, or fail with "+
+		"exit code 7")
+	s.StringVar(&f.against, "against", "", "a greta, or a commit to build: repeat the run's command by it and by this "+
+		"greta, in turns")
 	s.IntVar(&f.rounds, "rounds", 8, "of --against: runs of each, 3 at least")
 	f.storeFlag.register(s)
 	s.BoolVar(&f.json, "json", false, "write JSON")
@@ -132,11 +135,13 @@ func (a *app) opens(c *compare.Comparison, fail bool) error {
 		fmt.Fprintf(a.err, "greta: warning: %s; they passed unjudged\n", why)
 	}
 	if n := fewRuns(c); n > 0 {
-		fmt.Fprintf(a.err, "greta: %d of %d results have less than 3 runs of one code before them: only more than 10 %% was looked for\n",
+		fmt.Fprintf(a.err, "greta: %d of %d results have less than 3 runs of one code before them: only more than 10 %% "+
+			"was looked for\n",
 			n, len(c.Rows))
 	}
 	if n := c.Count(compare.Few); n > 0 {
-		fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; measure with more (-r)\n", n, len(c.Rows))
+		fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; "+
+			"measure with more (-r)\n", n, len(c.Rows))
 	}
 	if n := c.Count(compare.New); n == len(c.Rows) {
 		fmt.Fprintf(a.err, "greta: nothing was compared: no other run measured these benchmarks on this device and driver\n")
@@ -169,7 +174,8 @@ func oneRun(s *store.Store, args []string) (*record.Run, error) {
 	case err != nil:
 		return nil, err
 	case prefix != "" && len(runs) > 1:
-		return nil, usagef("%d runs begin with %s: the first is %s, the last %s", len(runs), prefix, runs[0].ID, runs[len(runs)-1].ID)
+		return nil, usagef("%d runs begin with %s: the first is %s, the last %s", len(runs), prefix, runs[0].ID,
+			runs[len(runs)-1].ID)
 	case prefix != "" && len(runs) == 0:
 		return nil, usagef("no run begins with %s; see greta history", prefix)
 	case n >= len(runs):

@@ -24,7 +24,8 @@ func (a *app) turns(ctx context.Context, s *store.Store, run *record.Run, agains
 	case rounds < 3:
 		return nil, "", usagef("--rounds %d: three at least are needed to know the noise", rounds)
 	case len(run.Command) < 2 || run.Command[0] != "bench":
-		return nil, "", usagef("run %s was made by %q: --against repeats a greta bench", run.ID, strings.Join(run.Command, " "))
+		return nil, "", usagef("run %s was made by %q: --against repeats a greta bench", run.ID,
+			strings.Join(run.Command, " "))
 	}
 	self, err := os.Executable()
 	if err != nil {

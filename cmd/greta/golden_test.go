@@ -114,20 +114,28 @@ func TestExpected(t *testing.T) {
 		code int
 		want string
 	}{
-		fmt.Sprintf(`{"greedy": [{"prompt_tokens": [%s], "greedy": [%s]}]}`, tokens, joinIDs(greedy)): {exitMismatch, "greedy[0] differs first at token 2"},
-		fmt.Sprintf(`{"nll_tokens": [%s], "nll": 1}`, tokens):                                         {exitMismatch, "expected 1.000000: off by"},
-		`{"nll_tokens": [5, 100000], "nll": 1}`:                                                       {exitUsage, "token 100000, the model"},
-		`{"nll": 1}`:                                                                                  {exitUsage, "belong together"},
-		`{}`:                                                                                          {exitUsage, "neither greedy nor nll"},
-		`[`:                                                                                           {exitUsage, "unexpected end"},
-		`{"greedy":[{}]}`:                                                                             {exitUsage, "greedy[0] has 0 prompt_tokens"},
+		fmt.Sprintf(`{"greedy": [{"prompt_tokens": [%s], "greedy": [%s]}]}`, tokens, joinIDs(greedy)): {exitMismatch,
+			"greedy[0] differs first at token 2"},
+		fmt.Sprintf(`{"nll_tokens": [%s], "nll": 1}`, tokens): {exitMismatch,
+			"expected 1.000000: off by"},
+		`{"nll_tokens": [5, 100000], "nll": 1}`: {exitUsage,
+			"token 100000, the model"},
+		`{"nll": 1}`: {exitUsage,
+			"belong together"},
+		`{}`: {exitUsage,
+			"neither greedy nor nll"},
+		`[`: {exitUsage,
+			"unexpected end"},
+		`{"greedy":[{}]}`: {exitUsage,
+			"greedy[0] has 0 prompt_tokens"},
 	} {
 		r := greta(t, "check", trained, "--expected", write(t, "e.json", content), "--kv", "f32")
 		if r.code != c.code || !strings.Contains(r.err, c.want) {
 			t.Errorf("%s: exit code %d, want %d and %q: %s", content, r.code, c.code, c.want, r.err)
 		}
 	}
-	if r := greta(t, "check", trained, "--expected", t.TempDir()); r.code != exitUsage || !strings.Contains(r.err, "holds none of expected.safetensors") {
+	if r := greta(t, "check", trained, "--expected", t.TempDir()); r.code != exitUsage ||
+		!strings.Contains(r.err, "holds none of expected.safetensors") {
 		t.Errorf("an empty folder: exit code %d, %s", r.code, r.err)
 	}
 }

@@ -33,7 +33,8 @@ func TestFP16(t *testing.T) {
 		{[]string{"--fp16", "off"}, 0, "STATUS=OK"},
 		{nil, 0, "STATUS=OK"},
 	} {
-		r := greta(t, append([]string{"run", "models/llama2_block.yaml", "--prefill", "3", "--gen", "1", "--repeat", "1", "--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}, c.args...)...)
+		r := greta(t, append([]string{"run", "models/llama2_block.yaml", "--prefill", "3", "--gen", "1", "--repeat", "1",
+			"--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}, c.args...)...)
 		if r.code != c.code || !strings.Contains(r.err, c.text) {
 			t.Errorf("%v: exit code %d\n%s", c.args, r.code, r.err)
 		}
@@ -46,7 +47,8 @@ func TestPathsAreReported(t *testing.T) {
 	device := lavapipe(t)
 	var first *report.Report
 	for i := range 2 {
-		r := greta(t, "run", "models/llama2_block.yaml", "--prefill", "3", "--gen", "1", "--repeat", "1", "--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96",
+		r := greta(t, "run", "models/llama2_block.yaml", "--prefill", "3", "--gen", "1", "--repeat", "1", "--set", "D=64",
+			"--set", "H=4", "--set", "G=2", "--set", "F=96",
 			"--backend", "vulkan", "--device", device, "--json", "-")
 		var rep report.Report
 		if err := json.Unmarshal([]byte(r.out), &rep); r.code != 0 || err != nil {

@@ -87,17 +87,20 @@ more than noise (as greta gate judges it, but of every benchmark's last run).`,
 					return writeJSON(a.out, c)
 				}
 				if c.Unjudged > 0 {
-					fmt.Fprintf(a.err, "greta: %d last results have too few samples to show a difference: measure with more (-r)\n", c.Unjudged)
+					fmt.Fprintf(a.err, "greta: %d last results have too few samples to show a difference: measure with more (-r)\n",
+						c.Unjudged)
 				}
 				if c.Noisy > 0 {
-					fmt.Fprintf(a.err, "greta: of %d last results nothing can be told: too much noise between runs; see greta gate\n", c.Noisy)
+					fmt.Fprintf(a.err, "greta: of %d last results nothing can be told: too much noise between runs; see greta gate\n",
+						c.Noisy)
 				}
 				if len(c.Rows) == 0 && c.Unjudged+c.Noisy > 0 {
 					_, err = fmt.Fprintln(a.out, "nothing is known to have got slower")
 					return err
 				}
 				if len(c.Rows) == 0 {
-					_, err = fmt.Fprintf(a.out, "nothing got slower: the last results of %d benchmarks that were measured before are as good as the best\n", c.Tests)
+					_, err = fmt.Fprintf(a.out, "nothing got slower: the last results of %d benchmarks that were measured before "+
+						"are as good as the best\n", c.Tests)
 					return err
 				}
 				_, err = io.WriteString(a.out, comparisonText(c, "best", "last"))
@@ -132,15 +135,18 @@ func historyOf(entries []store.Entry, last int) []historyLine {
 	for i := range entries {
 		e := &entries[i]
 		env := &e.Run.Env
-		key := strings.Join([]string{e.Name(), e.Clock, env.Backend, env.Device, env.Level, env.Driver, fmt.Sprint(env.Threads)}, "\x00")
+		key := strings.Join([]string{e.Name(), e.Clock, env.Backend, env.Device, env.Level, env.Driver,
+			fmt.Sprint(env.Threads)}, "\x00")
 		k, known := at[key]
 		if !known {
 			k = len(lines)
 			at[key] = k
-			lines = append(lines, historyLine{Name: e.Name(), Clock: e.Clock, Backend: env.Backend, Device: env.Device, Level: env.Level, Driver: env.Driver, Threads: env.Threads})
+			lines = append(lines, historyLine{Name: e.Name(), Clock: e.Clock, Backend: env.Backend, Device: env.Device,
+				Level: env.Level, Driver: env.Driver, Threads: env.Threads})
 		}
 		l := &lines[k]
-		p := historyPoint{e.Run.ID, e.Run.Started, env.Host, e.Run.Status, env.Commit, e.Kernel, stats.Summarize(e.Samples), e.Verdict, e.Reason}
+		p := historyPoint{e.Run.ID, e.Run.Started, env.Host, e.Run.Status, env.Commit, e.Kernel, stats.Summarize(e.Samples),
+			e.Verdict, e.Reason}
 		if m := p.Time.Median; p.Verdict == record.OK && (l.Best == nil || m < *l.Best) {
 			l.Best = &m
 		}
@@ -194,7 +200,8 @@ func historyText(lines []historyLine) string {
 			if p.Status != record.Complete {
 				verdict += " (run " + string(p.Status) + ")"
 			}
-			t.Row("  "+p.Started.Local().Format("2006-01-02 15:04"), p.Run, shortCommit(p.Commit), median, interval, fmt.Sprint(p.Time.N), against, verdict)
+			t.Row("  "+p.Started.Local().Format("2006-01-02 15:04"), p.Run, shortCommit(p.Commit), median, interval,
+				fmt.Sprint(p.Time.N), against, verdict)
 		}
 		b.WriteString(t.String())
 	}

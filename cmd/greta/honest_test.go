@@ -68,7 +68,8 @@ func TestTextIsUncheckedUnlessAsked(t *testing.T) {
 // TestPercentilesNeedSamples: no percentile is given of fewer samples than lie on its side of one.
 func TestPercentilesNeedSamples(t *testing.T) {
 	r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2,3", "--gen", "3", "--ignore-eos")
-	if !strings.Contains(r.err, "between tokens p50 ") || strings.Contains(r.err, "p95") || !strings.Contains(r.err, "(n = 2)") {
+	if !strings.Contains(r.err, "between tokens p50 ") || strings.Contains(r.err, "p95") ||
+		!strings.Contains(r.err, "(n = 2)") {
 		t.Error(r.err)
 	}
 }

@@ -66,30 +66,54 @@ const sampled = "top-k,typical-p,top-p,min-p,repeat-penalty,frequency-penalty,pr
 var notCPU = []string{"ref", "vulkan", "hip"}
 
 var idleFlags = []idle{
-	{onDevices, "threads", func(a asked) bool { return a.backend(notCPU...) }, "only the cpu backend has threads to choose"},
+	{onDevices, "threads", func(a asked) bool {
+		return a.backend(notCPU...)
+	}, "only the cpu backend has threads to choose"},
 	{onDevices, "exact", func(a asked) bool { return a.backend(notCPU...) }, "it belongs to the cpu backend"},
-	{onDevices, "kernels", func(a asked) bool { return a.backend("cpu", "ref", "vulkan") }, "only the hip backend has kernels that are compiled ahead of time"},
+	{onDevices, "kernels", func(a asked) bool {
+		return a.backend("cpu", "ref", "vulkan")
+	}, "only the hip backend has kernels that are compiled ahead of time"},
 	{onDevices, "device", func(a asked) bool { return a.backend("cpu", "ref") && a.value("device") != "0" }, ""},
 	{onDevices, "fp16", func(a asked) bool { return a.backend("cpu", "ref") && a.value("fp16") == "on" }, ""},
-	{"run,chat,check,dump,bench op,bench model,tune,smoke", "fp8", func(a asked) bool { return !a.backend("hip") }, "only the hip backend uses fp8 matrix instructions"},
+	{"run,chat,check,dump,bench op,bench model,tune,smoke", "fp8", func(a asked) bool {
+		return !a.backend("hip")
+	}, "only the hip backend uses fp8 matrix instructions"},
 	{"smoke", "validate", func(a asked) bool { return !a.backend("vulkan") && a.value("validate") == "on" }, ""},
-	{"smoke", "fp16,fp8,recheck", func(a asked) bool { return a.value("profile") != "default" }, "only the profile default takes fast paths"},
-	{"run,chat,check,bench model", "tuned", func(a asked) bool { return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off") },
+	{"smoke", "fp16,fp8,recheck", func(a asked) bool {
+		return a.value("profile") != "default"
+	}, "only the profile default takes fast paths"},
+	{"run,chat,check,bench model", "tuned", func(a asked) bool {
+		return a.backend("ref") && !strings.EqualFold(a.value("tuned"), "off")
+	},
 		"the kernels of the ref backend have no variants"},
-	{"dump", "chunk,weight-seed,cache,cache-limit", func(asked) bool { return true }, "greta dump prints one step, and loads no weights"},
-	{"run,chat,check,bench model", "cache,cache-limit", func(a asked) bool { return a.backend("vulkan", "hip") && !strings.EqualFold(a.value("cache"), "off") },
+	{"dump", "chunk,weight-seed,cache,cache-limit", func(asked) bool {
+		return true
+	}, "greta dump prints one step, and loads no weights"},
+	{"run,chat,check,bench model", "cache,cache-limit", func(a asked) bool {
+		return a.backend("vulkan", "hip") && !strings.EqualFold(a.value("cache"), "off")
+	},
 		"packed weights are kept for the cpu backend only"},
-	{"run,chat,check,bench model", "cache-limit", func(a asked) bool { return strings.EqualFold(a.value("cache"), "off") }, "--cache off keeps nothing"},
-	{"check", "tokens,weight-seed,all", func(a asked) bool { return a.has("expected") }, "--expected says what is compared"},
+	{"run,chat,check,bench model", "cache-limit", func(a asked) bool {
+		return strings.EqualFold(a.value("cache"), "off")
+	}, "--cache off keeps nothing"},
+	{"check", "tokens,weight-seed,all", func(a asked) bool {
+		return a.has("expected")
+	}, "--expected says what is compared"},
 	{"check", "chunk", func(a asked) bool { return !a.has("expected") }, "without --expected all tokens are one step"},
 	{"tune", "tuned", func(a asked) bool { return strings.EqualFold(a.value("tuned"), "off") }, ""},
-	{"bench model", "set,model,weights,dtype,prompt,gen,depth", func(a asked) bool { return a.value("profile") != "" }, ""},
+	{"bench model", "set,model,weights,dtype,prompt,gen,depth", func(a asked) bool {
+		return a.value("profile") != ""
+	}, ""},
 	{"gap", "format", func(a asked) bool { return given(a.c.Flags(), "json") }, ""},
-	{"gap", "json", func(a asked) bool { return a.has("format") && a.value("format") != "json" }, "--format says something else"},
+	{"gap", "json", func(a asked) bool {
+		return a.has("format") && a.value("format") != "json"
+	}, "--format says something else"},
 	{"run", "tokenizer,special,temperature," + sampled + ",logits,nll", asked.measured, "it needs --prompt or --tokens"},
 	{"run", "prefill,repeat", func(a asked) bool { return !a.measured() }, "it is for measured runs, without a prompt"},
 	{"run", "special", func(a asked) bool { return a.has("tokens") }, "--tokens are tokens as they are"},
-	{"run", "adapter", func(a asked) bool { return !a.has("prompts") }, "it needs --prompts, whose lines name adapters; --lora is for all"},
+	{"run", "adapter", func(a asked) bool {
+		return !a.has("prompts")
+	}, "it needs --prompts, whose lines name adapters; --lora is for all"},
 	{"run", "parallel,kv-memory,kv-tokens", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
 	{"run", "kv-memory", func(a asked) bool { return a.has("kv-tokens") }, "--kv-tokens says how much"},
 	{"run", "verbose", asked.many, "it is for one answer"},
@@ -99,7 +123,9 @@ var idleFlags = []idle{
 	{"run", "top-k,typical-p,top-p,min-p", func(a asked) bool { return a.value("temperature") == "0" },
 		"at --temperature 0 nothing is drawn, the most likely token is taken"},
 	{"run", "logprobs", func(a asked) bool { return !a.has("json") }, "--json is where they are written"},
-	{"serve", "prefix-cache-limit", func(a asked) bool { return !a.has("prefix-cache") }, "--prefix-cache names the folder"},
+	{"serve", "prefix-cache-limit", func(a asked) bool {
+		return !a.has("prefix-cache")
+	}, "--prefix-cache names the folder"},
 	{"run", "prefix-cache-limit", func(a asked) bool { return !a.has("prefix-cache") }, "--prefix-cache names the folder"},
 	{"run", "repeat-last", func(a asked) bool {
 		return strings.Contains("0 1", a.value("repeat-penalty")) &&

@@ -87,7 +87,8 @@ func TestSettingsForAll(t *testing.T) {
 		{"threads: 2\nexact: true\nfp16: on\ndevice: 1\ntuned: /nowhere", "run " + dir + " --backend ref --tokens 1 --gen 1"},
 		{"top-k: 4\nseed: 3\nstop: x\nweight-seed: 4\nnll: true", "run " + dir + " --gen 1 --repeat 1"},
 		{"top-k: 4\nseed: 3\nweight-seed: 4\ncache: /nowhere\ncache-limit: 1GB", "dump llama2_block"},
-		{"context: 99\nno-fuse: true\nset: L=1\nkv: f32\ndtype: q8_0\nmodel: llama2_7b", "bench op add --m 1 --n 64 --dry-run"},
+		{"context: 99\nno-fuse: true\nset: L=1\nkv: f32\ndtype: q8_0\nmodel: llama2_7b",
+			"bench op add --m 1 --n 64 --dry-run"},
 		{"weights: /nowhere\nmodel: llama2_7b", "run " + dir + " --tokens 1 --gen 1"},
 		{"output: csv", "bench op add --m 1 --n 64 --dry-run --json"},
 		{"json: true", "bench op add --m 1 --n 64 --dry-run -o csv"},
@@ -150,7 +151,9 @@ func TestSettingNames(t *testing.T) {
 		for command := range strings.SplitSeq(i.commands, ",") {
 			if c, rest, err := (&app{}).root().Find(strings.Fields(command)); err != nil || len(rest) > 0 {
 				t.Errorf("there is no command %s", command)
-			} else if flags := strings.Split(i.flags, ","); !slices.ContainsFunc(flags, func(f string) bool { return c.Flags().Lookup(f) != nil }) && i.commands != onDevices {
+			} else if flags := strings.Split(i.flags, ","); !slices.ContainsFunc(flags, func(f string) bool {
+				return c.Flags().Lookup(f) != nil
+			}) && i.commands != onDevices {
 				t.Errorf("greta %s has none of %q", command, flags)
 			}
 		}

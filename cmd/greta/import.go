@@ -36,12 +36,14 @@ with the reason, and is in no comparison.`,
 				return err
 			}
 			if sum.Refused > 0 {
-				fmt.Fprintf(a.err, "greta: %d results that the file calls ok are refused; greta export csv tells why\n", sum.Refused)
+				fmt.Fprintf(a.err, "greta: %d results that the file calls ok are refused; greta export csv tells why\n",
+					sum.Refused)
 			}
 			if asJSON {
 				return writeJSON(a.out, sum)
 			}
-			_, err = fmt.Fprintf(a.out, "%d runs added, %d were known, %d results added to %s\n", sum.Runs, sum.Known, sum.Results, s.Path())
+			_, err = fmt.Fprintf(a.out, "%d runs added, %d were known, %d results added to %s\n", sum.Runs, sum.Known,
+				sum.Results, s.Path())
 			return err
 		},
 	}

@@ -176,20 +176,24 @@ and without --fp8 at run time, must be named: --types f8e4m3.
 --with rtc compiles by the platform's run-time compiler (hipRTC, NVRTC), which
 must be installed; clang by clang 19 or newer with lld, which needs nothing of
 the platform; auto takes the first that is there.`,
-		Example: "  greta kernels build --arch gfx90a,gfx942,gfx1103,gfx1151 -o built\n  greta kernels build --arch gfx1151 --model model.gguf -o built",
-		Args:    exactly(0, "no argument"),
-		RunE:    func(c *cobra.Command, _ []string) error { return a.buildKernels(c.Context(), f) },
+		Example: "  greta kernels build --arch gfx90a,gfx942,gfx1103,gfx1151 -o built\n  greta kernels build --arch " +
+			"gfx1151 --model model.gguf -o built",
+		Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return a.buildKernels(c.Context(), f) },
 	}
 	s := c.Flags()
 	s.SortFlags = false
 	s.StringVar(&f.arch, "arch", "", "architectures, with commas between: gfx90a,gfx942,gfx1103,gfx1151")
 	s.StringVarP(&f.out, "out", "o", "", "folder that is written; what is there and whole is left")
 	s.StringVar(&f.with, "with", "auto", "compiler: rtc, clang, auto")
-	s.StringArrayVar(&f.models, "model", nil, "model file or weights that kernels are for (may be repeated; default: "+strings.Join(builtModels, " and ")+")")
-	s.StringSliceVar(&f.types, "types", builtTypes, "types of weights that model files are built for, mixes as --dtype has them included")
+	s.StringArrayVar(&f.models, "model", nil, "model file or weights that kernels are for (may be repeated; default: "+
+		strings.Join(builtModels, " and ")+")")
+	s.StringSliceVar(&f.types, "types", builtTypes, "types of weights that model files are built for, mixes as --dtype "+
+		"has them included")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model files, NAME=VALUE (may be repeated)")
 	s.IntVar(&f.units, "units", 0, "compute units of the card, by which work is divided (default: the best known card's)")
-	s.IntVar(&f.context, "context", 0, "positions that the caches hold, by which work is divided (default: as for greta run)")
+	s.IntVar(&f.context, "context", 0, "positions that the caches hold, by which work is divided (default: as for "+
+		"greta run)")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
 }
@@ -248,7 +252,8 @@ func (a *app) buildKernels(ctx context.Context, f *buildFlags) error {
 	}
 	t := report.NewTable("<architecture", "programs", "compiled", "kept", "size", "seconds", "<compiler")
 	for _, l := range lines {
-		t.Row(l.Arch, strconv.Itoa(l.Programs), strconv.Itoa(l.Compiled), strconv.Itoa(l.Kept), report.Bytes(float64(l.Bytes)), fmt.Sprintf("%.1f", l.Seconds), l.Compiler)
+		t.Row(l.Arch, strconv.Itoa(l.Programs), strconv.Itoa(l.Compiled), strconv.Itoa(l.Kept),
+			report.Bytes(float64(l.Bytes)), fmt.Sprintf("%.1f", l.Seconds), l.Compiler)
 	}
 	_, err := io.WriteString(a.out, t.String())
 	return err
@@ -269,7 +274,8 @@ func (f *buildFlags) builder(arch string, do func(*hip.Builder, *hip.Tool) error
 	return do(b, tool)
 }
 
-func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool, list []string) (line builtLine, err error) {
+func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.Builder, tool *hip.Tool,
+	list []string) (line builtLine, err error) {
 	start := time.Now()
 	if err := health.DryRun(b.Device()); err != nil { // a run checks paths before it uses them
 		return line, err
@@ -287,7 +293,8 @@ func (a *app) buildFor(ctx context.Context, f *buildFlags, arch string, b *hip.B
 	if err != nil {
 		return line, err
 	}
-	return builtLine{arch, tool.String(), b.Programs(), sum.Compiled, sum.Kept, sum.Bytes, time.Since(start).Seconds()}, nil
+	return builtLine{arch, tool.String(), b.Programs(), sum.Compiled, sum.Kept, sum.Bytes, time.Since(start).Seconds()},
+		nil
 }
 
 // rehearse has the builder see what a model needs.

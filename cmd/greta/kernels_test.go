@@ -19,7 +19,8 @@ func TestKernelsBuild(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := filepath.Join(t.TempDir(), "built")
-	args := []string{"kernels", "build", "--arch", "gfx1151", "-o", dir, "--with", "clang", "--model", "llama2_block", "--types", "q8_0", "--context", "64",
+	args := []string{"kernels", "build", "--arch", "gfx1151", "-o", dir, "--with", "clang", "--model", "llama2_block",
+		"--types", "q8_0", "--context", "64",
 		"--set", "D=128", "--set", "H=2", "--set", "G=1", "--set", "F=256", "--json"}
 	var first int
 	for round := range 2 {
@@ -29,14 +30,16 @@ func TestKernelsBuild(t *testing.T) {
 			t.Fatalf("exit code %d, %v\n%s%s", r.code, err, r.out, r.err)
 		}
 		l := lines[0]
-		if l.Arch != "gfx1151" || !strings.Contains(l.Compiler, "clang") || l.Programs < 8 || l.Compiled+l.Kept != l.Programs || (l.Compiled == 0) != (round == 1) {
+		if l.Arch != "gfx1151" || !strings.Contains(l.Compiler, "clang") || l.Programs < 8 ||
+			l.Compiled+l.Kept != l.Programs || (l.Compiled == 0) != (round == 1) {
 			t.Errorf("round %d: %+v", round, l)
 		}
 		first = l.Programs
 	}
 	r := greta(t, "kernels", "ls", dir, "--json")
 	var files []kernelLine
-	if err := json.Unmarshal([]byte(r.out), &files); err != nil || len(files) != first || !strings.HasSuffix(files[0].What, "for gfx1151") {
+	if err := json.Unmarshal([]byte(r.out), &files); err != nil || len(files) != first ||
+		!strings.HasSuffix(files[0].What, "for gfx1151") {
 		t.Errorf("%v: %d files, %d were built\n%s", err, len(files), first, r.err)
 	}
 	// What the check of the matrix cores needs is there too, other types of weights included.
@@ -45,7 +48,8 @@ func TestKernelsBuild(t *testing.T) {
 	}
 	// The compiler is asked about all architectures before it compiles for the first.
 	none := filepath.Join(t.TempDir(), "none")
-	if r := greta(t, "kernels", "build", "--arch", "gfx1151,gfx9999", "-o", none, "--with", "clang"); r.code != exitFailed || !strings.Contains(r.err, "greta: gfx9999: ") {
+	if r := greta(t, "kernels", "build", "--arch", "gfx1151,gfx9999", "-o", none, "--with",
+		"clang"); r.code != exitFailed || !strings.Contains(r.err, "greta: gfx9999: ") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
 	if _, err := os.Stat(none); err == nil {
@@ -118,7 +122,8 @@ func TestKernelsRefuses(t *testing.T) {
 		}
 	}
 	t.Setenv("GRETA_CLANG", filepath.Join(dir, "clang"))
-	if r := greta(t, "kernels", "build", "--arch", "gfx942", "-o", dir, "--with", "clang"); r.code != exitFailed || !strings.Contains(r.err, "no clang was found") {
+	if r := greta(t, "kernels", "build", "--arch", "gfx942", "-o", dir, "--with", "clang"); r.code != exitFailed ||
+		!strings.Contains(r.err, "no clang was found") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
 }
@@ -126,7 +131,8 @@ func TestKernelsRefuses(t *testing.T) {
 // An architecture that a card only claims to be is warned of, for AMD's cards.
 func TestOverrideIsWarnedOf(t *testing.T) {
 	t.Setenv("HSA_OVERRIDE_GFX_VERSION", "11.0.0")
-	if w := deviceWarnings(backends.Info{Backend: "hip", Level: "gfx1103"}); len(w) != 1 || !strings.Contains(w[0], "11.0.0") {
+	if w := deviceWarnings(backends.Info{Backend: "hip", Level: "gfx1103"}); len(w) != 1 ||
+		!strings.Contains(w[0], "11.0.0") {
 		t.Errorf("%q", w)
 	}
 	for _, i := range []backends.Info{{Backend: "hip", Level: "sm_90"}, {Backend: "cpu", Level: "avx2"}} {

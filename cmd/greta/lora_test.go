@@ -67,7 +67,8 @@ func adapterFor(t testing.TB, base string, seed uint64, rank int, modules ...str
 	return dir
 }
 
-// TestLora: an adapter changes the text, as a file does into which it is merged; a wrong base is refused with names and shapes.
+// TestLora: an adapter changes the text, as a file does into which it is merged; a wrong base is
+// refused with names and shapes.
 func TestLora(t *testing.T) {
 	model := trained(t)
 	adapter := adapterFor(t, model, 1, 4, "q_proj", "k_proj", "v_proj", "down_proj")
@@ -125,8 +126,9 @@ func TestLora(t *testing.T) {
 	}
 }
 
-// TestAdaptersOfPrompts: lines of a file of prompts name adapters, which run in one step; each says what --lora says. With
-// guesses and pages on disk too, of which those of another adapter are not used.
+// TestAdaptersOfPrompts: lines of a file of prompts name adapters, which run in one step; each says
+// what --lora says. With guesses and pages on disk too, of which those of another adapter are not
+// used.
 func TestAdaptersOfPrompts(t *testing.T) {
 	model := trained(t)
 	paths := map[string]string{"one": adapterFor(t, model, 1, 4, "q_proj", "v_proj"), "two": adapterFor(t, model, 2, 8,

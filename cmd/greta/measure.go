@@ -204,7 +204,8 @@ func (r *runner) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if step := warm.total / max(1, time.Duration(len(warm.steps))); !f.hasGen && step*time.Duration(f.gen) > repeatBudget/2 {
+	if step := warm.total / max(1, time.Duration(len(warm.steps))); !f.hasGen &&
+		step*time.Duration(f.gen) > repeatBudget/2 {
 		f.gen = max(minDecode, int(repeatBudget/2/step))
 	}
 	if r.sequences(in) { // captures what a sequence of so many steps takes
@@ -223,7 +224,8 @@ func (r *runner) measure(ctx context.Context) error {
 		repeats, budget = maxRepeats, repeatBudget
 	}
 	var warmed, samples []*sample
-	if r.engine.Device().Info().Queued { // a device of its own, whose clocks fell while weights were made and kernels compiled
+	if r.engine.Device().Info().Queued {
+		// a device of its own, whose clocks fell while weights were made and kernels compiled
 		_, err := guard.WarmUp(ctx, func() (time.Duration, error) {
 			start := time.Now()
 			s, err := r.once(ctx, in, f.prefill, min(f.gen, warmDecode))
@@ -262,7 +264,8 @@ func (r *runner) measure(ctx context.Context) error {
 		strayed += s.strayed
 		outputs += len(s.steps)
 	}
-	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", 1+len(others), same)})
+	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", 1+len(others),
+		same)})
 	if r.sequences(in) && f.gen > 0 {
 		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
 			Note: fmt.Sprintf("%d of %d outputs bit-identical", outputs-strayed, outputs)})
@@ -280,7 +283,8 @@ func (r *runner) measure(ctx context.Context) error {
 			}
 		}
 		r.addCheck(report.Check{Name: "greedy = steps", OK: strays == 0,
-			Note: fmt.Sprintf("%d of %d tokens are the most likely of steps one by one", len(chosen)*len(samples)-strays, len(chosen)*len(samples))})
+			Note: fmt.Sprintf("%d of %d tokens are the most likely of steps one by one", len(chosen)*len(samples)-strays,
+				len(chosen)*len(samples))})
 	}
 	if err := r.profile(ctx, f.prefill); err != nil {
 		return err
@@ -391,7 +395,8 @@ func (r *runner) verify(ctx context.Context, in *model.Input) error {
 		single = append(single, out...)
 	}
 	if elems := r.weightElems(); elems > maxRefElems {
-		r.addCheck(report.Check{Name: "reference", Skipped: true, Note: fmt.Sprintf("%.1f billion weights take too long in float64; greta check does it", elems/1e9)})
+		r.addCheck(report.Check{Name: "reference", Skipped: true, Note: fmt.Sprintf("%.1f billion weights take too long "+
+			"in float64; greta check does it", elems/1e9)})
 		return nil
 	}
 	if r.engine.Device().Info().Backend == "ref" {
@@ -403,7 +408,8 @@ func (r *runner) verify(ctx context.Context, in *model.Input) error {
 	}
 	compare("decode = float64", fmt.Sprintf("positions 0 to %d", n-1), single, want)
 	if early != nil {
-		compare("prefill = float64", fmt.Sprintf("positions 0 to %d of %d", min(rows, f.prefill)-1, f.prefill), early, want[:len(early)])
+		compare("prefill = float64", fmt.Sprintf("positions 0 to %d of %d", min(rows, f.prefill)-1, f.prefill), early,
+			want[:len(early)])
 	}
 	return nil
 }

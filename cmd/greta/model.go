@@ -60,29 +60,38 @@ type modelFlags struct {
 func (f *modelFlags) register(s *pflag.FlagSet) {
 	f.from = s
 	s.StringVar(&f.model, "model", "", "model file, instead of the one that matches the weights")
-	s.StringVar(&f.weights, "weights", "", "weights for a model file: a GGUF, a Hugging Face folder, a llama2.c file (default: synthetic)")
+	s.StringVar(&f.weights, "weights", "", "weights for a model file: a GGUF, a Hugging Face folder, a llama2.c file "+
+		"(default: synthetic)")
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
-	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta devices lists it (default: the best)")
+	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta "+
+		"devices lists it (default: the best)")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
-	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: what the model was trained for, at most 2048, but room for prompt and --gen)")
+	s.IntVar(&f.context, "context", 0, "positions that the caches hold (default: what the model was trained for, at "+
+		"most 2048, but room for prompt and --gen)")
 	s.IntVar(&f.chunk, "chunk", engine.DefaultChunk, "most tokens in one step of prefill")
-	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16); synthetic ones also to a mix, such as q4_k_m, or mix:q4_0 as files of q4_0 have it")
+	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16); "+
+		"synthetic ones also to a mix, such as q4_k_m, or mix:q4_0 as files of q4_0 have it")
 	s.StringVar(&f.kv, "kv", "f16", "type of the caches: f16, bf16, f32")
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
-	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the user's folder of caches)")
+	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the "+
+		"user's folder of caches)")
 	s.StringVar(&f.cacheLimit, "cache-limit", "", "most that the folder may hold, such as 20GB")
-	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
-	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed its check and is as good as asked for")
+	s.BoolVar(&f.exact, "exact", false, "cpu: keep activations in f32 in all products; otherwise block formats round "+
+		"them to 8 bits, and bf16 weights to bf16 in prefill where the processor has dot products of it")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off, or auto, where it passed "+
+		"its check and is as good as asked for")
 	f.registerFP8(s, fp8Usage)
-	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used before anything is compiled")
+	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used "+
+		"before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 	s.StringArrayVar(&f.lora, "lora", nil,
 		"add an adapter to the weights as they are read: a folder of PEFT's or a GGUF adapter (may be repeated)")
 	f.tunedFlags.register(s)
 }
 
-const fp8Usage = "hip: round activations to 8 bits too where weights are 8-bit floats and several rows meet them, for fp8 matrix instructions: faster, each product off by 2.4 %"
+const fp8Usage = "hip: round activations to 8 bits too where weights are 8-bit floats and several rows meet them, " +
+	"for fp8 matrix instructions: faster, each product off by 2.4 %"
 
 func (f *modelFlags) registerFP8(s *pflag.FlagSet, usage string) {
 	s.BoolVar(&f.fp8, "fp8", false, usage)
@@ -148,7 +157,9 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	for _, w := range deviceWarnings(b.device.Info()) {
 		fmt.Fprintf(errw, "greta: %s\n", w)
 	}
-	if b.paths, err = f.settle(ctx, b.device, func(text string) { fmt.Fprintf(errw, "greta: %s\n", text) }, false); err != nil {
+	if b.paths, err = f.settle(ctx, b.device, func(text string) {
+		fmt.Fprintf(errw, "greta: %s\n", text)
+	}, false); err != nil {
 		return nil, err
 	}
 	if b.variants, err = f.tunedFlags.apply(b.device); err != nil {
@@ -187,12 +198,14 @@ func (f *modelFlags) deviceFlags() deviceFlags {
 
 // settle turns the device's fast paths on or off, by --fp16 and by what their
 // checks say; again repeats checks that were made before.
-func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify func(string), again bool) ([]health.Decision, error) {
+func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify func(string),
+	again bool) ([]health.Decision, error) {
 	choice, err := backends.ParseChoice(f.fp16)
 	if err != nil {
 		return nil, usagef("--fp16 %v", err)
 	}
-	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.fp8From, "fp8") || optsIn(dev)), Notify: notify, Again: again, Passing: gpuMemory}
+	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.fp8From, "fp8") || optsIn(dev)), Notify: notify,
+		Again: again, Passing: gpuMemory}
 	if self() != nil {
 		s.Child = func(path string) child.Command {
 			return self("health", "--backend", f.backend, "--device", f.device, "--kernels", f.kernels, path)
@@ -300,7 +313,8 @@ func floatTypes() []string {
 
 // noSuchType says what engine.Options.SetType would have taken.
 func noSuchType(flag, name string) error {
-	return fmt.Errorf("%s %s: no such type; there are %s; for synthetic weights also the mixes %s, and mix:q4_0 and the like, what a file of one type has",
+	return fmt.Errorf("%s %s: no such type; there are %s; for synthetic weights also the mixes %s, and mix:q4_0 and "+
+		"the like, what a file of one type has",
 		flag, name, strings.Join(floatTypes(), ", "), strings.Join(quant.MixedRecipes(), ", "))
 }
 
@@ -311,7 +325,8 @@ func (f *modelFlags) find(b *bundle, arg string) error {
 		b.source, err = withAdapters(b.source, f.lora)
 	}
 	if err == nil && b.source != nil && b.opt.Mix != nil {
-		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s writes a file of it", f.dtype, b.source.Path(), strings.TrimPrefix(b.opt.MixName, "mix:"))
+		return fmt.Errorf("--dtype %s: a mix of types is for synthetic weights; greta quantize %s OUT.gguf --type %s "+
+			"writes a file of it", f.dtype, b.source.Path(), strings.TrimPrefix(b.opt.MixName, "mix:"))
 	}
 	return err
 }
@@ -412,7 +427,8 @@ func noSuchModel(arg string) error {
 	if near := lang.Nearest(stem, models.Names()); near != "" {
 		hint = "; did you mean " + near + "?"
 	}
-	return fmt.Errorf("%s: no such file or folder, and no built-in model file of this name%s (there are %s)", arg, hint, strings.Join(models.Names(), ", "))
+	return fmt.Errorf("%s: no such file or folder, and no built-in model file of this name%s (there are %s)", arg, hint,
+		strings.Join(models.Names(), ", "))
 }
 
 // trained is the context that the weights were trained for, 0 where unknown.

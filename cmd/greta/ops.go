@@ -66,7 +66,8 @@ func opTable() ([]opLine, error) {
 	}
 	var lines []opLine
 	for _, op := range ops.All() {
-		l := opLine{Name: op.Name, Signature: op.Sig.String(), Doc: op.Doc, Kind: opKind(op), Body: op.Body, Backends: map[string]string{}}
+		l := opLine{Name: op.Name, Signature: op.Sig.String(), Doc: op.Doc, Kind: opKind(op), Body: op.Body,
+			Backends: map[string]string{}}
 		for _, s := range op.Attrs() {
 			l.Attrs = append(l.Attrs, attrText(s))
 		}

@@ -121,7 +121,8 @@ pictures, such as one a device, --list names them and --nth chooses.`, strings.J
 				return err
 			}
 			if len(pics) == 0 {
-				return usagef("no result that matches belongs in a picture of %s; greta bench measures, greta history lists what there is", args[0])
+				return usagef("no result that matches belongs in a picture of %s; greta bench measures, greta history lists "+
+					"what there is", args[0])
 			}
 			if f.list {
 				for i, p := range pics {

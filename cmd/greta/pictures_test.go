@@ -46,7 +46,8 @@ func TestReportPlotGap(t *testing.T) {
 
 	has(t, h.greta(0, "gap").out, "Card A, cpu", "linear", "2.00 ms")
 	var rows []map[string]any
-	if err := json.Unmarshal([]byte(h.greta(0, "gap", "--json", "--device", "Card B").out), &rows); err != nil || len(rows) != 1 || rows[0]["device"] != "Card B, cpu" {
+	if err := json.Unmarshal([]byte(h.greta(0, "gap", "--json", "--device", "Card B").out), &rows); err != nil ||
+		len(rows) != 1 || rows[0]["device"] != "Card B, cpu" {
 		t.Errorf("gap --json: %v, %v", rows, err)
 	}
 	has(t, h.greta(2, "gap", "-o", "cake").err, "cake", "csv")

@@ -19,14 +19,16 @@ func TestPipes(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", home)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	folder := filepath.Join(work, "folder")
-	if err := errors.Join(os.Mkdir(filepath.Join(home, "greta"), 0o755), os.Mkdir(folder, 0o755), os.CopyFS(folder, os.DirFS(family(t, "llama2_gqa_tied"))),
+	if err := errors.Join(os.Mkdir(filepath.Join(home, "greta"), 0o755), os.Mkdir(folder, 0o755),
+		os.CopyFS(folder, os.DirFS(family(t, "llama2_gqa_tied"))),
 		os.Remove(filepath.Join(folder, "config.json"))); err != nil {
 		t.Fatal(err)
 	}
 	model := filepath.Join(work, "model.gguf")
 	for _, c := range []struct{ pipe, args string }{
 		{filepath.Join(home, "greta", "config.yaml"), "version"},
-		{filepath.Join(home, "greta", "tuned.yaml"), "run llama2_block --prefill 1 --gen 0 --repeat 1 --set D=64 --set F=96 --set H=4"},
+		{filepath.Join(home, "greta", "tuned.yaml"), "run llama2_block --prefill 1 --gen 0 --repeat 1 --set D=64 --set " +
+			"F=96 --set H=4"},
 		{filepath.Join(work, "mine.yaml"), "dump llama2_block --tuned " + filepath.Join(work, "mine.yaml")},
 		{model, "run " + model},
 		{filepath.Join(work, "model.yaml"), "dump " + filepath.Join(work, "model.yaml")},

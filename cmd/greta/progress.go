@@ -61,7 +61,8 @@ func (b *bar) draw(done, total int64, unit any) {
 			right = append(right, decor.Counters(unit, "  % .1f of % .1f"))
 		}
 		b.drawn = mpb.New(mpb.WithOutput(b.w), mpb.WithWidth(40), mpb.WithAutoRefresh())
-		b.bar = b.drawn.AddBar(total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(b.what)), mpb.AppendDecorators(right...))
+		b.bar = b.drawn.AddBar(total, mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name(b.what)),
+			mpb.AppendDecorators(right...))
 	}
 	b.bar.SetTotal(total, false)
 	b.bar.SetCurrent(min(done, total))

@@ -83,7 +83,8 @@ Without --type the tensors keep theirs.`,
 	}
 	s := c.Flags()
 	s.StringVar(&opt.Type, "type", "", "type of the matrices (default: as they are)")
-	s.StringVar(&opt.Tokenizer, "tokenizer", "", "tokenizer.model or tokenizer.json to put into the file (default: the one beside the weights)")
+	s.StringVar(&opt.Tokenizer, "tokenizer", "", "tokenizer.model or tokenizer.json to put into the file (default: the "+
+		"one beside the weights)")
 	s.IntVar(&opt.Workers, "threads", 0, "threads (default: all cores)")
 	s.BoolVar(&force, "force", false, "overwrite OUT")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
@@ -119,8 +120,10 @@ func conversionError(err error) error {
 
 func newQuantizeReport(in, out, typ string, rep convert.Report, took time.Duration) *quantizeReport {
 	r := &quantizeReport{
-		In: in, Out: out, Type: typ, Tensors: rep.Tensors, Elements: rep.Elements, BytesIn: rep.BytesIn, BytesOut: rep.BytesOut,
-		Types: map[string]int{}, Fallbacks: rep.Fallbacks, Notes: rep.Notes, Tokenizer: rep.HasTokenizer, Seconds: took.Seconds(),
+		In: in, Out: out, Type: typ, Tensors: rep.Tensors, Elements: rep.Elements, BytesIn: rep.BytesIn,
+		BytesOut: rep.BytesOut,
+		Types:    map[string]int{}, Fallbacks: rep.Fallbacks, Notes: rep.Notes, Tokenizer: rep.HasTokenizer,
+		Seconds: took.Seconds(),
 	}
 	for t, n := range rep.Types {
 		r.Types[t.String()] = n
@@ -132,7 +135,8 @@ func newQuantizeReport(in, out, typ string, rep convert.Report, took time.Durati
 func (r *quantizeReport) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s -> %s\n", r.In, r.Out)
-	fmt.Fprintf(&b, "%d tensors, %s -> %s, %.2f bits a weight, %.1f s\n", r.Tensors, report.Bytes(float64(r.BytesIn)), report.Bytes(float64(r.BytesOut)), r.Bits, r.Seconds)
+	fmt.Fprintf(&b, "%d tensors, %s -> %s, %.2f bits a weight, %.1f s\n", r.Tensors, report.Bytes(float64(r.BytesIn)),
+		report.Bytes(float64(r.BytesOut)), r.Bits, r.Seconds)
 	for _, t := range tensor.Types() {
 		if n := r.Types[t.String()]; n > 0 {
 			fmt.Fprintf(&b, "  %4d %s\n", n, t)

@@ -63,7 +63,8 @@ type filterFlags struct {
 }
 
 func (f *filterFlags) register(s *pflag.FlagSet) {
-	s.StringVar(&f.bench, "bench", "", `benchmarks that match, such as "op/linear*" or "*/m=1/*": * stands for anything, slashes too`)
+	s.StringVar(&f.bench, "bench", "",
+		`benchmarks that match, such as "op/linear*" or "*/m=1/*": * stands for anything, slashes too`)
 	s.StringVar(&f.device, "device", "", "devices with this in their name or address, or a backend")
 	s.StringVar(&f.run, "run", "", "the run of this identity, or those whose identities begin so")
 	s.StringVar(&f.host, "host", "", "runs on this host")
@@ -106,7 +107,8 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, fmt.Errorf("a date (2026-03-01), a moment (2026-03-01T12:00:00Z) or a time ago (12h, 7d, 4w) is expected")
+	return time.Time{}, fmt.Errorf("a date (2026-03-01), a moment (2026-03-01T12:00:00Z) or a time ago (12h, 7d, 4w) " +
+		"is expected")
 }
 
 // noiseFlags say what counts as a difference.
@@ -175,7 +177,8 @@ func selectRuns(s *store.Store, arg string, base store.Filter) ([]store.Entry, s
 			return entries, sense(way.name, v, entries), nil
 		}
 	}
-	return nil, "", usagef("%s: no results of a run, commit, label or device of this name (also last, last~1, …); see greta history", arg)
+	return nil, "", usagef("%s: no results of a run, commit, label or device of this name (also last, last~1, …); "+
+		"see greta history", arg)
 }
 
 // lastRun reads last and last~N.

@@ -45,7 +45,8 @@ func (h *shelf) run(commit, device string, times map[string]float64) string {
 		h.t.Fatal(err)
 	}
 	for bench, s := range times {
-		res := &record.Result{Bench: bench, Clock: record.HostClock, Check: record.Check{Against: "float64", Limit: 1}, Bytes: 1e6}
+		res := &record.Result{Bench: bench, Clock: record.HostClock, Check: record.Check{Against: "float64", Limit: 1},
+			Bytes: 1e6}
 		if s < 0 {
 			res.Check.RelL2, s = 2, -s
 		}
@@ -96,7 +97,8 @@ func TestHistory(t *testing.T) {
 	h.run("bbbb2222", "CPU B", map[string]float64{"op/add": 5e-4})
 	c := h.run("cccc3333", "CPU A", map[string]float64{"op/add": 1.2e-3, "op/mul": 1e-3, "model/pp512": -1})
 	all := h.greta(0, "history")
-	has(t, all.out, "op/add  CPU A, cpu, host time", "op/add  CPU B", "op/mul", "+20.0 %", "1.00 ms", a, c, "FAILED: the result is wrong", "aaaa1111")
+	has(t, all.out, "op/add  CPU A, cpu, host time", "op/add  CPU B", "op/mul", "+20.0 %", "1.00 ms", a, c,
+		"FAILED: the result is wrong", "aaaa1111")
 	has(t, h.greta(0, "history", "--bench", "op/a*").out, "op/add")
 	hasNot(t, h.greta(0, "history", "--bench", "op/a*").out, "op/mul", "model/")
 	hasNot(t, h.greta(0, "history", "--device", "cpu b").out, "CPU A")
@@ -119,10 +121,12 @@ func TestHistory(t *testing.T) {
 	if err := json.Unmarshal([]byte(h.greta(0, "history", "--json", "--bench", "op/add").out), &lines); err != nil {
 		t.Fatal(err)
 	}
-	if len(lines) != 2 || len(lines[0].Points) != 2 || lines[0].Points[1].Run != c || *lines[0].Best != lines[0].Points[0].Time.Median || lines[0].Points[0].Time.N != 20 {
+	if len(lines) != 2 || len(lines[0].Points) != 2 || lines[0].Points[1].Run != c ||
+		*lines[0].Best != lines[0].Points[0].Time.Median || lines[0].Points[0].Time.N != 20 {
 		t.Errorf("%+v", lines)
 	}
-	for _, args := range [][]string{{"--since", "yesterday"}, {"--last", "-1"}, {"--band", "-1"}, {"--alpha", "1"}, {"extra"}} {
+	for _, args := range [][]string{{"--since", "yesterday"}, {"--last", "-1"}, {"--band", "-1"}, {"--alpha", "1"},
+		{"extra"}} {
 		h.greta(exitUsage, append([]string{"history"}, args...)...)
 	}
 	t.Setenv("GRETA_STORE", h.path)
@@ -139,7 +143,8 @@ func TestHistoryKeepsThreadsApart(t *testing.T) {
 	two := r
 	two.Env.Threads = 2
 	at := func(run *record.Run, s float64) store.Entry {
-		return store.Entry{Run: run, Result: record.Result{Bench: "op/add", Clock: record.HostClock, Verdict: record.OK, Samples: []float64{s}}}
+		return store.Entry{Run: run, Result: record.Result{Bench: "op/add", Clock: record.HostClock, Verdict: record.OK,
+			Samples: []float64{s}}}
 	}
 	lines := historyOf([]store.Entry{at(&two, 1), at(&r, 2), at(&two, 1.5)}, 0)
 	if len(lines) != 2 || *lines[0].Best != 1 || len(lines[0].Points) != 2 || *lines[1].Best != 2 {
@@ -152,8 +157,10 @@ func TestHistoryKeepsThreadsApart(t *testing.T) {
 func TestParseTime(t *testing.T) {
 	now := time.Date(2026, 5, 20, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{
-		"": {}, "7d": now.AddDate(0, 0, -7), "2w": now.AddDate(0, 0, -14), "90m": now.Add(-90 * time.Minute), "0.5d": now.Add(-12 * time.Hour),
-		"2026-03-01": time.Date(2026, 3, 1, 0, 0, 0, 0, time.Local), "2026-03-01T12:00:00Z": time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		"": {}, "7d": now.AddDate(0, 0, -7), "2w": now.AddDate(0, 0, -14), "90m": now.Add(-90 * time.Minute),
+		"0.5d":                 now.Add(-12 * time.Hour),
+		"2026-03-01":           time.Date(2026, 3, 1, 0, 0, 0, 0, time.Local),
+		"2026-03-01T12:00:00Z": time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 	} {
 		if got, err := parseTime(text, now); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %v %v, expected %v", text, got, err, want)
@@ -173,7 +180,8 @@ func TestCompareVerb(t *testing.T) {
 	h.run("bbbb2222", "CPU B", map[string]float64{"op/add": 4e-3})
 	text := h.greta(0, "compare", a, b).out
 	has(t, text, "A  run "+a, "+50.0 %", "SLOWER", "same", "missing", "new", "Mann and Whitney", "2 tests", "band")
-	for _, way := range [][2]string{{"last~2", "last~1"}, {"commit:aaaa", "run:" + b}, {"aaaa1111", "commit:bbbb2222"}, {"label:l-aaaa1111", "l-bbbb2222"}} {
+	for _, way := range [][2]string{{"last~2", "last~1"}, {"commit:aaaa", "run:" + b}, {"aaaa1111", "commit:bbbb2222"},
+		{"label:l-aaaa1111", "l-bbbb2222"}} {
 		has(t, h.greta(0, "compare", way[0], way[1]).out, "op/add", "+50.0 %")
 	}
 	has(t, h.greta(0, "compare", "last~1", "device:CPU B", "--bench", "op/add").out, "+166.7 %", "SLOWER")
@@ -236,7 +244,8 @@ func TestGateVerb(t *testing.T) {
 		Run string
 		compare.Comparison
 	}
-	if err := json.Unmarshal([]byte(h.greta(exitGate, "gate", slow, "--json").out), &c); err != nil || c.Run != slow || c.Rows[0].Outcome != compare.Slower {
+	if err := json.Unmarshal([]byte(h.greta(exitGate, "gate", slow, "--json").out), &c); err != nil || c.Run != slow ||
+		c.Rows[0].Outcome != compare.Slower {
 		t.Errorf("%v %+v", err, c)
 	}
 }
@@ -249,7 +258,8 @@ func TestExportImport(t *testing.T) {
 	if err != nil || len(rows) != 4 || len(strings.Fields(rows[1][len(rows[1])-2])) != 20 {
 		t.Errorf("%v: %d rows", err, len(rows))
 	}
-	if rows, _ = csv.NewReader(strings.NewReader(h.greta(0, "export", "csv", "--commit", "aaaa").out)).ReadAll(); len(rows) != 2 {
+	if rows, _ = csv.NewReader(strings.NewReader(h.greta(0, "export", "csv", "--commit",
+		"aaaa").out)).ReadAll(); len(rows) != 2 {
 		t.Errorf("of one commit: %d rows", len(rows))
 	}
 	has(t, h.greta(0, "export", "sql").out, "CREATE TABLE runs", "INSERT INTO results")

@@ -37,7 +37,8 @@ func TestSecondBenchWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-done
-	if r.code != 0 || !strings.Contains(r.err, "is measuring on this device; waiting") || !strings.Contains(r.out, "silu") {
+	if r.code != 0 || !strings.Contains(r.err, "is measuring on this device; waiting") ||
+		!strings.Contains(r.out, "silu") {
 		t.Errorf("%d\n%s\n%s", r.code, r.out, r.err)
 	}
 }
@@ -48,7 +49,8 @@ func TestSamplesAreOfOneOperation(t *testing.T) {
 	t.Setenv("GRETA_LOCKS", t.TempDir())
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
 	start := time.Now()
-	if r := greta(t, "bench", "op", "linear", "--m", "1", "--k", "512", "--n", "512", "--cache", "warm", "--min-time", "100ms", "--store", path); r.code != 0 {
+	if r := greta(t, "bench", "op", "linear", "--m", "1", "--k", "512", "--n", "512", "--cache", "warm", "--min-time",
+		"100ms", "--store", path); r.code != 0 {
 		t.Fatal(r.err)
 	}
 	took := time.Since(start).Seconds()
@@ -140,7 +142,8 @@ func TestEnvironmentIsKept(t *testing.T) {
 	t.Setenv("GRETA_LOCKS", t.TempDir())
 	path := filepath.Join(t.TempDir(), "bench.sqlite")
 	for range 2 { // the second overwrites nothing
-		if r := greta(t, "bench", "op", "silu", "--m", "2", "--n", "64", "--cache", "warm", "--min-time", "1ms", "--store", path); r.code != 0 {
+		if r := greta(t, "bench", "op", "silu", "--m", "2", "--n", "64", "--cache", "warm", "--min-time", "1ms", "--store",
+			path); r.code != 0 {
 			t.Fatal(r.err)
 		}
 	}
@@ -150,7 +153,8 @@ func TestEnvironmentIsKept(t *testing.T) {
 	}
 	for _, r := range x.Runs {
 		e := r.Env
-		if e.Host == "" || e.Device == "" || e.Backend != "cpu" || e.Level == "" || e.Kernels == "" || e.Version == "" || e.Go == "" || e.Cores < 1 || len(r.Results) != 1 || len(r.Results[0].Samples) < 10 || r.Status != record.Complete {
+		if e.Host == "" || e.Device == "" || e.Backend != "cpu" || e.Level == "" || e.Kernels == "" || e.Version == "" ||
+			e.Go == "" || e.Cores < 1 || len(r.Results) != 1 || len(r.Results[0].Samples) < 10 || r.Status != record.Complete {
 			t.Errorf("%+v", r)
 		}
 	}

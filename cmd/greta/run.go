@@ -94,7 +94,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.SortFlags = false
 	f.modelFlags.register(s)
 	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
-	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a folder (default: what lies with the weights)")
+	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a "+
+		"folder (default: what lies with the weights)")
 	s.StringVarP(&f.prompt, "prompt", "p", "", "text to continue; - reads standard input, without the newline at its end")
 	s.StringVar(&f.prompts, "prompts", "",
 		"file of prompts, answered at once: a text a line, or JSON lines with prompt, n, max_tokens, seed; "+
@@ -106,7 +107,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.IntVar(&f.kvTokens, "kv-tokens", 0, "with those: positions that all caches hold together, instead")
 	s.StringVar(&f.tokens, "tokens", "", "token ids to continue, 1,2,3, as they are: nothing is put before them")
 	s.IntVarP(&f.gen, "gen", "n", defaultGen, "most tokens to generate (measured run: 32; with --logits or --nll: 0)")
-	s.BoolVar(&f.special, "special", false, "read control tokens such as <|im_start|> in the prompt as tokens, not as text")
+	s.BoolVar(&f.special, "special", false,
+		"read control tokens such as <|im_start|> in the prompt as tokens, not as text")
 	s.Float64Var(&f.sampling.Temperature, "temperature", 0, "0 takes the most likely token, more draws")
 	s.IntVar(&f.sampling.TopK, "top-k", 0, "draw from the k most likely tokens; 0: from all")
 	s.Float64Var(&f.sampling.TypicalP, "typical-p", 1,
@@ -130,12 +132,17 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s.IntVar(&f.prefill, "prefill", 0, "tokens of prefill in a measured run, 0 for none (default 128)")
 	s.IntVar(&f.repeat, "repeat", 0, "repeats of a measured run (default: up to 5 in about 10 s)")
 	s.StringVar(&f.json, "json", "", "write the report to this file; - is standard output, which then holds nothing else")
-	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 [positions, vocabulary]")
+	s.StringVar(&f.logits, "logits", "", "write the logits of every prompt position to this .npy file, float32 "+
+		"[positions, vocabulary]")
 	s.BoolVar(&f.nll, "nll", false, "report the prompt's mean negative log-likelihood a token")
-	s.BoolVar(&f.profile, "profile", false, "print where the time of a step goes: time, bytes, flops and share of the roof per kernel and per block")
-	s.BoolVar(&f.noLimits, "no-limits", false, "measured run: do not measure a read loop and the arithmetic's peak beside it (a quarter of a second)")
-	s.BoolVar(&f.strict, "strict", false, "measured run: fail where other programs, a quota or a binding to some processors disturb it")
-	s.BoolVar(&f.compare, "check", false, "compare the text's logits and tokens with the reference in float64 (a measured run always does)")
+	s.BoolVar(&f.profile, "profile", false, "print where the time of a step goes: time, bytes, flops and share of the "+
+		"roof per kernel and per block")
+	s.BoolVar(&f.noLimits, "no-limits", false, "measured run: do not measure a read loop and the arithmetic's peak "+
+		"beside it (a quarter of a second)")
+	s.BoolVar(&f.strict, "strict", false, "measured run: fail where other programs, a quota or a binding to some "+
+		"processors disturb it")
+	s.BoolVar(&f.compare, "check", false, "compare the text's logits and tokens with the reference in float64 (a "+
+		"measured run always does)")
 	s.StringVar(&f.trace, "trace", "", "write a Chrome trace of a step of prefill and one of decode")
 	s.BoolVarP(&f.verbose, "verbose", "v", false, "say what is done")
 	return c
@@ -312,10 +319,12 @@ func (r *runner) prepare() error {
 	}
 	r.update(func() { r.report.PromptTokens = r.prompt })
 	if b.tokenizer == nil && len(f.stops) > 0 {
-		return usagef("--stop %q needs a tokenizer, and none lies with %s: name one by --tokenizer", f.stops[0], r.report.Source)
+		return usagef("--stop %q needs a tokenizer, and none lies with %s: name one by --tokenizer", f.stops[0],
+			r.report.Source)
 	}
 	if t := b.trained(); t > 0 && len(r.prompt) > t && b.opt.Context == 0 {
-		return usagef("the prompt's %d tokens are more than the %d that the model was trained for; --context %d computes them all the same",
+		return usagef("the prompt's %d tokens are more than the %d that the model was trained for; --context %d computes "+
+			"them all the same",
 			len(r.prompt), t, len(r.prompt)+f.gen)
 	}
 	need := len(r.prompt) + f.gen
@@ -324,7 +333,8 @@ func (r *runner) prepare() error {
 	}
 	b.fitContext(need)
 	if t := b.trained(); t > 0 && b.opt.Context > t {
-		fmt.Fprintf(r.app.err, "greta: a context of %d is more than the %d that the model was trained for\n", b.opt.Context, t)
+		fmt.Fprintf(r.app.err, "greta: a context of %d is more than the %d that the model was trained for\n", b.opt.Context,
+			t)
 	}
 	if len(r.prompt) > b.opt.Context {
 		return usagef("the prompt's %d tokens do not fit --context %d", len(r.prompt), b.opt.Context)
@@ -345,8 +355,9 @@ func (r *runner) encodePrompt() ([]int32, error) {
 	}
 	ids, err := t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS(), ParseSpecial: r.flags.special})
 	if err == nil && t.AddBOS() && len(ids) > 1 && ids[1] == t.BOS() {
-		fmt.Fprintf(r.app.err, "greta: the begin token %s stands twice before the text: the model's tokenizer puts it there, "+
-			"leave it out of the prompt\n", t.Token(t.BOS()))
+		fmt.Fprintf(r.app.err,
+			"greta: the begin token %s stands twice before the text: the model's tokenizer puts it there, "+
+				"leave it out of the prompt\n", t.Token(t.BOS()))
 	}
 	if err == nil && len(ids) == 0 {
 		err = fmt.Errorf("the prompt has no tokens, and the model no begin token")
@@ -441,7 +452,8 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 		}
 	}
 	for _, in := range []struct{ what, path string }{
-		{"the model", arg}, {"--model", f.model}, {"--weights", f.weights}, {"--tokenizer", f.tokenizer}, {"--tuned", f.tuned},
+		{"the model", arg}, {"--model", f.model}, {"--weights", f.weights}, {"--tokenizer", f.tokenizer},
+		{"--tuned", f.tuned},
 	} {
 		for _, path := range filesOf(in.path) {
 			take(in.what, path)

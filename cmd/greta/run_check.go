@@ -40,7 +40,8 @@ func (r *runner) checkText(ctx context.Context) error {
 	l2, worst := report.Compare(got, want)
 	r.addCheck(report.Check{Name: "logits = float64", OK: l2 <= limit, RelL2: &l2, MaxAbs: &worst, Tolerance: &limit,
 		Note: fmt.Sprintf("positions 0 to %d", len(tokens)-1)})
-	if s := r.flags.sampling; s.Temperature != 0 || s.RepeatPenalty > 1 || s.FrequencyPenalty != 0 || s.PresencePenalty != 0 ||
+	if s := r.flags.sampling; s.Temperature != 0 || s.RepeatPenalty > 1 || s.FrequencyPenalty != 0 ||
+		s.PresencePenalty != 0 ||
 		len(s.LogitBias) > 0 {
 		return nil
 	}

@@ -11,8 +11,8 @@ import (
 	"greta/engine/report"
 )
 
-// TestDraft: a text is the one without guesses, whoever guesses, greedy and drawn; right guesses save steps. With --exact,
-// as one row and several then round alike.
+// TestDraft: a text is the one without guesses, whoever guesses, greedy and drawn; right guesses
+// save steps. With --exact, as one row and several then round alike.
 func TestDraft(t *testing.T) {
 	base := []string{trained(t), "--prompt", "Prince Andrew and the count and Prince Andrew and", "--gen", "60",
 		"--exact", "--kv", "f32"}

@@ -55,7 +55,8 @@ func TestFamiliesAtOnce(t *testing.T) {
 			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			all, r := promptAnswers(t, dir, "--prompts", file, "--parallel", "4", "--kv", "f32", "--ignore-eos", "--kv-tokens", "512")
+			all, r := promptAnswers(t, dir, "--prompts", file, "--parallel", "4", "--kv", "f32", "--ignore-eos", "--kv-tokens",
+				"512")
 			if r.code != 0 || len(all) != len(lines) {
 				t.Fatalf("exit code %d, %d answers\n%s", r.code, len(all), r.err)
 			}

@@ -30,7 +30,8 @@ func TestMeasuredBlock(t *testing.T) {
 	if rep.Mode != "measure" || rep.Kind != "block" || rep.Status != report.OK || rep.Format != "synthetic" {
 		t.Errorf("%s %s %s %s", rep.Mode, rep.Kind, rep.Status, rep.Format)
 	}
-	if rep.Prefill.Test != "pp33" || rep.Decode.Test != "tg40" || rep.Prefill.Repeats != 3 || len(rep.Decode.SamplesMS) != 3 {
+	if rep.Prefill.Test != "pp33" || rep.Decode.Test != "tg40" || rep.Prefill.Repeats != 3 ||
+		len(rep.Decode.SamplesMS) != 3 {
 		t.Errorf("phases %+v %+v", rep.Prefill, rep.Decode)
 	}
 	if rep.InterToken.N != 120 || rep.InterToken.P99 == nil || rep.TTFTMS == nil || *rep.Prefill.TokensPerSecond <= 0 {
@@ -46,7 +47,8 @@ func TestMeasuredBlock(t *testing.T) {
 			t.Errorf("check %+v", c)
 		}
 	}
-	if want := []string{"repeats", "prefill = decode", "decode = float64", "prefill = float64"}; !slices.Equal(names, want) {
+	if want := []string{"repeats", "prefill = decode", "decode = float64", "prefill = float64"}; !slices.Equal(names,
+		want) {
 		t.Errorf("checks %v, want %v", names, want)
 	}
 }
@@ -71,11 +73,19 @@ func TestFlagsHaveEffects(t *testing.T) {
 		{[]string{"--backend", "ref"}, func(r *report.Report) bool { return r.Backend == "ref" }},
 		{[]string{"--context", "77"}, func(r *report.Report) bool { return r.Context == 77 }},
 		{[]string{"--kv", "f32"}, func(r *report.Report) bool { return r.KV == "f32" && r.OutputHash != first.OutputHash }},
-		{[]string{"--dtype", "q8_0"}, func(r *report.Report) bool { return r.DType == "q8_0" && r.WeightBytes < first.WeightBytes }},
-		{[]string{"--dtype", "Q4_K_M"}, func(r *report.Report) bool { return r.DType == "q4_k_m" && r.WeightBytes < first.WeightBytes }},
-		{[]string{"--dtype", "f32"}, func(r *report.Report) bool { return r.DType == "f32" && r.WeightBytes > first.WeightBytes }},
+		{[]string{"--dtype", "q8_0"}, func(r *report.Report) bool {
+			return r.DType == "q8_0" && r.WeightBytes < first.WeightBytes
+		}},
+		{[]string{"--dtype", "Q4_K_M"}, func(r *report.Report) bool {
+			return r.DType == "q4_k_m" && r.WeightBytes < first.WeightBytes
+		}},
+		{[]string{"--dtype", "f32"}, func(r *report.Report) bool {
+			return r.DType == "f32" && r.WeightBytes > first.WeightBytes
+		}},
 		{[]string{"--set", "F=128"}, func(r *report.Report) bool { return r.WeightBytes > first.WeightBytes }},
-		{[]string{"--weight-seed", "7"}, func(r *report.Report) bool { return r.Seed == 7 && r.OutputHash != first.OutputHash }},
+		{[]string{"--weight-seed", "7"}, func(r *report.Report) bool {
+			return r.Seed == 7 && r.OutputHash != first.OutputHash
+		}},
 		{[]string{"--no-limits"}, func(r *report.Report) bool {
 			return r.Prefill.Limit == nil && r.Decode.Limit == nil && first.Prefill.Limit != nil && first.Decode.Limit != nil
 		}},
@@ -88,7 +98,8 @@ func TestFlagsHaveEffects(t *testing.T) {
 			t.Errorf("%v shows no effect: %+v", c.flag, r)
 		}
 	}
-	for flag, want := range map[string]string{"--verbose": "launches for one token", "--profile": "profile of llama2 S=1"} {
+	for flag, want := range map[string]string{"--verbose": "launches for one token",
+		"--profile": "profile of llama2 S=1"} {
 		if r := greta(t, append(with([]string{"run"}, base...), flag)...); !strings.Contains(r.err, want) {
 			t.Errorf("%s: %s", flag, r.err)
 		}
@@ -99,7 +110,8 @@ func TestFlagsHaveEffects(t *testing.T) {
 	plan := func(args ...string) string {
 		return greta(t, append([]string{"dump", "--stage", "fused"}, args...)...).out
 	}
-	if fused, plain := plan(small...), plan(with(small, "--no-fuse")...); fused == plain || !strings.Contains(fused, "swiglu") || strings.Contains(plain, "swiglu") {
+	if fused, plain := plan(small...), plan(with(small, "--no-fuse")...); fused == plain ||
+		!strings.Contains(fused, "swiglu") || strings.Contains(plain, "swiglu") {
 		t.Errorf("--no-fuse has no effect:\n%s", plain)
 	}
 	if r := runReport(t, with(base, "--no-capture")...); r.OutputHash != first.OutputHash {
@@ -127,7 +139,8 @@ func TestSamplingFlags(t *testing.T) {
 		t.Error("the choice from one token depends on the seed")
 	}
 	hot := ids("--temperature", "1.5", "--seed", "1")
-	if slices.Equal(hot, greedy) || !slices.Equal(hot, ids("--temperature", "1.5", "--seed", "1")) || slices.Equal(hot, ids("--temperature", "1.5", "--seed", "2")) {
+	if slices.Equal(hot, greedy) || !slices.Equal(hot, ids("--temperature", "1.5", "--seed", "1")) ||
+		slices.Equal(hot, ids("--temperature", "1.5", "--seed", "2")) {
 		t.Error("temperature and seed do not decide the draws")
 	}
 	for _, narrow := range [][]string{{"--top-k", "1"}, {"--top-p", "1e-9"}, {"--min-p", "1"}} {
@@ -185,10 +198,14 @@ func TestChunk(t *testing.T) {
 
 // Weights that are no numbers fail the run, in whatever way it is made.
 func TestNotFinite(t *testing.T) {
-	dir := edited(t, "qwen2", "model.safetensors", func(s string) string { return s[:len(s)-64] + strings.Repeat("\xff", 64) })
-	for _, args := range [][]string{{"--tokens", "1,2", "--gen", "3"}, {"--tokens", "1,2", "--gen", "0"}, {"--tokens", "1,2", "--nll"}, {"--prefill", "4", "--gen", "2"}} {
+	dir := edited(t, "qwen2", "model.safetensors", func(s string) string {
+		return s[:len(s)-64] + strings.Repeat("\xff", 64)
+	})
+	for _, args := range [][]string{{"--tokens", "1,2", "--gen", "3"}, {"--tokens", "1,2", "--gen", "0"},
+		{"--tokens", "1,2", "--nll"}, {"--prefill", "4", "--gen", "2"}} {
 		r := greta(t, append([]string{"run", dir}, args...)...)
-		if r.code != exitFailed && r.code != exitMismatch || !strings.Contains(r.err, "STATUS=FAILED: ") || !strings.Contains(r.err, "NaN") {
+		if r.code != exitFailed && r.code != exitMismatch || !strings.Contains(r.err, "STATUS=FAILED: ") ||
+			!strings.Contains(r.err, "NaN") {
 			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)
 		}
 	}
@@ -203,7 +220,8 @@ func TestStopAndEnd(t *testing.T) {
 	if r := runReport(t, with(base, "--ignore-eos")...); r.StopReason != "max" || len(r.GeneratedTokens) != 20 {
 		t.Errorf("--ignore-eos: %s after %d", r.StopReason, len(r.GeneratedTokens))
 	}
-	if r := runReport(t, with(base, "--stop", "xyz", "--stop", "o the")...); r.StopReason != "stop" || r.Text+"o the door." != whole.Text {
+	if r := runReport(t, with(base, "--stop", "xyz", "--stop", "o the")...); r.StopReason != "stop" ||
+		r.Text+"o the door." != whole.Text {
 		t.Errorf("--stop: %s, %q", r.StopReason, r.Text)
 	}
 	if r := runReport(t, with(base, "--gen", "3")...); r.StopReason != "max" || len(r.GeneratedTokens) != 3 {
@@ -264,7 +282,8 @@ func TestVariablesAndConfig(t *testing.T) {
 	if err := os.WriteFile(config, []byte("context: 55\ntokens-per-step: 3\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := dump(); !strings.Contains(got, "[33, ") || !strings.Contains(got, "float") && !strings.Contains(got, "f32[3, ") {
+	if got := dump(); !strings.Contains(got, "[33, ") || !strings.Contains(got, "float") &&
+		!strings.Contains(got, "f32[3, ") {
 		t.Error("the variable does not win over the file, or the file has no effect")
 	}
 	t.Setenv("GRETA_CONTEXT", "")
@@ -293,11 +312,13 @@ func TestVariablesAndConfig(t *testing.T) {
 
 func TestProfileAndTrace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.json")
-	r := greta(t, append([]string{"run", "--profile", "--trace", path, "--prefill", "7", "--gen", "2", "--repeat", "1"}, small...)...)
+	r := greta(t, append([]string{"run", "--profile", "--trace", path, "--prefill", "7", "--gen", "2", "--repeat", "1"},
+		small...)...)
 	if r.code != 0 {
 		t.Fatal(r.err)
 	}
-	for _, want := range []string{"profile of llama2 S=7", "profile of llama2 S=1", "attention", "block", "GFLOP/s", "all"} {
+	for _, want := range []string{"profile of llama2 S=7", "profile of llama2 S=1", "attention", "block", "GFLOP/s",
+		"all"} {
 		if !strings.Contains(r.err, want) {
 			t.Errorf("the profile lacks %q:\n%s", want, r.err)
 		}
@@ -346,7 +367,8 @@ func TestQuantize(t *testing.T) {
 			t.Errorf("%s: %s", typ, r.err)
 			continue
 		}
-		if again := greta(t, "quantize", dir, out, "--type", typ); again.code != exitUsage || !strings.Contains(again.err, "--force") {
+		if again := greta(t, "quantize", dir, out, "--type", typ); again.code != exitUsage ||
+			!strings.Contains(again.err, "--force") {
 			t.Errorf("an existing file was overwritten: %s", again.err)
 		}
 		rep := runReport(t, out, "--tokens", tokens, "--nll")
@@ -379,10 +401,12 @@ func TestOtherVerbs(t *testing.T) {
 		{[]string{"schema"}, []string{"{", "params"}},
 		{append([]string{"dump", "--stage", "spec"}, small...), []string{"D"}},
 		{append([]string{"dump", "--stage", "plan"}, small...), []string{"arena"}},
-		{append([]string{"dump", "--stage", "program", "--tokens-per-step", "5"}, small...), []string{"launches", "attention"}},
+		{append([]string{"dump", "--stage", "program", "--tokens-per-step", "5"}, small...),
+			[]string{"launches", "attention"}},
 		{append([]string{"dump", "--stage", "fused", "--format", "dot"}, small...), []string{"digraph"}},
 		{append([]string{"dump", "--json"}, small...), []string{`"stage": "graph"`}},
-		{append([]string{"check", "--kv", "f32"}, small...), []string{"attention", "replay equals eager launches   ok", "prefill equals decode          ok"}},
+		{append([]string{"check", "--kv", "f32"}, small...), []string{"attention", "replay equals eager launches   ok",
+			"prefill equals decode          ok"}},
 		{append([]string{"check", "--json"}, small...), []string{`"replay_equals_eager": true`}},
 		{[]string{"help", "run"}, []string{"--temperature", "greta run models/llama2_block.yaml"}},
 		{[]string{"completion", "bash"}, []string{"greta"}},
@@ -402,14 +426,16 @@ func TestOtherVerbs(t *testing.T) {
 // A limit that nothing meets makes a divergence, which names the operator.
 func TestCheckDivergence(t *testing.T) {
 	r := greta(t, append([]string{"check", "--kv", "f32", "--tolerance", "1e-12"}, small...)...)
-	if r.code != exitMismatch || !strings.Contains(r.err, "is the first that diverges") || !strings.Contains(r.out, "DIVERGED") {
+	if r.code != exitMismatch || !strings.Contains(r.err, "is the first that diverges") ||
+		!strings.Contains(r.out, "DIVERGED") {
 		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
 	}
 }
 
 // A block's result may be narrower than its input; both are compared row by row.
 func TestMeasuredNarrowBlock(t *testing.T) {
-	file := write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  a, c: split(x, sizes=[3, 5])\n  y: a * a\nout: y\n")
+	file := write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  a, c: split(x, sizes=[3, "+
+		"5])\n  y: a * a\nout: y\n")
 	rep := runReport(t, file, "--prefill", "5", "--gen", "3", "--repeat", "1")
 	for _, name := range []string{"prefill = decode", "decode = float64", "prefill = float64"} {
 		if !slices.ContainsFunc(rep.Checks, func(c report.Check) bool { return c.Name == name && c.OK && c.RelL2 != nil }) {
@@ -425,10 +451,12 @@ func TestUnreadTensors(t *testing.T) {
 		return regexp.MustCompile(`"num_hidden_layers": \d+`).ReplaceAllString(s, `"num_hidden_layers": 1`)
 	})
 	r := greta(t, "run", dir, "--tokens", "1,2", "--gen", "1")
-	if r.code != 0 || !strings.Contains(r.err, "does not read every tensor") || !strings.Contains(r.err, "model.layers.1.") {
+	if r.code != 0 || !strings.Contains(r.err, "does not read every tensor") ||
+		!strings.Contains(r.err, "model.layers.1.") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
-	if r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2", "--gen", "1"); strings.Contains(r.err, "does not read") {
+	if r := greta(t, "run", family(t, "llama2_gqa_tied"), "--tokens", "1,2", "--gen", "1"); strings.Contains(r.err,
+		"does not read") {
 		t.Error(r.err)
 	}
 }
@@ -505,7 +533,8 @@ func TestOutputsKeepFiles(t *testing.T) {
 		t.Fatalf("the folder's weights are lost: %d bytes of %d, %v", len(after), len(weights), err)
 	}
 	// What is no file may be named twice.
-	if r := greta(t, "run", model, "--tokens", "1", "--gen", "1", "--json", os.DevNull, "--logits", os.DevNull); r.code != 0 {
+	if r := greta(t, "run", model, "--tokens", "1", "--gen", "1", "--json", os.DevNull, "--logits",
+		os.DevNull); r.code != 0 {
 		t.Error(r.err)
 	}
 }

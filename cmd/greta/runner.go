@@ -57,8 +57,9 @@ func newRunner(a *app, f *runFlags, files *outputs) *runner {
 	} else {
 		o := f.sampling
 		r.report.Sampling = &report.Sampling{Temperature: o.Temperature, TopK: o.TopK, TypicalP: o.TypicalP,
-			TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty, RepeatLast: o.RepeatLast, FrequencyPenalty: o.FrequencyPenalty,
-			PresencePenalty: o.PresencePenalty, LogitBias: f.bias, Seed: o.Seed}
+			TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty, RepeatLast: o.RepeatLast,
+			FrequencyPenalty: o.FrequencyPenalty,
+			PresencePenalty:  o.PresencePenalty, LogitBias: f.bias, Seed: o.Seed}
 	}
 	return r
 }
@@ -174,8 +175,8 @@ type stamp struct {
 	ready int
 }
 
-// between gives the times of the steps behind the first token. Of a program of several steps each has its share of the time that
-// the program took.
+// between gives the times of the steps behind the first token. Of a program of several steps each
+// has its share of the time that the program took.
 func between(stamps []stamp) []time.Duration {
 	steps := make([]time.Duration, 0, len(stamps))
 	var share time.Duration
@@ -220,7 +221,8 @@ func (r *runner) describe() {
 	r.update(func() {
 		rep := &r.report
 		rep.Model, rep.Source, rep.Format = b.file.Name(), path, format
-		rep.Backend, rep.Device, rep.Level, rep.Driver, rep.Threads = info.Backend, info.Name, info.Level, info.Driver, info.Threads
+		rep.Backend, rep.Device, rep.Level, rep.Driver, rep.Threads = info.Backend, info.Name, info.Level, info.Driver,
+			info.Threads
 		for _, d := range b.paths {
 			rep.Paths = append(rep.Paths, report.Path{Path: d.Path, On: d.On, Health: d.Health, Reason: d.Reason})
 		}
@@ -265,7 +267,8 @@ func (r *runner) noteUnread() {
 	if n := len(left) - shown; n > 0 {
 		more = fmt.Sprintf(" and %d more, %d in all (--verbose lists them)", n, len(left))
 	}
-	fmt.Fprintf(r.app.err, "greta: %s does not read every tensor of %s: %s%s\n", r.bundle.file.Path(), r.report.Source, strings.Join(left[:shown], ", "), more)
+	fmt.Fprintf(r.app.err, "greta: %s does not read every tensor of %s: %s%s\n", r.bundle.file.Path(), r.report.Source,
+		strings.Join(left[:shown], ", "), more)
 }
 
 // sayMore prints what --verbose asks for.

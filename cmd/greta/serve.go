@@ -86,15 +86,19 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
 	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 64)")
 	f.steps.register(s)
-	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their beginning")
-	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what --parallel contexts take, at most half of the device's)")
-	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a known one by name, or texts (what is said alone, a line each)")
+	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their "+
+		"beginning")
+	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what "+
+		"--parallel contexts take, at most half of the device's)")
+	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a "+
+		"known one by name, or texts (what is said alone, a line each)")
 	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
 	s.StringVar(&f.keysFile, "api-keys", "", "file of hashed keys with scopes and quotas")
 	s.StringVar(&f.newKey, "new-key", "", "print a new key of this name with its line for --api-keys, and end")
 	s.StringVar(&f.listen.Cert, "ssl-certfile", "", "certificate: listen with TLS; read again when it changes")
 	s.StringVar(&f.listen.Key, "ssl-keyfile", "", "the certificate's key")
-	s.StringArrayVar(&f.opt.Origins, "allowed-origin", nil, "origin that browsers may ask from, * for all (may be repeated)")
+	s.StringArrayVar(&f.opt.Origins, "allowed-origin", nil, "origin that browsers may ask from, * for all (may be "+
+		"repeated)")
 	s.IntVar(&f.opt.MaxRunning, "max-num-seqs", 256, "requests that run at once")
 	s.IntVar(&f.opt.MaxQueue, "max-queue", 1024, "requests that may wait beyond those; more are told to come again")
 	s.Int64Var(&f.opt.MaxBody, "max-body", 32<<20, "bytes of a request")
@@ -103,7 +107,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.DurationVar(&f.opt.Timeout, "timeout", 0, "time that a request may take; 0: any")
 	s.DurationVar(&f.opt.WriteWait, "write-timeout", 30*time.Second, "time that a reader may not read")
 	s.DurationVar(&f.listen.Drain, "drain", 30*time.Second, "time that answers under way have when the server ends")
-	s.StringVar(&f.opt.Store, "store", "", "folder where responses are kept, so that a restart forgets none (default: in memory)")
+	s.StringVar(&f.opt.Store, "store", "", "folder where responses are kept, so that a restart forgets none (default: "+
+		"in memory)")
 	s.BoolVar(&f.opt.NoPage, "no-page", false, "serve no page at /")
 	s.StringVar(&f.traces, "otlp-traces-endpoint", "", "send a trace of each request to this collector, http://HOST:4318")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -316,7 +321,8 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	}
 	path, _ := b.sourceName()
 	so := serve.SessionOptions{
-		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context, Rows: parallel,
+		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context,
+			Rows:    parallel,
 			Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
 	}

@@ -89,19 +89,22 @@ func TestServePrefixes(t *testing.T) {
 			}
 		})
 	}
-	for _, args := range [][]string{{"--draft", "x"}, {"--no-prefix-cache", "--prefix-cache", dir}, {"--prefix-cache-limit", "1GB"}} {
+	for _, args := range [][]string{{"--draft", "x"}, {"--no-prefix-cache", "--prefix-cache", dir},
+		{"--prefix-cache-limit", "1GB"}} {
 		if r := greta(t, append([]string{"serve", model, "--port", "0"}, args...)...); r.code != exitUsage {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	if r := greta(t, "serve", model, "--cache-memory", "much"); r.code != exitUsage || !strings.Contains(r.err, "--cache-memory much") {
+	if r := greta(t, "serve", model, "--cache-memory", "much"); r.code != exitUsage ||
+		!strings.Contains(r.err, "--cache-memory much") {
 		t.Errorf("%+v", r)
 	}
 }
 
 // Each bound of serve bounds.
 func TestServeLimits(t *testing.T) {
-	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--served-model-name", "war", "--served-model-name", "peace",
+	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--served-model-name", "war", "--served-model-name",
+		"peace",
 		"--api-key", "secret", "--allowed-origin", "https://a.example", "--max-body", "2000", "--max-messages", "2",
 		"--max-tokens", "5", "--chat-template", "texts", "--timeout", "1h", "--write-timeout", "1m", "--drain", "5s")
 	c := http.DefaultClient
@@ -119,9 +122,11 @@ func TestServeLimits(t *testing.T) {
 		{"/v1/completions", `{"model": "tolstoy-2.7m", "prompt": "a"}`, auth, 404, "model_not_found"},
 		{"/v1/completions", `{"prompt": "a", "max_tokens": 6}`, auth, 400, "may be 5"},
 		{"/v1/completions", `{"prompt": "` + strings.Repeat("a", 2000) + `"}`, auth, 413, "larger than 2000"},
-		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "a"}, {"role": "user", "content": "a"}]}`, auth, 400, "may have 2"},
+		{"/v1/chat/completions",
+			`{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "a"}, {"role": "user", "content": "a"}]}`, auth, 400, "may have 2"},
 	} {
-		if status, _, body := answerOf(t, c, url+x.path, x.body, x.header...); status != x.status || !strings.Contains(body, x.want) {
+		if status, _, body := answerOf(t, c, url+x.path, x.body, x.header...); status != x.status ||
+			!strings.Contains(body, x.want) {
 			t.Errorf("%s %.60s: %d %s", x.path, x.body, status, body)
 		}
 	}
@@ -138,7 +143,8 @@ func TestServeBusy(t *testing.T) {
 	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/completions", `{"prompt": "a"}`); status != 408 {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, _, body := answerOf(t, http.DefaultClient, url+"/", ""); status != 200 || !strings.Contains(body, "<title>greta") {
+	if status, _, body := answerOf(t, http.DefaultClient, url+"/", ""); status != 200 ||
+		!strings.Contains(body, "<title>greta") {
 		t.Errorf("the page: %d %s", status, body)
 	}
 	url = served(t, model, "--max-num-seqs", "1", "--max-queue", "1", "--no-page")
@@ -150,7 +156,8 @@ func TestServeBusy(t *testing.T) {
 	seen := map[int]int{}
 	for range 16 {
 		g.Go(func() {
-			status, header, _ := answerOf(t, http.DefaultClient, url+"/v1/completions", `{"prompt": "a", "max_tokens": 400, "ignore_eos": true}`)
+			status, header, _ := answerOf(t, http.DefaultClient, url+"/v1/completions",
+				`{"prompt": "a", "max_tokens": 400, "ignore_eos": true}`)
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[status]++; status == 429 && header.Get("Retry-After") == "" {
@@ -172,7 +179,8 @@ func TestServeLogs(t *testing.T) {
 		errs := &lines{lines: make(chan string, 1000)}
 		done := make(chan int, 1)
 		go func() {
-			done <- execute(ctx, append([]string{"serve", model, "--port", "0", "--json", "--log-format", "json"}, args...), strings.NewReader(""), out, errs)
+			done <- execute(ctx, append([]string{"serve", model, "--port", "0", "--json", "--log-format", "json"}, args...),
+				strings.NewReader(""), out, errs)
 		}()
 		text := ""
 		for !strings.Contains(text, "http://") {
@@ -201,7 +209,8 @@ func keyPair(t *testing.T, cert, key string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
 	if err != nil {
@@ -211,7 +220,8 @@ func keyPair(t *testing.T, cert, key string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: raw}} {
+	for path, b := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der},
+		key: {Type: "PRIVATE KEY", Bytes: raw}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(b), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +236,8 @@ func TestServeListens(t *testing.T) {
 	keyPair(t, cert, key, 1)
 	url := served(t, model, "--ssl-certfile", cert, "--ssl-keyfile", key)
 	serial := func() int64 {
-		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DisableKeepAlives: true}}
 		resp, err := c.Get(url + "/health")
 		if err != nil {
 			t.Fatal(err)
@@ -265,14 +276,16 @@ func TestServeMostLoaded(t *testing.T) {
 	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: a, path: %s}\n- {name: b, path: %s}\n", path, path))
 	kept := t.TempDir()
 	url := served(t, "--models", file, "--most-loaded", "1", "--chat-template", "texts", "--store", kept)
-	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/responses", `{"input": "a", "max_output_tokens": 2}`); status != 200 {
+	if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/responses",
+		`{"input": "a", "max_output_tokens": 2}`); status != 200 {
 		t.Fatal(status, body)
 	}
 	if files, _ := filepath.Glob(filepath.Join(kept, "*", "resp_*.json")); len(files) != 1 {
 		t.Errorf("--store: %v", files)
 	}
 	for _, name := range []string{"a", "b"} {
-		if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/completions", `{"model": "`+name+`", "prompt": "a", "max_tokens": 1}`); status != 200 {
+		if status, _, body := answerOf(t, http.DefaultClient, url+"/v1/completions",
+			`{"model": "`+name+`", "prompt": "a", "max_tokens": 1}`); status != 200 {
 			t.Fatal(status, body)
 		}
 	}
@@ -288,7 +301,8 @@ func TestBenchServeSends(t *testing.T) {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
-		paths, bodies, keys = append(paths, r.URL.Path), append(bodies, string(body)), append(keys, r.Header.Get("Authorization"))
+		paths, bodies, keys = append(paths, r.URL.Path), append(bodies, string(body)),
+			append(keys, r.Header.Get("Authorization"))
 		mu.Unlock()
 		switch {
 		case r.URL.Path == "/tokenize":
@@ -297,25 +311,30 @@ func TestBenchServeSends(t *testing.T) {
 			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %d}}`, bytes.Count(body, []byte(" ")))
 		default:
 			fmt.Fprintf(w, "data: {\"choices\": [{\"delta\": {\"content\": \"%d\"}}]}\n\n", len(bodies))
-			fmt.Fprint(w, "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 9, \"completion_tokens\": 1}}\n\ndata: [DONE]\n\n")
+			fmt.Fprint(w, "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 9, \"completion_tokens\": 1}}\n\ndata: "+
+				"[DONE]\n\n")
 		}
 	}))
 	defer h.Close()
 	out := filepath.Join(t.TempDir(), "out.json")
-	r := greta(t, "bench", "serve", h.URL, "--rate", "500", "--burstiness", "2", "--chat", "--served-model-name", "mine", "--api-key", "k",
-		"--natural-end", "--extra-body", `{"top_k": 3}`, "--timeout", "1m", "--requests", "8", "--output", "1", "--seed", "3", "--out", out)
+	r := greta(t, "bench", "serve", h.URL, "--rate", "500", "--burstiness", "2", "--chat", "--served-model-name", "mine",
+		"--api-key", "k",
+		"--natural-end", "--extra-body", `{"top_k": 3}`, "--timeout", "1m", "--requests", "8", "--output", "1", "--seed", "3",
+		"--out", out)
 	if r.code != 0 {
 		t.Fatalf("exit code %d: %s", r.code, r.err)
 	}
 	last := bodies[len(bodies)-1]
-	if paths[len(paths)-1] != "/v1/chat/completions" || keys[0] != "Bearer k" || !strings.Contains(last, `"model":"mine"`) ||
+	if paths[len(paths)-1] != "/v1/chat/completions" || keys[0] != "Bearer k" ||
+		!strings.Contains(last, `"model":"mine"`) ||
 		!strings.Contains(last, `"top_k":3`) || strings.Contains(last, "ignore_eos") {
 		t.Errorf("%s %s %s", paths, keys[0], last)
 	}
 	if data, err := os.ReadFile(out); err != nil || !bytes.Contains(data, []byte(`"burstiness": 2`)) {
 		t.Errorf("%v %s", err, data)
 	}
-	r = greta(t, "bench", "serve", h.URL, "--users", "1", "--requests", "2", "--timeout", "1ns", "--served-model-name", "x")
+	r = greta(t, "bench", "serve", h.URL, "--users", "1", "--requests", "2", "--timeout", "1ns", "--served-model-name",
+		"x")
 	if r.code == 0 {
 		t.Error("--timeout 1ns lets requests pass")
 	}

@@ -31,13 +31,17 @@ func TestServeForms(t *testing.T) {
 	}
 	ask := func(more string) (int, answer) {
 		var a answer
-		code := postJSON(t, url+"/v1/chat/completions", `{"messages": [{"role": "user", "content": "War"}], "max_tokens": 200, `+more+`}`, &a)
+		code := postJSON(t, url+"/v1/chat/completions",
+			`{"messages": [{"role": "user", "content": "War"}], "max_tokens": 200, `+more+`}`, &a)
 		return code, a
 	}
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
 		"required": ["name", "age"], "additionalProperties": false}`
 	for seed := range 4 {
-		_, a := ask(fmt.Sprintf(`"seed": %d, "n": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": %s}}`, seed, schema))
+		_, a := ask(
+			fmt.Sprintf(
+				`"seed": %d, "n": 2, "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": %s}}`, seed,
+				schema))
 		for _, c := range a.Choices {
 			var v struct {
 				Name *string
@@ -50,7 +54,8 @@ func TestServeForms(t *testing.T) {
 			}
 		}
 		_, a = ask(fmt.Sprintf(`"seed": %d, "guided_regex": "[0-9]{3}-[a-f]+x"`, seed))
-		if len(a.Choices) != 1 || !regexp.MustCompile(`^[0-9]{3}-[a-f]+x$`).MatchString(a.Choices[0].Message.Content) && a.Choices[0].Finish == "stop" {
+		if len(a.Choices) != 1 || !regexp.MustCompile(`^[0-9]{3}-[a-f]+x$`).MatchString(a.Choices[0].Message.Content) &&
+			a.Choices[0].Finish == "stop" {
 			t.Errorf("seed %d: %+v", seed, a)
 		}
 		_, a = ask(fmt.Sprintf(`"seed": %d, "guided_choice": ["peace", "war"]`, seed))
@@ -59,7 +64,8 @@ func TestServeForms(t *testing.T) {
 		}
 		tools := `"tools": [{"type": "function", "function": {"name": "march", "parameters": {"type": "object", "properties": {"to": {"enum": ["Moscow", "Paris"]}},
 			"required": ["to"], "additionalProperties": false}}}], "parallel_tool_calls": false`
-		_, a = ask(fmt.Sprintf(`"seed": %d, "temperature": 0.3, "tool_choice": {"type": "function", "function": {"name": "march"}}, "max_tokens": 300, %s`, seed, tools))
+		_, a = ask(fmt.Sprintf(
+			`"seed": %d, "temperature": 0.3, "tool_choice": {"type": "function", "function": {"name": "march"}}, "max_tokens": 300, %s`, seed, tools))
 		if len(a.Choices) != 1 {
 			t.Fatalf("%+v", a)
 		}
@@ -72,7 +78,8 @@ func TestServeForms(t *testing.T) {
 			t.Errorf("seed %d: an answer that must call ended by %s", seed, c.Finish)
 		}
 	}
-	if code, a := ask(`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "format": "nonsense", "contentEncoding": 5, "unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
+	if code, a := ask(
+		`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "format": "nonsense", "contentEncoding": 5, "unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
 		t.Errorf("%d %+v", code, a)
 	}
 }

@@ -150,7 +150,8 @@ func TestServeSampling(t *testing.T) {
 		}
 	}
 	var ids struct{ Tokens []int32 }
-	postJSON(t, url+"/tokenize", fmt.Sprintf(`{"prompt": %q, "add_special_tokens": false}`, strings.TrimSpace(l.Tokens[0])), &ids)
+	postJSON(t, url+"/tokenize", fmt.Sprintf(`{"prompt": %q, "add_special_tokens": false}`,
+		strings.TrimSpace(l.Tokens[0])), &ids)
 	banned := ask(fmt.Sprintf(`, "temperature": 0, "logit_bias": {"%d": -100}`, ids.Tokens[0]))
 	if banned.Choices[0].Logprobs.Tokens[0] == l.Tokens[0] {
 		t.Errorf("%q came though it was biased away", l.Tokens[0])
@@ -163,7 +164,8 @@ func TestServeSampling(t *testing.T) {
 }
 
 func TestServeModels(t *testing.T) {
-	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: war, path: %s, aliases: [peace], chat-template: chatml}\n",
+	file := write(t, "models.yaml", fmt.Sprintf("models:\n- {name: war, path: %s, aliases: [peace], chat-template: "+
+		"chatml}\n",
 		testfiles.Repo(t, "testdata", "tolstoy-2.7m")))
 	url := served(t, "--models", file, "--idle", "1h")
 	var list struct {
@@ -181,7 +183,8 @@ func TestServeModels(t *testing.T) {
 		t.Errorf("%v %+v", err, list)
 	}
 	var a struct{ Model string }
-	if code := postJSON(t, url+"/v1/completions", `{"model": "peace", "prompt": "a", "max_tokens": 1}`, &a); code != 200 || a.Model != "peace" {
+	if code := postJSON(t, url+"/v1/completions", `{"model": "peace", "prompt": "a", "max_tokens": 1}`, &a); code != 200 ||
+		a.Model != "peace" {
 		t.Errorf("%d %+v", code, a)
 	}
 }
@@ -238,7 +241,8 @@ func TestBenchServe(t *testing.T) {
 		t.Fatal(err, r.out)
 	}
 	l := got.Levels[0]
-	if l.Requests != 20 || l.Output != 120 || l.Input < 20*8 || l.Input > 20*16 || *l.Goodput != l.Rate || *l.Goodput <= 0 {
+	if l.Requests != 20 || l.Output != 120 || l.Input < 20*8 || l.Input > 20*16 || *l.Goodput != l.Rate ||
+		*l.Goodput <= 0 {
 		t.Errorf("%s", r.out)
 	}
 	for _, args := range [][]string{{"http://127.0.0.1:1", "--users", "x"}, {"http://127.0.0.1:1", "--goodput", "ttft"},

@@ -45,7 +45,8 @@ func (a *app) showCmd() *cobra.Command {
 				for _, k := range src.Keys() {
 					meta[k], _ = src.Meta(k)
 				}
-				err = writeJSON(a.out, map[string]any{"path": src.Path(), "format": src.Format(), "metadata": meta, "tensors": tensors, "bytes": total})
+				err = writeJSON(a.out, map[string]any{"path": src.Path(), "format": src.Format(), "metadata": meta,
+					"tensors": tensors, "bytes": total})
 			} else {
 				_, err = io.WriteString(a.out, sourceText(src, tensors, total))
 			}

@@ -14,11 +14,13 @@ func TestTextsFromStandardInput(t *testing.T) {
 	if with.code != 0 || with.out == without.out {
 		t.Errorf("tokenize - drops the newline: %q and %q", with.out, without.out)
 	}
-	crlf, lf := gretaIn(t, "Prince\r\n", "run", model, "-p", "-", "-n", "3"), gretaIn(t, "Prince\n", "run", model, "-p", "-", "-n", "3")
+	crlf, lf := gretaIn(t, "Prince\r\n", "run", model, "-p", "-", "-n", "3"),
+		gretaIn(t, "Prince\n", "run", model, "-p", "-", "-n", "3")
 	if crlf.code != 0 || crlf.out != lf.out {
 		t.Errorf("a prompt that ends in CRLF gives %q, one that ends in LF %q", crlf.out, lf.out)
 	}
-	if r := greta(t, "run", model, "--special", "-p", "<s>Prince", "-n", "2"); r.code != 0 || !strings.Contains(r.err, "twice") {
+	if r := greta(t, "run", model, "--special", "-p", "<s>Prince", "-n", "2"); r.code != 0 ||
+		!strings.Contains(r.err, "twice") {
 		t.Errorf("a second begin token is not told: %s", r.err)
 	}
 }
@@ -26,7 +28,8 @@ func TestTextsFromStandardInput(t *testing.T) {
 func TestPointerIsNamed(t *testing.T) {
 	dir := family(t, "llama2_gqa_tied")
 	for _, name := range []string{"model.safetensors", "tokenizer.json"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("version https://git-lfs.github.com/spec/v1\noid "+
+			"sha256:0\nsize 1\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +58,8 @@ func TestQuantizeKeepsItsInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := greta(t, "quantize", out, out, "--type", "q8_0", "--force"); r.code != 2 || !strings.Contains(r.err, "overwritten") {
+	if r := greta(t, "quantize", out, out, "--type", "q8_0", "--force"); r.code != 2 ||
+		!strings.Contains(r.err, "overwritten") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
 	if after, err := os.ReadFile(out); err != nil || string(after) != string(before) {

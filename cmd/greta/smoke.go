@@ -32,13 +32,17 @@ func (f *smokeFlags) register(c *cobra.Command) {
 	s.SortFlags = false
 	s.StringVar(&f.backend, "backend", "cpu", "device: "+strings.Join(backendNames(), ", "))
 	s.StringVar(&f.device, "device", "", "which of a backend's devices (default: the best)")
-	s.StringVar(&f.profile, "profile", string(health.Default), "what is run: ultrasafe (small padded products, one by one), fill (patterns in memory), default (every operator, captured programs)")
+	s.StringVar(&f.profile, "profile", string(health.Default), "what is run: ultrasafe (small padded products, one by "+
+		"one), fill (patterns in memory), default (every operator, captured programs)")
 	s.IntVar(&f.repeat, "repeat", 10, "how often a device is opened, used and closed")
-	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off or auto; of the profile default")
+	s.StringVar(&f.fp16, "fp16", "auto", "vulkan, hip: arithmetic in half precision: on, off or auto; of the profile "+
+		"default")
 	f.registerFP8(s, "hip: fp8 matrix instructions too; of the profile default")
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time")
-	s.StringVar(&f.validate, "validate", "auto", "vulkan: count the validation layer's messages: on, off, or auto, where the layer is found")
-	s.BoolVar(&f.recheck, "recheck", false, "check the fast paths anew, also where a result is kept; of the profile default")
+	s.StringVar(&f.validate, "validate", "auto", "vulkan: count the validation layer's messages: on, off, or auto, "+
+		"where the layer is found")
+	s.BoolVar(&f.recheck, "recheck", false, "check the fast paths anew, also where a result is kept; of the profile "+
+		"default")
 }
 
 // parse reads the flags that are names.
@@ -105,10 +109,13 @@ validation layer. Exit codes: 1 where it was not, 3 where there is no device.`,
 // smoke runs the child and reports.
 func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJSON bool) error {
 	if !knownBackend(f.backend) {
-		return &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", f.backend, strings.Join(backendNames(), ", "))}
+		return &exitError{code: exitNoDevice, err: fmt.Errorf("no backend %q; there are %s", f.backend,
+			strings.Join(backendNames(), ", "))}
 	}
-	command := self("smoke", "--backend", f.backend, "--device", f.device, "--profile", f.profile, "--repeat", strconv.Itoa(f.repeat),
-		"--fp16", f.fp16, "--kernels", f.kernels, "--validate", f.validate, "--recheck="+strconv.FormatBool(f.recheck), "--fp8="+strconv.FormatBool(f.fp8))
+	command := self("smoke", "--backend", f.backend, "--device", f.device, "--profile", f.profile, "--repeat",
+		strconv.Itoa(f.repeat),
+		"--fp16", f.fp16, "--kernels", f.kernels, "--validate", f.validate, "--recheck="+strconv.FormatBool(f.recheck),
+		"--fp8="+strconv.FormatBool(f.fp8))
 	if command == nil {
 		return errors.New("the program does not know where it lies, so it cannot start a child process")
 	}
@@ -153,7 +160,10 @@ func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJ
 func smokeText(w io.Writer, r *health.SmokeReport) error {
 	var b strings.Builder
 	if r.Device != "" {
-		fmt.Fprintf(&b, "device  %s\n", strings.Join(slices.DeleteFunc([]string{r.Device, r.Level, r.Driver}, func(s string) bool { return s == "" }), ", "))
+		fmt.Fprintf(&b, "device  %s\n", strings.Join(slices.DeleteFunc([]string{r.Device, r.Level, r.Driver},
+			func(s string) bool {
+				return s == ""
+			}), ", "))
 	}
 	if r.Validation != "" {
 		fmt.Fprintf(&b, "validation layer %s, %d messages\n", r.Validation, r.Messages)
@@ -192,7 +202,8 @@ func (a *app) internalSmokeCmd() *cobra.Command {
 
 // openToSmoke opens the device, with the validation layer where it is asked
 // for and there, and settles its paths.
-func (f *smokeFlags) openToSmoke(ctx context.Context, profile health.Profile, validate backends.Choice) (*health.Opened, error) {
+func (f *smokeFlags) openToSmoke(ctx context.Context, profile health.Profile, validate backends.Choice) (*health.Opened,
+	error) {
 	o := &health.Opened{}
 	flags := f.deviceFlags()
 	var err error

@@ -57,7 +57,8 @@ func TestSmokeRefuses(t *testing.T) {
 		{[]string{"--profile", "default", "--limit", "1ms"}, exitFailed, "the child process hung"},
 	} {
 		r := greta(t, append([]string{"smoke", "--repeat", "1"}, c.args...)...)
-		if r.code != c.code || !strings.Contains(r.err+r.out, c.text) || c.code == exitFailed && !strings.Contains(r.out, "STATUS=FAILED") {
+		if r.code != c.code || !strings.Contains(r.err+r.out, c.text) ||
+			c.code == exitFailed && !strings.Contains(r.out, "STATUS=FAILED") {
 			t.Errorf("%v: exit code %d\n%s%s", c.args, r.code, r.out, r.err)
 		}
 	}

@@ -43,7 +43,8 @@ tokenizer.bin. TEXT - is standard input. With --decode TEXT is ids, 1,2,3.`,
 					}
 				}
 				text = t.Decode(ids)
-			} else if ids, err = t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS() && !noBOS, ParseSpecial: special}); err != nil {
+			} else if ids, err = t.Encode(text, tokenizer.Options{AddBOS: t.AddBOS() && !noBOS,
+				ParseSpecial: special}); err != nil {
 				return usage(err)
 			}
 			names := make([]string, len(ids))

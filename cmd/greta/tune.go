@@ -65,11 +65,14 @@ tried again; a new variant is tried against the best and the default alone.`,
 	f.registerSelection(s)
 	f.registerDevice(s)
 	s.StringVar(&f.file, "tuned", "", "file to write (default: greta/tuned.yaml in the user's configuration folder)")
-	s.DurationVar(&f.limit, "limit", time.Minute, "time that a variant may take to be compiled, checked and measured once; then it is rejected")
+	s.DurationVar(&f.limit, "limit", time.Minute, "time that a variant may take to be compiled, checked and measured "+
+		"once; then it is rejected")
 	s.IntVar(&f.rounds, "rounds", 3, "rounds in which the variants take turns")
 	s.IntVar(&f.samples, "samples", 10, "samples of a variant in a round, at least")
-	s.DurationVar(&f.pause, "min-time", 50*time.Millisecond, "time that the samples of a variant in a round take together, at least")
-	s.BoolVar(&f.warm, "warm", false, "leave operands in the caches; else each repetition finds them in memory, as weights are found")
+	s.DurationVar(&f.pause, "min-time", 50*time.Millisecond, "time that the samples of a variant in a round take "+
+		"together, at least")
+	s.BoolVar(&f.warm, "warm", false, "leave operands in the caches; else each repetition finds them in memory, as "+
+		"weights are found")
 	s.BoolVar(&f.again, "again", false, "try what was tuned before once more")
 	s.BoolVar(&f.dryRun, "dry-run", false, "list the kernels with their variants, and measure nothing")
 	f.store.register(s)
@@ -135,7 +138,8 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 	}
 	tasks := tune.Tasks(dev, cases)
 	if len(tasks) == 0 {
-		fmt.Fprintf(a.err, "greta: none of these %d kernels has variants on the %s backend: there is nothing to tune\n", len(cases), dev.Info().Backend)
+		fmt.Fprintf(a.err, "greta: none of these %d kernels has variants on the %s backend: there is nothing to tune\n",
+			len(cases), dev.Info().Backend)
 		if f.asJSON {
 			return writeJSON(a.out, []tuneLine{})
 		}
@@ -167,7 +171,8 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 }
 
 // tuneAll tunes kernels one after another, and writes each down as soon as it is known.
-func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, tasks []tune.Task, have *tune.File) (lines []tuneLine, err error) {
+func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, tasks []tune.Task,
+	have *tune.File) (lines []tuneLine, err error) {
 	held, err := guard.Lock(ctx, environ.LockKey(dev), func(h guard.Holder) {
 		fmt.Fprintf(a.err, "greta: %s is measuring on this device; waiting\n", h)
 	})
@@ -175,7 +180,8 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 		return nil, err
 	}
 	defer held.Unlock()
-	opt := tune.Options{Device: dev, Child: f.tuneChild(), Limit: f.limit, Rounds: f.rounds, Samples: f.samples, MinTime: f.pause, Warm: f.warm, Again: f.again,
+	opt := tune.Options{Device: dev, Child: f.tuneChild(), Limit: f.limit, Rounds: f.rounds, Samples: f.samples,
+		MinTime: f.pause, Warm: f.warm, Again: f.again,
 		Roofs: record.Roofs{ReadGBs: dev.Info().ReadGBs, GFlops: dev.Info().GFlops}}
 	if i := dev.Info(); i.Backend == "cpu" {
 		processor, err := platform.ModelCPU(i.Level, i.Threads)
@@ -195,7 +201,8 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 		defer s.Close()
 		var w *store.Writer
 		now := time.Now().UTC()
-		if w, err = s.Begin(record.Run{ID: record.NewID(now), Kind: "tune", Command: os.Args[1:], Label: f.label, Started: now, Env: environ.Gather(version(), dev)}); err != nil {
+		if w, err = s.Begin(record.Run{ID: record.NewID(now), Kind: "tune", Command: os.Args[1:], Label: f.label,
+			Started: now, Env: environ.Gather(version(), dev)}); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, w.End(status)) }()
@@ -242,7 +249,8 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 
 // tuneChild is the command whose process tries variants.
 func (f *tuneFlags) tuneChild() child.Command {
-	c := self("tune", "--backend", f.backend, "--threads", strconv.Itoa(f.threads), "--fp16", f.fp16, "--device", f.device, "--kernels", f.kernels)
+	c := self("tune", "--backend", f.backend, "--threads", strconv.Itoa(f.threads), "--fp16", f.fp16, "--device", f.device,
+		"--kernels", f.kernels)
 	if f.exact {
 		c = append(c, "--exact")
 	}

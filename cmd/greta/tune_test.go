@@ -48,7 +48,8 @@ func TestTune(t *testing.T) {
 	const model = "models/llama2_block.yaml"
 	small := []string{"--set", "D=64", "--set", "H=4", "--set", "G=2", "--set", "F=96"}
 	file := filepath.Join(t.TempDir(), "tuned.yaml")
-	args := []string{"tune", "--model", model, "--backend", "fake", "--threads", "1", "--prompt", "0", "--warm", "--rounds", "2", "--min-time", "1ms", "--limit", "2s", "--tuned", file}
+	args := []string{"tune", "--model", model, "--backend", "fake", "--threads", "1", "--prompt", "0", "--warm",
+		"--rounds", "2", "--min-time", "1ms", "--limit", "2s", "--tuned", file}
 	args = append(args, small...)
 	ok := func(args ...string) result {
 		t.Helper()
@@ -64,7 +65,8 @@ func TestTune(t *testing.T) {
 		t.Error("--dry-run wrote the file")
 	}
 	first := ok(args...)
-	has(t, first.out, "tenth", "times as fast", "best", "REJECTED: the child process ended with exit status 3: fault in the kernel", "hung", file)
+	has(t, first.out, "tenth", "times as fast", "best", "REJECTED: the child process ended with exit status 3: fault "+
+		"in the kernel", "hung", file)
 	var lines []tuneLine
 	if err := json.Unmarshal([]byte(ok(append(args, "--json")...).out), &lines); err != nil {
 		t.Fatal(err)
@@ -75,15 +77,20 @@ func TestTune(t *testing.T) {
 			t.Errorf("%s %s: best %s, %.2f times as fast; tuned again: %v", l.Op, l.Shape, l.Best, l.Gain, l.Tuned)
 		}
 	}
-	again := append([]string{"tune", "linear", "--m", "1", "--k", "64", "--n", "64", "--backend", "fake", "--threads", "1", "--warm", "--rounds", "1", "--samples", "3", "--min-time", "0s", "--limit", "2s", "--tuned", file, "--json"}, "--no-store")
+	again := append([]string{"tune", "linear", "--m", "1", "--k", "64", "--n", "64", "--backend", "fake", "--threads", "1",
+		"--warm", "--rounds", "1", "--samples", "3", "--min-time", "0s", "--limit", "2s", "--tuned", file, "--json"},
+		"--no-store")
 	var known, anew []tuneLine
-	if err := errors.Join(json.Unmarshal([]byte(ok(again...).out), &known), json.Unmarshal([]byte(ok(append(again, "--again")...).out), &anew)); err != nil || len(known) != 1 || known[0].Tuned || !anew[0].Tuned {
+	if err := errors.Join(json.Unmarshal([]byte(ok(again...).out), &known),
+		json.Unmarshal([]byte(ok(append(again, "--again")...).out), &anew)); err != nil || len(known) != 1 ||
+		known[0].Tuned || !anew[0].Tuned {
 		t.Errorf("%v: %+v, and with --again %+v", err, known, anew)
 	}
 	kept := ok("history", "--bench", "op/linear*")
 	has(t, kept.out, "config=tenth", "config=hang", "FAILED")
 
-	run := []string{model, "--backend", "fake", "--threads", "1", "--prefill", "8", "--gen", "2", "--repeat", "1", "--tuned"}
+	run := []string{model, "--backend", "fake", "--threads", "1", "--prefill", "8", "--gen", "2", "--repeat", "1",
+		"--tuned"}
 	run = append(slices.Clone(small), run...)
 	rep := runReport(t, append(run, file)...)
 	if len(rep.Variants) == 0 || len(rep.Variants) > kernels {
@@ -105,7 +112,8 @@ func TestTune(t *testing.T) {
 	has(t, rep.Summary(), "linear=plain forced")
 	// Forced variants are what runs.
 	dump := func(args ...string) string {
-		return greta(t, append(append([]string{"dump", "--stage", "program", model, "--backend", "fake", "--threads", "1"}, small...), args...)...).out
+		return greta(t, append(append([]string{"dump", "--stage", "program", model, "--backend", "fake", "--threads", "1"},
+			small...), args...)...).out
 	}
 	has(t, dump("--config", "linear=tenth"), ".tenth")
 	has(t, dump("--tuned", file), ".tenth")
@@ -114,7 +122,8 @@ func TestTune(t *testing.T) {
 	bench := func(args ...string) []store.Entry {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "bench.sqlite")
-		ok(append(append([]string{"bench", "model", model, "--backend", "fake", "-p", "0", "-n", "2", "-r", "1", "--store", path}, small...), args...)...)
+		ok(append(append([]string{"bench", "model", model, "--backend", "fake", "-p", "0", "-n", "2", "-r", "1", "--store",
+			path}, small...), args...)...)
 		s, err := store.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -129,24 +138,29 @@ func TestTune(t *testing.T) {
 	if e := bench("--tuned", file)[0]; e.Metrics["tuned_kernels"] == 0 || e.Config != "" {
 		t.Errorf("%+v", e.Result)
 	}
-	if e := bench("--tuned", "off", "--config", "linear=tenth")[0]; e.Metrics["tuned_kernels"] != 0 || e.Config != "linear=tenth" {
+	if e := bench("--tuned", "off", "--config", "linear=tenth")[0]; e.Metrics["tuned_kernels"] != 0 ||
+		e.Config != "linear=tenth" {
 		t.Errorf("%+v", e.Result)
 	}
 	bad := greta(t, append([]string{"run"}, append(run, "off", "--config", "linear=none")...)...)
-	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") || !strings.Contains(bad.err, "they have") || !strings.Contains(bad.err, "tenth") {
+	if bad.code != exitUsage || !strings.Contains(bad.err, "linear=none") || !strings.Contains(bad.err, "they have") ||
+		!strings.Contains(bad.err, "tenth") {
 		t.Errorf("a variant that is not there: %d %s", bad.code, bad.err)
 	}
 	bad = greta(t, append([]string{"run"}, append(run, "off", "--config", "liner=tenth")...)...)
-	if bad.code != exitUsage || !strings.Contains(bad.err, "operators of this model with variants are") || !strings.Contains(bad.err, "linear") {
+	if bad.code != exitUsage || !strings.Contains(bad.err, "operators of this model with variants are") ||
+		!strings.Contains(bad.err, "linear") {
 		t.Errorf("an operator that is not there: %d %s", bad.code, bad.err)
 	}
-	if r := greta(t, "run", model, "--tuned", write(t, "x.yaml", "a: 1\n")); r.code != exitUsage || !strings.Contains(r.err, "no file of greta tune") {
+	if r := greta(t, "run", model, "--tuned", write(t, "x.yaml", "a: 1\n")); r.code != exitUsage ||
+		!strings.Contains(r.err, "no file of greta tune") {
 		t.Errorf("%d %s", r.code, r.err)
 	}
 	if r := greta(t, "run", model, "--tuned", filepath.Join(t.TempDir(), "absent")); r.code != exitUsage {
 		t.Errorf("a file that is not there: %d %s", r.code, r.err)
 	}
-	if r := greta(t, "run", model, "--config", "linear=x"); r.code != exitUsage || !strings.Contains(r.err, "one variant each") && !strings.Contains(r.err, "linear=x") {
+	if r := greta(t, "run", model, "--config", "linear=x"); r.code != exitUsage ||
+		!strings.Contains(r.err, "one variant each") && !strings.Contains(r.err, "linear=x") {
 		t.Errorf("%d %s", r.code, r.err)
 	}
 }
@@ -154,7 +168,8 @@ func TestTune(t *testing.T) {
 // TestTuneRefusals: bad flags, and a device without variants.
 func TestTuneRefusals(t *testing.T) {
 	withFake(t, "plain,tenth")
-	for _, args := range [][]string{{}, {"linear", "--limit", "0s"}, {"linear", "--rounds", "0"}, {"linear", "--samples", "0"}, {"nosuch"},
+	for _, args := range [][]string{{}, {"linear", "--limit", "0s"}, {"linear", "--rounds", "0"},
+		{"linear", "--samples", "0"}, {"nosuch"},
 		{"linear", "--no-store", "--label", "x"}, {"linear", "--min-time", "-1s"}, {"linear", "--tuned", "off"}} {
 		if r := greta(t, append([]string{"tune"}, args...)...); r.code != exitUsage {
 			t.Errorf("greta tune %v: exit code %d %s", args, r.code, r.err)

@@ -21,8 +21,10 @@ type tunedFlags struct {
 }
 
 func (f *tunedFlags) register(s *pflag.FlagSet) {
-	s.StringVar(&f.tuned, "tuned", "", "what greta tune found: a file, or off (default: greta/tuned.yaml in the user's configuration folder)")
-	s.StringArrayVar(&f.force, "config", nil, "force a variant of an operator's kernels, OPERATOR=VARIANT (may be repeated); greta tune lists them")
+	s.StringVar(&f.tuned, "tuned", "", "what greta tune found: a file, or off (default: greta/tuned.yaml in the user's "+
+		"configuration folder)")
+	s.StringArrayVar(&f.force, "config", nil, "force a variant of an operator's kernels, OPERATOR=VARIANT (may be "+
+		"repeated); greta tune lists them")
 }
 
 // apply makes a device use what was tuned, and what is forced.

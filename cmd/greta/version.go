@@ -36,7 +36,8 @@ func (a *app) versionCmd() *cobra.Command {
 		Args:  exactly(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return writeJSON(a.out, map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+				return writeJSON(a.out, map[string]string{"version": version(), "go": runtime.Version(), "os": runtime.GOOS,
+					"arch": runtime.GOARCH})
 			}
 			_, err := fmt.Fprintf(a.out, "greta %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

@@ -25,7 +25,9 @@ func vulkanDevice(t *testing.T) ([]string, vulkan.Description) {
 	if err == nil && len(list) > 0 {
 		i := max(0, vulkan.Default(list))
 		if name := os.Getenv("GRETA_VULKAN_DEVICE"); name != "" {
-			i = slices.IndexFunc(list, func(d vulkan.Description) bool { return strconv.Itoa(d.Index) == name || d.UUID == name })
+			i = slices.IndexFunc(list, func(d vulkan.Description) bool {
+				return strconv.Itoa(d.Index) == name || d.UUID == name
+			})
 		}
 		if i >= 0 {
 			return []string{"--backend", "vulkan", "--device", list[i].UUID}, list[i]
@@ -48,7 +50,8 @@ func TestVulkanFamilies(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			dir := family(t, name)
-			args := append([]string{"check", dir, "--expected", filepath.Join(dir, "expected.safetensors"), "--kv", "f32", "--json"}, device...)
+			args := append([]string{"check", dir, "--expected", filepath.Join(dir, "expected.safetensors"), "--kv", "f32",
+				"--json"}, device...)
 			r := greta(t, args...)
 			if r.code != 0 {
 				t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
@@ -76,7 +79,8 @@ func TestVulkanTolstoy(t *testing.T) {
 		if len(more) > 0 && n > 8 {
 			n = 8
 		}
-		args := append([]string{dir, "--tokens", joinIDs(text.Tokens), "--gen", strconv.Itoa(n), "--kv", "f32", "--ignore-eos"}, device...)
+		args := append([]string{dir, "--tokens", joinIDs(text.Tokens), "--gen", strconv.Itoa(n), "--kv", "f32",
+			"--ignore-eos"}, device...)
 		rep := runReport(t, append(args, more...)...)
 		if !slices.Equal(rep.GeneratedTokens, text.Greedy[:n]) {
 			t.Errorf("%v: greedy %v, want %v", more, rep.GeneratedTokens, text.Greedy[:n])
@@ -100,7 +104,8 @@ func TestVulkanSequence(t *testing.T) {
 				t.Fatalf("%+v, checks %+v", p, rep.Checks)
 			}
 			var alike, all int // of the first run and two repeats, and of a warm-up between
-			if _, err := fmt.Sscanf(rep.Checks[same].Note, "%d of %d outputs bit-identical", &alike, &all); err != nil || alike != all || all <= 3*20 {
+			if _, err := fmt.Sscanf(rep.Checks[same].Note, "%d of %d outputs bit-identical", &alike, &all); err != nil ||
+				alike != all || all <= 3*20 {
 				t.Errorf("%q, %v", rep.Checks[same].Note, err)
 			}
 		} else if rep.Sequence != nil || same >= 0 {
@@ -112,13 +117,15 @@ func TestVulkanSequence(t *testing.T) {
 // A model's tokens are timed as the host chooses them and as the device does, which chooses the same.
 func TestVulkanGreedy(t *testing.T) {
 	device, _ := vulkanDevice(t)
-	args := with([]string{"models/llama2_7b.yaml", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--set", "V=5000", "--context", "64"},
+	args := with([]string{"models/llama2_7b.yaml", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96",
+		"--set", "V=5000", "--context", "64"},
 		"--prefill", "9", "--gen", "20", "--repeat", "2")
 	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
 		rep := runReport(t, with(args, more...)...)
 		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "greedy = steps" })
 		if slices.Equal(more, device) {
-			if p := rep.Greedy; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 || !strings.HasPrefix(rep.Checks[same].Note, "40 of 40 tokens") {
+			if p := rep.Greedy; p == nil || p.Test != "tg20" || len(p.SamplesMS) != 2 || p.GBPerSecond == nil || same < 0 ||
+				!strings.HasPrefix(rep.Checks[same].Note, "40 of 40 tokens") {
 				t.Errorf("%+v, checks %+v", p, rep.Checks)
 			}
 		} else if rep.Greedy != nil || same >= 0 {
@@ -149,7 +156,8 @@ func TestVulkanCodes(t *testing.T) {
 	device, d := vulkanDevice(t)
 	start := time.Now()
 	layers := d.Memory()/800e6 + 8 // of 0.8 GB in f32
-	r := greta(t, append([]string{"run", "llama2_7b", "--fp16", "off", "--dtype", "f32", "--set", fmt.Sprintf("L=%d", layers)}, device...)...)
+	r := greta(t, append([]string{"run", "llama2_7b", "--fp16", "off", "--dtype", "f32", "--set",
+		fmt.Sprintf("L=%d", layers)}, device...)...)
 	if r.code != exitMemory || !strings.Contains(r.err, "GB are missing") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("a model larger than the device: code %d, %s", r.code, r.err)
 	}
@@ -165,7 +173,8 @@ func TestVulkanCodes(t *testing.T) {
 	}
 	t.Setenv("VK_DRIVER_FILES", "/nonexistent.json")
 	t.Setenv("VK_ICD_FILENAMES", "/nonexistent.json")
-	if r := greta(t, "run", dir, "--prompt", "x", "--backend", "vulkan"); r.code != exitNoDevice || !strings.Contains(r.err, "driver") || strings.Count(r.err, "\n") != 1 {
+	if r := greta(t, "run", dir, "--prompt", "x", "--backend", "vulkan"); r.code != exitNoDevice ||
+		!strings.Contains(r.err, "driver") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("without a driver: code %d, %s", r.code, r.err)
 	}
 	for err, want := range map[error]int{

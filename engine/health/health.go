@@ -144,12 +144,14 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 		return all, fmt.Errorf("--fp16 on: %s has no path in half precision", dev.Info().Name)
 	}
 	if s.FP8 && optIn == 0 {
-		return all, fmt.Errorf("--fp8: %s (%s) has no fp8 matrix instructions that are used here", dev.Info().Name, dev.Info().Level)
+		return all, fmt.Errorf("--fp8: %s (%s) has no fp8 matrix instructions that are used here", dev.Info().Name,
+			dev.Info().Level)
 	}
 	return all, nil
 }
 
-func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision, error) {
+func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision,
+	error) {
 	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
 	switch {
 	case path.OptIn && !s.FP8:
@@ -170,7 +172,8 @@ func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path ba
 	if r, ok := find(s.File, key); ok && !s.Again {
 		d.Health, d.On, d.Reason = r.verdict, r.verdict == Passed, r.reason
 		if !d.On {
-			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta smoke %s--recheck tries again)", path.About, d.Reason, s.File, map[bool]string{true: "--fp8 "}[path.OptIn]))
+			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta "+
+				"smoke %s--recheck tries again)", path.About, d.Reason, s.File, map[bool]string{true: "--fp8 "}[path.OptIn]))
 		}
 		return d, nil
 	}
@@ -229,7 +232,8 @@ func check(ctx context.Context, dev backends.Device, p backends.Pathed, path bac
 			stage = m.Stage
 		case err != nil:
 		case m.Device != nil && *m.Device != identity(dev.Info()):
-			return &notMade{fmt.Errorf("the child process opened another device: %+v instead of %+v", *m.Device, identity(dev.Info()))}
+			return &notMade{fmt.Errorf("the child process opened another device: %+v instead of %+v", *m.Device,
+				identity(dev.Info()))}
 		case m.Done && m.Error != "" && m.Passing:
 			return &notMade{errors.New(m.Error)}
 		case m.Done && m.Error != "":
@@ -373,7 +377,8 @@ func trial() []optest.Case {
 		add(fmt.Sprintf("linear %s %s %dx%dx%d", name, t, rows, k, n), "y: linear(x, w)",
 			fmt.Sprintf("x float[%d, %d]%s; w %s[%d, %d]", rows, k, flags, t, n, k), scale)
 	}
-	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K} {
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q5_K,
+		tensor.Q6_K} {
 		linear("decode", 1, 512, 259, t, "", 1)
 		linear("tiles", 128, 256, 256, t, "", 1)
 		linear("tails", 67, 768, 131, t, "", 1)
@@ -386,7 +391,8 @@ func trial() []optest.Case {
 	linear("stride", 33, 512, 64, tensor.F16, " +24", 1)
 	add("experts", "y: linear_id(x, w, e)", "x float[19, 1, 256]; w f16[5, 67, 256]; e i32[19, 2] <5", 1)
 	attention := func(name string, rows, heads, groups, d, cache, from int, t tensor.Type) {
-		add("attention "+name, "y: attention(q, k, v, pos)", fmt.Sprintf("q float[%d, %d, %d]; k %s[%d, %d, %d]; v %s[%d, %d, %d]; pos i32[%d] =%d..",
+		add("attention "+name, "y: attention(q, k, v, pos)", fmt.Sprintf("q float[%d, %d, %d]; k %s[%d, %d, %d]; v %s[%d, "+
+			"%d, %d]; pos i32[%d] =%d..",
 			rows, heads, d, t, cache, groups, d, t, cache, groups, d, rows, from), 1)
 	}
 	attention("decode", 1, 8, 2, 128, 700, 650, tensor.F16)
@@ -394,6 +400,7 @@ func trial() []optest.Case {
 	attention("chunk", 67, 4, 4, 64, 400, 300, tensor.F16)
 	attention("f32", 33, 2, 1, 64, 100, 20, tensor.F32)
 	// Scores whose largest rises by far more than e^8 on the way; of queries that f16 holds.
-	add("attention sharp", "y: attention(q, k, v, pos)", "q float[67, 2, 128] #4 *16; k f16[200, 1, 128]; v f16[200, 1, 128]; pos i32[67] =100..", 1)
+	add("attention sharp", "y: attention(q, k, v, pos)", "q float[67, 2, 128] #4 *16; k f16[200, 1, 128]; v f16[200, "+
+		"1, 128]; pos i32[67] =100..", 1)
 	return all
 }

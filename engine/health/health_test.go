@@ -73,7 +73,9 @@ func (d *faultyDevice) Paths() []backends.Path {
 		{Name: "matrix", About: "products on matrix cores", Auto: true, Code: d.code, Takes: product},
 		{Name: "fp16", About: "half precision", Half: true, Auto: true, Rel: 2e-3, Code: d.code, Takes: product},
 		{Name: "fast", About: "careless arithmetic", Half: true, Rel: 1e-2, Code: d.code, Takes: product},
-		{Name: "fp8", About: "bytes", OptIn: true, Rel: 5e-2, Code: d.code, Takes: func(n *graph.Node) bool { return n.Op.Name == "linear" && n.In[1].Type == tensor.F8E4M3 }},
+		{Name: "fp8", About: "bytes", OptIn: true, Rel: 5e-2, Code: d.code, Takes: func(n *graph.Node) bool {
+			return n.Op.Name == "linear" && n.In[1].Type == tensor.F8E4M3
+		}},
 	}
 }
 
@@ -118,7 +120,9 @@ func (w wrong) Wait() error {
 
 // settings keep records in dir; the child goes wrong as mode says.
 func settings(dir, mode string) Settings {
-	return Settings{File: filepath.Join(dir, "health.txt"), Limit: 20 * time.Second, Passing: func(err error) bool { return strings.Contains(err.Error(), "full") },
+	return Settings{File: filepath.Join(dir, "health.txt"), Limit: 20 * time.Second, Passing: func(err error) bool {
+		return strings.Contains(err.Error(), "full")
+	},
 		Child: func(path string) child.Command { return child.Command{os.Args[0], "child", mode, path} }}
 }
 
@@ -146,7 +150,8 @@ func TestChecks(t *testing.T) {
 		mode, reason string
 		limit        time.Duration
 	}{
-		{"well", "", 0}, {"crash", "while compiling: the child process crashed", 0}, {"hang", "while compiling: the child process hung", 10 * time.Second},
+		{"well", "", 0}, {"crash", "while compiling: the child process crashed", 0},
+		{"hang", "while compiling: the child process hung", 10 * time.Second},
 		{"error", "the driver is error", 0}, {"wrong", "relative L2", 0},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
@@ -177,7 +182,8 @@ func TestChecks(t *testing.T) {
 			}
 			// The second time nothing is run: the child would go well now.
 			s.Child = settings("", "well").Child
-			if m := apply(t, newDevice("1.0"), s)[0]; m.On != good || m.Fresh || m.Health != map[bool]string{true: Passed, false: Failed}[good] {
+			if m := apply(t, newDevice("1.0"), s)[0]; m.On != good || m.Fresh ||
+				m.Health != map[bool]string{true: Passed, false: Failed}[good] {
 				t.Errorf("again: %+v", m)
 			}
 			if good {
@@ -229,7 +235,8 @@ func TestChoice(t *testing.T) {
 		t.Errorf("off: %+v", a)
 	}
 	s.FP16 = backends.On
-	if a := apply(t, newDevice("1.0"), s); !a[0].On || !a[1].On || !a[2].On || a[3].On || a[3].Reason != "only with --fp8" {
+	if a := apply(t, newDevice("1.0"), s); !a[0].On || !a[1].On || !a[2].On || a[3].On ||
+		a[3].Reason != "only with --fp8" {
 		t.Errorf("on: %+v", a)
 	}
 	// What must be asked for by its name does not depend on the choice of half precision.
@@ -269,18 +276,22 @@ func TestDemanded(t *testing.T) {
 	s.FP16 = backends.On
 	d := newDevice("1.0")
 	paths := d.Paths()
-	if err := keep(s.File, record{key: keyOf(d.Info(), paths[1]), verdict: Failed, reason: "bad\tnumbers\n" + strings.Repeat("x", 1000), at: time.Now()}); err != nil {
+	if err := keep(s.File, record{key: keyOf(d.Info(), paths[1]), verdict: Failed,
+		reason: "bad\tnumbers\n" + strings.Repeat("x", 1000), at: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Apply(context.Background(), d, s); err == nil || !strings.Contains(err.Error(), "bad numbers x") || len(err.Error()) > 800 {
+	if _, err := Apply(context.Background(), d, s); err == nil || !strings.Contains(err.Error(), "bad numbers x") ||
+		len(err.Error()) > 800 {
 		t.Errorf("%v", err)
 	}
 	s = settings(t.TempDir(), "well")
 	s.FP8 = true
-	if err := keep(s.File, record{key: keyOf(d.Info(), paths[3]), verdict: Failed, reason: "bad bytes", at: time.Now()}); err != nil {
+	if err := keep(s.File, record{key: keyOf(d.Info(), paths[3]), verdict: Failed, reason: "bad bytes",
+		at: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Apply(context.Background(), d, s); err == nil || !strings.Contains(err.Error(), "--fp8: the check of bytes failed on this device and driver: bad bytes") {
+	if _, err := Apply(context.Background(), d, s); err == nil ||
+		!strings.Contains(err.Error(), "--fp8: the check of bytes failed on this device and driver: bad bytes") {
 		t.Errorf("--fp8: %v", err)
 	}
 }
@@ -288,7 +299,8 @@ func TestDemanded(t *testing.T) {
 // A file of garbage has no records, and is replaced.
 func TestGarbage(t *testing.T) {
 	s := settings(t.TempDir(), "well")
-	for _, text := range []string{"\x00\xff\x00", "passed\t\t\t\n", strings.Repeat("passed\tx\ta\tb\tc\td\te\tf\tg\n", 3), strings.Repeat("y", recordMost+1)} {
+	for _, text := range []string{"\x00\xff\x00", "passed\t\t\t\n", strings.Repeat("passed\tx\ta\tb\tc\td\te\tf\tg\n", 3),
+		strings.Repeat("y", recordMost+1)} {
 		if err := os.WriteFile(s.File, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,8 @@ type record struct {
 }
 
 const (
-	recordHeader = "# greta health checks: verdict, time, backend, path, device, level, driver, kernels, reason. Delete a line to have its path checked again.\n"
+	recordHeader = "# greta health checks: verdict, time, backend, path, device, level, driver, kernels, reason. " +
+		"Delete a line to have its path checked again.\n"
 	recordFields = 9
 	recordMost   = 1 << 20 // bytes of a file that is believed
 	reasonMost   = 500
@@ -61,7 +62,8 @@ func (r record) line() string {
 	if len(reason) > reasonMost {
 		reason = strings.ToValidUTF8(reason[:reasonMost], "") + "…"
 	}
-	return strings.Join([]string{r.verdict, r.at.UTC().Format(time.RFC3339), r.backend, r.path, r.name, r.level, r.driver, r.code, reason}, "\t")
+	return strings.Join([]string{r.verdict, r.at.UTC().Format(time.RFC3339), r.backend, r.path, r.name, r.level, r.driver,
+		r.code, reason}, "\t")
 }
 
 func splitLines(b []byte) iter.Seq[[]byte] {

@@ -50,7 +50,8 @@ func TestSmokeFindsFaults(t *testing.T) {
 	for _, c := range []struct{ how, want string }{{"", ""}, {"tail", "was written"}, {"beyond", "byte 4096 is 0x01"}} {
 		var r Run
 		Smoke(spoiled{ref.New(), c.how}, Fill, &r, func(string) {})
-		if ok := len(r.Problems) == 0; ok != (c.want == "") || !ok && !strings.Contains(strings.Join(r.Problems, "\n"), c.want) {
+		if ok := len(r.Problems) == 0; ok != (c.want == "") || !ok &&
+			!strings.Contains(strings.Join(r.Problems, "\n"), c.want) {
 			t.Errorf("%q: %q", c.how, r.Problems)
 		}
 	}
@@ -74,7 +75,9 @@ func smoke(mode string) error {
 		os.Exit(9)
 	}
 	return ServeSmoke(os.Stdout, UltraSafe, 3, func() (*Opened, error) {
-		o := &Opened{Device: ref.New(), Validation: "on", Messages: func() int { return 0 }, First: func() []string { return nil }}
+		o := &Opened{Device: ref.New(), Validation: "on", Messages: func() int {
+			return 0
+		}, First: func() []string { return nil }}
 		switch n++; {
 		case mode == "none":
 			return nil, errors.New("no card")
@@ -96,7 +99,8 @@ func TestWatch(t *testing.T) {
 		mode, reason string
 		runs         int
 	}{
-		{"well", "", 3}, {"lost", "1 of 3 runs were not clean", 3}, {"crash", "run 2: opening the device: the child process crashed", 1},
+		{"well", "", 3}, {"lost", "1 of 3 runs were not clean", 3},
+		{"crash", "run 2: opening the device: the child process crashed", 1},
 		{"hang", "run 2: opening the device: the child process hung", 1}, {"messages", "1 of 3", 3},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
@@ -106,8 +110,12 @@ func TestWatch(t *testing.T) {
 				limit = 10 * time.Second
 			}
 			each := 0
-			r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", c.mode, ""}, "ref", UltraSafe, 3, limit, func(Run) { each++ })
-			if err != nil || (r.Status == "OK") != (c.reason == "") || !strings.HasPrefix(r.Reason, c.reason) || len(r.Runs) != c.runs || each != c.runs || r.Validation != "on" || r.Device == "" {
+			r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", c.mode, ""}, "ref", UltraSafe, 3, limit,
+				func(Run) {
+					each++
+				})
+			if err != nil || (r.Status == "OK") != (c.reason == "") || !strings.HasPrefix(r.Reason, c.reason) ||
+				len(r.Runs) != c.runs || each != c.runs || r.Validation != "on" || r.Device == "" {
 				t.Errorf("%v, %+v", err, r)
 			}
 			if c.mode == "messages" && (r.Messages != 7 || r.Runs[2].OK()) {
@@ -115,15 +123,19 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	}
-	if r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "early", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); err != nil || !strings.HasPrefix(r.Reason, "before the device was opened: the child process ended") {
+	if r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "early", ""}, "ref", UltraSafe, 3,
+		time.Minute, func(Run) {}); err != nil || !strings.HasPrefix(r.Reason,
+		"before the device was opened: the child process ended") {
 		t.Errorf("an end before anything was done: %v, %+v", err, r)
 	}
-	if _, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "none", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); !errors.As(err, new(*NoDevice)) || err.Error() != "no card" {
+	if _, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", "none", ""}, "ref", UltraSafe, 3,
+		time.Minute, func(Run) {}); !errors.As(err, new(*NoDevice)) || err.Error() != "no card" {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if _, err := Watch(ctx, child.Command{os.Args[0], "smoke", "hang", ""}, "ref", UltraSafe, 3, time.Minute, func(Run) {}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Watch(ctx, child.Command{os.Args[0], "smoke", "hang", ""}, "ref", UltraSafe, 3, time.Minute,
+		func(Run) {}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,8 @@ func (e *NoDevice) Error() string { return e.Reason }
 // Watch runs a child that calls ServeSmoke under a watchdog: a step that takes
 // longer than limit ends it. each is told of every run. The report's status is OK
 // only where every run was made and clean. The error is ctx's, or a *NoDevice.
-func Watch(ctx context.Context, c child.Command, backend string, p Profile, repeat int, limit time.Duration, each func(Run)) (*SmokeReport, error) {
+func Watch(ctx context.Context, c child.Command, backend string, p Profile, repeat int, limit time.Duration,
+	each func(Run)) (*SmokeReport, error) {
 	r := &SmokeReport{Backend: backend, Profile: p, Repeat: repeat, Runs: []Run{}, Status: "FAILED"}
 	process, err := child.Start(c, limit)
 	if err != nil {
@@ -60,7 +61,8 @@ func Watch(ctx context.Context, c child.Command, backend string, p Profile, repe
 		case e.Stage != "":
 			stage = e.Stage
 		case e.Device != nil:
-			r.Device, r.Level, r.Driver, r.Paths, r.Validation = e.Device.Name, e.Device.Level, e.Device.Driver, e.Paths, e.Validation
+			r.Device, r.Level, r.Driver, r.Paths, r.Validation = e.Device.Name, e.Device.Level, e.Device.Driver, e.Paths,
+				e.Validation
 		case e.Run != nil:
 			r.Runs = append(r.Runs, *e.Run)
 			r.Messages += e.Run.Messages

@@ -139,7 +139,8 @@ func NewDropper() *Dropper {
 	}
 	for line := range strings.Lines(string(text)) {
 		// 7f0000000000-7f0000001000 r--s 00000000 08:01 1234  /path
-		if f := strings.Fields(line); len(f) >= 6 && len(f[1]) == 4 && f[1][3] == 's' && strings.HasPrefix(f[5], "/") && !strings.HasPrefix(f[5], "/dev/") {
+		if f := strings.Fields(line); len(f) >= 6 && len(f[1]) == 4 && f[1][3] == 's' && strings.HasPrefix(f[5], "/") &&
+			!strings.HasPrefix(f[5], "/dev/") {
 			from, to, _ := strings.Cut(f[0], "-")
 			a, err := parseHex(from)
 			b, err2 := parseHex(to)

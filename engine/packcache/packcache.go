@@ -231,7 +231,8 @@ func mapWhole(f *os.File, lay layout) ([]byte, error) {
 }
 
 // fill builds the file in tmp, which is locked, and gives it its name.
-func fill(ctx context.Context, c Config, tmp *os.File, path string, lay layout, build func(int, []byte) error) (_ *File, err error) {
+func fill(ctx context.Context, c Config, tmp *os.File, path string, lay layout, build func(int, []byte) error) (_ *File,
+	err error) {
 	defer tmp.Close()
 	var data []byte
 	defer func() {

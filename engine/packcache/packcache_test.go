@@ -519,7 +519,8 @@ func TestIdentity(t *testing.T) {
 	if id, err2 := Identity(one); errors.Join(err, err2) != nil || bytes.Equal(whole, id) {
 		t.Error("a change of the second part is not seen", err, err2)
 	}
-	if id, err := Identity(one); err != nil || os.WriteFile(filepath.Join(parts, "n-00002-of-00002.gguf"), nil, 0o600) != nil {
+	if id, err := Identity(one); err != nil || os.WriteFile(filepath.Join(parts, "n-00002-of-00002.gguf"), nil,
+		0o600) != nil {
 		t.Fatal(err)
 	} else if again, err := Identity(one); err != nil || !bytes.Equal(id, again) {
 		t.Error("another model's part counts", err)
@@ -550,7 +551,8 @@ func TestEnvironment(t *testing.T) {
 	if _, err := (Config{}).FromEnvironment(); err == nil {
 		t.Error("a limit of lots")
 	}
-	for text, want := range map[string]int64{"1": 1, "1.5 kb": 1500, "20G": 20e9, "3TB": 3e12, "7B": 7, "0": 0, "-1": 0, "x": 0, "GB": 0, "nan": 0, "1e99": 0} {
+	for text, want := range map[string]int64{"1": 1, "1.5 kb": 1500, "20G": 20e9, "3TB": 3e12, "7B": 7, "0": 0, "-1": 0,
+		"x": 0, "GB": 0, "nan": 0, "1e99": 0} {
 		if n, err := ParseBytes(text); n != want || (err == nil) != (want > 0) {
 			t.Errorf("ParseBytes(%q) = %d, %v, want %d", text, n, err, want)
 		}

@@ -18,7 +18,8 @@ type Limit struct {
 func (p *Phase) SetReadLimit(bytes, rate float64) {
 	if p.TokensPerSecond != nil && bytes > 0 && rate > 0 {
 		reached := *p.TokensPerSecond * bytes / 1e9
-		p.Limit = &Limit{What: "a read loop over the weights", Rate: rate, Unit: "GB/s", Reached: reached, Fraction: reached / rate, Bytes: bytes}
+		p.Limit = &Limit{What: "a read loop over the weights", Rate: rate, Unit: "GB/s", Reached: reached,
+			Fraction: reached / rate, Bytes: bytes}
 	}
 }
 
@@ -26,7 +27,8 @@ func (p *Phase) SetReadLimit(bytes, rate float64) {
 // products are made of, GFLOP/s.
 func (p *Phase) SetPeakLimit(what string, rate float64) {
 	if p.GFlops != nil && rate > 0 {
-		p.Limit = &Limit{What: "the peak of " + what, Rate: rate, Unit: "GFLOP/s", Reached: *p.GFlops, Fraction: *p.GFlops / rate}
+		p.Limit = &Limit{What: "the peak of " + what, Rate: rate, Unit: "GFLOP/s", Reached: *p.GFlops,
+			Fraction: *p.GFlops / rate}
 	}
 }
 

@@ -37,13 +37,16 @@ type ProfileLine struct {
 	Cost   graph.Cost    // without what the launches hand on to each other
 }
 
-// NewProfile gives the profile of a step of a program of which outputs are read: x explains where its time goes, step is
-// how long it takes from the host, kv the number of positions in the caches.
-func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explanation, step time.Duration, kv int) *Profile {
-	out := &Profile{Title: fmt.Sprintf("%s, %d positions", p.Name, kv), Cut: x.Cut, Start: x.Start, End: x.End, Whole: x.Whole, Step: step}
+// NewProfile gives the profile of a step of a program of which outputs are read: x explains where
+// its time goes, step is how long it takes from the host, kv the number of positions in the caches.
+func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explanation, step time.Duration,
+	kv int) *Profile {
+	out := &Profile{Title: fmt.Sprintf("%s, %d positions", p.Name, kv), Cut: x.Cut, Start: x.Start, End: x.End,
+		Whole: x.Whole, Step: step}
 	for i := range x.Parts {
 		part := &x.Parts[i]
-		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: x.Took(part), Alone: part.Alone, Cost: partCost(p, part.Launches, outputs, kv)}
+		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: x.Took(part), Alone: part.Alone,
+			Cost: partCost(p, part.Launches, outputs, kv)}
 		for _, i := range part.Launches {
 			line.Nodes = append(line.Nodes, p.Launches[i].Node)
 		}
@@ -284,15 +287,17 @@ type traceEvent struct {
 func Trace(w io.Writer, profiles ...*Profile) error {
 	var events []traceEvent
 	for tid, p := range profiles {
-		events = append(events, traceEvent{Name: "thread_name", Ph: "M", PID: 1, TID: tid + 1, Args: map[string]any{"name": p.Title}})
+		events = append(events, traceEvent{Name: "thread_name", Ph: "M", PID: 1, TID: tid + 1,
+			Args: map[string]any{"name": p.Title}})
 		at := p.Start
 		for i := range p.Lines {
 			l, took := &p.Lines[i], max(p.Lines[i].Time, 0)
 			events = append(events, traceEvent{
 				Name: l.Nodes[0].Name, Cat: l.Nodes[0].Op.Name, Ph: "X", PID: 1, TID: tid + 1,
 				TS: float64(at) / 1e3, Dur: float64(took) / 1e3,
-				Args: map[string]any{"operator": l.operators(), "kernel": l.Kernel, "block": l.Nodes[0].Block, "alone_us": float64(l.Alone) / 1e3,
-					"flops": l.Cost.Flops, "bytes": l.Cost.Read + l.Cost.Write, "place": l.Nodes[0].Place},
+				Args: map[string]any{"operator": l.operators(), "kernel": l.Kernel, "block": l.Nodes[0].Block,
+					"alone_us": float64(l.Alone) / 1e3,
+					"flops":    l.Cost.Flops, "bytes": l.Cost.Read + l.Cost.Write, "place": l.Nodes[0].Place},
 			})
 			at += took
 		}

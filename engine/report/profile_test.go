@@ -28,14 +28,17 @@ func fused() (p *backends.Program, outputs []*graph.Value) {
 	}
 	p = &backends.Program{Name: "tiny S=1"}
 	add := func(name string, block int, read, write float64, out backends.Operand, in ...backends.Operand) {
-		op := &graph.Op{Name: name, Cost: func(*graph.Node, int) graph.Cost { return graph.Cost{Flops: 1e6, Read: read, Write: write} }}
+		op := &graph.Op{Name: name, Cost: func(*graph.Node, int) graph.Cost {
+			return graph.Cost{Flops: 1e6, Read: read, Write: write}
+		}}
 		for _, l := range p.Launches {
 			if l.Node.Op.Name == name {
 				op = l.Node.Op
 			}
 		}
 		n := &graph.Node{ID: len(p.Launches), Op: op, Block: block, Out: []*graph.Value{{}}}
-		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: kernel{name: name + ".k"}, In: in, Out: []backends.Operand{out}})
+		p.Launches = append(p.Launches, backends.Launch{Node: n, Kernel: kernel{name: name + ".k"}, In: in,
+			Out: []backends.Operand{out}})
 	}
 	x, h, a, b, y, z := at(0, 10), at(100, 10), at(200, 20), at(300, 20), at(400, 20), at(500, 20)
 	add("norm", 0, 40, 40, h, x)
@@ -74,7 +77,8 @@ func TestPartCost(t *testing.T) {
 // The rows of a profile sum to the step, whether parts were timed in it or alone.
 func TestProfileSums(t *testing.T) {
 	p, outputs := fused()
-	x := &backends.Explanation{Whole: 100 * time.Microsecond, Cut: true, Start: 5 * time.Microsecond, End: 4 * time.Microsecond,
+	x := &backends.Explanation{Whole: 100 * time.Microsecond, Cut: true, Start: 5 * time.Microsecond,
+		End: 4 * time.Microsecond,
 		Parts: []backends.Part{{Launches: []int{1, 0, 2, 3}, Alone: 100 * time.Microsecond, Added: 90 * time.Microsecond},
 			{Launches: []int{4}, Alone: 20 * time.Microsecond, Added: time.Microsecond}}}
 	out := NewProfile(p, outputs, x, 110*time.Microsecond, 1)
@@ -103,7 +107,8 @@ func TestProfileSums(t *testing.T) {
 	for whole, row := range map[time.Duration]string{0: "gaps", 100: "overlap", 130: "gaps"} {
 		x.Cut, x.Whole = false, whole*time.Microsecond
 		out = NewProfile(p, outputs, x, 140*time.Microsecond, 1)
-		if got := sum(out); got != out.Step || !strings.Contains(out.Text(), row) || strings.Contains(out.Text(), "host") != (whole > 0) {
+		if got := sum(out); got != out.Step || !strings.Contains(out.Text(), row) ||
+			strings.Contains(out.Text(), "host") != (whole > 0) {
 			t.Errorf("alone: the rows sum to %v, the step takes %v\n%s", got, out.Step, out.Text())
 		}
 	}

@@ -67,11 +67,12 @@ type Report struct {
 	Accepted *int `json:"accepted_tokens,omitempty"` // of them, those that were right
 	Steps    *int `json:"steps,omitempty"`
 
-	LoadMS      float64  `json:"load_ms"`
-	Prefill     Phase    `json:"prefill"`
-	Decode      Phase    `json:"decode"`
-	Sequence    *Phase   `json:"sequence,omitempty"` // a block's decode steps on a GPU, without the host waiting between them
-	Greedy      *Phase   `json:"greedy,omitempty"`   // as many tokens that a GPU chooses itself, several in a program
+	LoadMS  float64 `json:"load_ms"`
+	Prefill Phase   `json:"prefill"`
+	Decode  Phase   `json:"decode"`
+	// a block's decode steps on a GPU, without the host waiting between them
+	Sequence    *Phase   `json:"sequence,omitempty"`
+	Greedy      *Phase   `json:"greedy,omitempty"` // as many tokens that a GPU chooses itself, several in a program
 	TTFTMS      *float64 `json:"ttft_ms"`
 	InterToken  Times    `json:"inter_token_ms"`
 	SubmitUS    *Times   `json:"submit_us_per_token,omitempty"` // of a decode step, until its submission to a GPU returned
@@ -119,17 +120,18 @@ type Sampling struct {
 
 // Phase is prefill or decode. Of several repeats it gives the median.
 type Phase struct {
-	Test            string    `json:"test,omitempty"` // pp512, tg128
-	Tokens          int       `json:"tokens"`         // in one repeat
-	Repeats         int       `json:"repeats"`
-	TokensPerSecond *float64  `json:"tokens_per_second"`
-	Low             *float64  `json:"low,omitempty"`  // of the median's 95 % interval, from six repeats on; else of the range
-	High            *float64  `json:"high,omitempty"` //
-	GBPerSecond     *float64  `json:"gb_per_second,omitempty"`
-	GFlops          *float64  `json:"gflops,omitempty"`
-	Roof            *float64  `json:"roof,omitempty"`  // fraction of the device's peak, where that is known
-	Limit           *Limit    `json:"limit,omitempty"` // what the machine can do, measured in the same run
-	SamplesMS       []float64 `json:"samples_ms"`      // time of each repeat
+	Test            string   `json:"test,omitempty"` // pp512, tg128
+	Tokens          int      `json:"tokens"`         // in one repeat
+	Repeats         int      `json:"repeats"`
+	TokensPerSecond *float64 `json:"tokens_per_second"`
+	// of the median's 95 % interval, from six repeats on; else of the range
+	Low         *float64  `json:"low,omitempty"`
+	High        *float64  `json:"high,omitempty"` //
+	GBPerSecond *float64  `json:"gb_per_second,omitempty"`
+	GFlops      *float64  `json:"gflops,omitempty"`
+	Roof        *float64  `json:"roof,omitempty"`  // fraction of the device's peak, where that is known
+	Limit       *Limit    `json:"limit,omitempty"` // what the machine can do, measured in the same run
+	SamplesMS   []float64 `json:"samples_ms"`      // time of each repeat
 }
 
 // Check is a test of the result in the same run.
@@ -186,7 +188,8 @@ func (p *Phase) SetRoof(bytes, flops, peakGBs, peakGFlops float64) error {
 			p.Roof = &share
 		}
 		if rate > PeakGate*peak {
-			return fmt.Errorf("%s: %.1f %s is %.0f %% of the device's modelled peak of %.1f: a measuring error", p.Test, rate, unit, 100*rate/peak, peak)
+			return fmt.Errorf("%s: %.1f %s is %.0f %% of the device's modelled peak of %.1f: a measuring error", p.Test, rate,
+				unit, 100*rate/peak, peak)
 		}
 		return nil
 	}

@@ -109,7 +109,8 @@ func TestRoofRefusesWhatCannotBe(t *testing.T) {
 }
 
 func TestReportKeysAndText(t *testing.T) {
-	r := Report{Status: OK, Model: "m", Backend: "cpu", KV: "f16", Context: 64, GeneratedTokens: []int32{1, 2}, WeightBytes: 1000}
+	r := Report{Status: OK, Model: "m", Backend: "cpu", KV: "f16", Context: 64, GeneratedTokens: []int32{1, 2},
+		WeightBytes: 1000}
 	r.Prefill.SetPhase("pp4", 4, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second})
 	r.Decode.SetPhase("tg2", 2, []time.Duration{time.Second})
 	r.InterToken = NewTimes([]time.Duration{time.Millisecond, 3 * time.Millisecond})
@@ -121,7 +122,8 @@ func TestReportKeysAndText(t *testing.T) {
 	if !strings.Contains(r.Summary(), "host µs per token until submitted p50 6.00, in all but waiting p50 12.50") {
 		t.Errorf("the host's time is missing:\n%s", r.Summary())
 	}
-	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK || !strings.Contains(r.Summary(), "left out: SKIPPED") {
+	if r.AddCheck(Check{Name: "left out", Skipped: true}); r.Status != OK ||
+		!strings.Contains(r.Summary(), "left out: SKIPPED") {
 		t.Errorf("a skipped check: %s\n%s", r.Status, r.Summary())
 	}
 	if strings.Contains(r.Summary(), "sequence") || strings.Contains(r.Summary(), "from the host and back") {
@@ -131,7 +133,9 @@ func TestReportKeysAndText(t *testing.T) {
 	r.Sequence.SetPhase("tg2", 2, []time.Duration{time.Second / 2})
 	r.Greedy = &Phase{}
 	r.Greedy.SetPhase("tg2", 2, []time.Duration{time.Second / 4})
-	for _, want := range []string{"decode    tg2          2.00 tokens/s  each step from the host and back\n", "sequence  tg2          4.00 tokens/s  the same steps, ", "greedy    tg2          8.00 tokens/s  tokens that the device chooses, "} {
+	for _, want := range []string{"decode    tg2          2.00 tokens/s  each step from the host and back\n",
+		"sequence  tg2          4.00 tokens/s  the same steps, ", "greedy    tg2          8.00 tokens/s  tokens that the " +
+			"device chooses, "} {
 		if !strings.Contains(r.Summary(), want) {
 			t.Errorf("no %q in\n%s", want, r.Summary())
 		}
@@ -165,12 +169,14 @@ func TestReportKeysAndText(t *testing.T) {
 		}
 	}
 	text := r.Summary()
-	for _, want := range []string{"pp4", "median of 3, range 1.00 to 4.00", "between tokens p50 2.00 ms", "STATUS=FAILED: reference"} {
+	for _, want := range []string{"pp4", "median of 3, range 1.00 to 4.00", "between tokens p50 2.00 ms",
+		"STATUS=FAILED: reference"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
-	if !strings.HasSuffix(text, "\n") || !strings.HasPrefix(text[strings.LastIndex(text[:len(text)-1], "\n")+1:], "STATUS=") {
+	if !strings.HasSuffix(text, "\n") || !strings.HasPrefix(text[strings.LastIndex(text[:len(text)-1], "\n")+1:],
+		"STATUS=") {
 		t.Errorf("the status is not the last line:\n%s", text)
 	}
 }

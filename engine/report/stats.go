@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// minP95 and minP99 are the numbers of samples below which a percentile says nothing: those in which one lies beyond it.
+// minP95 and minP99 are the numbers of samples below which a percentile says nothing: those in
+// which one lies beyond it.
 const minP95, minP99 = 20, 100
 
 // Percentile gives quantile p in [0, 1] of sorted samples by linear

@@ -14,7 +14,8 @@ type Table struct{ w table.Writer }
 // left, the others right, as numbers want.
 func NewTable(head ...string) *Table {
 	t := &Table{table.NewWriter()}
-	style := table.Style{Name: "plain", Box: table.BoxStyle{PaddingRight: "  "}, Options: table.OptionsNoBordersAndSeparators}
+	style := table.Style{Name: "plain", Box: table.BoxStyle{PaddingRight: "  "},
+		Options: table.OptionsNoBordersAndSeparators}
 	t.w.SetStyle(style)
 	t.w.SuppressTrailingSpaces()
 	config := make([]table.ColumnConfig, len(head))

@@ -57,7 +57,8 @@ func (r *Report) Summary() string {
 		if r.PeakMemory > r.ModelMemory {
 			checks = fmt.Sprintf("; %s with the checks", Bytes(float64(r.PeakMemory)))
 		}
-		line("memory", "%s at the peak, %s of it not from files%s", Bytes(float64(r.ModelMemory)), Bytes(float64(r.Private)), checks)
+		line("memory", "%s at the peak, %s of it not from files%s", Bytes(float64(r.ModelMemory)), Bytes(float64(r.Private)),
+			checks)
 	}
 	if r.NLL != nil {
 		line("nll", "%.6f a token, perplexity %.4f", *r.NLL, math.Exp(*r.NLL))

@@ -176,13 +176,15 @@ func TestDepth(t *testing.T) {
 	if _, err := Parse(strings.Repeat("1+", 10_000) + "1"); err != nil {
 		t.Errorf("a long sum is not deep: %v", err)
 	}
-	if _, err := Parse(strings.Repeat("1+", 40_000) + "1"); err == nil || !strings.Contains(err.Error(), "80001 characters") {
+	if _, err := Parse(strings.Repeat("1+", 40_000) + "1"); err == nil ||
+		!strings.Contains(err.Error(), "80001 characters") {
 		t.Errorf("a sum of 40000: %v", err)
 	}
 }
 
 func env(name string) (Val, bool) {
-	v, ok := map[string]Val{"D": 4096.0, "H": 32.0, "act": "silu", "silu": "silu", "yes": true, "none": nil, "sizes": []Val{1.0, 2.0}}[name]
+	v, ok := map[string]Val{"D": 4096.0, "H": 32.0, "act": "silu", "silu": "silu", "yes": true, "none": nil,
+		"sizes": []Val{1.0, 2.0}}[name]
 	return v, ok
 }
 
@@ -191,17 +193,23 @@ func TestEval(t *testing.T) {
 		in   string
 		want Val
 	}{
-		{"D/H", 128.0}, {"D//100", 40.0}, {"-7 // 2", -4.0}, {"-7 % 3", 2.0}, {"7 % -3", -2.0}, {"2**10", 1024.0}, {"-2**2", -4.0},
-		{"D**-0.5", 1.0 / 64}, {"min(D, 3) + max(1, 2)", 5.0}, {"sqrt(16)", 4.0}, {"floor(2.7) + ceil(2.1)", 5.0}, {"log(1)", 0.0},
-		{"act == silu", true}, {"act == 'silu'", true}, {`act != "gelu"`, true}, {"D == '4096'", false}, {"sizes == [1, 2]", true}, {"sizes == [1]", false},
+		{"D/H", 128.0}, {"D//100", 40.0}, {"-7 // 2", -4.0}, {"-7 % 3", 2.0}, {"7 % -3", -2.0}, {"2**10", 1024.0},
+		{"-2**2", -4.0},
+		{"D**-0.5", 1.0 / 64}, {"min(D, 3) + max(1, 2)", 5.0}, {"sqrt(16)", 4.0}, {"floor(2.7) + ceil(2.1)", 5.0},
+		{"log(1)", 0.0},
+		{"act == silu", true}, {"act == 'silu'", true}, {`act != "gelu"`, true}, {"D == '4096'", false},
+		{"sizes == [1, 2]", true}, {"sizes == [1]", false},
 		{"1 < 2 and 2 <= 2 and 3 > 2 and 3 >= 3", true}, {"not yes", false}, {"not 0", true},
 		{"has(none)", false}, {"has(D)", true}, {"none or 3", 3.0}, {"D or 1/0", 4096.0}, {"none or none or act", "silu"},
 		{"1 if yes else 1/0", 1.0}, {"1/0 if not yes else 2", 2.0}, // only the branch taken
 		{"yes or 1/0", true}, {"not yes and 1/0", false}, // no more than decides
 		{"[D, [H]]", []Val{4096.0, []Val{32.0}}}, {"+3", 3.0}, {"true", true},
-		{"sizes[0] + sizes[-1]", 3.0}, {"[1, 2, 3][1:]", []Val{2.0, 3.0}}, {"[1, 2, 3][:-1]", []Val{1.0, 2.0}}, {"[1, 2, 3][7:]", []Val{}},
-		{"[[1, 2], [3]][0][1]", 2.0}, {"2 in sizes", true}, {"act in ['gelu', 'silu']", true}, {"act not in ['gelu']", true}, {"not act in ['gelu']", true},
-		{"len(sizes) + len([])", 2.0}, {"count([1, 2, 1], 1)", 2.0}, {"find([1, 2, 1], 1)", 0.0}, {"rfind([1, 2, 1], 1)", 2.0}, {"find(sizes, 9)", -1.0},
+		{"sizes[0] + sizes[-1]", 3.0}, {"[1, 2, 3][1:]", []Val{2.0, 3.0}}, {"[1, 2, 3][:-1]", []Val{1.0, 2.0}},
+		{"[1, 2, 3][7:]", []Val{}},
+		{"[[1, 2], [3]][0][1]", 2.0}, {"2 in sizes", true}, {"act in ['gelu', 'silu']", true}, {"act not in ['gelu']", true},
+		{"not act in ['gelu']", true},
+		{"len(sizes) + len([])", 2.0}, {"count([1, 2, 1], 1)", 2.0}, {"find([1, 2, 1], 1)", 0.0},
+		{"rfind([1, 2, 1], 1)", 2.0}, {"find(sizes, 9)", -1.0},
 		{"abs(-3) + exp(0)", 4.0}, {"1 if 1 in sizes else 2", 1.0},
 	} {
 		e, err := Parse(c.in)
@@ -274,7 +282,8 @@ func TestEvalErrors(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	for name, want := range map[string]bool{"x": true, "_a1": true, "wq": true, "": false, "1a": false, "a-b": false, "if": false, "true": false, "as": false, "é": false, "a b": false} {
+	for name, want := range map[string]bool{"x": true, "_a1": true, "wq": true, "": false, "1a": false, "a-b": false,
+		"if": false, "true": false, "as": false, "é": false, "a b": false} {
 		if IsName(name) != want {
 			t.Errorf("IsName(%q) is %v", name, !want)
 		}
@@ -290,7 +299,8 @@ func TestNames(t *testing.T) {
 }
 
 func TestFormat(t *testing.T) {
-	for want, v := range map[string]Val{"null": nil, "4096": 4096.0, "1e-05": 1e-5, "-0.5": -0.5, "1e+20": 1e20, "true": true, "silu": "silu", "[1, [a]]": []Val{1.0, []Val{"a"}}} {
+	for want, v := range map[string]Val{"null": nil, "4096": 4096.0, "1e-05": 1e-5, "-0.5": -0.5, "1e+20": 1e20,
+		"true": true, "silu": "silu", "[1, [a]]": []Val{1.0, []Val{"a"}}} {
 		if got := Format(v); got != want {
 			t.Errorf("%#v prints as %s, want %s", v, got, want)
 		}
@@ -300,8 +310,9 @@ func TestFormat(t *testing.T) {
 func TestNearest(t *testing.T) {
 	known := []string{"linear", "linear_id", "rmsnorm", "rope", "rows", "silu", "attention"}
 	for name, want := range map[string]string{
-		"liner": "linear", "linaer": "linear", "rmsnrom": "rmsnorm", "atention": "attention", "attentoin": "attention", "sliu": "silu",
-		"rop": "rope", "rowe": "rope", // as near to rows: the first in the alphabet
+		"liner": "linear", "linaer": "linear", "rmsnrom": "rmsnorm", "atention": "attention", "attentoin": "attention",
+		"sliu": "silu",
+		"rop":  "rope", "rowe": "rope", // as near to rows: the first in the alphabet
 		"conv2d": "", "x": "", "": "", strings.Repeat("a", 300): "",
 	} {
 		if got := Nearest(name, known); got != want {
@@ -342,7 +353,8 @@ func TestMapCalls(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a + b", "f(x, a=1, ...)", "x as [S, -1]", "1 if a else 'b'", "not (a and b) ** -2", "[1, [2]]"} {
+	for _, s := range []string{"a + b", "f(x, a=1, ...)", "x as [S, -1]", "1 if a else 'b'", "not (a and b) ** -2",
+		"[1, [2]]"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

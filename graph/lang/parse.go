@@ -91,7 +91,8 @@ func (p *parser) found() string {
 	return strconv.Quote(p.text[p.at:p.off])
 }
 
-var operators = []string{"...", "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[", "]", ",", "=", ":"}
+var operators = []string{"...", "**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "(", ")", "[",
+	"]", ",", "=", ":"}
 
 func (p *parser) next() {
 	t := p.text
@@ -202,7 +203,8 @@ func (p *parser) cond() Expr {
 }
 
 // levels of binary operators, loosest first; all of them left-associative.
-var levels = [][]string{{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">", "in", "not"}, {"+", "-"}, {"*", "/", "//", "%"}}
+var levels = [][]string{{"or"}, {"and"}, {"==", "!=", "<=", ">=", "<", ">", "in", "not"}, {"+", "-"},
+	{"*", "/", "//", "%"}}
 
 func (p *parser) binary(level int) Expr {
 	if level == len(levels) {

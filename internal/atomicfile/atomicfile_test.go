@@ -92,7 +92,8 @@ func TestModes(t *testing.T) {
 		if err := Write(path, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if info, err := os.Stat(path); err != nil || want == 0o644 && info.Mode().Perm() != want || want == 0o600 && info.Mode().Perm() != want {
+		if info, err := os.Stat(path); err != nil || want == 0o644 && info.Mode().Perm() != want ||
+			want == 0o600 && info.Mode().Perm() != want {
 			t.Errorf("%v, %v; %v is expected", info.Mode(), err, want)
 		}
 		if err := os.Chmod(path, 0o600); err != nil {
@@ -141,7 +142,8 @@ func TestLinks(t *testing.T) {
 // ones stay.
 func TestSwept(t *testing.T) {
 	dir := t.TempDir()
-	for name, age := range map[string]time.Duration{".a.1.part": 48 * time.Hour, ".a.2.part": time.Minute, ".b.3.part": 48 * time.Hour} {
+	for name, age := range map[string]time.Duration{".a.1.part": 48 * time.Hour, ".a.2.part": time.Minute,
+		".b.3.part": 48 * time.Hour} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)

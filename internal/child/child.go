@@ -147,7 +147,8 @@ func (d *Death) summary() string {
 	var parts []string
 	for line := range strings.Lines(d.Said) {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "PC=") || strings.HasPrefix(line, "goroutine ") || strings.HasPrefix(line, "runtime stack:") || len(parts) == 4 {
+		if strings.HasPrefix(line, "PC=") || strings.HasPrefix(line, "goroutine ") ||
+			strings.HasPrefix(line, "runtime stack:") || len(parts) == 4 {
 			break
 		}
 		if line != "" {

@@ -64,7 +64,8 @@ func TestRun(t *testing.T) {
 		text    string
 		crashed bool
 	}{
-		{"abort", "LLVM ERROR: no such target; SIGABRT", true}, {"kill", "killed", true}, {"panic", "panic: boo", true}, {"code", "no luck", false},
+		{"abort", "LLVM ERROR: no such target; SIGABRT", true}, {"kill", "killed", true}, {"panic", "panic: boo", true},
+		{"code", "no luck", false},
 	} {
 		_, err := Run(context.Background(), command(c.how), nil, time.Minute)
 		var d *Death

@@ -49,7 +49,8 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(g.Input) != 2 || g.Seq != 48 || len(g.Logits) != 2*48*g.Vocab || len(g.Greedy) != 32 || len(g.Prompt) == 0 {
-		t.Errorf("%d rows of %d, %d logits of %d, greedy %d behind %d", len(g.Input), g.Seq, len(g.Logits), g.Vocab, len(g.Greedy), len(g.Prompt))
+		t.Errorf("%d rows of %d, %d logits of %d, greedy %d behind %d", len(g.Input), g.Seq, len(g.Logits), g.Vocab,
+			len(g.Greedy), len(g.Prompt))
 	}
 }
 
@@ -64,7 +65,8 @@ func TestOpenRefuses(t *testing.T) {
 		"one row":      {map[string]string{"input_ids": "I32 3", "logits": "F32 2 3 4"}, "two dimensions"},
 		"no logits":    {map[string]string{"input_ids": "I32 2 3"}, "logits"},
 		"other logits": {map[string]string{"input_ids": "I32 2 3", "logits": "F32 2 4 4"}, "logits[2, 3, V]"},
-		"no prompt":    {map[string]string{"input_ids": "I32 2 3", "logits": "F32 2 3 4", "greedy": "I32 2"}, "greedy_prompt"},
+		"no prompt": {map[string]string{"input_ids": "I32 2 3", "logits": "F32 2 3 4", "greedy": "I32 2"},
+			"greedy_prompt"},
 	} {
 		_, err := Open(tensorsOf(t, c.tensors))
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

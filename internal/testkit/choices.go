@@ -39,12 +39,14 @@ type choiceModel struct {
 // choiceModels are models whose blocks between them have the nodes that kernels are chosen for: gated and plain, with
 // experts, biases, norms of heads, windows and capped scores. Llama-2-7B has the types that differ, the others two.
 func choiceModels() (all []choiceModel) {
-	all = append(all, choiceModel{"llama2_7b", []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q4_0,
+	all = append(all, choiceModel{"llama2_7b", []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3,
+		tensor.Q4_0,
 		tensor.Q8_0, tensor.Q4_K, tensor.Q6_K}, []int{1, 4, 512}})
 	for _, name := range []string{"gemma2_2b", "gpt_neox_20b", "mistral_7b", "mixtral_8x7b", "phi3", "qwen3_8b"} {
 		all = append(all, choiceModel{name, []tensor.Type{tensor.F16, tensor.Q4_K}, []int{1, 512}})
 	}
-	return append(all, choiceModel{"qwen2", []tensor.Type{tensor.F16, tensor.Q8_0}, []int{1, 512}}) // rows no multiple of 256
+	// rows no multiple of 256
+	return append(all, choiceModel{"qwen2", []tensor.Type{tensor.F16, tensor.Q8_0}, []int{1, 512}})
 }
 
 // Choices holds what devices choose for two blocks of each of these models as texts in dir: a line is what runs as one,
@@ -147,7 +149,8 @@ func captures(t *testing.T, d NullDevice, m choiceModel, typ tensor.Type) [][]ch
 		if err != nil {
 			t.Fatal(err)
 		}
-		opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16, Set: map[string]string{"L": "2"}}
+		opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16,
+			Set: map[string]string{"L": "2"}}
 		if err := engine.DryRun(opt, s); err != nil {
 			t.Fatalf("%s: %s of %s, %d tokens: %v", d.Name, m.name, typ, s, err)
 		}

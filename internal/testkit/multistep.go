@@ -84,9 +84,10 @@ func newSession(t *testing.T, e *engine.Engine) *engine.Session {
 	return s
 }
 
-// Multistep has a model with weights of a type generate on a device, step by step and several steps at once, to the end of
-// the limit, of the context and of the text, with ends from outside, and compares all tokens, what the session computes
-// next, and where it stands; in brief fewer of these. The device takes programs of several steps, and chooses tokens.
+// Multistep has a model with weights of a type generate on a device, step by step and several steps
+// at once, to the end of the limit, of the context and of the text, with ends from outside, and
+// compares all tokens, what the session computes next, and where it stands; in brief fewer of
+// these. The device takes programs of several steps, and chooses tokens.
 func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string, brief bool) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
@@ -132,7 +133,8 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 			r.err = fmt.Sprint(err)
 			r.tokens, r.stop, r.pos = g.Tokens, g.Stop, s.Pos()
 			if len(g.Steps) != max(0, len(g.Tokens)-1) || len(g.Submit) != len(g.Steps) || len(g.Host) != len(g.Steps) {
-				t.Errorf("%s: %d tokens with the times of %d, %d and %d steps", name, len(g.Tokens), len(g.Steps), len(g.Submit), len(g.Host))
+				t.Errorf("%s: %d tokens with the times of %d, %d and %d steps", name, len(g.Tokens), len(g.Steps), len(g.Submit),
+					len(g.Host))
 			}
 			if s.Left() < 12 {
 				continue
@@ -148,14 +150,17 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 			}
 			r.again = g.Tokens
 		}
-		if a, b := got[0], got[1]; !slices.Equal(a.tokens, b.tokens) || !slices.Equal(a.emitted, b.emitted) || a.stop != b.stop || a.pos != b.pos ||
-			!slices.Equal(a.logits, b.logits) || !slices.Equal(a.again, b.again) || !slices.Equal(a.others, b.others) || a.err != b.err {
+		if a, b := got[0], got[1]; !slices.Equal(a.tokens, b.tokens) || !slices.Equal(a.emitted, b.emitted) ||
+			a.stop != b.stop || a.pos != b.pos ||
+			!slices.Equal(a.logits, b.logits) || !slices.Equal(a.again, b.again) || !slices.Equal(a.others, b.others) ||
+			a.err != b.err {
 			a.logits, b.logits = a.logits[:min(3, len(a.logits))], b.logits[:min(3, len(b.logits))]
 			t.Errorf("%s: step by step\n%+v, several at once\n%+v", name, a, b)
 		}
 	}
 	ctx := t.Context()
-	generate := func(ctx context.Context, s *engine.Session, r *result, opt engine.Generation, emit func(n int) bool) (*engine.Generated, error) {
+	generate := func(ctx context.Context, s *engine.Session, r *result, opt engine.Generation,
+		emit func(n int) bool) (*engine.Generated, error) {
 		opt.Emit = func(token int32) bool {
 			r.emitted = append(r.emitted, token)
 			return emit == nil || emit(len(r.emitted))
@@ -194,7 +199,8 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 				return true
 			})
 		})
-		both(fmt.Sprint("the session itself is used at ", at), func(s, _ *engine.Session, r *result) (*engine.Generated, error) {
+		both(fmt.Sprint("the session itself is used at ", at), func(s, _ *engine.Session, r *result) (*engine.Generated,
+			error) {
 			var failed error
 			g, err := generate(ctx, s, r, engine.Generation{Max: 40}, func(n int) bool {
 				switch n {
@@ -244,8 +250,8 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 	}
 }
 
-// DecodeTime is the time of a token of n that are chosen on the device behind a prompt, in a session that has been prepared
-// for it by generating them once.
+// DecodeTime is the time of a token of n that are chosen on the device behind a prompt, in a
+// session that has been prepared for it by generating them once.
 func DecodeTime(t testing.TB, s *engine.Session, prompt []int32, n int) time.Duration {
 	t.Helper()
 	var all time.Duration

@@ -28,8 +28,8 @@ type scheduled struct {
 }
 
 // Schedules has many requests arrive, end, be cancelled, stopped and continued by guesses at random, in pools that are
-// often too small for all. Each sequence's tokens must be those that it has alone wherever its two best logits differ by
-// more than limit, and at the end all pages must be free.
+// often too small for all. Each sequence's tokens must be those that it has alone wherever its two
+// best logits differ by more than limit, and at the end all pages must be free.
 func Schedules(t *testing.T, dev backends.Device, schedules int, limit float32) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")

@@ -80,7 +80,8 @@ func runGraph(dev backends.Device, g *graph.Graph, data map[*graph.Value][]byte)
 
 // placeGiven puts inputs, weights and states in memory, weights packed as
 // their readers want them.
-func placeGiven(r *rig, g *graph.Graph, kernels []backends.Kernel, data map[*graph.Value][]byte, at map[*graph.Value]*placed) error {
+func placeGiven(r *rig, g *graph.Graph, kernels []backends.Kernel, data map[*graph.Value][]byte,
+	at map[*graph.Value]*placed) error {
 	packing := map[*graph.Value]*backends.Packing{}
 	for i, n := range g.Nodes {
 		for j, v := range n.In {

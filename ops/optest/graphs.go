@@ -171,7 +171,8 @@ func (r *generator) given(name string, kind graph.Kind, t tensor.Type, shape ...
 
 // weight adds a weight of a random type that its rows allow.
 func (r *generator) weight(shape ...int) string {
-	types := []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q5_1, tensor.Q4_K, tensor.Q6_K}
+	types := []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q5_1, tensor.Q4_K,
+		tensor.Q6_K}
 	for {
 		t := types[r.rng.IntN(len(types))]
 		if t.CheckRow(shape[len(shape)-1]) == nil && (len(shape) > 1 || t.IsFloat()) {
@@ -321,7 +322,8 @@ func (r *generator) attend() {
 	h := g * r.pick(1, 2, 3)
 	layout := []string{"half", "pair"}[r.rng.IntN(2)]
 	rope := func(heads int) string {
-		return fmt.Sprintf("rope(linear(%s, %s) as [%d, %d, %d], pos, layout=%s)", x, r.weight(heads*dh, d), r.s, heads, dh, layout)
+		return fmt.Sprintf("rope(linear(%s, %s) as [%d, %d, %d], pos, layout=%s)", x, r.weight(heads*dh, d), r.s, heads, dh,
+			layout)
 	}
 	kc := r.given("kc", graph.State, tensor.F32, ctx, g, dh)
 	vc := r.given("vc", graph.State, tensor.F16, ctx, g, dh)

@@ -103,7 +103,9 @@ func TestFaultsAreSeen(t *testing.T) {
 	}{
 		{"none", "", func(backends.Stream, *backends.Launch) error { return nil }},
 		{"wrong value", "relative L2", write(func(o backends.Operand) int { return o.Offset }, make([]byte, 8))},
-		{"nothing written", "NaN", write(func(o backends.Operand) int { return o.Offset + size(o) - 8 }, []byte{255, 255, 255, 255, 255, 255, 255, 255})},
+		{"nothing written", "NaN", write(func(o backends.Operand) int {
+			return o.Offset + size(o) - 8
+		}, []byte{255, 255, 255, 255, 255, 255, 255, 255})},
 		{"behind the result", "overwritten", write(func(o backends.Operand) int { return o.Offset + size(o) }, []byte{0})},
 		{"before the result", "overwritten", write(func(o backends.Operand) int { return o.Offset - 1 }, []byte{0})},
 		{"operand changed", "operand 0", func(s backends.Stream, l *backends.Launch) error {
@@ -165,7 +167,8 @@ func TestForeignRowOfAStateIsSeen(t *testing.T) {
 		return s.Write(o.Buffer, o.Offset, []byte{first[0] ^ 1}) // lowest bit of row 0
 	}}
 	err := optest.Check(dev, optest.Case{
-		Name: "row", Eq: "y: push(cache, x, pos)", Args: "cache f16[4, 1, 4]; x float[1, 1, 4]; pos i32[1] =2", Rel: 1, Abs: 1,
+		Name: "row", Eq: "y: push(cache, x, pos)", Args: "cache f16[4, 1, 4]; x float[1, 1, 4]; pos i32[1] =2", Rel: 1,
+		Abs: 1,
 	})
 	if err == nil {
 		t.Error("a changed row that no position names was not seen")

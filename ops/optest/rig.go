@@ -168,7 +168,8 @@ func compare(got, want tensor.Tensor, rel, abs float64) error {
 		return nil
 	}
 	if r := math.Sqrt(diff / norm); r > rel || worst > abs {
-		return fmt.Errorf("relative L2 %.3g (limit %.3g), max abs %.3g (limit %.3g) at element %d of %v: %.9g, %.9g is wanted",
+		return fmt.Errorf(
+			"relative L2 %.3g (limit %.3g), max abs %.3g (limit %.3g) at element %d of %v: %.9g, %.9g is wanted",
 			r, rel, worst, abs, at, want.Shape, g[at], w[at])
 	}
 	return nil

@@ -43,7 +43,8 @@ func (e *spoiledProgram) Wait() error {
 func TestTogether(t *testing.T) {
 	var cases []optest.Case
 	for _, c := range optest.Cases() {
-		if strings.HasPrefix(c.Name, "linear/tiles") || strings.HasPrefix(c.Name, "push/") || strings.HasPrefix(c.Name, "topk/") {
+		if strings.HasPrefix(c.Name, "linear/tiles") || strings.HasPrefix(c.Name, "push/") ||
+			strings.HasPrefix(c.Name, "topk/") {
 			cases = append(cases, c)
 		}
 	}
@@ -71,7 +72,8 @@ func TestTogether(t *testing.T) {
 	} {
 		var stages []string
 		// The last launch is the one that is spoiled.
-		list := append(slices.Clone(cases), optest.Case{Name: "last", Eq: "y: silu(x)", Args: "x float[3, 5]", Rel: 1e-6, Abs: 1e-5})
+		list := append(slices.Clone(cases), optest.Case{Name: "last", Eq: "y: silu(x)", Args: "x float[3, 5]", Rel: 1e-6,
+			Abs: 1e-5})
 		err := optest.Together(spoiled{ref.New(), f.fault}, list, f.rel, func(s string) { stages = append(stages, s) })
 		switch {
 		case f.want == "" && err == nil:

@@ -51,7 +51,8 @@ func readBlock(path string, disassembly []byte) (*block, error) {
 			continue
 		}
 		if s.Name != ".blob" || s.Flags&elf.SHF_WRITE != 0 {
-			return nil, fmt.Errorf("section %s of %d bytes: kernels may have code and constants only, no variables", s.Name, s.Size)
+			return nil, fmt.Errorf("section %s of %d bytes: kernels may have code and constants only, no variables", s.Name,
+				s.Size)
 		}
 		if b.data, err = s.Data(); err != nil {
 			return nil, err

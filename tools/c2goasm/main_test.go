@@ -39,21 +39,24 @@ func TestSignatures(t *testing.T) {
 
 func TestReadInstructions(t *testing.T) {
 	b := &block{codeEnd: 8}
-	if err := b.readInstructions("\n   10000:      \tvmovups\tzmm0, zmmword ptr [rdi]\n   10006: \tret\n   10008: \tnop\n"); err != nil {
+	if err := b.readInstructions(
+		"\n   10000:      \tvmovups\tzmm0, zmmword ptr [rdi]\n   10006: \tret\n   10008: \tnop\n"); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.ins) != 2 || b.ins[1].offset != 6 || b.ins[0].text != "vmovups zmm0, zmmword ptr [rdi]" {
 		t.Errorf("instructions: %+v", b.ins)
 	}
 	b = &block{codeEnd: 8}
-	if err := b.readInstructions("   10000: \tcall\t0x10 <memcpy>\n"); err == nil || !strings.Contains(err.Error(), "may not call") {
+	if err := b.readInstructions("   10000: \tcall\t0x10 <memcpy>\n"); err == nil ||
+		!strings.Contains(err.Error(), "may not call") {
 		t.Errorf("a call: error %v", err)
 	}
 }
 
 func TestDirectives(t *testing.T) {
 	d := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
-	if got, want := directives(d, "amd64"), "QUAD $0x0807060504030201; LONG $0x0c0b0a09; WORD $0x0e0d; BYTE $0x0f"; got != want {
+	if got, want := directives(d, "amd64"),
+		"QUAD $0x0807060504030201; LONG $0x0c0b0a09; WORD $0x0e0d; BYTE $0x0f"; got != want {
 		t.Errorf("amd64: %s, want %s", got, want)
 	}
 	if got, want := directives(d[:8], "arm64"), "WORD $0x04030201; WORD $0x08070605"; got != want {

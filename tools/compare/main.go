@@ -45,7 +45,8 @@ func main() {
 		*greta = filepath.Join(dir, "greta")
 		run("go", "build", "-o", *greta, "./cmd/greta")
 	}
-	fmt.Println("| file | threads | test | greta, tokens/s | llama.cpp, tokens/s | ratio, median (range) | of the limit, median (range) | pairs |")
+	fmt.Println("| file | threads | test | greta, tokens/s | llama.cpp, tokens/s | ratio, median (range) | of the " +
+		"limit, median (range) | pairs |")
 	fmt.Println("| --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, file := range flag.Args() {
 		// The file into the page cache, packed weights made.
@@ -99,7 +100,8 @@ func median(x []float64) float64 {
 
 // ours is a measured run of greta; it ends in an error unless its own checks pass.
 func ours(binary, file, threads string, prefill, gen int) (rate, fraction float64) {
-	out := run(binary, "run", file, "--threads", threads, "--prefill", strconv.Itoa(prefill), "--gen", strconv.Itoa(gen), "--repeat", "1", "--json", "-")
+	out := run(binary, "run", file, "--threads", threads, "--prefill", strconv.Itoa(prefill), "--gen", strconv.Itoa(gen),
+		"--repeat", "1", "--json", "-")
 	type phase struct {
 		Rate  float64 `json:"tokens_per_second"`
 		Limit struct {
@@ -117,7 +119,8 @@ func ours(binary, file, threads string, prefill, gen int) (rate, fraction float6
 }
 
 func theirs(binary, file, threads string, prefill, gen, depth int) float64 {
-	out := run(binary, "-m", file, "-t", threads, "-p", strconv.Itoa(prefill), "-n", strconv.Itoa(gen), "-d", strconv.Itoa(depth), "-r", "1", "-o", "json")
+	out := run(binary, "-m", file, "-t", threads, "-p", strconv.Itoa(prefill), "-n", strconv.Itoa(gen), "-d",
+		strconv.Itoa(depth), "-r", "1", "-o", "json")
 	var r []struct {
 		Rate float64 `json:"avg_ts"`
 	}

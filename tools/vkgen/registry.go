@@ -310,7 +310,8 @@ func (g *generator) emitStruct(b *bytes.Buffer, n *node, name string) {
 	}
 	b.WriteString("}\n\n")
 	if sType != "" {
-		fmt.Fprintf(b, "// Init sets the structure's type.\nfunc (x *%s) Init() *%s { x.SType = %s; return x }\n\n", name, name, sType)
+		fmt.Fprintf(b, "// Init sets the structure's type.\nfunc (x *%s) Init() *%s { x.SType = %s; return x }\n\n", name,
+			name, sType)
 	}
 }
 

@@ -13,8 +13,9 @@ import (
 // layerNumber is the first number of a tensor's name.
 var layerNumber = regexp.MustCompile(`\.(\d+)\.`)
 
-// Adapter gives an adapter with Hugging Face's names those of a GGUF base, with the rows of B in the order that the base
-// has W's rows in. An adapter that speaks the base's dialect is handed back as it is.
+// Adapter gives an adapter with Hugging Face's names those of a GGUF base, with the rows of B in
+// the order that the base has W's rows in. An adapter that speaks the base's dialect is handed back
+// as it is.
 func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
 	if a.Dialect != "hf" || base.Dialect() != "gguf" {
 		return a, nil
@@ -24,7 +25,8 @@ func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
 		n, _ := metaInt(base, arch+"."+key)
 		return int(n)
 	}
-	h := hfPlan{heads: of("attention.head_count"), kvHeads: of("attention.head_count_kv"), width: of("attention.key_length")}
+	h := hfPlan{heads: of("attention.head_count"), kvHeads: of("attention.head_count_kv"),
+		width: of("attention.key_length")}
 	if h.kvHeads == 0 {
 		h.kvHeads = h.heads
 	}

@@ -66,19 +66,29 @@ func TestGoldens(t *testing.T) {
 		tensors int
 		meta    map[string]any
 	}{
-		"llama2_mha": {3 + 3*9, map[string]any{"general.architecture": "llama", "llama.attention.head_count_kv": int64(4), "llama.rope.dimension_count": int64(16),
-			"llama.block_count": int64(3), "llama.vocab_size": int64(320), "llama.context_length": int64(256), "llama.feed_forward_length": int64(160),
-			"llama.rope.freq_base": 10000.0, "llama.attention.layer_norm_rms_epsilon": float64(float32(1e-5)), "general.file_type": int64(0)}},
-		"llama2_gqa_tied": {2 + 3*9, map[string]any{"llama.attention.head_count_kv": int64(2), "llama.attention.key_length": int64(16)}},
-		"mistral_swa":     {3 + 3*9, map[string]any{"general.architecture": "llama", "llama.attention.sliding_window": int64(16)}},
-		"mixtral": {3 + 3*10, map[string]any{"general.architecture": "llama", "llama.expert_count": int64(4), "llama.expert_used_count": int64(2),
-			"llama.rope.freq_base": 1e6}},
+		"llama2_mha": {3 + 3*9, map[string]any{"general.architecture": "llama", "llama.attention.head_count_kv": int64(4),
+			"llama.rope.dimension_count": int64(16),
+			"llama.block_count":          int64(3), "llama.vocab_size": int64(320), "llama.context_length": int64(256),
+			"llama.feed_forward_length": int64(160),
+			"llama.rope.freq_base":      10000.0, "llama.attention.layer_norm_rms_epsilon": float64(float32(1e-5)),
+			"general.file_type": int64(0)}},
+		"llama2_gqa_tied": {2 + 3*9, map[string]any{"llama.attention.head_count_kv": int64(2),
+			"llama.attention.key_length": int64(16)}},
+		"mistral_swa": {3 + 3*9, map[string]any{"general.architecture": "llama",
+			"llama.attention.sliding_window": int64(16)}},
+		"mixtral": {3 + 3*10, map[string]any{"general.architecture": "llama", "llama.expert_count": int64(4),
+			"llama.expert_used_count": int64(2),
+			"llama.rope.freq_base":    1e6}},
 		"qwen2": {3 + 3*12, map[string]any{"general.architecture": "qwen2", "qwen2.embedding_length": int64(64)}},
-		"qwen3": {3 + 3*11, map[string]any{"general.architecture": "qwen3", "qwen3.attention.key_length": int64(32), "qwen3.rope.dimension_count": int64(32)}},
-		"gemma2": {2 + 4*11, map[string]any{"general.architecture": "gemma2", "gemma2.attn_logit_softcapping": 50.0, "gemma2.final_logit_softcapping": 30.0,
+		"qwen3": {3 + 3*11, map[string]any{"general.architecture": "qwen3", "qwen3.attention.key_length": int64(32),
+			"qwen3.rope.dimension_count": int64(32)}},
+		"gemma2": {2 + 4*11, map[string]any{"general.architecture": "gemma2", "gemma2.attn_logit_softcapping": 50.0,
+			"gemma2.final_logit_softcapping":  30.0,
 			"gemma2.attention.sliding_window": int64(16), "gemma2.attention.scale": float64(float32(1 / math.Sqrt(24)))}},
-		"phi3": {3 + 3*6, map[string]any{"general.architecture": "phi3", "phi3.rope.scaling.original_context_length": int64(4096)}},
-		"gpt_neox": {4 + 3*12, map[string]any{"general.architecture": "gptneox", "gptneox.use_parallel_residual": true, "gptneox.rope.dimension_count": int64(4),
+		"phi3": {3 + 3*6, map[string]any{"general.architecture": "phi3",
+			"phi3.rope.scaling.original_context_length": int64(4096)}},
+		"gpt_neox": {4 + 3*12, map[string]any{"general.architecture": "gptneox", "gptneox.use_parallel_residual": true,
+			"gptneox.rope.dimension_count":         int64(4),
 			"gptneox.attention.layer_norm_epsilon": float64(float32(1e-5))}},
 	} {
 		t.Run(folder, func(t *testing.T) {
@@ -141,7 +151,8 @@ func rotate(v []float64, pos float64, pairs bool) []float64 {
 // TestRotation: attention scores from the permuted weights with pairs equal
 // those of the originals with halves; a position other than 0 shows it.
 func TestRotation(t *testing.T) {
-	for folder, pairs := range map[string]bool{"llama2_gqa_tied": true, "mistral_swa": true, "mixtral": true, "qwen2": false, "gemma2": false} {
+	for folder, pairs := range map[string]bool{"llama2_gqa_tied": true, "mistral_swa": true, "mixtral": true,
+		"qwen2": false, "gemma2": false} {
 		src := openAt(t, testfiles.Shared(t, "goldens", folder))
 		f, _ := convert(t, src, Options{Type: "f32"})
 		scores := func(s weights.Source, q, k string, pairs bool) (out []float64) {
@@ -237,7 +248,8 @@ func TestCopy(t *testing.T) {
 // bits allow.
 func TestErrors(t *testing.T) {
 	src := openAt(t, testfiles.Shared(t, "data", "stories260K", "stories260K.bin"))
-	for typ, limit := range map[string]float64{"f32": 0, "f16": 5e-4, "bf16": 3e-3, "q8_0": 8e-3, "q5_1": 4e-2, "q4_0": 0.1, "q4_k_m": 6e-2, "q2_k": 0.15, "tq2_0": 0.15} {
+	for typ, limit := range map[string]float64{"f32": 0, "f16": 5e-4, "bf16": 3e-3, "q8_0": 8e-3, "q5_1": 4e-2,
+		"q4_0": 0.1, "q4_k_m": 6e-2, "q2_k": 0.15, "tq2_0": 0.15} {
 		f, rep := convert(t, src, Options{Type: typ, Workers: 3})
 		worst := 0.0
 		for _, name := range f.Names() {
@@ -300,7 +312,8 @@ func TestTolstoyWithTokenizer(t *testing.T) {
 	if len(rep.Fallbacks) != 37 { // rows of 192 in six layers of six matrices, and the embedding
 		t.Errorf("fallbacks: %q", rep.Fallbacks)
 	}
-	for name, want := range map[string]tensor.Type{"token_embd.weight": tensor.Q8_0, "blk.0.attn_q.weight": tensor.Q5_0, "blk.5.attn_v.weight": tensor.Q8_0,
+	for name, want := range map[string]tensor.Type{"token_embd.weight": tensor.Q8_0, "blk.0.attn_q.weight": tensor.Q5_0,
+		"blk.5.attn_v.weight":   tensor.Q8_0,
 		"blk.5.ffn_down.weight": tensor.Q6_K, "blk.0.ffn_down.weight": tensor.Q4_K, "output_norm.weight": tensor.F32} {
 		if typ, _, _ := f.Lookup(name); typ != want {
 			t.Errorf("%s is %s, expected %s", name, typ, want)
@@ -385,8 +398,10 @@ func (c changed) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
 
 func TestLlama3Factors(t *testing.T) {
 	src := openAt(t, testfiles.Shared(t, "goldens", "llama2_mha"))
-	f, _ := convert(t, changed{src, map[string]any{"rope_parameters.rope_type": "llama3", "rope_parameters.factor": 8.0, "rope_parameters.rope_theta": 10000.0,
-		"rope_parameters.low_freq_factor": 1.0, "rope_parameters.high_freq_factor": 4.0, "rope_parameters.original_max_position_embeddings": int64(1000)}, "", ""},
+	f, _ := convert(t, changed{src, map[string]any{"rope_parameters.rope_type": "llama3", "rope_parameters.factor": 8.0,
+		"rope_parameters.rope_theta":      10000.0,
+		"rope_parameters.low_freq_factor": 1.0, "rope_parameters.high_freq_factor": 4.0,
+		"rope_parameters.original_max_position_embeddings": int64(1000)}, "", ""},
 		Options{Type: "f16"})
 	got, shape := floats(t, f, "rope_freqs.weight")
 	// Wavelengths 2π·10000^(i/8): 6.3, 19.9, 62.8, 199 are below 1000/4; 628 lies

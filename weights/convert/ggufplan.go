@@ -35,7 +35,8 @@ func planGGUF(src weights.Source, opt Options) (*plan, error) {
 		if !ok {
 			return nil, fmt.Errorf("tensor %q is listed but cannot be looked up", name)
 		}
-		p.items = append(p.items, &item{name: name, shape: shape, src: typ, parts: []string{name}, fixed: quant.KeepsType(name, shape)})
+		p.items = append(p.items, &item{name: name, shape: shape, src: typ, parts: []string{name},
+			fixed: quant.KeepsType(name, shape)})
 		p.traits.HasOutput = p.traits.HasOutput || name == "output.weight"
 	}
 	if len(p.items) == 0 {

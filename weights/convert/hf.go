@@ -77,7 +77,8 @@ var (
 
 	llamaWeights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention, []mapping{ffnNorm}, gatedMLP)
 	qwen3Weights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention,
-		[]mapping{layer("self_attn.q_norm", "attn_q_norm", normRole), layer("self_attn.k_norm", "attn_k_norm", normRole), ffnNorm}, gatedMLP)
+		[]mapping{layer("self_attn.q_norm", "attn_q_norm", normRole), layer("self_attn.k_norm", "attn_k_norm", normRole),
+			ffnNorm}, gatedMLP)
 	mixtralWeights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention, []mapping{ffnNorm,
 		layer("block_sparse_moe.gate", "ffn_gate_inp", plainRole),
 		layer("block_sparse_moe.experts.%e.w1", "ffn_gate_exps", expertRole),
@@ -92,7 +93,8 @@ var (
 		layer("mlp.gate_up_proj", "ffn_up", plainRole), layer("mlp.down_proj", "ffn_down", plainRole)})
 	neoxWeights = func() []mapping {
 		ms := biased(outer("gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm.weight", "embed_out.weight")...)
-		layers := biased(layer("input_layernorm", "attn_norm", normRole), layer("attention.query_key_value", "attn_qkv", qkvRole),
+		layers := biased(layer("input_layernorm", "attn_norm", normRole),
+			layer("attention.query_key_value", "attn_qkv", qkvRole),
 			layer("attention.dense", "attn_output", plainRole), layer("post_attention_layernorm", "ffn_norm", normRole),
 			layer("mlp.dense_h_to_4h", "ffn_up", plainRole), layer("mlp.dense_4h_to_h", "ffn_down", plainRole))
 		for _, m := range layers {
@@ -203,7 +205,8 @@ func (h *hfPlan) identify() error {
 	h.kvHeads = int(h.intOr("num_key_value_heads", int64(h.heads)))
 	h.width = int(h.intOr("head_dim", hidden/int64(h.heads)))
 	if h.kvHeads < 1 || h.width < 2 || h.width%2 != 0 || h.width > 1<<20 {
-		return fmt.Errorf("config.json: %d key/value heads of width %d; expected 1 or more of an even width", h.kvHeads, h.width)
+		return fmt.Errorf("config.json: %d key/value heads of width %d; expected 1 or more of an even width", h.kvHeads,
+			h.width)
 	}
 	return nil
 }
@@ -265,7 +268,8 @@ func (h *hfPlan) take(m mapping, layer int) error {
 			return fmt.Errorf("tensor %q is missing, which %s needs", part, it.name)
 		}
 		if i > 0 && (typ != it.src || !shape.Equal(it.shape)) {
-			return fmt.Errorf("tensor %q is %s %v, but %q is %s %v; experts must agree", part, typ, shape, it.parts[0], it.src, it.shape)
+			return fmt.Errorf("tensor %q is %s %v, but %q is %s %v; experts must agree", part, typ, shape, it.parts[0], it.src,
+				it.shape)
 		}
 		it.src, it.shape = typ, shape
 		h.taken[part] = true
@@ -334,7 +338,8 @@ func (h *hfPlan) leftOver() error {
 			skip = skip || strings.Contains(name, part)
 		}
 		if !skip {
-			return fmt.Errorf("tensor %q has no place in a GGUF file of architecture %s; the model is of another kind than config.json says, or has parts that GGUF cannot hold", name, h.arch)
+			return fmt.Errorf("tensor %q has no place in a GGUF file of architecture %s; the model is of another kind than "+
+				"config.json says, or has parts that GGUF cannot hold", name, h.arch)
 		}
 	}
 	return nil

@@ -87,7 +87,8 @@ func (h *hfPlan) checkActivation() error {
 		want = "gelu"
 	}
 	if act, ok := metaString(h.src, key); ok && act != want {
-		return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise", key, act, h.arch, want)
+		return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise",
+			key, act, h.arch, want)
 	}
 	return nil
 }
@@ -109,12 +110,14 @@ func (h *hfPlan) describeWindow() {
 			return
 		}
 		h.add(h.arch+".attention.sliding_window_start", uint32(max(start, 0)))
-		h.notes = append(h.notes, fmt.Sprintf("the sliding window of the layers from %d on is kept as %s.attention.sliding_window_start, which other programs may not read", start, h.arch))
+		h.notes = append(h.notes, fmt.Sprintf("the sliding window of the layers from %d on is kept as "+
+			"%s.attention.sliding_window_start, which other programs may not read", start, h.arch))
 	}
 	h.add(h.arch+".attention.sliding_window", uint32(n))
 	if slides := h.layerTypes(); slides != nil {
 		h.add(h.arch+".attention.sliding_window_pattern", slides)
-		h.notes = append(h.notes, fmt.Sprintf("layer_types is kept as %s.attention.sliding_window_pattern, which other programs may not read", h.arch))
+		h.notes = append(h.notes, fmt.Sprintf("layer_types is kept as %s.attention.sliding_window_pattern, which other "+
+			"programs may not read", h.arch))
 	}
 }
 
@@ -151,7 +154,8 @@ func (h *hfPlan) describeCaps() {
 	}
 	if ok && per > 0 && per != usual {
 		h.add("gemma2.attention.scale", float32(1/math.Sqrt(per)))
-		h.notes = append(h.notes, fmt.Sprintf("query_pre_attn_scalar %g is kept as gemma2.attention.scale, which other programs may not read", per))
+		h.notes = append(h.notes, fmt.Sprintf("query_pre_attn_scalar %g is kept as gemma2.attention.scale, which other "+
+			"programs may not read", per))
 	}
 }
 
@@ -182,7 +186,8 @@ func (h *hfPlan) ropeFloat(key string) (float64, bool) {
 }
 
 func (h *hfPlan) ropeType() string {
-	s, _ := metaString(h.src, "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_parameters.type", "rope_scaling.type")
+	s, _ := metaString(h.src, "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_parameters.type",
+		"rope_scaling.type")
 	return s
 }
 
@@ -207,9 +212,11 @@ func (h *hfPlan) describeRope() error {
 	switch typ := h.ropeType(); typ {
 	case "", "default", "llama3": // llama3 is a tensor of factors
 	case "dynamic":
-		h.notes = append(h.notes, "rope scaling of type dynamic is left out: it changes nothing up to the context of training")
+		h.notes = append(h.notes,
+			"rope scaling of type dynamic is left out: it changes nothing up to the context of training")
 	case "linear", "yarn":
-		if longest := float64(h.intOr("max_position_embeddings", 0)); typ == "yarn" && !hasFactor && hasOriginal && original > 0 {
+		if longest := float64(h.intOr("max_position_embeddings", 0)); typ == "yarn" && !hasFactor && hasOriginal &&
+			original > 0 {
 			factor, hasFactor = longest/original, true
 		}
 		if !hasFactor || factor <= 0 {
@@ -232,7 +239,8 @@ func (h *hfPlan) describeRope() error {
 			h.add(key("scaling.attn_factor"), float32(attn))
 		}
 	default:
-		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, dynamic, linear, yarn, llama3 or longrope", typ)
+		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, dynamic, linear, "+
+			"yarn, llama3 or longrope", typ)
 	}
 	if h.arch == "phi3" && hasOriginal && original >= 1 && original < math.MaxUint32 {
 		h.add(key("scaling.original_context_length"), uint32(original))
@@ -262,7 +270,8 @@ func (h *hfPlan) describeYarn(factor, original float64, hasOriginal bool) {
 	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
 		if v, _ := h.src.Meta(prefix + "truncate"); v == false {
 			h.add(key("yarn_truncate"), false)
-			h.notes = append(h.notes, "yarn's truncate: false is kept as "+key("yarn_truncate")+", which other programs may not read")
+			h.notes = append(h.notes, "yarn's truncate: false is kept as "+key("yarn_truncate")+
+				", which other programs may not read")
 		}
 	}
 	for _, b := range []string{"beta_fast", "beta_slow"} {
@@ -300,7 +309,8 @@ func (h *hfPlan) findTokenizer(opt Options) error {
 			return err
 		}
 	}
-	h.notes = append(h.notes, "no tokenizer.json, tokenizer.model or vocab.json beside the model: the file holds weights only")
+	h.notes = append(h.notes, "no tokenizer.json, tokenizer.model or vocab.json beside the model: the file holds "+
+		"weights only")
 	return nil
 }
 
@@ -320,7 +330,8 @@ func (p *plan) addTokenizer(path string, hints tokenizerHints) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if n := tok.VocabSize(); hints.vocab > 0 && n > hints.vocab {
-		return fmt.Errorf("%s has %d tokens, but the embedding has %d rows; it is another model's tokenizer", path, n, hints.vocab)
+		return fmt.Errorf("%s has %d tokens, but the embedding has %d rows; it is another model's tokenizer", path, n,
+			hints.vocab)
 	}
 	for _, kv := range kvs {
 		p.set(kv.Key, padTokens(kv.Value, kv.Key, tok.VocabSize(), hints.vocab))

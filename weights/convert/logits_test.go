@@ -118,7 +118,8 @@ func run(t *testing.T, file, backend string, want *golden.File) (relL2, maxAbs f
 	}
 	defer dev.Close()
 	ctx := context.Background()
-	e, err := engine.New(ctx, engine.Options{Model: model, Source: src, Device: dev, Context: 2 * want.Seq, KV: tensor.F32, Cache: packcache.Config{Off: true}})
+	e, err := engine.New(ctx, engine.Options{Model: model, Source: src, Device: dev, Context: 2 * want.Seq, KV: tensor.F32,
+		Cache: packcache.Config{Off: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,18 +19,25 @@ func TestRopeScaling(t *testing.T) {
 		absent string
 	}{
 		"linear, old place": {"llama2_mha", map[string]any{"rope_parameters.rope_type": "linear", "rope_scaling.factor": 4.0},
-			map[string]any{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, "llama.rope.scaling.original_context_length"},
-		"yarn": {"qwen2", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.factor": 4.0, "rope_parameters.original_max_position_embeddings": int64(64),
-			"rope_parameters.attention_factor": 1.5, "rope_parameters.beta_fast": int64(24)},
+			map[string]any{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+			"llama.rope.scaling.original_context_length"},
+		"yarn": {"qwen2", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.factor": 4.0,
+			"rope_parameters.original_max_position_embeddings": int64(64),
+			"rope_parameters.attention_factor":                 1.5, "rope_parameters.beta_fast": int64(24)},
 			map[string]any{"qwen2.rope.scaling.type": "yarn", "qwen2.rope.scaling.original_context_length": int64(64),
-				"qwen2.rope.scaling.attn_factor": float64(float32(1.5 / (1 + 0.1*math.Log(4)))), "qwen2.rope.scaling.yarn_beta_fast": 24.0}, "qwen2.rope.scaling.yarn_beta_slow"},
-		"yarn, factor from the lengths, gain from two scales": {"qwen2", map[string]any{"rope_parameters.rope_type": "yarn", "max_position_embeddings": int64(256),
-			"rope_parameters.original_max_position_embeddings": int64(64), "rope_parameters.mscale": 0.8, "rope_parameters.mscale_all_dim": 0.5},
+				"qwen2.rope.scaling.attn_factor":    float64(float32(1.5 / (1 + 0.1*math.Log(4)))),
+				"qwen2.rope.scaling.yarn_beta_fast": 24.0}, "qwen2.rope.scaling.yarn_beta_slow"},
+		"yarn, factor from the lengths, gain from two scales": {"qwen2",
+			map[string]any{"rope_parameters.rope_type": "yarn", "max_position_embeddings": int64(256),
+				"rope_parameters.original_max_position_embeddings": int64(64), "rope_parameters.mscale": 0.8,
+				"rope_parameters.mscale_all_dim": 0.5},
 			map[string]any{"qwen2.rope.scaling.factor": 4.0,
 				"qwen2.rope.scaling.attn_factor": float64(float32((1 + 0.08*math.Log(4)) / (1 + 0.05*math.Log(4)) / (1 + 0.1*math.Log(4))))}, "qwen2.rope.scaling.yarn_beta_slow"},
-		"longrope": {"phi3", map[string]any{"rope_parameters.rope_type": "longrope", "rope_parameters.long_factor": factors, "rope_parameters.short_factor": factors,
-			"max_position_embeddings": int64(131072)},
-			map[string]any{"phi3.rope.scaling.attn_factor": float64(float32(math.Sqrt(1 + math.Log(32)/math.Log(4096)))), "phi3.context_length": int64(131072)}, "phi3.rope.scaling.type"},
+		"longrope": {"phi3", map[string]any{"rope_parameters.rope_type": "longrope", "rope_parameters.long_factor": factors,
+			"rope_parameters.short_factor": factors,
+			"max_position_embeddings":      int64(131072)},
+			map[string]any{"phi3.rope.scaling.attn_factor": float64(float32(math.Sqrt(1 + math.Log(32)/math.Log(4096)))),
+				"phi3.context_length": int64(131072)}, "phi3.rope.scaling.type"},
 		"default": {"llama2_mha", nil, map[string]any{"llama.rope.freq_base": 10000.0}, "llama.rope.scaling.type"},
 	} {
 		src := changed{openAt(t, testfiles.Shared(t, "goldens", c.golden)), c.meta, "", ""}
@@ -55,8 +62,9 @@ func TestRopeScaling(t *testing.T) {
 }
 
 func TestLongRopeLength(t *testing.T) {
-	src := changed{openAt(t, testfiles.Shared(t, "goldens", "phi3")), map[string]any{"rope_parameters.rope_type": "longrope",
-		"rope_parameters.long_factor": []int64{1, 2}}, "", ""}
+	src := changed{openAt(t, testfiles.Shared(t, "goldens", "phi3")),
+		map[string]any{"rope_parameters.rope_type": "longrope",
+			"rope_parameters.long_factor": []int64{1, 2}}, "", ""}
 	if _, err := planHF(src, Options{}); err == nil {
 		t.Error("two factors for heads of 16 are taken")
 	}

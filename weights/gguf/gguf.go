@@ -175,7 +175,8 @@ var splitName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})\.gguf$`)
 func openSplit(path string, opened *File, count int) (_ *File, err error) {
 	m := splitName.FindStringSubmatch(filepath.Base(path))
 	if m == nil {
-		return nil, fmt.Errorf("gguf: %s: split.count says this is one of %d parts, but the name does not end in -00001-of-%05d.gguf; give the parts back their names", path, count, count)
+		return nil, fmt.Errorf("gguf: %s: split.count says this is one of %d parts, but the name does not end in "+
+			"-00001-of-%05d.gguf; give the parts back their names", path, count, count)
 	}
 	if n, _ := strconv.Atoi(m[3]); n != count {
 		return nil, fmt.Errorf("gguf: %s: split.count is %d, but the name says %d parts", path, count, n)
@@ -223,7 +224,8 @@ func openSplit(path string, opened *File, count int) (_ *File, err error) {
 		}
 	}
 	if want, ok := whole.intMeta("split.tensors.count"); ok && want != int64(len(whole.tensors)) {
-		return nil, fmt.Errorf("gguf: %s: split.tensors.count is %d, but the %d parts hold %d tensors", path, want, count, len(whole.tensors))
+		return nil, fmt.Errorf("gguf: %s: split.tensors.count is %d, but the %d parts hold %d tensors", path, want, count,
+			len(whole.tensors))
 	}
 	return whole, nil
 }

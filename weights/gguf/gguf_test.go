@@ -119,8 +119,10 @@ func TestMetaWidened(t *testing.T) {
 	}
 	defer f.Close()
 	for key, want := range map[string]any{
-		"t.u8": int64(200), "t.i16": int64(-30000), "t.u32": int64(4e9), "t.u64": float64(1 << 63), "t.f32": float64(float32(0.1)),
-		"t.yes": true, "a.u8": []int64{1, 255}, "a.u64": []int64{1 << 40}, "a.f32": []float64{1.5, -2}, "a.str": everyKV[25].Value,
+		"t.u8": int64(200), "t.i16": int64(-30000), "t.u32": int64(4e9), "t.u64": float64(1 << 63),
+		"t.f32": float64(float32(0.1)),
+		"t.yes": true, "a.u8": []int64{1, 255}, "a.u64": []int64{1 << 40}, "a.f32": []float64{1.5, -2},
+		"a.str": everyKV[25].Value,
 	} {
 		if got, ok := f.Meta(key); !ok || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %#v %v, expected %#v", key, got, ok, want)
@@ -228,10 +230,12 @@ var badFiles = map[string]struct {
 	"unknown element type": {start(3, 0, 1).put("k", uint32(9), uint32(99), uint64(0)).Bytes(), "array of type 99"},
 	"bad bool":             {start(3, 0, 1).put("k", uint32(7), uint8(2)).Bytes(), "bool of value 2"},
 	"huge array":           {start(3, 0, 1).put("k", uint32(9), uint32(4), uint64(1<<61)).Bytes(), "the length of k"},
-	"huge string array":    {start(3, 0, 1).put("k", uint32(9), uint32(8), uint64(1), uint64(1<<60)).Bytes(), "string of k"},
+	"huge string array": {start(3, 0, 1).put("k", uint32(9), uint32(8), uint64(1), uint64(1<<60)).Bytes(),
+		"string of k"},
 	"deep arrays": {start(3, 0, 1).put("k", uint32(9), uint32(9), uint64(1), uint32(9), uint64(1), uint32(9), uint64(1),
 		uint32(9), uint64(1), uint32(9), uint64(1), uint32(4), uint64(0)).Bytes(), "nested deeper"},
-	"duplicate key":      {start(3, 0, 2).put("k", uint32(7), uint8(1), "k", uint32(7), uint8(1)).Bytes(), "appears twice"},
+	"duplicate key": {start(3, 0, 2).put("k", uint32(7), uint8(1), "k", uint32(7), uint8(1)).Bytes(),
+		"appears twice"},
 	"alignment of 0":     {start(3, 0, 1).put("general.alignment", uint32(4), uint32(0)).Bytes(), "power of two"},
 	"alignment a string": {start(3, 0, 1).put("general.alignment", uint32(8), "x").Bytes(), "power of two"},
 	"cut in a value":     {start(3, 0, 1).put("key", uint32(12), uint32(0)).Bytes(), "ends within key"},
@@ -240,13 +244,20 @@ var badFiles = map[string]struct {
 		`tensor "w": type 99 is unknown`},
 	"unsupported tensor type": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(256), uint32(16), uint64(0)).Bytes()),
 		"type 16 (iq2_xxs) is not supported"},
-	"five dimensions": {pad32(start(3, 1, 0).put("w", uint32(5), [5]uint64{1, 1, 1, 1, 1}, uint32(0), uint64(0)).Bytes()), "5 dimensions"},
-	"size overflow":   {pad32(start(3, 1, 0).put("w", uint32(2), [2]uint64{1 << 40, 1 << 40}, uint32(0), uint64(0)).Bytes()), "overflows"},
-	"size over int":   {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1<<63), uint32(0), uint64(0)).Bytes()), "a size of 9223372036854775808"},
-	"misaligned":      {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(4)).Bytes()), "not a multiple of the alignment 32"},
-	"past the end":    {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(32)).Bytes()), `tensor "w" (f32 [1]) needs 4 bytes from offset 32`},
-	"offset overflow": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(1<<64-32)).Bytes()), "truncated or damaged"},
-	"partial block":   {pad32(start(3, 1, 0).put("w", uint32(1), uint64(31), uint32(2), uint64(0)).Bytes()), "blocks of 32"},
+	"five dimensions": {pad32(start(3, 1, 0).put("w", uint32(5), [5]uint64{1, 1, 1, 1, 1}, uint32(0), uint64(0)).Bytes()),
+		"5 dimensions"},
+	"size overflow": {pad32(start(3, 1, 0).put("w", uint32(2), [2]uint64{1 << 40, 1 << 40}, uint32(0),
+		uint64(0)).Bytes()), "overflows"},
+	"size over int": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1<<63), uint32(0), uint64(0)).Bytes()),
+		"a size of 9223372036854775808"},
+	"misaligned": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(4)).Bytes()),
+		"not a multiple of the alignment 32"},
+	"past the end": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(32)).Bytes()),
+		`tensor "w" (f32 [1]) needs 4 bytes from offset 32`},
+	"offset overflow": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(1<<64-32)).Bytes()),
+		"truncated or damaged"},
+	"partial block": {pad32(start(3, 1, 0).put("w", uint32(1), uint64(31), uint32(2), uint64(0)).Bytes()),
+		"blocks of 32"},
 	"twice": {pad32(start(3, 2, 0).put("w", uint32(1), uint64(1), uint32(0), uint64(0),
 		"w", uint32(1), uint64(1), uint32(0), uint64(0)).Bytes()), "listed twice"},
 	"overlap": {pad32(start(3, 2, 0).put("v", uint32(1), uint64(1), uint32(0), uint64(0),
@@ -260,7 +271,8 @@ func TestBadFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := Open(path)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v, expected one line with %q and the path", name, err, c.want)
 		}
 	}
@@ -347,7 +359,9 @@ func TestSplitBad(t *testing.T) {
 		break_ func(dir string) error
 		want   string
 	}{
-		"a part is missing": {break_: func(dir string) error { return os.Remove(filepath.Join(dir, "m-00002-of-00003.gguf")) }, want: "part 2 of 3"},
+		"a part is missing": {break_: func(dir string) error {
+			return os.Remove(filepath.Join(dir, "m-00002-of-00003.gguf"))
+		}, want: "part 2 of 3"},
 		"mixed up": {change: func(i int, kvs []KV, ts []Info) ([]KV, []Info) {
 			kvs[0].Value = uint16(0)
 			return kvs, ts

@@ -45,7 +45,8 @@ func (r *reader) take(n int, what string) []byte {
 		return nil
 	}
 	if n > r.left() {
-		r.fail("the file ends within %s at byte %d: %d bytes wanted, %d left; it is truncated or damaged, fetch it again", what, r.pos, n, r.left())
+		r.fail("the file ends within %s at byte %d: %d bytes wanted, %d left; it is truncated or damaged, fetch it again",
+			what, r.pos, n, r.left())
 		return nil
 	}
 	b := r.b[r.pos : r.pos+n]
@@ -73,7 +74,8 @@ func (r *reader) count(size int, what string) int {
 	at := r.pos
 	n := r.u64(what)
 	if r.err == nil && n > uint64(r.left()/size) {
-		r.fail("%s at byte %d is %d, more than the %d bytes left can hold; the file is truncated or damaged, fetch it again", what, at, n, r.left())
+		r.fail("%s at byte %d is %d, more than the %d bytes left can hold; the file is truncated or damaged, fetch it again",
+			what, at, n, r.left())
 		return 0
 	}
 	return int(n)
@@ -100,7 +102,8 @@ func parse(b []byte) (*File, error) {
 	case r.err != nil:
 		return nil, r.err
 	case v>>16 != 0 && v&0xffff == 0:
-		return nil, fmt.Errorf("big-endian GGUF version %d; greta reads little-endian files only: fetch the little-endian file, or convert this one with the gguf package's gguf_convert_endian", v>>24|v>>8&0xff00)
+		return nil, fmt.Errorf("big-endian GGUF version %d; greta reads little-endian files only: fetch the little-endian "+
+			"file, or convert this one with the gguf package's gguf_convert_endian", v>>24|v>>8&0xff00)
 	case v == 1:
 		return nil, fmt.Errorf("GGUF version 1, whose sizes have 32 bits, is not supported; fetch a newer file of this model")
 	case v != 2 && v != 3:
@@ -117,7 +120,8 @@ func parse(b []byte) (*File, error) {
 	}
 	// Metadata took bytes since the count was checked.
 	if r.err == nil && tensors > r.left()/minTensor {
-		return nil, fmt.Errorf("%d tensors are announced, more than the %d bytes left can describe; the file is truncated or damaged, fetch it again", tensors, r.left())
+		return nil, fmt.Errorf("%d tensors are announced, more than the %d bytes left can describe; the file is truncated "+
+			"or damaged, fetch it again", tensors, r.left())
 	}
 	if err := f.readTensors(r, tensors, align); err != nil {
 		return nil, err
@@ -311,7 +315,8 @@ func (f *File) readTensors(r *reader, n, align int) error {
 			return fmt.Errorf("tensor %q is listed twice; the file is damaged", e.Name)
 		}
 		if off%uint64(align) != 0 {
-			return fmt.Errorf("tensor %q starts at offset %d, which is not a multiple of the alignment %d; the file is damaged", e.Name, off, align)
+			return fmt.Errorf("tensor %q starts at offset %d, which is not a multiple of the alignment %d; the file is damaged",
+				e.Name, off, align)
 		}
 		offsets[i] = off
 		f.byName[e.Name] = i
@@ -323,7 +328,8 @@ func (f *File) readTensors(r *reader, n, align int) error {
 		e := &f.tensors[i]
 		have := max(0, len(r.b)-data)
 		if e.size > have || offsets[i] > uint64(have-e.size) {
-			return fmt.Errorf("tensor %q (%s %v) needs %d bytes from offset %d on, but the file's data ends at %d; it is truncated or damaged, fetch it again", e.Name, e.Type, e.Shape, e.size, offsets[i], have)
+			return fmt.Errorf("tensor %q (%s %v) needs %d bytes from offset %d on, but the file's data ends at %d; it is "+
+				"truncated or damaged, fetch it again", e.Name, e.Type, e.Shape, e.size, offsets[i], have)
 		}
 		e.off = data + int(offsets[i])
 	}

@@ -154,7 +154,8 @@ func (c config) check() error {
 	for _, f := range []struct {
 		name   string
 		v, max int
-	}{{"dim", c.dim, maxSize}, {"hidden_dim", c.hidden, maxSize}, {"n_layers", c.layers, maxLayers}, {"n_heads", c.heads, maxSize},
+	}{{"dim", c.dim, maxSize}, {"hidden_dim", c.hidden, maxSize}, {"n_layers", c.layers, maxLayers},
+		{"n_heads", c.heads, maxSize},
 		{"n_kv_heads", c.kvHeads, maxSize}, {"vocab_size", c.vocab, maxSize}, {"seq_len", c.seqs, maxSize}} {
 		if f.v < 1 || f.v > f.max {
 			return fmt.Errorf("%s is %d; expected 1 to %d: this is not a llama2.c file, or it is damaged", f.name, f.v, f.max)
@@ -265,7 +266,8 @@ func (f *File) layOut() error {
 		return err
 	}
 	if want != len(f.b) {
-		return fmt.Errorf("%d bytes, but a header of version %d with dim %d, hidden_dim %d, n_layers %d, vocab_size %d needs %d; the file is truncated or damaged",
+		return fmt.Errorf("%d bytes, but a header of version %d with dim %d, hidden_dim %d, n_layers %d, vocab_size %d "+
+			"needs %d; the file is truncated or damaged",
 			len(f.b), f.cfg.version, f.cfg.dim, f.cfg.hidden, f.cfg.layers, f.cfg.vocab, want)
 	}
 	_, err = f.cfg.walk(func(name string, e entry) {

@@ -141,7 +141,8 @@ func TestVersions(t *testing.T) {
 			for _, name := range f.Names() {
 				typ, shape, _ := f.Lookup(name)
 				data, err := f.Data(name)
-				if err != nil || typ != tensor.F32 || shape.Elems() != len(c.want[name]) || !bytes.Equal(data, tensor.Bytes(c.want[name])) {
+				if err != nil || typ != tensor.F32 || shape.Elems() != len(c.want[name]) ||
+					!bytes.Equal(data, tensor.Bytes(c.want[name])) {
 					t.Errorf("v%d %s %v: data differ (%v)", version, name, shape, err)
 				}
 			}
@@ -189,7 +190,8 @@ func TestStories(t *testing.T) {
 	if n := len(bin.Names()); n != len(ref.Names())-1 { // the GGUF stores the tied output again
 		t.Errorf("%d tensors, the GGUF has %d", n, len(ref.Names()))
 	}
-	for _, key := range []string{"llama.embedding_length", "llama.block_count", "llama.feed_forward_length", "llama.attention.head_count",
+	for _, key := range []string{"llama.embedding_length", "llama.block_count", "llama.feed_forward_length",
+		"llama.attention.head_count",
 		"llama.attention.head_count_kv", "llama.rope.dimension_count", "general.architecture"} {
 		a, _ := bin.Meta(key)
 		if b, _ := ref.Meta(key); a != b {
@@ -229,7 +231,8 @@ func spoiled() map[string][]byte {
 
 func TestSpoiled(t *testing.T) {
 	for want, b := range spoiled() {
-		if _, err := Parse("x.bin", b); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.bin") {
+		if _, err := Parse("x.bin", b); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "x.bin") {
 			t.Errorf("error %v, expected one with %q", err, want)
 		}
 	}

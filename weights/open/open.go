@@ -17,7 +17,8 @@ import (
 	"greta/weights/safetensors"
 )
 
-const expected = "expected a GGUF file, a .safetensors file, a llama2.c .bin file, or a folder with config.json and safetensors"
+const expected = "expected a GGUF file, a .safetensors file, a llama2.c .bin file, or a folder with config.json and " +
+	"safetensors"
 
 // Open recognises weights by content: a folder of safetensors (or one that
 // holds a single model in GGUF), a GGUF, safetensors or llama2.c file. Anything
@@ -134,5 +135,6 @@ func openFolder(path string) (weights.Source, error) {
 	case len(models) > 1:
 		return nil, fmt.Errorf("%s holds %d models in GGUF, such as %s; name one of them", path, len(models), models[0])
 	}
-	return nil, fmt.Errorf("%s is not a model: %s; found a folder with neither config.json nor .safetensors nor .gguf among its %d entries", path, expected, len(entries))
+	return nil, fmt.Errorf("%s is not a model: %s; found a folder with neither config.json nor .safetensors nor .gguf "+
+		"among its %d entries", path, expected, len(entries))
 }

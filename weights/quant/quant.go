@@ -163,7 +163,8 @@ func checkDecode(t tensor.Type, elems, have int) (need int, err error) {
 	}
 	// In blocks, so that a count near the largest int cannot overflow.
 	if elems/block > have/bytes {
-		return 0, fmt.Errorf("quant: %d elements of %s take %d bytes for each %d, but only %d bytes are given", elems, t, bytes, block, have)
+		return 0, fmt.Errorf("quant: %d elements of %s take %d bytes for each %d, but only %d bytes are given", elems, t,
+			bytes, block, have)
 	}
 	return elems / block * bytes, nil
 }
@@ -301,7 +302,8 @@ func refused(t tensor.Type, src []float32) int {
 
 func refusal(t tensor.Type, v float32, i int) error {
 	if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-		return fmt.Errorf("quant: element %d is %g, which %s cannot hold: the weights are damaged or need another type", i, v, t)
+		return fmt.Errorf("quant: element %d is %g, which %s cannot hold: the weights are damaged or need another type", i, v,
+			t)
 	}
 	return fmt.Errorf("quant: element %d is %g, beyond the range of %s: choose bf16 or f32 for this tensor", i, v, t)
 }

@@ -23,7 +23,8 @@ type Recipe struct {
 // Recipes are the mixes, whose names llama-quantize knows too, with its numbers.
 var Recipes = []Recipe{
 	{"f32", tensor.F32, 0}, {"f16", tensor.F16, 1}, {"bf16", tensor.BF16, 32},
-	{"q8_0", tensor.Q8_0, 7}, {"q4_0", tensor.Q4_0, 2}, {"q4_1", tensor.Q4_1, 3}, {"q5_0", tensor.Q5_0, 8}, {"q5_1", tensor.Q5_1, 9},
+	{"q8_0", tensor.Q8_0, 7}, {"q4_0", tensor.Q4_0, 2}, {"q4_1", tensor.Q4_1, 3}, {"q5_0", tensor.Q5_0, 8},
+	{"q5_1", tensor.Q5_1, 9},
 	{"q2_k", tensor.Q2_K, 10}, {"q2_k_s", tensor.Q2_K, 21},
 	{"q3_k_s", tensor.Q3_K, 11}, {"q3_k_m", tensor.Q3_K, 12}, {"q3_k_l", tensor.Q3_K, 13},
 	{"q4_k_s", tensor.Q4_K, 14}, {"q4_k_m", tensor.Q4_K, 15},

@@ -30,7 +30,8 @@ func references(t testing.TB) (list []reference) {
 		var name string
 		var block, size, total int
 		var r reference
-		if _, err := fmt.Sscanf(lines.Text(), "%s block %d bytes %d total %d relerr %g", &name, &block, &size, &total, &r.relErr); err != nil {
+		if _, err := fmt.Sscanf(lines.Text(), "%s block %d bytes %d total %d relerr %g", &name, &block, &size, &total,
+			&r.relErr); err != nil {
 			t.Fatalf("MANIFEST.txt: %q: %v", lines.Text(), err)
 		}
 		var ok bool
@@ -93,7 +94,8 @@ func TestDecodeBitForBit(t *testing.T) {
 			}
 			for i := range want {
 				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("element %d: got %g (%#08x), expected %g (%#08x)", i, got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+					t.Fatalf("element %d: got %g (%#08x), expected %g (%#08x)", i, got[i], math.Float32bits(got[i]), want[i],
+						math.Float32bits(want[i]))
 				}
 				if wide[i] != float64(want[i]) {
 					t.Fatalf("element %d in float64: got %g, expected %g", i, wide[i], want[i])

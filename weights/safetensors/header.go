@@ -46,9 +46,11 @@ func parse(b []byte) ([]entry, error) {
 	size := binary.LittleEndian.Uint64(b)
 	switch {
 	case size > maxHeader:
-		return nil, fmt.Errorf("a header of %d bytes; expected at most %d: not a safetensors file, or damaged", size, maxHeader)
+		return nil, fmt.Errorf("a header of %d bytes; expected at most %d: not a safetensors file, or damaged", size,
+			maxHeader)
 	case size > uint64(len(b)-8):
-		return nil, fmt.Errorf("a header of %d bytes, but %d follow; the file is truncated or damaged, fetch it again", size, len(b)-8)
+		return nil, fmt.Errorf("a header of %d bytes, but %d follow; the file is truncated or damaged, fetch it again", size,
+			len(b)-8)
 	}
 	head, data := b[8:8+size], b[8+size:]
 	if !utf8.Valid(head) {
@@ -165,9 +167,11 @@ func check(name, dtype string, sizes []int64, begin, end int64, have int) (e ent
 	case begin < 0 || end < begin:
 		return e, fmt.Errorf("tensor %q has data_offsets [%d, %d]; expected 0 ≤ begin ≤ end", name, begin, end)
 	case end > int64(have):
-		return e, fmt.Errorf("tensor %q ends at byte %d of the data, but the file has %d; it is truncated or damaged, fetch it again", name, end, have)
+		return e, fmt.Errorf("tensor %q ends at byte %d of the data, but the file has %d; it is truncated or damaged, "+
+			"fetch it again", name, end, have)
 	case end-begin != int64(size):
-		return e, fmt.Errorf("tensor %q has %d bytes by its data_offsets, but %s %v takes %d; the file is damaged", name, end-begin, dtype, shape, size)
+		return e, fmt.Errorf("tensor %q has %d bytes by its data_offsets, but %s %v takes %d; the file is damaged", name,
+			end-begin, dtype, shape, size)
 	}
 	return entry{name: name, typ: typ, dtype: dtype, shape: shape, off: int(begin), size: size}, nil
 }

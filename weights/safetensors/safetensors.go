@@ -201,7 +201,8 @@ func (s *Source) add(path string, b []byte, wanted []string) error {
 			missing = append(missing, name)
 		}
 		slices.Sort(missing)
-		return fmt.Errorf("%s: no tensor %q, which the index places here; fetch the index and its files again", path, missing[0])
+		return fmt.Errorf("%s: no tensor %q, which the index places here; fetch the index and its files again", path,
+			missing[0])
 	}
 	s.files = append(s.files, b)
 	return nil
@@ -269,7 +270,8 @@ func (s *Source) Data(name string) ([]byte, error) {
 		return nil, fmt.Errorf("safetensors: %s: read of %q after Close", s.path, name)
 	}
 	if p.typ == tensor.Invalid {
-		return nil, fmt.Errorf("safetensors: %s: tensor %q has dtype %q, which is not supported; fetch the model in BF16, F16 or F32", s.path, name, p.dtype)
+		return nil, fmt.Errorf("safetensors: %s: tensor %q has dtype %q, which is not supported; fetch the model in BF16, "+
+			"F16 or F32", s.path, name, p.dtype)
 	}
 	b := s.files[p.file][p.off : p.off+p.size : p.off+p.size]
 	if _, width := p.typ.Block(); p.off%width != 0 {

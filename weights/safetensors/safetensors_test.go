@@ -43,7 +43,8 @@ func TestTypes(t *testing.T) {
 	for dtype, typ := range dtypes {
 		_, width := typ.Block()
 		for _, lead := range []int{0, 1} { // an odd start needs a copy
-			head := "{" + one("lead", "U8", fmt.Sprintf("[%d]", lead), 0, lead) + "," + one("w", dtype, "[3,1,2]", lead, lead+6*width) + "}   "
+			head := "{" + one("lead", "U8", fmt.Sprintf("[%d]", lead), 0, lead) + "," + one("w", dtype, "[3,1,2]", lead,
+				lead+6*width) + "}   "
 			s, err := Parse("x", file(head, lead+6*width))
 			if err != nil {
 				t.Fatal(dtype, err)
@@ -69,19 +70,22 @@ var badFiles = map[string][]byte{
 	"only spaces after":                        file(`{} {}`, 0),
 	`reading tensor "w"`:                       file(`{"w":3}`, 0),
 	`reading tensor "f"`:                       file(`{"f":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}}`, 4),
-	`reading tensor "big"`:                     file(`{"big":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}}`, 4),
-	`"n": expected dtype, shape`:               file(`{"n":{"dtype":"F32","data_offsets":[0,4]}}`, 4),
-	`"o": expected dtype, shape`:               file(`{"o":{"dtype":"F32","shape":[1],"data_offsets":[0]}}`, 4),
-	"a tensor's name has 0 bytes":              file("{"+one("", "F32", "[1]", 0, 4)+"}", 4),
-	"listed twice":                             file("{"+one("w", "F32", "[1]", 0, 4)+","+one("w", "F32", "[1]", 4, 8)+"}", 8),
-	`dtype "F4" and 0 bytes`:                   file("{"+one("w", "F4", "[1]", 0, 0)+"}", 4),
-	"negative size":                            file("{"+one("w", "F32", "[-1]", 0, 4)+"}", 4),
-	"overflows":                                file("{"+one("w", "F32", "[4294967296,4294967296]", 0, 4)+"}", 4),
-	"data_offsets [4, 0]":                      file("{"+one("w", "F32", "[1]", 4, 0)+"}", 4),
-	"data_offsets [-4, 0]":                     file("{"+one("w", "F32", "[1]", -4, 0)+"}", 4),
-	"ends at byte 8 of the data, but":          file("{"+one("w", "F32", "[2]", 0, 8)+"}", 7),
-	"F32 [3] takes 12":                         file("{"+one("w", "F32", "[3]", 0, 8)+"}", 8),
-	`"v" and "w" overlap`:                      file("{"+one("v", "F32", "[2]", 0, 8)+","+one("z", "F32", "[0]", 8, 8)+","+one("w", "F32", "[1]", 4, 8)+"}", 8),
+	`reading tensor "big"`: file(
+		`{"big":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}}`, 4),
+	`"n": expected dtype, shape`:  file(`{"n":{"dtype":"F32","data_offsets":[0,4]}}`, 4),
+	`"o": expected dtype, shape`:  file(`{"o":{"dtype":"F32","shape":[1],"data_offsets":[0]}}`, 4),
+	"a tensor's name has 0 bytes": file("{"+one("", "F32", "[1]", 0, 4)+"}", 4),
+	"listed twice": file("{"+one("w", "F32", "[1]", 0, 4)+","+one("w", "F32", "[1]", 4, 8)+"}",
+		8),
+	`dtype "F4" and 0 bytes`:          file("{"+one("w", "F4", "[1]", 0, 0)+"}", 4),
+	"negative size":                   file("{"+one("w", "F32", "[-1]", 0, 4)+"}", 4),
+	"overflows":                       file("{"+one("w", "F32", "[4294967296,4294967296]", 0, 4)+"}", 4),
+	"data_offsets [4, 0]":             file("{"+one("w", "F32", "[1]", 4, 0)+"}", 4),
+	"data_offsets [-4, 0]":            file("{"+one("w", "F32", "[1]", -4, 0)+"}", 4),
+	"ends at byte 8 of the data, but": file("{"+one("w", "F32", "[2]", 0, 8)+"}", 7),
+	"F32 [3] takes 12":                file("{"+one("w", "F32", "[3]", 0, 8)+"}", 8),
+	`"v" and "w" overlap`: file("{"+one("v", "F32", "[2]", 0, 8)+","+one("z", "F32", "[0]", 8,
+		8)+","+one("w", "F32", "[1]", 4, 8)+"}", 8),
 }
 
 func TestBadFiles(t *testing.T) {
@@ -99,7 +103,8 @@ func TestConfig(t *testing.T) {
 	 "ints": [1, 2], "mixed": [1, 2.5], "words": ["a"], "flags": [true], "none": [], "odd": [1, "x", null, {"y": [2]}],
 	 "rope_parameters": {"rope_theta": 10000.0, "deep": {"er": -3}}, "text_config": {"hidden_size": 7, "a": 9}, "a": 2}`
 	w := file("{"+one("w", "F32", "[1]", 0, 4)+"}", 4)
-	dir := write(t, t.TempDir(), map[string][]byte{"config.json": []byte(cfg), "m.safetensors": w, "generation_config.json": []byte(`{"eos_token_id":[1,2]}`)})
+	dir := write(t, t.TempDir(), map[string][]byte{"config.json": []byte(cfg), "m.safetensors": w,
+		"generation_config.json": []byte(`{"eos_token_id":[1,2]}`)})
 	for _, path := range []string{dir, filepath.Join(dir, "m.safetensors")} {
 		s, err := Open(path)
 		if err != nil {
@@ -109,7 +114,8 @@ func TestConfig(t *testing.T) {
 		for key, want := range map[string]any{
 			"a": int64(2), "eps": 1e-5, "big": 1.2345678901234568e29, "yes": true, "s": "x",
 			"ints": []int64{1, 2}, "mixed": []float64{1, 2.5}, "words": []string{"a"}, "flags": []bool{true}, "none": []string{},
-			"odd.0": int64(1), "odd.1": "x", "odd.3.y": []int64{2}, "rope_parameters.rope_theta": 10000.0, "rope_parameters.deep.er": int64(-3),
+			"odd.0": int64(1), "odd.1": "x", "odd.3.y": []int64{2}, "rope_parameters.rope_theta": 10000.0,
+			"rope_parameters.deep.er": int64(-3),
 			"text_config.hidden_size": int64(7), "hidden_size": int64(7), "generation_config.eos_token_id": []int64{1, 2},
 		} {
 			if got, ok := s.Meta(key); !ok || !reflect.DeepEqual(got, want) {
@@ -147,15 +153,19 @@ func TestFolders(t *testing.T) {
 		names []string
 		err   string
 	}{
-		"sharded":           {map[string][]byte{"a.safetensors": a, "b.safetensors": b, indexName: good}, []string{"w", "v"}, ""},
-		"single first":      {map[string][]byte{single: b, "a.safetensors": a, indexName: good}, []string{"v"}, ""},
-		"the only one":      {map[string][]byte{"b.safetensors": b}, []string{"v"}, ""},
-		"two and no index":  {map[string][]byte{"a.safetensors": a, "b.safetensors": b}, nil, "found 2 .safetensors files and no index"},
-		"none":              {map[string][]byte{"config.json": []byte("{}")}, nil, "expected model.safetensors or"},
-		"a pickle":          {map[string][]byte{"pytorch_model.bin": b}, nil, "found pytorch_model.bin"},
-		"a shard missing":   {map[string][]byte{"a.safetensors": a, indexName: good}, nil, "b.safetensors"},
-		"a tensor missing":  {map[string][]byte{"a.safetensors": a, "b.safetensors": a, indexName: good}, nil, `no tensor "v"`},
-		"an index astray":   {map[string][]byte{"a.safetensors": a, indexName: index(`{"w":"../a.safetensors"}`)}, nil, "in the same folder"},
+		"sharded": {map[string][]byte{"a.safetensors": a, "b.safetensors": b, indexName: good}, []string{"w", "v"},
+			""},
+		"single first": {map[string][]byte{single: b, "a.safetensors": a, indexName: good}, []string{"v"}, ""},
+		"the only one": {map[string][]byte{"b.safetensors": b}, []string{"v"}, ""},
+		"two and no index": {map[string][]byte{"a.safetensors": a, "b.safetensors": b}, nil,
+			"found 2 .safetensors files and no index"},
+		"none":            {map[string][]byte{"config.json": []byte("{}")}, nil, "expected model.safetensors or"},
+		"a pickle":        {map[string][]byte{"pytorch_model.bin": b}, nil, "found pytorch_model.bin"},
+		"a shard missing": {map[string][]byte{"a.safetensors": a, indexName: good}, nil, "b.safetensors"},
+		"a tensor missing": {map[string][]byte{"a.safetensors": a, "b.safetensors": a, indexName: good}, nil,
+			`no tensor "v"`},
+		"an index astray": {map[string][]byte{"a.safetensors": a, indexName: index(`{"w":"../a.safetensors"}`)}, nil,
+			"in the same folder"},
 		"an empty index":    {map[string][]byte{"a.safetensors": a, indexName: index(`{}`)}, nil, "expected a weight_map"},
 		"an index not JSON": {map[string][]byte{"a.safetensors": a, indexName: []byte("x")}, nil, indexName},
 	} {
@@ -250,7 +260,8 @@ func FuzzSafetensors(f *testing.F) {
 
 // TestBitFlips turns every bit of a file in turn: an error or a sound file.
 func TestBitFlips(t *testing.T) {
-	b := file("{"+one("w", "F32", "[2,1]", 0, 8)+","+one("v", "BF16", "[4]", 8, 16)+`,"__metadata__":{"format":"pt"}}  `, 16)
+	b := file("{"+one("w", "F32", "[2,1]", 0, 8)+","+one("v", "BF16", "[4]", 8, 16)+`,"__metadata__":{"format":"pt"}}  `,
+		16)
 	refused := 0
 	for bit := range 8 * len(b) {
 		b[bit/8] ^= 1 << (bit % 8)

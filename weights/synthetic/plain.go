@@ -82,7 +82,8 @@ func plainFiller(t tensor.Type, mean, std float64) func(dst []byte, key uint64) 
 		for i := 0; i+8 <= len(dst); i += 8 {
 			w := mix(key)
 			// 52 bits of mantissa: the same relative change as in f32.
-			binary.LittleEndian.PutUint64(dst[i:], math.Float64bits(values[w&tableMask])^w>>tableBits>>(64-tableBits-(lowBits+29)))
+			binary.LittleEndian.PutUint64(dst[i:],
+				math.Float64bits(values[w&tableMask])^w>>tableBits>>(64-tableBits-(lowBits+29)))
 			key += gamma
 		}
 	}

@@ -81,12 +81,15 @@ func (s *Split) step() int { return (s.Cols + unitCols - 1) / unitCols * unitTil
 // Put splits group g of the rows of x, ldx floats apart.
 func (k *Kernels) Put(s *Split, x []float32, ldx, g int) {
 	r := g * unitRows
-	if g < 0 || r >= s.N || ldx < s.Cols || len(x) < (s.N-1)*ldx+s.Cols || s.Parts < 1 || s.Parts > 3 || len(s.Data) < s.Groups()*s.step() {
-		panic(fmt.Sprintf("simd: Put of group %d of %d rows of %d in %d parts, stride %d, from %d to %d floats", g, s.N, s.Cols, s.Parts, ldx, len(x), len(s.Data)))
+	if g < 0 || r >= s.N || ldx < s.Cols || len(x) < (s.N-1)*ldx+s.Cols || s.Parts < 1 || s.Parts > 3 ||
+		len(s.Data) < s.Groups()*s.step() {
+		panic(fmt.Sprintf("simd: Put of group %d of %d rows of %d in %d parts, stride %d, from %d to %d floats", g, s.N,
+			s.Cols, s.Parts, ldx, len(x), len(s.Data)))
 	}
 	rows := min(unitRows, s.N-r)
 	for c := 0; c < s.Cols; c += callElements / unitRows {
-		k.a.Pack(ptr(x[r*ldx+c:]), ldx, ptr(s.Data[g*s.step()+c/unitCols*s.Parts*unitTile/4:]), min(callElements/unitRows, s.Cols-c), rows|s.Parts<<8)
+		k.a.Pack(ptr(x[r*ldx+c:]), ldx, ptr(s.Data[g*s.step()+c/unitCols*s.Parts*unitTile/4:]),
+			min(callElements/unitRows, s.Cols-c), rows|s.Parts<<8)
 	}
 }
 
@@ -116,7 +119,8 @@ func (k *Kernels) MulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 	if x.Cols != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || j0 < 0 || j0%unitRows > 0 || j1 > x.N || m.Rows > ldy ||
 		x.N > 0 && len(y) < (x.N-1)*ldy+m.Rows || len(scratch) < UnitScratch(m.Type) || len(x.Data) < x.Groups()*x.step() ||
 		x.Parts < wideParts(m.Type) || x.Parts > 3 {
-		panic(fmt.Sprintf("simd: MulUnit of panels %d to %d of %d by %d %s with rows %d to %d of %d by %d in %d parts into %d floats, stride %d",
+		panic(fmt.Sprintf("simd: MulUnit of panels %d to %d of %d by %d %s with rows %d to %d of %d by %d in %d parts "+
+			"into %d floats, stride %d",
 			p0, p1, m.Rows, m.Cols, m.Type, j0, j1, x.N, x.Cols, x.Parts, len(y), ldy))
 	}
 	if m.Cols == 0 {

@@ -26,7 +26,8 @@ func unit(t testing.TB) *Kernels {
 func mulUnit(k *Kernels, y []float32, ldy int, m *Panels, x *Split) {
 	p, j := PanelCount(m.Rows)/2, x.N/2&^15
 	scratch := AlignedFloats(UnitScratch(m.Type))
-	for _, q := range [][4]int{{p, PanelCount(m.Rows), 0, j}, {0, p, 0, j}, {p, PanelCount(m.Rows), j, x.N}, {0, p, j, x.N}} {
+	for _, q := range [][4]int{{p, PanelCount(m.Rows), 0, j}, {0, p, 0, j}, {p, PanelCount(m.Rows), j, x.N},
+		{0, p, j, x.N}} {
 		k.MulUnit(y, ldy, m, q[0], q[1], x, q[2], q[3], scratch)
 	}
 }
@@ -74,7 +75,8 @@ func TestUnit(t *testing.T) {
 								want += p
 								mag += math.Abs(p)
 							}
-							near(t, fmt.Sprintf("%s %dx%d, row %d times %d of %d", typ, rows, cols, i, j, n), y.v[j*ldy+i], want, mag+1e-6, tolerance)
+							near(t, fmt.Sprintf("%s %dx%d, row %d times %d of %d", typ, rows, cols, i, j, n), y.v[j*ldy+i], want, mag+1e-6,
+								tolerance)
 						}
 					}
 				}

@@ -242,7 +242,8 @@ func BenchmarkBF16(b *testing.B) {
 		b.Skip("no dot products of bf16")
 	}
 	r := newRand(4)
-	m := &Panels{Type: tensor.BF16, Rows: rows, Cols: cols, Data: make([]byte, PanelCount(rows)*PanelBytes(tensor.BF16, cols))}
+	m := &Panels{Type: tensor.BF16, Rows: rows, Cols: cols, Data: make([]byte,
+		PanelCount(rows)*PanelBytes(tensor.BF16, cols))}
 	fillRow(r, tensor.BF16, m.Data)
 	x, y := randVector(r, s*cols, 0).v, AlignedFloats(s*rows)
 	xp, tail := AlignedFloats(BF16Tiles(s)*BF16TileFloats(cols)), make([]float32, BF16TailFloats)

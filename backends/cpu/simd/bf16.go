@@ -27,7 +27,8 @@ func BF16TileFloats(cols int) int { return (cols + 1) / 2 * BF16Rows }
 func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
 	rows, size := min(BF16Rows, n-t*BF16Rows), BF16TileFloats(cols)
 	if t < 0 || rows <= 0 || ldx < cols || len(x) < (rows-1)*ldx+cols || len(dst) < (t+1)*size {
-		panic(fmt.Sprintf("simd: PackBF16 of tile %d of %d rows of %d, stride %d, from %d to %d floats", t, n, cols, ldx, len(x), len(dst)))
+		panic(fmt.Sprintf("simd: PackBF16 of tile %d of %d rows of %d, stride %d, from %d to %d floats", t, n, cols, ldx,
+			len(x), len(dst)))
 	}
 	if cols > 0 {
 		k.b.BF16PackX(ptr(x), ldx, ptr(dst[t*size:]), cols, rows)
@@ -39,9 +40,11 @@ func (k *Kernels) PackBF16(dst, x []float32, ldx, n, cols, t int) {
 // is nil. m is not compact. tail has BF16TailFloats.
 func (k *Kernels) MulBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t0, t1 int, tail []float32) {
 	size := BF16TileFloats(m.Cols)
-	if m.Type != tensor.BF16 || m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) || len(x) < t1*size || m.Rows > ldy ||
+	if m.Type != tensor.BF16 || m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > BF16Tiles(n) ||
+		len(x) < t1*size || m.Rows > ldy ||
 		n > 0 && len(y) < (n-1)*ldy+m.Rows || n > 0 && r != nil && len(r) < (n-1)*ldy+m.Rows {
-		panic(fmt.Sprintf("simd: MulBF16 of panels %d to %d of %d by %d %s with tiles %d to %d of %d rows into %d floats, stride %d",
+		panic(fmt.Sprintf("simd: MulBF16 of panels %d to %d of %d by %d %s with tiles %d to %d of %d rows into %d floats, "+
+			"stride %d",
 			p0, p1, m.Rows, m.Cols, m.Type, t0, t1, n, len(y), ldy))
 	}
 	panel, pairs, full := PanelBytes(m.Type, m.Cols), (m.Cols+1)/2, min(p1, m.Rows/PanelRows)
@@ -77,11 +80,15 @@ type bf16Job struct {
 
 // MulCompactBF16 is MulBF16 for compact panels and tile t alone. plain has room for panels p0 … p1-1; with keep it
 // becomes them, for the tiles that follow.
-func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t int, tail []float32, plain *Panels, keep bool) {
+func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t int, tail []float32,
+	plain *Panels, keep bool) {
 	size, rows := BF16TileFloats(m.Cols), min(BF16Rows, n-t*BF16Rows)
-	if m.Type != tensor.BF16 || !m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t < 0 || rows <= 0 || len(x) < (t+1)*size || m.Rows > ldy ||
-		len(y) < (n-1)*ldy+m.Rows || r != nil && len(r) < (n-1)*ldy+m.Rows || plain.Compact() || len(plain.Data) < (p1-p0)*PanelBytes(m.Type, m.Cols) {
-		panic(fmt.Sprintf("simd: MulCompactBF16 of panels %d to %d of %d by %d %s with tile %d of %d rows into %d floats, stride %d, and %d bytes",
+	if m.Type != tensor.BF16 || !m.Compact() || p0 < 0 || p1 > PanelCount(m.Rows) || t < 0 || rows <= 0 ||
+		len(x) < (t+1)*size || m.Rows > ldy ||
+		len(y) < (n-1)*ldy+m.Rows || r != nil && len(r) < (n-1)*ldy+m.Rows || plain.Compact() ||
+		len(plain.Data) < (p1-p0)*PanelBytes(m.Type, m.Cols) {
+		panic(fmt.Sprintf("simd: MulCompactBF16 of panels %d to %d of %d by %d %s with tile %d of %d rows into %d floats, "+
+			"stride %d, and %d bytes",
 			p0, p1, m.Rows, m.Cols, m.Type, t, n, len(y), ldy, len(plain.Data)))
 	}
 	part, from := m.Part(p0, p1), p0*PanelRows

@@ -12,8 +12,9 @@ import (
 // Compact panels: the weights of plain ones, bit for bit, in fewer bytes. A product of one row of
 // activations takes as long as reading its weights, and what a panel's weights have for exponents
 // are few: of N(0, σ) all but some in ten thousand have one of fourteen. So an element's high byte, of bf16, or
-// the exponents of two elements, of f16, are a place in the panel's own table, and what the table lacks is listed as exceptions: zero
-// among the others, and added in f32. An activation that is not finite makes NaN of an exception's zero.
+// the exponents of two elements, of f16, are a place in the panel's own table, and what the table
+// lacks is listed as exceptions: zero among the others, and added in f32. An activation that is not
+// finite makes NaN of an exception's zero.
 //
 // A panel with more exceptions than it has room for stays plain, alone. A matrix of n panels is
 //
@@ -53,8 +54,10 @@ type compactFormat struct {
 }
 
 var compactFormats = map[tensor.Type]*compactFormat{
-	tensor.F16:  {fits: f16Fits, mul: (*Kernels).compactF16, size: f16Size, ends: f16Ends, at: f16Place, pack: packF16, expand: (*Kernels).expandF16},
-	tensor.BF16: {fits: bf16Fits, mul: (*Kernels).compactBF16, size: bf16Size, ends: compactEnds, at: bf16Place, pack: packBF16, expand: (*Kernels).expandBF16},
+	tensor.F16: {fits: f16Fits, mul: (*Kernels).compactF16, size: f16Size, ends: f16Ends, at: f16Place, pack: packF16,
+		expand: (*Kernels).expandF16},
+	tensor.BF16: {fits: bf16Fits, mul: (*Kernels).compactBF16, size: bf16Size, ends: compactEnds, at: bf16Place,
+		pack: packBF16, expand: (*Kernels).expandBF16},
 }
 
 // Compacts says whether the level multiplies with compact panels of type t and so many columns.
@@ -88,7 +91,8 @@ func CompactPanels(t tensor.Type, rows, cols int, data []byte) (*Panels, error) 
 		return nil, fmt.Errorf("compact panels of %s, %d by %d, in %d bytes", t, rows, cols, len(data))
 	}
 	at, size := modeBytes(n), f.size(cols)
-	return &Panels{Type: t, Rows: rows, Cols: cols, modes: data[:n:n], Data: data[at : at+n*size : at+n*size], rest: data[at+n*size : CompactBytes(t, rows, cols)]}, nil
+	return &Panels{Type: t, Rows: rows, Cols: cols, modes: data[:n:n], Data: data[at : at+n*size : at+n*size],
+		rest: data[at+n*size : CompactBytes(t, rows, cols)]}, nil
 }
 
 // PackCompact packs the rows of src, as PackPanel takes them, into panel p of m. scratch has PanelBytes.
@@ -140,7 +144,8 @@ func (m *Panels) split() int { return compactFormats[m.Type].split(m.Type, m.Col
 // Part gives panels p0 … p1-1.
 func (m *Panels) Part(p0, p1 int) Panels {
 	size := m.PanelSize()
-	c := Panels{Type: m.Type, Rows: min(p1*PanelRows, m.Rows) - p0*PanelRows, Cols: m.Cols, Data: m.Data[p0*size : p1*size]}
+	c := Panels{Type: m.Type, Rows: min(p1*PanelRows, m.Rows) - p0*PanelRows, Cols: m.Cols,
+		Data: m.Data[p0*size : p1*size]}
 	if m.Compact() {
 		n := compactFormats[m.Type].restBytes(m.Type, m.Cols)
 		c.modes, c.rest = m.modes[p0:p1:p1], m.rest[p0*n:p1*n]
@@ -181,8 +186,10 @@ func (f *compactFormat) putExceptions(dst, panel []byte, all, c0, cols int) {
 
 // Expand writes columns c0 … c0+cols-1 of panel p as a plain panel has them; c0 is a multiple of 256.
 func (k *Kernels) Expand(dst []byte, m *Panels, p, c0, cols int) {
-	if !m.Compact() || p < 0 || p >= len(m.modes) || c0 < 0 || c0%256 != 0 || cols < 0 || c0+cols > m.Cols || len(dst) < PanelBytes(m.Type, cols) {
-		panic(fmt.Sprintf("simd: Expand of columns %d to %d of panel %d of %d by %d %s into %d bytes", c0, c0+cols, p, m.Rows, m.Cols, m.Type, len(dst)))
+	if !m.Compact() || p < 0 || p >= len(m.modes) || c0 < 0 || c0%256 != 0 || cols < 0 || c0+cols > m.Cols ||
+		len(dst) < PanelBytes(m.Type, cols) {
+		panic(fmt.Sprintf("simd: Expand of columns %d to %d of panel %d of %d by %d %s into %d bytes", c0, c0+cols, p, m.Rows,
+			m.Cols, m.Type, len(dst)))
 	}
 	slot := m.panel(p)
 	if m.modes[p] == panelCompact {
@@ -358,7 +365,8 @@ func gatherEven(v uint64) uint64 {
 	return (v | v>>16) & 0xffffffff
 }
 
-// lowAt says where a block's low bytes have that of column c and row r; columns from 4 on follow the codes of the others.
+// lowAt says where a block's low bytes have that of column c and row r; columns from 4 on follow
+// the codes of the others.
 func lowAt(c, r int) int { return c/4*64 + r/4*16 + c%4/2*8 + r%4*2 + c%2 }
 
 func (k *Kernels) expandBF16(dst, panel []byte, all, c0, cols int) {

@@ -130,7 +130,8 @@ func TestCompactSizes(t *testing.T) {
 		if slices.Contains(m.modes, panelPlain) {
 			t.Errorf("%s: modes %v", typ, m.modes)
 		}
-		if got, most := m.ReadBytes(), map[tensor.Type]int{tensor.BF16: 24, tensor.F16: 29}[typ]*rows*cols/16+rows/PanelRows*(compactFormats[typ].ends+64); got > most {
+		if got, most := m.ReadBytes(), map[tensor.Type]int{tensor.BF16: 24,
+			tensor.F16: 29}[typ]*rows*cols/16+rows/PanelRows*(compactFormats[typ].ends+64); got > most {
 			t.Errorf("%s: %d bytes are read, want %d at most", typ, got, most)
 		}
 		n := binary.LittleEndian.Uint32(m.Data[compactFormats[typ].ends:])
@@ -296,7 +297,8 @@ func TestCompactSpecials(t *testing.T) {
 				case math.IsNaN(float64(v)):
 					want = "nan"
 				}
-				if expect := map[int]string{3: "+inf", 16: "-inf", 31: "nan"}[i]; expect != want && (expect != "" || want != "a number") {
+				if expect := map[int]string{3: "+inf", 16: "-inf", 31: "nan"}[i]; expect != want &&
+					(expect != "" || want != "a number") {
 					t.Errorf("%s row %d: %g", typ, i, v)
 				}
 			}
@@ -328,7 +330,8 @@ func TestCompactDamaged(t *testing.T) {
 				many.check(t, "MulRows")
 				scratch.check(t, "MulRows")
 				if typ == tensor.BF16 && k.HasBF16() {
-					xp, to, y := make([]float32, BF16TileFloats(cols)), Panels{Data: make([]byte, 2*PanelBytes(typ, cols))}, newBanded(n*rows, 1)
+					xp, to, y := make([]float32, BF16TileFloats(cols)), Panels{Data: make([]byte, 2*PanelBytes(typ, cols))},
+						newBanded(n*rows, 1)
 					k.MulCompactBF16(y.v, nil, rows, m, 0, 2, xp, n, 0, make([]float32, BF16TailFloats), &to, true)
 					y.check(t, "MulCompactBF16")
 				}

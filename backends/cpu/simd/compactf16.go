@@ -33,7 +33,8 @@ func f16Pairs4(first, second uint64) uint64 {
 
 // f16Codes4 looks up the codes of four pairs.
 func f16Codes4(codes *[1024]byte, p uint64) uint64 {
-	return uint64(codes[p&1023]) | uint64(codes[p>>16&1023])<<8 | uint64(codes[p>>32&1023])<<16 | uint64(codes[p>>48&1023])<<24
+	return uint64(codes[p&1023]) | uint64(codes[p>>16&1023])<<8 | uint64(codes[p>>32&1023])<<16 |
+		uint64(codes[p>>48&1023])<<24
 }
 
 // f16Table finds the pairs of exponents that are most frequent in a plain panel, besides zeros, and gives
@@ -91,7 +92,8 @@ func packF16Block(out, in []byte, codes *[1024]byte) bool {
 	for g := range 8 { // of eight pairs: half of a column
 		at := (g%2*2+g/4)*32 + g/2%2*16
 		a, b := in[at:][:16], in[128+at:][:16]
-		code := f16Codes4(codes, f16Pairs4(le.Uint64(a), le.Uint64(b))) | f16Codes4(codes, f16Pairs4(le.Uint64(a[8:]), le.Uint64(b[8:])))<<32
+		code := f16Codes4(codes, f16Pairs4(le.Uint64(a), le.Uint64(b))) | f16Codes4(codes,
+			f16Pairs4(le.Uint64(a[8:]), le.Uint64(b[8:])))<<32
 		found |= code
 		high, high4 := oddBytes(a), oddBytes(b)
 		le.PutUint64(out[8*g:], code|high&(0x80*each))

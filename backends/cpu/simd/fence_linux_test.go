@@ -174,7 +174,8 @@ func (p *factors) check(t *testing.T, what string, y []float32, ldy, n, rows int
 		for i := range rows {
 			got, want, allowed := float64(y[j*ldy+i]), p.want[j*47+i], tolerance*(p.mag[j*47+i]+1e-3)
 			if !(math.Abs(got-want) <= allowed) {
-				t.Fatalf("%s of %s %dx%d, row %d times %d of %d: %g, want %g within %.3g", what, p.typ, rows, p.cols, i, j, n, got, want, allowed)
+				t.Fatalf("%s of %s %dx%d, row %d times %d of %d: %g, want %g within %.3g", what, p.typ, rows, p.cols, i, j, n, got,
+					want, allowed)
 			}
 		}
 	}
@@ -286,14 +287,17 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 				done()
 			}
 			y := result()
-			k.WithFar(k.Fars()[n%len(k.Fars())]).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(), fenced[float32](at, TailFloats))
+			k.WithFar(k.Fars()[n%len(k.Fars())]).MulPanels(y, nil, ldy, m, 0, count, q, 0, q.Tiles(),
+				fenced[float32](at, TailFloats))
 			p.check(t, k.Name+" MulPanels", y, ldy, n, m.Rows, inEight)
 		}
 	} else {
 		for j := range min(n, 2) {
 			y := fenced[float32](at, m.Rows)
-			k.WithFar(k.Fars()[(n+j)%len(k.Fars())]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]), fenced[float32](at, TailFloats))
-			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy, 1, m.Rows, 2e-6)
+			k.WithFar(k.Fars()[(n+j)%len(k.Fars())]).MatVecPanels(y, m, 0, count, fencedCopy(at, p.x[j*p.cols:(j+1)*p.cols]),
+				fenced[float32](at, TailFloats))
+			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy,
+				1, m.Rows, 2e-6)
 		}
 		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}
 		p.rows(t, k, at, w, n)
@@ -304,7 +308,8 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 			k.PackBF16(tiles, x[i*BF16Rows*p.cols:], p.cols, n, p.cols, i)
 		}
 		y := result()
-		k.MulBF16(y, fenced[float32](at, len(y)), ldy, m, 0, count, tiles, n, 0, BF16Tiles(n), fenced[float32](at, BF16TailFloats))
+		k.MulBF16(y, fenced[float32](at, len(y)), ldy, m, 0, count, tiles, n, 0, BF16Tiles(n),
+			fenced[float32](at, BF16TailFloats))
 		p.check(t, k.Name+" MulBF16", y, ldy, n, m.Rows, 1.0/256)
 	}
 	if k.HasUnit() {

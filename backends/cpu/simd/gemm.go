@@ -49,7 +49,8 @@ func (k *Kernels) ScratchLen(m Matrix) int {
 func (k *Kernels) PackX(dst, x []float32, ldx, s, cols, p int) {
 	rows := min(k.nr, s-p*k.nr)
 	if p < 0 || rows <= 0 || ldx < cols || len(x) < (rows-1)*ldx+cols || len(dst) < k.PackedLen(s, cols) {
-		panic(fmt.Sprintf("simd: PackX of panel %d of %d rows of %d, stride %d, from %d to %d floats", p, s, cols, ldx, len(x), len(dst)))
+		panic(fmt.Sprintf("simd: PackX of panel %d of %d rows of %d, stride %d, from %d to %d floats", p, s, cols, ldx,
+			len(x), len(dst)))
 	}
 	panels := k.Panels(s)
 	for c0 := 0; c0 < cols; c0 += k.deep {
@@ -75,7 +76,8 @@ func (k *Kernels) TileWidth() int { return k.mr }
 // lack are zeros.
 func (k *Kernels) PackTile(dst []float32, m Matrix, r0, rows, width int) {
 	if r0 < 0 || rows < 0 || r0+rows > m.Rows || rows > width || m.Panels != nil || len(dst) < m.Cols*width {
-		panic(fmt.Sprintf("simd: PackTile of rows %d to %d of %d by %d in %d columns into %d floats", r0, r0+rows, m.Rows, m.Cols, width, len(dst)))
+		panic(fmt.Sprintf("simd: PackTile of rows %d to %d of %d by %d in %d columns into %d floats", r0, r0+rows, m.Rows,
+			m.Cols, width, len(dst)))
 	}
 	if m.Cols > 0 && rows > 0 {
 		_ = m.row(r0 + rows - 1)
@@ -111,8 +113,10 @@ func (k *Kernels) SpreadRows(dst []float32, m Matrix, r0, n int) bool {
 // NR rows, [cols][NR], lie apart floats from each other; with add it adds to c.
 func (k *Kernels) MulPanel(c, w, x []float32, cols, apart, s int, add bool) {
 	panels := k.Panels(s)
-	if cols < 0 || s < 0 || len(c) < s*k.mr || len(w) < cols*k.mr || apart < 0 || s > 0 && len(x) < (panels-1)*apart+cols*k.nr {
-		panic(fmt.Sprintf("simd: MulPanel of %d columns with %d rows, %d apart, from %d and %d to %d floats", cols, s, apart, len(w), len(x), len(c)))
+	if cols < 0 || s < 0 || len(c) < s*k.mr || len(w) < cols*k.mr || apart < 0 ||
+		s > 0 && len(x) < (panels-1)*apart+cols*k.nr {
+		panic(fmt.Sprintf("simd: MulPanel of %d columns with %d rows, %d apart, from %d and %d to %d floats", cols, s, apart,
+			len(w), len(x), len(c)))
 	}
 	shape := k.mr
 	if add {
@@ -125,7 +129,8 @@ func (k *Kernels) MulPanel(c, w, x []float32, cols, apart, s int, add bool) {
 
 // SoftmaxTile takes rows of MR scores each, column by column: most becomes the largest yet, change
 // e^(what it was - most), scores e^(score - most), sum what it was times change plus their sum. Where a
-// power is below e^-60 it is 0, as in ExpSum. It says whether most has changed in any column. NaNs are passed over by most.
+// power is below e^-60 it is 0, as in ExpSum. It says whether most has changed in any column. NaNs
+// are passed over by most.
 func (k *Kernels) SoftmaxTile(s, most, sum, change []float32) bool {
 	most, sum, change = most[:k.mr], sum[:k.mr], change[:k.mr]
 	return k.k.SoftmaxTile(ptr(s), ptr(most), ptr(sum), ptr(change), len(s)/k.mr) != 0
@@ -141,9 +146,12 @@ func (k *Kernels) ScaleTile(y, f []float32) {
 // m and all s rows j of the packed xp; with add it adds to y. Calls for
 // different rows of m may run at once, each with scratch of its own
 // (ScratchLen floats, on a cache line for speed).
-func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float32, s int, scratch []float32, add bool) {
-	if r0 < 0 || r1 > m.Rows || r1 > ldy || s > 0 && len(y) < (s-1)*ldy+r1 || len(xp) < k.PackedLen(s, m.Cols) || len(scratch) < k.ScratchLen(m) {
-		panic(fmt.Sprintf("simd: MulRows of rows %d to %d of %d by %d with %d rows, stride %d, into %d floats, scratch %d", r0, r1, m.Rows, m.Cols, s, ldy, len(y), len(scratch)))
+func (k *Kernels) MulRows(y []float32, ldy int, m Matrix, r0, r1 int, xp []float32, s int, scratch []float32,
+	add bool) {
+	if r0 < 0 || r1 > m.Rows || r1 > ldy || s > 0 && len(y) < (s-1)*ldy+r1 || len(xp) < k.PackedLen(s, m.Cols) ||
+		len(scratch) < k.ScratchLen(m) {
+		panic(fmt.Sprintf("simd: MulRows of rows %d to %d of %d by %d with %d rows, stride %d, into %d floats, scratch %d",
+			r0, r1, m.Rows, m.Cols, s, ldy, len(y), len(scratch)))
 	}
 	if r1 <= r0 || s == 0 {
 		return

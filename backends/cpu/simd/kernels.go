@@ -68,17 +68,20 @@ type kernels struct {
 	EncF16  func(src, dst unsafe.Pointer, n int) `c:"enc_f16"`
 	EncBF16 func(src, dst unsafe.Pointer, n int) `c:"enc_bf16"`
 
-	Dot        func(a, b unsafe.Pointer, n int) float32            `c:"dot"`         // Σ a·b
-	Max        func(x unsafe.Pointer, n int) float32               `c:"max_f32"`     // max x, -Inf for n = 0
-	Add        func(y, a, b unsafe.Pointer, n int)                 `c:"add"`         // y = a + b
-	Mul        func(y, a, b unsafe.Pointer, n int)                 `c:"mul"`         // y = a·b
-	Scale      func(y, x unsafe.Pointer, n int, a float32)         `c:"scale"`       // y = a·x
-	Axpy       func(y, x unsafe.Pointer, n int, a float32)         `c:"axpy"`        // y += a·x
-	ScaleMul   func(y, x, gain unsafe.Pointer, n int, a float32)   `c:"scale_mul"`   // y = (a·x)·gain
-	TurnPairs  func(y, x, c, s unsafe.Pointer, n int)              `c:"turn_pairs"`  // y[i] = x[i]·c[i] + x[i^1]·s[i], n even
-	TurnHalves func(y, x, c, s unsafe.Pointer, n int)              `c:"turn_halves"` // y[i] = x[i]·c[i] - x[n+i]·s[i], y[n+i] = x[i]·s[i] + x[n+i]·c[i]
-	ExpSum     func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`      // y = e^(x-m), 0 where x-m < -60; returns Σ y
-	Exp        func(y, x unsafe.Pointer, n int)                    `c:"exp_f32"`     // y = e^x
+	Dot      func(a, b unsafe.Pointer, n int) float32          `c:"dot"`       // Σ a·b
+	Max      func(x unsafe.Pointer, n int) float32             `c:"max_f32"`   // max x, -Inf for n = 0
+	Add      func(y, a, b unsafe.Pointer, n int)               `c:"add"`       // y = a + b
+	Mul      func(y, a, b unsafe.Pointer, n int)               `c:"mul"`       // y = a·b
+	Scale    func(y, x unsafe.Pointer, n int, a float32)       `c:"scale"`     // y = a·x
+	Axpy     func(y, x unsafe.Pointer, n int, a float32)       `c:"axpy"`      // y += a·x
+	ScaleMul func(y, x, gain unsafe.Pointer, n int, a float32) `c:"scale_mul"` // y = (a·x)·gain
+	// y[i] = x[i]·c[i] + x[i^1]·s[i], n even
+	TurnPairs func(y, x, c, s unsafe.Pointer, n int) `c:"turn_pairs"`
+	// y[i] = x[i]·c[i] - x[n+i]·s[i], y[n+i] = x[i]·s[i] + x[n+i]·c[i]
+	TurnHalves func(y, x, c, s unsafe.Pointer, n int) `c:"turn_halves"`
+	// y = e^(x-m), 0 where x-m < -60; returns Σ y
+	ExpSum func(y, x unsafe.Pointer, n int, m float32) float32 `c:"expsum"`
+	Exp    func(y, x unsafe.Pointer, n int)                    `c:"exp_f32"` // y = e^x
 	// Of n rows s of MR scores each, column by column: most becomes the largest yet, change e^(old - most), s
 	// e^(s - most), 0 below e^-60, sum sum·change + Σ s. Returns 1 where a most has changed, else 0.
 	SoftmaxTile func(s, most, sum, change unsafe.Pointer, n int) int `c:"softmax_tile"`
@@ -86,7 +89,8 @@ type kernels struct {
 	SiLU        func(y, x, u unsafe.Pointer, n int)                  `c:"silu"`     // y = x/(1+e^-x)·u; u may be nil
 	GELUTanh    func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_tanh"`
 	GELUErf     func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_erf"`
-	ReadAll     func(p unsafe.Pointer, n, streams int) float32       `c:"read_all"` // reads n bytes, so many parts of them side by side
+	// reads n bytes, so many parts of them side by side
+	ReadAll func(p unsafe.Pointer, n, streams int) float32 `c:"read_all"`
 	// n rounds of multiply-adds on registers, as many as it returns; p has 64 bytes.
 	Peak func(p unsafe.Pointer, n int) int `c:"peak_f32"`
 }

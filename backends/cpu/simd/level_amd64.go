@@ -20,7 +20,8 @@ func machineLevels() []Kernels {
 			narrow = &avxvnniPanelKernels
 		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ {
-			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, c: &avx512CompactKernels, mr: 32, nr: 12, tile: 128, deep: 4 * blockK, far: far, fars: fars}
+			k := Kernels{Name: "avx512", k: avx512Kernels, p: narrow, c: &avx512CompactKernels, mr: 32, nr: 12, tile: 128,
+				deep: 4 * blockK, far: far, fars: fars}
 			if x.HasAVX512VNNI { // there are processors of AVX-512 without dot products of bytes
 				k.p, k.w = &avx512PanelKernels, &avx512WideKernels
 			}
@@ -40,7 +41,8 @@ func machineLevels() []Kernels {
 		if far == FarAll { // next best there
 			far = FarPages
 		}
-		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, c: &avx2CompactKernels, mr: 16, nr: 6, tile: 128, deep: blockK, far: far, fars: fars[:3]})
+		all = append(all, Kernels{Name: "avx2", k: avx2Kernels, p: narrow, c: &avx2CompactKernels, mr: 16, nr: 6, tile: 128,
+			deep: blockK, far: far, fars: fars[:3]})
 	}
 	return all
 }

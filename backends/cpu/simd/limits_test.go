@@ -13,7 +13,8 @@ func TestPeaks(t *testing.T) {
 			typ      tensor.Type
 			rounded  bool
 			products int // on the matrix unit
-		}{{tensor.F32, false, 6}, {tensor.F16, false, 5}, {tensor.BF16, false, 3}, {tensor.BF16, true, 1}, {tensor.Q4_K, true, 1}} {
+		}{{tensor.F32, false, 6}, {tensor.F16, false, 5}, {tensor.BF16, false, 3}, {tensor.BF16, true, 1},
+			{tensor.Q4_K, true, 1}} {
 			p := k.PeakOf(c.typ, c.rounded)
 			want := 1
 			if k.HasUnit() {

@@ -55,7 +55,8 @@ func (m Matrix) Check() error {
 			return fmt.Errorf("panels of %s are for MulPanels", m.Type)
 		}
 		if p.Type != m.Type || p.Rows != m.Rows || p.Cols != m.Cols {
-			return fmt.Errorf("a matrix of %s, %d by %d, in panels of %s, %d by %d", m.Type, m.Rows, m.Cols, p.Type, p.Rows, p.Cols)
+			return fmt.Errorf("a matrix of %s, %d by %d, in panels of %s, %d by %d", m.Type, m.Rows, m.Cols, p.Type, p.Rows,
+				p.Cols)
 		}
 		return p.Check()
 	}
@@ -71,7 +72,8 @@ func (m Matrix) Check() error {
 		return fmt.Errorf("stride of %d bytes is no multiple of an element of %s", stride, m.Type)
 	}
 	if m.Rows > 0 && len(m.Data) < (m.Rows-1)*stride+row {
-		return fmt.Errorf("%d rows of %d bytes need %d bytes, the matrix has %d", m.Rows, stride, (m.Rows-1)*stride+row, len(m.Data))
+		return fmt.Errorf("%d rows of %d bytes need %d bytes, the matrix has %d", m.Rows, stride, (m.Rows-1)*stride+row,
+			len(m.Data))
 	}
 	return nil
 }
@@ -103,7 +105,8 @@ func (m Matrix) row(r int) []byte {
 // lengths disagree.
 func (k *Kernels) MatVec(y []float32, m Matrix, r0 int, x, scratch []float32) {
 	if len(x) != m.Cols || r0 < 0 || r0+len(y) > m.Rows {
-		panic(fmt.Sprintf("simd: MatVec of rows %d to %d with %d activations on a %d by %d matrix", r0, r0+len(y), len(x), m.Rows, m.Cols))
+		panic(fmt.Sprintf("simd: MatVec of rows %d to %d with %d activations on a %d by %d matrix", r0, r0+len(y), len(x),
+			m.Rows, m.Cols))
 	}
 	if len(y) == 0 {
 		return
@@ -147,7 +150,8 @@ func (k *Kernels) MatVec(y []float32, m Matrix, r0 int, x, scratch []float32) {
 // rows. m is F32, F16 or BF16.
 func (k *Kernels) WeightedSum(y []float32, m Matrix, r0 int, p []float32) {
 	if len(y) != m.Cols || r0 < 0 || r0+len(p) > m.Rows {
-		panic(fmt.Sprintf("simd: WeightedSum of rows %d to %d into %d elements on a %d by %d matrix", r0, r0+len(p), len(y), m.Rows, m.Cols))
+		panic(fmt.Sprintf("simd: WeightedSum of rows %d to %d into %d elements on a %d by %d matrix", r0, r0+len(p), len(y),
+			m.Rows, m.Cols))
 	}
 	if len(p) == 0 {
 		return
@@ -184,9 +188,11 @@ const most = 1<<16 - 1
 func (a Heads) shape(what string, m Matrix, r0, n, columns, others, ld int) int {
 	groups := m.Cols / max(1, a.D)
 	heads := groups * a.Share
-	if a.D < 1 || a.D > most || groups > most || m.Cols != groups*a.D || a.Share < 1 || a.Share >= 1<<15 || r0 < 0 || n < 0 || r0+n > m.Rows ||
+	if a.D < 1 || a.D > most || groups > most || m.Cols != groups*a.D || a.Share < 1 || a.Share >= 1<<15 || r0 < 0 ||
+		n < 0 || r0+n > m.Rows ||
 		columns != heads*a.D || ld < n || others < (heads-1)*ld+n {
-		panic(fmt.Sprintf("simd: %s of rows %d to %d of a %d by %d matrix, %+v, %d and %d floats, %d apart", what, r0, r0+n, m.Rows, m.Cols, a, columns, others, ld))
+		panic(fmt.Sprintf("simd: %s of rows %d to %d of a %d by %d matrix, %+v, %d and %d floats, %d apart", what, r0, r0+n,
+			m.Rows, m.Cols, a, columns, others, ld))
 	}
 	return a.D<<16 | groups<<32 | a.Share<<48
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // testTypes are the types that kernels read, and one that they do not.
-var testTypes = []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K, tensor.F8E5M2}
+var testTypes = []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K,
+	tensor.F8E5M2}
 
 func decodeF8(dst []float32, src []byte) {
 	for i, c := range src {
@@ -322,7 +323,8 @@ func TestSixteenBits(t *testing.T) {
 	for i := range some {
 		some[i] = math.Float32frombits(r.Uint32())
 	}
-	some = append(some, 65504, 65519.99, 65520, -65520, 1+1.0/2048, 1+3.0/2048, 5.9604645e-8, 2.9802322e-8, 2.9802326e-8, 0x1.01p0, 0x1.03p0, 0x1.fffffep127)
+	some = append(some, 65504, 65519.99, 65520, -65520, 1+1.0/2048, 1+3.0/2048, 5.9604645e-8, 2.9802322e-8, 2.9802326e-8,
+		0x1.01p0, 0x1.03p0, 0x1.fffffep127)
 	type conv struct {
 		typ  tensor.Type
 		wide func(uint16) float32

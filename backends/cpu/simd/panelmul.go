@@ -102,7 +102,8 @@ const TailFloats = 8 * PanelRows
 func (k *Kernels) MulPanels(y, r []float32, ldy int, m *Panels, p0, p1 int, x *Quants, t0, t1 int, tail []float32) {
 	if x.Cols != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || t0 < 0 || t1 > x.Tiles() || m.Rows > ldy && x.N > 1 ||
 		x.N > 0 && (len(y) < (x.N-1)*ldy+m.Rows || r != nil && len(r) < (x.N-1)*ldy+m.Rows) {
-		panic(fmt.Sprintf("simd: MulPanels of panels %d to %d of %d by %d with rows %d to %d of %d by %d into %d floats, stride %d",
+		panic(fmt.Sprintf("simd: MulPanels of panels %d to %d of %d by %d with rows %d to %d of %d by %d into %d floats, "+
+			"stride %d",
 			p0, p1, m.Rows, m.Cols, t0*x.Group, t1*x.Group, x.N, x.Cols, len(y), ldy))
 	}
 	n0, n1 := p0*PanelRows, min(p1*PanelRows, m.Rows)
@@ -153,7 +154,8 @@ func (k *Kernels) MulPanels(y, r []float32, ldy int, m *Panels, p0, p1 int, x *Q
 // p1-1 of a plain type. tail has TailFloats.
 func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []float32) {
 	if len(x) != m.Cols || p0 < 0 || p1 > PanelCount(m.Rows) || len(y) < m.Rows {
-		panic(fmt.Sprintf("simd: MatVecPanels of panels %d to %d of %d by %d with %d activations into %d", p0, p1, m.Rows, m.Cols, len(x), len(y)))
+		panic(fmt.Sprintf("simd: MatVecPanels of panels %d to %d of %d by %d with %d activations into %d", p0, p1, m.Rows,
+			m.Cols, len(x), len(y)))
 	}
 	if m.Cols == 0 {
 		clear(y[p0*PanelRows : min(p1*PanelRows, m.Rows)])

@@ -70,11 +70,19 @@ var panelFormats = map[tensor.Type]*panelFormat{
 	tensor.Q5_0:   {planes: fives, offset: 16, kernel: func(p *panelKernels) panelKernel { return p.Q5_0 }},
 	tensor.Q5_1:   {planes: fives, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q5_1 }},
 	tensor.IQ4_NL: {planes: nibbles, levels: true, kernel: func(p *panelKernels) panelKernel { return p.IQ4_NL }},
-	tensor.Q4_K:   {planes: nibbles, super: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q4_K }},
-	tensor.Q5_K:   {planes: fives, super: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q5_K }},
-	tensor.Q6_K:   {planes: sixes, super: true, halves: true, offset: 32, kernel: func(p *panelKernels) panelKernel { return p.Q6_K }},
-	tensor.Q2_K:   {planes: twos, super: true, halves: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q2_K }},
-	tensor.Q3_K:   {planes: threes, super: true, halves: true, offset: 4, kernel: func(p *panelKernels) panelKernel { return p.Q3_K }},
+	tensor.Q4_K: {planes: nibbles, super: true, affine: true, kernel: func(p *panelKernels) panelKernel {
+		return p.Q4_K
+	}},
+	tensor.Q5_K: {planes: fives, super: true, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q5_K }},
+	tensor.Q6_K: {planes: sixes, super: true, halves: true, offset: 32, kernel: func(p *panelKernels) panelKernel {
+		return p.Q6_K
+	}},
+	tensor.Q2_K: {planes: twos, super: true, halves: true, affine: true, kernel: func(p *panelKernels) panelKernel {
+		return p.Q2_K
+	}},
+	tensor.Q3_K: {planes: threes, super: true, halves: true, offset: 4, kernel: func(p *panelKernels) panelKernel {
+		return p.Q3_K
+	}},
 }
 
 func (f *panelFormat) blocks() int { // in a unit
@@ -159,7 +167,8 @@ func PackPanel(dst, src []byte, t tensor.Type, cols int) error {
 	}
 	rows := len(src) / row
 	if rows > PanelRows || len(src)%row != 0 || len(dst) < size {
-		return fmt.Errorf("a panel of %s from %d bytes, rows of %d, into %d bytes: want %d rows at most and %d bytes", t, len(src), row, len(dst), PanelRows, size)
+		return fmt.Errorf("a panel of %s from %d bytes, rows of %d, into %d bytes: want %d rows at most and %d bytes", t,
+			len(src), row, len(dst), PanelRows, size)
 	}
 	dst = dst[:size]
 	f := panelFormats[t]
@@ -338,7 +347,8 @@ func (f *panelFormat) packSuper(dst, src []byte, t tensor.Type, r int) {
 				case tensor.Q5_K:
 					c[i] = le.Uint32(low[32*(b>>1)+4*i:])>>(b&1*4)&0x0f0f0f0f | le.Uint32(high[4*i:])>>b&0x01010101<<4
 				case tensor.Q6_K:
-					c[i] = le.Uint32(low[64*half+32*(k&1)+4*i:])>>(k>>1*4)&0x0f0f0f0f | le.Uint32(high[32*half+4*i:])>>(2*k)&0x03030303<<4
+					c[i] = le.Uint32(low[64*half+32*(k&1)+4*i:])>>(k>>1*4)&0x0f0f0f0f |
+						le.Uint32(high[32*half+4*i:])>>(2*k)&0x03030303<<4
 				case tensor.Q2_K:
 					c[i] = le.Uint32(low[32*half+4*i:]) >> (2 * k) & 0x03030303
 				case tensor.Q3_K:

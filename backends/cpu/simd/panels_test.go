@@ -60,7 +60,8 @@ func packAll(t *testing.T, typ tensor.Type, src []byte, rows, cols int) *Panels 
 	}
 	row := typ.RowBytes(cols)
 	for p := range PanelCount(rows) {
-		if err := PackPanel(m.Data[p*size:(p+1)*size], src[p*PanelRows*row:min((p+1)*PanelRows, rows)*row], typ, cols); err != nil {
+		if err := PackPanel(m.Data[p*size:(p+1)*size], src[p*PanelRows*row:min((p+1)*PanelRows, rows)*row], typ,
+			cols); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,7 +171,8 @@ func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, 
 				want += p
 				mag += math.Abs(p)
 			}
-			near(t, fmt.Sprintf("%s %dx%d, row %d times %d of %d", m.Type, m.Rows, m.Cols, i, j, n), y.v[j*ldy+i], want, mag+1e-3, 3e-6)
+			near(t, fmt.Sprintf("%s %dx%d, row %d times %d of %d", m.Type, m.Rows, m.Cols, i, j, n), y.v[j*ldy+i], want,
+				mag+1e-3, 3e-6)
 		}
 		if j+1 < n {
 			for _, v := range y.v[j*ldy+m.Rows : (j+1)*ldy] {
@@ -192,7 +194,8 @@ func testAdded(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, q *Quants, y [
 	for j := range q.N {
 		for i := range m.Rows {
 			if at := j*ldy + i; sum.v[at] != y[at]+add[at] {
-				t.Fatalf("%s %dx%d, row %d times %d of %d: %g with %g added, %g without", m.Type, m.Rows, m.Cols, i, j, q.N, sum.v[at], add[at], y[at])
+				t.Fatalf("%s %dx%d, row %d times %d of %d: %g with %g added, %g without", m.Type, m.Rows, m.Cols, i, j, q.N,
+					sum.v[at], add[at], y[at])
 			}
 		}
 	}
@@ -210,7 +213,8 @@ func TestSameBits(t *testing.T) {
 		r := newRand(31)
 		block, _ := typ.Block()
 		for _, s := range []struct{ n, rows, cols int }{
-			{1, 33, 3}, {2, 16, 1}, {3, 17, 2}, {4, 16, 5}, {5, 1, 1}, {6, 20, 3}, {7, 31, 1}, {8, 48, 4}, {9, 15, 7}, {29, 40, 6},
+			{1, 33, 3}, {2, 16, 1}, {3, 17, 2}, {4, 16, 5}, {5, 1, 1}, {6, 20, 3}, {7, 31, 1}, {8, 48, 4}, {9, 15, 7},
+			{29, 40, 6},
 		} {
 			cols := s.cols * block
 			m := packAll(t, typ, anyRows(r, typ, s.rows, cols), s.rows, cols)
@@ -233,7 +237,8 @@ func TestSameBits(t *testing.T) {
 					if first == nil {
 						first = y
 					} else if !bytes.Equal(tensor.Bytes(first), tensor.Bytes(y)) {
-						t.Errorf("%s, %d rows of activations in groups of %d, %d by %d: %s and %s give other bits", typ, s.n, group, s.rows, cols, levels[0].Name, k.Name)
+						t.Errorf("%s, %d rows of activations in groups of %d, %d by %d: %s and %s give other bits", typ, s.n, group,
+							s.rows, cols, levels[0].Name, k.Name)
 					}
 				}
 			}

@@ -153,7 +153,9 @@ var goProbeKernels = probeKernels{
 	},
 	ClockChain: clockGo,
 	ChainF32: func(x unsafe.Pointer, shape, rounds int, f, e float32) int {
-		chainGo(elements[float32](x, 0, shape>>8), shape&255, rounds, f, e, func(v float32) float32 { return float32(math.Sqrt(float64(v))) })
+		chainGo(elements[float32](x, 0, shape>>8), shape&255, rounds, f, e, func(v float32) float32 {
+			return float32(math.Sqrt(float64(v)))
+		})
 		return 1
 	},
 	ChainF64: func(x unsafe.Pointer, shape, rounds int, f, e float32) int {

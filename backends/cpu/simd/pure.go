@@ -13,15 +13,22 @@ const goMR, goNR = 4, 4
 
 var goKernels = kernels{
 	MvF32: mvGo[float32](identity), MvF16: mvGo[uint16](tensor.F16ToF32), MvBF16: mvGo[uint16](tensor.BF16ToF32),
-	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144), MvQ6_K: mvBlockGo(decQ6_KGo, 256, 210),
-	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32), WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
-	MvhF32: mvHeadsGo(mvGo[float32](identity), 4), MvhF16: mvHeadsGo(mvGo[uint16](tensor.F16ToF32), 2), MvhBF16: mvHeadsGo(mvGo[uint16](tensor.BF16ToF32), 2),
-	WsumhF32: wsumHeadsGo(wsumGo[float32](identity), 4), WsumhF16: wsumHeadsGo(wsumGo[uint16](tensor.F16ToF32), 2), WsumhBF16: wsumHeadsGo(wsumGo[uint16](tensor.BF16ToF32), 2),
-	PackF32: packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32), PackBF16: packGo[uint16](tensor.BF16ToF32),
-	SpreadF32: spreadGo[float32](identity), SpreadF16: spreadGo[uint16](tensor.F16ToF32), SpreadBF16: spreadGo[uint16](tensor.BF16ToF32),
-	Micro:    microGo,
-	PanelF32: mvPanelsGo(tensor.F32, f32Column), PanelF16: mvPanelsGo(tensor.F16, f16Column), PanelBF16: mvPanelsGo(tensor.BF16, bf16Column),
-	WideF32: widePanelGo(f32Column), WideF16: widePanelGo(f16Column), WideBF16: widePanelGo(bf16Column),
+	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144),
+	MvQ6_K:  mvBlockGo(decQ6_KGo, 256, 210),
+	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32),
+	WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
+	MvhF32:   mvHeadsGo(mvGo[float32](identity), 4), MvhF16: mvHeadsGo(mvGo[uint16](tensor.F16ToF32), 2),
+	MvhBF16:  mvHeadsGo(mvGo[uint16](tensor.BF16ToF32), 2),
+	WsumhF32: wsumHeadsGo(wsumGo[float32](identity), 4), WsumhF16: wsumHeadsGo(wsumGo[uint16](tensor.F16ToF32), 2),
+	WsumhBF16: wsumHeadsGo(wsumGo[uint16](tensor.BF16ToF32), 2),
+	PackF32:   packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32),
+	PackBF16:  packGo[uint16](tensor.BF16ToF32),
+	SpreadF32: spreadGo[float32](identity), SpreadF16: spreadGo[uint16](tensor.F16ToF32),
+	SpreadBF16: spreadGo[uint16](tensor.BF16ToF32),
+	Micro:      microGo,
+	PanelF32:   mvPanelsGo(tensor.F32, f32Column), PanelF16: mvPanelsGo(tensor.F16, f16Column),
+	PanelBF16: mvPanelsGo(tensor.BF16, bf16Column),
+	WideF32:   widePanelGo(f32Column), WideF16: widePanelGo(f16Column), WideBF16: widePanelGo(bf16Column),
 	DecF16: mapGo(tensor.F16ToF32), DecBF16: mapGo(tensor.BF16ToF32),
 	DecQ8_0: decBlocksGo(decQ8_0Go, 32, 34), DecQ4_0: decBlocksGo(decQ4_0Go, 32, 18),
 	DecQ4_K: decBlocksGo(decQ4_KGo, 256, 144), DecQ6_K: decBlocksGo(decQ6_KGo, 256, 210),
@@ -231,7 +238,8 @@ func headsShape(shape int) (rows, d, groups, share int) {
 }
 
 // mvHeadsGo and wsumHeadsGo do with each head what their first argument does with one, of elements of so many bytes.
-func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), size int) func(w, x, y unsafe.Pointer, ldw, ldy, shape int) {
+func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), size int) func(w, x, y unsafe.Pointer, ldw, ldy,
+	shape int) {
 	return func(w, x, y unsafe.Pointer, ldw, ldy, shape int) {
 		rows, k, groups, share := headsShape(shape)
 		for h := range groups * share {
@@ -240,7 +248,8 @@ func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), size int) func
 	}
 }
 
-func wsumHeadsGo(sum func(v, p, y unsafe.Pointer, rows, d, ldv int), size int) func(v, p, y unsafe.Pointer, ldv, ldp, shape int) {
+func wsumHeadsGo(sum func(v, p, y unsafe.Pointer, rows, d, ldv int), size int) func(v, p, y unsafe.Pointer, ldv, ldp,
+	shape int) {
 	return func(v, p, y unsafe.Pointer, ldv, ldp, shape int) {
 		rows, d, groups, share := headsShape(shape)
 		for h := range groups * share {
@@ -262,7 +271,8 @@ func packGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst un
 	}
 }
 
-func spreadGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int {
+func spreadGo[T any](wide func(T) float32) func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols,
+	apart int) int {
 	return func(src unsafe.Pointer, ld int, dst unsafe.Pointer, n, cols, apart int) int {
 		bad := float32(0)
 		for c := 0; c < cols; c += goNR {

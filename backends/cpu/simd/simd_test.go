@@ -166,15 +166,29 @@ func TestElementwise(t *testing.T) {
 	}{
 		{"add", func(k *Kernels, y, a, b []float32) { k.Add(y, a, b) }, func(a, b float64) float64 { return a + b }, 0.51},
 		{"mul", func(k *Kernels, y, a, b []float32) { k.Mul(y, a, b) }, func(a, b float64) float64 { return a * b }, 0.51},
-		{"scale", func(k *Kernels, y, a, b []float32) { k.Scale(y, 1.7, a) }, func(a, b float64) float64 { return float64(float32(1.7)) * a }, 0.51},
-		{"scale_mul", func(k *Kernels, y, a, b []float32) { k.ScaleMul(y, 1.7, a, b) }, func(a, b float64) float64 { return float64(float32(1.7)) * a * b }, 1.6},
+		{"scale", func(k *Kernels, y, a, b []float32) {
+			k.Scale(y, 1.7, a)
+		}, func(a, b float64) float64 { return float64(float32(1.7)) * a }, 0.51},
+		{"scale_mul", func(k *Kernels, y, a, b []float32) {
+			k.ScaleMul(y, 1.7, a, b)
+		}, func(a, b float64) float64 { return float64(float32(1.7)) * a * b }, 1.6},
 		{"exp", func(k *Kernels, y, a, b []float32) { k.Exp(y, a) }, func(a, b float64) float64 { return math.Exp(a) }, 2},
 		{"silu", func(k *Kernels, y, a, b []float32) { k.SiLU(y, a, nil) }, func(a, b float64) float64 { return silu(a) }, 4},
-		{"silu·u", func(k *Kernels, y, a, b []float32) { k.SiLU(y, a, b) }, func(a, b float64) float64 { return silu(a) * b }, 5},
-		{"gelu_tanh", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, nil) }, func(a, b float64) float64 { return tanh(a) }, 160},
-		{"gelu_tanh·u", func(k *Kernels, y, a, b []float32) { k.GELUTanh(y, a, b) }, func(a, b float64) float64 { return tanh(a) * b }, 160},
-		{"gelu_erf", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, nil) }, func(a, b float64) float64 { return phi(a) }, 160},
-		{"gelu_erf·u", func(k *Kernels, y, a, b []float32) { k.GELUErf(y, a, b) }, func(a, b float64) float64 { return phi(a) * b }, 160},
+		{"silu·u", func(k *Kernels, y, a, b []float32) {
+			k.SiLU(y, a, b)
+		}, func(a, b float64) float64 { return silu(a) * b }, 5},
+		{"gelu_tanh", func(k *Kernels, y, a, b []float32) {
+			k.GELUTanh(y, a, nil)
+		}, func(a, b float64) float64 { return tanh(a) }, 160},
+		{"gelu_tanh·u", func(k *Kernels, y, a, b []float32) {
+			k.GELUTanh(y, a, b)
+		}, func(a, b float64) float64 { return tanh(a) * b }, 160},
+		{"gelu_erf", func(k *Kernels, y, a, b []float32) {
+			k.GELUErf(y, a, nil)
+		}, func(a, b float64) float64 { return phi(a) }, 160},
+		{"gelu_erf·u", func(k *Kernels, y, a, b []float32) {
+			k.GELUErf(y, a, b)
+		}, func(a, b float64) float64 { return phi(a) * b }, 160},
 	}
 	forVectors(t, func(t *testing.T, k *Kernels) {
 		for _, c := range cases {
@@ -326,10 +340,12 @@ func TestGateSpecials(t *testing.T) {
 	inf := float32(math.Inf(1))
 	x := []float32{0, 100, -100, 1e30, -1e30, inf, float32(math.NaN())}
 	forVectors(t, func(t *testing.T, k *Kernels) {
-		for name, f := range map[string]func(y, x, u []float32){"silu": k.SiLU, "gelu_tanh": k.GELUTanh, "gelu_erf": k.GELUErf} {
+		for name, f := range map[string]func(y, x, u []float32){"silu": k.SiLU, "gelu_tanh": k.GELUTanh,
+			"gelu_erf": k.GELUErf} {
 			y := make([]float32, len(x))
 			f(y, x, nil)
-			if y[0] != 0 || y[1] != 100 || math.Abs(float64(y[2])) > 1e-30 || y[3] != 1e30 || y[4] != 0 || y[5] != inf || y[6] == y[6] {
+			if y[0] != 0 || y[1] != 100 || math.Abs(float64(y[2])) > 1e-30 || y[3] != 1e30 || y[4] != 0 || y[5] != inf ||
+				y[6] == y[6] {
 				t.Errorf("%s(%v) = %v", name, x, y)
 			}
 		}

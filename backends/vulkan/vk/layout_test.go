@@ -54,7 +54,8 @@ func TestLayout(t *testing.T) {
 }
 
 func TestResultNames(t *testing.T) {
-	for r, want := range map[Result]string{0: "VK_SUCCESS", -4: "VK_ERROR_DEVICE_LOST", -3: "VK_ERROR_INITIALIZATION_FAILED", 77: "VkResult(77)"} {
+	for r, want := range map[Result]string{0: "VK_SUCCESS", -4: "VK_ERROR_DEVICE_LOST",
+		-3: "VK_ERROR_INITIALIZATION_FAILED", 77: "VkResult(77)"} {
 		if r.Error() != want {
 			t.Errorf("%d is %s, not %s", int32(r), r.Error(), want)
 		}
