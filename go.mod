@@ -1,4 +1,4 @@
-module greta
+module github.com/greta-project/greta
 
 go 1.26.0
 

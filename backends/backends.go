@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Use says what a buffer is for, so that a device can place it.

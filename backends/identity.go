@@ -1,6 +1,6 @@
 package backends
 
-import "greta/graph"
+import "github.com/greta-project/greta/graph"
 
 // Located is a device that knows which piece of hardware it is.
 type Located interface {

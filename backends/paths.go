@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Choice is a setting that may be left to the program.

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"os"
 
-	"greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/atomicfile"
 )
 
 // saved is the file of a conversation: OpenAI's messages under "messages".

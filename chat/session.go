@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"greta/engine"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // SessionRunner runs on one session of the engine, whose caches keep what two prompts begin with alike.

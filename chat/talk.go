@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	"greta/chat/jinja"
-	"greta/chat/parse"
-	"greta/chat/template"
-	"greta/engine"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // Text turns text into tokens and back; *tokenizer.Tokenizer behind TokenizerText is one.

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/chat/jinja"
-	"greta/chat/parse"
-	"greta/chat/template"
-	"greta/engine"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // runeText has a token for every character; 0 is the end, 1 a control token.

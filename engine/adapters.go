@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/lora"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/lora"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Adapters of which each row of a batch may have another, or none: beside y = linear(x, w) a step computes

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"testing"
 
-	"greta/models"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/lora"
-	"greta/weights/open"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/lora"
+	"github.com/greta-project/greta/weights/open"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // adapterOf makes an adapter for some of a source's matrices.

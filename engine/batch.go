@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/engine/schedule"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/tensor"
 )
 
 // batch is the device's side of many sequences: the pools in which their caches lie, and the captured steps that

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"greta/backends"
-	"greta/engine/packcache"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/graph"
 )
 
 // loadJob is a weight to be brought to the device in one layout.

@@ -13,16 +13,16 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/engine/packcache"
-	"greta/graph"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // turned is the processor with kernels that want the rows of linear's weights

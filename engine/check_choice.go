@@ -6,10 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Experts are chosen by logits, and two logits that are closer than what rounding does to

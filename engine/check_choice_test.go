@@ -3,10 +3,10 @@ package engine
 import (
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // sparse are options for a model whose router chooses 12 of 60 experts, whose logits are close.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // checkSingles is how many single steps at most are run three times.

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/tensor"
 )
 
 // wrongReplay is the processor, choosing tokens too, with one bit of what some of

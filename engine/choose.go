@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/engine/schedule"
+	"github.com/greta-project/greta/engine/schedule"
 )
 
 // Choosing the tokens of a step, sequence by sequence, as each request wants it.

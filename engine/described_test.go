@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"greta/backends"
-	"greta/backends/cpu"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
 )
 
 // describedCPU is the processor as golden texts describe it: its pure Go level, two threads.

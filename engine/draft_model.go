@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"greta/engine/draft"
+	"github.com/greta-project/greta/engine/draft"
 )
 
 // ModelDrafter guesses by a smaller model, whose session it has for itself. It chooses as the request does, with the

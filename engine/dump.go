@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 // Stages are the forms of a model between file and launches that Dump prints.

@@ -12,14 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/engine/packcache"
-	"greta/graph"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Options say what to run, and where.

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/ref"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/tensor"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // smallModel is a Llama of one block in a file of its own, so that tests of

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/models"
-	"greta/tokenizer"
-	"greta/weights/convert"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tokenizer"
+	"github.com/greta-project/greta/weights/convert"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // toGGUF writes the model of a folder as a GGUF file, which is not part of reading one.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/models"
-	"greta/tokenizer"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tokenizer"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // answerAll continues several prompts at once and gives the texts.

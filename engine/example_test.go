@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/models"
-	"greta/tokenizer"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tokenizer"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // continueText writes what a model says behind a prompt, token by token, the most likely one each

@@ -3,10 +3,10 @@ package engine_test
 import (
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/internal/testkit"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/tensor"
 )
 
 // choosing is a device that chooses tokens and takes programs of several steps.

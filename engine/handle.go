@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"greta/engine/schedule"
+	"github.com/greta-project/greta/engine/schedule"
 )
 
 // Request is what a Scheduler answers.

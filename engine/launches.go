@@ -1,6 +1,6 @@
 package engine
 
-import "greta/graph"
+import "github.com/greta-project/greta/graph"
 
 // Shape is a launch of a step as a device would run it: the node after fusion,
 // and how its operands lie in memory.

@@ -3,8 +3,8 @@ package engine
 import (
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/models"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/models"
 )
 
 // TestShapesAreTheLaunches compares the shapes with the launches of a captured step.

@@ -11,13 +11,13 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"greta/backends"
-	"greta/engine/packcache"
-	"greta/graph"
-	"greta/internal/mapped"
-	"greta/tensor"
-	"greta/weights/quant"
-	"greta/weights/synthetic"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
+	"github.com/greta-project/greta/weights/synthetic"
 )
 
 // weightKey names a weight in one layout; two kernels that want the same

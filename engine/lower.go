@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // lower rewrites a graph for a device that wants the named fused operators

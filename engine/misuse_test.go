@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // smallBlock is a Llama block of 64 channels on a device that has its steps in chains, or singly,

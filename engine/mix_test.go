@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/ref"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/tensor"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // TestMix: synthetic weights of a mix have the types that a file of its name has, and compute.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Lowering for batches: the caches of a model file's push and attention become pools of pages, in which the rows of

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Choosing on the device: a step whose last launch is a topk of the logits, so that

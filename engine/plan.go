@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // align is the alignment of every tensor in a buffer, bytes: a cache line, and

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write golden texts anew")

@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"strconv"
 
-	"greta/engine/packcache"
-	"greta/engine/prefixcache"
-	"greta/engine/schedule"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/engine/prefixcache"
+	"github.com/greta-project/greta/engine/schedule"
 )
 
 // Pages on disk: what a request's prompt begins with is read by whoever adds it, before the scheduler sees it, so that

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/models"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/models"
 )
 
 // TestRewind computes a position again and gets the same.

@@ -3,14 +3,14 @@ package engine_test
 import (
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/internal/testfiles"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // TestScales: a checkpoint in 8-bit floats with factors computes what one in f32 does

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"greta/engine/schedule"
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // SchedulerOptions say what many sequences at once may take.

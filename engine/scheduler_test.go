@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // alone gives the tokens that a request gets without others, and behind how many of them the choice was clear: the two

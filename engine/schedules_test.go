@@ -6,11 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestRandomSchedules: whatever comes, ends and fails beside it, a sequence's tokens are those that it has alone.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // chaining is a device that takes programs of several steps, and one behind another.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Session is one sequence: its caches, its position, and the captured steps

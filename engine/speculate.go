@@ -3,8 +3,8 @@ package engine
 import (
 	"time"
 
-	"greta/engine/draft"
-	"greta/engine/schedule"
+	"github.com/greta-project/greta/engine/draft"
+	"github.com/greta-project/greta/engine/schedule"
 )
 
 // Speculation: guesses of the tokens that follow are computed in the same step as the token they follow, and those

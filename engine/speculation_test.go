@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"greta/engine/draft"
+	"github.com/greta-project/greta/engine/draft"
 )
 
 // thinks is a model: logits that are a function of the last two tokens.

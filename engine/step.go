@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
 )
 
 // Step is the captured program of one number of tokens, bound to a session's memory; or

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
 )
 
 // shared is a device that runs steps behind its caller's back, and counts calls that somebody

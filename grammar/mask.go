@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 var _ engine.Mask = (*Mask)(nil)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"greta/internal/testfiles"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // small is the vocabulary of the trained model in testdata: 2,048 tokens, bytes among them.

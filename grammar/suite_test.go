@@ -13,8 +13,8 @@ import (
 
 	"github.com/ulikunitz/xz"
 
-	"greta/internal/testfiles"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // suiteCase is one schema of the benchmark with its instances.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"greta/tokenizer"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // Vocabulary is a tokenizer's tokens, made once and shared by grammars. It does

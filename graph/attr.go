@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"greta/graph/lang"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // Attributes are structs with tagged fields:

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"sync"
 
-	"greta/graph/lang"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/tensor"
 )
 
 // equationOf is one line of a fused operator's body.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/graph/lang"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Builder adds the nodes of equations to a graph. It is used by the reader of

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"greta/graph/lang"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // Fuse replaces every place where the body of op stands in the graph by one

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // withOps is the table with some operators more.

@@ -7,7 +7,7 @@ package graph
 import (
 	"fmt"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Kind says where a value comes from.

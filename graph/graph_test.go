@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // build makes a graph from lines of text:

@@ -3,7 +3,7 @@ package graph
 import (
 	"fmt"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // OpKind says what an operator does to memory.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Sig is an operator's signature, written as

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sync"
 
-	"greta/graph/lang"
-	"greta/ops"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
 )
 
 // builtins are the names that every file knows.

@@ -10,11 +10,11 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"gopkg.in/yaml.v3"
 
-	"greta/graph"
-	"greta/internal/testfiles"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights/safetensors"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 // dims are the sizes of a published model, for lists of tensors that owe nothing to

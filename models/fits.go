@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 // Fits refuses weights of an architecture that the file's match: does not name:

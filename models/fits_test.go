@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 func TestUnreadBias(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 var layerDims = dims{l: 4, d: 16, h: 2, g: 1, dh: 8, f: 32, v: 64}

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 //go:embed *.yaml schema.json

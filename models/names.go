@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/graph/lang"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/tensor"
 )
 
 // pattern is one alternative of a weight's name in a source: $i stands for the

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/graph/lang"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // Param is a parameter with its value, and where that came from.

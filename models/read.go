@@ -9,7 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"greta/graph/lang"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // The shape of a file after reading, before any number is known.

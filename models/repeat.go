@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/tensor"
 )
 
 // repetition is a repeat(…) that is being built.

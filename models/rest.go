@@ -3,8 +3,8 @@ package models
 import (
 	"strings"
 
-	"greta/graph/lang"
-	"greta/ops"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
 )
 
 // spread replaces the "..." that closes a call by the attributes that are

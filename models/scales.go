@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Checkpoints in 8-bit floats keep a factor beside a matrix, of which its numbers are

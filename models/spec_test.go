@@ -9,8 +9,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
 )
 
 // stub is a source without data.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Operators of two tensors, element by element: x [..., N], and y of the same shape, of as many dimensions

@@ -1,6 +1,6 @@
 package ops
 
-import "greta/graph"
+import "github.com/greta-project/greta/graph"
 
 // Beyond says what of a node goes beyond the plain form of its operator, which is all that some backends have a kernel
 // for: "" where nothing does.

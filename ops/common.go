@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // What several operators share: access to operands, checks, counting.

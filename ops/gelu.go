@@ -3,8 +3,8 @@ package ops
 import (
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // GELUAttr is the attribute of gelu and geglu.

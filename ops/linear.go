@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Linear multiplies by a weight that is stored row by output: x [..., K],

@@ -3,8 +3,8 @@ package ops
 import (
 	"fmt"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // LinearID applies to each token the linears of its experts: x [S, A, K], w [E, N,

@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Mix sums what a token's experts gave: x [S, U, N], p [S, U] gives y [S, N] with

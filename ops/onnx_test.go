@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/internal/testfiles"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // The single-operator cases of ONNX, computed by greta's references. ONNX has

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 // basic are the operators that model files are written in.

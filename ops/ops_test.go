@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 func TestTable(t *testing.T) {

@@ -3,8 +3,8 @@ package ops
 import (
 	"fmt"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Caches of many sequences lie in a pool of pages: pool [A, P, G, Dh] has A pages of P positions. A table says

@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Push stores the step's keys or values in a cache: cache [N, G, Dh], x [S, G,

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Recurrences: operators whose state has one size however long the sequence is. A state is f32[slots, N+1] with two

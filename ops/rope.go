@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // RoPEAttr are the attributes of rope and rope_push. Which of them a scaling

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"greta/ops"
+	"github.com/greta-project/greta/ops"
 )
 
 // TestRopeFrequencies compares with values from a transcription, line by line, of

@@ -3,8 +3,8 @@ package ops
 import (
 	"slices"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Rounding is how a device rounds activations on its way to products and attention: by the weights that they meet.

@@ -3,9 +3,9 @@ package ops_test
 import (
 	"testing"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestRounding: which products may be further off, by what a device rounds and their weights.

@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Rows picks rows: x [S, ...], at i32[R] gives y [R, ...] with y[r] = x[at[r]]. An

@@ -3,8 +3,8 @@ package ops
 import (
 	"fmt"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Operators that move elements or sum over them.

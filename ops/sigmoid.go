@@ -1,6 +1,6 @@
 package ops
 
-import "greta/graph"
+import "github.com/greta-project/greta/graph"
 
 // Sigmoid is y = 1 / (1 + exp(-x)).
 var Sigmoid = &graph.Op{

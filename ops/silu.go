@@ -3,7 +3,7 @@ package ops
 import (
 	"math"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 func sigmoid(v float64) float64 { return 1 / (1 + math.Exp(-v)) }

@@ -1,8 +1,8 @@
 package ops
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Softmax normalises each row of the last dimension: y = exp(x - max) / Σ exp(x - max).

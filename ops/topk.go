@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TopKAttr are the attributes of topk.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // ViewAttr is the attribute of view.

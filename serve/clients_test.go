@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // clients is the folder where tools/clients/install.sh has put the official clients.

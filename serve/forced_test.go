@@ -6,9 +6,9 @@ import (
 	"regexp"
 	"testing"
 
-	"greta/chat/parse"
-	"greta/internal/testfiles"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // TestForced: an answer of random tokens that must call is read as that call, in every format that writes arguments

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"greta/tokenizer"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // job is what a protocol wants of a model.

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"sync"
 
-	"greta/grammar"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/grammar"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // GrammarMasks makes masks by package grammar.

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 // picker chooses the tokens of one answer.

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"time"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 // ScheduledModel answers by a scheduler.

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"greta/engine"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // Vocabulary is a tokenizer as the server sees it.

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"sync"
 
-	"greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/atomicfile"
 )
 
 // stored is a response with what it answered.

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/chat/jinja"
-	"greta/chat/parse"
-	"greta/chat/template"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/chat/template"
 )
 
 // TemplateChat is a chat template with the format of answers that it speaks of.

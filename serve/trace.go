@@ -40,7 +40,7 @@ func NewTracer(endpoint, version string, report func(error)) (*Tracer, error) {
 	res := resource.NewSchemaless(attribute.String("service.name", "greta"), attribute.String("service.version", version))
 	t := &Tracer{provider: sdk.NewTracerProvider(sdk.WithBatcher(e, sdk.WithBatchTimeout(time.Second)),
 		sdk.WithResource(res))}
-	t.tracer = t.provider.Tracer("greta/serve")
+	t.tracer = t.provider.Tracer("github.com/greta-project/greta/serve")
 	return t, nil
 }
 
@@ -123,8 +123,9 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 		return nil
 	}
 	body, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{
-		"resource":   map[string]any{"attributes": otlpAttributes(spans[0].Resource().Attributes())},
-		"scopeSpans": []any{map[string]any{"scope": map[string]string{"name": "greta/serve"}, "spans": list}}}}})
+		"resource": map[string]any{"attributes": otlpAttributes(spans[0].Resource().Attributes())},
+		"scopeSpans": []any{map[string]any{"scope": map[string]string{"name": "github.com/greta-project/greta/serve"},
+			"spans": list}}}}})
 	if err != nil {
 		return err
 	}

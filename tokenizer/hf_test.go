@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 func TestQwen2VocabMerges(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"greta/internal/pyjson"
+	"github.com/greta-project/greta/internal/pyjson"
 )
 
 // maxFile bounds the files that are read whole; the largest tokenizer.json in

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // alphabet is what random texts are made of: every class of character that the

@@ -3,7 +3,7 @@
 // has a package of its own below this one.
 package weights
 
-import "greta/tensor"
+import "github.com/greta-project/greta/tensor"
 
 // Source gives named tensors and the metadata beside them. All methods but
 // Close may be called from several goroutines at once.

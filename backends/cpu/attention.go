@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // attention is softmax(q·kᵀ·scale)·v over the cache positions up to each

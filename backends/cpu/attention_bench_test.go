@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/cpu/simd"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // attentionProgram captures one attention over a cache that is full up to the

@@ -3,8 +3,8 @@ package cpu
 import (
 	"unsafe"
 
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 const (

@@ -3,9 +3,9 @@ package cpu
 import (
 	"math"
 
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/tensor"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"math"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestAttentionShapes adds to the table of operators what this device divides:

@@ -3,7 +3,7 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // hugeFrom is the size from which memory is asked for in huge pages.

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"greta/backends/cpu/simd"
-	"greta/graph"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
 )
 
 // The table of choices: what runs a node, and why.

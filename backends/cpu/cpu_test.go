@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // TestOperators runs the table of operators at one and at several threads, with

@@ -17,12 +17,12 @@ import (
 	"slices"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Device is the processor.

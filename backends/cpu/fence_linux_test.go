@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/graph"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // fences maps memory between pages that nobody may touch.

@@ -1,8 +1,8 @@
 package cpu
 
 import (
-	"greta/backends"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 // maker is a step whose result is made row by row, such as a norm.

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // watched is a device that counts what captured programs bring to another form.

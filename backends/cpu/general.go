@@ -3,11 +3,11 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Operators that models use on small tensors: plain loops, shared among workers where there are many rows.

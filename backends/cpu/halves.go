@@ -1,10 +1,10 @@
 package cpu
 
 import (
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/tensor"
 )
 
 // halves is a product over panels of bf16 with activations rounded to bf16.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestHalvesInAnyOrder: products over compact panels have the same bits in whatever order, and by

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"sync"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
 )
 
 //go:embed *.go *.s

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // weightsOf gives the memory that the program's products read of weights, in

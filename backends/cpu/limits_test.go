@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/engine"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Limits are of the weights that the program's products read, in panels, and

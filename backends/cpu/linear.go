@@ -1,11 +1,11 @@
 package cpu
 
 import (
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 const (

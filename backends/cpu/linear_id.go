@@ -3,9 +3,9 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 // linearID multiplies each row with the matrix of the expert that was chosen

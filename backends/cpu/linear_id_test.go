@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // TestExperts adds to the table of operators what this device divides: many

@@ -1,9 +1,9 @@
 package cpu
 
 import (
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products with experts for many tokens: the rows of activations that chose

@@ -5,7 +5,7 @@ package cpu
 import (
 	"runtime"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // allocate takes memory from Go's heap, aligned to 8 bytes at least.

@@ -7,12 +7,12 @@ import (
 	"os"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/tensor"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // TestRoundedLikelihood checks what the rounding of activations costs a trained

@@ -3,10 +3,10 @@ package cpu
 import (
 	"math"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
 )
 
 // norm is RMSNorm or LayerNorm of each row, after adding r where there is one.

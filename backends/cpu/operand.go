@@ -3,10 +3,10 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // rows is a float32 tensor as rows of its last dimension. A tensor's dimension

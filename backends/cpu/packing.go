@@ -3,11 +3,11 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // packing gives the layout in which a product wants its weights; nil: as

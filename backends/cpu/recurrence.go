@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
 )
 
 // recurrence runs an operator whose state lies in slots (ops.StateSlots). Units, heads or channels, are independent of

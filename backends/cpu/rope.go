@@ -6,12 +6,12 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // turns are the angles by which positions turn pairs of a head's elements, one table for all launches of a

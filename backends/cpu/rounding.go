@@ -1,10 +1,10 @@
 package cpu
 
 import (
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/tensor"
 )
 
 // rounded is the memory for activations in another form, one for all launches.

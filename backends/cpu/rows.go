@@ -3,9 +3,9 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 // gather copies rows of a table, widened to float32: the embedding, and the

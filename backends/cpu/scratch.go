@@ -3,8 +3,8 @@ package cpu
 import (
 	"runtime"
 
-	"greta/backends/cpu/simd"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Scratch memory belongs to the device and is shared by all launches, since

@@ -6,9 +6,9 @@ package cpu
 import (
 	"slices"
 
-	"greta/backends"
-	"greta/backends/cpu/simd"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 // sequence orders the steps of a program as they are best run: mat-vecs joined where nothing

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/engine"
-	"greta/tensor"
-	"greta/weights/synthetic"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/synthetic"
 )
 
 // randomBlock writes a block of products and other operators of what is there, in any order. Its

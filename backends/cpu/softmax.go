@@ -3,10 +3,10 @@ package cpu
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/internal/pool"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/ops"
 )
 
 // softmax is e^(x-max)/Σ of each row.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"greta/backends/cpu/simd"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Variants of products: how much a chunk takes, and whether mat-vecs ask for

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/cpu"
-	"greta/graph"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Every variant of a product computes it, the default comes first, and a name

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Builder compiles kernels ahead of time, for an architecture that need not be

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/hip"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // small is a model file with sizes that take a moment.

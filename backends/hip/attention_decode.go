@@ -3,10 +3,10 @@ package hip
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Attention of one token by clusters of blocks, with the token's rotations and

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"greta/ops/optest"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // TestAttend compares the attention of one token with float64: heads of all widths that

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Kernels that were compiled ahead of time: files of the cache's form, named

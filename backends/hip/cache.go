@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/internal/atomicfile"
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Cache is compiled kernels on disk. A file holds a checksum and the code; it

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"greta/backends/hip"
-	"greta/backends/ref"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestModels compares small models of every kind of weight with float64, operator

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/graph"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // plain is the device without choices and queues.

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // The table of choices: what runs a node, and why. Whatever else depends on that reads it here: packing, what is fused,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/internal/testkit"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/testkit"
 )
 
 // capturing tells what is captured.

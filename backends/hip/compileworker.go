@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"greta/internal/child"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // AMD's run-time compiler aborts the process where it does not know better. It

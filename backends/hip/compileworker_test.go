@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/child"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // TestMain lets the test binary be a compiler's process: hip.test compiler

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"unsafe"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Device is a GPU. As the contract has it, one goroutine uses it at a time; it

@@ -12,11 +12,11 @@ import (
 	"time"
 	"unsafe"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/graph"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestTakes: what the processor has a kernel for, this backend has one for, but for

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // dispatch is one start of a function of a program.

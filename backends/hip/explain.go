@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Where the time of a replay goes. Launches overlap: one that runs by itself between two

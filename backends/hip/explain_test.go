@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends/hip"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestExplain: a step of one token and one of several are explained, and give the same bits as before.

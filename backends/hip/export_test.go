@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // What tests compare with: launches one by one, without overlap.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products with weights of 8-bit floats, which lie packed as [K/16, N, 16]: see f8.hip.

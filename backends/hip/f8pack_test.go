@@ -6,17 +6,17 @@ import (
 	"sync"
 	"testing"
 
-	"greta/backends"
-	"greta/bench/op"
-	"greta/bench/tune"
-	"greta/engine"
-	"greta/graph"
-	"greta/internal/testfiles"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
-	openfile "greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/tune"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	openfile "github.com/greta-project/greta/weights/open"
 )
 
 // TestPackF8: element k of row n lies at (k/16·N + n)·16 + k%16, what pads K is zero,

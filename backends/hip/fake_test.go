@@ -6,7 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // fake is a provider in Go: memory is the host's, kernels are not run but

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Launches of a captured program that become one: products that share their

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // onHopper is a device without a card that claims to be of Hopper's architecture.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products in half precision on Hopper's tensor cores: see gemm.hip, halves.hip.

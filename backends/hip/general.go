@@ -1,7 +1,7 @@
 package hip
 
 import (
-	"greta/ops"
+	"github.com/greta-project/greta/ops"
 )
 
 // Functions of single elements that models state by name.

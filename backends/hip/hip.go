@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Options choose a device and how it is used. The zero value takes the first.

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/hip"
-	"greta/graph"
-	"greta/internal/testkit"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // open gives a device, or skips where there is none; with GRETA_REQUIRE_HIP=1

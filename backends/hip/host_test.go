@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // mute is a provider that, once on, takes calls without a note of them: what

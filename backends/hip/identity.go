@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 // Location is the device's PCI address, "" where the driver does not say (backends.Located).

@@ -3,9 +3,9 @@ package hip
 import (
 	"testing"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 var (

@@ -1,9 +1,9 @@
 package hip
 
 import (
-	"greta/backends"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // product is y = x·wᵀ with what may follow it.

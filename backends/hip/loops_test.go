@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // The main loop of matrix.hip on AMD's targets: how many instructions of each kind

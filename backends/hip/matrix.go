@@ -1,8 +1,8 @@
 package hip
 
 import (
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products on matrix cores: activations are divided in parts of half precision

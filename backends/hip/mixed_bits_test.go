@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
 )
 
 // three is a block of which products of one norm, v of more bits than q and k, are all that can be joined.

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/models"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
 )
 
 // TestMixed: q, k and v are one launch with their norm, whichever of the k-quants their types are; only what rounds x

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"greta/engine"
-	"greta/graph"
-	"greta/internal/testkit"
-	"greta/models"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_HIP_SPEED says:

@@ -1,8 +1,8 @@
 package hip
 
 import (
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Choice and mixture of experts, and what moves rows.

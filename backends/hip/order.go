@@ -1,6 +1,6 @@
 package hip
 
-import "greta/backends"
+import "github.com/greta-project/greta/backends"
 
 // Launches that do not touch each other's memory run at once: a program is
 // divided in levels, and a graph has a branch for each launch of a level.

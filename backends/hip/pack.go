@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Block formats lie on the device as planes: the i-th part of every block

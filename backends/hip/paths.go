@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Paths that are tried on a device before they are used (docs/health.md).

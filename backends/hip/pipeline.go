@@ -4,8 +4,8 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products in half precision whose tiles the hardware copies: see pipeline.hip.

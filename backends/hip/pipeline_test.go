@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestTensorMapContext: the driver makes a tensor map only on a thread whose

@@ -1,8 +1,8 @@
 package hip
 
 import (
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Operators of single elements, norms, softmax.

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/hip"
-	"greta/graph"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestLargeProducts checks products that fill a device with large tiles, whole

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 // RunBuilt rehearses a model on a fake device with a folder of kernels and says

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"testing"
 
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestSequence: the steps of a sequence that is known, several of them in one graph, give

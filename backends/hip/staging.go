@@ -3,7 +3,7 @@ package hip
 import (
 	"errors"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // staging moves bytes between the host and the device through pinned memory,

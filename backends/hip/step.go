@@ -4,7 +4,7 @@ import (
 	"errors"
 	"slices"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Step memory has two sides: the device's, which kernels read, and pinned

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // fns lists what was called since the last time.

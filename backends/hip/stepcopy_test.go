@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // TestMoves: where launches overlap, a captured program's step memory is copied by

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata anew")

@@ -3,7 +3,7 @@ package hip
 import (
 	"testing"
 
-	"greta/internal/testkit"
+	"github.com/greta-project/greta/internal/testkit"
 )
 
 // Sessions that goroutines use at the same time take turns with the driver, which has no lock for what a

@@ -8,11 +8,11 @@ import (
 	"time"
 	"unsafe"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 const align = 64

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // embedding is a launch of embed over a mapped f16 table of 3 rows, [[0, 1], [2, 3], [4, 5]].

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestForms compares captured steps, whose launches hand each other converted

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights/synthetic"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/synthetic"
 )
 
 // BenchmarkLinear runs linears of a 7B model's shapes over several matrices in

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // typeCodes are the numbers that decode.glsl has for types.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Blocks: a device allows few allocations (4096 by the specification's minimum) and each

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // TestBlock takes and gives ranges at random: they are aligned and never overlap,

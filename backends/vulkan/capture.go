@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // executable is a program recorded in a command buffer.

@@ -3,10 +3,10 @@
 package vulkan
 
 import (
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // The table of choices: what runs a node, and why. Whatever else depends on that reads it here: the form in which

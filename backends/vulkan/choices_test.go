@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"greta/backends"
-	"greta/internal/testkit"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/testkit"
 )
 
 var rewrite = goflag.Bool("rewrite", false, "write testdata/choices anew")

@@ -6,7 +6,7 @@ import (
 	"math"
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // What a device is told to have, for people and for reports.

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 const (

@@ -14,14 +14,14 @@ import (
 	"syscall"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/backends/vulkan/vk"
-	"greta/engine"
-	"greta/graph"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestNoDevice: what is asked for and not there is a NoDevice that lists what is.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // The eager mode: the dispatches of a captured program, in the program's order, each

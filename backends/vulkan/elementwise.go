@@ -5,9 +5,9 @@ package vulkan
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // The functions of elementwise.comp, as it numbers them.

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unsafe"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Where the time of a program goes. One launch after another, each with a barrier and a timestamp behind it, a token's

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // SetMaxRange makes the device's storage ranges smaller than they are.

@@ -14,12 +14,12 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/backends/vulkan/vk"
-	"greta/engine"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Faults are put between the backend and the driver: a command's address is replaced

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // What devices may have beside Vulkan 1.2, and which kernels may use it.

@@ -3,10 +3,10 @@
 package vulkan
 
 import (
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Folds of a step of one token. A stage of such a step takes longer to begin and to end

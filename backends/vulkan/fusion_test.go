@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/backends/vulkan/vk"
-	"greta/engine"
-	"greta/internal/golden"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/tensor"
-	openfile "greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/golden"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+	openfile "github.com/greta-project/greta/weights/open"
 )
 
 // TestFolds: a token's step of a Llama has seven dispatches a block (q, k, v, attention, its

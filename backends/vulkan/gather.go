@@ -5,9 +5,9 @@ package vulkan
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 func bindEmbed(b *bind) error {

@@ -5,7 +5,7 @@ package vulkan
 import (
 	"slices"
 
-	"greta/ops"
+	"github.com/greta-project/greta/ops"
 )
 
 // Functions of single elements that models state by name: general.comp.

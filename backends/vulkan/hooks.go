@@ -5,7 +5,7 @@ package vulkan
 import (
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // hooks let tests put faults between the backend and the driver, and look at what the

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"greta/graph"
+	"github.com/greta-project/greta/graph"
 )
 
 // CodeHash is a hash of the modules that may run a node, in whichever variant

@@ -15,7 +15,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // apiVersion is the least version of a device, 1.2: timeline of features and

@@ -5,9 +5,9 @@ package vulkan
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // largeTiles is the number of large tiles from which on they keep a device busy whose multiprocessors

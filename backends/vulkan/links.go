@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // A program of several steps is bound step by step, each as if it were alone: its dispatches are those of a single

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Memory: a buffer is one VkBuffer in a part of a block (blocks.go). Device-local

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // noise gives n bytes that differ from call to call.

@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/backends/vulkan/vk"
-	"greta/engine"
-	"greta/graph"
-	"greta/internal/testfiles"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
-	openfile "greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	openfile "github.com/greta-project/greta/weights/open"
 )
 
 // plain is a device that neither queues steps nor chooses tokens.

@@ -3,8 +3,8 @@
 package vulkan
 
 import (
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Softmax, the choice of experts, and the mixture of what they gave.

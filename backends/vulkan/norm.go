@@ -3,10 +3,10 @@
 package vulkan
 
 import (
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // rowGroup is the number of invocations for a row of n elements.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // A null device: a driver that takes every command, has memory without an end, compiles nothing and runs nothing. What

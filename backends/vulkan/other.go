@@ -5,7 +5,7 @@ package vulkan
 import (
 	"runtime"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Device is never made in this build.

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // In a step of one token, what lies between two stages takes as long as their work: the last

@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/engine"
-	"greta/models"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // patient says whether a wait on the device ends when it has seen what it waits for, or says that it was in vain.

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // tryOverlap runs blocks as a step has them, with weights of either kind, again and again with other activations, with

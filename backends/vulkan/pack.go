@@ -5,8 +5,8 @@ package vulkan
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Block formats whose blocks are no multiple of 16 bytes lie on the device with

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // The paths that a health check tries before they are used (docs/health.md). With all

@@ -3,9 +3,9 @@
 package vulkan
 
 import (
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // The choice from a vocabulary: a topk of few long rows, by two kernels.

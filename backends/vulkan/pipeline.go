@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
-	"greta/internal/atomicfile"
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // layout is what pipelines of as many storage buffers share.

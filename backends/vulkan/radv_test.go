@@ -16,14 +16,14 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
-	"greta/engine"
-	"greta/graph"
-	"greta/models"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // What AMD's compiler makes of each kernel, without a card: Mesa's driver as a null

@@ -10,7 +10,7 @@ import (
 	"time"
 	"unsafe"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Raw is a device as microbenchmarks see it. What it gives must be closed before it.

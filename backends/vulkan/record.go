@@ -6,8 +6,8 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // span is a range of a buffer that a dispatch touches.

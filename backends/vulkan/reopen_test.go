@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
 )
 
 // resources counts what this process holds: open files, and libraries of which a part

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestSequence: the steps of a sequence that is known, several of them in one submission, give to the bit what single

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/engine"
-	"greta/internal/testkit"
-	"greta/models"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/models"
 )
 
 // TestSpeed times a model of synthetic weights, as GRETA_VULKAN_SPEED says:

@@ -3,8 +3,8 @@
 package vulkan
 
 import (
-	"greta/backends"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/ops"
 )
 
 // Products side by side come in rounds of as many tiles as the device has units, and the last round may leave most of

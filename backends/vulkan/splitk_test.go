@@ -8,12 +8,12 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/engine"
-	"greta/graph"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestHalvedBlocks: the tiles of a round that is partly filled are halved where there is a unit for each half.

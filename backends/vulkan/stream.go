@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"greta/backends"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Staging: a ring of slots. The host fills one, by several goroutines as pages of a

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ebitengine/purego"
 
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // Submission: every command buffer that is given to the queue signals one timeline

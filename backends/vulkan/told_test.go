@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"greta/backends/vulkan"
-	"greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/vk"
 )
 
 // TestTold: programs that tell their end by a word, whose Step memory the host writes on both sides, give the logits

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // matrixVariant is a configuration of matrix.comp or regdecode.comp: its module, rows of x and of w in a

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/vulkan"
-	"greta/graph"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestRegDecode runs products of whole and of ragged tiles by the path regdecode alone, as a health check has it.

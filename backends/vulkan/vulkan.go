@@ -12,7 +12,7 @@ package vulkan
 import (
 	"fmt"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Options say which device to open, and how.

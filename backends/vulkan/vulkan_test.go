@@ -10,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/vulkan"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // open gives a device for a test. Where there is none the test is skipped,

@@ -20,9 +20,9 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // Defaults of Options.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 var clock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

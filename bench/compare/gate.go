@@ -3,8 +3,8 @@ package compare
 import (
 	"slices"
 
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // place is where results can be held against each other over time: a kind of

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // rates are what became of simulated gates.

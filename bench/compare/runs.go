@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
-	"greta/bench/stats"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // DefaultGateAlpha is the chance that any result of identical code is called slower. It is half of

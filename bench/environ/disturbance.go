@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Watch tells what disturbs a measurement: other programs on the processors, a quota, processors that this process may

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // machine writes what Linux shows of four processors.

@@ -10,13 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
 
-	"greta/backends"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Gather reads the environment of a device. version is that of greta. What cannot
@@ -90,8 +91,11 @@ var ProgramHash = sync.OnceValue(func() string {
 })
 
 // stamp is the commit of a build whose maker knows it better than Go does: -ldflags "-X
-// greta/bench/environ.stamp=HASH". Go notes none in a git worktree, nor with -buildvcs=false.
+// github.com/greta-project/greta/bench/environ.stamp=HASH". Go notes none in a git worktree, nor with -buildvcs=false.
 var stamp string
+
+// module is the path of greta's module.
+var module = strings.TrimSuffix(reflect.TypeFor[Watch]().PkgPath(), "/bench/environ")
 
 // Commit is that of greta's source, with "+dirty" where it was changed: the stamp, or what Go
 // noted at the build, or under go run and go test, which note nothing, what git says of
@@ -130,7 +134,7 @@ func SourceDir() string {
 	for err == nil {
 		data, e := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if e == nil {
-			if line, _, _ := strings.Cut(string(data), "\n"); strings.TrimSpace(line) == "module greta" {
+			if line, _, _ := strings.Cut(string(data), "\n"); strings.TrimSpace(line) == "module "+module {
 				return dir
 			}
 			return ""

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/graph"
 )
 
 func TestGather(t *testing.T) {
@@ -171,7 +171,8 @@ func TestStamp(t *testing.T) {
 	if err != nil || testing.Short() {
 		t.Skip("a build of its own is needed")
 	}
-	c := exec.Command(tool, "test", "-run", "^TestStamp$", "-ldflags", "-X greta/bench/environ.stamp=0123abc", ".")
+	c := exec.Command(tool, "test", "-run", "^TestStamp$", "-ldflags",
+		"-X github.com/greta-project/greta/bench/environ.stamp=0123abc", ".")
 	c.Env = append(os.Environ(), "GRETA_TEST_STAMP=0123abc")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

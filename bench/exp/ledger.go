@@ -18,7 +18,7 @@ import (
 	"time"
 	"unicode"
 
-	"greta/bench/guard"
+	"github.com/greta-project/greta/bench/guard"
 )
 
 // Event is an entry of the ledger.

@@ -3,7 +3,7 @@ package format
 import (
 	"fmt"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // What the results of many sequences at once have beside their times.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Benchstat writes results as Go's benchmarks are written

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"greta/bench/record"
-	"greta/graph/lang"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // Names are the formats.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 	_ "modernc.org/sqlite"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 func sample() (*record.Run, []record.Result) {

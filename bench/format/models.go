@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 // What the results of a model have beside their times; package model fills them in.

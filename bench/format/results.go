@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 // Results is the report of operators, or of anything else that has bytes, flops

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"greta/bench/format"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // Row is one kernel on one device. Seconds are medians; zero is unknown.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 func TestRows(t *testing.T) {

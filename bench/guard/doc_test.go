@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // TestEveryRuleHasATest reads the table of rules in docs/bench.md: each of the

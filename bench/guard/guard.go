@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 // PeakGate is the share of a modelled peak above which a figure is refused as

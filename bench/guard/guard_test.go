@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // good is a result that every rule lets through: 100 GB/s of 200, 1 TFLOP/s of 2.

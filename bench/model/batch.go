@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/engine"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/engine"
 )
 
 // Many sequences at once, in the manner of llama-batched-bench: the prompts of B sequences, then tokens of all of them,

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"greta/engine"
-	"greta/graph"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
 )
 
 // Input is what a model is measured on: activations for a block, tokens for a model.

@@ -13,14 +13,14 @@ import (
 	"strconv"
 	"time"
 
-	"greta/backends"
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/engine"
-	"greta/engine/report"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Options say what to measure.

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/ref"
-	"greta/bench/format"
-	"greta/bench/record"
-	"greta/engine"
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/weights/open"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/weights/open"
 )
 
 func options(t *testing.T, results *[]record.Result) Options {

@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/engine"
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Case is one operator at one set of sizes: a node of its own, whose operands

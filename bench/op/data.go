@@ -5,11 +5,11 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
-	"greta/weights/synthetic"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/synthetic"
 )
 
 // data makes the operands of a case, dense, the same on every machine; nil for

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestDataIsRandom: no operand is constant. Zeros take less power and so higher

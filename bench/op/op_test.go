@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/ref"
-	"greta/bench/record"
-	"greta/engine"
-	"greta/graph"
-	"greta/models"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // small are sizes that every operator can be built with.

@@ -10,11 +10,11 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 
-	"greta/graph"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // reference computes a case's results in float64, on all cores. Products do not

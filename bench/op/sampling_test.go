@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // TestSamplingCoversAllTheTime: of more samples than are kept those that are kept come from the whole time, evenly,

@@ -14,9 +14,9 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"greta/bench/compare"
-	"greta/bench/format"
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
 )
 
 const dot = vg.Length(3.2)

@@ -11,8 +11,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
-	"greta/bench/format"
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // bytesOf is the size over which a benchmark of memory is swept: its parameter

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 //go:embed page.html

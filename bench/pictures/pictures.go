@@ -23,10 +23,10 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"greta/bench/format"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // Picture is one plot with the figures behind it.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 func newRun(backend string, day int) *record.Run {

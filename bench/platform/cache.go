@@ -3,7 +3,7 @@ package platform
 import (
 	"math"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // cache: the rate at which a core, a multiprocessor or a compute unit reads again

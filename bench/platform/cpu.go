@@ -12,9 +12,9 @@ import (
 	"time"
 	"unsafe"
 
-	"greta/backends/cpu"
-	"greta/backends/cpu/simd"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // CPU is the processor: a crew of threads, each on a core of its own, and the loops

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"time"
 
-	"greta/backends/cpu/simd"
-	"greta/bench/record"
-	"greta/internal/pool"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/pool"
 )
 
 // The processor's benchmarks of its cores: regions of the pool, chains, peaks.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unsafe"
 
-	"greta/backends/cpu/simd"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // The processor's benchmarks of memory: STREAM, latency, caches, additions.

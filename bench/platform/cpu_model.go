@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends/cpu/simd"
-	"greta/bench/record"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/tensor"
 )
 
 // CPUModel is what a processor can do at most: a clock that is measured, times what a

@@ -4,10 +4,10 @@ import (
 	"math"
 	"testing"
 
-	"greta/backends/cpu/simd"
-	"greta/bench/guard"
-	"greta/bench/record"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestCPUModel: the roofs of known cores at a known clock, in operations a clock from the makers'

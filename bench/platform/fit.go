@@ -6,8 +6,8 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 func median(x []float64) float64 { return stats.Summarize(x).Median }

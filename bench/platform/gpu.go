@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"greta/bench/guard"
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // GPU is a device with kernels, through HIP or Vulkan. What it gives is freed when

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"greta/backends/hip"
+	"github.com/greta-project/greta/backends/hip"
 )
 
 // hipGPU is a device through HIP.

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strings"
 
-	"greta/backends/hip"
-	"greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/vulkan"
 )
 
 // vulkanGPU is a device through Vulkan. Its kernels come with the program.

@@ -3,8 +3,8 @@ package platform
 import (
 	"math"
 
-	"greta/bench/record"
-	"greta/tensor"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/tensor"
 )
 
 // incore: how long operations take that wait for each other, and how many of them a

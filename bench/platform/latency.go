@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 // latency: what a load costs that waits for the one before it, over sizes from the

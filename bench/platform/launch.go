@@ -3,7 +3,7 @@ package platform
 import (
 	"errors"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // launch: what starting work costs, in the ways that there are.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"math"
 
-	"greta/backends/hip"
-	"greta/bench/record"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/tensor"
 )
 
 // library: the vendor's own matrix product, the roof for ours. The layout nt is that of

@@ -1,6 +1,6 @@
 package platform
 
-import "greta/bench/record"
+import "github.com/greta-project/greta/bench/record"
 
 // um-stream: memory that the driver moves to whoever touches it, once it has come
 // to the device: up to what is free there, never beyond.

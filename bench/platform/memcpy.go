@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // memcpy: copies over the link between host and device, and back.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"greta/backends/cpu"
-	"greta/backends/hip"
-	"greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/vulkan"
 )
 
 // open makes a device a target of benchmarks.

@@ -19,10 +19,10 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/bench/guard"
-	"greta/bench/profile"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Benchmark is one microbenchmark, for the processor, for GPUs, or for both.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends/cpu"
-	"greta/bench/profile"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // quick are parameters with which each benchmark of the processor is over at once.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/bench/record"
-	"greta/tensor"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/tensor"
 )
 
 // roofline: from memory's roof to that of arithmetic. Two chains of multiply-adds

@@ -1,7 +1,7 @@
 package platform
 
 import (
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // small-kernels: a = f·b to and fro, so small that starting it matters: what

@@ -3,7 +3,7 @@ package platform
 import (
 	"fmt"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // stream: bandwidth of memory. On GPUs as one load a thread gives it, over sizes

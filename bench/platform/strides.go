@@ -3,7 +3,7 @@ package platform
 import (
 	"encoding/binary"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // strides: what loads from shared memory cost whose addresses fall on the same banks.

@@ -1,6 +1,6 @@
 package platform
 
-import "greta/bench/record"
+import "github.com/greta-project/greta/bench/record"
 
 // vec_add: the addition of two vectors of floats, from caches to four times the last.
 var _ = define(Benchmark{

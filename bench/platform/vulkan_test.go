@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends/vulkan"
-	"greta/bench/profile"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // TestVulkan runs every benchmark that Vulkan has, at small sizes, on whatever

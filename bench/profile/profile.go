@@ -19,7 +19,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"greta/graph/lang"
+	"github.com/greta-project/greta/graph/lang"
 )
 
 // Profile is a set of benchmarks. What a kind of benchmark does not know it

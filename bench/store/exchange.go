@@ -13,8 +13,8 @@ import (
 	"slices"
 	"time"
 
-	"greta/bench/guard"
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Bundle is a run with its results: what travels from one store to another.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // Filter chooses runs and results; the zero value chooses all. A field that is

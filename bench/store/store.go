@@ -24,9 +24,9 @@ import (
 
 	"modernc.org/sqlite"
 
-	"greta/bench/guard"
-	"greta/bench/record"
-	"greta/bench/stats"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
 )
 
 // Store is an open file. Several processes may have it open and write at once.

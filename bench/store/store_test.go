@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // TestMain lets the test binary be a process that writes results: without end, or

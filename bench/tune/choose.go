@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"greta/backends"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
 )
 
 // Chooser answers a device's questions for variants: what the user forces first,

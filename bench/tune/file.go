@@ -20,13 +20,13 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"greta/backends"
-	"greta/bench/environ"
-	"greta/bench/guard"
-	"greta/bench/op"
-	"greta/graph"
-	"greta/internal/atomicfile"
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Format names the file's kind and version.

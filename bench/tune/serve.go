@@ -8,9 +8,9 @@ import (
 	"io"
 	"time"
 
-	"greta/backends"
-	"greta/bench/op"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // job is what a child process is asked to try.

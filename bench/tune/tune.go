@@ -11,12 +11,12 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
-	"greta/backends"
-	"greta/bench/op"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/graph"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // Options say how to tune.

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/bench/op"
-	"greta/bench/record"
-	"greta/internal/child"
-	"greta/internal/fakedev"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/fakedev"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestMain lets the test binary be the child.

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"greta/bench/op"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // wireCase is a case on its way to a child process.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // TestPublicTemplates renders chat templates of public models with conversations, and compares with what

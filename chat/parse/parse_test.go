@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // whole is an answer put together from its parts.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/chat/jinja"
+	"github.com/greta-project/greta/chat/jinja"
 )
 
 // FromMessages reads messages, or tools, from JSON: a list of objects whose order of keys is kept.

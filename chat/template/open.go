@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"greta/internal/plainfile"
-	"greta/weights"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/weights"
 )
 
 // mostText bounds a template's file; the longest in use has 60 kB.

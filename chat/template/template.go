@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"greta/chat/jinja"
+	"github.com/greta-project/greta/chat/jinja"
 )
 
 // Set are the templates of one model.

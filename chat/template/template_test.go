@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/chat/jinja"
-	"greta/tensor"
-	"greta/weights"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
 )
 
 func folder(t *testing.T, files map[string]string) string {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/backends/ref"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/backends/ref"
 )
 
 // backend is a way to open a device.

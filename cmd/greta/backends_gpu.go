@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/backends/hip"
-	"greta/backends/vulkan"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // gpuBackends are left out under the build tag nogpu, which makes a binary

@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 func gpuBackends() []backend { return nil }

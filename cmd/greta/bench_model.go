@@ -13,16 +13,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/model"
-	"greta/bench/op"
-	"greta/bench/platform"
-	"greta/bench/profile"
-	"greta/bench/record"
-	"greta/engine"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/model"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/platform"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tensor"
 )
 
 // benchModelFlags are those of bench model.

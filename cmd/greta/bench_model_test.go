@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/bench/record"
-	"greta/bench/store"
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // smallBlock is a block that takes milliseconds.

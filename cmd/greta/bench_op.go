@@ -13,17 +13,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"greta/backends"
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/op"
-	"greta/bench/profile"
-	"greta/bench/record"
-	"greta/engine"
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // benchOpFlags are those of bench op.

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/bench/op"
-	"greta/bench/profile"
-	"greta/bench/record"
-	"greta/bench/store"
-	"greta/ops"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/ops"
 )
 
 // tiny makes bench op quick.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/format"
-	"greta/bench/platform"
-	"greta/bench/profile"
-	"greta/bench/record"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/platform"
+	"github.com/greta-project/greta/bench/profile"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // benchPlatformFlags are those of bench platform.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // platformArgs make bench platform quick.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	load "greta/bench/serve"
+	load "github.com/greta-project/greta/bench/serve"
 )
 
 // benchServeFlags are those of bench serve.

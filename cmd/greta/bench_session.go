@@ -13,16 +13,16 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"greta/backends"
-	"greta/bench/environ"
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/op"
-	"greta/bench/platform"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/platform"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/tensor"
 )
 
 // benchFlags are the flags that every kind of benchmark has.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/chat"
-	"greta/chat/jinja"
-	"greta/chat/parse"
-	"greta/chat/template"
-	"greta/engine"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/chat"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // chatFlags are those of greta chat.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/chzyer/readline"
 
-	"greta/chat"
-	"greta/chat/parse"
-	"greta/chat/template"
+	"github.com/greta-project/greta/chat"
+	"github.com/greta-project/greta/chat/parse"
+	"github.com/greta-project/greta/chat/template"
 )
 
 // repl is one conversation with a person, or with a script.

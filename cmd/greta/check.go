@@ -14,11 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/engine/report"
-	"greta/internal/golden"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/golden"
+	"github.com/greta-project/greta/tensor"
 )
 
 // checkFlags are those of check beside the model's.

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"greta/engine"
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // expectedTexts is what a JSON file says that a model makes of texts.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/compare"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/store"
 )
 
 func (a *app) compareCmd() *cobra.Command {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // deviceLine is a device of a backend, or why the backend has none.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strconv"
 
-	"greta/backends"
-	"greta/backends/hip"
-	"greta/backends/vulkan"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // gpuDevices are those of Vulkan and HIP, or why there are none.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends/vulkan"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // The list shows what can be used, marks what is taken by default, and says why

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/bench/environ"
-	"greta/bench/record"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/record"
 )
 
 // beside lets measurements find that others used so many processors; 0: none did.

@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends/cpu/simd"
-	"greta/engine/health"
-	"greta/engine/report"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/engine/health"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // finding is one thing that doctor looked at.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"greta/backends/hip"
-	"greta/backends/vulkan"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // gpuAreas are what doctor looks at in children.

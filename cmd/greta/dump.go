@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 func (a *app) dumpCmd() *cobra.Command {

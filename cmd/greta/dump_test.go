@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/program anew")

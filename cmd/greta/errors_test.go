@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/engine/report"
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // truncated copies the first part of a file.

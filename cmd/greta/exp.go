@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"greta/bench/environ"
-	"greta/bench/exp"
-	"greta/engine/report"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/exp"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // expFlags are those of all verbs of exp.

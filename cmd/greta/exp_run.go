@@ -16,14 +16,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/compare"
-	"greta/bench/environ"
-	"greta/bench/exp"
-	"greta/bench/format"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
-	"greta/engine/report"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/exp"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // expRunFlags are those of exp run.
@@ -332,8 +332,12 @@ func (a *app) build(ctx context.Context, commit string) (program, what string, e
 	}
 	made := program + fmt.Sprintf(".%d", os.Getpid())
 	defer os.Remove(made)
-	if _, err := do(tree, "go", "build", "-tags", tags, "-ldflags", "-X greta/bench/environ.stamp="+id, "-o", made,
-		"./cmd/greta"); err != nil {
+	module, err := do(tree, "go", "list", "-m")
+	if err != nil {
+		return "", "", err
+	}
+	stamp := fmt.Sprintf("-X %s/bench/environ.stamp=%s", strings.TrimSpace(module), id)
+	if _, err := do(tree, "go", "build", "-tags", tags, "-ldflags", stamp, "-o", made, "./cmd/greta"); err != nil {
 		return "", "", err
 	}
 	return program, what, os.Rename(made, program)

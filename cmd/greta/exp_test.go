@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/bench/compare"
-	"greta/bench/exp"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/exp"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // lab is a folder with a store and a ledger, and a backend with variants.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/stats"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
 )
 
 func (a *app) exportCmd() *cobra.Command {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/weights/convert"
-	"greta/weights/open"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/weights/convert"
+	"github.com/greta-project/greta/weights/open"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // mergeFlags are those of export gguf.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // survives runs a damaged model and checks that the end is an orderly one: code

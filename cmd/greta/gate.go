@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/compare"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // Exit codes of a performance gate that does not open, and of one that cannot tell and was to fail then.

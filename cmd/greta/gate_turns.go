@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"greta/bench/compare"
-	"greta/bench/exp"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/exp"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // turns repeats a run's command by a program before and by this one, and compares them. It says what the program

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"greta/engine"
-	"greta/engine/report"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // continueText runs a prompt: its logits and likelihood where they are asked

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/engine/report"
-	"greta/internal/golden"
-	"greta/internal/npy"
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/golden"
+	"github.com/greta-project/greta/internal/npy"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // Every family gives the logits that an independent implementation computed in

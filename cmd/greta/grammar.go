@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine/report"
-	"greta/grammar"
-	"greta/internal/plainfile"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/grammar"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 type grammarFlags struct {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/engine/report"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // lavapipe gives the name of a software device, or skips.

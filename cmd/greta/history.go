@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/compare"
-	"greta/bench/format"
-	"greta/bench/record"
-	"greta/bench/stats"
-	"greta/bench/store"
-	"greta/engine/report"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // historyLine is what was measured of one benchmark on one device over time.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/store"
 )
 
 func (a *app) importCmd() *cobra.Command {

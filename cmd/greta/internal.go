@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/engine/health"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/health"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // Hidden verbs: what greta runs in processes of its own, so that a driver or a

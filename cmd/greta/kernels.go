@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends/hip"
-	"greta/engine"
-	"greta/engine/health"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/health"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // gpuCmds are verbs that only a program with GPUs has.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/hip"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/hip"
 )
 
 func TestKernelsBuild(t *testing.T) {

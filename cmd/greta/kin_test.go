@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/models"
-	"greta/weights/open"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // TestKin: families that one file serves with others give the logits that transformers computed in float64. Those under

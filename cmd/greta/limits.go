@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"greta/backends"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // limitsBudget is the time that measuring a machine's limits may take.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // TestLimitsAreMeasuredAgain: a share above what a roof's spread explains has the roof measured again; where it stays

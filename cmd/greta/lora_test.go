@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
-	"greta/weights/open"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/open"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // adapterFor writes an adapter of PEFT's for some matrices of a folder, of random numbers of a size that changes texts.

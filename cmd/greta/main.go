@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/internal/atomicfile"
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // Exit codes, the same for every verb.

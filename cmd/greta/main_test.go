@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/bench/environ"
-	"greta/engine/report"
-	"greta/internal/golden"
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/golden"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // TestMain lets the test binary be greta itself, for tests that need a process.

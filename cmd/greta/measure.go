@@ -11,12 +11,12 @@ import (
 	"slices"
 	"time"
 
-	"greta/bench/guard"
-	"greta/bench/model"
-	"greta/bench/record"
-	"greta/engine"
-	"greta/engine/report"
-	"greta/tensor"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/model"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Sizes of a measured run where the user names none: a 7B block with its

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/engine/report"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // opLine is a row of the table of operators.

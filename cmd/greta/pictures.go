@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/format"
-	"greta/bench/gap"
-	"greta/bench/pictures"
-	"greta/bench/store"
-	"greta/internal/atomicfile"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/gap"
+	"github.com/greta-project/greta/bench/pictures"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/atomicfile"
 )
 
 // stored reads the results that the filter chooses from a store that is there.

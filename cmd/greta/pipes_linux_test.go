@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/plainfile"
-	"greta/weights/lora"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/weights/lora"
 )
 
 // TestPipes: a pipe in the place of a file that greta reads by itself is not waited for.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine/report"
-	"greta/hub"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/hub"
 )
 
 // hubCmds are the verbs that get models and keep them.

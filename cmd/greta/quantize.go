@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine/report"
-	"greta/tensor"
-	"greta/weights/convert"
-	"greta/weights/open"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/convert"
+	"github.com/greta-project/greta/weights/open"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // quantizeReport is what quantize writes as JSON.

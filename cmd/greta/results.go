@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"greta/bench/compare"
-	"greta/bench/format"
-	"greta/bench/store"
-	"greta/engine/report"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // What the verbs share that read what was measured: history, export, import,

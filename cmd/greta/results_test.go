@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/bench/compare"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/compare"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // shelf is a store for tests, with runs at given times of a benchmark.

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"greta/bench/guard"
-	"greta/bench/record"
-	"greta/bench/store"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
 )
 
 // TestSecondBenchWaits: a run that finds its device taken says by whom, waits, and

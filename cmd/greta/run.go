@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine"
-	"greta/engine/report"
-	"greta/internal/atomicfile"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // defaultGen is how many tokens a prompt is continued by, unless an end token comes.

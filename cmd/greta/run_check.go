@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"greta/bench/model"
-	"greta/engine/report"
+	"github.com/greta-project/greta/bench/model"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // checkedPositions is how many positions of a text --check compares at most, from its beginning: the reference takes a

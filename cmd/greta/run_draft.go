@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"greta/engine"
-	"greta/engine/packcache"
-	"greta/weights"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/weights"
 )
 
 // run with --draft or --prefix-cache: one sequence by a scheduler, which can speculate and knows prefixes.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/engine/report"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // TestDraft: a text is the one without guesses, whoever guesses, greedy and drawn; right guesses

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"greta/engine"
-	"greta/engine/packcache"
-	"greta/internal/mapped"
-	"greta/internal/plainfile"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // run with --prompts or --choices: many answers at once, by engine.Scheduler.

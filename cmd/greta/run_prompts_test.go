@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/golden"
+	"github.com/greta-project/greta/internal/golden"
 )
 
 // promptAnswers runs many prompts and reads what --json writes.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/engine/report"
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // small is a block that takes no time.

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"greta/backends"
-	"greta/bench/model"
-	"greta/engine"
-	"greta/engine/report"
-	"greta/internal/mapped"
-	"greta/models"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/model"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/models"
 )
 
 // grace is how long an interrupted run may take to end by itself. A chunk of

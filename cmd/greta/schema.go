@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"greta/models"
+	"github.com/greta-project/greta/models"
 )
 
 func (a *app) schemaCmd() *cobra.Command {

@@ -8,10 +8,10 @@ import (
 	"math"
 	"time"
 
-	"greta/bench/stats"
-	"greta/engine"
-	"greta/engine/report"
-	"greta/internal/npy"
+	"github.com/greta-project/greta/bench/stats"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/npy"
 )
 
 // score computes the logits of every position of the prompt: to a file, and

@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/chat/template"
-	"greta/engine"
-	"greta/engine/packcache"
-	"greta/serve"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/serve"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // endsItself says that the verb under way ends in its own time when it is interrupted; a second

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // answer asks and gives status, headers and body.

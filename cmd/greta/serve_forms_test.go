@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // hermes is a chat template whose family writes calls as JSON objects between tags.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // lines hands on what a verb prints on standard output, line by line.

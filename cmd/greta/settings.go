@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // contrary are flags that contradict each other: where the command line gives one,

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine/report"
-	"greta/weights"
-	"greta/weights/open"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // tensorLine describes a tensor of a weights file.

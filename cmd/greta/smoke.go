@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/engine/health"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine/health"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // smokeFlags are those of smoke, and of its child.

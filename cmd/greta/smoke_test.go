@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/engine/health"
+	"github.com/greta-project/greta/engine/health"
 )
 
 func smokeReport(t *testing.T, r result) *health.SmokeReport {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/chat/jinja"
-	"greta/chat/template"
-	"greta/internal/plainfile"
-	"greta/weights/open"
+	"github.com/greta-project/greta/chat/jinja"
+	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // templateFlags are those of greta template.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/engine/report"
-	"greta/tokenizer"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 func (a *app) tokenizeCmd() *cobra.Command {

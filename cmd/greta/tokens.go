@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"greta/tokenizer"
-	"greta/weights"
-	"greta/weights/open"
+	"github.com/greta-project/greta/tokenizer"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // findTokenizer opens the tokenizer that the user names, or the one that lies

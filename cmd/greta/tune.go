@@ -13,19 +13,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/backends"
-	"greta/bench/environ"
-	"greta/bench/format"
-	"greta/bench/guard"
-	"greta/bench/op"
-	"greta/bench/platform"
-	"greta/bench/record"
-	"greta/bench/store"
-	"greta/bench/tune"
-	"greta/engine/report"
-	"greta/graph"
-	"greta/internal/child"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
+	"github.com/greta-project/greta/bench/format"
+	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/bench/op"
+	"github.com/greta-project/greta/bench/platform"
+	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/bench/tune"
+	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/tensor"
 )
 
 // tuneFlags are those of tune.

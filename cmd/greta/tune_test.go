@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/bench/store"
-	"greta/internal/fakedev"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/fakedev"
 )
 
 // A backend whose kernels have variants (internal/fakedev) is there in processes

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"greta/backends"
-	"greta/bench/tune"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/tune"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // tunedFlags say which variants of kernels are used.

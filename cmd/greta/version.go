@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"greta/bench/environ"
+	"github.com/greta-project/greta/bench/environ"
 )
 
 // release is the version of the sources.

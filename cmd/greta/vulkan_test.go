@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends/vulkan"
-	"greta/engine/report"
+	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/engine/report"
 )
 
 // vulkanDevice gives the flags of a Vulkan device, a software one where there is no

@@ -16,10 +16,10 @@ import (
 	"slices"
 	"time"
 
-	"greta/backends"
-	"greta/internal/child"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Settings say how Apply decides.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/graph"
-	"greta/internal/child"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestMain lets the test binary be the child: health.test child MODE PATH, or

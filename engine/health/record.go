@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/internal/atomicfile"
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Records are lines of a text file, fields divided by tabs. A line that cannot

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"io"
 
-	"greta/backends"
+	"github.com/greta-project/greta/backends"
 )
 
 // Serve is the child's side of a check: it writes the stages and the result

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Profile is what a smoke run does.

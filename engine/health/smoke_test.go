@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/internal/child"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // spoiled is the reference with memory that goes wrong.

@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"greta/internal/child"
+	"github.com/greta-project/greta/internal/child"
 )
 
 // SmokeReport is what smoke runs gave.

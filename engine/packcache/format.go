@@ -13,7 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // The header, little-endian:

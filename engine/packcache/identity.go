@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // sample is how much of each end of a file is part of its identity: its header

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // bootID names this boot of the system.

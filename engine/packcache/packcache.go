@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Config says where packed weights are kept, and how much of them.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"greta/backends"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
 )
 
 // Profile is where the time of a step goes: the parts that run, with what they had to do, and

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 type memory struct{ backends.Buffer }

@@ -12,9 +12,9 @@ import (
 	"math"
 	"time"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 // Status is how a run ended.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 func TestPercentile(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // File is a file that is being written; nothing is at its path before Commit.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"greta/backends"
-	"greta/backends/cpu"
-	"greta/graph"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/graph"
 )
 
 // Device has variants of linear, which say that they took as long as their work takes at

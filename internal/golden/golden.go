@@ -13,9 +13,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"greta/tensor"
-	"greta/weights/quant"
-	"greta/weights/safetensors"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 // maxSize bounds what a compressed file may unpack to.

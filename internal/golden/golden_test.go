@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // tensorsOf writes a safetensors file of zeros.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // mayImport says which rooms a room's packages may use beside themselves,
@@ -90,7 +90,19 @@ func room(path string, m map[string][]string) (string, bool) {
 
 func within(path, room string) bool { return path == room || strings.HasPrefix(path, room+"/") }
 
+// modulePath is how packages of this module begin, without the last slash.
+func modulePath(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(testfiles.Repo(t), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimPrefix(first, "module ")
+}
+
 func TestImportsRunOneWay(t *testing.T) {
+	module := modulePath(t)
 	walk(t, func(path, rel string) {
 		if strings.HasSuffix(rel, "_test.go") {
 			return
@@ -111,7 +123,7 @@ func TestImportsRunOneWay(t *testing.T) {
 				t.Errorf("%s: blank import of %s: nothing registers itself at a distance", rel, spec.Path.Value)
 			}
 			full, _ := strconv.Unquote(spec.Path.Value)
-			dep, ours := strings.CutPrefix(full, "greta/")
+			dep, ours := strings.CutPrefix(full, module+"/")
 			if !ours || within(dep, own) && !strings.Contains(own, "/") && noRoomBetween(dep, own) {
 				continue
 			}

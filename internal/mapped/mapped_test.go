@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/mapped"
-	"greta/weights/mmap"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/weights/mmap"
 )
 
 // TestShrunk: a file that is cut short while it is mapped gives an error with its name.

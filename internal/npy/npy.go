@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strconv"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 const magic = "\x93NUMPY\x01\x00"

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // Task is one parallel region's work. Do computes one chunk; worker is in

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Part is what of a captured program runs as one.

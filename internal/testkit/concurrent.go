@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Concurrent has goroutines make engines and sessions of a device, compute prompts of several

@@ -7,9 +7,9 @@ import (
 	"math"
 	"strings"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // ScaledFP8 holds the matrices of another source in 8-bit floats with factors

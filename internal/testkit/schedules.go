@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"greta/backends"
-	"greta/engine"
-	"greta/models"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
 )
 
 // vocabulary of the model of schedules.

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"greta/engine"
+	"github.com/greta-project/greta/engine"
 )
 
 // Session makes an engine and a session of it, which are closed as the test ends: before what its

@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/ops"
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Case is one execution of an operator.

@@ -3,8 +3,8 @@ package optest
 import (
 	"fmt"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Limits by what an operator does in f32. An exact operator only moves data.

@@ -3,10 +3,10 @@ package optest
 import (
 	"fmt"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // runGraph runs a graph launch by launch, each value in a buffer of its own,

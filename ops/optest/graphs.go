@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/graph/lang"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Limits for whole random graphs, a dozen operators deep.

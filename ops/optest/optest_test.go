@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/graph"
-	"greta/ops"
-	"greta/ops/optest"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/ops/optest"
+	"github.com/greta-project/greta/tensor"
 )
 
 func TestReferenceDevice(t *testing.T) { optest.Run(t, ref.New()) }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
 )
 
 // poison fills guards, gaps between rows and results before a launch. As a

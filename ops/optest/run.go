@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"greta/backends"
-	"greta/graph"
-	"greta/ops"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // tester is what of *testing.T is used here. Package testing itself would come into every program that checks its

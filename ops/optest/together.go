@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 
-	"greta/backends"
-	"greta/tensor"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Together runs cases as the launches of one captured program, so that a device

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/backends"
-	"greta/backends/ref"
-	"greta/ops/optest"
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/ref"
+	"github.com/greta-project/greta/ops/optest"
 )
 
 // spoiled is the reference device whose programs end with a fault.

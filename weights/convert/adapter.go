@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"greta/weights"
-	"greta/weights/lora"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/lora"
 )
 
 // layerNumber is the first number of a tensor's name.

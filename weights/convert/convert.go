@@ -14,11 +14,11 @@ import (
 	"runtime"
 	"sync"
 
-	"greta/internal/mapped"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Options of a conversion.

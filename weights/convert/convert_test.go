@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/open"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/open"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 func openAt(t *testing.T, path string) weights.Source {

@@ -5,10 +5,10 @@ import (
 	"math"
 	"strings"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // planGGUF keeps names, order and metadata of a source that speaks GGUF.

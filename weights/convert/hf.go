@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Where a weight of Hugging Face's goes in GGUF. "%d" in both stands for the

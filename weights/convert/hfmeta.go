@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"greta/tokenizer"
+	"github.com/greta-project/greta/tokenizer"
 )
 
 // describe turns config.json into GGUF's metadata under the keys of llama.cpp's

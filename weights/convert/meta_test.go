@@ -4,9 +4,9 @@ import (
 	"math"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
-	"greta/weights/gguf"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/gguf"
 )
 
 // TestRopeScaling: what config.json says of scaling, under GGUF's keys.

@@ -19,9 +19,9 @@ import (
 	"regexp"
 	"strconv"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/mmap"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/mmap"
 )
 
 // Info describes a tensor: its shape is slowest-varying first.

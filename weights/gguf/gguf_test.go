@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
 )
 
 // every metadata type once, with odd lengths.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Limits that no real file comes near; they keep messages short and recursion

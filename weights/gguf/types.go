@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // ValueType is GGUF's number for the type of a metadata value.

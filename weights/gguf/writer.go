@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"math"
 
-	"greta/internal/atomicfile"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Writer writes a GGUF file of version 3 whose tensors are streamed. The file

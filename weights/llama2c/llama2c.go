@@ -23,9 +23,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/mmap"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/mmap"
 )
 
 const (

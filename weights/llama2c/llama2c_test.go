@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
-	"greta/weights/gguf"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/gguf"
 )
 
 var le = binary.LittleEndian

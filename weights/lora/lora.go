@@ -14,12 +14,12 @@ import (
 	"slices"
 	"strings"
 
-	"greta/internal/plainfile"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/quant"
-	"greta/weights/safetensors"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 // Adapter is an open adapter. It holds its matrices; the file is closed.

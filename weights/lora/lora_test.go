@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
-	"greta/weights/gguf"
-	"greta/weights/quant"
-	"greta/weights/safetensors"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 type matrix32 struct {

@@ -5,10 +5,10 @@ import (
 	"runtime"
 	"sync"
 
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Merged is a source whose matrices have adapters added: W + scale·B·A, rounded to W's type.

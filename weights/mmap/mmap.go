@@ -5,7 +5,7 @@ package mmap
 import (
 	"fmt"
 
-	"greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // File is a whole file's bytes, read-only: writing to Data faults.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"greta/internal/mapped"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 func open(f *os.File, size int) (*File, error) {

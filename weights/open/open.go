@@ -10,11 +10,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"greta/internal/plainfile"
-	"greta/weights"
-	"greta/weights/gguf"
-	"greta/weights/llama2c"
-	"greta/weights/safetensors"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/llama2c"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 const expected = "expected a GGUF file, a .safetensors file, a llama2.c .bin file, or a folder with config.json and " +

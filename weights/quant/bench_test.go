@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // One core decoding a row of 4096, which stays in the first-level cache.

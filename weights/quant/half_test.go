@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Every half is widened like tensor.F16ToF32 does it, in every one of the four

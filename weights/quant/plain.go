@@ -13,7 +13,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // half widens IEEE half precision exactly, NaNs made quiet.

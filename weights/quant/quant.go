@@ -18,8 +18,8 @@ import (
 	"runtime"
 	"sync"
 
-	"greta/internal/mapped"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/mapped"
+	"github.com/greta-project/greta/tensor"
 )
 
 // decode widens whole blocks; the callers have checked the lengths. Calls are

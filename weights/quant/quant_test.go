@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Largest relative errors, ‖decoded − x‖ / ‖x‖, for inputs of three shapes:

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // A Recipe is a mix of types by the name that users give it: one format, Base, for most matrices, and by rules

@@ -3,7 +3,7 @@ package quant
 import (
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 func TestChoose(t *testing.T) {

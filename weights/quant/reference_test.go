@@ -11,8 +11,8 @@ import (
 	"os"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
 )
 
 type reference struct {

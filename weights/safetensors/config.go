@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"greta/internal/plainfile"
-	"greta/internal/pyjson"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/pyjson"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 const (

@@ -18,10 +18,10 @@ import (
 	"slices"
 	"strings"
 
-	"greta/internal/plainfile"
-	"greta/tensor"
-	"greta/weights"
-	"greta/weights/mmap"
+	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/mmap"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"greta/internal/testfiles"
-	"greta/tensor"
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
 )
 
 // file puts a header before data.

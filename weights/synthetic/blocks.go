@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Block formats (see weights/quant for their layouts) get random codes, and

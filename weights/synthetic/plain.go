@@ -5,7 +5,7 @@ import (
 	"math"
 	"sync"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Plain values are drawn from a table of normal deviates: 12 random bits an

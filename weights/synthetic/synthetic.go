@@ -18,7 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Kind says how values are spread.

@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"testing"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // shapeFor gives odd rows that a type can hold, some chunks in all.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products on the matrix unit (AMX), whose dot products of bf16 are an order of

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // unit gives the level with a matrix unit, or skips.

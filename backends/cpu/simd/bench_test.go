@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // BenchmarkMatVec runs one thread over weights far larger than the caches, by

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products of bf16 panels with activations that are rounded to bf16 too: twice

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Compact panels: the weights of plain ones, bit for bit, in fewer bytes. A product of one row of

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // compactTypes are those that have compact panels.

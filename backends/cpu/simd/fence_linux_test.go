@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // Kernels get bare addresses, so that a load or a store beyond an operand goes unseen

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // The product Y[S,N] (+)= X[S,K]·W[N,K]ᵀ, blocked for the caches as by Goto

@@ -1,6 +1,6 @@
 package simd
 
-import "greta/tensor"
+import "github.com/greta-project/greta/tensor"
 
 // What the machine could do at most: the other side of the fractions that runs
 // report. Reading is Kernels.Read; arithmetic is Peak.

@@ -3,7 +3,7 @@ package simd
 import (
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Peaks are finite, count what they do, and are told apart.

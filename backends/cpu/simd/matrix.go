@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // A call into assembly cannot be preempted, so it is kept under some tens of

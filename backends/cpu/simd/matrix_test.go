@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // testTypes are the types that kernels read, and one that they do not.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Products over panels. Activations that block formats are multiplied with

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Panels of sixteen rows: the layout in which weights are multiplied fastest.

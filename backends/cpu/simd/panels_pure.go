@@ -4,7 +4,7 @@ import (
 	"math"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // The Go level's products over panels.

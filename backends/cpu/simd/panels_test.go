@@ -9,8 +9,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"greta/tensor"
-	"greta/weights/quant"
+	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 var panelTypes = []tensor.Type{

@@ -6,7 +6,7 @@ import (
 	"math"
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 const goMR, goNR = 4, 4

@@ -3,7 +3,7 @@ package simd
 import (
 	"encoding/binary"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // Decoding of one block of a GGML format each, in Go. The layouts are

@@ -10,7 +10,7 @@
 // noasm get, and what the tests compare with.
 package simd
 
-//go:generate go run greta/tools/c2goasm -root ../../.. -all
+//go:generate go run github.com/greta-project/greta/tools/c2goasm -root ../../.. -all
 
 import (
 	"fmt"

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // TestSpreadRows: rows lie in panels of columns, the last one filled up, and what is not finite is seen.

@@ -3,7 +3,7 @@ package simd
 import (
 	"unsafe"
 
-	"greta/tensor"
+	"github.com/greta-project/greta/tensor"
 )
 
 // wideKernels are what processors with dot products of bytes in AVX-512 have for products of
