@@ -10,6 +10,7 @@ import (
 
 // TestPrefixesOnDisk: what one scheduler computed the next one need not, and says the same; other weights, types of
 // cache and salts share nothing; a damaged page is computed.
+// In one piece: each scheduler finds what the one before it left.
 func TestPrefixesOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	prompt := make([]int32, 70)

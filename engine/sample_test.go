@@ -58,6 +58,7 @@ func TestRepeatPenalty(t *testing.T) {
 }
 
 // wanted is the distribution that options stand for, computed the plain way.
+// In one piece: a step a rule, in the order in which the rules apply.
 func wanted(o Sampling, logits []float32, recent []int32, allowed func(int) bool) []float64 {
 	n := len(logits)
 	x := make([]float64, n)

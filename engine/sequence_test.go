@@ -82,6 +82,7 @@ func (e *failing) Wait() error {
 // TestSequence: steps that are all known give what single calls give, whether the device
 // takes them one by one, queued or in chains; errors say where they are, and the session
 // stays behind what was told.
+// In one piece: one session goes through all.
 func TestSequence(t *testing.T) {
 	ctx := context.Background()
 	block, err := models.Builtin("llama2_block")

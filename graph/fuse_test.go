@@ -67,6 +67,7 @@ var (
 )
 
 // TestFuse: where a body stands in a graph, and where it only seems to.
+// A table, in one piece.
 func TestFuse(t *testing.T) {
 	const decl = `
 		in x f32[3, 8]
@@ -318,7 +319,8 @@ func TestExpand(t *testing.T) {
 	// What the body sets is not handed on.
 	g = mustBuild(t, fusedDecl+"y: norms(x, first=0.25, eps=0.5)\nout y", table)
 	e, err := g.Nodes[0].Expand(table)
-	if want := "f f32[3, 8] = rmsnorm(x; eps=0.25)\ns f32[3, 8] = rmsnorm(f; eps=0.5)\ny f32[3, 8] = rmsnorm(s; eps=0.5)"; err != nil || nodes(e) != want {
+	if want := "f f32[3, 8] = rmsnorm(x; eps=0.25)\n" +
+		"s f32[3, 8] = rmsnorm(f; eps=0.5)\ny f32[3, 8] = rmsnorm(s; eps=0.5)"; err != nil || nodes(e) != want {
 		t.Errorf("%v: %s", err, nodes(e))
 	}
 	// An optional operand that is left out is left out inside.

@@ -142,6 +142,7 @@ func (eq *equation) mentions(f func(lang.Name)) {
 
 // check finds what can be known without any number: names that mean nothing,
 // equations out of order, and declarations that nothing uses.
+// It is in one piece: one walk over the declarations fills what the checks behind it read.
 func (r *reader) check() {
 	f := r.f
 	f.used, f.read = map[string]bool{}, map[string]bool{}

@@ -12,6 +12,8 @@ func claude(text, more string) string {
 	return `{"model": "fake", "max_tokens": 100, "messages": [{"role": "user", "content": "` + text + `"}]` + more + `}`
 }
 
+// TestMessages: requests of the messages protocol and what they are answered; a table, in one
+// piece.
 func TestMessages(t *testing.T) {
 	_, h := testServer(t, newFake())
 	url := h.URL + "/v1/messages"
@@ -26,10 +28,13 @@ func TestMessages(t *testing.T) {
 		{strings.Replace(claude("say hello", ""), "100", "3", 1), "text", "hel", "max_tokens"},
 		{claude("call weather {}", tools), "text tool_use", "Let me look. ", "tool_use"},
 		{claude("hello", tools+`, "tool_choice": {"type": "any"}`), "tool_use", "", "tool_use"},
-		{`{"model": "fake", "max_tokens": 50, "system": [{"type": "text", "text": "be short", "cache_control": {"type": "ephemeral"}}],
-			"messages": [{"role": "user", "content": "weather?"}, {"role": "assistant", "content": [{"type": "text", "text": "I look"},
+		{`{"model": "fake", "max_tokens": 50, "system": [{"type": "text", "text": "be short",
+			"cache_control": {"type": "ephemeral"}}],
+			"messages": [{"role": "user", "content": "weather?"}, {"role": "assistant", "content": [{"type": "text",
+				"text": "I look"},
 			{"type": "tool_use", "id": "t1", "name": "weather", "input": {"a": 1}}]},
-			{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "sunny"}]}]}]}`,
+			{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text",
+				"text": "sunny"}]}]}]}`,
 			"text", "The tool said sunny", "end_turn"},
 	} {
 		status, _, body := post(t, url, c.body)

@@ -9,6 +9,7 @@ import (
 )
 
 // Every error has its status, and OpenAI's object with the field at fault.
+// A table, in one piece.
 func TestErrors(t *testing.T) {
 	_, h := testServer(t, newFake(), func(o *Options) { o.MaxBody, o.MaxMessages = 1<<16, 3 })
 	chat, text := "/v1/chat/completions", "/v1/completions"

@@ -27,11 +27,15 @@ func TestRandomRequests(t *testing.T) {
 		"/v1/messages/count_tokens", "/tokenize", "/detokenize",
 		"/v1/embeddings", "/rerank"}
 	seeds := []string{ask("say hi",
-		`"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "auto", "n": 2, "stop": ["a"], "logprobs": true`),
-		`{"model": "fake", "prompt": [1, 2, 3], "max_tokens": 5, "logit_bias": {"5": 1}, "stream": true, "stream_options": {"include_usage": true}}`,
-		`{"model": "fake", "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}], "text": {"format": {"type": "text"}}}`,
+		`"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}], "tool_choice": "auto", "n": 2,
+			"stop": ["a"], "logprobs": true`),
+		`{"model": "fake", "prompt": [1, 2, 3], "max_tokens": 5, "logit_bias": {"5": 1}, "stream": true,
+			"stream_options": {"include_usage": true}}`,
+		`{"model": "fake", "input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+			{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}], "text": {"format": {"type": "text"}}}`,
 		claude("say hi",
-			`"tools": [{"name": "f", "input_schema": {}}], "thinking": {"type": "disabled"}, "system": [{"type": "text", "text": "x"}]`)}
+			`"tools": [{"name": "f", "input_schema": {}}], "thinking": {"type": "disabled"}, "system": [{"type": "text",
+				"text": "x"}]`)}
 	words := []string{"null", "true", "-1", "1e999", `""`, "[]", "{}", "[[[", `"\ud800"`, "9223372036854775808", "0.5",
 		`{"type": "x"}`, "\x00", `"user"`}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}

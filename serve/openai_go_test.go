@@ -13,6 +13,7 @@ import (
 )
 
 // The official Go client: chat, stream, tools in a loop, a schema, errors, leaving.
+// In one piece: one client against one server.
 func TestOpenAIGo(t *testing.T) {
 	fake := newFake()
 	_, h := testServer(t, fake)

@@ -87,7 +87,8 @@ func nullable(v any) {
 func TestDescription(t *testing.T) {
 	valid := description(t)
 	_, h := testServer(t, newFake())
-	tools := `"tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}]`
+	tools := `"tools": [{"type": "function", "function": {"name": "f", "description": "d",
+		"parameters": {"type": "object"}}}]`
 	chat := h.URL + "/v1/chat/completions"
 	for _, body := range []string{ask("say hello", ""), ask("think x", `"logprobs": true, "top_logprobs": 2, "n": 2`),
 		ask("twice", tools),
@@ -121,10 +122,13 @@ func TestDescription(t *testing.T) {
 
 	responses := h.URL + "/v1/responses"
 	for _, more := range []string{`"input": "say hello"`, `"input": "think x", "reasoning": {"effort": "low"}`,
-		`"input": "twice", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "tool_choice": "auto"`,
+		`"input": "twice", "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}],
+			"tool_choice": "auto"`,
 		`"input": "x", "max_output_tokens": 2, "instructions": "be short", "metadata": {"a": "b"}`,
-		`"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}}`,
-		`"input": [{"role": "user", "content": [{"type": "input_text", "text": "say a"}]}], "include": ["message.output_text.logprobs"], "top_logprobs": 1`} {
+		`"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object",
+			"properties": {"a": {"type": "integer"}}}}}`,
+		`"input": [{"role": "user", "content": [{"type": "input_text", "text": "say a"}]}],
+			"include": ["message.output_text.logprobs"], "top_logprobs": 1`} {
 		status, _, answer := post(t, responses, `{"model": "fake", `+more+`}`)
 		if status != 200 {
 			t.Fatal(more, answer)

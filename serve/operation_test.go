@@ -159,6 +159,7 @@ func TestTraces(t *testing.T) {
 }
 
 // Scopes, models, quotas, bounds and priorities of keys; what they have used stays when the file is read again.
+// In one piece: one server, whose keys file changes.
 func TestKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys.yaml")
 	line := func(name, more string) string {

@@ -75,6 +75,7 @@ const shown = "```go\nfunc main() { return 7 } // seven\n```\n\n# Title\n\n- one
 
 // A conversation in a real browser: streamed, formatted, stopped, edited into a branch, with probabilities, and
 // the live view of the batch.
+// In one piece: one conversation.
 func TestPage(t *testing.T) {
 	ctx := browser(t)
 	fake := newFake()

@@ -29,9 +29,12 @@ func folderWith(t *testing.T, files map[string]string) string {
 }
 
 const chatMarkers = `{"added_tokens_decoder": {
-	"2048": {"content": "<|im_end|>", "lstrip": false, "rstrip": true, "normalized": false, "single_word": false, "special": true},
-	"2049": {"content": "<|im_start|>", "lstrip": false, "rstrip": false, "normalized": false, "single_word": false, "special": true},
-	"2050": {"content": "<tool>", "lstrip": true, "rstrip": false, "normalized": false, "single_word": false, "special": false}},
+	"2048": {"content": "<|im_end|>", "lstrip": false, "rstrip": true, "normalized": false, "single_word": false,
+		"special": true},
+	"2049": {"content": "<|im_start|>", "lstrip": false, "rstrip": false, "normalized": false, "single_word": false,
+		"special": true},
+	"2050": {"content": "<tool>", "lstrip": true, "rstrip": false, "normalized": false, "single_word": false,
+		"special": false}},
 	"bos_token": "<s>", "eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}`
 
 // Fine-tunes add tokens beside tokenizer.model, in either of two files.
@@ -39,7 +42,8 @@ func TestAddedTokensBesideSentencePiece(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"added_tokens_decoder": {"tokenizer_config.json": chatMarkers},
 		"added_tokens.json": {"added_tokens.json": `{"<|im_end|>": 2048, "<|im_start|>": 2049, "<tool>": 2050}`,
-			"special_tokens_map.json": `{"eos_token": {"content": "<|im_end|>"}, "additional_special_tokens": ["<|im_start|>"]}`},
+			"special_tokens_map.json": `{"eos_token": {"content": "<|im_end|>"},
+				"additional_special_tokens": ["<|im_start|>"]}`},
 	} {
 		tok, err := Load(folderWith(t, files))
 		if err != nil {

@@ -35,11 +35,15 @@ func FuzzTokenizerJSON(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add([]byte(
-		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"],"byte_fallback":true,"unk_token":"a"},
+		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"],"byte_fallback":true,
+			"unk_token":"a"},
 		"added_tokens":[{"id":4,"content":"<s>","special":true,"lstrip":true,"rstrip":true}],
-		"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]},
-		"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\s+"},"behavior":"MergedWithNext"},{"type":"Punctuation"},{"type":"Digits"},{"type":"ByteLevel"},{"type":"Metaspace"}]},
-		"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1}]}}`))
+		"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"▁"},{"type":"Replace",
+			"pattern":{"String":" "},"content":"▁"}]},
+		"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\s+"},
+			"behavior":"MergedWithNext"},{"type":"Punctuation"},{"type":"Digits"},{"type":"ByteLevel"},{"type":"Metaspace"}]},
+		"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ",
+			"start":1}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if tok, err := FromTokenizerJSON(data); err == nil {
 			exercise(t, tok)

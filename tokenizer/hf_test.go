@@ -351,13 +351,15 @@ func TestTokenizerJSONErrors(t *testing.T) {
 		{`{"model":{"type":"Unigram","vocab":[["a"]]}}`, "a token and its score"},
 		{`{"model":{"type":"Unigram","unk_id":5,"vocab":[["a",0]]}}`, "unk_id 5"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Martian"}}`, `"Martian" is not supported`},
-		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Split","behavior":"Isolated","pattern":{"Regex":"("}}}`, `pattern "("`},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Split","behavior":"Isolated",
+			"pattern":{"Regex":"("}}}`, `pattern "("`},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"}}`,
 			"character map"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"pre_tokenizer":{"type":"Metaspace","replacement":"  "}}`, "one character"},
 		{`{"model":{"type":"BPE","vocab":{"a":0}},"normalizer":{"type":"Prepend","prepend":"` + strings.Repeat("x",
 			100) + `"}}`, "Prepend of 100 bytes"},
-		{`{"model":{"type":"BPE","vocab":{"a":0}},"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}]}}`, `"x" has no ids`},
+		{`{"model":{"type":"BPE","vocab":{"a":0}},"post_processor":{"type":"TemplateProcessing",
+			"single":[{"SpecialToken":{"id":"x"}}]}}`, `"x" has no ids`},
 	} {
 		_, err := FromTokenizerJSON([]byte(c.file))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -238,6 +238,7 @@ func (p *pipeline) cut(steps []hfStep, s string, first bool, emit func(string) e
 // punctuation is what Punctuation and BertPreTokenizer cut by.
 const punctuation = "[\\p{P}!-/:-@\\[-`{-~]"
 
+// readPreTokenizer reads the pre_tokenizer of tokenizer.json: in one piece, a case a kind.
 func (p *pipeline) readPreTokenizer(root *hfPart) error {
 	add := p.addStep
 	parts := root.flatten("pretokenizers")

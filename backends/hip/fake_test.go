@@ -100,6 +100,7 @@ func mem(p uintptr, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&p))), n)
 }
 
+// invoke answers the calls of a driver: in one piece, a case a call.
 func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 // TestRaw goes through all of a device's lower side on a fake provider: kernels are
 // compiled once, arguments arrive as they were given, nothing is left over, and an
 // error of any call is told.
+// In one piece, as one device lives from its first call to its last.
 func TestRaw(t *testing.T) {
 	source := "#include \"prelude.h\"\nG_KERNEL k(u32 *p, u32 n, float f, double d) {}\n"
 	life := func(f *fake, dir string) (err error) {

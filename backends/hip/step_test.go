@@ -22,6 +22,7 @@ func (f *fake) fns() []fn {
 
 // Step memory is written and read without calls of the driver, and is right
 // whichever way launches run.
+// In one piece: one program, run in each way.
 func TestStepMemory(t *testing.T) {
 	f := newFake(nvidia)
 	dev, err := openFake(f, t.TempDir())

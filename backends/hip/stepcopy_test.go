@@ -13,6 +13,7 @@ import (
 // TestMoves: where launches overlap, a captured program's step memory is copied by
 // launches, and Wait ends with the word that the last one counts up; where that
 // stays out, the driver waits.
+// In one piece: one program, captured in each way.
 func TestMoves(t *testing.T) {
 	f := newFake(nvidia)
 	dev, err := openFake(f, t.TempDir())

@@ -25,6 +25,7 @@ var targetNames = []string{"gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1103", 
 // programsFor are programs that launchers ask for on a target, one of each
 // kind: every type of weight, narrow and wide, aligned and not. Of sm_89, which has fp8 instructions and else
 // what sm_80 has, those with them.
+// It is a list, in one piece.
 func programsFor(arch string) []program {
 	var all []program
 	for _, t := range tensor.Types() {
@@ -260,6 +261,7 @@ func fp8Instruction(arch, file string, e5m2 bool) string {
 // they take with testdata/resources.txt. All of them only with
 // GRETA_HIP_TARGETS=all, which takes minutes, those whose names begin with certain words
 // with GRETA_HIP_TARGETS="tile.hip,vec.hip W_TYPE=W_E5M2"; else a few for each target.
+// In one piece: a compiler is found, asked, and its answers compared.
 func TestTargets(t *testing.T) {
 	clang, err := exec.LookPath("clang-19")
 	if err != nil {

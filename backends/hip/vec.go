@@ -194,6 +194,8 @@ type pairing struct {
 }
 
 // vec multiplies one row by several matrices, up to three, of one type or of two of mixedTypes.
+// In one piece: what the options of one program say stands in the order in which the program reads
+// them.
 func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	products = slices.Clone(products)
 	slices.SortStableFunc(products, func(p, q product) int {

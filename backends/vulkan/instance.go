@@ -175,6 +175,8 @@ const (
 	smExt           = "VK_NV_shader_sm_builtins"
 )
 
+// describe asks a card for what it can: in one piece, a list of questions, each with the field that
+// its answer fills.
 func (in *instance) describe(h vk.PhysicalDevice) (*physical, error) {
 	p := &physical{handle: h}
 	var err error

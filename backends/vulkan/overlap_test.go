@@ -86,6 +86,7 @@ func bitsOf(t *testing.T, stream backends.Stream, x backends.Executable, o *back
 }
 
 // TestHanded: a step whose stages are handed over gives the bits of one with barriers, run after run.
+// In one piece: one program, run in each way.
 func TestHanded(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	if err := ordered(t, dev, true); err != nil {

@@ -41,6 +41,7 @@ func (h held) as(shape ...int) held {
 }
 
 // tryStages tries weights of one type.
+// It is in one piece: a graph is built, run both ways, and its results are compared.
 func (d *Device) tryStages(weight tensor.Type) (err error) {
 	const width, inner, head, groups, positions = 2048, 5632, 64, 8, 300 // head: elements; groups: heads of keys
 	blocks, runs := 12, 30

@@ -109,6 +109,7 @@ func onPaper(t *testing.T) func(c *vk.Commands) {
 
 // TestRADV compiles every kernel, in every variant that the table of operators and a
 // 7B model's shapes and steps of one token take, for the GPU that RADV_FORCE_FAMILY names.
+// In one piece: kernels are gathered, compiled, and compared with the list.
 func TestRADV(t *testing.T) {
 	if *radvOut == "" {
 		t.Skip("radv.sh runs it")

@@ -118,6 +118,7 @@ func sequence(t *testing.T, dev *vulkan.Device, opt engine.Options, model string
 // TestSteps: a program of several steps is that of one several times: as many dispatches are handed
 // over in each, and its results are the same bits, also where there is no memory for the results of
 // all of them at once, or for any.
+// In one piece: one program, run in each way.
 func TestSteps(t *testing.T) {
 	const n = 5
 	for _, dtype := range []tensor.Type{tensor.Q8_0, tensor.F16} {

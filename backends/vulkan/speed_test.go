@@ -38,6 +38,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
+// speed measures one model with one type of weights, in one piece: what each figure is of stands
+// before it.
 func speed(t *testing.T, model, typeName string, set map[string]string) {
 	opt := engine.Options{Seed: 1}
 	if !opt.SetType(typeName) {

@@ -221,7 +221,8 @@ func TestModels(t *testing.T) {
 	var avg float64
 	var prompt, gen, depth, rows int
 	query(t, write(t, r, "sql"),
-		`SELECT model_type, n_prompt, n_gen, n_depth, avg_ts, build_commit, (SELECT count(*) FROM llama_bench) FROM llama_bench WHERE n_gen > 0`,
+		`SELECT model_type, n_prompt, n_gen, n_depth, avg_ts, build_commit, (SELECT count(*) FROM llama_bench)
+			FROM llama_bench WHERE n_gen > 0`,
 		&model, &prompt, &gen, &depth, &avg, &test, &rows)
 	if model != "llama2_7b F16" || prompt != 0 || gen != 128 || depth != 512 || math.Abs(avg-12.8) > 1e-9 ||
 		test != "012345678" || rows != 2 {
@@ -237,8 +238,10 @@ func TestColumnsOfLlamaBench(t *testing.T) {
 	}
 	for _, want := range strings.Fields(
 		`build_commit build_number cpu_info gpu_info backends model_filename model_type model_size model_n_params
-		n_batch n_ubatch n_threads cpu_mask cpu_strict poll type_k type_v n_gpu_layers split_mode main_gpu no_kv_offload flash_attn tensor_split
-		tensor_buft_overrides load_mode embeddings no_op_offload n_prompt n_gen n_depth test_time avg_ns stddev_ns avg_ts stddev_ts n_cpu_moe fit_target fit_min_ctx`) {
+		n_batch n_ubatch n_threads cpu_mask cpu_strict poll type_k type_v n_gpu_layers split_mode main_gpu no_kv_offload
+		flash_attn tensor_split
+		tensor_buft_overrides load_mode embeddings no_op_offload n_prompt n_gen n_depth test_time avg_ns
+		stddev_ns avg_ts stddev_ts n_cpu_moe fit_target fit_min_ctx`) {
 		if !slices.Contains(have, want) {
 			t.Errorf("column %s is missing", want)
 		}

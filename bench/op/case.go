@@ -103,6 +103,7 @@ func dimNames(o graph.Operand) []string {
 }
 
 // New builds the case of an operator.
+// It is in one piece: each part of a request is read in the order of the operator's signature.
 func New(op *graph.Op, r Request) (*Case, error) {
 	dims := Dims(op)
 	for name := range r.Sizes {

@@ -44,6 +44,7 @@ func label(p *plot.Plot, at plotter.XY, word string, ends bool) {
 
 // steps draws what a step of a model is made of, a bar a step, by the results of
 // greta bench op --model: how long each kernel takes, times how often it is launched.
+// It is in one piece: sums, then bars.
 func steps(all []point) []*Picture {
 	type part struct {
 		name             string
@@ -204,6 +205,7 @@ func (percents) Ticks(_, _ float64) []plot.Tick {
 
 // devices draws benchmarks that several devices ran, each device's speed as a
 // part of the fastest one's.
+// It is in one piece: sums, then bars.
 func devices(all []point) []*Picture {
 	const most = 14
 	pts := slices.DeleteFunc(latest(all), func(p point) bool {

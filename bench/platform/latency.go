@@ -47,6 +47,8 @@ func cycle(n int) []uint32 {
 	return order
 }
 
+// chaseGPU measures the latency of loads over a ring of bytes: in one piece, buffers, kernel,
+// samples and check.
 func chaseGPU(g *GPU, bytes int) error {
 	nodes := bytes / gpuLine
 	buf, err := g.alloc(nodes * gpuLine)

@@ -19,6 +19,7 @@ var _ = define(Benchmark{
 
 const copySeed = 5
 
+// memcpyGPU measures copies each way: in one piece, a benchmark a direction over the same buffers.
 func memcpyGPU(g *GPU) error {
 	most := min(2<<30, g.limits.mostBuffer, g.limits.free/4)
 	var normal []int

@@ -20,11 +20,15 @@ th{font-weight:600}td:first-child,th:first-child{text-align:left}.wrong{color:#b
 <p>{{.URL}}{{.Endpoint}}, {{.Started.Format "2006-01-02 15:04:05"}} UTC. Times are milliseconds as the client saw them;
 n is the number of samples, – is a percentile that n does not bear.</p>
 <table><tr><th>load</th><th>requests</th><th>failed</th><th>requests/s</th><th>output tokens/s</th><th>all tokens/s</th>
-<th>TTFT p50</th><th>p99</th><th>TPOT p50</th><th>p99</th><th>ITL p50</th><th>p99</th><th>n</th><th>E2EL p50</th><th>p99</th><th>goodput/s</th></tr>
-{{range .Levels}}<tr><td>{{if .Users}}{{.Users}} users{{else}}{{.Rate}}/s{{end}}</td><td>{{.Requests}}</td><td>{{.Failed}}</td>
+<th>TTFT p50</th><th>p99</th><th>TPOT p50</th><th>p99</th><th>ITL p50</th><th>p99</th><th>n</th><th>E2EL p50</th>
+	<th>p99</th><th>goodput/s</th></tr>
+{{range .Levels}}<tr><td>{{if .Users}}{{.Users}} users{{else}}{{.Rate}}/s{{end}}</td><td>{{.Requests}}</td>
+	<td>{{.Failed}}</td>
 <td>{{printf "%.4g" .RequestsS}}</td><td>{{printf "%.5g" .OutputS}}</td><td>{{printf "%.5g" .TotalS}}</td>
-<td>{{ms .TTFT.P50}}</td><td>{{ms .TTFT.P99}}</td><td>{{ms .TPOT.P50}}</td><td>{{ms .TPOT.P99}}</td><td>{{ms .ITL.P50}}</td>
-<td>{{ms .ITL.P99}}</td><td>{{.ITL.N}}</td><td>{{ms .E2EL.P50}}</td><td>{{ms .E2EL.P99}}</td><td>{{ms .Goodput}}</td></tr>
+<td>{{ms .TTFT.P50}}</td><td>{{ms .TTFT.P99}}</td><td>{{ms .TPOT.P50}}</td><td>{{ms .TPOT.P99}}</td>
+	<td>{{ms .ITL.P50}}</td>
+<td>{{ms .ITL.P99}}</td><td>{{.ITL.N}}</td><td>{{ms .E2EL.P50}}</td><td>{{ms .E2EL.P99}}</td><td>{{ms .Goodput}}</td>
+	</tr>
 {{range .Wrong}}<tr><td colspan="16" class="wrong">{{.}}</td></tr>{{end}}{{end}}</table>
 <p>{{range $k, $v := .Environment}}{{$k}}: {{$v}}<br>{{end}}</p></html>
 `))

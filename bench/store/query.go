@@ -139,9 +139,11 @@ func (s *Store) Results(f Filter) ([]Entry, error) {
 	where, args := f.where(true)
 	var out []Entry
 	err = s.query(
-		`SELECT x.run, x.bench, x.params, x.config, x.kernel, x.backend, x.clock, x.cache, x.samples, x.host, x.bytes, x.flops, x.roofs,
+		`SELECT x.run, x.bench, x.params, x.config, x.kernel, x.backend, x.clock, x.cache, x.samples,
+			x.host, x.bytes, x.flops, x.roofs,
 		x.against, x.rel_l2, x.max_abs, x.rel_limit, x.metrics, x.verdict, x.reason, x.working_set
-		FROM results x JOIN runs r ON r.id = x.run`+where+` ORDER BY r.started, r.id, x.seq`, args, func(rows *sql.Rows) error {
+		FROM results x JOIN runs r ON r.id = x.run`+where+` ORDER BY r.started, r.id, x.seq`,
+		args, func(rows *sql.Rows) error {
 			var e Entry
 			var run, params, samples, host, roofs, metrics string
 			var rel, abs sql.NullFloat64

@@ -84,7 +84,8 @@ var migrations = []string{
 func (s *Store) version() (int, error) {
 	var id, version, tables int
 	err := s.db.QueryRow(
-		`SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), (SELECT count(*) FROM sqlite_schema)`).Scan(&id, &version, &tables)
+		`SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), (SELECT count(*)
+			FROM sqlite_schema)`).Scan(&id, &version, &tables)
 	switch {
 	case err != nil:
 		return 0, err

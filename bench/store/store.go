@@ -202,7 +202,8 @@ func insertRun(tx *sql.Tx, r *record.Run) error {
 	}
 	e := &r.Env
 	_, err = tx.Exec(
-		`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver, kernels, version, commit_id, env)
+		`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver,
+			kernels, version, commit_id, env)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 		r.ID, r.Kind, string(command), r.Profile, r.Label, r.Started.UTC().Format(timeFormat),
 		e.Host, e.Backend, e.Device, e.DeviceID, e.Level, e.Driver, e.Kernels, e.Version, e.Commit, string(env))
@@ -236,7 +237,8 @@ func insertResult(tx *sql.Tx, run string, r *record.Result) error {
 		return x
 	}
 	_, err := tx.Exec(
-		`INSERT INTO results (run, bench, name, params, config, kernel, backend, clock, cache, n, median_s, lo_s, hi_s, samples, host,
+		`INSERT INTO results (run, bench, name, params, config, kernel, backend, clock, cache, n, median_s, lo_s, hi_s,
+			samples, host,
 		bytes, flops, roofs, against, rel_l2, max_abs, rel_limit, metrics, verdict, reason, working_set)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`,
 		run, r.Bench, r.Name(), texts[0], r.Config, r.Kernel, r.Backend, r.Clock, r.Cache, m.N, m.Median, m.Lo, m.Hi,

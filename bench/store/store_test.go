@@ -402,10 +402,14 @@ func TestMigration(t *testing.T) {
 	for _, q := range []string{
 		migrations[0],
 		fmt.Sprintf(`PRAGMA application_id=%d`, applicationID), `PRAGMA user_version=1`,
-		`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver, kernels, version, commit_id, env)
-		 VALUES ('old', 'op', '[]', '', '', '2026-01-02T03:04:05.000000000Z', 'h', 'cpu', 'd', '', '', '', '', '', '', '{"device":"d"}')`,
-		`INSERT INTO results (run, bench, name, params, config, kernel, clock, cache, n, median_s, lo_s, hi_s, samples, host, bytes, flops, roofs, against, rel_l2, max_abs, rel_limit, metrics, verdict, reason)
-		 VALUES ('old', 'op/add', 'op/add', 'null', '', 'k', 'host', '', 1, 1, 1, 1, '[1]', 'null', 0, 0, '{}', 'float64', 0, 0, 1, 'null', 'ok', '')`,
+		`INSERT INTO runs (id, kind, command, profile, label, started, host, backend, device, device_id, level, driver,
+			kernels, version, commit_id, env)
+		 VALUES ('old', 'op', '[]', '', '', '2026-01-02T03:04:05.000000000Z', 'h', 'cpu', 'd', '', '', '', '',
+			'', '', '{"device":"d"}')`,
+		`INSERT INTO results (run, bench, name, params, config, kernel, clock, cache, n, median_s, lo_s, hi_s, samples,
+			host, bytes, flops, roofs, against, rel_l2, max_abs, rel_limit, metrics, verdict, reason)
+		 VALUES ('old', 'op/add', 'op/add', 'null', '', 'k', 'host', '', 1, 1, 1, 1, '[1]', 'null', 0,
+			0, '{}', 'float64', 0, 0, 1, 'null', 'ok', '')`,
 	} {
 		_, err := s.db.Exec(q)
 		must(t, err)

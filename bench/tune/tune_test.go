@@ -273,6 +273,7 @@ func TestBuckets(t *testing.T) {
 
 // TestFileAndChooser: what is written is read, a device uses it at the shapes of its
 // bucket and nowhere else, and only as long as its code is the same.
+// In one piece: one file, written, read, chosen from, and outdated.
 func TestFileAndChooser(t *testing.T) {
 	d := device(t, "a", "plain", "tenth")
 	c := linear(t, 5, 256, 300, tensor.F16)

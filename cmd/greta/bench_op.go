@@ -405,6 +405,7 @@ func (f *benchOpFlags) fromFlags(c *cobra.Command, args []string) (opSelection, 
 }
 
 // cases makes the cases of a selection.
+// It is in one piece: each flag that makes cases multiplies those so far.
 func (f *benchOpFlags) cases(ctx context.Context, dev backends.Device, s *opSelection) ([]*op.Case, error) {
 	var list []*graph.Op
 	for _, name := range s.ops {
@@ -520,6 +521,7 @@ func typeList(flag, text string) ([]tensor.Type, error) {
 
 // modelCases are the shapes of a model's steps, of the operators in only where
 // that is not empty, in each type of weights.
+// It is in one piece: shapes are gathered from the steps, then made into cases in their order.
 func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*graph.Op, types,
 	kvs []tensor.Type) ([]*op.Case, error) {
 	prompts, err := profile.Sizes(s.prompt)

@@ -46,6 +46,7 @@ func edited(t testing.TB, name, file string, change func(string) string) string 
 }
 
 // Bad input ends with code 2 and one clear message, and names what is wrong.
+// A table, in one piece.
 func TestBadInput(t *testing.T) {
 	model := testfiles.Repo(t, "testdata", "tolstoy-2.7m")
 	safetensors := filepath.Join(model, "model.safetensors")

@@ -63,6 +63,8 @@ exp/NAME/RUN/check, and no part of any comparison.`,
 	return c
 }
 
+// expRun checks, measures in turns and records one experiment: in one piece, as each part ends it
+// where it fails.
 func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 	opt, err := f.options()
 	if err != nil {

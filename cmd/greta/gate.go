@@ -18,6 +18,7 @@ const (
 	exitNoisy = 7
 )
 
+// gateCmd is the command with its flags and its help, in one piece.
 func (a *app) gateCmd() *cobra.Command {
 	var f struct {
 		storeFlag

@@ -43,6 +43,7 @@ type historyPoint struct {
 	Reason  string         `json:"reason,omitempty"`
 }
 
+// historyCmd is the command with its flags and its help, in one piece.
 func (a *app) historyCmd() *cobra.Command {
 	var f struct {
 		filterFlags
@@ -54,9 +55,10 @@ func (a *app) historyCmd() *cobra.Command {
 		Use:   "history",
 		Short: "Show what was measured over time",
 		Long: `history lists results by benchmark, device, driver and number of threads, oldest
-first, each against the best of those that match, also where --last hides it. With --regress it lists only what got worse: benchmarks
-whose last result is slower than the best ever on the same device and driver by
-more than noise (as greta gate judges it, but of every benchmark's last run).`,
+first, each against the best of those that match, also where --last hides it.
+With --regress it lists only what got worse: benchmarks whose last result is
+slower than the best ever on the same device and driver by more than noise (as
+greta gate judges it, but of every benchmark's last run).`,
 		Example: `  greta history --bench "op/linear/*" --device H200 --since 30d
   greta history --regress`,
 		Args: exactly(0, "no argument"),

@@ -68,8 +68,9 @@ func TestKin(t *testing.T) {
 const familiesHead = `# Families
 
 Tiny random models, their logits by f32 on the CPU against an independent implementation: relative L2 over 96 positions.
-TestKin writes this page (GRETA_WRITE_FAMILIES=1 GRETA_REQUIRE_SHARED=1 go test ./cmd/greta -run TestKin). Under "match:" a
-model file says which architectures of GGUF files and config.json it is for; of GGUF files of families in decoder.yaml the names
+TestKin writes this page (GRETA_WRITE_FAMILIES=1 GRETA_REQUIRE_SHARED=1 go test ./cmd/greta -run TestKin). Under
+"match:" a model file says which architectures of GGUF files and config.json it is for; of GGUF files of
+families in decoder.yaml the names
 of tensors and keys are those of llama.cpp, and no file has been compared.
 
 | family | architecture | file | against | error |

@@ -191,6 +191,7 @@ func (r *runner) sequence(ctx context.Context, in *model.Input, p int, outs []fl
 func digest(h hash.Hash) string { return "sha256:" + hex.EncodeToString(h.Sum(nil)) }
 
 // measure times prefill and decode on made up input, and checks the result.
+// In one piece: each figure is of the state that the one before it left.
 func (r *runner) measure(ctx context.Context) error {
 	f := r.flags
 	if f.prefill+f.gen == 0 {

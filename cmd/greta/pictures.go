@@ -159,7 +159,8 @@ func (a *app) gapCmd() *cobra.Command {
 the last good time, the part of the modelled and the measured roof that it reaches,
 and the vendor's own matrix product of the same sizes and type on the same card
 where greta bench platform library measured it.`,
-		Example: `  greta bench platform library --backend hip && greta bench op linear --m 4096 --n 4096 --k 4096 --dtype f16 --backend hip
+		Example: `  greta bench platform library --backend hip
+  greta bench op linear --m 4096 --n 4096 --k 4096 --dtype f16 --backend hip
   greta gap --device H200`,
 		Args: exactly(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {

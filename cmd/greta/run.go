@@ -50,6 +50,7 @@ type runFlags struct {
 	hasPrompt, hasTokens, hasGen, hasPrefill bool // given by the user
 }
 
+// runCmd is the command with its flags and its help, in one piece.
 func (a *app) runCmd() *cobra.Command {
 	f := &runFlags{}
 	c := &cobra.Command{

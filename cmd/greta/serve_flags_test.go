@@ -123,7 +123,8 @@ func TestServeLimits(t *testing.T) {
 		{"/v1/completions", `{"prompt": "a", "max_tokens": 6}`, auth, 400, "may be 5"},
 		{"/v1/completions", `{"prompt": "` + strings.Repeat("a", 2000) + `"}`, auth, 413, "larger than 2000"},
 		{"/v1/chat/completions",
-			`{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "a"}, {"role": "user", "content": "a"}]}`, auth, 400, "may have 2"},
+			`{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "a"}, {"role": "user",
+				"content": "a"}]}`, auth, 400, "may have 2"},
 	} {
 		if status, _, body := answerOf(t, c, url+x.path, x.body, x.header...); status != x.status ||
 			!strings.Contains(body, x.want) {

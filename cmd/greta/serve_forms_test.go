@@ -35,7 +35,8 @@ func TestServeForms(t *testing.T) {
 			`{"messages": [{"role": "user", "content": "War"}], "max_tokens": 200, `+more+`}`, &a)
 		return code, a
 	}
-	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 99}},
+	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+		"age": {"type": "integer", "minimum": 1, "maximum": 99}},
 		"required": ["name", "age"], "additionalProperties": false}`
 	for seed := range 4 {
 		_, a := ask(
@@ -62,10 +63,12 @@ func TestServeForms(t *testing.T) {
 		if c := a.Choices[0].Message.Content; c != "peace" && c != "war" {
 			t.Errorf("seed %d: %q", seed, c)
 		}
-		tools := `"tools": [{"type": "function", "function": {"name": "march", "parameters": {"type": "object", "properties": {"to": {"enum": ["Moscow", "Paris"]}},
+		tools := `"tools": [{"type": "function", "function": {"name": "march", "parameters": {"type": "object",
+			"properties": {"to": {"enum": ["Moscow", "Paris"]}},
 			"required": ["to"], "additionalProperties": false}}}], "parallel_tool_calls": false`
 		_, a = ask(fmt.Sprintf(
-			`"seed": %d, "temperature": 0.3, "tool_choice": {"type": "function", "function": {"name": "march"}}, "max_tokens": 300, %s`, seed, tools))
+			`"seed": %d, "temperature": 0.3, "tool_choice": {"type": "function", "function": {"name": "march"}},
+				"max_tokens": 300, %s`, seed, tools))
 		if len(a.Choices) != 1 {
 			t.Fatalf("%+v", a)
 		}
@@ -79,7 +82,9 @@ func TestServeForms(t *testing.T) {
 		}
 	}
 	if code, a := ask(
-		`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "format": "nonsense", "contentEncoding": 5, "unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
+		`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string",
+			"format": "nonsense", "contentEncoding": 5,
+			"unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
 		t.Errorf("%d %+v", code, a)
 	}
 }

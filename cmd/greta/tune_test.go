@@ -43,6 +43,7 @@ func withFake(t *testing.T, variants string) {
 
 // TestTune tunes a block on a device with a variant that is faster, one that crashes
 // and one that hangs, and runs it: greta run uses the fastest, and says so.
+// In one piece: what one run writes the next one reads.
 func TestTune(t *testing.T) {
 	withFake(t, "plain,crash,tenth,hang")
 	const model = "models/llama2_block.yaml"

@@ -89,6 +89,7 @@ func eval(e Expr, env Env) (Val, *Error) {
 	return nil, errorf(e.Pos(), "a number is wanted here, not a tensor")
 }
 
+// binary computes an operator of two operands: in one piece, a case an operator.
 func binary(e Binary, env Env) (Val, *Error) {
 	x, err := eval(e.X, env)
 	if err != nil {

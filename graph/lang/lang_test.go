@@ -343,7 +343,8 @@ func TestMapCalls(t *testing.T) {
 	if text(e) != before {
 		t.Errorf("the tree was changed: %s", text(e))
 	}
-	if want := "((- (f2(g2(x; z=1); a=h2(y; z=1); z=1) as [k2(1; z=1)])) + [l2((m if n2(1; z=1) else o2(2; z=1)); z=1)])"; text(out) != want {
+	if want := "((- (f2(g2(x; z=1); a=h2(y; z=1); z=1) as [k2(1; z=1)])) + " +
+		"[l2((m if n2(1; z=1) else o2(2; z=1)); z=1)])"; text(out) != want {
 		t.Errorf("%s\nwant %s", text(out), want)
 	}
 	c := e.(Binary).Y.(List).Elems[0].(Call)

@@ -3,6 +3,7 @@ package house
 
 import (
 	"bufio"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/greta-project/greta/internal/testfiles"
 )
@@ -159,7 +161,7 @@ func allowed(own, pkg, dep string) bool {
 }
 
 func TestFilesStayShort(t *testing.T) {
-	const most = 800
+	const most, columns = 800, 120
 	walk(t, func(path, rel string) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -174,9 +176,41 @@ func TestFilesStayShort(t *testing.T) {
 			if lines++; lines == 1 && strings.HasPrefix(s.Text(), "// Code generated") {
 				return
 			}
+			if n := utf8.RuneCountInString(s.Text()); n > columns {
+				t.Errorf("%s:%d has %d columns, %d are the most", rel, lines, n, columns)
+			}
 		}
 		if lines > most {
 			t.Errorf("%s has %d lines, %d are the most: divide it", rel, lines, most)
+		}
+	})
+}
+
+// TestFunctionsStayShort: a function of more lines says before its body, in its comment, why
+// it is one piece.
+func TestFunctionsStayShort(t *testing.T) {
+	const most = 80
+	walk(t, func(path, rel string) {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if ast.IsGenerated(file) {
+			return
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			lines := set.Position(f.End()).Line - set.Position(f.Pos()).Line + 1
+			if lines > most && !strings.Contains(strings.ToLower(strings.Join(strings.Fields(f.Doc.Text()), " ")),
+				"in one piece") {
+				t.Errorf("%s: %s has %d lines, %d are the most: divide it, or say in its comment why it is \"in one piece\"",
+					rel, f.Name.Name, lines, most)
+			}
 		}
 	})
 }

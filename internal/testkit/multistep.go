@@ -88,6 +88,7 @@ func newSession(t *testing.T, e *engine.Engine) *engine.Session {
 // at once, to the end of the limit, of the context and of the text, with ends from outside, and
 // compares all tokens, what the session computes next, and where it stands; in brief fewer of
 // these. The device takes programs of several steps, and chooses tokens.
+// It is in one piece: every way is compared with the same first one.
 func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[string]string, brief bool) {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")

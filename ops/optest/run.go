@@ -67,6 +67,8 @@ func Check(dev backends.Device, c Case) error { return check(dev, c, true) }
 // Once runs one case as Check does, but launches it once only: no replay, no body.
 func Once(dev backends.Device, c Case) error { return check(dev, c, false) }
 
+// check runs a case on a device: in one piece, from buffers through each way of launching to the
+// comparison.
 func check(dev backends.Device, c Case, whole bool) error {
 	p, err := c.Prepare(dev.Info().Float)
 	if err != nil {

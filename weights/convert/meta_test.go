@@ -32,7 +32,9 @@ func TestRopeScaling(t *testing.T) {
 				"rope_parameters.original_max_position_embeddings": int64(64), "rope_parameters.mscale": 0.8,
 				"rope_parameters.mscale_all_dim": 0.5},
 			map[string]any{"qwen2.rope.scaling.factor": 4.0,
-				"qwen2.rope.scaling.attn_factor": float64(float32((1 + 0.08*math.Log(4)) / (1 + 0.05*math.Log(4)) / (1 + 0.1*math.Log(4))))}, "qwen2.rope.scaling.yarn_beta_slow"},
+				"qwen2.rope.scaling.attn_factor": float64(float32((1 + 0.08*math.Log(4)) /
+					(1 + 0.05*math.Log(4)) / (1 + 0.1*math.Log(4))))},
+			"qwen2.rope.scaling.yarn_beta_slow"},
 		"longrope": {"phi3", map[string]any{"rope_parameters.rope_type": "longrope", "rope_parameters.long_factor": factors,
 			"rope_parameters.short_factor": factors,
 			"max_position_embeddings":      int64(131072)},

@@ -135,6 +135,7 @@ func BenchmarkVector(b *testing.B) {
 
 // BenchmarkPanels is BenchmarkMatVec over panels, and a product with 512 rows
 // of activations; both on one thread.
+// It is in one piece as its products share their buffers.
 func BenchmarkPanels(b *testing.B) {
 	const cols, rows, s = 4096, 4096, 512
 	const total = 512 << 20
