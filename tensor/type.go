@@ -8,7 +8,7 @@ import "fmt"
 // that share scales.
 type Type uint8
 
-// Element types and block formats. The block formats are GGML's; their layout
+// Element types and block formats. The block formats are GGML's but for the last two; their layout
 // is documented in weights/quant.
 const (
 	Invalid Type = iota
@@ -40,6 +40,17 @@ const (
 	IQ4_XS
 	TQ1_0
 	TQ2_0
+	IQ1_S
+	IQ1_M
+	IQ2_XXS
+	IQ2_XS
+	IQ2_S
+	IQ3_XXS
+	IQ3_S
+	MXFP4
+	NVFP4
+	NF4        // bitsandbytes' four bits; no type of GGUF's
+	F8E4M3_B32 // e4m3 with an f32 scale each 32; no type of GGUF's
 	numTypes
 )
 
@@ -56,6 +67,9 @@ var types = [numTypes]struct {
 	Q2_K: {"q2_K", 256, 84}, Q3_K: {"q3_K", 256, 110}, Q4_K: {"q4_K", 256, 144}, Q5_K: {"q5_K", 256, 176},
 	Q6_K:   {"q6_K", 256, 210},
 	IQ4_NL: {"iq4_nl", 32, 18}, IQ4_XS: {"iq4_xs", 256, 136}, TQ1_0: {"tq1_0", 256, 54}, TQ2_0: {"tq2_0", 256, 66},
+	IQ1_S: {"iq1_s", 256, 50}, IQ1_M: {"iq1_m", 256, 56}, IQ2_XXS: {"iq2_xxs", 256, 66}, IQ2_XS: {"iq2_xs", 256, 74},
+	IQ2_S: {"iq2_s", 256, 82}, IQ3_XXS: {"iq3_xxs", 256, 98}, IQ3_S: {"iq3_s", 256, 110},
+	MXFP4: {"mxfp4", 32, 17}, NVFP4: {"nvfp4", 64, 36}, NF4: {"nf4", 64, 36}, F8E4M3_B32: {"f8e4m3_b32", 32, 36},
 }
 
 // Types lists every valid type in a fixed order.

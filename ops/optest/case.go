@@ -233,7 +233,35 @@ func random(v *graph.Value, whole int, times float64, rng *rand.Rand) ([]byte, e
 		}
 		return data, nil
 	}
+	if !quant.Encodable(v.Type) {
+		randomBlocks(v.Type, data, scale, rng)
+		return data, nil
+	}
 	return data, quant.Encode(v.Type, data, vals, v.Shape.Last())
+}
+
+// randomBlocks fills blocks of formats that are only read: random codes, under f16 scales that make values of about the
+// wanted size.
+func randomBlocks(t tensor.Type, data []byte, size float64, rng *rand.Rand) {
+	for i := range data {
+		data[i] = byte(rng.Uint32())
+	}
+	_, bytes := t.Block()
+	for b := data; len(b) >= bytes; b = b[bytes:] {
+		d := tensor.F32ToF16(float32(size * rng.NormFloat64() / 64))
+		switch t {
+		case tensor.NVFP4:
+			for i := range 4 {
+				b[i] = tensor.F32ToF8(tensor.F8E4M3, float32(size/4))
+			}
+		case tensor.IQ1_M: // in the upper nibbles of four words
+			for i := range 4 {
+				b[49+2*i] = b[49+2*i]&15 | byte(d>>(4*i)&15)<<4
+			}
+		default:
+			b[0], b[1] = byte(d), byte(d>>8)
+		}
+	}
 }
 
 // Decode gives dense data as references see it: F64, or I32.

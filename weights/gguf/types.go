@@ -174,14 +174,15 @@ var ggmlTypes = map[uint32]tensor.Type{
 	20: tensor.IQ4_NL, 23: tensor.IQ4_XS,
 	24: tensor.I8, 25: tensor.I16, 26: tensor.I32, 27: tensor.I64, 28: tensor.F64,
 	30: tensor.BF16, 34: tensor.TQ1_0, 35: tensor.TQ2_0,
+	16: tensor.IQ2_XXS, 17: tensor.IQ2_XS, 18: tensor.IQ3_XXS, 19: tensor.IQ1_S, 21: tensor.IQ3_S, 22: tensor.IQ2_S,
+	29: tensor.IQ1_M, 39: tensor.MXFP4, 40: tensor.NVFP4,
 }
 
 // otherTypes are formats that files hold and greta does not read, for messages.
 var otherTypes = map[uint32]string{
 	4: "q4_2, withdrawn", 5: "q4_3, withdrawn", 9: "q8_1", 15: "q8_K",
-	16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s", 21: "iq3_s", 22: "iq2_s", 29: "iq1_m",
 	31: "q4_0_4_4, withdrawn", 32: "q4_0_4_8, withdrawn", 33: "q4_0_8_8, withdrawn",
-	36: "iq4_nl_4_4, withdrawn", 37: "iq4_nl_4_8, withdrawn", 38: "iq4_nl_8_8, withdrawn", 39: "mxfp4",
+	36: "iq4_nl_4_4, withdrawn", 37: "iq4_nl_4_8, withdrawn", 38: "iq4_nl_8_8, withdrawn", 41: "q1_0",
 }
 
 var ggmlIDs = func() map[tensor.Type]uint32 {

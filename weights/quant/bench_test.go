@@ -45,7 +45,7 @@ func BenchmarkEncode(b *testing.B) {
 
 func floatTypes() (list []tensor.Type) {
 	for _, typ := range tensor.Types() {
-		if Supported(typ) {
+		if Encodable(typ) {
 			list = append(list, typ)
 		}
 	}

@@ -3,7 +3,7 @@
 //
 // Each family has a file that gives its byte layout, its decoder and its
 // encoder: legacy.go (q4_0 … q8_0), q2k.go, q3k.go, q4k.go (q4_K and q5_K),
-// q6k.go, iq4.go, ternary.go, plain.go. The searches for scales that the
+// q6k.go, iq4.go, iq.go, fp4.go, ternary.go, plain.go. The searches for scales that the
 // encoders share are in search.go.
 //
 // Decoders give the same bits as GGML's reference on every machine. Encoders
@@ -62,6 +62,28 @@ func decode(t tensor.Type, dst []float32, src []byte) {
 		decodeTQ1(dst, src)
 	case tensor.TQ2_0:
 		decodeTQ2(dst, src)
+	case tensor.IQ1_S:
+		decodeIQ1S(dst, src)
+	case tensor.IQ1_M:
+		decodeIQ1M(dst, src)
+	case tensor.IQ2_XXS:
+		decodeIQ2XXS(dst, src)
+	case tensor.IQ2_XS:
+		decodeIQ2XS(dst, src)
+	case tensor.IQ2_S:
+		decodeIQ2S(dst, src)
+	case tensor.IQ3_XXS:
+		decodeIQ3XXS(dst, src)
+	case tensor.IQ3_S:
+		decodeIQ3S(dst, src)
+	case tensor.MXFP4:
+		decodeMXFP4(dst, src)
+	case tensor.NVFP4:
+		decodeNVFP4(dst, src)
+	case tensor.NF4:
+		decodeNF4(dst, src)
+	case tensor.F8E4M3_B32:
+		decodeF8Block(dst, src)
 	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ:
 		decodeF8(t, dst, src)
 	}
@@ -106,14 +128,26 @@ func encodeBlock(t tensor.Type, dst []byte, src []float32) {
 		encodeTQ1(dst, src)
 	case tensor.TQ2_0:
 		encodeTQ2(dst, src)
+	case tensor.MXFP4:
+		encodeMXFP4(dst, src)
+	case tensor.NF4:
+		encodeNF4(dst, src)
+	case tensor.F8E4M3_B32:
+		encodeF8Block(dst, src)
 	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ:
 		encodeF8(t, dst, src)
 	}
 }
 
-// Supported says whether Decode and Encode know a type: every float type and
+// Supported says whether Decode knows a type: every float type and
 // every block format, no integers.
 func Supported(t tensor.Type) bool { return t.IsFloat() || t.IsBlock() }
+
+// Encodable says whether Encode knows a type: what Decode knows, but for the lattices of iq1 to iq3 and nvfp4, whose
+// scales need a factor of the whole tensor beside them. These are only read.
+func Encodable(t tensor.Type) bool {
+	return Supported(t) && !(tensor.IQ1_S <= t && t <= tensor.IQ3_S) && t != tensor.NVFP4
+}
 
 // Decode widens the first len(dst) consecutive elements of src, which holds t.
 // len(dst) must be a multiple of t's block; src may be longer than needed.
@@ -243,6 +277,9 @@ func EncodeParallel(t tensor.Type, dst []byte, src []float32, rowElems, workers 
 func checkEncode(t tensor.Type, have, elems, rowElems int) error {
 	if !Supported(t) {
 		return fmt.Errorf("quant: cannot encode to %s: not a float type or block format", t)
+	}
+	if !Encodable(t) {
+		return fmt.Errorf("quant: cannot encode to %s: the format is only read", t)
 	}
 	if rowElems <= 0 && elems > 0 {
 		return fmt.Errorf("quant: rows of %d elements; expected a positive number", rowElems)

@@ -23,6 +23,7 @@ var errorBounds = map[tensor.Type][3]float64{
 	tensor.Q2_K: {0.272, 0.30, 0.248}, tensor.Q3_K: {0.148, 0.14, 0.154}, tensor.Q4_K: {0.072, 0.066, 0.088},
 	tensor.Q5_K: {0.036, 0.032, 0.047}, tensor.Q6_K: {0.0178, 0.016, 0.025},
 	tensor.TQ1_0: {0.44, 0.34, 0.60}, tensor.TQ2_0: {0.44, 0.34, 0.60},
+	tensor.MXFP4: {0.113, 0.1, 0.136}, tensor.NF4: {0.093, 0.092, 0.11}, tensor.F8E4M3_B32: {0.025, 0.025, 0.018},
 }
 
 func TestRoundTripError(t *testing.T) {
@@ -96,7 +97,7 @@ func TestZeros(t *testing.T) {
 func TestConstants(t *testing.T) {
 	bound := map[tensor.Type]float64{
 		tensor.F8E4M3: 1.0 / 16, tensor.F8E4M3FNUZ: 1.0 / 16, tensor.F8E5M2: 1.0 / 8, tensor.F8E5M2FNUZ: 1.0 / 8,
-		tensor.BF16: 1.0 / 256,
+		tensor.BF16: 1.0 / 256, tensor.MXFP4: 1.0 / 5, // its scales are powers of two, its levels a third apart
 	}
 	for _, typ := range floatTypes() {
 		limit, ok := bound[typ]

@@ -23,6 +23,8 @@ type layout struct {
 	mid  float64 // dmin or m in units of d
 	unit float64 // standard deviation of the decoded values for d = 1
 	fix  func(block []byte, r uint64)
+	// put writes the scales of formats that have no f16 at one place; wanted is what d would be.
+	put func(block []byte, wanted float64, r uint64)
 }
 
 // codeSquares is the mean square of codes lo … hi.
@@ -75,6 +77,9 @@ func layoutOf(t tensor.Type) layout {
 	case tensor.TQ1_0:
 		return layout{d: 52, dmin: -1, unit: math.Sqrt(2. / 3)}
 	}
+	if l, ok := codeLayouts[t]; ok {
+		return l
+	}
 	return layout{d: 64, dmin: -1, unit: math.Sqrt(1. / 2), fix: codesTQ2} // tq2_0
 }
 
@@ -124,6 +129,7 @@ func blockFiller(t tensor.Type, std float64) func(dst []byte, key uint64) {
 	_, size := t.Block()
 	// 256 jittered scales: steps of 1/254 from 0.75 to 1.25, half of them negative.
 	var pairs [256]scalePair
+	var wanted [256]float64
 	square := 0.0
 	for k := range 128 {
 		j := 0.75 + float64(k)/254
@@ -135,6 +141,7 @@ func blockFiller(t tensor.Type, std float64) func(dst []byte, key uint64) {
 		if k >= 128 {
 			d = -d
 		}
+		wanted[k] = d
 		pairs[k].d = tensor.F32ToF16(float32(d))
 		pairs[k].dmin = tensor.F32ToF16(float32(d * l.mid))
 	}
@@ -146,6 +153,11 @@ func blockFiller(t tensor.Type, std float64) func(dst []byte, key uint64) {
 			r := mix(scales)
 			scales += gamma
 			p := pairs[r>>56]
+			if l.put != nil {
+				l.put(dst[:size], wanted[r>>56], r)
+				dst = dst[size:]
+				continue
+			}
 			le.PutUint16(dst[l.d:], p.d)
 			if l.dmin >= 0 {
 				le.PutUint16(dst[l.dmin:], p.dmin)
