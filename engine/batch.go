@@ -21,8 +21,11 @@ type batch struct {
 	host    []byte  // pages that were moved out
 	bytes   int     // of a page in all pools together
 	states  []pagedState
+	fixed   []pagedState // of one size a sequence: bytes are of a slot
+	keep    []byte       // a slot on its way, where the device does not copy
 
 	tokens, pos, slot, seq, last []int32 // of the step that is filled in
+	state                        []int32 // slots of recurrences, by row
 	adapter, adapterOf           []int32 // of each row, of each run
 	logits                       []float32
 	picked                       []int32
@@ -73,7 +76,9 @@ func bucket(list []int, n int) int {
 func (e *Engine) pageBytes(page int) int {
 	sum := 0
 	for _, v := range e.first.States {
-		sum += page * rowBytes(v)
+		if e.isPaged(v) {
+			sum += page * rowBytes(v)
+		}
 	}
 	return sum
 }
@@ -97,10 +102,16 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 			return nil, errors.Join(fmt.Errorf("pool %s: %w", v, err), b.mem.close())
 		}
 		b.mem.states[v.Name] = buffer
-		if v.Name != tableState {
+		switch {
+		case v.Name == tableState:
+		case len(v.Shape) == 4:
 			n := v.Bytes() / size.pages
 			b.states = append(b.states, pagedState{buffer, n, b.bytes})
 			b.bytes += n
+		default:
+			n := v.Bytes() / size.slots
+			b.fixed = append(b.fixed, pagedState{buffer: buffer, bytes: n})
+			b.keep = grown(b.keep, max(len(b.keep), n))
 		}
 	}
 	b.table = slices.Repeat([]int32{-1}, size.lines*b.width)
@@ -109,7 +120,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 	}
 	b.host, b.page = make([]byte, hostPages*b.bytes), make([]byte, b.bytes)
 	rows = bucket(b.rowBuckets(), rows)
-	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter} {
+	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter, &b.state} {
 		*list = make([]int32, rows)
 	}
 	err = b.reserve(rows)
@@ -176,19 +187,39 @@ func (b *batch) move(m schedule.Move) error {
 			return stream.Write(s.buffer, at, b.host[int(m.From)*b.bytes+s.at:][:s.bytes])
 		})
 	case schedule.CopyPage:
-		device, copies := stream.(copier)
 		return b.each(m.To, func(s *pagedState, at int) error {
-			from := int(m.From) * s.bytes
-			if copies {
-				return device.Copy(s.buffer, at, s.buffer, from, s.bytes)
-			}
-			if err := stream.Read(s.buffer, from, b.page[:s.bytes]); err != nil {
-				return err
-			}
-			return stream.Write(s.buffer, at, b.page[:s.bytes])
+			return b.copy(s, int(m.From), at, b.page)
 		})
+	case schedule.CopyState:
+		if m.From < 0 { // what begins at position 0 does not see what the slot holds
+			return nil
+		}
+		return b.copyState(int(m.From), int(m.To))
 	}
 	return fmt.Errorf("a %v of %d to %d was ordered, which no model here has", m.Kind, m.From, m.To)
+}
+
+// copy copies page or slot from of a pool to the place at, over the host where the device cannot.
+func (b *batch) copy(s *pagedState, from, at int, host []byte) error {
+	from *= s.bytes
+	if device, ok := b.mem.stream.(copier); ok {
+		return device.Copy(s.buffer, at, s.buffer, from, s.bytes)
+	}
+	if err := b.mem.stream.Read(s.buffer, from, host[:s.bytes]); err != nil {
+		return err
+	}
+	return b.mem.stream.Write(s.buffer, at, host[:s.bytes])
+}
+
+// copyState copies the recurrences' states of a slot.
+func (b *batch) copyState(from, to int) error {
+	for i := range b.fixed {
+		s := &b.fixed[i]
+		if err := b.copy(s, from, to*s.bytes, b.keep); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each calls do for every pool with the place of a page in it.
@@ -245,6 +276,7 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 		r := &p.Rows[i]
 		b.tokens[i], b.pos[i], b.seq[i] = r.Token, r.Pos, lineOf[r.Run]
 		b.adapter[i] = b.adapterOf[r.Run]
+		b.state[i] = int32(p.Runs[r.Run].Seq.Slot())
 		b.slot[i] = r.Page*int32(b.size.page) + r.Pos%int32(b.size.page)
 		if r.Want && kind.Rows < kind.Tokens {
 			b.last[wanted] = int32(i)
@@ -252,7 +284,7 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 		}
 	}
 	for i := len(p.Rows); i < kind.Tokens; i++ {
-		b.tokens[i], b.pos[i], b.slot[i], b.seq[i], b.adapter[i] = 0, 0, -1, -1, 0
+		b.tokens[i], b.pos[i], b.slot[i], b.seq[i], b.adapter[i], b.state[i] = 0, 0, -1, -1, 0, -1
 	}
 	for i := range b.last[:kind.Rows] {
 		if kind.Rows == kind.Tokens {
@@ -283,7 +315,7 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 		rows []int32
 	}{
 		{"tokens", b.tokens[:kind.Tokens]}, {"pos", b.pos[:kind.Tokens]}, {slotInput, b.slot[:kind.Tokens]},
-		{seqInput, b.seq[:kind.Tokens]}, {"last", b.last[:kind.Rows]},
+		{seqInput, b.seq[:kind.Tokens]}, {"last", b.last[:kind.Rows]}, {stateInput, b.state[:kind.Tokens]},
 	} {
 		if err := st.writeInts(b.mem.stream, in.name, 0, in.rows, 0, 0); err != nil {
 			return err
@@ -300,6 +332,13 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 	}
 	if err := b.mem.wait(st); err != nil {
 		return err
+	}
+	for i := range p.Runs {
+		if r := &p.Runs[i]; r.Keep >= 0 {
+			if err := b.copyState(r.Seq.Slot(), r.Keep); err != nil {
+				return err
+			}
+		}
 	}
 	return b.read(st, p, kind)
 }

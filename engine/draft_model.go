@@ -58,15 +58,18 @@ func (d *ModelDrafter) Propose(tokens, dst []int32, most int) []int32 {
 	for same < min(len(d.tokens), len(tokens)-1) && d.tokens[same] == tokens[same] {
 		same++
 	}
-	d.tokens = d.tokens[:same]
-	if d.err = d.session.Rewind(same); d.err != nil {
+	if same, d.err = d.session.back(same); d.err != nil {
 		return dst
 	}
+	d.tokens = d.tokens[:same]
 	var logits []float32
 	if logits, d.err = d.session.Prefill(context.Background(), tokens[same:]); d.err != nil {
 		return dst
 	}
 	d.tokens = append(d.tokens, tokens[same:]...)
+	if d.err = d.session.Keep(); d.err != nil { // where a recurrence goes back to behind a wrong guess
+		return dst
+	}
 	d.history = append(d.history[:0], tokens...)
 	first := time.Now()
 	for i := range n {

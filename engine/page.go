@@ -18,6 +18,7 @@ type poolSize struct {
 	pages   int  // in all
 	page    int  // positions of a page
 	lines   int  // sequences that a step sees
+	slots   int  // of states of one size however long a sequence is
 }
 
 // width is the number of pages that a sequence has at most.
@@ -27,11 +28,29 @@ func (p *poolSize) width(context int) int { return (context + p.page - 1) / p.pa
 const (
 	slotInput  = "batch.slot"  // of each row: where its keys and values go, −1 nowhere
 	seqInput   = "batch.seq"   // of each row: its line of the table, −1 none
+	stateInput = "batch.state" // of each row: the slot of its sequence's recurrences, −1 none
 	tableState = "batch.table" // of each line: the pages of a sequence
 )
 
+// isPaged says whether a state of a model's graph is one of rows for each position. Others are recurrences'.
+func (e *Engine) isPaged(v *graph.Value) bool {
+	return len(v.Shape) == 3 && v.Shape[0] == e.opt.Context
+}
+
+// slotBytes is what all states of one size take for a sequence; 0 where the model has none.
+func (e *Engine) slotBytes() int {
+	sum := 0
+	for _, v := range e.first.States {
+		if !e.isPaged(v) {
+			sum += v.Bytes() / v.Shape[0]
+		}
+	}
+	return sum
+}
+
 // page makes the graph of a step one of a batch, before it is lowered. A state whose first size is the context is
-// paged. r is the number of rows of logits; where it is that of the step's rows, row i of the logits is that of row i.
+// paged; that of a recurrence has a slot a sequence. r is the number of rows of logits; where it is
+// that of the step's rows, row i of the logits is that of row i.
 func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 	name := e.opt.Model.Name()
 	pos, last := g.Input("pos"), g.Input("last")
@@ -47,21 +66,23 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 			}
 		}
 	}
-	for _, v := range g.States {
-		if len(v.Shape) != 3 || v.Shape[0] != e.opt.Context {
-			return fmt.Errorf("%s: the state %s is not one of rows for each position; "+
-				"models with other states run one sequence at a time", name, v)
-		}
-	}
 	whole := func(v *graph.Value) tensor.Shape { return append(tensor.Shape{in.pages, in.page}, v.Shape[1:]...) }
 	slot := g.AddValue(&graph.Value{Name: slotInput, Kind: graph.Input, Type: tensor.I32, Shape: tensor.Shape{rows}})
 	seq := g.AddValue(&graph.Value{Name: seqInput, Kind: graph.Input, Type: tensor.I32, Shape: tensor.Shape{rows}})
 	states := slices.Clone(g.States)
 	table := g.AddValue(&graph.Value{Name: tableState, Kind: graph.State, Type: tensor.I32,
 		Shape: tensor.Shape{in.lines, in.width(e.opt.Context)}})
-	paged := map[*graph.Value]bool{}
+	paged, slotted := map[*graph.Value]bool{}, map[*graph.Value]bool{}
+	var state *graph.Value
 	for _, v := range states {
-		paged[v], v.Shape = true, whole(v)
+		if e.isPaged(v) {
+			paged[v], v.Shape = true, whole(v)
+			continue
+		}
+		if state == nil {
+			state = g.AddValue(&graph.Value{Name: stateInput, Kind: graph.Input, Type: tensor.I32, Shape: tensor.Shape{rows}})
+		}
+		slotted[v], v.Shape = true, append(tensor.Shape{in.slots}, v.Shape[1:]...)
 	}
 	for _, n := range g.Nodes {
 		switch {
@@ -72,11 +93,27 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 		case n.Op == ops.Attention && paged[n.In[1]] && paged[n.In[2]] && n.In[3] == pos:
 			n.Op = ops.PagedAttention
 			n.In = slices.Concat(n.In[:4], []*graph.Value{seq, table}, n.In[4:])
-		case slices.ContainsFunc(n.In, func(v *graph.Value) bool { return paged[v] }):
-			return fmt.Errorf("%v: it reads or writes a cache in a way that has no meaning in pages; "+
+		case slotted[n.In[0]] && toSlots(n, pos, state):
+			n.Out[0].Shape = n.In[0].Shape
+		case slices.ContainsFunc(n.In, func(v *graph.Value) bool { return paged[v] || slotted[v] }):
+			return fmt.Errorf("%v: it reads or writes a state in a way that has no meaning in pages; "+
 				"%s runs one sequence at a time", n, name)
 		}
 	}
 	g.Prune()
 	return g.Verify()
+}
+
+// toSlots lets a recurrence at positions pos find each row's state in a slot. It says false where the node is none.
+func toSlots(n *graph.Node, pos, slot *graph.Value) bool {
+	operands := n.Op.Sig.In
+	at := slices.IndexFunc(operands, func(o graph.Operand) bool { return o.Name == "pos" })
+	if ops.SlotElems(n) == 0 || at < 0 || n.In[at] != pos {
+		return false
+	}
+	for len(n.In) < len(operands) {
+		n.In = append(n.In, nil)
+	}
+	n.In[len(operands)-1] = slot
+	return true
 }

@@ -51,6 +51,10 @@ func (s *Scheduler) keepOnDisk(opt *SchedulerOptions, po *schedule.Options) (err
 	if opt.PrefixDir == "" {
 		return nil
 	}
+	if s.engine.slotBytes() > 0 {
+		return fmt.Errorf("prefix cache: %s keeps a recurrence's state, which is kept in memory only: name no folder",
+			s.identity)
+	}
 	if opt.NoPrefix {
 		return fmt.Errorf("prefix cache: %s is named, and prefixes are not to be shared", opt.PrefixDir)
 	}

@@ -24,7 +24,8 @@ type SchedulerOptions struct {
 	Rows int
 	// Sequences run at once at most; 0: 64. Queue is how many wait at most; 0: 1024.
 	Sequences, Queue int
-	// HostMemory is for the caches of sequences that must wait because memory is short, bytes; 0: they are computed again.
+	// HostMemory is for the caches of sequences that must wait because memory is short, bytes; 0: they are computed
+	// again, as those of models with recurrences always are.
 	HostMemory int64
 	// NoPrefix keeps prompts from sharing what is known of their beginnings.
 	NoPrefix bool
@@ -105,7 +106,16 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		s.roots = nil
 	}
 	s.more.L = &s.mu
+	slots := 0
+	if e.slotBytes() > 0 {
+		if opt.Draft != nil {
+			return nil, fmt.Errorf("guesses: %s keeps a recurrence's state, which cannot go back behind a wrong one; "+
+				"let nothing be guessed", e.opt.Model.Name())
+		}
+		host, slots = 0, opt.slots()
+	}
 	po := schedule.Options{Pages: pages, PageSize: opt.Page, Context: min(e.opt.Context, pages*opt.Page), HostPages: host,
+		Slots:   slots,
 		Running: opt.Sequences, Queue: opt.Queue, Clock: time.Now}
 	if host > 0 {
 		po.Swap = func(int, int) bool { return true }
@@ -118,7 +128,8 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.plan, err = schedule.New(po); err != nil {
 		return nil, err
 	}
-	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences}, host,
+	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences,
+		slots: slots}, host,
 		opt.Rows); err != nil {
 		return nil, err
 	}
@@ -148,22 +159,36 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 	if o.Tokens > 0 {
 		return nil
 	}
-	perToken := int64(e.pageBytes(1))
-	if perToken == 0 {
-		return fmt.Errorf("%s keeps no caches: it runs one sequence at a time", e.opt.Model.Name())
+	perToken, states := int64(e.pageBytes(1)), int64(o.slots())*int64(e.slotBytes())
+	if o.Memory > 0 && o.Memory < states {
+		return fmt.Errorf("%d bytes for caches do not hold the %d bytes of the recurrences of %d sequences and of the %d "+
+			"that are kept: give more memory, or let fewer run at once", o.Memory, states, o.Sequences, o.slots()-o.Sequences)
+	}
+	if perToken == 0 { // pages take nothing: they count positions
+		o.Tokens = (o.Sequences + 1) * max(e.opt.Context, o.Page)
+		return nil
 	}
 	if o.Memory == 0 {
-		o.Memory = int64(o.Sequences) * int64(e.opt.Context) * perToken
+		o.Memory = int64(o.Sequences)*int64(e.opt.Context)*perToken + states
 		if has := int64(e.dev.Info().Memory); has > 0 {
 			o.Memory = min(o.Memory, max(has-int64(e.bytes), 0)/2)
 		}
 	}
-	o.Tokens = int(o.Memory / perToken)
+	o.Tokens = int((o.Memory - states) / perToken)
 	if o.Tokens < o.Page {
 		return fmt.Errorf("%d bytes for caches hold %d positions of %d bytes, a page has %d: give more memory",
 			o.Memory, o.Tokens, perToken, o.Page)
 	}
 	return nil
+}
+
+// slots is how many states of recurrences there is room for: one a sequence, and some that are kept for prompts that
+// begin alike.
+func (o *SchedulerOptions) slots() int {
+	if o.NoPrefix {
+		return o.Sequences
+	}
+	return o.Sequences + min(o.Sequences, 16)
 }
 
 var errSchedulerClosed = errors.New("the scheduler is closed")

@@ -37,6 +37,7 @@ type Session struct {
 	numbers   []int32       // the tokens,
 	picked    []candidate   // and both
 	pending   pending       // tokens that it chose and that were not given yet
+	kept      keptState     // of recurrences
 	runs      int           // how many steps, or chains of them, were submitted
 }
 
@@ -109,7 +110,7 @@ func (s *Session) Pos() int { return s.pos }
 func (s *Session) Left() int { return s.engine.opt.Context - s.pos }
 
 // Reset forgets the sequence. Cache rows are overwritten before they are read again.
-func (s *Session) Reset() { s.pos = 0 }
+func (s *Session) Reset() { s.pos, s.kept.pos, s.kept.before = 0, 0, 0 }
 
 // growArena makes the arena at least that large. Steps captured on a smaller
 // one are dropped, since a captured program keeps its addresses.
@@ -327,6 +328,7 @@ func (s *Session) submit(st *Step, tokens []int32) error {
 	if err == nil {
 		s.flying = st
 		s.pos += st.positions()
+		s.kept.before = s.pos - st.Tokens
 	}
 	return err
 }
@@ -619,9 +621,12 @@ func (s *Session) close() error {
 	for _, st := range s.steps {
 		errs = append(errs, st.close())
 	}
-	for _, b := range s.states {
-		errs = append(errs, b.Free())
+	for _, states := range []map[string]backends.Buffer{s.states, s.kept.states} {
+		for _, b := range states {
+			errs = append(errs, b.Free())
+		}
 	}
+	s.kept = keptState{}
 	if s.arena != nil {
 		errs = append(errs, s.arena.Free())
 	}

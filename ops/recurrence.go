@@ -15,6 +15,11 @@ import (
 // a recurrence cannot go back. Steps of one token and of many give the same results.
 //
 // Positions of a step follow each other.
+//
+// With the operand slot, i32[S], a step has rows of several sequences, each of which has one slot of its own, which
+// changes in place: row s goes on from slot[s], which must hold the position before it (at position
+// 0 what it holds does not count), and writes it. A slot of -1 pads the batch: its result is zero.
+// Rows of one sequence follow each other. Lowering gives the operand; model files do not.
 
 // StateSlots finds in state, rows of n+1 elements, the slot that a step from position first on reads, -1 where the
 // sequence begins, and the one that it writes. It clears the marks of other slots where a sequence begins.
@@ -71,16 +76,80 @@ func SlotElems(n *graph.Node) int {
 // checkSlots checks a recurrence's state: at least two slots of its elements and their mark.
 func checkSlots(node *graph.Node) error {
 	s, n := node.In[0], SlotElems(node)
-	if s.Shape[0] < 2 || s.Shape[1] != n+1 || s.Type != tensor.F32 && s.Type != tensor.F64 {
+	least := 2
+	if SlotOperand(node) >= 0 {
+		least = 1
+	}
+	if s.Shape[0] < least || s.Shape[1] != n+1 || s.Type != tensor.F32 && s.Type != tensor.F64 {
 		return fmt.Errorf("%s must be a state f32[2, %d], or of more slots: %d elements and their mark", s, n+1, n)
 	}
 	return nil
 }
 
+// SlotOperand is the number of a recurrence's operand that says which slot each row has, -1 where it has none: all
+// rows are of one sequence then.
+func SlotOperand(n *graph.Node) int {
+	i := len(n.Op.Sig.In) - 1
+	if SlotElems(n) == 0 || len(n.In) <= i || n.In[i] == nil {
+		return -1
+	}
+	return i
+}
+
+// SlotRuns calls do for each run of rows of one sequence, with its slot, -1 where rows pad the batch. It refuses slots
+// that are not there or do not hold the position before. Slots have n elements and their mark.
+func SlotRuns[F float32 | float64](state []F, n int, pos, slot []int32, do func(from, to, slot int)) error {
+	slots := len(state) / (n + 1)
+	for from := 0; from < len(pos); {
+		at, first, to := slot[from], pos[from], from+1
+		for to < len(pos) && slot[to] == at && (at < 0 || pos[to] == first+int32(to-from)) {
+			to++
+		}
+		switch {
+		case at == -1:
+		case at < 0 || int(at) >= slots:
+			return fmt.Errorf("slot[%d] is %d, the state has %d", from, at, slots)
+		case first < 0:
+			return fmt.Errorf("pos[%d] is %d", from, first)
+		case first > 0 && state[int(at)*(n+1)+n] != F(first):
+			return fmt.Errorf("slot %d holds no position %d, which row %d goes on from: a recurrence cannot go back",
+				at, first-1, from)
+		}
+		do(from, to, int(at))
+		if at >= 0 {
+			state[int(at)*(n+1)+n] = F(int(first) + to - from)
+		}
+		from = to
+	}
+	return nil
+}
+
+// onSlots runs step for each row on its own sequence's state.
+func onSlots(out []tensor.Tensor, pos, slot []int32, step func(s int, h []float64)) error {
+	state, y := out[0].F64(), out[1].F64()
+	n, row := out[0].Shape[1]-1, out[1].Shape[1:].Elems()
+	return SlotRuns(state, n, pos, slot, func(from, to, at int) {
+		if at < 0 {
+			clear(y[from*row : to*row])
+			return
+		}
+		h := state[at*(n+1):][:n]
+		if pos[from] == 0 {
+			clear(h)
+		}
+		for s := from; s < to; s++ {
+			step(s, h)
+		}
+	})
+}
+
 // onSlot runs step for each token on a copy of the state, which it changes, and keeps the last.
-func onSlot(in, out []tensor.Tensor, pos []int32, step func(s int, h []float64)) error {
+func onSlot(node *graph.Node, in, out []tensor.Tensor, pos []int32, step func(s int, h []float64)) error {
 	if len(pos) == 0 {
 		return nil
+	}
+	if i := SlotOperand(node); i >= 0 {
+		return onSlots(out, pos, in[i].I32(), step)
 	}
 	state := out[0].F64()
 	n := out[0].Shape[1] - 1
@@ -110,7 +179,9 @@ func recurrenceCost(k float64) func(*graph.Node, int) graph.Cost {
 	return func(n *graph.Node, _ int) graph.Cost {
 		c := graph.Cost{Flops: k * float64(SlotElems(n)) * float64(n.In[1].Shape[0])}
 		for _, v := range n.In[1:] {
-			c.Read += float64(v.Bytes())
+			if v != nil {
+				c.Read += float64(v.Bytes())
+			}
 		}
 		c.Read += 4 * float64(SlotElems(n))
 		c.Write = 4*float64(SlotElems(n)) + float64(n.Out[1].Bytes())
@@ -125,14 +196,14 @@ func recurrenceCost(k float64) func(*graph.Node, int) graph.Cost {
 var ShortConv = &graph.Op{
 	Name: "short_conv",
 	Doc:  "y[s,d] = b[d] + Σj w[d,j]·x[s-K+1+j, d]; the state holds the K-1 tokens before",
-	Sig: graph.MustSig("(state: H[L, N], x: T[S, D], w: W[D, K], pos: i32[S], b?: B[D])" +
+	Sig: graph.MustSig("(state: H[L, N], x: T[S, D], w: W[D, K], pos: i32[S], b?: B[D], slot?: i32[S])" +
 		" -> (next: H[L, N], y: float[S, D])"),
 	Kind:  graph.Update,
 	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		x, w, b, y := in[1].F64(), in[2].F64(), floats(in, 4), out[1].F64()
 		d, k := in[2].Shape[0], in[2].Shape[1]
-		return onSlot(in, out, in[3].I32(), func(s int, h []float64) {
+		return onSlot(n, in, out, in[3].I32(), func(s int, h []float64) {
 			row := x[s*d : (s+1)*d]
 			for c := range d {
 				v := w[c*k+k-1] * row[c]
@@ -156,15 +227,16 @@ var ShortConv = &graph.Op{
 // Scan is a linear recurrence of each channel: h[s] = a[s] h[s-1] + x[s], with a, x [S, D]; y is h. (Orvieto et al.,
 // arXiv 2303.06349; De et al., arXiv 2402.19427.)
 var Scan = &graph.Op{
-	Name:  "scan",
-	Doc:   "y[s] = a[s]·y[s-1] + x[s]",
-	Sig:   graph.MustSig("(state: H[L, N], a: A[S, D], x: T[S, D], pos: i32[S]) -> (next: H[L, N], y: float[S, D])"),
+	Name: "scan",
+	Doc:  "y[s] = a[s]·y[s-1] + x[s]",
+	Sig: graph.MustSig("(state: H[L, N], a: A[S, D], x: T[S, D], pos: i32[S], slot?: i32[S]) -> (next: H[L, N], y: " +
+		"float[S, D])"),
 	Kind:  graph.Update,
 	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		a, x, y := in[1].F64(), in[2].F64(), out[1].F64()
 		d := in[2].Shape[1]
-		return onSlot(in, out, in[3].I32(), func(s int, h []float64) {
+		return onSlot(n, in, out, in[3].I32(), func(s int, h []float64) {
 			for c := range d {
 				h[c] = a[s*d+c]*h[c] + x[s*d+c]
 				y[s*d+c] = h[c]
@@ -185,7 +257,7 @@ var SSM = &graph.Op{
 	Name: "ssm",
 	Doc:  "h[p,n] = exp(dt·a[n])·h[p,n] + dt·x[p]·b[n], y[p] = Σn h[p,n]·c[n], for each head",
 	Sig: graph.MustSig("(state: T[L, Z], x: U[S, H, P], dt: D[S, H], a: A[H, J], into: B[S, G, N], out: C[S, G, N]," +
-		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, P])"),
+		" pos: i32[S], slot?: i32[S]) -> (next: T[L, Z], y: float[S, H, P])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
 		x, a, b := n.In[1].Shape, n.In[3].Shape, n.In[4].Shape
@@ -201,7 +273,7 @@ var SSM = &graph.Op{
 		x, dt, a, b, c, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), in[5].F64(), out[1].F64()
 		heads, p, m := in[1].Shape[1], in[1].Shape[2], in[3].Shape[1]
 		g, size := in[4].Shape[1], in[4].Shape[2]
-		return onSlot(in, out, in[6].I32(), func(s int, state []float64) {
+		return onSlot(n, in, out, in[6].I32(), func(s int, state []float64) {
 			for h := range heads {
 				step := dt[s*heads+h]
 				from := (s*g + h/(heads/g)) * size
@@ -230,7 +302,7 @@ var Delta = &graph.Op{
 	Doc:  "h = exp(g)·h; h += k⊗beta·(v - kᵀh); y = qᵀh, for each head",
 	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], keys: U[S, H, K], values: V[S, H, DV], decays: G[S, H, J], " +
 		"beta: B[S, H]," +
-		" pos: i32[S]) -> (next: T[L, Z], y: float[S, H, DV])"),
+		" pos: i32[S], slot?: i32[S]) -> (next: T[L, Z], y: float[S, H, DV])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
 		k, g := n.In[2].Shape, n.In[4].Shape
@@ -243,7 +315,7 @@ var Delta = &graph.Op{
 		q, k, v, g, beta, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), in[5].F64(), out[1].F64()
 		heads, dk, dv, dg := in[2].Shape[1], in[2].Shape[2], in[3].Shape[2], in[4].Shape[2]
 		seen := make([]float64, dv)
-		return onSlot(in, out, in[6].I32(), func(s int, state []float64) {
+		return onSlot(n, in, out, in[6].I32(), func(s int, state []float64) {
 			for h := range heads {
 				at := s*heads + h
 				m := state[h*dk*dv:][:dk*dv]
@@ -278,17 +350,18 @@ var Delta = &graph.Op{
 var WKV = &graph.Op{
 	Name: "wkv",
 	Doc:  "y[s] = (Σ(j<s) e^(-(s-1-j)·w + k[j])·v[j] + e^(u+k[s])·v[s]) / (the same without v)",
-	Sig: graph.MustSig("(state: T[L, Z], keys: K[S, D], values: V[S, D], decay: W[D], bonus: U[D], pos: i32[S])" +
+	Sig: graph.MustSig("(state: T[L, Z], keys: K[S, D], values: V[S, D], decay: W[D], bonus: U[D], pos: i32[S], slot?: " +
+		"i32[S])" +
 		" -> (next: T[L, Z], y: float[S, D])"),
 	Kind:  graph.Update,
 	Check: checkSlots,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		k, v, w, u, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), out[1].F64()
 		d := in[1].Shape[1]
-		begins := in[5].I32()[0] == 0
-		return onSlot(in, out, in[5].I32(), func(s int, h []float64) {
+		pos := in[5].I32()
+		return onSlot(n, in, out, pos, func(s int, h []float64) {
 			for c := range d {
-				y[s*d+c] = WKVStep(h[c:], d, k[s*d+c], v[s*d+c], w[c], u[c], begins && s == 0)
+				y[s*d+c] = WKVStep(h[c:], d, k[s*d+c], v[s*d+c], w[c], u[c], pos[s] == 0)
 			}
 		})
 	},

@@ -17,11 +17,20 @@ type recurrence struct {
 	state []float32 // [slots, n+1]
 	n     int
 	pos   []int32
+	slot  []int32 // of each row, where they are of several sequences; nil: all of one
 	units int
 	per   int // units of a chunk
-	// take brings unit u through the step: from the state before (nil: zero) to the one behind.
-	take func(u int, before, behind []float32)
+	// take brings unit u through rows [from, to): from the state before (nil: zero) to the one behind, which may be
+	// the same memory.
+	take func(u, from, to int, before, behind []float32)
 
+	y     rows // the result
+	spans []slotSpan
+}
+
+// slotSpan is a run of rows of one sequence, and its state.
+type slotSpan struct {
+	from, to       int
 	before, behind []float32
 }
 
@@ -36,12 +45,23 @@ func newRecurrence(l *backends.Launch, pos *backends.Operand, units, per int) (*
 		err = fmt.Errorf("a state with gaps")
 	}
 	r.state = s.data
+	if i := ops.SlotOperand(l.Node); i >= 0 && err == nil {
+		r.slot, err = ints(&l.In[i])
+	}
+	if err == nil {
+		r.y, err = floats(&l.Out[1])
+	}
+	r.spans = make([]slotSpan, 0, max(1, len(r.slot)))
 	return r, err
 }
 
 func (r *recurrence) run(p *pool.Pool) error {
 	if len(r.pos) == 0 {
 		return nil
+	}
+	r.spans = r.spans[:0]
+	if r.slot != nil {
+		return r.runSlots(p)
 	}
 	for i, at := range r.pos {
 		if at < 0 || int(at) != int(r.pos[0])+i {
@@ -52,18 +72,49 @@ func (r *recurrence) run(p *pool.Pool) error {
 	if err != nil {
 		return err
 	}
-	r.before, r.behind = nil, r.state[write*(r.n+1):][:r.n]
+	span := slotSpan{to: len(r.pos), behind: r.state[write*(r.n+1):][:r.n]}
 	if read >= 0 {
-		r.before = r.state[read*(r.n+1):][:r.n]
+		span.before = r.state[read*(r.n+1):][:r.n]
 	}
+	r.spans = append(r.spans, span)
 	p.Run(r, (r.units+r.per-1)/r.per)
 	r.state[write*(r.n+1)+r.n] = float32(int(r.pos[0]) + len(r.pos))
 	return nil
 }
 
+// runSlots runs rows of several sequences, each on the state of its own slot.
+func (r *recurrence) runSlots(p *pool.Pool) error {
+	per := 1 // rows of y for each row
+	if len(r.pos) > 0 {
+		per = r.y.n / len(r.pos)
+	}
+	err := ops.SlotRuns(r.state, r.n, r.pos, r.slot, func(from, to, at int) {
+		if at < 0 {
+			for i := from * per; i < to*per; i++ {
+				clear(r.y.row(i))
+			}
+			return
+		}
+		h := r.state[at*(r.n+1):][:r.n]
+		span := slotSpan{from, to, h, h}
+		if r.pos[from] == 0 {
+			span.before = nil
+		}
+		r.spans = append(r.spans, span)
+	})
+	if err != nil {
+		return err
+	}
+	p.Run(r, (r.units+r.per-1)/r.per)
+	return nil
+}
+
 func (r *recurrence) Do(_, chunk int) {
 	for u := chunk * r.per; u < min((chunk+1)*r.per, r.units); u++ {
-		r.take(u, r.before, r.behind)
+		for i := range r.spans {
+			s := &r.spans[i]
+			r.take(u, s.from, s.to, s.before, s.behind)
+		}
 	}
 }
 
@@ -72,7 +123,7 @@ func fresh(before, behind []float32, at, n int) []float32 {
 	h := behind[at : at+n : at+n]
 	if before == nil {
 		clear(h)
-	} else {
+	} else if &before[at] != &h[0] {
 		copy(h, before[at:])
 	}
 	return h
@@ -104,7 +155,7 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	var b []float32
-	if len(l.In) > 4 {
+	if len(l.In) > 4 && l.In[4].Buffer != nil {
 		if b, err = values(d, &l.In[4]); err != nil {
 			return nil, err
 		}
@@ -116,17 +167,18 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	// What a token sees of channel c, j tokens back.
-	seen := func(before []float32, s, back, c int) float32 {
-		if at := s - back; at >= 0 {
-			return x.row(at)[c]
+	seen := func(before []float32, begin, s, back, c int) float32 {
+		at := s - begin - back
+		if at >= 0 {
+			return x.row(begin + at)[c]
 		} else if before != nil {
 			return before[(k-1+at)*channels+c]
 		}
 		return 0
 	}
-	r.take = func(u int, before, behind []float32) {
+	r.take = func(u, begin, end int, before, behind []float32) {
 		from, to := u*block, min((u+1)*block, channels)
-		for s := range x.n {
+		for s := begin; s < end; s++ {
 			row := y.row(s)
 			for c := from; c < to; c++ {
 				v := float32(0)
@@ -134,14 +186,14 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 					v = b[c]
 				}
 				for j, f := range w.row(c) {
-					v += f * seen(before, s, k-1-j, c)
+					v += f * seen(before, begin, s, k-1-j, c)
 				}
 				row[c] = v
 			}
 		}
-		for j := range k - 1 {
+		for j := range k - 1 { // where behind is before, an element is read before it is written
 			for c := from; c < to; c++ {
-				behind[j*channels+c] = seen(before, x.n-1, k-2-j, c)
+				behind[j*channels+c] = seen(before, begin, end-1, k-2-j, c)
 			}
 		}
 	}
@@ -163,10 +215,10 @@ func bindScan(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.take = func(u int, before, behind []float32) {
+	r.take = func(u, begin, end int, before, behind []float32) {
 		from, to := u*block, min((u+1)*block, x.cols)
 		h := fresh(before, behind, from, to-from)
-		for s := range x.n {
+		for s := begin; s < end; s++ {
 			as, xs, ys := a.row(s)[from:to], x.row(s)[from:to], y.row(s)[from:to]
 			for c := range h {
 				h[c] = as[c]*h[c] + xs[c]
@@ -201,9 +253,9 @@ func bindSSM(d *Device, l *backends.Launch) (runner, error) {
 			work[h] = all[h*size : (h+1)*size]
 		}
 	}
-	r.take = func(h int, before, behind []float32) {
+	r.take = func(h, begin, end int, before, behind []float32) {
 		state := fresh(before, behind, h*p*size, p*size)
-		for s := range l.In[1].Shape[0] {
+		for s := begin; s < end; s++ {
 			step := dt.row(s)[h]
 			bs, cs := b.row(s*g+h/(heads/g)), c.row(s*g+h/(heads/g))
 			xs, ys := x.row(s*heads+h), y.row(s*heads+h)
@@ -244,9 +296,9 @@ func bindDelta(d *Device, l *backends.Launch) (runner, error) {
 	}
 	k := d.k
 	work := simd.AlignedFloats(heads * dv)
-	r.take = func(h int, before, behind []float32) {
+	r.take = func(h, begin, end int, before, behind []float32) {
 		m, seen := fresh(before, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv]
-		for s := range l.In[1].Shape[0] {
+		for s := begin; s < end; s++ {
 			at := s*heads + h
 			keys, decays, ys := key.row(at), g.row(at), y.row(at)
 			clear(seen)
@@ -298,12 +350,12 @@ func bindWKV(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.take = func(c int, before, behind []float32) {
+	r.take = func(c, begin, end int, before, behind []float32) {
 		for part := range 3 {
 			fresh(before, behind, part*n+c, 1)
 		}
-		for s := range keys.n {
-			y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == 0)
+		for s := begin; s < end; s++ {
+			y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == begin)
 		}
 	}
 	return r, nil

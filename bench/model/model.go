@@ -355,6 +355,9 @@ func (t *test) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := t.s.Keep(); err != nil {
+		return err
+	}
 	if t.p > 1 {
 		out, err := t.in.Run(ctx, t.s, t.depth, t.depth+t.p)
 		if err != nil {
@@ -362,7 +365,7 @@ func (t *test) prepare(ctx context.Context) error {
 		}
 		width := t.in.RowWidth(out, t.p)
 		whole := slices.Clone(out[len(out)-width:])
-		if err := t.s.Rewind(t.depth + t.p - 1); err != nil {
+		if err := t.before(ctx); err != nil {
 			return err
 		}
 		single, err := t.in.Run(ctx, t.s, t.depth+t.p-1, t.depth+t.p)
@@ -390,6 +393,18 @@ func (t *test) prepare(ctx context.Context) error {
 		_, err = once()
 	}
 	t.times, t.between, t.first = nil, nil, nil
+	return err
+}
+
+// before goes back before the last token of the prompt. A recurrence cannot: it computes the others again.
+func (t *test) before(ctx context.Context) error {
+	if t.e.Rewinds() {
+		return t.s.Rewind(t.depth + t.p - 1)
+	}
+	if err := t.s.Rewind(t.depth); err != nil {
+		return err
+	}
+	_, err := t.in.Run(ctx, t.s, t.depth, t.depth+t.p-1)
 	return err
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // bench model --parallel gives a line for each number of sequences, checked, in tables and as JSON.
@@ -58,5 +60,23 @@ func TestBenchParallel(t *testing.T) {
 	if r := greta(t, "bench", "model", "llama2_block", "--parallel", "2", "-p", "4", "-n", "2", "--no-store"); r.code ==
 		0 || !strings.Contains(r.err, "is a block") {
 		t.Errorf("a block: exit code %d\n%s", r.code, r.err)
+	}
+}
+
+// Models with recurrences are measured too, one sequence and several, and generate by a smaller model's guesses.
+func TestBenchRecurrence(t *testing.T) {
+	model := testfiles.Repo(t, "testdata", "families", "recurrent_gemma")
+	for _, args := range [][]string{{"-d", "0,5"}, {"--parallel", "1,3"}} {
+		r := greta(t, append([]string{"bench", "model", model, "-p", "12", "-n", "4", "-r", "2", "--no-store", "--exact",
+			"--kv", "f32", "-o", "json"}, args...)...)
+		if r.code != 0 || !strings.Contains(r.out, `"ok"`) || strings.Contains(r.out, `"failed"`) {
+			t.Errorf("%v: exit code %d\n%s%s", args, r.code, r.out, r.err)
+		}
+	}
+	base := []string{testfiles.Repo(t, "testdata", "families", "falcon_h1"), "--tokens", "3,1,4,1,5", "--gen", "20",
+		"--ignore-eos", "--exact"}
+	if r := greta(t, append([]string{"run", "--draft", "ngram"}, base...)...); r.code != exitUsage ||
+		!strings.Contains(r.err, "cannot go back") {
+		t.Errorf("guesses for a recurrence: exit code %d\n%s", r.code, r.err)
 	}
 }

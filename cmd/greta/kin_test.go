@@ -17,17 +17,7 @@ import (
 // testdata/families stand for the kinds of layers that there are; all that lie beside the project are run where
 // GRETA_REQUIRE_SHARED asks for it.
 func TestKin(t *testing.T) {
-	folders, err := filepath.Glob(filepath.Join(testfiles.Repo(t, "testdata", "families"), "*", "expected.safetensors"))
-	if err != nil || len(folders) < 11 {
-		t.Fatalf("%d families, %v", len(folders), err)
-	}
-	if os.Getenv("GRETA_REQUIRE_SHARED") != "" {
-		more, err := filepath.Glob(filepath.Join(testfiles.Shared(t, "families"), "*", "expected.safetensors"))
-		if err != nil || len(more) < 38 {
-			t.Fatalf("%d families, %v", len(more), err)
-		}
-		folders = more
-	}
+	folders := kin(t)
 	var lines []string
 	for _, expected := range folders {
 		dir := filepath.Dir(expected)
@@ -61,6 +51,23 @@ func TestKin(t *testing.T) {
 	if err := os.WriteFile(testfiles.Repo(t, "docs", "families.md"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// kin are the expected results of families that one file serves with others.
+func kin(t testing.TB) []string {
+	t.Helper()
+	folders, err := filepath.Glob(filepath.Join(testfiles.Repo(t, "testdata", "families"), "*", "expected.safetensors"))
+	if err != nil || len(folders) < 11 {
+		t.Fatalf("%d families, %v", len(folders), err)
+	}
+	if os.Getenv("GRETA_REQUIRE_SHARED") != "" {
+		more, err := filepath.Glob(filepath.Join(testfiles.Shared(t, "families"), "*", "expected.safetensors"))
+		if err != nil || len(more) < 38 {
+			t.Fatalf("%d families, %v", len(more), err)
+		}
+		folders = more
+	}
+	return folders
 }
 
 // familiesHead opens docs/families.md, which this test writes where GRETA_WRITE_FAMILIES is set, and

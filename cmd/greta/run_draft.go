@@ -143,7 +143,7 @@ func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *eng
 	defer func() { err = errors.Join(err, free()) }()
 	s, err := engine.NewScheduler(r.engine, opt)
 	if err != nil {
-		return &engine.Generated{}, err
+		return &engine.Generated{}, usage(err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	out, err := s.Generate(ctx, r.prompt, g)

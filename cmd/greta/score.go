@@ -177,6 +177,9 @@ func (r *runner) stepTime(ctx context.Context, n int) (time.Duration, error) {
 			return err
 		}
 	}
+	if err := r.session.Keep(); err != nil {
+		return 0, err
+	}
 	if err := run(); err != nil { // captures the step
 		return 0, err
 	}

@@ -32,7 +32,7 @@ type Case struct {
 	//	<n      random values in [0, n), of an i32
 	//	#n      random whole numbers in [0, n), of a float: many are equal
 	//	*n      the values times n, of a float
-	//	@n      a recurrence's state, f32, as it is before position n
+	//	@n,m,…  a recurrence's state, f32: slots that hold it as it is before positions n, m, …; others are empty
 	Args string
 	// Limits for arithmetic in f32 against float64: |got - want| / |want| in the
 	// Euclidean norm over a whole result, and the largest single difference.
@@ -154,12 +154,12 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 	if o.Data, err = random(v, whole, times, rng); err != nil || flag['@'] == "" {
 		return o, err
 	}
-	// A recurrence's state: the first slot is marked as that before this position, the others as empty.
-	at, err := strconv.Atoi(flag['@'])
+	// A recurrence's state: slots are marked as those before the positions, others as empty.
+	at, err := integers(strings.Count(flag['@'], ",")+1, flag['@'], "", rng)
 	for i := range v.Shape[0] {
 		mark := make([]float32, 1)
-		if i == 0 {
-			mark[0] = float32(at)
+		if 4*i < len(at) {
+			mark[0] = float32(tensor.View[int32](at)[i])
 		}
 		width := v.Type.RowBytes(1)
 		copy(o.Data[(i+1)*v.Shape[1:].Elems()*width-width:], tensor.Bytes(mark))

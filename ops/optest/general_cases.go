@@ -129,4 +129,27 @@ var generalTable = []Case{
 		sumRel, bigAbs},
 	{"wkv/on", "n, y: wkv(state, k, v, w, u, pos)",
 		"state f32[2, 100] @2; k float[3, 33]; v float[3, 33]; w f32[33]; u f32[33]; pos i32[3] =2..", sumRel, bigAbs},
+	// Rows of several sequences, each in a slot of its own, and one that pads.
+	{"short_conv/slots", "n, y: short_conv(state, x, w, pos, b, slot)",
+		"state f32[5, 196] @9,0,4,7; x float[6, 65]; w f32[65, 4]; pos i32[6] =4,5,9,0,1,0; b f32[65]; slot i32[6] " +
+			"=2,2,0,3,3,-1",
+		sumRel, sumAbs},
+	{"short_conv/slots of two", "n, y: short_conv(state, x, w, pos, slot=slot)",
+		"state f32[4, 8] @9,0,4,7; x float[6, 7]; w f32[7, 2]; pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1", sumRel,
+		sumAbs},
+	{"scan/slots", "n, y: scan(state, a, x, pos, slot)",
+		"state f32[4, 68] @9,0,4,7; a float[6, 67]; x float[6, 67]; pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, sumAbs},
+	{"ssm/slots", "n, y: ssm(state, x, dt, a, b, c, pos, slot)",
+		"state f32[4, 121] @9,0,4,7; x float[6, 4, 5]; dt float[6, 4]; a f32[4, 6]; b float[6, 2, 6]; c float[6, 2, 6]; " +
+			"pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, bigAbs},
+	{"delta/slots", "n, y: delta(state, q, k, v, g, beta, pos, slot)",
+		"state f32[4, 71] @9,0,4,7; q float[6, 2, 5]; k float[6, 2, 5] *0.3; v float[6, 2, 7]; g float[6, 2, 5]; " +
+			"beta float[6, 2]; pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, bigAbs},
+	{"wkv/slots", "n, y: wkv(state, k, v, w, u, pos, slot)",
+		"state f32[4, 100] @9,0,4,7; k float[6, 33]; v float[6, 33]; w f32[33]; u f32[33]; " +
+			"pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, bigAbs},
 }
