@@ -26,13 +26,18 @@ type CheckOptions struct {
 // DefaultLimit is the relative L2 error against float64 at which an operator
 // counts as diverged: single precision through a whole model stays below 1e-4;
 // caches in f16 round in other places than the reference's, which costs up to 2e-3, and
-// those in bf16, with three bits less, cost 2.5e-3 in 32 layers of random weights.
+// those in bf16, with three bits less, cost 2.5e-3 in 32 layers of random weights. Those of q8_0
+// have steps of a 127th of the largest of 32, those of e4m3 three bits behind the first.
 func DefaultLimit(kv tensor.Type) float64 {
 	switch kv {
 	case tensor.F16:
 		return 2e-3
 	case tensor.BF16:
 		return 6e-3
+	case tensor.Q8_0:
+		return 2e-2
+	case tensor.F8E4M3:
+		return 1e-1
 	}
 	return 1e-4
 }

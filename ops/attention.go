@@ -96,7 +96,7 @@ var Attention = &graph.Op{
 			return fmt.Errorf("both=true: %s must hold the keys of the step's own %d tokens", k, q.Shape[0])
 		}
 		for i, name := range []string{"k", "v"} {
-			if err := plainFloat(name, n.In[i+1]); err != nil {
+			if err := cacheType(name, n.In[i+1]); err != nil {
 				return err
 			}
 		}
@@ -165,6 +165,19 @@ var Attention = &graph.Op{
 func plainFloat(name string, v *graph.Value) error {
 	if !v.Type.IsFloat() {
 		return fmt.Errorf("%s must hold plain floats, but it is %s", name, v)
+	}
+	return nil
+}
+
+// cacheType is plainFloat for caches, which may be of q8_0 too where heads are whole blocks.
+func cacheType(name string, v *graph.Value) error {
+	if v.Type != tensor.Q8_0 {
+		return plainFloat(name, v)
+	}
+	if n, _ := v.Type.Block(); v.Shape.Last()%n != 0 {
+		return fmt.Errorf(
+			"%s is %s, whose heads of %d elements are no whole blocks of %d: caches of another type can hold it",
+			name, v, v.Shape.Last(), n)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ var PagedPush = &graph.Op{
 	Sig:  graph.MustSig("(cache: C[A, P, G, Dh], x: T[S, G, Dh], slot: i32[S]) -> (y: C[A, P, G, Dh])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
-		return plainFloat("cache", n.In[0])
+		return cacheType("cache", n.In[0])
 	},
 	Ref: func(_ *graph.Node, in, out []tensor.Tensor) error {
 		pool, x := out[0].F64(), in[1].F64()

@@ -14,7 +14,7 @@ var Push = &graph.Op{
 	Sig:  graph.MustSig("(cache: C[N, G, Dh], x: T[S, G, Dh], pos: i32[S]) -> (y: C[N, G, Dh])"),
 	Kind: graph.Update,
 	Check: func(n *graph.Node) error {
-		return plainFloat("cache", n.In[0])
+		return cacheType("cache", n.In[0])
 	},
 	Ref: func(_ *graph.Node, in, out []tensor.Tensor) error {
 		cache, x := out[0].F64(), in[1].F64()

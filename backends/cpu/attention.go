@@ -32,7 +32,19 @@ type attention struct {
 	attr     *ops.AttentionAttr
 	sinks    []float32 // a score more for each head; nil: none
 	slopes   []float32 // on distances, for each head; nil: none
+	coded    bool      // the caches' types are those of no loop: blocks of positions are widened first
 }
+
+// widen gives rows p … p+n-1 of a cache's head in f32, in dst.
+func (t *attention) widen(dst []float32, m *simd.Matrix, p, n int) simd.Matrix {
+	for i := range n {
+		t.d.decodeRow(dst[i*m.Cols:(i+1)*m.Cols], m, p+i)
+	}
+	return simd.Matrix{Type: tensor.F32, Rows: n, Cols: m.Cols, Data: tensor.Bytes(dst[:n*m.Cols])}
+}
+
+// isCoded says whether caches of a type are widened before loops read them.
+func isCoded(t tensor.Type) bool { return t != tensor.F32 && t != tensor.F16 && t != tensor.BF16 }
 
 // tokenTile is from how many tokens on prefill's tiles are used.
 const tokenTile = 4
@@ -41,9 +53,9 @@ const tokenTile = 4
 func checkCaches(n *graph.Node) error {
 	for _, v := range n.In[1:3] {
 		switch v.Type {
-		case tensor.F32, tensor.F16, tensor.BF16:
+		case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8_0:
 		default:
-			return fmt.Errorf("%s: caches of f32, f16 and bf16 can be read", v)
+			return fmt.Errorf("%s: caches of f32, f16, bf16, f8e4m3 and q8_0 can be read", v)
 		}
 	}
 	return nil
@@ -96,6 +108,7 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 		}
 	}
 	t.v, err = headMatrices(v)
+	t.coded = isCoded(k.Type) || isCoded(v.Type)
 	return t, err
 }
 
@@ -108,7 +121,8 @@ func headMatrices(o *backends.Operand) ([]simd.Matrix, error) {
 	ms := make([]simd.Matrix, o.Shape[1])
 	head := o.Type.RowBytes(o.Shape[2])
 	for g := range ms {
-		ms[g] = simd.Matrix{Type: o.Type, Rows: o.Shape[0], Cols: o.Shape[2], Data: b[g*head:], Stride: o.Stride}
+		ms[g] = simd.Matrix{Type: o.Type, Rows: o.Shape[0], Cols: o.Shape[2], Data: b[g*head:], Stride: o.Stride,
+			Decode: decoderOf(o.Type)}
 		if err := ms[g].Check(); err != nil {
 			return nil, err
 		}

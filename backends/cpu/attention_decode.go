@@ -5,6 +5,7 @@ import (
 
 	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/internal/pool"
+	"github.com/greta-project/greta/tensor"
 )
 
 const (
@@ -51,6 +52,7 @@ type decodeWork struct {
 	scores  []float32 // [heads, most]
 	packed  []float32 // queries in panels, group by group
 	scratch []float32 // of MulRows
+	wide    []float32 // [block, dh or dv], where caches are coded
 	// partials are what the splits of one token leave, where the worker takes all of them.
 	partials []float32
 }
@@ -74,17 +76,23 @@ func newDecodeWork(a attention, more int) *decodeAttention {
 	t.most = max(t.most, (t.capacity+maxSplits-1)/maxSplits)
 	t.splits = (t.capacity + t.most - 1) / t.most
 	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
-	t.byRows = t.share < sharedLoads && k.Far() != simd.FarPages
+	t.byRows = t.share < sharedLoads && k.Far() != simd.FarPages && !t.coded
 	t.partial = (t.heads*(t.dv+2) + 15) &^ 15
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
 		w := &t.work[i]
-		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0, more * t.splits * t.partial}
+		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0, more * t.splits * t.partial, 0}
 		if t.share >= sharedLoads {
-			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(t.k[0])
+			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(simd.Matrix{Type: tensor.F32, Cols: t.dh})
+			if !t.coded {
+				sizes[3] = k.ScratchLen(t.k[0])
+			}
+		}
+		if t.coded {
+			sizes[5] = t.block * max(t.dh, t.dv)
 		}
 		parts := cut(t.d, i, sizes[:])
-		w.q, w.scores, w.packed, w.scratch, w.partials = parts[0], parts[1], parts[2], parts[3], parts[4]
+		w.q, w.scores, w.packed, w.scratch, w.partials, w.wide = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
 	}
 	return t
 }
@@ -238,7 +246,6 @@ func (t *decodeAttention) keys(w *decodeWork, from, end, first, behind int) {
 // values adds the values of groups first … behind-1 at positions [from, end) to results; the
 // token sees those up to last.
 func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, last, first, behind int) {
-	k := t.d.k
 	for p := from; p < end; p += t.block {
 		to := min(p+t.block, end)
 		next := ahead(t.v, to, min(to+t.block, end))
@@ -248,9 +255,7 @@ func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, la
 		}
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
-			h0, h1 := g*t.share, (g+1)*t.share
-			k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], t.v[g], p, to-p, simd.Heads{D: t.dv, Share: t.share},
-				w.scores[h0*t.most+p-from:h1*t.most], t.most)
+			t.weigh(w, results, g, p-from, p, to)
 		}
 	}
 }
@@ -264,14 +269,45 @@ func (t *decodeAttention) queries(w *decodeWork, g int) []float32 {
 // scores computes those of a group's heads at positions [p, to), which are the
 // split's from at on.
 func (t *decodeAttention) scores(w *decodeWork, g, at, p, to int) {
+	if !t.coded {
+		t.scoresOf(w, g, at, rowsOf(&t.k[g], p, to))
+		return
+	}
+	for ; p < to; p += t.block {
+		n := min(t.block, to-p)
+		t.scoresOf(w, g, at, t.widen(w.wide, &t.k[g], p, n))
+		at += n
+	}
+}
+
+// scoresOf computes those of keys m, which are the split's from at on.
+func (t *decodeAttention) scoresOf(w *decodeWork, g, at int, m simd.Matrix) {
 	k, first := t.d.k, g*t.share
 	if t.share >= sharedLoads {
-		k.MulRows(w.scores[first*t.most+at:], t.most, rowsOf(&t.k[g], p, to), 0, to-p, t.queries(w, g), t.share, w.scratch,
-			false)
+		k.MulRows(w.scores[first*t.most+at:], t.most, m, 0, m.Rows, t.queries(w, g), t.share, w.scratch, false)
 		return
 	}
 	for h := first; h < first+t.share; h++ {
-		k.MatVec(w.scores[h*t.most+at:][:to-p], t.k[g], p, w.q[h*t.dh:(h+1)*t.dh], nil)
+		k.MatVec(w.scores[h*t.most+at:][:m.Rows], m, 0, w.q[h*t.dh:(h+1)*t.dh], nil)
+	}
+}
+
+// weigh adds the values of positions [p, to), whose powers are the split's from at on, to the results of a group's
+// heads.
+func (t *decodeAttention) weigh(w *decodeWork, results []float32, g, at, p, to int) {
+	h0, h1 := g*t.share, (g+1)*t.share
+	sum := func(m simd.Matrix, p, n int) {
+		t.d.k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], m, p, n, simd.Heads{D: t.dv, Share: t.share},
+			w.scores[h0*t.most+at:h1*t.most], t.most)
+	}
+	if !t.coded {
+		sum(t.v[g], p, to-p)
+		return
+	}
+	for ; p < to; p += t.block {
+		n := min(t.block, to-p)
+		sum(t.widen(w.wide, &t.v[g], p, n), 0, n)
+		at += n
 	}
 }
 

@@ -332,9 +332,7 @@ func (t *pagedAttention) split(w *decodeWork, results []float32, row, split, fir
 				simd.Heads{D: d.dv, Share: d.share}, w.scores[h0*d.most+p-from:h1*d.most], d.most)
 		} else {
 			for g := first; g < behind; g++ {
-				g0, g1 := g*d.share, (g+1)*d.share
-				k.HeadWeightedSum(results[g0*d.dv:g1*d.dv], d.v[g], at, n,
-					simd.Heads{D: d.dv, Share: d.share}, w.scores[g0*d.most+p-from:g1*d.most], d.most)
+				d.weigh(w, results, g, p-from, at, at+n)
 			}
 		}
 		p += n

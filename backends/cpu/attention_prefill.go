@@ -52,6 +52,7 @@ type prefillWork struct {
 	shift             int         // position p in row p + shift
 	gathered          []byte      // such of pages that lie apart
 	wide              []float32   // [dv], where values are no f32
+	plain             []float32   // [P, dh] and [P, dv] of a block, where caches are coded
 	zeros             []float32   // [dv]
 	bad               []int       // positions whose values are no numbers
 }
@@ -77,12 +78,16 @@ func newPrefillAttention(a attention) *prefillAttention {
 	}
 	m, n := k.TileWidth(), k.PanelRows()
 	r, p := (t.tokens*t.share+m-1)/m*m, (t.positions+n-1)/n*n
+	coded := 0
+	if t.coded {
+		coded = p * (t.dh + t.dv)
+	}
 	for i := range t.work {
 		w := &t.work[i]
 		parts := cut(t.d, i, []int{r * max(t.dh, t.dv), r * t.dh, p * t.dh, k.PackedLen(t.dv, t.positions), p * m, r * t.dv,
-			r, r, r, t.dv})
+			r, r, r, t.dv, coded})
 		w.rows, w.queries, w.keys, w.values, w.scores, w.sums = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
-		w.most, w.sum, w.change, w.wide = parts[6], parts[7], parts[8], parts[9]
+		w.most, w.sum, w.change, w.wide, w.plain = parts[6], parts[7], parts[8], parts[9], parts[10]
 		w.zeros, w.bad, w.started = make([]float32, t.dv), make([]int, 0, p), make([]bool, r/m)
 		w.q = simd.Matrix{Type: tensor.F32, Rows: r, Cols: t.dh, Data: tensor.Bytes(w.rows)}
 		w.yt = simd.Matrix{Type: tensor.F32, Rows: r / m * t.dv, Cols: m, Data: tensor.Bytes(w.sums)}
@@ -147,6 +152,12 @@ func (t *prefillAttention) tile(w *prefillWork, g, first, last int) {
 		}
 		if w.k, w.v, w.shift = t.k[g], t.v[g], 0; t.pages != nil {
 			t.pages.block(w, g, int(t.pages.seq[first]), begin, to)
+		}
+		if t.coded {
+			from, n := begin+w.shift, to-begin
+			w.k = t.widen(w.plain, &w.k, from, n)
+			w.v = t.widen(w.plain[t.positions*t.dh:], &w.v, from, n)
+			w.shift = -begin
 		}
 		for p := begin; p < to; p += n {
 			k.PackTile(w.keys[(p-begin)*t.dh:], w.k, p+w.shift, min(n, to-p), n)

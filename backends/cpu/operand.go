@@ -122,15 +122,20 @@ func matrix(o *backends.Operand) (simd.Matrix, error) {
 	} else if !o.Dense() {
 		return m, fmt.Errorf("a tensor of %d dimensions with gaps is no matrix", len(o.Shape))
 	}
-	if !simd.Direct(o.Type) {
-		t := o.Type
-		m.Decode = func(dst []float32, src []byte) {
-			if err := quant.Decode(t, dst, src); err != nil {
-				panic(err) // sizes were checked when the matrix was made
-			}
+	m.Decode = decoderOf(o.Type)
+	return m, m.Check()
+}
+
+// decoderOf gives what widens rows of a type, nil where the kernels read it as it is.
+func decoderOf(t tensor.Type) func(dst []float32, src []byte) {
+	if simd.Direct(t) {
+		return nil
+	}
+	return func(dst []float32, src []byte) {
+		if err := quant.Decode(t, dst, src); err != nil {
+			panic(err) // sizes were checked when the matrix was made
 		}
 	}
-	return m, m.Check()
 }
 
 // decodeRow widens one row of a matrix.

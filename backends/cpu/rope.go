@@ -12,6 +12,7 @@ import (
 	"github.com/greta-project/greta/internal/pool"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 )
 
 // turns are the angles by which positions turn pairs of a head's elements, one table for all launches of a
@@ -195,10 +196,10 @@ type cache struct {
 // checkState says whether the state of a push can be written.
 func checkState(n *graph.Node) error {
 	switch t := n.In[0].Type; t {
-	case tensor.F32, tensor.F16, tensor.BF16:
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8_0:
 		return nil
 	default:
-		return fmt.Errorf("a cache of %s; f32, f16 and bf16 can be written", t)
+		return fmt.Errorf("a cache of %s; f32, f16, bf16, f8e4m3 and q8_0 can be written", t)
 	}
 }
 
@@ -230,6 +231,10 @@ func (c *cache) store(pos, at int, x []float32) {
 		c.d.k.EncodeF16(tensor.View[uint16](b), x)
 	case tensor.BF16:
 		c.d.k.EncodeBF16(tensor.View[uint16](b), x)
+	default:
+		if err := quant.Encode(c.t, b, x, len(x)); err != nil {
+			panic(err) // the operator's check has seen the type and the size of a head
+		}
 	}
 }
 

@@ -111,6 +111,25 @@ func TestRunPrompts(t *testing.T) {
 	}
 }
 
+// Caches of eight bits, of one sequence and in pages.
+func TestNarrowCaches(t *testing.T) {
+	for kv, tolerance := range map[string]string{"q8_0": "2e-02", "f8e4m3": "1e-01"} {
+		if r := greta(t, "check", trained(t), "--kv", kv, "--exact"); r.code != 0 || !strings.Contains(r.out, tolerance) {
+			t.Errorf("--kv %s: exit code %d\n%s%s", kv, r.code, r.out, r.err)
+		}
+		base := []string{trained(t), "--prompt", "Prince Andrew and the count", "-n", "12", "--exact", "--kv", kv}
+		one := runReport(t, base...)
+		many, r := promptAnswers(t, append(base, "--choices", "2")...)
+		if r.code != 0 || len(many) != 2 || !slices.Equal(many[0].Tokens, one.GeneratedTokens) {
+			t.Errorf("--kv %s: exit code %d; %v, one sequence alone %v\n%s", kv, r.code, many, one.GeneratedTokens, r.err)
+		}
+	}
+	r := greta(t, "run", family(t, "llama2_mha"), "--tokens", "1,2", "--kv", "q8_0")
+	if r.code == 0 || !strings.Contains(r.err, "no whole blocks") {
+		t.Errorf("narrow heads: exit code %d\n%s", r.code, r.err)
+	}
+}
+
 // What cannot be answered is said, with an exit code for bad input.
 func TestRunPromptsRefusals(t *testing.T) {
 	dir := t.TempDir()

@@ -12,6 +12,8 @@ const (
 	pointRel, pointAbs = 1e-6, 1e-5 // functions of single elements, f32 ones a few ulp wide
 	sumRel, sumAbs     = 5e-6, 5e-5 // sums of some hundred products of size one
 	bigAbs             = 2e-4       // where values go to some hundreds
+	f8Rel, f8Abs       = 4e-2, 0.26 // results stored as e4m3: half an ulp of 2^-4, values below 4
+	q8Rel, q8Abs       = 1e-2, 2e-2 // results stored as q8_0: half of a 127th of a block's largest
 	halfRel, halfAbs   = 4e-4, 4e-3 // results stored as f16: half an ulp of 2^-11, values up to 8
 )
 
@@ -150,6 +152,41 @@ var table = []Case{
 	{"paged_attention/alone heads", "y: paged_attention(q, k, v, pos, seq, table)",
 		"q float[6, 4, 32]; k bf16[8, 16, 4, 32]; v bf16[8, 16, 4, 32]; pos i32[6] =7,40,41,42,43,44; seq i32[6] " +
 			"=1,0,0,0,0,0; table i32[2, 3] =6,1,3,2,-1,-1", sumRel, sumAbs},
+
+	// Caches in eight bits: whole blocks of q8_0 to a head, e4m3 without a scale.
+	{"push/f8e4m3", "y: push(cache, x, pos)", "cache f8e4m3[9, 3, 7]; x float[4, 3, 7]; pos i32[4] =2,3,4,5", f8Rel,
+		f8Abs},
+	{"push/q8_0", "y: push(cache, x, pos)", "cache q8_0[9, 3, 32]; x float[4, 3, 32]; pos i32[4] =2,3,4,5", q8Rel, q8Abs},
+	{"paged_push/f8e4m3", "y: paged_push(cache, x, slot)",
+		"cache f8e4m3[2, 5, 3, 7]; x float[4, 3, 7] +5; slot i32[4] =2,9,-1,-1", f8Rel, f8Abs},
+	{"paged_push/q8_0", "y: paged_push(cache, x, slot)",
+		"cache q8_0[2, 5, 3, 64]; x float[4, 3, 64] +5; slot i32[4] =2,9,-1,-1", q8Rel, q8Abs},
+	{"rope_push/f8e4m3", "y: rope_push(cache, x, pos)",
+		"cache f8e4m3[40, 10, 16]; x float[3, 10, 16]; pos i32[3] =20..", f8Rel, f8Abs},
+	{"rope_push/q8_0", "y: rope_push(cache, x, pos)",
+		"cache q8_0[40, 3, 64]; x float[3, 3, 64]; pos i32[3] =20..", q8Rel, q8Abs},
+	{"attention/f8e4m3", "y: attention(q, k, v, pos)",
+		"q float[2, 4, 24]; k f8e4m3[133, 2, 24]; v f8e4m3[133, 2, 24]; pos i32[2] =130,131", sumRel, sumAbs},
+	{"attention/q8_0", "y: attention(q, k, v, pos, window=90)",
+		"q float[1, 8, 64]; k q8_0[133, 2, 64]; v q8_0[133, 2, 64]; pos i32[1] =130", sumRel, sumAbs},
+	{"attention/many, f8e4m3", "y: attention(q, k, v, pos)",
+		"q float[37, 2, 64]; k f8e4m3[300, 1, 64]; v f8e4m3[300, 1, 64]; pos i32[37] =200..", sumRel, sumAbs},
+	{"attention/many, q8_0", "y: attention(q, k, v, pos, window=100, softcap=20)",
+		"q float[70, 4, 128]; k q8_0[300, 2, 128]; v q8_0[300, 2, 128]; pos i32[70] =150..", sumRel, sumAbs},
+	{"attention/long q8_0", "y: attention(q, k, v, pos)",
+		"q float[1, 2, 64]; k q8_0[2100, 2, 64]; v q8_0[2100, 2, 64]; pos i32[1] =2047", sumRel, sumAbs},
+	{"paged_attention/f8e4m3", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[4, 6, 24]; k f8e4m3[9, 16, 2, 24]; v f8e4m3[9, 16, 2, 24]; pos i32[4] =40,0,17,63; seq i32[4] " +
+			"=2,-1,0,1; table i32[3, 4] =4,7,-1,-1,8,3,0,1,6,2,5,-1", sumRel, sumAbs},
+	{"paged_attention/q8_0", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[2, 2, 64]; k q8_0[66, 32, 2, 64]; v q8_0[66, 32, 2, 64]; pos i32[2] =2047,5; seq i32[2] =0,1; table " +
+			"i32[2, 64] <66", sumRel, sumAbs},
+	{"paged_attention/chunk q8_0", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[9, 4, 64]; k q8_0[12, 16, 2, 64]; v q8_0[12, 16, 2, 64]; pos i32[9] =30,31,32,33,34,35,36,90,2; seq " +
+			"i32[9] =0,0,0,0,0,0,0,1,-1; table i32[2, 6] =11,4,9,-1,-1,-1,1,0,5,6,7,2", sumRel, sumAbs},
+	{"paged_attention/chunk f8e4m3", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[9, 4, 64]; k f8e4m3[12, 16, 2, 64]; v f8e4m3[12, 16, 2, 64]; pos i32[9] =30,31,32,33,34,35,36,90,2; " +
+			"seq i32[9] =0,0,0,0,0,0,0,1,-1; table i32[2, 6] =11,4,9,-1,-1,-1,1,0,5,6,7,2", sumRel, sumAbs},
 
 	{"attention/first", "y: attention(q, k, v, pos)",
 		"q float[1, 4, 8]; k float[9, 4, 8]; v float[9, 4, 8]; pos i32[1] =0", sumRel, sumAbs},
