@@ -148,13 +148,6 @@ func TestDamage(t *testing.T) {
 			}
 		}
 	}
-	both := func(fs ...func(*testing.T, string)) func(*testing.T, string) {
-		return func(t *testing.T, path string) {
-			for _, f := range fs {
-				f(t, path)
-			}
-		}
-	}
 	size := func(n int64) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			if err := os.Truncate(path, n); err != nil {
@@ -162,7 +155,22 @@ func TestDamage(t *testing.T) {
 			}
 		}
 	}
-	otherBoot := patch(bootAt, bytes.Repeat([]byte{1}, 16)...)
+	flip := func(at int) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			st, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			patch(at, data[at]^4)(t, path)
+			if err := os.Chtimes(path, st.ModTime(), st.ModTime()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for _, c := range []struct {
 		name    string
 		damage  func(*testing.T, string)
@@ -178,10 +186,17 @@ func TestDamage(t *testing.T) {
 		{"checksum", patch(sumAt+31, 1, 2), true},
 		{"table of checksums", patch(fixed+4, 1, 2, 3, 4), true},
 		{"power failure: header lost", patch(0, make([]byte, page)...), true},
-		{"power failure: page lost", both(patch(lay.offsets[1]+piece, make([]byte, page)...), otherBoot), true},
-		{"power failure: last byte", both(patch(lay.offsets[3]+4095, 0xee), otherBoot), true},
-		{"another boot", otherBoot, false},
-		{"synced", patch(bootAt, durable[:]...), false},
+		{"power failure: page lost", patch(lay.offsets[1]+piece, make([]byte, page)...), true},
+		{"a bit of the magic", flip(3), true},
+		{"a bit of the key", flip(keyAt + 9), true},
+		{"a bit of the header's checksum", flip(sumAt), true},
+		{"a bit of a checksum", flip(fixed + 1), true},
+		{"a bit behind the checksums", flip(page - 1), true},
+		{"a bit of the first entry", flip(lay.offsets[0]), true},
+		{"a bit behind the first entry", flip(lay.offsets[0] + 100), true},
+		{"a bit between two pieces", flip(lay.offsets[1] + piece - 1), true},
+		{"a bit of the last entry", flip(lay.offsets[3] + 4095), true},
+		{"nothing", func(*testing.T, string) {}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := Config{Dir: t.TempDir()}
@@ -196,13 +211,6 @@ func TestDamage(t *testing.T) {
 			all := files(t, cfg.Dir)
 			if len(all) != 1 {
 				t.Errorf("files: %v", all)
-			}
-			data, err := os.ReadFile(all[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			if mark := lay.boot(data); mark != bootID() && mark != durable {
-				t.Error("it will be verified again though it was in this boot")
 			}
 		})
 	}
