@@ -91,6 +91,9 @@ func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJo
 		return nil
 	}
 	e.kept = f
+	if f.Damage != nil {
+		e.notify(fmt.Sprintf("packed weights were damaged and are packed again: %v", f.Damage))
+	}
 	mapper := e.dev.(backends.Mapper)
 	for i, j := range jobs {
 		b, err := mapper.Map(f.Data(i))

@@ -20,30 +20,22 @@ import (
 //
 //	 0  magic, 8 bytes
 //	 8  bytes of the file, u64
-//	16  boot in which the contents were last known to be good, 16 bytes
-//	32  key, 32 bytes
-//	64  SHA-256 of all of the header but this field and the boot, 32 bytes
-//	96  CRC-32C of each piece of the contents, u32
+//	16  key, 32 bytes
+//	48  SHA-256 of the header's pages without this field, 32 bytes
+//	80  CRC-32C of each piece of the contents, u32
 //
-// then, each on a page, the entries.
+// then, each on a page, the entries, whose pages are filled up with zeros that their last piece has too.
 const (
-	magic   = "gretaPk1" // layout of the file, and what a key is made of
-	bootAt  = 16
-	keyAt   = 32
-	sumAt   = 64
-	fixed   = 96
+	magic   = "gretaPk2" // layout of the file, and what a key is made of
+	keyAt   = 16
+	sumAt   = 48
+	fixed   = 80
 	page    = 4096
 	piece   = 8 << 20 // bytes under one CRC
 	maxSize = 1 << 46
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// bootMark names a boot of the system; zero where unknown.
-type bootMark [16]byte
-
-// durable marks contents that were synced before the file got its name.
-var durable = bootMark(bytes.Repeat([]byte{0xff}, 16))
 
 // layout is where a model's entries lie in its file.
 type layout struct {
@@ -71,7 +63,7 @@ func newLayout(m Model) (layout, error) {
 		text(e.Recipe)
 		word(e.Size)
 		l.pieces = append(l.pieces, pieces)
-		pieces += (e.Size + piece - 1) / piece
+		pieces += (pages(e.Size) + piece - 1) / piece
 		total += float64(e.Size) + page
 	}
 	if total > maxSize || total > math.MaxInt/2 {
@@ -147,7 +139,7 @@ func (l *layout) eachPiece(from, to int, f func(n int, b []byte) bool, data []by
 					entry++
 				}
 				at := (n - l.pieces[entry]) * piece
-				b := data[l.offsets[entry]+at:][:min(piece, l.sizes[entry]-at)]
+				b := data[l.offsets[entry]+at:][:min(piece, pages(l.sizes[entry])-at)]
 				if !f(n, b) {
 					bad.Store(true)
 				}
@@ -158,27 +150,28 @@ func (l *layout) eachPiece(from, to int, f func(n int, b []byte) bool, data []by
 	return !bad.Load()
 }
 
-// headerSum covers all of the header but itself and the boot.
+// headerSize is that of the pages before the first entry.
+func (l *layout) headerSize() int { return pages(fixed + 4*l.crcs()) }
+
+// headerSum covers the header's pages but for itself.
 func (l *layout) headerSum(data []byte) [32]byte {
 	h := sha256.New()
-	h.Write(data[:bootAt])
-	h.Write(data[keyAt:sumAt])
-	h.Write(data[fixed : fixed+4*l.crcs()])
+	h.Write(data[:sumAt])
+	h.Write(data[fixed:l.headerSize()])
 	return [32]byte(h.Sum(nil))
 }
 
 // putHeader writes the header around the checksums that sum has stored.
-func (l *layout) putHeader(data []byte, boot bootMark) {
+func (l *layout) putHeader(data []byte) {
 	copy(data, magic)
 	binary.LittleEndian.PutUint64(data[8:], uint64(l.size))
-	copy(data[bootAt:], boot[:])
 	copy(data[keyAt:], l.key[:])
 	sum := l.headerSum(data)
 	copy(data[sumAt:], sum[:])
 }
 
-// checkHeader says what is wrong with the header of a file of the right length.
-func (l *layout) checkHeader(data []byte) error {
+// check says what is wrong with a file of the right length.
+func (l *layout) check(data []byte) error {
 	switch {
 	case string(data[:8]) != magic:
 		return fmt.Errorf("it starts with %q, not %q", data[:8], magic)
@@ -190,7 +183,5 @@ func (l *layout) checkHeader(data []byte) error {
 	if sum := l.headerSum(data); !bytes.Equal(data[sumAt:fixed], sum[:]) {
 		return fmt.Errorf("its header does not match its checksum")
 	}
-	return nil
+	return l.verify(data)
 }
-
-func (l *layout) boot(data []byte) bootMark { return bootMark(data[bootAt:keyAt]) }

@@ -1,12 +1,10 @@
 package packcache
 
 import (
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"unsafe"
 
@@ -14,19 +12,6 @@ import (
 
 	"github.com/greta-project/greta/internal/mapped"
 )
-
-// bootID names this boot of the system.
-var bootID = sync.OnceValue(func() (id bootMark) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return id
-	}
-	b, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(string(text)), "-", ""))
-	if err == nil && len(b) == len(id) {
-		copy(id[:], b)
-	}
-	return id
-})
 
 // reserve gives a file its length and all of its blocks. A variable for tests.
 var reserve = func(f *os.File, size int64) error {

@@ -12,7 +12,6 @@ import (
 // blocks, or it has not been tried.
 var errSystem = errors.New("packed weights are kept on Linux only so far")
 
-func bootID() bootMark                            { return bootMark{} }
 func reserve(*os.File, int64) error               { return errSystem }
 func diskFree(string) (int64, error)              { return 0, errSystem }
 func mapFile(*os.File, int, bool) ([]byte, error) { return nil, errSystem }

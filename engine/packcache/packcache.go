@@ -9,9 +9,10 @@
 //
 // The temporary file is locked while it is filled: a second process that wants
 // the same file waits for it, and what a crashed one left is used again or
-// removed. Renaming is not preceded by a sync. Instead a file says in which
-// boot of the system its contents were last known to be good; in a later one,
-// after which a power failure may have lost pages, its checksums are verified once.
+// removed. Renaming is not preceded by a sync. Instead every byte of a file is
+// compared with the file's checksums whenever it is opened: a power failure may
+// have lost pages, and disks and people change bits. That reads the file once, on
+// all cores, which costs about what the first token costs; its pages are in memory then.
 package packcache
 
 import (
@@ -101,8 +102,10 @@ type Entry struct {
 type File struct {
 	Path  string
 	Built bool // by this call, not found
-	data  []byte
-	lay   layout
+	// Damage says what was wrong with the file that was found and packed again; nil: nothing.
+	Damage error
+	data   []byte
+	lay    layout
 }
 
 // Data gives the bytes of entry i, which start on a page. They are valid until Close.
@@ -147,9 +150,16 @@ func Open(ctx context.Context, c Config, m Model, build func(entry int, dst []by
 	}
 	path := filepath.Join(dir, lay.fileName(m.Label))
 	wait := time.Now().Add(30*time.Second + time.Duration(lay.size/(200<<20))*time.Second)
+	var damage error
 	for {
-		if f, err := openKept(path, lay); err == nil || !errors.Is(err, os.ErrNotExist) {
-			return f, err
+		f, err := openKept(path, lay)
+		if err == nil {
+			return f, nil
+		}
+		if bad := (*damaged)(nil); errors.As(err, &bad) {
+			damage = err
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return nil, err
 		}
 		tmp, err := lockTemporary(path + temporary)
 		if err != nil {
@@ -162,7 +172,11 @@ func Open(ctx context.Context, c Config, m Model, build func(entry int, dst []by
 				tmp.Close()
 				return f, nil
 			}
-			return fill(ctx, c, tmp, path, lay, build)
+			f, err := fill(ctx, c, tmp, path, lay, build)
+			if err == nil {
+				f.Damage = damage
+			}
+			return f, err
 		}
 		if time.Now().After(wait) {
 			return nil, fmt.Errorf("%s: another process has been filling it for too long", path+temporary)
@@ -175,8 +189,17 @@ func Open(ctx context.Context, c Config, m Model, build func(entry int, dst []by
 	}
 }
 
+// damaged says that a file was not what its name says, and is removed.
+type damaged struct {
+	path string
+	err  error
+}
+
+func (d *damaged) Error() string { return d.path + ": " + d.err.Error() }
+func (d *damaged) Unwrap() error { return d.err }
+
 // openKept maps the file at path if it is whole. What is not is removed, and
-// the error is then os.ErrNotExist as where there was none.
+// the error is then a *damaged.
 func openKept(path string, lay layout) (*File, error) {
 	var data []byte
 	f, err := plainfile.Open(path)
@@ -190,15 +213,14 @@ func openKept(path string, lay layout) (*File, error) {
 		if rm := os.Remove(path); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s: %w, and it cannot be removed: %w", path, err, rm)
 		}
-		return nil, os.ErrNotExist
+		return nil, &damaged{path, err}
 	}
 	now := time.Now()
 	_ = os.Chtimes(path, now, now) // used last: only a hint for eviction
 	return &File{Path: path, data: data, lay: lay}, nil
 }
 
-// mapWhole maps a file whose header, length and, in another boot than the one
-// it was written in, contents are right.
+// mapWhole maps a file whose length, header and contents are right.
 func mapWhole(f *os.File, lay layout) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -211,21 +233,8 @@ func mapWhole(f *os.File, lay layout) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lay.checkHeader(data); err != nil {
+	if err := lay.check(data); err != nil {
 		return nil, errors.Join(err, unmap(data))
-	}
-	boot := bootID()
-	if known := lay.boot(data); known != boot && known != durable {
-		if err := lay.verify(data); err != nil {
-			return nil, errors.Join(err, unmap(data))
-		}
-		// Others may do the same at once: they write the same bytes.
-		if w, err := os.OpenFile(f.Name(), os.O_WRONLY, 0); err == nil {
-			if here, err := w.Stat(); err == nil && os.SameFile(st, here) {
-				_, _ = w.WriteAt(boot[:], bootAt)
-			}
-			w.Close()
-		}
 	}
 	return data, nil
 }
@@ -268,14 +277,7 @@ func fill(ctx context.Context, c Config, tmp *os.File, path string, lay layout, 
 		}
 		lay.sum(data, i)
 	}
-	boot := bootID()
-	if boot == (bootMark{}) {
-		if err := tmp.Sync(); err != nil {
-			return nil, err
-		}
-		boot = durable
-	}
-	lay.putHeader(data, boot)
+	lay.putHeader(data)
 	if err := protect(data); err != nil {
 		return nil, err
 	}

@@ -627,3 +627,26 @@ func mappedKB(t *testing.T, b []byte) int {
 	}
 	return kb
 }
+
+// BenchmarkOpen maps a kept file of 512 MB, whose bytes are compared with their checksums.
+func BenchmarkOpen(b *testing.B) {
+	m := Model{Label: "large", Identity: []byte("x"), Entries: []Entry{{"a", "p", 512 << 20}}}
+	c := Config{Dir: b.TempDir(), Limit: 1 << 40}
+	b.SetBytes(512 << 20)
+	b.ResetTimer()
+	for i := 0; i <= b.N; i++ {
+		f, err := Open(b.Context(), c, m, fillWith(m))
+		if err != nil {
+			b.Skip(err)
+		}
+		if i == 0 {
+			b.ResetTimer()
+		}
+		if f.Built != (i == 0) {
+			b.Fatalf("opened the %dth time: built %v", i, f.Built)
+		}
+		if err := f.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
