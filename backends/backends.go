@@ -97,6 +97,36 @@ type Eager interface {
 	Eager(*Program) (Executable, error)
 }
 
+// HostMemory is a device whose memory is the host's, which others take from too.
+type HostMemory interface {
+	// FreeMemory is what may be taken yet without the process being killed, bytes, and what bounds it; negative
+	// where unknown.
+	FreeMemory() (bytes int64, by string)
+}
+
+// Worker is a device that takes memory for launches beside the buffers that it is given.
+type Worker interface {
+	// Working is how much of it nodes take at most.
+	Working(nodes []*graph.Node) int64
+}
+
+// OutOfMemory says that something does not fit a device.
+type OutOfMemory struct {
+	Need, Have int64
+	What       string // does not fit
+	By         string // what bounds Have, "" for the device itself
+}
+
+func (o *OutOfMemory) Error() string {
+	by := ""
+	if o.By != "" {
+		by = " (" + o.By + ")"
+	}
+	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used%s: %.2f GB are missing; try a smaller "+
+		"--context, --kv f16 or a smaller --dtype",
+		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, by, float64(o.Need-o.Have)/1e9)
+}
+
 // Mapper is a device that can use host memory as it is, such as a mapped file.
 type Mapper interface {
 	Map(data []byte) (Buffer, error)

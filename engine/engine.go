@@ -112,14 +112,17 @@ type Engine struct {
 	adapters *adapterSet     // nil: there are none
 	kept     *packcache.File // holds some of the weights; may be nil
 	bytes    int             // of the weights that a decode step reads
-	first    *graph.Graph
-	rows     bool            // the model says which rows of logits it wants with R
-	queued   bool            // a step may be submitted behind another one
-	chain    bool            // a program may have several steps
-	empty    bool            // weights have memory but no numbers
-	open     bool            // sessions can be made
-	away     bool            // New has given the turn away
-	noted    map[string]bool // what executables said and Notify was told
+	// stepBytes is what the largest step that New knows takes beside weights and caches.
+	stepBytes int64
+	dense     []byte // for weights that are converted before they are packed, while loading
+	first     *graph.Graph
+	rows      bool            // the model says which rows of logits it wants with R
+	queued    bool            // a step may be submitted behind another one
+	chain     bool            // a program may have several steps
+	empty     bool            // weights have memory but no numbers
+	open      bool            // sessions can be made
+	away      bool            // New has given the turn away
+	noted     map[string]bool // what executables said and Notify was told
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -158,6 +161,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.countStep(g, sel)
 	jobs := e.jobs(g, sel)
 	if err := e.load(ctx, append(jobs, e.promptJobs()...)); err != nil {
 		e.close()

@@ -49,6 +49,7 @@ func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
 		return nil
 	}
 	defer func() {
+		e.dense = nil
 		if err != nil {
 			e.dropEmpty()
 		}
@@ -106,7 +107,20 @@ func (e *Engine) promptJobs() []loadJob {
 	if err != nil {
 		return nil
 	}
+	e.countStep(g, sel)
 	return e.jobs(g, sel)
+}
+
+// countStep notes what a step takes of the device's memory beside weights and caches.
+func (e *Engine) countStep(g *graph.Graph, sel selection) {
+	p := planMemory(g, sel, e.dev.Info().Window)
+	bytes := int64(p.arena)
+	for _, list := range [][]*graph.Value{g.Inputs, g.Outputs} {
+		for _, v := range list {
+			bytes += int64(v.Bytes())
+		}
+	}
+	e.stepBytes = max(e.stepBytes, bytes)
 }
 
 // jobs lists the weights of a graph in the layouts that the selected kernels
@@ -177,29 +191,57 @@ func (e *Engine) loadJobs(ctx context.Context, jobs []loadJob, count func(loadJo
 	return nil
 }
 
-// fits compares what the caches and the weights that are still to be loaded
+// runtimeBytes is about what a process takes beside weights, caches and activations: programs, tokenizers, garbage.
+const runtimeBytes = 24 << 20
+
+// free is what the device's memory has left, and what bounds it; 0 where unknown.
+func (e *Engine) free() (int64, string) {
+	if h, ok := e.dev.(backends.HostMemory); ok {
+		if n, by := h.FreeMemory(); n >= 0 {
+			return max(n, 1), by
+		}
+	}
+	return int64(e.dev.Info().Memory), ""
+}
+
+// fits compares what the caches, the activations and the weights that are still to be loaded
 // take with the device's memory. Mapped pages can be dropped and do not count.
 func (e *Engine) fits(jobs []loadJob) error {
-	have := int64(e.dev.Info().Memory)
+	have, by := e.free()
 	if have <= 0 || e.empty { // a rehearsal's device need not have the memory
 		return nil
 	}
-	var need int64
+	var weights, caches, beside, dense int64
 	for _, v := range e.first.States {
-		need += int64(v.Bytes())
+		caches += int64(v.Bytes())
 	}
 	mapped := e.opt.Source != nil && canMap(e.dev)
 	for _, j := range jobs {
+		converted := j.value.Load == nil || j.value.Load.Type != j.value.Type || e.opt.Source == nil
 		switch {
 		case e.weights[j.key].buffer != nil:
 		case j.packing != nil:
-			need += int64(j.packing.Size(j.value.Type, j.value.Shape))
-		case !mapped || j.value.Load == nil || j.value.Load.Type != j.value.Type:
-			need += int64(j.value.Bytes())
+			weights += int64(j.packing.Size(j.value.Type, j.value.Shape))
+			if converted {
+				dense = max(dense, int64(j.value.Bytes()))
+			}
+		case !mapped || converted:
+			weights += int64(j.value.Bytes())
 		}
 	}
-	if need > have {
-		return &OutOfMemory{Need: need, Have: have, What: "weights and caches"}
+	step := e.stepBytes
+	if _, host := e.dev.(backends.HostMemory); host {
+		step = max(step, dense) // converted while loading
+		beside = runtimeBytes
+		if w, ok := e.dev.(backends.Worker); ok {
+			beside += w.Working(e.first.Nodes)
+		}
+	}
+	if need := weights + caches + step + beside; need > have {
+		gb := func(n int64) float64 { return float64(n) / 1e9 }
+		what := fmt.Sprintf("weights (%.2f GB), caches (%.2f GB) and steps (%.2f GB)", gb(weights), gb(caches),
+			gb(step+beside))
+		return &OutOfMemory{Need: need, Have: have, What: what, By: by}
 	}
 	return nil
 }
@@ -214,16 +256,7 @@ func (e *Engine) dropEmpty() {
 }
 
 // OutOfMemory says that something does not fit a device.
-type OutOfMemory struct {
-	Need, Have int64
-	What       string
-}
-
-func (o *OutOfMemory) Error() string {
-	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used: %.2f GB are missing; try a smaller "+
-		"--context, --kv f16 or a smaller --dtype",
-		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, float64(o.Need-o.Have)/1e9)
-}
+type OutOfMemory = backends.OutOfMemory
 
 func canMap(d backends.Device) bool { _, ok := d.(backends.Mapper); return ok }
 
@@ -323,7 +356,10 @@ func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, 
 // pack writes a weight's packed form to zeroed bytes of the packing's size.
 func (e *Engine) pack(ctx context.Context, dst []byte, v *graph.Value, dense []byte, p *backends.Packing) error {
 	if dense == nil {
-		dense = tensor.New(tensor.U8, v.Bytes()).Data
+		if n := v.Bytes(); cap(e.dense) < n {
+			e.dense = tensor.New(tensor.U8, n).Data
+		}
+		dense = e.dense[:v.Bytes()]
 		if err := e.produce(ctx, dense, v); err != nil {
 			return err
 		}

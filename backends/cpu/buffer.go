@@ -4,10 +4,14 @@ import (
 	"fmt"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/memlimit"
 )
 
 // hugeFrom is the size from which memory is asked for in huge pages.
 const hugeFrom = 4 << 20
+
+// askFrom is the size from which the system is asked whether there is so much: it promises more than it has.
+const askFrom = 16 << 20
 
 // buffer is host memory: allocated, or someone else's that was mapped.
 type buffer struct {
@@ -40,11 +44,22 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if bytes == 0 {
 		return &buffer{}, nil
 	}
+	if bytes >= askFrom {
+		if have, by := d.FreeMemory(); have >= 0 && int64(bytes) > have {
+			return nil, &backends.OutOfMemory{Need: int64(bytes), Have: have, What: use.String(), By: by}
+		}
+	}
 	data, free, err := allocate(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%d bytes of %v: %w", bytes, use, err)
 	}
 	return &buffer{data, use, free}, nil
+}
+
+// FreeMemory is what the system and the process's control groups leave.
+func (d *Device) FreeMemory() (int64, string) {
+	left := memlimit.Now()
+	return left.Bytes, left.By
 }
 
 // Map uses memory as it is, such as a mapped file. Weights are only read.

@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/memlimit"
 	"github.com/greta-project/greta/internal/pool"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -78,7 +79,7 @@ func open(k *simd.Kernels, threads int, opts []Option) (*Device, error) {
 	}
 	d := &Device{k: k, pool: pool.New(threads), bf16: k.HasBF16(), info: backends.Info{
 		Backend: "cpu", Name: processorName(), Level: k.Name, Threads: threads, Float: tensor.F32, Align: 64,
-		Fusions: fusions, Memory: availableMemory(),
+		Fusions: fusions, Memory: int(max(memlimit.Now().Bytes, 0)),
 	}}
 	for _, o := range opts {
 		o(d)

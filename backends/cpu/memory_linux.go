@@ -3,7 +3,6 @@ package cpu
 import (
 	"bufio"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -28,40 +27,6 @@ func processorName() string {
 		return name
 	}
 	return "CPU"
-}
-
-// availableMemory is what the kernel thinks can be had without swapping,
-// bounded by the control group; 0 where unknown.
-func availableMemory() int {
-	kb, _ := strconv.Atoi(strings.TrimSuffix(procField("/proc/meminfo", "MemAvailable"), " kB"))
-	have := kb << 10
-	read := func(name string) (int, bool) {
-		b, err := os.ReadFile("/sys/fs/cgroup/" + name)
-		n, err2 := strconv.Atoi(strings.TrimSpace(string(b)))
-		return n, err == nil && err2 == nil
-	}
-	limit, ok := read("memory.max")
-	used, ok2 := read("memory.current")
-	if ok && ok2 {
-		if cache, err := strconv.Atoi(groupStat("file")); err == nil {
-			used -= cache // page cache is given back under pressure
-		}
-		have = min(have, limit-used)
-	}
-	return max(have, 0)
-}
-
-func groupStat(key string) string {
-	b, err := os.ReadFile("/sys/fs/cgroup/memory.stat")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == key {
-			return value
-		}
-	}
-	return ""
 }
 
 // procField finds "key : value" in a file of /proc.

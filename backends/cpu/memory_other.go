@@ -14,5 +14,3 @@ func allocate(bytes int) ([]byte, func([]byte) error, error) {
 }
 
 func processorName() string { return runtime.GOARCH }
-
-func availableMemory() int { return 0 }

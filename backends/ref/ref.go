@@ -5,11 +5,13 @@ package ref
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/memlimit"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
@@ -19,16 +21,51 @@ const align = 64
 
 // New opens the device. Activations are float64; weights and states may have
 // any type, and a state of a narrower type is rounded when it is written.
-func New() backends.Device { return &device{decoded: map[place]tensor.Tensor{}} }
+func New() backends.Device {
+	d := &device{decoded: map[place]tensor.Tensor{}, keep: cacheBytes}
+	if have, _ := d.FreeMemory(); have >= 0 {
+		d.keep = min(d.keep, int(have/4))
+	}
+	return d
+}
 
-// cacheBytes bounds the decoded weights that are kept. Small models fit whole,
-// which is what tests run; large ones are decoded again at each launch.
+// cacheBytes bounds the decoded weights that are kept, and so does a fourth of what memory is left. Small models fit
+// whole, which is what tests run; large ones are decoded again at each launch.
 const cacheBytes = 512 << 20
+
+// FreeMemory is what the system and the process's control groups leave.
+func (*device) FreeMemory() (int64, string) {
+	left := memlimit.Now()
+	return left.Bytes, left.By
+}
+
+// Working is what decoded weights take that are kept, and the operands and results of the largest node.
+func (d *device) Working(nodes []*graph.Node) int64 {
+	var most, weights int64
+	for _, n := range nodes {
+		var sum int64
+		for _, list := range [][]*graph.Value{n.In, n.Out} {
+			for _, v := range list {
+				if v != nil {
+					sum += 8 * int64(v.Shape.Elems())
+				}
+			}
+		}
+		for _, v := range n.In {
+			if v != nil && v.Kind == graph.Weight {
+				weights += 8 * int64(v.Shape.Elems())
+			}
+		}
+		most = max(most, sum)
+	}
+	return most + min(weights, int64(d.keep))
+}
 
 type device struct {
 	mutex   backends.FairMutex
 	decoded map[place]tensor.Tensor // weights as float64
 	kept    int                     // bytes of them
+	keep    int                     // most of them
 }
 
 // place is where a weight lies, and as what.
@@ -78,6 +115,7 @@ func (d *device) Alloc(bytes int, _ backends.Use) (backends.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("ref: cannot allocate %d bytes", bytes)
 	}
+	d.makeRoom(bytes)
 	return &buffer{d, tensor.Bytes(make([]uint64, (bytes+7)/8))[:bytes]}, nil
 }
 
@@ -143,6 +181,7 @@ func (d *device) run(l *backends.Launch) error {
 			out[0] = in[0]
 			continue
 		}
+		d.makeRoom(8 * l.Out[i].Shape.Elems())
 		out[i] = tensor.New(computed(l.Out[i].Type), l.Out[i].Shape...)
 	}
 	if err := l.Node.Reference(ops.Table, in, out); err != nil {
@@ -181,7 +220,7 @@ func (d *device) load(o *backends.Operand, weight bool) (tensor.Tensor, error) {
 		return t, nil
 	}
 	if !weight {
-		return decode(o)
+		return d.decode(o)
 	}
 	first, err := row(o, 0)
 	if err != nil {
@@ -192,15 +231,27 @@ func (d *device) load(o *backends.Operand, weight bool) (tensor.Tensor, error) {
 		t.Shape = o.Shape
 		return t, nil
 	}
-	t, err := decode(o)
-	if err == nil && d.kept+len(t.Data) <= cacheBytes {
+	t, err := d.decode(o)
+	if err == nil && d.kept+len(t.Data) <= d.keep {
 		d.decoded[at] = t
 		d.kept += len(t.Data)
 	}
 	return t, err
 }
 
-func decode(o *backends.Operand) (tensor.Tensor, error) {
+// makeRoom collects the garbage of earlier launches where so many bytes, and as many once more, are not free.
+func (d *device) makeRoom(bytes int) {
+	const large = 16 << 20
+	if bytes < large {
+		return
+	}
+	if have, _ := d.FreeMemory(); have >= 0 && have < 2*int64(bytes) {
+		debug.FreeOSMemory()
+	}
+}
+
+func (d *device) decode(o *backends.Operand) (tensor.Tensor, error) {
+	d.makeRoom(8 * o.Shape.Elems())
 	t := tensor.New(computed(o.Type), o.Shape...)
 	n := o.RowElems()
 	for r := range o.Rows() {

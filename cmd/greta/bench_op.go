@@ -256,8 +256,12 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 				return ctx.Err()
 			}
 			if err != nil { // the others can still be measured
-				s.add(record.Result{Bench: "op/" + j.Node.Op.Name, Params: j.Params, Config: f.force, Clock: record.DeviceClock,
-					Verdict: record.Failed, Reason: err.Error()})
+				r := record.Result{Bench: "op/" + j.Node.Op.Name, Params: j.Params, Config: f.force, Clock: record.DeviceClock,
+					Verdict: record.Failed, Reason: err.Error()}
+				if exitCode(err) == exitMemory {
+					guard.Skip(&r, "%v", err)
+				}
+				s.add(r)
 			}
 		}
 		return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/greta-project/greta/engine/health"
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/memlimit"
 )
 
 // finding is one thing that doctor looked at.
@@ -172,9 +173,9 @@ func (d *doctor) memory() {
 	}
 	bytes := func(key string) string { return report.Bytes(float64(kb[key]) * 1024) }
 	d.say("memory", fine, "", "%s, %s available", bytes("MemTotal"), bytes("MemAvailable"))
-	if limit, err := strconv.Atoi(d.read("sys/fs/cgroup/memory.max")); err == nil && limit/1024 < kb["MemTotal"] {
-		d.say("memory", warned, "a model larger than this is killed by the system: raise the container's limit",
-			"this group of processes may use %s", report.Bytes(float64(limit)))
+	if left := memlimit.Read(d.path()); strings.HasPrefix(left.By, "/") {
+		d.say("memory", warned, "a model that needs more is refused: raise the container's limit",
+			"this group of processes may use %s more (%s)", report.Bytes(float64(left.Bytes)), left.By)
 	}
 	switch text := d.read("sys/kernel/mm/transparent_hugepage/enabled"); {
 	case strings.Contains(text, "[never]"):

@@ -138,7 +138,9 @@ func TestDoctorMachine(t *testing.T) {
 		}
 	}
 	d = &doctor{root: tree(t, map[string]string{"proc/meminfo": "MemTotal: 1000000 kB\nMemAvailable: 500000 kB\n",
-		"sys/fs/cgroup/memory.max": "104857600\n", "sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n"})}
+		"proc/self/cgroup":         "0::/\n",
+		"sys/fs/cgroup/memory.max": "104857600\n", "sys/fs/cgroup/memory.current": "1000\n",
+		"sys/kernel/mm/transparent_hugepage/enabled": "always madvise [never]\n"})}
 	if d.memory(); !d.has(fine, "1.02 GB") || !d.has(warned, "may use") || !d.has(noted, "huge pages are off") {
 		t.Errorf("%+v", d.all)
 	}

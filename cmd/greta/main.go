@@ -44,6 +44,7 @@ func main() {
 	}
 	mapped.Watch()
 	defer mapped.Recover()
+	boundHeap()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C ends at once
@@ -109,7 +110,7 @@ func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, 
 // exitCode finds what an error means for the caller.
 func exitCode(err error) int {
 	var e *exitError
-	var memory *engine.OutOfMemory
+	var memory *backends.OutOfMemory
 	var long *engine.TooLong
 	var never *engine.NeverFits
 	switch {

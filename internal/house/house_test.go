@@ -78,7 +78,8 @@ var mayImport = map[string][]string{
 
 // anyone may import these.
 var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress",
-	"internal/child", "internal/plainfile", "internal/atomicfile", "internal/pyjson", "internal/mapped"}
+	"internal/child", "internal/plainfile", "internal/atomicfile", "internal/pyjson", "internal/mapped",
+	"internal/memlimit"}
 
 // room gives the key of m that is the longest prefix of a package's path.
 func room(path string, m map[string][]string) (string, bool) {
