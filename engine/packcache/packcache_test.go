@@ -130,7 +130,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// What is damaged is packed again, and the new file is whole.
+// What is damaged is packed again, and the new file is whole. The ways to damage it are in one piece with their table.
 func TestDamage(t *testing.T) {
 	lay, err := newLayout(model("x"))
 	if err != nil {
