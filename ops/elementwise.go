@@ -64,14 +64,16 @@ func UnaryFunc(n *graph.Node) func(float64) float64 {
 	return unaryFuncs[n.Op.Name]
 }
 
-// UnaryParams gives the numbers that the function of affine (by, plus) or clamp (low, high) has beside x, for kernels
-// that take all of these functions; zeros for those without.
+// UnaryParams gives the numbers that the function of affine (by, plus), clamp (low, high) or pow (p) has beside x,
+// for kernels that take all of these functions; zeros for those without.
 func UnaryParams(n *graph.Node) (p, q float64) {
 	switch a := n.Attr.(type) {
 	case *AffineAttr:
 		return a.By, a.Plus
 	case *ClampAttr:
 		return a.Low, a.High
+	case *PowAttr:
+		return a.P, 0
 	}
 	return 0, 0
 }

@@ -9,7 +9,8 @@
 // y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
 // with the softmax online, a tile of positions at a time. A workgroup works on one head of
 // one token and on one of PARTS ranges of the positions; attention_join puts parts together.
-// NA, a macro, is how many units of VU elements of v an invocation sums up.
+// With MORE, a macro, there are sinks, chunks, slopes on distances, and queries that see behind
+// their own position (ops.AttentionAttr). NA, a macro, is how many units of VU elements of v an invocation sums up.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
 layout(constant_id = 2) const uint V = F32;
@@ -25,11 +26,19 @@ layout(binding = 2, std430) readonly buffer BV { uint v[]; };
 layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
 layout(binding = 5, std430) writeonly buffer BPart { float part[]; };
+#ifdef MORE
+layout(constant_id = 8) const uint SINKS = 0; // their type, 0: there are none
+layout(binding = 7, std430) readonly buffer BSinks { uint sinks[]; };
+#endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv, positions;  // share: heads of a group
   uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride, partoff; // in elements
   float scale, cap;
   uint window, launch;
+#ifdef MORE
+  uint sinkoff, chunk, both;
+  float alibi, slope;
+#endif
 };
 
 const uint TILE = gl_WorkGroupSize.x;
@@ -88,6 +97,17 @@ void main() {
     return;
   }
   uint end = uint(last) + 1, from = window > 0 && end > window ? end - window : 0;
+#ifdef MORE
+  if (chunk > 0) from = max(from, uint(last) / chunk * chunk);
+  if (both != 0) end = window > 0 ? min(uint(last) + window, positions) : positions;
+  float fall = 0; // for each position of distance
+  if (alibi > 0) {
+    uint m = 1;
+    while (2 * m <= heads) m *= 2;
+    float e = h < m ? float(h + 1) / float(m) : float(2 * (h - m) + 1) / float(2 * m);
+    fall = slope * exp_(-alibi * e * 0.69314718);
+  }
+#endif
   if (PARTS > 1) { // whole tiles, so that few parts are cut
     uint tiles = (end - from + T - 1) / T, per = (tiles + PARTS - 1) / PARTS * T;
     from += min(p * per, end - from);
@@ -97,12 +117,21 @@ void main() {
   barrier();
   const float LOW = -3.0e38;
   float top = LOW, sum = 0;
+#ifdef MORE
+  if (SINKS != 0 && p == 0) {
+    top = NARROW(sinks, SINKS, sinkoff + h);
+    sum = t == 0 ? 1.0 : 0.0;
+  }
+#endif
   vec2 acc[NA];
   [[unroll]] for (uint i = 0; i < NA; i++) acc[i] = vec2(0);
   uint lane = t % LANES, group = t / LANES, units = dv / VU;
   for (uint j0 = from; j0 < end; j0 += T) {
     uint n = min(T, end - j0);
     float d = t < n ? score(koff + (j0 + t) * kstride + g * dh) : LOW;
+#ifdef MORE
+    if (t < n) d -= fall * (float(last) - float(j0 + t));
+#endif
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);
     sp[t] = e;

@@ -329,7 +329,11 @@ func bindPlainAttention(b *bind) error {
 	n := parts(l.Node)
 	_, ksize := k.Type.Block()
 	wide := 16 / ksize // elements in 16 bytes
-	unit, lanes, shader, err := valueUnits(&l.In[2], "attention")
+	more, name := ops.Beyond(l.Node) != "", "attention"
+	if more {
+		name = "attention_more"
+	}
+	unit, lanes, shader, err := valueUnits(&l.In[2], name)
 	if err != nil {
 		return err
 	}
@@ -354,6 +358,15 @@ func bindPlainAttention(b *bind) error {
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride, partoff,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	if more {
+		off, code := b.vector(c, at(l.In, 4))
+		slope := a.Slope
+		if slope == 0 {
+			slope = 1
+		}
+		c.spec = append(c.spec, code)
+		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(slope))
+	}
 	b.run3(c, heads, q.Shape[0], n)
 	if n == 1 {
 		return nil

@@ -122,7 +122,8 @@ var attentionChoices = []attentionChoice{
 		takes: func(d *Device, on taken, n *graph.Node, k, v *backends.Operand) bool {
 			return lined(k) && lined(v) && on.flash && d.takesFlash(n)
 		}},
-	{name: "attention", bind: bindPlainAttention, why: "any heads and caches: online over the positions, in f32"},
+	{name: "attention", bind: bindPlainAttention,
+		why: "any heads and caches, sinks, chunks and slopes: online over the positions, in f32"},
 }
 
 // lined says whether rows of a cache can be read 16 bytes at a time.
@@ -130,7 +131,9 @@ func lined(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 ==
 
 func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *attentionChoice {
 	for i := range attentionChoices {
-		if c := &attentionChoices[i]; c.takes == nil || c.takes(d, on, n, k, v) {
+		if c := &attentionChoices[i]; c.takes != nil && ops.Beyond(n) != "" {
+			continue
+		} else if c.takes == nil || c.takes(d, on, n, k, v) {
 			return c
 		}
 	}
@@ -181,8 +184,8 @@ var kernels map[string]entry
 func init() { // the binders of the table refer to it through Kernel
 	linear := entry{bind: bindLinear, typed: 1, wide: []int{1}}
 	kernels = map[string]entry{
-		"add":         {bind: bindElementwise, typed: -1, why: pairwise},
-		"mul":         {bind: bindElementwise, typed: -1, why: pairwise},
+		"add":         {bind: bindPair, typed: -1, why: pairwise},
+		"mul":         {bind: bindPair, typed: -1, why: pairwise},
 		"scale":       {bind: bindElementwise, typed: -1, why: pairwise},
 		"silu":        {bind: bindElementwise, typed: -1, why: pairwise},
 		"gelu":        {bind: bindElementwise, typed: -1, why: pairwise},
@@ -207,6 +210,14 @@ func init() { // the binders of the table refer to it through Kernel
 		"attention":          {bind: bindAttention, typed: 1, scratch: attentionScratch},
 		"paged_push":         {bind: bindPagedPush, typed: 0, why: "rows are stored in the pages that their tables name"},
 		"paged_attention":    {bind: bindPagedAttention, typed: 1, why: "rows of many sequences: pages are found by table"},
+		"concat":             {bind: bindConcat, typed: -1, why: "each part is copied where it belongs"},
+		"slice":              {bind: bindSlice, typed: -1, why: "a range is copied"},
+		"expand":             {bind: bindExpand, typed: -1, why: "heads are copied"},
+		"gather":             {bind: bindSelect, typed: -1, why: pairwise},
+		"shift":              {bind: bindIntegers, typed: -1, why: pairwise},
+		"real":               {bind: bindIntegers, typed: -1, why: pairwise},
+		"per_head":           {bind: bindPerHead, typed: 1, why: "eight invocations sum up an element"},
+		"xielu":              {bind: bindXIELU, typed: -1, why: pairwise},
 		"linear":             linear,
 		"linear_bias":        linear,
 		"linear_residual":    linear,
@@ -216,6 +227,12 @@ func init() { // the binders of the table refer to it through Kernel
 	}
 	for _, name := range generalFunctions {
 		kernels[name] = entry{bind: bindGeneral, typed: -1, why: pairwise}
+	}
+	for _, name := range []string{"sub", "div", "min", "max", "greater"} {
+		kernels[name] = entry{bind: bindPair, typed: -1, why: pairwise}
+	}
+	for _, name := range rowSums {
+		kernels[name] = entry{bind: bindRowSum, typed: -1, why: rowwise}
 	}
 }
 

@@ -265,7 +265,7 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
 	q, k, v, pos := &l.In[0], &l.In[1], &l.In[2], &l.In[3]
-	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || !inside(q) {
+	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || !inside(q) || ops.Beyond(l.Node) != "" {
 		return
 	}
 	// before finds the launch that wrote o last.

@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "log.glsl"
 // z = f(x), element by element, for the functions that models state by name.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint OP = 0;
@@ -13,42 +14,7 @@ layout(push_constant) uniform Push {
 };
 
 const uint RELU = 0, RELU2 = 1, EXP = 2, LOG = 3, TANH = 4, SOFTPLUS = 5, SQRT = 6, RECIPROCAL = 7, ABS = 8,
-           FLOOR = 9, AFFINE = 10, CLAMP = 11;
-
-// 2 atanh(s) by its series, for |s| <= 1/3: the first term left out is 2e-9 of the sum.
-float atanh2(float s) {
-  float t = s * s, p = 1.0 / 15.0;
-  p = fma(p, t, 1.0 / 13.0);
-  p = fma(p, t, 1.0 / 11.0);
-  p = fma(p, t, 1.0 / 9.0);
-  p = fma(p, t, 1.0 / 7.0);
-  p = fma(p, t, 1.0 / 5.0);
-  p = fma(p, t, 1.0 / 3.0);
-  return 2.0 * fma(p * t, s, s);
-}
-
-// ln a = e ln 2 + ln m with m in [sqrt 1/2, sqrt 2), ln m = 2 atanh((m - 1) / (m + 1)).
-float log_(float a) {
-  uint u = floatBitsToUint(a);
-  if ((u & 0x7fffffffu) == 0) return uintBitsToFloat(0xff800000u);
-  if (u == 0x7f800000u) return a;
-  if (u > 0x7f800000u) return uintBitsToFloat(0x7fc00000u); // negative numbers, and what is none
-  int e = 0;
-  if (u < 0x00800000u) { // a subnormal number, which an addition might flush: from its integer
-    u = floatBitsToUint(float(u));
-    e = -149;
-  }
-  uint v = u - 0x3f3504f3u; // sqrt 1/2
-  e += int(v) >> 23;
-  float m = uintBitsToFloat((v & 0x7fffffu) + 0x3f3504f3u);
-  float l = atanh2((m - 1.0) / (m + 1.0));
-  return fma(float(e), 0.693359375, fma(float(e), -2.12194440e-4, l)); // ln 2 in two parts
-}
-
-float softplus_(float a) {
-  float u = exp_(-abs(a));
-  return max(a, 0.0) + atanh2(u / (2.0 + u));
-}
+           FLOOR = 9, AFFINE = 10, CLAMP = 11, POW = 12;
 
 float general(float a) {
   switch (OP) {
@@ -63,6 +29,7 @@ float general(float a) {
     case ABS: return abs(a);
     case FLOOR: return floor(a);
     case AFFINE: return fma(p, a, q);
+    case POW: return pow_(a, p);
   }
   return min(max(a, p), q); // CLAMP
 }

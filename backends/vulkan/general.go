@@ -12,7 +12,7 @@ import (
 
 // generalFunctions are those of general.comp, as it numbers them.
 var generalFunctions = []string{"relu", "relu2", "exp", "log", "tanh", "softplus", "sqrt", "reciprocal", "abs", "floor",
-	"affine", "clamp"}
+	"affine", "clamp", "pow"}
 
 func bindGeneral(b *bind) error {
 	n := b.l.Node

@@ -3,6 +3,8 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
 )
@@ -33,6 +35,12 @@ func bindTopK(b *bind) error {
 	}
 	mode := map[string]uint32{"none": 0, "before": 1, "after": 2}[a.Softmax]
 	c.spec = []uint32{b.d.rowGroup(int(x.cols)), mode}
+	if a.Groups > 1 {
+		if a.Groups > workgroup {
+			return fmt.Errorf("a choice in %d groups; %d at most are possible", a.Groups, workgroup)
+		}
+		c.spec = []uint32{max(c.spec[0], workgroup), mode, uint32(a.Groups), uint32(a.Keep), flag(a.By == "top2")}
+	}
 	c.push = []uint32{x.n, x.cols, x.inner, uint32(a.K), x.off, x.stride, p.off, p.stride, eoff, estride}
 	b.run(c, min(int(x.n), 32768), 1)
 	return nil

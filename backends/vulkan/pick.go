@@ -21,7 +21,7 @@ const (
 // picked says whether a topk is a choice from a vocabulary.
 func picked(n *graph.Node) bool {
 	a := graph.Attr[ops.TopKAttr](n)
-	return a.Softmax == "none" && a.K <= pickMost && n.In[0].Shape.Last() >= pickLeast
+	return a.Softmax == "none" && a.Groups <= 1 && a.K <= pickMost && n.In[0].Shape.Last() >= pickLeast
 }
 
 func pickParts(cols int) int { return (cols + pickPart - 1) / pickPart }

@@ -1,0 +1,218 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+)
+
+// Operators of tensors of different shapes, copies of parts of tensors, and sums of rows.
+
+// spreadFunctions are those of spread.comp, as it numbers them.
+var spreadFunctions = []string{"add", "mul", "sub", "div", "min", "max", "greater", "copy"}
+
+// plainFloats binds a tensor of f32, f16 or bf16 and gives its offset in elements.
+func (b *bind) plainFloats(c *dispatch, o *backends.Operand, write bool) uint32 {
+	_, size := o.Type.Block()
+	if !narrow(o.Type) || o.Offset%size != 0 || o.Stride%size != 0 {
+		b.fail(fmt.Errorf("a tensor of f32, f16 or bf16 is wanted, not %s at offset %d with stride %d", o.Type, o.Offset,
+			o.Stride))
+		return 0
+	}
+	return b.operand(c, o, write) / uint32(size)
+}
+
+// spread runs z = f(x, y) over z's elements; y is nil where f has one operand.
+func (b *bind) spread(name string, x, y, z *backends.Operand) error {
+	over, err := backends.SpreadOver(z.Shape)
+	if err != nil {
+		return err
+	}
+	c, ytype, ysteps := b.call("spread"), uint32(0), [4]int{}
+	xoff := b.plainFloats(c, x, false)
+	yoff := uint32(0)
+	if y == nil {
+		b.none(c)
+	} else {
+		yoff, ytype, ysteps = b.plainFloats(c, y, false), typeCodes[y.Type], over.Steps(y)
+	}
+	b.strided(c, name, over, [3]uint32{xoff, yoff, b.plainFloats(c, z, true)}, [3][4]int{over.Steps(x), ysteps,
+		over.Steps(z)}, typeCodes[x.Type], ytype)
+	return nil
+}
+
+// strided runs a dispatch of spread.comp whose operands x, y, z are bound.
+func (b *bind) strided(c *dispatch, name string, over backends.Spread, off [3]uint32, steps [3][4]int, xtype,
+	ytype uint32) {
+	c.spec = []uint32{workgroup, uint32(slices.Index(spreadFunctions, name)), xtype, ytype}
+	n := over.Elems()
+	c.push = []uint32{uint32(n), uint32(over.Sizes[1]), uint32(over.Sizes[2]), uint32(over.Sizes[3])}
+	for i := range off {
+		c.push = append(c.push, off[i])
+		for _, s := range steps[i] {
+			c.push = append(c.push, uint32(s))
+		}
+	}
+	b.run(c, groups(n, workgroup), 1)
+}
+
+// bindPair binds an operator of two tensors.
+func bindPair(b *bind) error {
+	n := b.l.Node
+	if (n.Op == ops.Add || n.Op == ops.Mul) && ops.PlainBinary(n) && b.l.In[0].Type == tensor.F32 {
+		return bindElementwise(b)
+	}
+	return b.spread(n.Op.Name, &b.l.In[0], &b.l.In[1], &b.l.Out[0])
+}
+
+// copyPart copies x, or what of it over and xsteps say, into z from element zoff on.
+func (b *bind) copyPart(x, z *backends.Operand, over backends.Spread, xfrom, zfrom int, xsteps, zsteps [4]int) {
+	c := b.call("spread")
+	xoff := b.plainFloats(c, x, false)
+	b.none(c)
+	zoff := b.plainFloats(c, z, true)
+	b.strided(c, "copy", over, [3]uint32{xoff + uint32(xfrom), 0, zoff + uint32(zfrom)}, [3][4]int{xsteps, {}, zsteps},
+		typeCodes[x.Type], 0)
+}
+
+// steps is Spread.Steps with those of dimensions of one element too.
+func steps(o *backends.Operand) [4]int { return backends.Spread{}.Steps(o) }
+
+// axis is a dimension by its number, which may count from the last.
+func axis(at int, s tensor.Shape) int {
+	if at < 0 {
+		return at + len(s)
+	}
+	return at
+}
+
+func bindConcat(b *bind) error {
+	z := &b.l.Out[0]
+	at := axis(graph.Attr[ops.ConcatAttr](b.l.Node).Axis, z.Shape)
+	from := 0
+	for i := range b.l.In {
+		x := &b.l.In[i]
+		if x.Buffer == nil {
+			continue
+		}
+		over, err := backends.SpreadOver(x.Shape)
+		if err != nil {
+			return err
+		}
+		b.copyPart(x, z, over, 0, from*z.Shape[at+1:].Elems(), over.Steps(x), steps(z))
+		from += x.Shape[at]
+	}
+	return nil
+}
+
+func bindSlice(b *bind) error {
+	x, z, a := &b.l.In[0], &b.l.Out[0], graph.Attr[ops.SliceAttr](b.l.Node)
+	over, err := backends.SpreadOver(z.Shape)
+	if err != nil {
+		return err
+	}
+	at := axis(a.Axis, x.Shape)
+	b.copyPart(x, z, over, a.From*x.Shape[at+1:].Elems(), 0, steps(x), over.Steps(z))
+	return nil
+}
+
+// bindExpand copies heads: tokens, heads and their copies in the order of the result, elements.
+func bindExpand(b *bind) error {
+	x, z := &b.l.In[0], &b.l.Out[0]
+	_, size := x.Type.Block()
+	tokens, heads, n := x.Shape[0], x.Shape[1], x.Shape[2]
+	copies, token, row := z.Shape[1]/heads, x.Stride/size, z.Stride/4
+	over := backends.Spread{Sizes: [4]int{tokens, heads, copies, n}}
+	xsteps, zsteps := [4]int{token, n, 0, 1}, [4]int{row, copies * n, n, 1}
+	if graph.Attr[ops.ExpandAttr](b.l.Node).Copy == "behind" {
+		over.Sizes = [4]int{tokens, copies, heads, n}
+		xsteps, zsteps = [4]int{token, 0, n, 1}, [4]int{row, heads * n, n, 1}
+	}
+	b.copyPart(x, z, over, 0, 0, xsteps, zsteps)
+	return nil
+}
+
+// bindSelect binds gather: elements of rows by their indices.
+func bindSelect(b *bind) error {
+	c := b.call("select")
+	x := b.floats(c, &b.l.In[0], false)
+	e := b.ints(c, &b.l.In[1])
+	z := b.floats(c, &b.l.Out[0], true)
+	b.status(c)
+	n := z.n * z.cols
+	c.spec = []uint32{workgroup}
+	c.push = []uint32{n, z.cols, x.cols, z.inner, x.off, x.stride, e, z.off, z.stride, uint32(b.number)}
+	b.run(c, groups(int(n), workgroup), 1)
+	return nil
+}
+
+// rowSums are the functions of rowsum.comp, as it numbers them.
+var rowSums = []string{"sum", "mean", "largest", "cumsum"}
+
+func bindRowSum(b *bind) error {
+	c := b.call("rowsum")
+	x, z := b.floats(c, &b.l.In[0], false), b.floats(c, &b.l.Out[0], true)
+	c.spec = []uint32{min(b.d.rowGroup(int(x.cols)), 256), uint32(slices.Index(rowSums, b.l.Node.Op.Name))}
+	c.push = []uint32{x.n, x.cols, x.inner, x.off, x.stride, z.off, z.stride}
+	b.run(c, min(int(x.n), 32768), 1)
+	return nil
+}
+
+// bindIntegers binds shift and real.
+func bindIntegers(b *bind) error {
+	z, by := &b.l.Out[0], 0
+	stride := 1
+	if a, ok := b.l.Node.Attr.(*ops.ShiftAttr); ok {
+		by = a.By
+	} else {
+		stride = z.Stride / 4
+	}
+	c := b.call("integers")
+	x := b.ints(c, &b.l.In[0])
+	zoff := b.operand(c, z, true) / 4
+	n := b.l.In[0].Shape.Elems()
+	c.spec = []uint32{workgroup, flag(z.Type == tensor.F32)}
+	c.push = []uint32{uint32(n), x, zoff, uint32(stride), uint32(int32(by))}
+	b.run(c, groups(n, workgroup), 1)
+	return nil
+}
+
+func bindPerHead(b *bind) error {
+	w := &b.l.In[1]
+	c := b.call("perhead")
+	x := b.floats(c, &b.l.In[0], false)
+	woff, wtype := b.vector(c, w)
+	boff, btype := b.vector(c, at(b.l.In, 2))
+	z := b.floats(c, &b.l.Out[0], true)
+	n := b.l.Out[0].Shape.Elems()
+	c.spec = []uint32{workgroup, wtype, btype}
+	c.push = []uint32{uint32(n), uint32(w.Shape[0]), uint32(w.Shape[1]), uint32(w.Shape[2]), x.off, x.stride, woff, boff,
+		z.off, z.stride}
+	b.run(c, groups(8*n, workgroup), 1)
+	return nil
+}
+
+func bindXIELU(b *bind) error {
+	a := graph.Attr[ops.XIELUAttr](b.l.Node)
+	c := b.call("xielu")
+	x := b.floats(c, &b.l.In[0], false)
+	c.spec = []uint32{workgroup}
+	var off [4]uint32
+	for i := range off {
+		var code uint32
+		off[i], code = b.vector(c, at(b.l.In, 1+i))
+		c.spec = append(c.spec, code)
+	}
+	z := b.floats(c, &b.l.Out[0], true)
+	n := z.n * z.cols
+	c.push = append([]uint32{n, z.cols, z.inner, x.off, x.stride}, off[:]...)
+	c.push = append(c.push, z.off, z.stride, bits(a.Beta), bits(a.Eps))
+	b.run(c, groups(int(n), workgroup), 1)
+	return nil
+}
