@@ -273,7 +273,7 @@ func splitmix(state *uint64) uint64 {
 // operators compares launch by launch.
 func (r *CheckReport) operators(ctx context.Context, dev *Engine, opt *CheckOptions, input feed) (err error) {
 	refOpt := opt.Options
-	refOpt.Device, refOpt.like, refOpt.Progress = opt.Ref, dev, nil
+	refOpt.Device, refOpt.like, refOpt.Progress, refOpt.Custom = opt.Ref, dev, nil, nil
 	ref, err := New(ctx, refOpt)
 	if err != nil {
 		return fmt.Errorf("on the reference: %w", err)

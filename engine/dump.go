@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 )
 
@@ -30,20 +31,26 @@ func Dump(opt Options, stage string, s int) (string, error) {
 	}
 	p := planMemory(g, sel, e.dev.Info().Window)
 	if stage == "plan" {
-		return p.text(g) + choicesText(g, sel), nil
+		return p.text(g) + choicesText(g, sel, opt.Custom), nil
 	}
 	return programText(g, sel, p), nil
 }
 
 // choicesText says which kernel runs each node, and why.
-func choicesText(g *graph.Graph, sel selection) string {
+func choicesText(g *graph.Graph, sel selection, custom CustomChooser) string {
 	b := strings.Builder{}
 	b.WriteString("kernels\n")
 	for i, n := range g.Nodes {
 		if sel[i] == nil {
 			fmt.Fprintf(&b, "%3d %s: nothing runs, it is a view of its operand\n", i, n.Out[0].Name)
 		} else {
-			fmt.Fprintf(&b, "%3d %s: %s (%s)\n", i, n.Out[0].Name, sel[i].Name(), sel[i].Why())
+			why := sel[i].Why()
+			if custom != nil && backends.CustomOf(sel[i]) == nil {
+				if not := custom.Not(n); not != "" {
+					why += "; " + not
+				}
+			}
+			fmt.Fprintf(&b, "%3d %s: %s (%s)\n", i, n.Out[0].Name, sel[i].Name(), why)
 		}
 	}
 	return b.String()

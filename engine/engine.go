@@ -51,6 +51,8 @@ type Options struct {
 	// Notify, if set, is told in a sentence of what goes less well than it should. It may be called in
 	// the device's turn: it must not use sessions of that device.
 	Notify func(text string)
+	// Custom chooses kernels of the user's own for nodes; nil: there are none.
+	Custom CustomChooser
 
 	like *Engine // whose lowering this engine shall follow, node by node: a reference's
 }
@@ -279,6 +281,9 @@ func (e *Engine) graph(s, r int, in *poolSize) (*graph.Graph, error) {
 }
 
 func (e *Engine) has(n *graph.Node) bool {
+	if e.opt.Custom != nil && e.opt.Custom.Custom(n) != nil {
+		return true
+	}
 	_, err := e.dev.Kernel(n)
 	return err == nil
 }
@@ -336,6 +341,10 @@ func (e *Engine) selectKernels(g *graph.Graph) (selection, error) {
 	var missing []error
 	for i, n := range g.Nodes {
 		if n.Op.Kind == graph.View && places.aliased(n) {
+			continue
+		}
+		if k := e.custom(n, places); k != nil {
+			sel[i] = k
 			continue
 		}
 		k, err := e.dev.Kernel(n)

@@ -14,6 +14,11 @@ func (e *Engine) lower(g *graph.Graph, fusions []string, has func(*graph.Node) b
 	if !e.opt.NoFuse {
 		dropRows(g)
 		sinkRows(g)
+		if e.opt.Custom != nil {
+			for _, n := range g.Nodes {
+				n.Pinned = e.opt.Custom.Pins(n)
+			}
+		}
 		for _, name := range fusions {
 			op := ops.Table.Lookup(name)
 			if op == nil || op.Body == "" {

@@ -152,7 +152,11 @@ func (b *binder) launches(prog *backends.Program, g *graph.Graph, sel selection)
 		if sel[i] == nil {
 			continue
 		}
-		l := backends.Launch{Node: n, Kernel: sel[i], In: make([]backends.Operand, len(n.In)),
+		node := n
+		if backends.CustomOf(sel[i]) != nil {
+			node = backends.CustomNode(n)
+		}
+		l := backends.Launch{Node: node, Kernel: sel[i], In: make([]backends.Operand, len(n.In)),
 			Out: make([]backends.Operand, len(n.Out))}
 		var err error
 		for j, v := range n.In {

@@ -160,7 +160,7 @@ func (m *matched) node(p *patternNode, n *Node, set map[string]bool) bool {
 	if have, ok := m.inner[p]; ok {
 		return have == n
 	}
-	if n.Op != p.op || !m.attrs(p, n, set) {
+	if n.Op != p.op || n.Pinned || !m.attrs(p, n, set) {
 		return false
 	}
 	m.inner[p] = n

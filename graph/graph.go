@@ -69,6 +69,8 @@ type Node struct {
 	Name  string      // the equation that it came from: "blk.3.q"
 	Block int         // number of the repeated block that it belongs to, -1 outside
 	Place string      // file:line:column of the equation, for messages
+	// Pinned: it goes into no fused operator, as a kernel is for it as it stands.
+	Pinned bool
 }
 
 // String names a node for messages: blk.3.q (linear).

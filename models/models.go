@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -51,6 +52,7 @@ type File struct {
 	state   []decl
 	body    []equation
 	out     []text
+	kernels []*custom.Kernel
 	read    map[string]bool // names that an equation reads, not only asks for by has(…)
 	used    map[string]bool // names that an expression of the file mentions
 	// what is declared and never used: often the other half of a misspelt name, so reported with

@@ -218,7 +218,7 @@ func (r *reader) strings(n *yaml.Node, what string) []string {
 }
 
 var fileKeys = []string{"model", "block", "part", "match", "ignore", "use", "in", "params", "require", "names",
-	"weights", "state", "body", "out"}
+	"weights", "state", "body", "out", "kernels"}
 
 func (r *reader) file(n *yaml.Node) {
 	patterns := map[string][]string{}
@@ -273,8 +273,11 @@ func (r *reader) file(n *yaml.Node) {
 		r.state(name, v)
 	})
 	each("body", "a mapping of names to equations", func(name text, v *yaml.Node) { r.equation(name, v) })
+	if v := parts["kernels"]; v != nil && !r.f.part {
+		r.kernels(v)
+	}
 	if r.f.part {
-		for _, key := range []string{"in", "state", "body", "out", "match"} {
+		for _, key := range []string{"in", "state", "body", "out", "match", "kernels"} {
 			if v := parts[key]; v != nil {
 				r.failNode(v, "%s: has no place in a part, which has params:, require:, names: and weights: for the files "+
 					"that use it", key)

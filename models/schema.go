@@ -62,6 +62,7 @@ func schema() *jsonschema.Schema {
 			"shape": held,
 			"of":    expr("the number of the block whose state it is"),
 		})}}
+	kernel := kernelSchema()
 	s := object("A network, or a block of one, as equations.",
 		fileKeys, nil, map[string]*S{
 			"model": str("the file defines a model of this name"),
@@ -85,10 +86,40 @@ func schema() *jsonschema.Schema {
 			"state":   mapping("what survives from step to step", name, state),
 			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),
 			"out":     {AnyOf: []*S{names, {Type: "array", Items: name, MinItems: &one}}, Description: "the result or results"},
+			"kernels": mapping("kernels of one's own for operators (docs/custom-kernels.md)", name, kernel),
 		})
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "greta model file"
 	s.OneOf = []*S{{Required: []string{"model", "body", "out"}}, {Required: []string{"block", "body", "out"}},
 		{Required: []string{"part"}, Not: &S{Required: []string{"body"}}}}
 	return s
+}
+
+// kernelSchema is that of a kernel of one's own.
+func kernelSchema() *jsonschema.Schema {
+	type S = jsonschema.Schema
+	str := func(doc string) *S { return &S{Type: "string", Description: doc} }
+	expr := func(doc string) *S { return &S{Types: []string{"string", "number", "boolean"}, Description: doc} }
+	exprs := func(doc string) *S {
+		return &S{Description: doc, AnyOf: []*S{expr(""), {Type: "array", Items: expr("")}}}
+	}
+	return &S{Type: "object", Description: "source or binary for an operator", AdditionalProperties: &S{Not: &S{}},
+		PropertyOrder: kernelKeys, Required: []string{"op", "source", "args", "grid"}, Properties: map[string]*S{
+			"op":       str("the operator that it computes"),
+			"equation": str("only for the result of this name, as greta dump --stage plan prints it"),
+			"source":   str("file beside this one: .hip, .cubin, .hsaco, .comp or .spv; $NAME is a constant's value"),
+			"entry":    str("the function; default: the kernel's name"),
+			"when":     expr("a condition on the operator's sizes without which greta's own is used"),
+			"types":    {Type: "object", Description: "types of operands that it takes; f32 where nothing is said"},
+			"args":     exprs("operands by name, numbers as i32(…), u32(…), i64(…), u64(…), f32(…), and null"),
+			"grid":     exprs("blocks (workgroups) along x, y, z"),
+			"block":    exprs("threads of a block along x, y, z"),
+			"shared":   expr("bytes of dynamic shared memory"),
+			"constants": {Type: "object",
+				Description: "whole numbers that it is compiled with; of a list each value is tried"},
+			"tiles": {Type: "object",
+				Description: "operands that lie in tiles of [rows, columns], packed once when weights are loaded"},
+			"tolerance": {Type: "number", Description: "relative error that its results may have; default: as f32"},
+			"always":    {Type: "boolean", Description: "use it also where greta's own is faster"},
+		}}
 }

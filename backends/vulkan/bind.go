@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -183,7 +184,7 @@ func (b *bind) run3(x *dispatch, gx, gy, gz int) {
 	}
 	x.groups = [3]uint32{uint32(gx), uint32(gy), uint32(gz)}
 	var err error
-	if x.pipe, err = b.d.pipeline(x.shader, len(x.bound), x.spec, x.subgroup); err != nil {
+	if x.pipe, err = b.d.pipeline(x.shader, cmp.Or(x.entry, "main"), len(x.bound), x.spec, x.subgroup); err != nil {
 		b.fail(err)
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -46,7 +47,8 @@ type Device struct {
 	commands  vk.CommandPool
 	cache     pipelineCache
 	pipelines map[string]*pipeline
-	layouts   map[int]*layout // by the number of bindings
+	custom    map[string][]uint32 // modules of users' kernels, by the names of their shaders
+	layouts   map[int]*layout     // by the number of bindings
 	types     memoryTypes
 
 	clock    clock
@@ -83,7 +85,7 @@ func New(opt Options) (*Device, error) {
 }
 
 func newDevice(in *instance, opt Options) *Device {
-	return &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, layouts: map[int]*layout{},
+	return &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, custom: map[string][]uint32{}, layouts: map[int]*layout{},
 		tables: map[string]*table{}, mostApart: mostApart}
 }
 
@@ -258,6 +260,7 @@ type kernel struct {
 	on      taken
 	variant *matrixVariant // nil: it has none
 	packed  int            // the operand that lies packed, -1: none
+	own     *customKernel  // that a user wrote; nil: it is this package's
 }
 
 func (k *kernel) Name() string { return k.name }
@@ -266,7 +269,18 @@ func (k *kernel) Why() string  { return k.why }
 
 func (k *kernel) Tolerance() float64 { return k.rel }
 
+// Instance is what a user's kernel was made of, nil for others.
+func (k *kernel) Instance() *custom.Instance {
+	if k.own == nil {
+		return nil
+	}
+	return k.own.Of
+}
+
 func (k *kernel) Packing(arg int) *backends.Packing {
+	if k.own != nil {
+		return k.own.Packing(arg)
+	}
 	if arg != k.packed {
 		return nil
 	}

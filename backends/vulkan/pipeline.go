@@ -54,16 +54,18 @@ func (d *Device) layout(bindings int) (*layout, error) {
 	return l, nil
 }
 
-// pipeline compiles a kernel for specialization constants 0, 1, … once. Its
+// pipeline compiles a kernel, entered by the name entry, for specialization constants 0, 1, … once. Its
 // subgroups have the given size, 0: any.
-func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int) (*pipeline, error) {
-	key := fmt.Sprint(name, bindings, spec, subgroup)
+func (d *Device) pipeline(name, entry string, bindings int, spec []uint32, subgroup int) (*pipeline, error) {
+	key := fmt.Sprint(name, entry, bindings, spec, subgroup)
 	if p := d.pipelines[key]; p != nil {
 		return p, nil
 	}
-	code, err := spirv(name)
-	if err != nil {
-		return nil, err
+	code, err := d.custom[name], error(nil)
+	if code == nil {
+		if code, err = spirv(name); err != nil {
+			return nil, err
+		}
 	}
 	l, err := d.layout(bindings)
 	if err != nil {
@@ -87,7 +89,7 @@ func (d *Device) pipeline(name string, bindings int, spec []uint32, subgroup int
 		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
 	}
 	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT,
-		Module: module, PName: vk.CString("main"),
+		Module: module, PName: vk.CString(entry),
 		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
 			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
 	info := (&vk.ComputePipelineCreateInfo{Flags: d.opt.hooks.flags(), Stage: *stage, Layout: l.pipeline}).Init()

@@ -29,6 +29,7 @@ type dispatch struct {
 	groups [3]uint32
 	spec   []uint32
 	shader string
+	entry  string // by which the shader is entered; "": main
 	// subgroup is the size that subgroups must have, 0: any
 	subgroup int
 	// waits: it can wait for the stage before by itself, says: what it writes says when it is there, handed: it does wait

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
@@ -28,6 +29,8 @@ type Case struct {
 	First int
 	// Params are the sizes, types and attributes, by which results are compared.
 	Params map[string]string
+	// Kernel runs the case instead of what the device chooses; nil: that.
+	Kernel backends.Kernel
 	// Steps counts how often a model's step launches this: "pp512": 32.
 	Steps map[string]int
 }

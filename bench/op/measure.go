@@ -133,7 +133,7 @@ func (m *measurement) all() ([]record.Result, error) {
 		t.Choose(func(*graph.Node) string { return m.opt.Config })
 		defer t.Choose(func(*graph.Node) string { return "" })
 	}
-	k, err := m.dev.Kernel(m.c.Node)
+	k, err := m.c.kernelOf(m.dev)
 	var lacks *backends.Unsupported
 	if errors.As(err, &lacks) {
 		r := m.result("")

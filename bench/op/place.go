@@ -68,7 +68,7 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 	if p.stream, err = dev.Stream(); err != nil {
 		return nil, err
 	}
-	if p.kernel, err = dev.Kernel(c.Node); err != nil {
+	if p.kernel, err = c.kernelOf(dev); err != nil {
 		return nil, err
 	}
 	cost := c.cost()
@@ -238,7 +238,7 @@ func (p *placed) alloc(v *graph.Value, bytes, n int, overlap bool, use backends.
 
 // launch is repetition i.
 func (p *placed) launch(i int) backends.Launch {
-	l := backends.Launch{Node: p.c.Node, Kernel: p.kernel, Scratch: p.rest}
+	l := backends.Launch{Node: p.c.launched(p.kernel), Kernel: p.kernel, Scratch: p.rest}
 	for _, s := range p.in {
 		if s == nil {
 			l.In = append(l.In, backends.Operand{})

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/trial"
 	"github.com/greta-project/greta/bench/tune"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/health"
@@ -48,6 +49,7 @@ type modelFlags struct {
 	weightSeed                uint64
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
+	noCustom                  bool
 	tunedFlags
 	exact         bool
 	fp16, kernels string
@@ -85,6 +87,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.StringVar(&f.kernels, "kernels", "", "hip: folder of kernels compiled ahead of time by greta kernels build, used "+
 		"before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
+	s.BoolVar(&f.noCustom, "no-custom-kernels", false, "leave out the model file's own kernels (kernels:)")
 	s.StringArrayVar(&f.lora, "lora", nil,
 		"add an adapter to the weights as they are read: a folder of PEFT's or a GGUF adapter (may be repeated)")
 	f.tunedFlags.register(s)
@@ -107,6 +110,7 @@ type bundle struct {
 	variants  *tune.Chooser        // of kernels; nil: there are none to choose
 	opt       engine.Options       // without a context, unless the user gave one
 	paths     []health.Decision    // on the device's fast paths
+	custom    []*trial.Decision    // on kernels of the user's own
 	fp8       bool                 // the command line opts into fp8 instructions, so that they must have something to do
 }
 
@@ -166,7 +170,10 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 		return nil, err
 	}
 	b.opt.Model, b.opt.Source, b.opt.Device = b.file, b.source, b.device
-	return b, b.checkForced(len(f.force) > 0)
+	if err := b.checkForced(len(f.force) > 0); err != nil {
+		return b, err
+	}
+	return b, f.tryCustom(ctx, b, errw)
 }
 
 // checkForced refuses forced variants that no kernel of the model has, before its weights are
