@@ -85,8 +85,9 @@ func New(opt Options) (*Device, error) {
 }
 
 func newDevice(in *instance, opt Options) *Device {
-	return &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, custom: map[string][]uint32{}, layouts: map[int]*layout{},
-		tables: map[string]*table{}, mostApart: mostApart}
+	return &Device{in: in, opt: opt, pipelines: map[string]*pipeline{}, custom: map[string][]uint32{},
+		layouts: map[int]*layout{},
+		tables:  map[string]*table{}, mostApart: mostApart}
 }
 
 // open finds the physical device that the options ask for, and starts it.

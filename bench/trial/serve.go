@@ -176,7 +176,8 @@ func answer(ctx context.Context, in io.Reader, e *json.Encoder, open func() (bac
 	return results, errors.Join(err, dev.Close())
 }
 
-// mostFlops bounds cases that are compared with float64; the device's own kernel, which is tested, stands in for others.
+// mostFlops bounds cases that are compared with float64; the device's own kernel, which is tested,
+// stands in for others.
 const mostFlops = 2e8
 
 // serve tries a kernel on a device.

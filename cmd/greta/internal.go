@@ -28,7 +28,8 @@ func (a *app) internalCmd() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return usagef("greta internal is for greta itself")
 		}}
-	c.AddCommand(a.internalHealthCmd(), a.internalSmokeCmd(), a.internalDoctorCmd(), a.internalTuneCmd(), a.internalKernelCmd())
+	c.AddCommand(a.internalHealthCmd(), a.internalSmokeCmd(), a.internalDoctorCmd(), a.internalTuneCmd(),
+		a.internalKernelCmd())
 	c.AddCommand(internalGPU()...)
 	return c
 }
