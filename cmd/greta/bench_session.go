@@ -104,7 +104,7 @@ func (a *app) newBenchSession(ctx context.Context, f *benchFlags, kind, profile 
 		return nil, err
 	}
 	now := time.Now().UTC()
-	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: os.Args[1:], Profile: profile, Label: f.label,
+	s.run = record.Run{ID: record.NewID(now), Kind: kind, Command: a.args, Profile: profile, Label: f.label,
 		Started: now, Env: environ.Gather(version(), dev)}
 	s.watch = newWatch(dev.Info())
 	if f.noStore {

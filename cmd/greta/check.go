@@ -103,32 +103,39 @@ func mismatch(format string, args ...any) error {
 	return &exitError{code: exitMismatch, err: fmt.Errorf(format, args...)}
 }
 
+// referenceReport compares a model with the reference in float64; without tokens, on ten made up ones.
+func referenceReport(ctx context.Context, b *bundle, tokens []int32, tolerance float64) (*engine.CheckReport, error) {
+	opt := engine.CheckOptions{Options: b.opt, Limit: tolerance, Tokens: tokens}
+	if opt.Context == 0 {
+		opt.Context = max(64, len(opt.Tokens))
+	}
+	if len(opt.Tokens) > opt.Context {
+		return nil, usage(&engine.TooLong{Tokens: len(opt.Tokens), Context: opt.Context})
+	}
+	dev, err := openBackend("ref", deviceFlags{})
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	opt.Ref = dev
+	r, err := engine.Check(ctx, opt)
+	return r, loadError(err)
+}
+
 func (a *app) checkReference(ctx context.Context, f *checkFlags, b *bundle) error {
-	opt := engine.CheckOptions{Options: b.opt, Limit: f.tolerance}
+	var tokens []int32
 	if f.tokens != "" {
 		var err error
-		if opt.Tokens, err = parseTokens("--tokens", f.tokens); err != nil {
+		if tokens, err = parseTokens("--tokens", f.tokens); err != nil {
 			return usage(err)
 		}
 		if err := f.refuseSeed(b); err != nil {
 			return err
 		}
 	}
-	if opt.Context == 0 {
-		opt.Context = max(64, len(opt.Tokens))
-	}
-	if len(opt.Tokens) > opt.Context {
-		return usage(&engine.TooLong{Tokens: len(opt.Tokens), Context: opt.Context})
-	}
-	dev, err := openBackend("ref", deviceFlags{})
+	r, err := referenceReport(ctx, b, tokens, f.tolerance)
 	if err != nil {
 		return err
-	}
-	defer dev.Close()
-	opt.Ref = dev
-	r, err := engine.Check(ctx, opt)
-	if err != nil {
-		return loadError(err)
 	}
 	if f.json {
 		err = writeJSON(a.out, r)

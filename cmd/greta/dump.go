@@ -28,26 +28,16 @@ func (a *app) dumpCmd() *cobra.Command {
 No weights are loaded. The text is stable and made for diffs.`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
-			switch {
-			case !slices.Contains(engine.Stages, stage):
-				return usagef("--stage %s: there are %s", stage, strings.Join(engine.Stages, ", "))
-			case format != "text" && format != "dot":
-				return usagef("--format %s: there are text and dot", format)
-			case tokens < 1:
-				return usagef("--tokens-per-step %d: it must be positive", tokens)
+			if err := checkDump(stage, format, tokens); err != nil {
+				return err
 			}
 			b, err := f.open(c.Context(), a.err, args[0])
 			if err != nil {
 				return err
 			}
-			b.fitContext(tokens)
-			print := engine.Dump
-			if format == "dot" {
-				print = engine.DumpDot
-			}
-			text, err := print(b.opt, stage, tokens)
+			text, err := dumpText(b, stage, format, tokens)
 			if err != nil {
-				return errors.Join(loadError(err), b.close())
+				return errors.Join(err, b.close())
 			}
 			if asJSON {
 				err = writeJSON(a.out, map[string]string{"stage": stage, "format": format, "text": text})
@@ -65,4 +55,31 @@ No weights are loaded. The text is stable and made for diffs.`,
 	s.StringVar(&format, "format", "text", "text, or dot (graph and fused): Graphviz's language")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
 	return c
+}
+
+// checkDump refuses what cannot be printed.
+func checkDump(stage, format string, tokens int) error {
+	switch {
+	case !slices.Contains(engine.Stages, stage):
+		return usagef("--stage %s: there are %s", stage, strings.Join(engine.Stages, ", "))
+	case format != "text" && format != "dot":
+		return usagef("--format %s: there are text and dot", format)
+	case tokens < 1:
+		return usagef("--tokens-per-step %d: it must be positive", tokens)
+	}
+	return nil
+}
+
+// dumpText prints a step of so many tokens at a stage.
+func dumpText(b *bundle, stage, format string, tokens int) (string, error) {
+	if err := checkDump(stage, format, tokens); err != nil {
+		return "", err
+	}
+	b.fitContext(tokens)
+	print := engine.Dump
+	if format == "dot" {
+		print = engine.DumpDot
+	}
+	text, err := print(b.opt, stage, tokens)
+	return text, loadError(err)
 }

@@ -127,7 +127,7 @@ func TestSettingNames(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit((&app{strings.NewReader(""), io.Discard, io.Discard}).root())
+	visit((&app{strings.NewReader(""), io.Discard, io.Discard, nil}).root())
 	lists := []string{"chunk", "gen", "threads", "parallel"} // of greta bench model
 	for name, types := range kinds {
 		if len(types) > 1 && !slices.Contains(lists, name) {
@@ -136,7 +136,7 @@ func TestSettingNames(t *testing.T) {
 	}
 	for command, flags := range namesakes {
 		path := strings.Fields(command)
-		c, rest, err := (&app{strings.NewReader(""), io.Discard, io.Discard}).root().Find(path)
+		c, rest, err := (&app{strings.NewReader(""), io.Discard, io.Discard, nil}).root().Find(path)
 		if err != nil || len(rest) > 0 {
 			t.Errorf("there is no command %s", command)
 			continue

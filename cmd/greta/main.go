@@ -64,17 +64,12 @@ func main() {
 type app struct {
 	in       io.Reader
 	out, err io.Writer
+	args     []string // the command line
 }
 
 // execute runs one command line and gives its exit code.
 func execute(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in, out, errw}
-	root := a.root()
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errw)
-	err := root.ExecuteContext(ctx)
+	err := command(ctx, args, in, out, errw)
 	code := exitCode(err)
 	if e := (*exitError)(nil); err != nil && !(errors.As(err, &e) && e.reported) && !closedPipe(err) {
 		text := strings.TrimSpace(err.Error())
@@ -84,6 +79,17 @@ func execute(ctx context.Context, args []string, in io.Reader, out, errw io.Writ
 		fmt.Fprintf(errw, "greta: %s\n", text)
 	}
 	return code
+}
+
+// command runs one command line and gives its error.
+func command(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) error {
+	a := &app{in, out, errw, args}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	return root.ExecuteContext(ctx)
 }
 
 // exitError is an error with an exit code.
@@ -187,7 +193,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 	root.AddCommand(a.runCmd(), a.checkCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
 		a.quantizeCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(), a.compareCmd(),
 		a.gateCmd(), a.gapCmd(), a.reportCmd(), a.plotCmd(), a.exportCmd(), a.importCmd(), a.tuneCmd(), a.expCmd(),
-		a.smokeCmd(), a.doctorCmd(), a.internalCmd(), a.serveCmd(), a.grammarCmd())
+		a.smokeCmd(), a.doctorCmd(), a.internalCmd(), a.serveCmd(), a.grammarCmd(), a.pipeCmd())
 	root.AddCommand(a.chatCmds()...)
 	root.AddCommand(a.hubCmds()...)
 	root.AddCommand(a.gpuCmds()...)

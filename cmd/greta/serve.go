@@ -334,12 +334,18 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if f.steps.draft != "" {
 		eo.Draft = engine.NGrams
 	}
+	return a.sequences(e, spec.Name, eo, so)
+}
+
+// sequences gives an engine's model to many sequences at once, or where it cannot have rows of several sequences in a
+// step, to one behind the other.
+func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOptions,
+	so serve.SessionOptions) (serve.Model, error) {
 	many, err := serve.NewScheduledModel(e, eo, so)
 	if err == nil {
 		return many, nil
 	}
-	// Not every model can have rows of several sequences in a step.
-	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", spec.Name, err)
+	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -201,7 +200,7 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 		defer s.Close()
 		var w *store.Writer
 		now := time.Now().UTC()
-		if w, err = s.Begin(record.Run{ID: record.NewID(now), Kind: "tune", Command: os.Args[1:], Label: f.label,
+		if w, err = s.Begin(record.Run{ID: record.NewID(now), Kind: "tune", Command: a.args, Label: f.label,
 			Started: now, Env: environ.Gather(version(), dev)}); err != nil {
 			return nil, err
 		}

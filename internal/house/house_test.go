@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"bench/platform": {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu",
 		"backends/vulkan", "backends/hip", "tensor"},
 	"serve":            {"chat/jinja", "chat/parse", "chat/template", "engine", "grammar", "tokenizer"},
+	"bridge":           {"engine", "serve", "tensor", "tokenizer"},
 	"internal":         {},
 	"internal/golden":  {"tensor", "weights"},
 	"internal/testkit": {"engine", "backends", "models", "tensor", "weights", "weights/quant"},
@@ -70,7 +71,7 @@ var mayImport = map[string][]string{
 		"engine/health", "backends", "backends/ref", "backends/cpu", "backends/vulkan", "backends/hip", "serve", "models",
 		"ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard",
 		"bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures",
-		"bench/serve", "bench/gap"},
+		"bench/serve", "bench/gap", "bridge"},
 	"tools": {},
 
 	"engine/prefixcache": {},

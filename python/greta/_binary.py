@@ -1,0 +1,34 @@
+"""Where the program greta lies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from ._errors import BinaryNotFoundError
+
+
+def find_binary() -> str:
+    """The path of the program: that of the wheel, else what GRETA_BINARY names, else the PATH's.
+
+    Raises BinaryNotFoundError where there is none.
+    """
+    name = "greta.exe" if sys.platform == "win32" else "greta"
+    own = Path(__file__).parent / "bin" / name
+    if own.is_file():
+        return str(own)
+    named = os.environ.get("GRETA_BINARY")
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise BinaryNotFoundError(f"GRETA_BINARY={named}: there is no such program")
+        return found
+    found = shutil.which(name)
+    if found is None:
+        raise BinaryNotFoundError(
+            "there is no program greta: install a wheel of this platform, which has it, or set GRETA_BINARY to it, "
+            "or put it on the PATH (go install github.com/greta-project/greta/cmd/greta@latest)"
+        )
+    return found

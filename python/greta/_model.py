@@ -1,0 +1,456 @@
+"""Models: texts, logits, blocks, sessions, tokenizers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from . import _shared
+from ._errors import UsageError
+from ._generation import AsyncGeneration, Generation
+from ._process import Process, default_process
+
+if TYPE_CHECKING:
+    from ._shared import Array
+
+#: One text, or the ids of one.
+Prompt = Union[str, Sequence[int]]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    backend: str | None = None,
+    device: str | int | None = None,
+    dtype: str | None = None,
+    kv: str | None = None,
+    context: int | None = None,
+    threads: int | None = None,
+    set: Mapping[str, object] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    parallel: int | None = None,
+    process: Process | None = None,
+    **options: object,
+) -> Model:
+    """Loads a model: a GGUF file, a folder of Hugging Face's, a model file, or a built-in one's name.
+
+    backend: cpu, vulkan, hip; device: which of its devices. dtype: what weight matrices are converted to. kv: type of the
+    caches (f16, bf16, f32). context: positions at most. set: parameters of the model file. parallel: answers that run at
+    once (8). Further options are the flags of `greta run` with _ for -, such as lora, adapter, exact, draft="ngram".
+
+    Raises UsageError for a wrong path or option, DeviceError, OutOfMemoryError.
+    """
+    given: dict[str, object] = {
+        "backend": backend,
+        "device": None if device is None else str(device),
+        "dtype": dtype,
+        "kv": kv,
+        "context": context,
+        "threads": threads,
+        "set": None if set is None else {k: _plain(v) for k, v in set.items()},
+        "weights": weights,
+        "tokenizer": tokenizer,
+        "parallel": parallel,
+        **options,
+    }
+    wire = {k: _plain(v) for k, v in given.items() if v is not None}
+    p = process or default_process()
+    answer, _ = p.call("load", {"path": os.fspath(path), "options": wire})
+    return Model(p, answer["model"], answer["info"])
+
+
+def _plain(v: object) -> object:
+    """An option as JSON has it."""
+    if isinstance(v, os.PathLike):
+        return os.fspath(v)
+    if isinstance(v, Mapping):
+        return {str(k): _plain(x) for k, x in v.items()}
+    if isinstance(v, (list, tuple)):
+        return [_plain(x) for x in v]
+    if v is None or isinstance(v, (str, bool, int, float)):
+        return v
+    raise UsageError(f"an option's value is {v!r}: a text, a number, True or False is expected, or a list or dict of such")
+
+
+def _ids(tokens: object, what: str) -> list[int]:
+    """Ids as a list, of a list, array or tensor."""
+    if hasattr(tokens, "tolist"):
+        tokens = tokens.tolist()
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Sequence):
+        raise UsageError(f"{what}: token ids are expected, not {type(tokens).__name__}")
+    try:
+        return [int(t.__index__()) for t in tokens]
+    except AttributeError:
+        raise UsageError(f"{what}: token ids are expected, whole numbers") from None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a model says of itself."""
+
+    name: str
+    kind: str  #: model or block
+    source: str  #: path of the weights, or synthetic
+    format: str
+    backend: str
+    device: str
+    dtype: str
+    kv: str
+    context: int  #: positions at most
+    vocabulary: int  #: 0 for a block
+    width: int  #: of a block's rows; 0 for a model
+    weight_bytes: int
+    tokenizer: bool
+    chat_template: bool
+    bos: int  #: -1: none is put before a text
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a comparison with the float64 reference found. It is true where nothing differs."""
+
+    ok: bool
+    verdict: str  #: self-consistent or inconsistent
+    limit: float  #: of the relative L2 error
+    worst: float  #: the largest relative L2 error of an operator's result
+    diverged: dict[str, Any] | None  #: the first operator beyond the limit
+    ops: list[dict[str, Any]] = field(repr=False)  #: every operator's result
+    raw: dict[str, Any] = field(repr=False)  #: all of it, as `greta check --json` writes it
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+class Tokenizer:
+    """A model's tokenizer."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return self._model.info.vocabulary
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The begin token that is put before a text; None: none is."""
+        return self._model.info.bos if self._model.info.bos >= 0 else None
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end an answer."""
+        return self._model.info.ends
+
+    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = False) -> list[int]:
+        """The ids of a text; add_special_tokens: with the begin token, where the model was trained with one.
+
+        parse_special reads control tokens that are written in it, such as <|im_start|>, as tokens.
+        """
+        return self.encode_batch([text], add_special_tokens=add_special_tokens, parse_special=parse_special)[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], *, add_special_tokens: bool = True, parse_special: bool = False
+    ) -> list[list[int]]:
+        """The ids of several texts."""
+        args = {"texts": list(texts), "bos": add_special_tokens, "special": parse_special}
+        result: list[list[int]] = self._model._call("tokenize", args)[0]["tokens"]
+        return result
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of ids, without control tokens."""
+        return self.decode_batch([tokens])[0]
+
+    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of several lists of ids."""
+        args = {"tokens": [_ids(t, "tokens") for t in batch]}
+        result: list[str] = self._model._call("detokenize", args)[0]["texts"]
+        return result
+
+    def convert_ids_to_tokens(self, tokens: Sequence[int]) -> list[str]:
+        """What each token looks like alone, control tokens included."""
+        result: list[list[str]] = self._model._call("detokenize", {"tokens": [_ids(tokens, "tokens")], "pieces": True})[0][
+            "pieces"
+        ]
+        return result[0]
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], *, continue_final_message: bool = False, **variables: object
+    ) -> list[int]:
+        """The ids of a conversation, written as the model's chat template says, up to where the answer begins.
+
+        messages: dicts with role and content. variables are further ones of the template's.
+        """
+        args = {
+            "messages": [{"role": m["role"], "content": m["content"]} for m in messages],
+            "continue": continue_final_message,
+            "variables": variables,
+        }
+        answer, _ = self._model._call("chat", args)
+        return self.encode(answer["prompt"], add_special_tokens=answer["bos"], parse_special=True)
+
+
+class Session:
+    """Positions in caches of one's own, which one goes through step by step."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._id: int | None = model._call("open-session", {})[0]["session"]
+        self.pos = 0  #: how many positions the caches hold
+
+    def _run(self, args: dict[str, Any], payload: Any = b"") -> Any:
+        answer, data = self._model._process.call("run-session", {"session": self._id or 0, **args}, payload)
+        self.pos = answer["pos"]
+        return self._model._received(answer["out"], data)
+
+    def prefill(self, tokens: Sequence[int], *, all: bool = False) -> Array:
+        """Computes tokens behind those that are there; gives the logits [vocabulary] behind the last.
+
+        all: those of every token, [len(tokens), vocabulary].
+        """
+        out = self._run({"tokens": _ids(tokens, "tokens"), "all": all})
+        return out if all else out[0]  # type: ignore[no-any-return]
+
+    def decode(self, token: int) -> Array:
+        """Computes one token; gives the logits [vocabulary] behind it."""
+        return self.prefill([token])
+
+    def block(self, x: Any) -> Array:
+        """Runs a block on rows x [n, width] of float32 at the positions that follow; gives its output [n, width].
+
+        x is an array or any tensor of the host with __dlpack__. One of `greta.empty` is read where it lies.
+        """
+        wire, payload, keep = _tensor(x)
+        out = self._run({"x": wire}, payload)
+        del keep
+        return out  # type: ignore[no-any-return]
+
+    def rewind(self, pos: int) -> None:
+        """Goes back to a position; what is behind it is forgotten."""
+        self.pos = self._model._process.call("rewind", {"session": self._id or 0, "pos": pos})[0]["pos"]
+
+    def reset(self) -> None:
+        """Goes back to the beginning."""
+        self.rewind(0)
+
+    def close(self) -> None:
+        """Frees the caches."""
+        if self._id is not None and self._model._id is not None and self._model._process.alive:
+            self._model._process.call("end-session", {"session": self._id})
+        self._id = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _tensor(x: Any) -> tuple[dict[str, Any], Any, Any]:
+    """How a tensor is sent: its description, the payload, and what must live until the answer is there."""
+    array = _shared.as_array(x)
+    wire: dict[str, Any] = {"type": "f32", "shape": list(array.shape)}
+    place = _shared.locate(array)
+    if place is None and _shared.SHARING and array.nbytes >= _shared.MINIMUM:
+        copy = _shared.empty(array.shape)
+        copy[...] = array
+        array, place = copy, _shared.locate(copy)
+    if place is None:
+        return wire, memoryview(array.data).cast("B") if array.size else b"", array
+    memory, offset = place
+    if offset % 4:
+        raise UsageError(f"the tensor begins at byte {offset} of its shared memory: a multiple of 4 is expected")
+    wire.update(path=memory.path, offset=offset)
+    return wire, b"", (array, memory)
+
+
+class Model:
+    """A loaded model. It may be used by several threads at once; close() frees it."""
+
+    def __init__(self, process: Process, number: int, info: dict[str, Any]) -> None:
+        self._process = process
+        self._id: int | None = number
+        self._lock = threading.Lock()
+        self._forward: Session | None = None
+        self.info = ModelInfo(**{**info, "ends": tuple(info["ends"])})
+        self.tokenizer = Tokenizer(self)
+
+    def _call(self, op: str, args: dict[str, Any]) -> tuple[dict[str, Any], memoryview]:
+        return self._process.call(op, {"model": self._number(), **args})
+
+    def _number(self) -> int:
+        if self._id is None:
+            raise UsageError(f"the model {self.info.name} is closed")
+        return self._id
+
+    def _received(self, t: dict[str, Any], payload: memoryview) -> Any:
+        try:
+            return _shared.received(t["shape"], t.get("path", ""), t.get("offset", 0), payload)
+        finally:
+            if t.get("lease"):
+                self._process.tell("release", t["lease"])
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Generation:
+        """Continues a text, or a batch of texts at once; gives what iterates over the pieces as they come.
+
+        prompts: a text, or a list of ids, or a list of such. Options, which mean what they mean in Transformers:
+        max_new_tokens (256, or what the context has room for; 0: until it is full), min_new_tokens, do_sample, temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
+        num_return_sequences, stop_strings. Others: seed, frequency_penalty, presence_penalty, logit_bias (id → number),
+        ignore_eos, logprobs (how many of the best tokens are told), parse_special, add_special_tokens, adapter, priority;
+        and the answer's form: schema (a JSON schema), json, regex, choice (texts), grammar (GBNF).
+
+        Without temperature or do_sample the most likely token is taken. Raises UsageError for what cannot be.
+        """
+        args, single = self._generation(prompts, options)
+        return Generation(self._process, args, single)
+
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> AsyncGeneration:
+        """generate for asyncio: within a running loop, `async for piece in model.agenerate(...)`."""
+        args, single = self._generation(prompts, options)
+        return AsyncGeneration(self._process, args, single)
+
+    def _generation(self, prompts: Any, options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        if hasattr(prompts, "tolist"):
+            prompts = prompts.tolist()
+        single = isinstance(prompts, str) or (
+            isinstance(prompts, Sequence) and len(prompts) > 0 and hasattr(prompts[0], "__index__")
+        )
+        if not single and (isinstance(prompts, bytes) or not isinstance(prompts, Sequence)):
+            raise UsageError(f"prompts: a text, token ids or a list of such is expected, not {type(prompts).__name__}")
+        wire = []
+        for i, p in enumerate([prompts] if single else prompts):
+            wire.append({"text": p} if isinstance(p, str) else {"tokens": _ids(p, f"prompt {i}")})
+        if not wire:
+            raise UsageError("prompts: the list is empty")
+        args: dict[str, Any] = {"model": self._number(), "prompts": wire}
+        args.update(_generate_args(dict(options)))
+        return args, single
+
+    def logits(self, tokens: Prompt, *, last: bool = False) -> Array:
+        """The logits behind every token of a text: float32 [tokens, vocabulary]; last: of the last alone, [vocabulary].
+
+        Without NumPy a memoryview of that shape. Large ones lie in memory that greta wrote them to: nothing is copied.
+        """
+        ids = self.tokenizer.encode(tokens) if isinstance(tokens, str) else _ids(tokens, "tokens")
+        answer, data = self._call("logits", {"tokens": ids, "last": last})
+        out = self._received(answer["logits"], data)
+        return out[0] if last else out  # type: ignore[no-any-return]
+
+    def __call__(self, x: Any) -> Array:
+        """A block's output [n, width] for rows x [n, width] from position 0 on; a model's logits for tokens."""
+        if self.info.kind != "block":
+            return self.logits(x)
+        with self._lock:
+            if self._forward is None:
+                self._forward = Session(self)
+            session = self._forward
+        wire, payload, keep = _tensor(x)
+        out = session._run({"x": wire, "reset": True}, payload)
+        del keep
+        return out  # type: ignore[no-any-return]
+
+    def session(self) -> Session:
+        """A session: caches of one's own."""
+        self._number()
+        return Session(self)
+
+    def embed(self, texts: str | Sequence[str]) -> Array:
+        """Embeddings of texts [texts, width]. Raises UnsupportedError where this greta has none."""
+        answer, data = self._call("embed", {"texts": [texts] if isinstance(texts, str) else list(texts)})
+        return self._received(answer["embeddings"], data)  # type: ignore[no-any-return]
+
+    def check(self, tokens: Sequence[int] | None = None, *, tolerance: float = 0) -> CheckReport:
+        """Compares every operator with the float64 reference, on tokens or on ten made up ones.
+
+        tolerance: relative L2 error that counts as a difference; 0: what the type of the caches allows.
+        """
+        args = {"tokens": None if tokens is None else _ids(tokens, "tokens"), "tolerance": tolerance}
+        raw, _ = self._call("check", args)
+        ok = (
+            raw.get("diverged") is None
+            and raw["prefill_equals_decode"]
+            and raw["replay_equals_eager"]
+            and raw["repeats_bit_identical"]
+        )
+        worst = max((o["relative_l2"] for o in raw["ops"]), default=0.0)
+        return CheckReport(ok, raw["verdict"], raw["limit"], worst, raw.get("diverged"), raw["ops"], raw)
+
+    def plan(self, stage: str = "plan", *, tokens: int = 1, format: str = "text") -> str:
+        """A step of so many tokens between file and launches: spec, graph, fused, plan (memory, kernels and why), program.
+
+        format: text, or dot for Graphviz (graph and fused).
+        """
+        return str(self._call("plan", {"stage": stage, "tokens": tokens, "format": format})[0]["text"])
+
+    def close(self) -> None:
+        """Frees the model. What is under way with it is cancelled."""
+        number, self._id = self._id, None
+        if number is not None and self._process.alive:
+            self._process.call("close", {"model": number})
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<greta.Model {self.info.name} of {self.info.source} on {self.info.device}>"
+
+
+_names = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repeat_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "num_return_sequences": "choices",
+    "seed": "seed",
+    "ignore_eos": "ignore_eos",
+    "logprobs": "logprobs",
+    "parse_special": "special",
+    "add_special_tokens": "bos",
+    "adapter": "adapter",
+    "priority": "priority",
+    "schema": "schema",
+    "json": "json",
+    "regex": "regex",
+    "choice": "choice",
+    "grammar": "grammar",
+}
+
+
+def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of generate as the protocol has them."""
+    args: dict[str, Any] = {}
+    sample = options.pop("do_sample", None)
+    if sample and options.get("temperature") is None:
+        options["temperature"] = 1.0
+    if sample is False and options.get("temperature"):
+        raise UsageError("do_sample=False takes the most likely token: leave temperature out")
+    stops = options.pop("stop_strings", None)
+    if stops:
+        args["stop"] = [stops] if isinstance(stops, str) else list(stops)
+    bias = options.pop("logit_bias", None)
+    if bias:
+        args["logit_bias"] = {str(int(k)): float(v) for k, v in bias.items()}
+    for name, value in options.items():
+        if name not in _names:
+            import difflib
+
+            near = difflib.get_close_matches(name, [*_names, "do_sample", "stop_strings", "logit_bias"], 1)
+            hint = f"; did you mean {near[0]}?" if near else "; there are " + ", ".join(sorted(_names))
+            raise UsageError(f"generate has no option {name}{hint}")
+        if value is not None:
+            args[_names[name]] = value
+    return args

@@ -1,0 +1,396 @@
+"""The process of greta's and the frames that go to and fro. docs/pipe.md has the protocol."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import io
+import itertools
+import json
+import logging
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from . import _shared
+from ._binary import find_binary
+from ._errors import GretaError, ProcessDied, ProtocolError, from_wire
+
+PROTOCOL = 1
+
+_prefix = struct.Struct("<IQ")
+_most_header = 64 << 20
+_most_payload = 16 << 30
+#: Writes up to this are whole or not at all (POSIX's least PIPE_BUF is 512, Linux' 4096).
+_atomic = 4096 if sys.platform == "linux" else 512
+
+_log = logging.getLogger("greta")
+
+#: What a request's parts and end are given to: a message, its payload.
+Handler = Callable[["dict[str, Any] | GretaError", memoryview], None]
+
+
+class Process:
+    """A process `greta pipe`, which holds models and answers requests of any number of threads.
+
+    One is started when it is first needed, and shared; another of one's own isolates what may crash. It ends with close(),
+    at the end of a `with`, or with this program, however that ends.
+    """
+
+    def __init__(self, binary: str | None = None, *, env: dict[str, str] | None = None) -> None:
+        """Starts the program `binary` (default: `find_binary()`), with variables `env` beside this program's.
+
+        Raises BinaryNotFoundError, VersionError where it speaks another version of the protocol, ProtocolError where it is
+        no greta.
+        """
+        self.binary = binary or find_binary()
+        self._owner = os.getpid()
+        self._ids = itertools.count(1)
+        self._pending: dict[int, Handler] = {}
+        self._lock = threading.Lock()  # of _pending and _died
+        self._writing = threading.Lock()
+        self._died: ProcessDied | None = None
+        self._closing = False
+        self._large: SimpleQueue[tuple[bytes, Any, SimpleQueue[OSError | None]]] | None = None
+        self._last: collections.deque[str] = collections.deque(maxlen=40)
+        # In a group of its own a terminal's Ctrl-C does not reach it: that cancels a request instead.
+        own: dict[str, Any] = {"start_new_session": True}
+        if sys.platform == "win32":
+            own = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        try:
+            self._popen = subprocess.Popen(
+                [self.binary, "pipe"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env={**os.environ, **(env or {})},
+                **own,
+            )
+        except OSError as e:
+            raise ProtocolError(f"{self.binary} does not start: {e}") from e
+        assert self._popen.stdin and self._popen.stdout and self._popen.stderr
+        self.pid = self._popen.pid
+        self._in = self._popen.stdin.fileno()
+        self._out = io.BufferedReader(self._popen.stdout, 64 << 10)  # type: ignore[type-var]
+        me = weakref.ref(self)
+        self._errors = threading.Thread(
+            target=_read_errors, args=(self._popen.stderr, self._last), name="greta stderr", daemon=True
+        )
+        self._errors.start()
+        self._reader = threading.Thread(target=_read_frames, args=(me, self._out), name="greta reader", daemon=True)
+        self._reader.start()
+        _all.add(self)
+        try:
+            self.info = self._hello()
+        except BaseException:
+            self.close()
+            raise
+
+    def _hello(self) -> dict[str, Any]:
+        from ._version import __version__
+
+        hello = {"protocol": PROTOCOL, "client": f"python-greta {__version__}", "shared": _shared.SHARING}
+        try:
+            answer, _ = self.call("hello", hello)
+        except ProcessDied as e:
+            text = f"{self.binary} pipe does not answer: is it a greta that has this verb? {e}"
+            raise ProtocolError(text) from e
+        if answer.get("protocol") != PROTOCOL:
+            raise ProtocolError(f"{self.binary} answers with version {answer.get('protocol')} of the protocol")
+        return answer
+
+    @property
+    def version(self) -> str:
+        """greta's version."""
+        return str(self.info["greta"])
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and takes requests."""
+        return self._died is None and not self._closing and self._owner == os.getpid()
+
+    def call(self, op: str, args: dict[str, Any], payload: Any = b"") -> tuple[dict[str, Any], memoryview]:
+        """Asks for an operation and waits for its answer and payload. An interrupt cancels it.
+
+        Raises the exception of its error, ProcessDied where the process ends meanwhile.
+        """
+        answers: SimpleQueue[tuple[dict[str, Any] | GretaError, memoryview]] = SimpleQueue()
+        request = self.begin(op, args, lambda m, p: answers.put((m, p)), payload)
+        parts: list[Any] = []
+        try:
+            while True:
+                message, data = wait(answers)
+                if isinstance(message, GretaError):
+                    if parts:
+                        message.parts = parts  # type: ignore[attr-defined]
+                    raise message
+                if "event" in message:
+                    parts.append(message["event"])
+                    continue
+                return message["ok"], data
+        except GretaError:
+            raise
+        except BaseException:  # an interrupt
+            self.abandon(request)
+            raise
+
+    def begin(self, op: str, args: dict[str, Any], handler: Handler, payload: Any = b"") -> int:
+        """Asks for an operation. handler gets its parts and end, from another thread. Gives the request's number."""
+        request = next(self._ids)
+        self._check()
+        with self._lock:
+            if self._died is not None:
+                raise _again(self._died)
+            self._pending[request] = handler
+        try:
+            self._send({"id": request, "op": op, "args": args}, payload)
+        except BaseException:
+            with self._lock:
+                self._pending.pop(request, None)
+            raise
+        return request
+
+    def abandon(self, request: int) -> None:
+        """Cancels a request whose answer nobody waits for any more. Of one that has ended, nothing."""
+        with self._lock:
+            if request not in self._pending:
+                return
+            self._pending[request] = self._drop
+        try:
+            self.tell("cancel", request)
+        except GretaError:
+            pass  # it ended meanwhile
+
+    def tell(self, op: str, target: int) -> None:
+        """Sends what is not answered: cancel, release."""
+        self._check()
+        self._send({"id": 0, "op": op, "args": {"target": target}}, b"")
+
+    def _check(self) -> None:
+        if self._owner != os.getpid():
+            raise ProcessDied("this process was forked of the one that greta belongs to: load the model here again")
+        if self._died is not None:
+            raise _again(self._died)
+        if self._closing:
+            raise ProcessDied("greta's process was closed")
+
+    def _drop(self, message: dict[str, Any] | GretaError, payload: memoryview) -> None:
+        if isinstance(message, dict) and "ok" in message:
+            for value in message["ok"].values():
+                if isinstance(value, dict) and value.get("lease"):
+                    self.tell("release", value["lease"])
+
+    def _send(self, message: dict[str, Any], payload: Any) -> None:
+        header = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        size = memoryview(payload).nbytes
+        head = _prefix.pack(len(header), size) + header
+        if len(head) + size <= _atomic:
+            try:
+                with self._writing:
+                    os.write(self._in, head + bytes(payload) if size else head)
+            except OSError as e:
+                raise self._broken(e) from e
+            return
+        # Longer ones are written by a thread that no interrupt reaches: half a frame would be the end of all.
+        with self._lock:
+            if self._large is None:
+                self._large = SimpleQueue()
+                threading.Thread(
+                    target=_write_large, args=(self._large, self._in, self._writing), name="greta writer", daemon=True
+                ).start()
+        done: SimpleQueue[OSError | None] = SimpleQueue()
+        self._large.put((head, payload, done))
+        failed = wait(done)
+        if failed is not None:
+            raise self._broken(failed) from failed
+
+    def _broken(self, e: OSError) -> GretaError:
+        self._reader.join(2)  # it says why
+        return _again(self._died) if self._died is not None else ProcessDied(f"greta's process takes no requests: {e}")
+
+    def _deliver(self, message: dict[str, Any], payload: memoryview) -> None:
+        number = message.get("id", 0)
+        last = "event" not in message
+        with self._lock:
+            handler = self._pending.pop(number, None) if last else self._pending.get(number)
+        item: dict[str, Any] | GretaError = message
+        if "error" in message:
+            item = from_wire(message["error"])
+        if handler is not None:
+            try:
+                handler(item, payload)
+            except Exception as e:  # a loop that was closed meanwhile must not end the reader
+                _log.debug("an answer could not be given: %s", e)
+        elif isinstance(item, GretaError):
+            _log.warning("%s", item)
+
+    def _end(self, why: str) -> None:
+        """The stream has ended: everyone who waits is told why."""
+        try:
+            code: int | None = self._popen.wait(5)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            code = self._popen.wait()
+        self._errors.join(1)
+        stderr = "\n".join(self._last)
+        how = f"exit code {code}"
+        if code is not None and code < 0:
+            try:
+                how = signal.Signals(-code).name
+            except ValueError:
+                how = f"signal {-code}"
+        text = f"greta's process ended ({how}{why})" if not self._closing else "greta's process was closed"
+        if stderr and not self._closing:
+            text += "; its last lines:\n" + stderr
+        died = ProcessDied(text, code, stderr)
+        with self._lock:
+            self._died = died
+            waiting, self._pending = list(self._pending.values()), {}
+        for handler in waiting:
+            try:
+                handler(_again(died), memoryview(b""))
+            except Exception as e:
+                _log.debug("the end could not be told: %s", e)
+
+    def close(self, timeout: float = 5) -> None:
+        """Ends the process: requests under way are cancelled. After `timeout` seconds it is killed."""
+        if self._owner != os.getpid():
+            return
+        self._closing = True
+        _all.discard(self)
+        if self._popen.stdin is not None and not self._popen.stdin.closed:
+            with self._writing:
+                self._popen.stdin.close()
+        try:
+            self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        if threading.current_thread() is not self._reader:
+            self._reader.join(timeout)
+            self._errors.join(timeout)
+            self._out.close()
+            if self._popen.stderr is not None:
+                self._popen.stderr.close()
+        if self._large is not None:
+            self._large.put((b"", None, SimpleQueue()))
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<greta.Process {self.pid} of {self.binary}{'' if self.alive else ', ended'}>"
+
+
+def _again(e: ProcessDied) -> ProcessDied:
+    """A fresh exception: one that is raised twice gathers tracebacks."""
+    return ProcessDied(str(e), e.returncode, e.stderr)
+
+
+def wait(answers: SimpleQueue[Any]) -> Any:
+    """The next item. Ctrl-C ends the wait, on Windows too, where it does not reach a lock."""
+    if sys.platform != "win32":
+        return answers.get()
+    while True:
+        try:
+            return answers.get(timeout=0.05)
+        except Empty:
+            continue
+
+
+def _read_exactly(stream: io.BufferedReader, n: int) -> bytes | bytearray:
+    if n <= 1 << 16:
+        data = stream.read(n)
+        if len(data) < n:
+            raise EOFError
+        return data
+    buffer = bytearray(n)
+    view, got = memoryview(buffer), 0
+    while got < n:
+        k = stream.readinto(view[got:])
+        if not k:
+            raise EOFError
+        got += k
+    return buffer
+
+
+def _read_frames(me: weakref.ref[Process], stream: io.BufferedReader) -> None:
+    why = ""
+    try:
+        while True:
+            header, size = _prefix.unpack(_read_exactly(stream, _prefix.size))
+            if not 2 <= header <= _most_header or size > _most_payload:
+                why = ", what it wrote is no frame of the protocol"
+                break
+            message = json.loads(_read_exactly(stream, header))
+            payload = memoryview(_read_exactly(stream, size)) if size else memoryview(b"")
+            process = me()
+            if process is None:
+                return
+            process._deliver(message, payload)
+            del process, message, payload
+    except (EOFError, OSError):
+        pass
+    except ValueError as e:
+        why = f", what it wrote is no message: {e}"
+    process = me()
+    if process is not None:
+        if why:
+            process._popen.kill()
+        process._end(why)
+
+
+def _read_errors(stream: Any, last: collections.deque[str]) -> None:
+    with io.TextIOWrapper(stream, encoding="utf-8", errors="replace") as text:
+        try:
+            for line in text:
+                last.append(line.rstrip())
+                _log.info("%s", line.rstrip())
+        except (OSError, ValueError):
+            pass
+
+
+def _write_large(queue: SimpleQueue[Any], fd: int, writing: threading.Lock) -> None:
+    while True:
+        head, payload, done = queue.get()
+        if not head:
+            return
+        try:
+            with writing:
+                for part in (memoryview(head), memoryview(payload).cast("B")):
+                    while part.nbytes:
+                        part = part[os.write(fd, part[: 1 << 20]) :]
+            done.put(None)
+        except OSError as e:
+            done.put(e)
+
+
+_all: weakref.WeakSet[Process] = weakref.WeakSet()
+_shared_process: Process | None = None
+_starting = threading.Lock()
+
+
+def default_process() -> Process:
+    """The process that is shared: started when it is first needed, and anew where it has died."""
+    global _shared_process
+    with _starting:
+        if _shared_process is None or not _shared_process.alive:
+            _shared_process = Process()
+        return _shared_process
+
+
+@atexit.register
+def _close_all() -> None:
+    for p in list(_all):
+        p.close(2)

@@ -1,0 +1,64 @@
+"""greta bench from Python: rows of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._errors import GretaError, UsageError, need
+from .._process import Process, default_process
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def flags(options: Mapping[str, Any]) -> list[str]:
+    """Options as flags: m=[1, 8] is --m=1,8; set={"a.b": 1} is --set=a.b=1; True is --name."""
+    args: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            args.append(f"{flag}={'true' if value else 'false'}")
+        elif isinstance(value, Mapping):
+            args += [f"{flag}={k}={_text(v)}" for k, v in value.items()]
+        else:
+            args.append(f"{flag}={_text(value)}")
+    return args
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (list, tuple, range)):
+        return ",".join(str(v) for v in value)
+    return str(value)
+
+
+def rows(kind: str, *names: str, process: Process | None = None, **options: Any) -> list[dict[str, Any]]:
+    """Runs `greta bench KIND NAME... --options` and gives its results, a dict each, as -o json writes them.
+
+    kind: op, model, platform, serve. An option's name is the flag's with _ for -; lists are joined by commas, a dict is a
+    flag repeated. Raises MismatchError where a result is wrong, GretaError where none is OK; the exception's `rows` are
+    the results all the same. An interrupt ends the run; what was measured by then is in greta's store.
+    """
+    for name in ("output", "json", "o"):
+        if name in options:
+            raise UsageError(f"bench: the option {name} is taken: results come as rows")
+    args = [kind, *names, *flags(options)]
+    p = process or default_process()
+    try:
+        answer, _ = p.call("bench", {"args": args})
+    except GretaError as e:
+        parts = getattr(e, "parts", [])
+        e.rows = parts[0]["rows"] if parts else []  # type: ignore[attr-defined]
+        raise
+    result: list[dict[str, Any]] = answer["rows"]
+    return result
+
+
+def bench(kind: str, *names: str, process: Process | None = None, **options: Any) -> pd.DataFrame:
+    """Runs `greta bench` and gives its results as a frame of pandas', a result a row. `greta.bench.rows` has the options."""
+    frame: pd.DataFrame = need(
+        "pandas", "greta.bench (greta.bench.rows gives a list of dicts without it)"
+    ).DataFrame(rows(kind, *names, process=process, **options))
+    return frame
