@@ -20,6 +20,7 @@ type Builder struct {
 	Block  int         // number of the repeated block, -1 outside
 	Place  string      // file:line:column of the equation at hand
 	names  map[string]bool
+	taken  map[string]int // the number that a name had behind it last
 }
 
 // Scope is what the names of an equation mean. Values holds tensors; a name
@@ -32,7 +33,7 @@ type Scope struct {
 // Equation builds "names: e" and gives the values that the names stand for.
 // Its error is a *lang.Error that points into e.
 func (b *Builder) Equation(names []string, e lang.Expr, sc Scope) ([]*Value, error) {
-	q := &equation{b, sc, strings.Join(names, ", ")}
+	q := &equation{b, sc, strings.Join(names, ", "), map[int]bool{}}
 	vals, err := q.build(e, names)
 	if err == nil && len(vals) != len(names) {
 		err = q.fail(e.Pos(), "%d names for %d results", len(names), len(vals))
@@ -47,6 +48,7 @@ type equation struct {
 	*Builder
 	sc   Scope
 	name string
+	sums map[int]bool // where a binary expression has its operator: whether it is a number
 }
 
 func (q *equation) fail(at int, format string, args ...any) *lang.Error {
@@ -167,8 +169,13 @@ func (q *equation) isNumber(e lang.Expr) bool {
 		return ok
 	case lang.Unary:
 		return q.isNumber(e.X)
-	case lang.Binary:
-		return q.isNumber(e.X) && q.isNumber(e.Y)
+	case lang.Binary: // each is asked for once for every one around it
+		number, ok := q.sums[e.Pos()]
+		if !ok {
+			number = q.isNumber(e.X) && q.isNumber(e.Y)
+			q.sums[e.Pos()] = number
+		}
+		return number
 	case lang.Cond:
 		return q.isNumber(e.Then) && q.isNumber(e.Else)
 	case lang.Str:
@@ -485,14 +492,15 @@ func (b *Builder) Add(n *Node, names []string, equation string) error {
 
 func (b *Builder) unique(name string) string {
 	if b.names == nil {
-		b.names = map[string]bool{}
+		b.names, b.taken = map[string]bool{}, map[string]int{}
 		for _, v := range b.Graph.Values {
 			b.names[v.Name] = true
 		}
 	}
 	try := name
-	for i := 2; b.names[try]; i++ {
+	for i := max(b.taken[name], 1) + 1; b.names[try]; i++ {
 		try = name + strconv.Itoa(i)
+		b.taken[name] = i
 	}
 	b.names[try] = true
 	return try
