@@ -118,13 +118,14 @@ type Engine struct {
 	stepBytes int64
 	dense     []byte // for weights that are converted before they are packed, while loading
 	first     *graph.Graph
-	rows      bool            // the model says which rows of logits it wants with R
-	queued    bool            // a step may be submitted behind another one
-	chain     bool            // a program may have several steps
-	empty     bool            // weights have memory but no numbers
-	open      bool            // sessions can be made
-	away      bool            // New has given the turn away
-	noted     map[string]bool // what executables said and Notify was told
+	instead   map[tensor.Type]tensor.Type // types that take the place of stored ones; see substitute
+	rows      bool                        // the model says which rows of logits it wants with R
+	queued    bool                        // a step may be submitted behind another one
+	chain     bool                        // a program may have several steps
+	empty     bool                        // weights have memory but no numbers
+	open      bool                        // sessions can be made
+	away      bool                        // New has given the turn away
+	noted     map[string]bool             // what executables said and Notify was told
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -161,7 +162,9 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	}
 	sel, err := e.selectKernels(g)
 	if err != nil {
-		return nil, err
+		if g, sel, err = e.substitute(g, err); err != nil {
+			return nil, err
+		}
 	}
 	e.countStep(g, sel)
 	jobs := e.jobs(g, sel)
@@ -238,7 +241,7 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 		w = e.opt.Source
 	}
 	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv,
-		DType: e.opt.DType, Mix: e.opt.Mix}
+		DType: e.opt.DType, Mix: e.opt.Mix, Instead: e.instead}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are

@@ -14,15 +14,16 @@ import (
 
 // Options say for which step, weights and types a graph is built.
 type Options struct {
-	Weights Weights           // nil: synthetic
-	Set     map[string]string // parameters given by name, as expressions
-	S       int               // tokens in the step; 0: 1
-	C       int               // context length; 0: S
-	R       int               // rows of logits wanted; 0: 1
-	Float   tensor.Type       // element type of activations; Invalid: F32
-	KV      tensor.Type       // element type of states; Invalid: F32
-	DType   tensor.Type       // type of weight matrices; Invalid: as stored, F16 where synthetic
-	Mix     TypeChooser       // types of synthetic weight matrices by their names, before DType; nil: none
+	Weights Weights                     // nil: synthetic
+	Set     map[string]string           // parameters given by name, as expressions
+	S       int                         // tokens in the step; 0: 1
+	C       int                         // context length; 0: S
+	R       int                         // rows of logits wanted; 0: 1
+	Float   tensor.Type                 // element type of activations; Invalid: F32
+	KV      tensor.Type                 // element type of states; Invalid: F32
+	DType   tensor.Type                 // type of weight matrices; Invalid: as stored, F16 where synthetic
+	Instead map[tensor.Type]tensor.Type // where DType is not given: types that take the place of stored ones
+	Mix     TypeChooser                 // types of synthetic weight matrices by their names, before DType; nil: none
 }
 
 // TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
@@ -324,6 +325,8 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		}
 	case o.DType != tensor.Invalid:
 		t = o.DType
+	case o.Instead[t] != tensor.Invalid:
+		t = o.Instead[t]
 	}
 	if src == nil {
 		load.Type = t

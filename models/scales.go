@@ -9,19 +9,19 @@ import (
 	"github.com/greta-project/greta/tensor"
 )
 
-// Checkpoints in 8-bit floats keep a factor beside a matrix, of which its numbers are
-// to be multiplied: for "q_proj.weight" the tensor "q_proj.weight_scale"
-// (compressed-tensors, FBGEMM, ModelOpt, vLLM), of one element or of one for each
-// row, or "q_proj.weight_scale_inv" (DeepSeek), where it has that form too. It
-// is not part of the weight but a factor of the product's columns, so the
-// bytes stay as they are.
+// Checkpoints in 8-bit floats, and in integers as weights/packed presents them, keep a
+// factor beside a matrix, by which its numbers are to be multiplied: for "q_proj.weight"
+// the tensor "q_proj.weight_scale" (compressed-tensors, FBGEMM, ModelOpt, vLLM), of one
+// element or of one for each row, or "q_proj.weight_scale_inv" (DeepSeek), where it has
+// that form too. It is not part of the weight but a factor of the product's columns, so
+// the bytes stay as they are.
 
 // scaleSuffixes follow a matrix's name.
 var scaleSuffixes = []string{"_scale", "_scale_inv"}
 
 // scaleOf finds the factor of a tensor of 8-bit floats with rows rows; nil: it has none.
 func scaleOf(src Weights, tname string, t tensor.Type, rows int) (*graph.Load, error) {
-	if !isF8(t) {
+	if !isF8(t) && !t.IsBlock() { // blocks: of those that weights/packed presents
 		return nil, nil
 	}
 	for _, suffix := range scaleSuffixes {
@@ -40,6 +40,9 @@ func scaleOf(src Weights, tname string, t tensor.Type, rows int) (*graph.Load, e
 				src.Path(), tname, typ)
 		}
 		return &graph.Load{Tensors: []string{tname + suffix}, Type: typ, Spread: n == 1}, nil
+	}
+	if !isF8(t) {
+		return nil, nil
 	}
 	// Factors under another name would be left out without a word.
 	stem := strings.TrimSuffix(tname, "weight")

@@ -241,7 +241,7 @@ func (r *runner) describeLoaded() {
 	r.update(func() {
 		rep := &r.report
 		rep.Kind, rep.DType = kind, dtype
-		rep.Context, rep.WeightBytes = e.Options().Context, e.WeightBytes()
+		rep.Context, rep.WeightBytes, rep.Stored = e.Options().Context, e.WeightBytes(), e.Stored()
 	})
 }
 

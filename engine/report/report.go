@@ -78,6 +78,7 @@ type Report struct {
 	SubmitUS    *Times   `json:"submit_us_per_token,omitempty"` // of a decode step, until its submission to a GPU returned
 	HostUS      *Times   `json:"host_us_per_token,omitempty"`   // of a decode step, all but waiting for a GPU
 	WeightBytes int      `json:"weight_bytes_per_token"`
+	Stored      string   `json:"stored,omitempty"`        // formats of weights that are computed as others
 	PeakMemory  int      `json:"peak_memory_bytes"`       // high-water mark of resident memory, mapped weights included
 	ModelMemory int      `json:"model_peak_memory_bytes"` // the same before the checks, which have weights of their own
 	Private     int      `json:"private_memory_bytes"`    // resident and not backed by a file, before the checks

@@ -52,6 +52,9 @@ func (r *Report) Summary() string {
 	if r.WeightBytes > 0 {
 		line("weights", "%s a token", Bytes(float64(r.WeightBytes)))
 	}
+	if r.Stored != "" {
+		line("stored", "%s", r.Stored)
+	}
 	if r.PeakMemory > 0 {
 		checks := ""
 		if r.PeakMemory > r.ModelMemory {

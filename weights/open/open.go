@@ -14,6 +14,7 @@ import (
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/gguf"
 	"github.com/greta-project/greta/weights/llama2c"
+	"github.com/greta-project/greta/weights/packed"
 	"github.com/greta-project/greta/weights/safetensors"
 )
 
@@ -42,12 +43,25 @@ func Open(path string) (weights.Source, error) {
 	case "gguf":
 		return source(gguf.Open(path))
 	case "safetensors":
-		return source(safetensors.Open(path))
+		return openSafetensors(path)
 	case "llama2c":
 		return source(llama2c.Open(path))
 	default:
 		return nil, fmt.Errorf("%s is not a model: %s; found %s", path, expected, found)
 	}
+}
+
+// openSafetensors presents matrices that lie in several tensors as one.
+func openSafetensors(path string) (weights.Source, error) {
+	src, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := packed.Wrap(src)
+	if err != nil {
+		return nil, errors.Join(err, src.Close())
+	}
+	return s, nil
 }
 
 // source keeps a nil of one package from becoming a Source that is not nil.
@@ -129,7 +143,7 @@ func openFolder(path string) (weights.Source, error) {
 	}
 	switch {
 	case hf:
-		return source(safetensors.Open(path))
+		return openSafetensors(path)
 	case len(models) == 1:
 		return source(gguf.Open(filepath.Join(path, models[0])))
 	case len(models) > 1:

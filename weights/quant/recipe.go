@@ -30,6 +30,7 @@ var Recipes = []Recipe{
 	{"q4_k_s", tensor.Q4_K, 14}, {"q4_k_m", tensor.Q4_K, 15},
 	{"q5_k_s", tensor.Q5_K, 16}, {"q5_k_m", tensor.Q5_K, 17}, {"q6_k", tensor.Q6_K, 18},
 	{"iq4_nl", tensor.IQ4_NL, 25}, {"iq4_xs", tensor.IQ4_XS, 30}, {"tq1_0", tensor.TQ1_0, 36}, {"tq2_0", tensor.TQ2_0, 37},
+	{"mxfp4", tensor.MXFP4, 38},
 }
 
 var aliases = map[string]string{"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
