@@ -2,9 +2,6 @@ package serve
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/greta-project/greta/internal/testbrowser"
 )
 
 // The page's files name no outside resource, and their answers forbid one.
@@ -41,34 +40,6 @@ func TestPageFiles(t *testing.T) {
 	}
 }
 
-// browser starts a real one; the test is skipped where there is none.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if p, err := exec.LookPath(name); err == nil && path == "" {
-			path = p
-		}
-	}
-	if path == "" {
-		if os.Getenv("GRETA_REQUIRE_CHROMIUM") != "" {
-			t.Fatal("no Chromium")
-		}
-		t.Skip("no Chromium")
-	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.DisableGPU,
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.WSURLReadTimeout(90*time.Second))
-	alloc, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
-	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 const shown = "```go\nfunc main() { return 7 } // seven\n```\n\n# Title\n\n- one\n- **two** and `code`\n\n| a | b " +
 	"|\n|---|---|\n| 1 | 2 |\n\n" +
 	"$$\\frac{1}{2} + x^2$$ and <script>alert(1)</script> [link](https://example.com/) [bad](javascript:alert(1))"
@@ -77,7 +48,7 @@ const shown = "```go\nfunc main() { return 7 } // seven\n```\n\n# Title\n\n- one
 // the live view of the batch.
 // In one piece: one conversation.
 func TestPage(t *testing.T) {
-	ctx := browser(t)
+	ctx := testbrowser.Start(t)
 	fake := newFake()
 	_, h := testServer(t, &scripted{fakeModel: fake, text: shown})
 	var bad []string
@@ -121,7 +92,7 @@ func TestPage(t *testing.T) {
 	if strings.Contains(html, `href="javascript`) || strings.Contains(html, "<script") {
 		t.Errorf("%s", html)
 	}
-	shot(t, ctx, "light")
+	testbrowser.Shot(t, ctx, "light")
 
 	fake.delay = 20 * time.Millisecond
 	run("stop", chromedp.SendKeys("#text", "say something that goes on for a long, long, long while, so that it can be "+
@@ -133,7 +104,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("the live view has no %s: %s", want, text)
 		}
 	}
-	shot(t, ctx, "live")
+	testbrowser.Shot(t, ctx, "live")
 	run("stopped", chromedp.Click("#stop"), done, chromedp.Text("#status", &text))
 	if text != "Stopped" {
 		t.Errorf("status %q", text)
@@ -167,7 +138,7 @@ func TestPage(t *testing.T) {
 	if width > inner {
 		t.Errorf("on a phone the page is %d wide, the screen %d", width, inner)
 	}
-	shot(t, ctx, "phone-dark")
+	testbrowser.Shot(t, ctx, "phone-dark")
 	if len(bad) > 0 {
 		t.Errorf("the browser complains: %v", bad)
 	}
@@ -184,22 +155,6 @@ func (m *scripted) Generate(ctx context.Context, r Request) (Answer, error) {
 		r.Prompt, _ = fakeText{}.Encode("user: say "+strings.ReplaceAll(m.text, "\n", "\x01")+"\nassistant: ", true, false)
 	}
 	return m.fakeModel.Generate(ctx, r)
-}
-
-// shot keeps a picture where $GRETA_SHOTS says.
-func shot(t *testing.T, ctx context.Context, name string) {
-	t.Helper()
-	dir := os.Getenv("GRETA_SHOTS")
-	if dir == "" {
-		return
-	}
-	var png []byte
-	if err := chromedp.Run(ctx, chromedp.CaptureScreenshot(&png)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wait waits for something that happens soon.

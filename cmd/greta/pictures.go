@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -51,6 +54,7 @@ func (a *app) reportCmd() *cobra.Command {
 	var f struct {
 		filterFlags
 		out, title string
+		open       bool
 	}
 	c := &cobra.Command{
 		Use:   "report",
@@ -58,11 +62,17 @@ func (a *app) reportCmd() *cobra.Command {
 		Long: `report draws stored results: bandwidth and latency over size, operators under the
 roofs of their device, the kernels of a step, devices beside each other, and
 history with its noise. The page needs nothing but itself; every picture has its
-figures below it. --store and the filters choose what is drawn.`,
+figures below it. In a browser devices, operators, shapes and dates are chosen,
+points say how they were measured, and two runs are compared, by keys too.
+--store and the filters choose what the page has; --open shows it, in $BROWSER
+where that is set.`,
 		Example: `  greta report -o report.html
-  greta report --device H200 --since 7d --title "H200, this week"`,
+  greta report --device H200 --since 7d --title "H200, this week" --open`,
 		Args: exactly(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
+			if f.open && f.out == "-" {
+				return usagef("--open needs a file: -o - writes to standard output")
+			}
 			entries, err := f.stored()
 			if err != nil {
 				return err
@@ -78,13 +88,40 @@ figures below it. --store and the filters choose what is drawn.`,
 				return err
 			}
 			fmt.Fprintf(a.err, "%s: %d results\n", f.out, len(entries))
+			if f.open {
+				return browse(f.out)
+			}
 			return nil
 		},
 	}
 	f.register(c.Flags())
 	c.Flags().StringVarP(&f.out, "output", "o", "greta-report.html", "file to write, - for standard output")
 	c.Flags().StringVar(&f.title, "title", "What greta measured", "heading of the page")
+	c.Flags().BoolVar(&f.open, "open", false, "show the page in a browser")
 	return c
+}
+
+// browse shows a file in the user's browser, and does not wait for the reader.
+func browse(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	var c *exec.Cmd
+	switch browser := os.Getenv("BROWSER"); {
+	case browser != "":
+		c = exec.Command(browser, path)
+	case runtime.GOOS == "darwin":
+		c = exec.Command("open", path)
+	case runtime.GOOS == "windows":
+		c = exec.Command("rundll32", "url.dll,FileProtocolHandler", path)
+	default:
+		c = exec.Command("xdg-open", path)
+	}
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("no browser was started (%w): open %s, or name one in BROWSER", err, path)
+	}
+	return c.Process.Release()
 }
 
 func (a *app) plotCmd() *cobra.Command {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestReportPlotGap(t *testing.T) {
@@ -31,6 +33,27 @@ func TestReportPlotGap(t *testing.T) {
 	has(t, h.greta(0, "report", "-o", "-").out, "<!doctype html>")
 	has(t, h.greta(2, "report", "-o", page, "--device", "nothing").err, "no results match")
 	has(t, h.greta(exitUsage, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written")
+
+	has(t, h.greta(exitUsage, "report", "-o", "-", "--open").err, "--open needs a file")
+	t.Setenv("BROWSER", filepath.Join(dir, "nobody"))
+	has(t, h.greta(exitFailed, "report", "-o", page, "--open").err, "no browser was started", page)
+	if runtime.GOOS != "windows" {
+		opened := filepath.Join(dir, "opened")
+		script := "#!/bin/sh\nprintf %s \"$1\" >" + opened + ".part && mv " + opened + ".part " + opened + "\n"
+		if err := os.WriteFile(os.Getenv("BROWSER"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		h.greta(0, "report", "-o", page, "--open")
+		for range 2000 {
+			if _, err := os.Stat(opened); err == nil {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if got := read("opened"); got != page {
+			t.Errorf("the browser was given %q, not %q", got, page)
+		}
+	}
 
 	h.greta(0, "plot", "devices", "-o", filepath.Join(dir, "d.svg"))
 	has(t, read("d.svg"), "<svg", "Card A", "Card B")
