@@ -44,3 +44,45 @@ func (x Spread) Steps(o *Operand) [4]int {
 	}
 	return steps
 }
+
+// Copy is a copy of some of a tensor into some of another: how far the loops of Over take each on, from its elements
+// From and To.
+type Copy struct {
+	Over           Spread
+	From, To       int
+	XSteps, ZSteps [4]int
+}
+
+// ConcatCopy puts x into z from index at of z's dimension axis on.
+func ConcatCopy(x, z *Operand, axis, at int) (Copy, error) {
+	over, err := SpreadOver(x.Shape)
+	return Copy{Over: over, To: at * z.Shape[axis+1:].Elems(), XSteps: over.Steps(x), ZSteps: over.Steps(z)}, err
+}
+
+// SliceCopy takes z out of x from index at of dimension axis on.
+func SliceCopy(x, z *Operand, axis, at int) (Copy, error) {
+	over, err := SpreadOver(z.Shape)
+	return Copy{Over: over, From: at * x.Shape[axis+1:].Elems(), XSteps: over.Steps(x), ZSteps: over.Steps(z)}, err
+}
+
+// ExpandCopy repeats the heads of x [S, G, N] in z [S, H, N]: a head's copies beside it, or all heads again behind all.
+func ExpandCopy(x, z *Operand, behind bool) Copy {
+	_, xsize := x.Type.Block()
+	_, zsize := z.Type.Block()
+	heads, n, token, row := x.Shape[1], x.Shape[2], x.Stride/xsize, z.Stride/zsize
+	copies := z.Shape[1] / heads
+	if behind {
+		return Copy{Over: Spread{[4]int{x.Shape[0], copies, heads, n}}, XSteps: [4]int{token, 0, n, 1},
+			ZSteps: [4]int{row, heads * n, n, 1}}
+	}
+	return Copy{Over: Spread{[4]int{x.Shape[0], heads, copies, n}}, XSteps: [4]int{token, n, 0, 1},
+		ZSteps: [4]int{row, copies * n, n, 1}}
+}
+
+// Axis is a dimension of a shape by its number, which may count from the last.
+func Axis(at int, s tensor.Shape) int {
+	if at < 0 {
+		return at + len(s)
+	}
+	return at
+}

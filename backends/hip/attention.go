@@ -117,10 +117,8 @@ func bindAttention(b *binder) {
 			line = try
 		}
 	}
-	prog := newProgram("attention.hip", define("DH", dh), define("DV", dv), define("KT", plainTypes[k.Type]-1),
-		define("VT", plainTypes[v.Type]-1),
-		define("VE", line), define("QB", s.block), onOff("CAP", a.Softcap > 0), define("G_PARTS", s.parts),
-		define("G_PART", attentionPart))
+	prog := attentionProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s, a.Softcap > 0,
+		ops.Beyond(n) != "")
 	var scratch, counters uintptr
 	if s.parts > 1 {
 		var err error
@@ -135,4 +133,23 @@ func bindAttention(b *binder) {
 		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
 	b.status(d)
+	if ops.Beyond(n) != "" {
+		sinks, typ := b.plain(b.in(4))
+		slope := a.Slope
+		if slope == 0 {
+			slope = 1
+		}
+		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(slope)
+	}
+}
+
+// attentionProgram is attention.hip for heads of dh and dv elements, caches of types, and loads of line elements; more:
+// with what goes beyond the plain form (ops.Beyond).
+func attentionProgram(dh, dv, kt, vt, line int, s attentionShape, capped, more bool) program {
+	options := []string{define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt), define("VE", line),
+		define("QB", s.block), onOff("CAP", capped), define("G_PARTS", s.parts), define("G_PART", attentionPart)}
+	if more {
+		options = append(options, "MORE=1")
+	}
+	return newProgram("attention.hip", options...)
 }

@@ -93,7 +93,8 @@ var attentions = []choice{
 		why: "one token: the blocks of a cluster divide the positions and merge in shared memory"},
 	{name: "flash", bind: bindAttention, takes: (*Device).usesFlash,
 		why: "many tokens over f16 caches: queries and weights in two parts on matrix cores, in one pass"},
-	{name: "attention", bind: bindAttention, why: "online over the positions, divided into parts where blocks are few"},
+	{name: "attention", bind: bindAttention,
+		why: "online over the positions, divided into parts where blocks are few"},
 }
 
 // fusions are the fused operators that this device wants, in the order of trial.
@@ -107,8 +108,8 @@ const (
 
 // table is the device's kernels by operator.
 var table = map[string]entry{
-	"add":     only("point", pairwise, bindPair, 1),
-	"mul":     only("point", pairwise, bindPair, 1),
+	"add":     only("point", pairwise, bindAddMul, 0, 1),
+	"mul":     only("point", pairwise, bindAddMul, 0, 1),
 	"scale":   only("point", pairwise, bindPoint),
 	"silu":    only("point", pairwise, bindPoint),
 	"gelu":    only("point", pairwise, bindPoint),
@@ -134,14 +135,14 @@ var table = map[string]entry{
 		checkCache),
 	"rope_push": checked(only("rope", "rows are rotated on their way to the cache", bindRotation, 0, 3),
 		checkCache),
-	"attention": {choices: attentions, weight: -1, plain: []int{1, 2}, check: checkAttention,
+	"attention": {choices: attentions, weight: -1, plain: []int{1, 2, 4}, check: checkAttention,
 		scratch: attentionScratch},
 	"paged_push": checked(only("paged", "rows are stored in the pages that their tables name", bindPagedPush,
 		0), checkCache),
 	"paged_attention": {choices: []choice{{name: "paged",
 		why: "rows of many sequences: a block a head and sequence, pages by table", bind: bindPagedAttention}}, weight: -1,
 		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
-	"topk":  only("moe", "the largest of a row by a block", bindTopK),
+	"topk":  checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
 	"mix":   only("moe", pairwise, bindMix),
 	"rows":  only("moe", "a row a block", bindRows),
 	"split": only("moe", "a range of columns is copied", bindSplit),
@@ -324,7 +325,7 @@ func (dev *Device) usesCopies(n *graph.Node) bool {
 
 // takesFlash says whether flash.hip computes a node, where there are its instructions.
 func takesFlash(n *graph.Node) bool {
-	if n.Op != ops.Attention {
+	if n.Op != ops.Attention || ops.Beyond(n) != "" {
 		return false
 	}
 	q, k, v := n.In[0], n.In[1], n.In[2]
@@ -339,7 +340,7 @@ func (dev *Device) usesFlash(n *graph.Node) bool {
 
 // takesAttend says whether attention_decode.hip computes a node, but for how its operands lie.
 func takesAttend(n *graph.Node) bool {
-	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 {
+	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 || ops.Beyond(n) != "" {
 		return false
 	}
 	k, v := n.In[1], n.In[2]

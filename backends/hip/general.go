@@ -12,6 +12,7 @@ var generalFile = newProgram("general.hip")
 var generalFunctions = map[string]string{
 	"relu": "relu", "relu2": "relu2", "exp": "exp_of", "log": "log_of", "tanh": "tanh_of", "softplus": "softplus",
 	"reciprocal": "reciprocal", "abs": "abs_of", "floor": "floor_of", "affine": "affine", "clamp": "clamp_of",
+	"sqrt": "sqrt_of", "pow": "pow_of",
 }
 
 func init() {
@@ -27,4 +28,12 @@ func bindGeneral(b *binder) {
 	row, stride := spread(x)
 	b.start(generalFile, generalFunctions[n.Op.Name], 256, ceil(count, 256), 1, 1).
 		ptr(b.out(0), b.pointer(x)).u32(count, row, stride).f32(p).f32(q)
+}
+
+// flagged passes a condition.
+func flagged(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
 }

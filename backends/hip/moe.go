@@ -1,6 +1,8 @@
 package hip
 
 import (
+	"fmt"
+
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
 )
@@ -22,11 +24,24 @@ func bindTopK(b *binder) {
 	a := graph.Attr[ops.TopKAttr](b.l.Node)
 	mode := map[string]int{"none": 0, "before": 1, "after": 2}[a.Softmax]
 	r := rowsOf(b.in(0))
-	if mode == 0 && r.cols >= longRow {
+	groups := 0
+	if a.Groups > 1 {
+		groups = a.Groups
+	}
+	if mode == 0 && groups == 0 && r.cols >= longRow {
 		b.start(pickFile, "pick", 1024, r.n, 1, 1).ptr(b.out(0), b.out(1), b.pointer(b.in(0))).rows(r).u32(a.K)
 		return
 	}
-	b.start(routeFile, "topk", 128, r.n, 1, 1).ptr(b.out(0), b.out(1), b.pointer(b.in(0))).rows(r).u32(a.K, mode)
+	b.start(routeFile, "topk", 128, r.n, 1, 1).ptr(b.out(0), b.out(1), b.pointer(b.in(0))).rows(r).
+		u32(a.K, mode, groups, a.Keep, flagged(a.By == "top2"))
+}
+
+// checkGroups says whether a choice in groups can be made.
+func checkGroups(n *graph.Node) error {
+	if g := graph.Attr[ops.TopKAttr](n).Groups; g > 128 {
+		return fmt.Errorf("a choice in %d groups; 128 at most are possible", g)
+	}
+	return nil
 }
 
 func bindMix(b *binder) {

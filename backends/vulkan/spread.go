@@ -71,70 +71,47 @@ func bindPair(b *bind) error {
 	return b.spread(n.Op.Name, &b.l.In[0], &b.l.In[1], &b.l.Out[0])
 }
 
-// copyPart copies x, or what of it over and xsteps say, into z from element zoff on.
-func (b *bind) copyPart(x, z *backends.Operand, over backends.Spread, xfrom, zfrom int, xsteps, zsteps [4]int) {
+// copied runs a copy of parts of tensors.
+func (b *bind) copied(x, z *backends.Operand, p backends.Copy) {
 	c := b.call("spread")
 	xoff := b.plainFloats(c, x, false)
 	b.none(c)
 	zoff := b.plainFloats(c, z, true)
-	b.strided(c, "copy", over, [3]uint32{xoff + uint32(xfrom), 0, zoff + uint32(zfrom)}, [3][4]int{xsteps, {}, zsteps},
-		typeCodes[x.Type], 0)
-}
-
-// steps is Spread.Steps with those of dimensions of one element too.
-func steps(o *backends.Operand) [4]int { return backends.Spread{}.Steps(o) }
-
-// axis is a dimension by its number, which may count from the last.
-func axis(at int, s tensor.Shape) int {
-	if at < 0 {
-		return at + len(s)
-	}
-	return at
+	b.strided(c, "copy", p.Over, [3]uint32{xoff + uint32(p.From), 0, zoff + uint32(p.To)},
+		[3][4]int{p.XSteps, {}, p.ZSteps}, typeCodes[x.Type], 0)
 }
 
 func bindConcat(b *bind) error {
 	z := &b.l.Out[0]
-	at := axis(graph.Attr[ops.ConcatAttr](b.l.Node).Axis, z.Shape)
-	from := 0
+	axis, at := backends.Axis(graph.Attr[ops.ConcatAttr](b.l.Node).Axis, z.Shape), 0
 	for i := range b.l.In {
 		x := &b.l.In[i]
 		if x.Buffer == nil {
 			continue
 		}
-		over, err := backends.SpreadOver(x.Shape)
+		c, err := backends.ConcatCopy(x, z, axis, at)
 		if err != nil {
 			return err
 		}
-		b.copyPart(x, z, over, 0, from*z.Shape[at+1:].Elems(), over.Steps(x), steps(z))
-		from += x.Shape[at]
+		b.copied(x, z, c)
+		at += x.Shape[axis]
 	}
 	return nil
 }
 
 func bindSlice(b *bind) error {
 	x, z, a := &b.l.In[0], &b.l.Out[0], graph.Attr[ops.SliceAttr](b.l.Node)
-	over, err := backends.SpreadOver(z.Shape)
+	c, err := backends.SliceCopy(x, z, backends.Axis(a.Axis, x.Shape), a.From)
 	if err != nil {
 		return err
 	}
-	at := axis(a.Axis, x.Shape)
-	b.copyPart(x, z, over, a.From*x.Shape[at+1:].Elems(), 0, steps(x), over.Steps(z))
+	b.copied(x, z, c)
 	return nil
 }
 
-// bindExpand copies heads: tokens, heads and their copies in the order of the result, elements.
 func bindExpand(b *bind) error {
 	x, z := &b.l.In[0], &b.l.Out[0]
-	_, size := x.Type.Block()
-	tokens, heads, n := x.Shape[0], x.Shape[1], x.Shape[2]
-	copies, token, row := z.Shape[1]/heads, x.Stride/size, z.Stride/4
-	over := backends.Spread{Sizes: [4]int{tokens, heads, copies, n}}
-	xsteps, zsteps := [4]int{token, n, 0, 1}, [4]int{row, copies * n, n, 1}
-	if graph.Attr[ops.ExpandAttr](b.l.Node).Copy == "behind" {
-		over.Sizes = [4]int{tokens, copies, heads, n}
-		xsteps, zsteps = [4]int{token, 0, n, 1}, [4]int{row, heads * n, n, 1}
-	}
-	b.copyPart(x, z, over, 0, 0, xsteps, zsteps)
+	b.copied(x, z, backends.ExpandCopy(x, z, graph.Attr[ops.ExpandAttr](b.l.Node).Copy == "behind"))
 	return nil
 }
 

@@ -7,7 +7,8 @@
 // positions; the last block of a group to finish merges the parts.
 //
 // Compile time: DH, DV elements of a head of keys and values, KT and VT their
-// types (0 f32, 1 f16, 2 bf16), VE elements a load, QB, CAP with softcap.
+// types (0 f32, 1 f16, 2 bf16), VE elements a load, QB, CAP with softcap; MORE with sinks,
+// chunks, slopes on distances, and queries that see behind their own position (ops.AttentionAttr).
 #include "prelude.h"
 #define NT 128
 #define L 16
@@ -37,11 +38,25 @@ G_FN float group_sum(float v) {
   return v;
 }
 
+#ifdef MORE
+// ops.AttentionAttr.SlopeOf
+G_FN float slope_of(float alibi, u32 head, u32 heads) {
+  u32 n = 1;
+  while (2 * n <= heads) n *= 2;
+  const float e = head < n ? (float)(head + 1) / (float)n : (float)(2 * (head - n) + 1) / (float)(2 * n);
+  return g_exp(-alibi * e * 0.693147181f);
+}
+#endif
+
 G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstride,
                                 const void *kc, u32 kstride, const void *vc, u32 vstride,
                                 const int *pos, u32 positions, u32 tokens, u32 heads, u32 groups,
                                 float scale, float cap, u32 window, float *scratch, u32 *counters, u32 *status,
-                                u32 launch) {
+                                u32 launch
+#ifdef MORE
+                                , const void *sinks, u32 sink_type, u32 chunk, u32 both, float alibi, float slope
+#endif
+) {
   begin_next();
   wait_previous();
   __shared__ float merge[GROUPS][QB][DV + 2];
@@ -53,6 +68,9 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
   const u32 q0 = ((queries + QB - 1) / QB - 1 - bidx()) * QB;
   // The range of positions that some query of the block sees.
   u32 from = ~0u, end = 0, qfrom[QB], qend[QB];
+#ifdef MORE
+  float qpos[QB], fall[QB]; // a query's position, and what each position of distance takes off a score
+#endif
   G_UNROLL for (u32 i = 0; i < QB; i++) {
     u32 s = g_min(q0 + i, queries - 1) / share;
     int p = pos[s];
@@ -62,6 +80,13 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
     }
     qend[i] = (u32)p + 1;
     qfrom[i] = window && qend[i] > window ? qend[i] - window : 0;
+#ifdef MORE
+    qpos[i] = (float)p;
+    const u32 head = g * share + g_min(q0 + i, queries - 1) % share;
+    fall[i] = alibi > 0.0f ? slope * slope_of(alibi, head, heads) : 0.0f;
+    if (chunk && qfrom[i] < (u32)p / chunk * chunk) qfrom[i] = (u32)p / chunk * chunk;
+    if (both) qend[i] = window ? g_min((u32)p + window, positions) : positions;
+#endif
     from = g_min(from, qfrom[i]);
     end = end > qend[i] ? end : qend[i];
   }
@@ -83,6 +108,12 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
     G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] = 0;
     m[i] = UNSEEN;
     l[i] = 0;
+#ifdef MORE
+    if (sinks && part == 0 && grp == 0) { // one more score, whose value is zero
+      m[i] = load_float(sinks, sink_type, g * share + qi % share);
+      l[i] = 1.0f;
+    }
+#endif
   }
   // All lanes of a wave go round together, for their shuffles: a position
   // beyond the end counts for nothing. The loads of NP positions are under way at once.
@@ -118,6 +149,9 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
       G_UNROLL for (u32 p = 0; p < NP; p++) {
         const u32 j = j0 + p * GROUPS + grp;
         if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
+#ifdef MORE
+        s[p][i] -= fall[i] * (qpos[i] - (float)j);
+#endif
         if (j >= hi || j < qfrom[i] || j >= qend[i]) s[p][i] = UNSEEN;
         top = g_max(top, s[p][i]);
       }

@@ -4,8 +4,10 @@
 
 // The k largest of each row in falling order, of equal ones the lower index
 // first: a block a row, one search a place. mode: 0 as they are, 1 of the
-// softmax over the row, 2 softmax among themselves.
-G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32 mode) {
+// softmax over the row, 2 softmax among themselves. Of groups equal parts of the row, 0: none, only
+// the keep best are chosen from, by their largest or, with top2, the sum of their two largest.
+G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32 mode, u32 groups,
+                           u32 keep, u32 top2) {
   begin_next();
   wait_previous();
   __shared__ float part[NT / G_WAVE], best[NT];
@@ -14,6 +16,27 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
   const float *a = x + at(xr, row);
   p += (u64)row * k;
   e += (u64)row * k;
+  __shared__ float worth[NT];
+  __shared__ u32 kept[NT];
+  const u32 size = groups ? d / groups : d;
+  if (groups) {
+    if (t < groups) {
+      float first = u2f(0xff800000u), second = first;
+      for (u32 i = 0; i < size; i++) {
+        float c = a[t * size + i];
+        if (c > first) second = first, first = c;
+        else second = g_max(second, c);
+      }
+      worth[t] = top2 ? first + second : first;
+    }
+    bar();
+    if (t < groups) {
+      u32 before = 0;
+      for (u32 i = 0; i < groups; i++) before += worth[i] > worth[t] || (worth[i] == worth[t] && i < t);
+      kept[t] = before < keep;
+    }
+    bar();
+  }
   float last = 0, top = 0, sum = 0;
   u32 last_i = 0;
   for (u32 n = 0; n < k; n++) {
@@ -22,6 +45,7 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
     for (u32 i = t; i < d; i += NT) {
       float c = a[i];
       bool after = n == 0 || c < last || (c == last && i > last_i);
+      if (groups) after = after && kept[i / size];
       if (after && (at_i == ~0u || c > v)) {
         v = c;
         at_i = i;
@@ -53,6 +77,11 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
   }
   if (mode == 0) return;
   if (mode == 1) {
+    if (groups) { // the largest may lie in a part that is not kept
+      float largest = top;
+      for (u32 i = t; i < d; i += NT) largest = g_max(largest, a[i]);
+      top = block_max<NT>(largest, part);
+    }
     for (u32 i = t; i < d; i += NT) sum += g_exp(a[i] - top);
     sum = block_sum<NT>(sum, part);
   }
