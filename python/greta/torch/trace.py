@@ -1,0 +1,752 @@
+"""Follows the graph of torch.export operator by operator, for one number of tokens."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Callable
+
+import torch
+
+from .nodes import Node
+from .scores import Attention
+from .values import Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
+
+# Operators that move elements and compute nothing: done to the elements' numbers.
+MOVES = {
+    "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "slice",
+    "select", "chunk", "split", "split_with_sizes", "unbind", "flatten", "unflatten", "repeat", "repeat_interleave",
+    "flip", "roll", "movedim", "moveaxis", "swapaxes", "swapdims", "narrow", "tile", "broadcast_to", "expand_as",
+    "view_as", "reshape_as", "tensor_split", "index_select", "mT", "numpy_T", "diagonal", "rot90", "unsafe_split",
+    "unsafe_chunk", "adjoint", "hsplit", "unfold",
+}
+SAME = {
+    "clone", "contiguous", "alias", "detach", "to", "_to_copy", "type_as", "lift_fresh_copy", "lift_fresh", "float",
+    "double", "half", "bfloat16", "detach_", "_autocast_to_reduced_precision", "_autocast_to_full_precision",
+}
+JOINS = {"cat": "cat", "concat": "cat", "concatenate": "cat", "stack": "stack", "hstack": "hstack"}
+UNARY = {"silu", "sigmoid", "tanh", "relu", "exp", "log", "sqrt", "abs", "floor", "softplus", "erf"}
+ASSERTS = {"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async_msg",
+           "sym_constrain_range_for_size"}
+NOTHING = object()
+
+
+def promoted(x: Any) -> Any:
+    """Numbers in double precision, whatever the module computes in."""
+    if isinstance(x, torch.dtype):
+        if x.is_complex:
+            return torch.complex128
+        return torch.float64 if x.is_floating_point else x
+    if isinstance(x, torch.Tensor):
+        if x.is_complex():
+            return x.to(torch.complex128)
+        return x.to(torch.float64) if x.is_floating_point() else x
+    if isinstance(x, (list, tuple)):
+        return type(x)(promoted(i) for i in x)
+    return x
+
+
+class Trace:
+    """One pass through a graph: ``problems`` lists (operator, where, why) of what cannot be said."""
+
+    def __init__(self, builder: Builder):
+        self.b = builder
+        self.g = builder.graph
+        self.attention = Attention(builder)
+        self.problems: list[tuple[str, str, str]] = []
+        self.masks: dict[str, torch.Tensor] = {}
+        self.masked: list[str] = []
+        self.constants_only = False
+        self.current = ""
+
+    # The graph
+
+    def run(self, module: torch.fx.GraphModule, inputs: list[Any], path: str = "") -> list[Any]:
+        env: dict[torch.fx.Node, Any] = {}
+        given = iter(inputs)
+        for n in module.graph.nodes:
+            if n.op == "placeholder":
+                env[n] = next(given)
+            elif n.op == "get_attr":
+                env[n] = self.attribute(module, n.target)
+            elif n.op == "call_function":
+                self.current = path + n.name
+                self.g.where = place(n)
+                env[n] = self.call(module, n, env, path)
+            elif n.op == "output":
+                return torch.fx.map_arg(n.args[0], lambda a: env[a])
+        raise AssertionError("a graph without an output")
+
+    @staticmethod
+    def attribute(module: torch.nn.Module, target: str) -> Any:
+        for part in target.split("."):
+            module = getattr(module, part)
+        if isinstance(module, torch.Tensor):
+            return Const(promoted(module.detach()))
+        return module
+
+    def call(self, module: torch.fx.GraphModule, n: torch.fx.Node, env: dict, path: str) -> Any:
+        args = torch.fx.map_arg(n.args, lambda a: env[a])
+        kwargs = torch.fx.map_arg(n.kwargs, lambda a: env[a])
+        if any(a is NOTHING for a in leaves((args, kwargs))):
+            return NOTHING  # follows from a problem that is listed
+        name = opname(n.target)
+        subs = [a for a in args if isinstance(a, torch.fx.GraphModule)]
+        try:
+            if subs:
+                if not name.startswith("wrap_with"):
+                    raise CannotSay("the module chooses what it computes while it runs")
+                at = list(args).index(subs[0])
+                return self.run(subs[0], list(args[at + 1:]), path + n.name + ".")
+            if n.target is operator.getitem:
+                return args[0][args[1]]
+            if name in ASSERTS:
+                return None
+            data = [a for a in leaves((args, kwargs)) if isinstance(a, (Value, Complex, Scores))]
+            if not data:
+                return self.constant(n.target, name, args, kwargs)
+            if self.constants_only:
+                self.note_masks(args, kwargs)
+                return NOTHING
+            return self.apply(name, n.target, list(args), dict(kwargs))
+        except CannotSay as e:
+            self.problems.append((str(n.target).replace(".default", ""), place(n), str(e)))
+        except (RuntimeError, IndexError, TypeError, ValueError, KeyError, AttributeError) as e:
+            self.problems.append((str(n.target), place(n), f"its operands are not understood ({type(e).__name__}: {e})"))
+        return NOTHING
+
+    def note_masks(self, args: Any, kwargs: Any) -> None:
+        """In a pass over constants alone: those that meet something that depends on the inputs."""
+        for i, a in enumerate(leaves((args, kwargs))):
+            if isinstance(a, Const) and isinstance(a.value, torch.Tensor) and a.value.dim() >= 2:
+                self.masks[f"{self.current}.{i}"] = a.value
+
+    # Constants
+
+    def constant(self, target: Any, name: str, args: Any, kwargs: Any) -> Any:
+        def plain(x: Any) -> Any:
+            if isinstance(x, Const):
+                return x.value
+            if isinstance(x, (list, tuple)):
+                return type(x)(plain(i) for i in x)
+            return promoted(x)
+
+        values, named = plain(args), {k: plain(v) for k, v in kwargs.items()}
+        if not callable(target):
+            raise CannotSay("an operator of an unknown kind")
+        result = target(*values, **named)
+        first = next((a for a in leaves(args) if isinstance(a, Const)), None)
+
+        def wrap(v: Any) -> Any:
+            if isinstance(v, torch.Tensor):
+                c = Const(promoted(v))
+                if first is not None:
+                    c.source, c.rows = self.source(name, first, args, kwargs, v)
+                return c
+            if isinstance(v, (list, tuple)):
+                return [wrap(i) for i in v]
+            return v
+
+        return wrap(result)
+
+    def source(self, name: str, c: Const, args: Any, kwargs: Any, result: torch.Tensor) -> Any:
+        """Which tensor of the module a constant still is after an operator, and of which it is the first rows."""
+        if name == "embedding" and isinstance(args[1], Const) and c.source is not None:
+            ids = args[1].value.flatten()
+            if torch.equal(ids, torch.arange(len(ids))):
+                return None, c.source.name
+        if c.source is None:
+            moved = name in SAME or name in ("unsqueeze", "view", "expand", "reshape")
+            return None, (c.rows if moved and result.numel() == c.value.numel() else None)
+        s = c.source
+        if name in SAME or name in MOVES and result.numel() == c.value.numel():
+            if name in ("t", "transpose", "permute", "mT", "numpy_T") and c.value.dim() == 2:
+                return type(s)(s.name, s.plus, not s.transposed), None
+            return s, None
+        if name in ("slice", "narrow") and result.shape[1:] == c.value.shape[1:]:
+            begin = args[2] if len(args) > 2 else kwargs.get("start")
+            if not begin:
+                return None, s.name
+        if name in ("add", "rsub", "sub") and len(args) > 1:
+            others = [a for a in args[:2] if a is not c]
+            by = others[0] if others else None
+            by = scalar(by) if isinstance(by, Const) else by
+            if name == "add" and isinstance(by, (int, float)) and kwargs.get("alpha", 1) == 1 and not s.transposed:
+                return type(s)(s.name, s.plus + by, False), None
+        return None, None
+
+    # Operators
+
+    def apply(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if any(isinstance(a, Scores) for a in leaves((args, kwargs))):
+            return self.attention.scores(name, target, args, kwargs)
+        if any(isinstance(a, Complex) for a in leaves((args, kwargs))):
+            return self.complex(name, target, args, kwargs)
+        if name in ("dropout", "feature_dropout", "native_dropout", "alpha_dropout"):
+            training = args[2] if len(args) > 2 else kwargs.get("train", False)
+            if training and args[1] != 0:
+                raise CannotSay("dropout in training: export the module after .eval()")
+            return (args[0], None) if name == "native_dropout" else args[0]
+        if name in SAME:
+            dtype = next((a for a in leaves((args[1:], kwargs)) if isinstance(a, torch.dtype)), None)
+            if dtype is not None and not dtype.is_floating_point and self.is_float(args[0]):
+                raise CannotSay(f"activations become {dtype}: they are floats")
+            return args[0]
+        if name in MOVES:
+            return self.move(name, target, args, kwargs)
+        if name in JOINS:
+            return self.join(name, args, kwargs)
+        if name in ("slice_scatter", "select_scatter") and isinstance(args[0], Value) and isinstance(args[1], Value):
+            return joined(args[:2], lambda p: target(p[0], p[1], *args[2:], **kwargs))
+        method = getattr(self, "op_" + name.strip("_"), None)
+        if method is not None:
+            return method(*args, **kwargs)
+        if name.rstrip("_") in UNARY:
+            if len(args) > 1 or kwargs:
+                if name != "softplus" or [a for a in args[1:] if a not in (1, 20)]:
+                    raise CannotSay("this form of it")
+            return self.unary(name.rstrip("_"), args[0])
+        raise CannotSay("no operator of a model file does this")
+
+    @staticmethod
+    def is_float(v: Any) -> bool:
+        return not getattr(v, "ints", False)
+
+    def move(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if any(isinstance(a, Value) for a in args[1:]) and name not in ("expand_as", "view_as", "reshape_as"):
+            raise CannotSay("what moves depends on the inputs")
+        if not isinstance(args[0], Value):
+            raise CannotSay("a constant takes its form after the inputs")
+        rest = [a.value if isinstance(a, Const) else a for a in args[1:]]
+        rest = [torch.empty(a.shape) if isinstance(a, Value) else a for a in rest]
+        if name == "view":
+            if rest and isinstance(rest[0], torch.dtype):
+                raise CannotSay("the bytes are seen as another type")
+            target = torch.ops.aten.reshape.default
+        return args[0].follow(lambda t: target(t, *rest, **kwargs))
+
+    def join(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        parts = args[0]
+        if not all(isinstance(p, Value) for p in parts):
+            raise CannotSay("constants are put beside activations: that is for activations only")
+        return joined(list(parts), lambda p: getattr(torch, JOINS[name])(p, *args[1:], **kwargs))
+
+    def op_index(self, x: Any, indices: Any) -> Value:
+        if not isinstance(x, Value) or any(isinstance(i, Value) for i in indices):
+            if isinstance(x, Const) and len(indices) == 1:
+                return self.op_embedding(x, indices[0])
+            raise CannotSay("elements are chosen by what the inputs are")
+        at = tuple(slice(None) if i is None else i.value for i in indices)
+        return x.follow(lambda t: t[at])
+
+    def op_copy(self, x: Any, y: Any, *_: Any) -> Any:
+        return y
+
+    # Functions of elements
+
+    def node(self, v: Value) -> tuple[Node, tuple[torch.Tensor, torch.Tensor]]:
+        return self.b.resolve(v), self.b.rows_of(v)
+
+    def unary(self, op: str, v: Any, **attrs: Any) -> Value:
+        n, rows = self.node(v)
+        n, factor = self.g.recognised(self.g.unary(op, n, **attrs))
+        return self.times(self.b.fresh(n, rows), factor)
+
+    def times(self, v: Value, by: float) -> Value:
+        return v if by == 1 else self.b.constants(v, torch.tensor(float(by), dtype=torch.float64), None)
+
+    def op_gelu(self, x: Value, approximate: str = "none") -> Value:
+        return self.unary("gelu", x, form="tanh" if approximate == "tanh" else "erf")
+
+    def op_neg(self, x: Value) -> Value:
+        return self.times(x, -1)
+
+    def op_square(self, x: Value) -> Value:
+        return self.op_pow(x, 2)
+
+    def op_rsqrt(self, x: Value) -> Value:
+        return self.unary("pow", x, p=-0.5)
+
+    def op_sqrt(self, x: Value) -> Value:
+        return self.unary("pow", x, p=0.5)
+
+    def op_reciprocal(self, x: Value) -> Value:
+        return self.unary("pow", x, p=-1.0)
+
+    def op_pow(self, x: Any, p: Any) -> Value:
+        p = scalar(p) if isinstance(p, Const) else p
+        if not isinstance(x, Value) or not isinstance(p, (int, float)):
+            raise CannotSay("a power whose exponent is no number")
+        return self.unary("pow", x, p=float(p))
+
+    def op_clamp(self, x: Value, min: Any = None, max: Any = None) -> Value:
+        low, high = (float(m) if m is not None else s for m, s in ((min, -3.4028234663852886e38),
+                                                                     (max, 3.4028234663852886e38)))
+        return self.unary("clamp", x, low=low, high=high)
+
+    def op_clamp_min(self, x: Value, min: Any) -> Value:
+        return self.op_clamp(x, min=min)
+
+    def op_clamp_max(self, x: Value, max: Any) -> Value:
+        return self.op_clamp(x, max=max)
+
+    def op_hardtanh(self, x: Value, low: float = -1.0, high: float = 1.0) -> Value:
+        return self.op_clamp(x, low, high)
+
+    def op_relu6(self, x: Value) -> Value:
+        return self.op_clamp(x, 0.0, 6.0)
+
+    def op_mish(self, x: Value) -> Value:
+        return self.op_mul(x, self.unary("tanh", self.unary("softplus", x)))
+
+    def op_log_sigmoid(self, x: Value) -> Value:
+        return self.times(self.unary("softplus", self.times(x, -1)), -1)
+
+    # Functions of two tensors
+
+    def op_add(self, x: Any, y: Any, alpha: float = 1) -> Value:
+        if alpha != 1:
+            y = self.times(y, alpha) if isinstance(y, Value) else number(y, alpha)
+        if not isinstance(x, Value):
+            x, y = y, x
+        if not isinstance(y, Value):
+            return self.plus(x, y)
+        x, y, shape = self.broadcast(x, y)
+        if shape[0] == shape[1] and self.linear_in_same(x, y):
+            return Value(merged(x.terms + y.terms))
+        return self.combine("add", x, y, shape)
+
+    op_iadd = op_add
+
+    def linear_in_same(self, x: Value, y: Value) -> bool:
+        """Both are sums of elements of the same node, so that their sum may still be a rotation."""
+        owners = [self.b.owner(t.index)[0] for t in x.terms + y.terms]
+        first = owners[0]
+        varies = any(t.times is not None and t.times.numel() > 1 for t in x.terms + y.terms)
+        return varies and len(owners) <= 8 and all(torch.equal(o, first) for o in owners[1:])
+
+    def plus(self, x: Value, y: Any) -> Value:
+        by = scalar(y) if isinstance(y, Const) else float(y)
+        if by == 0 and (not isinstance(y, Const) or y.value.numel() == 1):
+            return x
+        if by is not None and (not isinstance(y, Const) or torch.broadcast_shapes(x.shape, y.shape) == x.shape):
+            return self.unary("affine", x, by=1.0, plus=by)
+        if torch.broadcast_shapes(x.shape, y.shape) != x.shape:
+            raise CannotSay(f"a constant {list(y.shape)} is larger than what it is added to, {list(x.shape)}")
+        n, rows = self.node(x)
+        token, place = rows
+        row = torch.zeros(self.b.tokens, n.size, dtype=torch.float64)
+        row[token.flatten(), place.flatten()] = y.value.to(torch.float64).expand(x.shape).flatten()
+        if not bool((row == row[:1]).all()):
+            if y.rows is not None:
+                return self.op_add(x, self.table(y, x))
+            raise CannotSay("numbers that depend on the position are added, and they are no rows of a tensor of the module")
+        width = self.b.period(row[0], x.shape)
+        w = self.b.named(row[0, :width], y.source, "bias")
+        below = n.inputs[0] if n.op == "view" else n
+        if below.op in ("layernorm",) and len(below.inputs) == 2 and below.shape[-1] == width:
+            n = self.g.node("layernorm", (*below.inputs, w), below.shape, **below.attrs)
+        elif below.op == "linear" and len(below.inputs) == 2 and below.shape[-1] == width:
+            n = self.g.node("linear", (*below.inputs, w), below.shape)
+        else:
+            n = self.g.binary("add", self.g.view(n, (n.size // width, width) if width < n.size else (width,)), w)[0]
+        return self.b.fresh(n, rows)
+
+    def table(self, y: Const, like: Value) -> Value:
+        """The first rows of a tensor, as many as there are tokens: a table that the positions choose from."""
+        assert y.rows is not None
+        whole = self.b.params[y.rows].to(torch.float64)
+        if whole.dim() != 2 or not torch.equal(y.value.reshape(-1), whole[: self.b.tokens].reshape(-1)):
+            raise CannotSay("numbers that depend on the position are added, and they are not the rows of a matrix from 0 on")
+        n = self.g.node("embed", (self.g.node("pos"), self.b.named(whole, self.origin(y.rows), y.rows)), (whole.shape[1],))
+        return self.b.last(n, torch.Size((self.b.tokens, whole.shape[1])), 0).follow(lambda t: t.reshape(y.shape))
+
+    @staticmethod
+    def origin(name: str) -> Any:
+        from .nodes import Source
+        return Source(name)
+
+    def op_sub(self, x: Any, y: Any, alpha: float = 1) -> Value:
+        if isinstance(y, Value):
+            return self.op_add(self.times(y, -alpha), x)
+        return self.op_add(x, number(y, -alpha))
+
+    def op_rsub(self, x: Value, y: Any, alpha: float = 1) -> Value:
+        return self.op_sub(y, x, alpha)
+
+    def op_mul(self, x: Any, y: Any) -> Any:
+        if not isinstance(x, Value):
+            x, y = y, x
+        if not isinstance(y, Value):
+            if isinstance(y, Const) and y.value.is_complex():
+                raise CannotSay("activations times complex numbers")
+            v = y.value if isinstance(y, Const) else torch.tensor(float(y), dtype=torch.float64)
+            return self.b.constants(x, v.to(torch.float64), y.source if isinstance(y, Const) else None)
+        x, y, shape = self.broadcast(x, y)
+        return self.combine("mul", x, y, shape)
+
+    op_multiply = op_mul
+
+    def op_div(self, x: Any, y: Any, rounding_mode: Any = None) -> Value:
+        if rounding_mode is not None:
+            raise CannotSay("a division that rounds")
+        if not isinstance(y, Value):
+            if isinstance(y, Const):
+                return self.op_mul(x, Const(1 / y.value.to(torch.float64)))
+            return self.times(x, 1 / float(y))
+        if not isinstance(x, Value):
+            return self.op_mul(self.op_reciprocal(y), x)
+        x, y, shape = self.broadcast(x, y)
+        return self.combine("div", x, y, shape)
+
+    op_true_divide = op_divide = op_div
+
+    def op_maximum(self, x: Any, y: Any) -> Value:
+        return self.extreme("max", x, y)
+
+    def op_minimum(self, x: Any, y: Any) -> Value:
+        return self.extreme("min", x, y)
+
+    def extreme(self, op: str, x: Any, y: Any) -> Value:
+        if not isinstance(x, Value):
+            x, y = y, x
+        if isinstance(y, Const):
+            by = scalar(y)
+            if by is None:
+                raise CannotSay("the constant is not one number")
+            return self.op_clamp(x, **({"min": by} if op == "max" else {"max": by}))
+        x, y, shape = self.broadcast(x, y)
+        return self.combine(op, x, y, shape)
+
+    def broadcast(self, x: Value, y: Value) -> tuple[Value, Value, tuple[torch.Size, torch.Size]]:
+        rank = max(len(x.shape), len(y.shape))
+        x, y = (v.follow(lambda t: t.reshape((1,) * (rank - t.dim()) + tuple(t.shape))) for v in (x, y))
+        return x, y, (x.shape, y.shape)
+
+    def combine(self, op: str, x: Value, y: Value, shapes: tuple[torch.Size, torch.Size]) -> Value:
+        """An operation of two values; factors of a product and a quotient are left to its result."""
+        out = torch.broadcast_shapes(*shapes)
+        left = None
+        if op in ("mul", "div"):
+            x, left = self.without_factor(x)
+            y, right = self.without_factor(y)
+            if right is not None:
+                right = right if op == "mul" else 1 / right
+                left = right if left is None else left * right
+        if shapes[0] != out and shapes[1] == out and op in ("add", "mul", "max", "min"):
+            x, y, shapes = y, x, (shapes[1], shapes[0])
+        whole = x.follow(lambda t: t.expand(out))
+        rows = self.b.rows_of(whole)
+        if shapes[0] == shapes[1]:
+            a, b = self.b.resolve(x), self.b.resolve(y)
+        else:
+            a, b = self.spread(x, y, out)
+        n, factor = self.g.binary(op, a, b)
+        v = self.times(self.b.fresh(n, rows), factor)
+        return v if left is None else self.b.constants(v, left, None)
+
+    def spread(self, x: Value, y: Value, out: torch.Size) -> tuple[Node, Node]:
+        """Two nodes of as many dimensions, of which some are one."""
+        token, _ = self.b.rows_of(x.follow(lambda t: t.expand(out)))
+        axis = None
+        for d, size in enumerate(out):
+            view = [1] * len(out)
+            view[d] = self.b.tokens
+            if size == self.b.tokens and torch.equal(token, torch.arange(size).reshape(view).expand(out)):
+                axis = d
+        sizes = []
+        for v in (x, y):
+            shape = list(v.shape)
+            if axis is None or shape[axis] != self.b.tokens:
+                raise CannotSay("tensors of different shapes, whose tokens are not one dimension of both")
+            del shape[axis]
+            sizes.append(shape)
+        keep = [d for d in range(len(sizes[0])) if sizes[0][d] != 1 or sizes[1][d] != 1]
+        shapes = [tuple(s[d] for d in keep) for s in sizes]
+        a, b = (self.g.view(self.b.resolve(v), s) for v, s in zip((x, y), shapes))
+        return a, b
+
+    def without_factor(self, v: Value) -> tuple[Value, torch.Tensor | None]:
+        if len(v.terms) != 1 or v.terms[0].times is None:
+            return v, None
+        times = v.terms[0].times
+        if times.numel() > 1 and scalar(Const(times)) is None:
+            return v, None
+        return Value([Term(v.terms[0].index)]), times.flatten()[0]
+
+    # Functions of rows
+
+    def rows(self, x: Value, dim: Any) -> tuple[Value, int, int]:
+        """The value with the dimension last, which is then one row each, its width, and where it was."""
+        dims = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
+        if len(dims) != 1:
+            raise CannotSay("over several dimensions at once")
+        d = dims[0] % len(x.shape)
+        width = x.shape[d]
+        x = x.follow(lambda t: t.movedim(d, -1))
+        token, _ = self.b.rows_of(x)
+        if not bool((token == token[..., :1]).all()):
+            raise CannotSay("over the tokens: a step sees other tokens by attention alone")
+        return x, width, d
+
+    def reduce(self, op: str, x: Value, dim: Any, keep: bool, **attrs: Any) -> Value:
+        x, width, d = self.rows(x, dim)
+        n = self.b.resolve(x)
+        n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
+        y = self.g.node(op, (n,), (*n.shape[:-1], 1), **attrs)
+        v = self.b.fresh(y, x.follow(lambda t: t[..., 0]))
+        return v.follow(lambda t: t.unsqueeze(d)) if keep else v
+
+    def op_mean(self, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+        return self.reduce("mean", x, dim, keepdim)
+
+    def op_sum(self, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+        width = x.shape[dim if isinstance(dim, int) else dim[0]] if dim else 0
+        return self.times(self.reduce("mean", x, dim, keepdim), float(width))
+
+    def op_amax(self, x: Value, dim: Any = (), keepdim: bool = False) -> Value:
+        return self.reduce("largest", x, dim, keepdim)
+
+    def op_max(self, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, (Value, Const)):
+            return self.extreme("max", x, dim)
+        return (self.reduce("largest", x, dim, keepdim), NOTHING)
+
+    def op_var(self, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False, unbiased: Any = None) -> Value:
+        if isinstance(correction, bool) or unbiased is not None:
+            correction = int(correction if unbiased is None else unbiased)
+        d = dim if isinstance(dim, int) else (dim or [None])[0]
+        if d is None:
+            raise CannotSay("over all dimensions")
+        width = x.shape[d]
+        centred = self.op_sub(x, self.op_mean(x, dim, True))
+        return self.times(self.op_mean(self.op_square(centred), dim, keepdim), width / (width - (correction or 0)))
+
+    def op_var_mean(self, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Any:
+        return self.op_var(x, dim, correction, keepdim), self.op_mean(x, dim, keepdim)
+
+    def op_linalg_vector_norm(self, x: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False,
+                              dtype: Any = None) -> Value:
+        if ord != 2:
+            raise CannotSay("a norm other than the root of the sum of squares")
+        return self.op_sqrt(self.op_sum(self.op_square(x), dim, keepdim))
+
+    op_norm = op_linalg_vector_norm
+
+    def op_softmax(self, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+        x, width, d = self.rows(x, dim)
+        n, rows = self.node(x)
+        n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
+        y = self.g.node("softmax", (n,), n.shape)
+        return self.b.fresh(y, rows).follow(lambda t: t.movedim(-1, d))
+
+    def op_rms_norm(self, x: Value, shape: Any, weight: Any = None, eps: Any = None) -> Value:
+        if len(shape) != 1:
+            raise CannotSay("a norm over several dimensions")
+        return self.normed("rmsnorm", x, weight, None, 2.220446049250313e-16 if eps is None else eps)
+
+    def op_layer_norm(self, x: Value, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+                      *_: Any) -> Value:
+        if len(shape) != 1:
+            raise CannotSay("a norm over several dimensions")
+        return self.normed("layernorm", x, weight, bias, eps)
+
+    def op_native_layer_norm(self, x: Value, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+        return self.op_layer_norm(x, shape, weight, bias, eps), NOTHING, NOTHING
+
+    def normed(self, op: str, x: Value, weight: Any, bias: Any, eps: float) -> Value:
+        x, width, _ = self.rows(x, -1)
+        n, rows = self.node(x)
+        n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
+        if n.op == "view" and n.inputs[0].shape == n.shape:
+            n = n.inputs[0]
+        v = self.b.fresh(self.g.node(op, (n,), n.shape, eps=float(eps)), rows)
+        if weight is not None:
+            v = self.op_mul(v, weight)
+        return v if bias is None else self.op_add(v, bias)
+
+    # Products
+
+    def op_linear(self, x: Any, weight: Any, bias: Any = None) -> Value:
+        if not isinstance(weight, Const) or not isinstance(x, Value):
+            return self.op_matmul(x, weight.follow(lambda t: t.t()) if isinstance(weight, Value) else weight)
+        return self.linear(x, weight.value, weight.source, bias)
+
+    def linear(self, x: Value, w: torch.Tensor, source: Any, bias: Any) -> Value:
+        x, width, _ = self.rows(x, -1)
+        n = self.permuted(x, w)
+        if n is not None:
+            below, w2 = n
+            w, source, rows_in = w2, None, below
+        else:
+            rows_in = self.b.resolve(x)
+        rows_in = self.g.view(rows_in, (rows_in.size // width, width) if rows_in.size > width else (width,))
+        inputs: list[Any] = [rows_in, self.b.named(w, source, "weight")]
+        if bias is not None:
+            if not isinstance(bias, Const):
+                raise CannotSay("a bias that depends on the inputs")
+            inputs.append(self.b.named(bias.value.reshape(-1).expand(w.shape[0]), bias.source, "bias"))
+        y = self.g.node("linear", tuple(inputs), (*rows_in.shape[:-1], w.shape[0]))
+        like = x.follow(lambda t: t[..., 0])
+        token, place = self.b.rows_of(like)
+        index = y.base + (token * y.size)[..., None] + (place * w.shape[0])[..., None] + torch.arange(w.shape[0])
+        return Value([Term(index)])
+
+    def permuted(self, x: Value, w: torch.Tensor) -> tuple[Node, torch.Tensor] | None:
+        """A permutation of a whole result before a product is one of the matrix's columns."""
+        if len(x.terms) != 1 or x.terms[0].times is not None:
+            return None
+        nodes, places, _ = self.b.by_token(x)
+        n = self.g.nodes[int(nodes[0, 0])]
+        if not bool((nodes == nodes[0, 0]).all()) or nodes.shape[1] != w.shape[1] or max(n.size, 1) != w.shape[1]:
+            return None
+        order = places[0]
+        if torch.equal(order, torch.arange(len(order))) or not torch.equal(order.sort().values, torch.arange(len(order))):
+            return None
+        columns = torch.empty_like(w)
+        columns[:, order] = w
+        return n, columns
+
+    def op_addmm(self, bias: Any, x: Any, w: Any, beta: float = 1, alpha: float = 1) -> Value:
+        y = self.op_matmul(x, w)
+        y = self.times(y, alpha)
+        return self.op_add(y, bias, alpha=beta)
+
+    def op_matmul(self, x: Any, y: Any) -> Any:
+        if isinstance(x, Value) and isinstance(y, Const):
+            if y.value.dim() == 2:
+                s = y.source
+                s = type(s)(s.name, s.plus, not s.transposed) if s is not None else None
+                return self.linear(x, y.value.t(), s, None)
+            lead = y.value.shape[:-2]
+            if y.value.dim() > 2 and math.prod(lead) == 1:
+                out = self.linear(x, y.value.reshape(y.value.shape[-2:]).t(), None, None)
+                rank = max(len(x.shape), y.value.dim())
+                return out.follow(lambda t: t.reshape((1,) * (rank - t.dim()) + tuple(t.shape)))
+            if y.value.dim() > 2:
+                return self.per_head(x, y.value)
+        if isinstance(x, Const) and isinstance(y, Value) and x.value.dim() == 2 and len(y.shape) >= 2:
+            return self.linear(y.follow(lambda t: t.transpose(-1, -2)), x.value, x.source, None) \
+                .follow(lambda t: t.transpose(-1, -2))
+        if isinstance(x, Value) and isinstance(y, Value):
+            return self.attention.product(x, y)
+        raise CannotSay("a product of these operands")
+
+    op_mm = op_bmm = op_matmul
+
+    def op_baddbmm(self, bias: Any, x: Any, w: Any, beta: float = 1, alpha: float = 1) -> Any:
+        y = self.op_matmul(x, w)
+        if isinstance(y, Scores):
+            y = self.attention.scores("mul", None, [y, alpha], {})
+            zero = isinstance(bias, Const) and (beta == 0 or not bool(bias.value.any()))
+            return y if zero else self.attention.scores("add", None, [y, number(bias, beta)], {})
+        return self.op_add(self.times(y, alpha), bias, alpha=beta)
+
+    def per_head(self, x: Value, w: torch.Tensor) -> Value:
+        """x [..., H, S, K] times w [H, K, N]: a matrix for each head."""
+        lead = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])
+        x = x.follow(lambda t: t.expand(*lead, *t.shape[-2:]))
+        token, _ = self.b.rows_of(x)
+        want = torch.arange(self.b.tokens)[:, None].expand(x.shape) if x.shape[-2] == self.b.tokens else None
+        if want is None or not torch.equal(token, want):
+            raise CannotSay("a product whose matrices are chosen by something else than heads")
+        heads = math.prod(lead)
+        w = w.expand(*lead, *w.shape[-2:]).reshape(heads, *w.shape[-2:]).transpose(-1, -2)
+        n = self.g.view(self.b.resolve(x), (heads, x.shape[-1]))
+        y = self.g.node("per_head", (n, self.b.named(w, None, "weight")), (heads, w.shape[1]))
+        return self.b.last(y, torch.Size((*lead, self.b.tokens, w.shape[1])), len(lead))
+
+    def op_embedding(self, w: Any, ids: Any, *_: Any, **__: Any) -> Value:
+        if not isinstance(w, Const) or not isinstance(ids, Value):
+            raise CannotSay("an embedding whose table depends on the inputs")
+        n = self.b.resolve(ids)
+        if n.op == "view":
+            n = n.inputs[0]
+        if n.op != "tokens":
+            raise CannotSay("an embedding of something else than the token ids or the positions")
+        token, _ = self.b.rows_of(ids)
+        y = self.g.node("embed", (n, self.b.named(w.value, w.source, "embedding")), (w.value.shape[1],))
+        index = y.base + token[..., None] * y.size + torch.arange(y.size)
+        return Value([Term(index)])
+
+    def op_scaled_dot_product_attention(self, q: Any, k: Any, v: Any, mask: Any = None, dropout_p: float = 0.0,
+                                        is_causal: bool = False, scale: Any = None, enable_gqa: bool = False,
+                                        attn_mask: Any = None) -> Value:
+        if dropout_p:
+            raise CannotSay("dropout in attention: export the module after .eval()")
+        return self.attention.whole(q, k, v, mask if mask is not None else attn_mask, is_causal, scale, enable_gqa)
+
+    # Complex numbers
+
+    def op_view_as_complex(self, x: Value) -> Complex:
+        return Complex(x.follow(lambda t: t[..., 0]), x.follow(lambda t: t[..., 1]))
+
+    def op_complex(self, re: Any, im: Any) -> Complex:
+        return Complex(re, im)
+
+    def complex(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        z = next(a for a in args if isinstance(a, Complex))
+        if name == "view_as_real":
+            return joined([z.re, z.im], lambda p: torch.stack(p, -1))
+        if name in ("real", "imag"):
+            return z.re if name == "real" else z.im
+        if name in SAME:
+            return z
+        if name in MOVES:
+            return Complex(self.move(name, target, [z.re, *args[1:]], kwargs),
+                           self.move(name, target, [z.im, *args[1:]], kwargs))
+        if name in ("mul", "multiply"):
+            c = args[1] if args[0] is z else args[0]
+            if isinstance(c, Const):
+                re, im = (Const(c.value.real.clone()), Const(c.value.imag.clone())) if c.value.is_complex() else \
+                    (c, Const(torch.zeros((), dtype=torch.float64)))
+                return Complex(self.op_sub(self.op_mul(z.re, re), self.op_mul(z.im, im)),
+                               self.op_add(self.op_mul(z.re, im), self.op_mul(z.im, re)))
+        raise CannotSay("complex numbers are for rotations by constants only")
+
+
+def merged(terms: list[Term]) -> list[Term]:
+    """Terms of the same elements as one."""
+    out: list[Term] = []
+    for t in terms:
+        for i, have in enumerate(out):
+            if torch.equal(have.index, t.index):
+                out[i] = Term(t.index, have.factor() + t.factor())
+                break
+        else:
+            out.append(t)
+    return out
+
+
+def number(c: Any, by: float) -> Any:
+    return Const(c.value * by) if isinstance(c, Const) else c * by
+
+
+def leaves(x: Any) -> list[Any]:
+    if isinstance(x, (list, tuple)):
+        return [l for i in x for l in leaves(i)]
+    if isinstance(x, dict):
+        return [l for i in x.values() for l in leaves(i)]
+    return [x]
+
+
+def opname(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    name = schema.name.split("::")[-1] if schema is not None else getattr(target, "__name__", str(target))
+    return name.rstrip("_") if not name.startswith("_") and name.endswith("_") else name
+
+
+def place(n: torch.fx.Node) -> str:
+    """The line of the module's source that an operator comes from."""
+    trace = (n.meta.get("stack_trace") or "").strip().splitlines()
+    for i in range(len(trace) - 1, -1, -1):
+        line = trace[i].strip()
+        if line.startswith("File ") and "/torch/" not in line.split('"')[1]:
+            parts = line.split('"')
+            number = parts[2].split("line ")[1].split(",")[0]
+            source = trace[i + 1].strip() if i + 1 < len(trace) else ""
+            return f"{parts[1]}:{number}: {source}"
+    return n.name
+
+
+__all__ = ["Trace", "opname", "place", "leaves", "promoted", "Callable"]
