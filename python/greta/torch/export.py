@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -72,7 +74,8 @@ def export(module: torch.nn.Module, example_inputs: Any, path: str | Path, *,
     training = module.training
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return _export(module, inputs, Path(path), name)
     finally:
         module.train(training)
@@ -110,14 +113,15 @@ class Inputs:
                 return {k: cut(v) for k, v in t.items()}
             if not isinstance(t, torch.Tensor):
                 return t
-            if t is self.first or t.dim() and t.shape[0] == self.batch and self.batch > 1:
+            first = t is self.first
+            if first or t.dim() and t.shape[0] == self.batch and self.batch > 1:
                 t = t[:1] if self.batched else t
             for d in range(t.dim()):
-                if t.shape[d] != self.tokens or t is self.first and d != (1 if self.batched else 0):
+                if t.shape[d] != self.tokens or first and d != (1 if self.batched else 0):
                     continue
                 if tokens <= self.tokens:
                     t = t.narrow(d, 0, tokens)
-                elif t is self.first:
+                elif first:
                     t = torch.cat([t] * (tokens // self.tokens + 1), d).narrow(d, 0, tokens)
                 elif not t.is_floating_point() and t.dtype != torch.bool:
                     shape = [1] * t.dim()
@@ -142,11 +146,15 @@ class Pass:
 
 def follow(module: torch.nn.Module, inputs: Inputs, tokens: int, constants_only: bool = False) -> Pass:
     args, kwargs = inputs.at(tokens)
+    level = logging.getLogger("torch").level
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
     try:
         program = torch.export.export(module, args, kwargs)
     except Exception as e:
         text = str(e).strip().split("\n")[0][:300]
         raise ExportError([Problem("torch.export", type(module).__name__, f"PyTorch itself cannot follow it: {text}")]) from e
+    finally:
+        logging.getLogger("torch").setLevel(level)
     if any(n.op == "call_function" and _in_place(n.target) for n in program.graph.nodes):
         program = program.run_decompositions({})
     result = Pass(*_walk(program, inputs, tokens, args, kwargs, constants_only), program)
@@ -235,6 +243,8 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
     try:
         if not isinstance(out, Value):
             raise CannotSay("it is neither activations nor logits")
+        if not any(trace.attention.tokens_at(out, d) for d in range(len(out.shape))):
+            raise CannotSay("its tokens are not in their order")
         lead = builder.features(out)
         n = builder.resolve(out)
         n = builder.graph.view(n, (n.size // lead[-1], lead[-1]) if n.size > lead[-1] else (n.size,))
@@ -299,20 +309,22 @@ def _unique(problems: list[tuple[str, str, str]]) -> list[Problem]:
 
 def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass], notes: list[str]) -> None:
     """A window that the example is too short to show: masks are looked at once more with more tokens."""
-    attentions = [[n for n in reachable(p.out) if n.op == "attention" and not n.attrs.get("both")] for p in passes]
-    if not any("window" not in n.attrs for n in attentions[0]) or not any(p.trace.attention.mask_of for p in passes):
+    keyed = []
+    for p in passes:
+        keys = p.trace.attention.keys
+        keyed.append([(n, keys[id(n)]) for n in reachable(p.out) if n.op == "attention" and keys.get(id(n))
+                      and "window" not in n.attrs and not n.attrs.get("both")])
+    if not keyed[0]:
         return
-    literals = _literals(passes[0].program) & _literals(passes[1].program)
     shortest = min(p.builder.tokens for p in passes)
-    longer = sorted(n for n in literals if n >= shortest)
+    (numbers, sizes), (others, _) = (_literals(p.program) for p in passes)
+    longer = sorted({n + 3 for n in numbers & others if n >= shortest} | {n for n in sizes if n > shortest})
     if not longer:
         return
     if inputs.tables:
         notes.append(f"the mask is seen for {inputs.tokens} tokens, as it is given: a window of more would not show")
         return
-    for probe in dict.fromkeys((min(longer[-1] + 3, MOST_PROBE), longer[-1], *(n + 3 for n in longer[:-1][::-1]))):
-        if probe > MOST_PROBE:
-            continue
+    for probe in [n for n in longer if n <= MOST_PROBE][::-1]:
         try:
             wide = follow(module, inputs, probe, constants_only=True)
             break
@@ -323,41 +335,31 @@ def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass],
         return
     if probe < longer[-1]:
         notes.append(f"masks are seen for {probe} tokens: a window of more would not show")
-    hidden = []
-    for mask in wide.trace.masks.values():
-        if mask.shape[-1] == probe and mask.dim() >= 2 and mask.shape[-2] == probe:
-            hidden.append(mask.reshape(-1, probe, probe)[0])
-    windows = set()
-    for m in hidden:
-        rows = (m <= -1e4) if m.dtype != torch.bool else m
-        last = rows[-1]
-        seen = int((last == last[-1]).sum())  # a token sees itself
-        windows.add(seen if seen < probe else 0)
-    if windows <= {0}:
-        return
-    if len(windows) > 1:
-        raise ExportError([Problem("attention", type(module).__name__, "some masks are windows and some are not beyond the "
-                                   f"example's {inputs.tokens} tokens: give an example longer than the window of "
-                                   f"{max(windows)}")])
-    window = windows.pop()
-    for nodes in attentions:
-        for n in nodes:
-            n.attrs.setdefault("window", window)
+    for nodes in keyed:
+        for n, keys in nodes:
+            hidden = torch.zeros(probe, dtype=torch.bool)  # of the last token
+            for m in (m for k in keys for m in wide.trace.masks.get(k, [])):
+                if m.dim() >= 2 and m.shape[-1] == probe and m.shape[-2] in (1, probe):
+                    row = m.reshape(-1, m.shape[-2], probe)[0, -1]
+                    hidden |= row != row[-1] if m.dtype == torch.bool else row <= -1e4  # a token sees itself
+            seen = int((~hidden).sum())
+            if seen < probe:
+                n.attrs["window"] = seen
 
 
-def _literals(program: Any) -> set[int]:
+def _literals(program: Any) -> tuple[set[int], set[int]]:
     """The whole numbers in a graph, and the sizes of its buffers."""
-    found: set[int] = set()
+    numbers: set[int] = set()
+    sizes: set[int] = set()
     for n in program.graph.nodes:
         if n.op == "call_function" and opname(n.target) not in ("view", "reshape", "linear", "expand"):
-            found |= {abs(int(a)) for a in leaves((n.args, n.kwargs))
-                      if isinstance(a, (int, float)) and not isinstance(a, bool) and abs(a) < 1 << 40 and int(a) == a}
-            found |= {f + 1 for f in list(found)} if False else set()
+            numbers |= {abs(int(a)) for a in leaves((n.args, n.kwargs))
+                        if isinstance(a, (int, float)) and not isinstance(a, bool) and abs(a) < 1 << 40 and int(a) == a}
     for t in program.graph_signature.inputs_to_buffers.values():
         v = program.state_dict.get(t, program.constants.get(t))
         if isinstance(v, torch.Tensor):
-            found |= set(v.shape)
-    return found
+            sizes |= set(v.shape)
+    return numbers, sizes
 
 
 def _distance(module: torch.nn.Module, inputs: Inputs, p: Pass, tokens: int) -> float:

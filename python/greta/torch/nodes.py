@@ -199,22 +199,21 @@ class Graph:
 
     def _norm(self, x: Node, r: Node) -> tuple[Node, float] | None:
         """x * (mean(x²) * a + eps)^-½ is an RMSNorm, over √a."""
-        if r.op != "pow" or r.attrs["p"] != -0.5 or not r.shape or r.shape[-1] != 1:
+        if not r.shape or r.shape[-1] != 1 or not x.shape:
             return None
-        u, a, eps = r.inputs[0], 1.0, 0.0
+        r = plain(r)
+        if r.op != "pow" or r.attrs["p"] != -0.5:
+            return None
+        u, a, eps = plain(r.inputs[0]), 1.0, 0.0
         if u.op == "affine":
-            a, eps, u = u.attrs["by"], u.attrs["plus"], u.inputs[0]
-        if u.op == "view":
-            u = u.inputs[0]
-        if u.op != "mean" or a <= 0 or eps < 0:
+            a, eps, u = u.attrs["by"], u.attrs["plus"], plain(u.inputs[0])
+        if u.op != "mean" or a <= 0 or eps < 0 or u.inputs[0].shape[-1] != x.shape[-1]:
             return None
-        sq = u.inputs[0]
-        if sq.op != "pow" or sq.attrs["p"] != 2.0:
+        sq = plain(u.inputs[0])
+        if sq.op != "pow" or sq.attrs["p"] != 2.0 or plain(sq.inputs[0]) is not plain(x):
             return None
-        y = sq.inputs[0]
-        if plain(y) is not plain(x) or y.shape[-1] != x.shape[-1]:
-            return None
-        return self.node("rmsnorm", (y,), y.shape, eps=eps / a), a**-0.5
+        x = plain(x) if plain(x).shape == x.shape else x
+        return self.node("rmsnorm", (x,), x.shape, eps=eps / a), a**-0.5
 
     def mean(self, x: Node) -> Node:
         return self.node("mean", (x,), (*x.shape[:-1], 1))

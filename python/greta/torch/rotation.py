@@ -26,27 +26,18 @@ WHAT = "elements are multiplied by numbers that depend on the position, and it i
 def rotation(b: "Builder", v: "Value", nodes: torch.Tensor, places: torch.Tensor, factors: torch.Tensor) -> "Node":
     """The node of a value whose factors [terms, S, E] depend on the position."""
     elements = _elements(nodes, places, factors)
-    keys = [tuple(sorted((i, tuple(c.tolist())) for i, c in e.items())) for e in elements]
-    unique: dict[object, int] = {}
-    where = []
-    for k in keys:
-        where.append(unique.setdefault(k, len(unique)))
-    first = {w: e for e, w in reversed(list(enumerate(where)))}
-    few = [elements[first[i]] for i in range(len(unique))]
-    inputs, pairs = _pairs(few)
-    widths = [w for w in _widths(v.shape) if len(few) % w == 0]
-    for width in widths:
-        found = _heads(pairs, len(few), width)
-        if found is not None:
-            break
+    inputs, weights, pairs = _pairs(elements)
+    for width in _widths(v.shape):
+        if len(elements) % width == 0:
+            found = _heads(pairs, len(elements), width)
+            if found is not None:
+                break
     else:
         raise NoRotation(f"{WHAT} in the order of halves or of pairs of a head")
-    start, dims, layout, freqs, factor = found
-    n = _apply(b, inputs, width, len(few), start, dims, layout, freqs, factor)
-    n = b.graph.view(n, (n.size,))
-    if len(few) == len(elements):
-        return n
-    return b.graph.view(b.take(n, torch.tensor(where), v.shape), (len(elements),))
+    start, dims, layout, freqs = found
+    source = next((t.source for t in v.terms if t.source is not None), None)
+    n = _apply(b, inputs, (weights, source), width, start, dims, layout, freqs)
+    return b.graph.view(n, (n.size,))
 
 
 def _widths(shape: torch.Size) -> list[int]:
@@ -72,54 +63,59 @@ def _elements(nodes: torch.Tensor, places: torch.Tensor, factors: torch.Tensor) 
     return out
 
 
-def _pairs(elements: list[dict]) -> tuple[list, list]:
-    """The input at each element's place, and for the elements that turn (partner, angle a position, factor, first)."""
+def _pairs(elements: list[dict]) -> tuple[list, list, list]:
+    """The input at each element's place and its factor, and for elements that turn (partner, angle, whether first)."""
     by_inputs: dict = {}
+    inputs: list = [None] * len(elements)
+    weights: list = [1.0] * len(elements)
+    pairs: list = [None] * len(elements)
     for e, parts in enumerate(elements):
         if len(parts) > 2 or not parts:
             raise NoRotation(f"{WHAT}: an element is a sum of {len(parts)} others")
         if len(parts) == 2:
-            by_inputs.setdefault(frozenset(parts), []).append(e)
-    inputs: list = [None] * len(elements)
-    pairs: list = [None] * len(elements)
-    for e, parts in enumerate(elements):
-        if len(parts) == 1:
-            (i, c), = parts.items()
-            if float((c - c[0]).abs().max()) > 1e-9 or abs(float(c[0]) - 1) > 1e-9:
-                raise NoRotation(WHAT)
-            inputs[e] = i
-    for both, members in by_inputs.items():
-        if len(members) != 2:
-            raise NoRotation(f"{WHAT}: {len(members)} elements are made of the same two others")
-        a, c = members
-        p = max(both, key=lambda i: abs(float(elements[a][i][0])))
-        q, = both - {p}
-        angle, factor = _angle(elements[a][p], elements[c][p])
-        if angle < 0:
-            a, c, p, q = c, a, q, p
-            angle, factor = _angle(elements[a][p], elements[c][p])
-        t = angle * torch.arange(len(elements[a][p]), dtype=torch.float64)
-        want = {(a, p): t.cos(), (a, q): -t.sin(), (c, p): t.sin(), (c, q): t.cos()}
-        for (e, i), w in want.items():
-            if float((elements[e][i] - factor * w).abs().max()) > 3e-5 * max(1.0, factor):
-                raise NoRotation(f"{WHAT} by an angle that grows with the position from 0 on")
-        inputs[a], inputs[c] = p, q
-        pairs[a], pairs[c] = (c, angle, factor, True), (a, angle, factor, False)
-    return inputs, pairs
+            by_inputs.setdefault(frozenset(parts), {}).setdefault(
+                max(parts, key=lambda i: abs(float(parts[i][0]))), []).append(e)
+            continue
+        (i, c), = parts.items()
+        if float((c - c[0]).abs().max()) > 1e-9:
+            raise NoRotation(WHAT)
+        inputs[e], weights[e] = i, float(c[0])
+    for by_first in by_inputs.values():
+        if len(by_first) != 2 or len({len(m) for m in by_first.values()}) != 1:
+            raise NoRotation(f"{WHAT}: elements are not turned two by two, from position 0 on")
+        (p, firsts), (q, seconds) = by_first.items()
+        for a, c in zip(firsts, seconds):
+            _pair(elements, a, c, p, q, inputs, weights, pairs)
+    return inputs, weights, pairs
 
 
-def _angle(cos: torch.Tensor, sin: torch.Tensor) -> tuple[float, float]:
-    """The angle a position, sharpened from position to position, and the length."""
+def _pair(elements: list[dict], a: int, c: int, p: tuple, q: tuple, inputs: list, weights: list, pairs: list) -> None:
+    """Elements a and c are p and q, times their factors, turned by an angle a position."""
+    wp, wq = float(elements[a][p][0]), float(elements[c][q][0])
+    angle = _angle(elements[a][p] / wp, elements[c][p] / wp)
+    if angle < 0:
+        a, c, p, q, wp, wq = c, a, q, p, wq, wp
+        angle = _angle(elements[a][p] / wp, elements[c][p] / wp)
+    t = angle * torch.arange(len(elements[a][p]), dtype=torch.float64)
+    for e, i, w, want in ((a, p, wp, t.cos()), (a, q, wq, -t.sin()), (c, p, wp, t.sin()), (c, q, wq, t.cos())):
+        if float((elements[e][i] / w - want).abs().max()) > 3e-5:
+            raise NoRotation(f"{WHAT} by an angle that grows with the position from 0 on")
+    inputs[a], inputs[c], weights[a], weights[c] = p, q, wp, wq
+    pairs[a], pairs[c] = (c, angle, True), (a, angle, False)
+
+
+def _angle(cos: torch.Tensor, sin: torch.Tensor) -> float:
+    """The angle a position, sharpened from position to position."""
     t = torch.atan2(sin, cos)
     angle = float(t[1]) if len(t) > 1 else 0.0
     for s in range(2, len(t)):
         turns = round((angle * s - float(t[s])) / (2 * math.pi))
         angle = (float(t[s]) + 2 * math.pi * turns) / s
-    return angle, float((cos * cos + sin * sin).sqrt().mean())
+    return angle
 
 
 def _heads(pairs: list, count: int, width: int):
-    """start, dims, layout, angles and factor, the same in every head of a width; None where it is otherwise."""
+    """start, dims, layout and angles, the same in every head of a width; None where it is otherwise."""
     first = None
     for h in range(0, count, width):
         head = []
@@ -127,50 +123,51 @@ def _heads(pairs: list, count: int, width: int):
             p = pairs[h + e]
             if p is not None and not h <= p[0] < h + width:
                 return None
-            head.append(None if p is None else (p[0] - h, round(p[1], 9), round(p[2], 6), p[3]))
+            head.append(None if p is None else (p[0] - h, p[1], p[2]))
         if first is None:
-            first, sharp = head, pairs[h:h + width]
-        elif head != first:
+            first = head
+        elif any((x is None) != (y is None) or x and (x[0] != y[0] or x[2] != y[2] or abs(x[1] - y[1]) > 1e-6)
+                 for x, y in zip(head, first)):
             return None
     turned = [e for e, p in enumerate(first) if p is not None]
-    if not turned or len({first[e][2] for e in turned}) != 1:
+    if not turned:
         return None
-    factor = sharp[turned[0]][2]
-    leaders = [e for e in turned if first[e][3]]
+    leaders = [e for e in turned if first[e][2]]
     for start, dims in ((turned[0], turned[-1] + 1 - turned[0]), (0, width)):
+        half = dims // 2
         if dims % 2:
             continue
-        half = dims // 2
         for layout in ("half", "pair"):
             partner = {start + i: start + i + half for i in range(half)} if layout == "half" else \
                 {start + 2 * i: start + 2 * i + 1 for i in range(half)}
-            if not all(partner.get(e) == first[e][0] for e in leaders):
-                continue
-            order = sorted(partner)
-            if len(leaders) < half and factor != 1:
-                continue
-            return start, dims, layout, [sharp[e][1] if e in leaders else 0.0 for e in order], factor
+            if all(partner.get(e) == first[e][0] for e in leaders):
+                return start, dims, layout, [first[e][1] if e in leaders else 0.0 for e in sorted(partner)]
     return None
 
 
-def _apply(b: "Builder", inputs: list, width: int, count: int, start: int, dims: int, layout: str,
-           freqs: list[float], factor: float) -> "Node":
+def _apply(b: "Builder", inputs: list, weighted: tuple, width: int, start: int, dims: int, layout: str,
+           freqs: list[float]) -> "Node":
     g = b.graph
-    nodes = torch.tensor([i[0] for i in inputs])
-    places = torch.tensor([i[1] for i in inputs])
-    x = g.view(b.gather(nodes, places, torch.Size((count // width, width))), (count // width, width))
+    count = len(inputs)
+    shape = torch.Size((count // width, width))
+    x = b.gather(torch.tensor([i[0] for i in inputs]), torch.tensor([i[1] for i in inputs]), shape)
+    weights, source = torch.tensor(weighted[0], dtype=torch.float64), weighted[1]
+    factor = float(weights[0])
+    if bool((weights == factor).all()):
+        x = g.view(x, tuple(shape))
+    else:
+        factor = 1.0
+        x = g.view(b.scaled(g.view(x, (count,)), weights, source, shape), tuple(shape))
     attrs: dict = {"dims": dims, "layout": layout}
     operands: list = []
     base = power(freqs, dims)
     if base is None:
         attrs["base"] = 10000.0
         plain = [10000.0 ** (-2 * i / dims) for i in range(len(freqs))]
-        values = torch.tensor([p / f if f > 0 else 1e30 for p, f in zip(plain, freqs)], dtype=torch.float64)
+        values = torch.tensor([p / f if f > 0 else 1e30 for p, f in zip(plain, freqs)], dtype=torch.float32)
         operands.append(g.weight(values, None, "rope_factors"))
     else:
         attrs["base"] = base
-    if abs(factor - 1) > 1e-6:
-        attrs["scaling"], attrs["attn_factor"] = "factors", factor
     heads = count // width
     part = x
     if start + dims < width or start > 0:
@@ -180,11 +177,11 @@ def _apply(b: "Builder", inputs: list, width: int, count: int, start: int, dims:
     if start > 0:
         rest = g.node("slice", (x,), (heads, start), **{"from": 0, "to": start, "axis": 2})
         y = g.node("concat", (rest, y), (heads, width), axis=2)
-    return y
+    return g.unary("affine", y, by=factor, plus=0.0)
 
 
 def power(freqs: list[float], dims: int) -> float | None:
-    """The base of which angles are the powers base^(-2i/dims); None where they are none."""
+    """The base of which the angles are the powers base^(-2i/dims); None where they are none."""
     if len(freqs) < 1 or abs(freqs[0] - 1) > 1e-6 or min(freqs) <= 0:
         return None
     if len(freqs) == 1:

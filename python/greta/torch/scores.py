@@ -21,7 +21,8 @@ class Attention:
         self.b = builder
         self.g = builder.graph
         self.windows: dict[str, int] = {}
-        self.mask_of: list[torch.Tensor] = []
+        self.current = ""
+        self.keys: dict[int, list[str]] = {}  # where the masks of an attention are applied
         self.caches = 0
 
     def tokens_at(self, v: Value, axis: int) -> bool:
@@ -73,9 +74,9 @@ class Attention:
         if s.stage == "scores" and name in ("mul", "div", "multiply"):
             by = self.number(other)
             if by is not None and by != 0 and (first or name != "div") and s.mask is None:
-                return replace(s, scale=s.scale * (by if name != "div" else 1 / by),
-                               cap=s.cap * (by if name != "div" else 1 / by) if s.cap else 0.0) \
-                    if not s.cap else self.scaled_cap(s, by if name != "div" else 1 / by)
+                if s.cap and by != 1:
+                    raise CannotSay("scores are scaled again behind their soft cap")
+                return replace(s, scale=s.scale * (by if name != "div" else 1 / by))
         if s.stage == "scores" and name == "tanh" and s.mask is None and not s.cap:
             return replace(s, stage="tanh", inner=s.scale)
         if s.stage == "tanh" and name in ("mul", "div", "multiply"):
@@ -107,12 +108,6 @@ class Attention:
             raise CannotSay("scores beside others")
         raise CannotSay("between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
                         "behind the softmax, the values")
-
-    @staticmethod
-    def scaled_cap(s: Scores, by: float) -> Scores:
-        if by != 1:
-            raise CannotSay("scores are scaled again behind their soft cap")
-        return s
 
     @staticmethod
     def number(x: Any) -> float | None:
@@ -158,7 +153,8 @@ class Attention:
         hidden = where.value.bool() if name == "masked_fill" else ~where.value.bool()
         return self.hide(s, torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden, -math.inf))
 
-    def hide(self, s: Scores, mask: torch.Tensor) -> Scores:
+    def hide(self, s: Scores, mask: torch.Tensor, given: bool = True) -> Scores:
+        keys = (*s.keys, self.current) if given else s.keys
         mask = mask.expand(s.shape)
         flat = mask.reshape(-1, *mask.shape[-2:])
         if not bool((flat == flat[:1]).all()):
@@ -169,7 +165,7 @@ class Attention:
         if len(rest) and float((rest - rest[0]).abs().max()) > 1e-9:
             raise CannotSay("a mask that adds other numbers than 0 to the scores that are seen")
         before = s.hidden if s.hidden is not None else torch.zeros_like(hidden)
-        return replace(s, mask=mask, hidden=before | hidden)
+        return replace(s, mask=mask, hidden=before | hidden, keys=keys)
 
     # Attention
 
@@ -188,7 +184,6 @@ class Attention:
         want = (distance >= 0) & (distance < window)
         if not torch.equal(visible, want):
             raise CannotSay("a mask that is neither causal nor a sliding window")
-        self.mask_of.append(hidden)
         return {} if window == n else {"window": window}
 
     def attend(self, s: Scores, v: Value) -> Value:
@@ -201,6 +196,7 @@ class Attention:
         if math.prod(lead) != s.q.shape[1]:
             raise CannotSay("the values have more heads than the scores")
         y = self.node(s.q, s.k, self.heads(v, -2), s.scale, s.cap, self.seen(s.hidden))
+        self.keys.setdefault(id(y), []).extend(s.keys)
         return self.b.last(y, torch.Size((*lead, self.b.tokens, v.shape[-1])), len(lead))
 
     def whole(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any, gqa: bool) -> Value:
@@ -222,7 +218,7 @@ class Attention:
             s = self.hide(s, m)
         if causal:
             n = self.b.tokens
-            s = self.hide(s, torch.full((n, n), -math.inf, dtype=torch.float64).triu(1))
+            s = self.hide(s, torch.full((n, n), -math.inf, dtype=torch.float64).triu(1), False)
         return self.attend(s, v)
 
     def unique(self, v: Value) -> tuple[list[int], list[int]]:
@@ -239,10 +235,12 @@ class Attention:
         even = [h // (heads // groups) for h in range(heads)] if heads % groups == 0 else None
         if key_of == value_of == even:
             k, v = (x.follow(lambda t, at=at: t[:, at]) for x, at in ((k, keys), (v, values)))
-        q, scale = self.scaled_query(q, scale)
+        nq, nk, nv = (self.b.resolve(x) for x in (q, k, v))
+        nq, scale = self.without_factor(nq, scale)
+        nk, scale = self.without_factor(nk, scale)
         if scale <= 0:
             raise CannotSay(f"scores times {scale:g}")
-        nq, nk, nv = (self.g.view(self.b.resolve(x), tuple(x.shape[1:])) for x in (q, k, v))
+        nq, nk, nv = (self.g.view(n, tuple(x.shape[1:])) for n, x in ((nq, q), (nk, k), (nv, v)))
         attrs: dict[str, Any] = {"scale": scale, **seen}
         if cap:
             attrs["softcap"] = cap
@@ -254,10 +252,9 @@ class Attention:
         return self.g.node("attention", (nq, nk, nv, pos), (heads, v.shape[2]), **attrs)
 
     @staticmethod
-    def scaled_query(q: Value, scale: float) -> tuple[Value, float]:
-        """A factor on all queries is one on the scores."""
-        if len(q.terms) == 1 and q.terms[0].times is not None:
-            c = scalar(Const(q.terms[0].times))
-            if c is not None and c > 0:
-                return Value([replace(q.terms[0], times=None)]), scale * c
-        return q, scale
+    def without_factor(n: Node, scale: float) -> tuple[Node, float]:
+        """A factor on all queries, or all keys, is one on the scores."""
+        below = n.inputs[0] if n.op == "view" else n
+        if below.op == "affine" and below.attrs["plus"] == 0 and below.attrs["by"] > 0:
+            return below.inputs[0], scale * below.attrs["by"]
+        return n, scale

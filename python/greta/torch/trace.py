@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from typing import Any, Callable
 
 import torch
@@ -29,6 +30,7 @@ UNARY = {"silu", "sigmoid", "tanh", "relu", "exp", "log", "sqrt", "abs", "floor"
 ASSERTS = {"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "_assert_async_msg",
            "sym_constrain_range_for_size"}
 NOTHING = object()
+TORCH = os.path.dirname(torch.__file__)
 
 
 def promoted(x: Any) -> Any:
@@ -54,8 +56,7 @@ class Trace:
         self.g = builder.graph
         self.attention = Attention(builder)
         self.problems: list[tuple[str, str, str]] = []
-        self.masks: dict[str, torch.Tensor] = {}
-        self.masked: list[str] = []
+        self.masks: dict[str, list[torch.Tensor]] = {}
         self.constants_only = False
         self.current = ""
 
@@ -70,7 +71,7 @@ class Trace:
             elif n.op == "get_attr":
                 env[n] = self.attribute(module, n.target)
             elif n.op == "call_function":
-                self.current = path + n.name
+                self.current = self.attention.current = path + n.name
                 self.g.where = place(n)
                 env[n] = self.call(module, n, env, path)
             elif n.op == "output":
@@ -89,6 +90,8 @@ class Trace:
         args = torch.fx.map_arg(n.args, lambda a: env[a])
         kwargs = torch.fx.map_arg(n.kwargs, lambda a: env[a])
         if any(a is NOTHING for a in leaves((args, kwargs))):
+            if self.constants_only:
+                self.note_masks(args, kwargs)
             return NOTHING  # follows from a problem that is listed
         name = opname(n.target)
         subs = [a for a in args if isinstance(a, torch.fx.GraphModule)]
@@ -117,9 +120,9 @@ class Trace:
 
     def note_masks(self, args: Any, kwargs: Any) -> None:
         """In a pass over constants alone: those that meet something that depends on the inputs."""
-        for i, a in enumerate(leaves((args, kwargs))):
+        for a in leaves((args, kwargs)):
             if isinstance(a, Const) and isinstance(a.value, torch.Tensor) and a.value.dim() >= 2:
-                self.masks[f"{self.current}.{i}"] = a.value
+                self.masks.setdefault(self.current, []).append(a.value)
 
     # Constants
 
@@ -178,6 +181,8 @@ class Trace:
     # Operators
 
     def apply(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if name == "einsum":
+            return self.einsum(args[0].replace(" ", ""), args[1])
         if any(isinstance(a, Scores) for a in leaves((args, kwargs))):
             return self.attention.scores(name, target, args, kwargs)
         if any(isinstance(a, Complex) for a in leaves((args, kwargs))):
@@ -368,6 +373,10 @@ class Trace:
 
     def op_sub(self, x: Any, y: Any, alpha: float = 1) -> Value:
         if isinstance(y, Value):
+            if isinstance(x, Value) and alpha == 1 and not self.linear_in_same(x, y):
+                a, b, shapes = self.broadcast(x, y)
+                if torch.broadcast_shapes(*shapes) == shapes[0]:
+                    return self.combine("sub", a, b, shapes)
             return self.op_add(self.times(y, -alpha), x)
         return self.op_add(x, number(y, -alpha))
 
@@ -427,6 +436,9 @@ class Trace:
         """An operation of two values; factors of a product and a quotient are left to its result."""
         out = torch.broadcast_shapes(*shapes)
         left = None
+        norm = self.norm(op, x, y, out) if op in ("mul", "div") else None
+        if norm is not None:
+            return norm
         if op in ("mul", "div"):
             x, left = self.without_factor(x)
             y, right = self.without_factor(y)
@@ -437,6 +449,8 @@ class Trace:
             x, y, shapes = y, x, (shapes[1], shapes[0])
         whole = x.follow(lambda t: t.expand(out))
         rows = self.b.rows_of(whole)
+        if not torch.equal(rows[0], self.b.rows_of(y.follow(lambda t: t.expand(out)))[0]):
+            raise CannotSay("elements of different tokens meet: a step sees other tokens by attention alone")
         if shapes[0] == shapes[1]:
             a, b = self.b.resolve(x), self.b.resolve(y)
         else:
@@ -444,6 +458,27 @@ class Trace:
         n, factor = self.g.binary(op, a, b)
         v = self.times(self.b.fresh(n, rows), factor)
         return v if left is None else self.b.constants(v, left, None)
+
+    def norm(self, op: str, x: Value, y: Value, out: torch.Size) -> Value | None:
+        """An RMSNorm, of a value as it is or without the constants that it is multiplied by."""
+        if op == "mul" and y.shape == out and x.shape != out:
+            x, y = y, x
+        if y.shape == out or x.shape != out or y.shape[-1] != 1 or len(x.terms) != 1:
+            return None
+        y, over = self.without_factor(y)
+        for bare in (False, True):
+            v = Value([Term(x.terms[0].index)]) if bare else x
+            a, b = self.spread(v, y, out)
+            n, factor = self.g.binary(op, a, b)
+            if n.op != "rmsnorm":
+                continue
+            r = self.times(self.b.fresh(n, self.b.rows_of(x)), factor)
+            if over is not None:
+                r = self.times(r, float(over) if op == "mul" else 1 / float(over))
+            if bare and x.terms[0].times is not None:
+                r = self.b.constants(r, x.terms[0].factor(), x.terms[0].source)
+            return r
+        return None
 
     def spread(self, x: Value, y: Value, out: torch.Size) -> tuple[Node, Node]:
         """Two nodes of as many dimensions, of which some are one."""
@@ -493,7 +528,12 @@ class Trace:
         x, width, d = self.rows(x, dim)
         n = self.b.resolve(x)
         n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
+        inner, by, plus = n.inputs[0] if n.op == "view" else n, 1.0, 0.0
+        if op == "mean" and inner.op == "affine":
+            by, plus = inner.attrs["by"], inner.attrs["plus"]
+            n = self.g.view(inner.inputs[0], n.shape)
         y = self.g.node(op, (n,), (*n.shape[:-1], 1), **attrs)
+        y = self.g.unary("affine", y, by=by, plus=plus)
         v = self.b.fresh(y, x.follow(lambda t: t[..., 0]))
         return v.follow(lambda t: t.unsqueeze(d)) if keep else v
 
@@ -620,11 +660,11 @@ class Trace:
                 return self.linear(x, y.value.t(), s, None)
             lead = y.value.shape[:-2]
             if y.value.dim() > 2 and math.prod(lead) == 1:
-                out = self.linear(x, y.value.reshape(y.value.shape[-2:]).t(), None, None)
+                out = self.linear(x, y.value.reshape(y.value.shape[-2:]).t(), y.source, None)
                 rank = max(len(x.shape), y.value.dim())
                 return out.follow(lambda t: t.reshape((1,) * (rank - t.dim()) + tuple(t.shape)))
             if y.value.dim() > 2:
-                return self.per_head(x, y.value)
+                return self.per_head(x, y.value, y.source)
         if isinstance(x, Const) and isinstance(y, Value) and x.value.dim() == 2 and len(y.shape) >= 2:
             return self.linear(y.follow(lambda t: t.transpose(-1, -2)), x.value, x.source, None) \
                 .follow(lambda t: t.transpose(-1, -2))
@@ -642,7 +682,50 @@ class Trace:
             return y if zero else self.attention.scores("add", None, [y, number(bias, beta)], {})
         return self.op_add(self.times(y, alpha), bias, alpha=beta)
 
-    def per_head(self, x: Value, w: torch.Tensor) -> Value:
+    def einsum(self, equation: str, operands: list[Any]) -> Any:
+        """A product of two tensors as one of matrices; of more, one after the other."""
+        if "." in equation or "->" not in equation or len(operands) < 2:
+            raise CannotSay("an einsum of another kind than of tensors with named dimensions and a result")
+        (left, right, *more), out = equation.split("->")[0].split(","), equation.split("->")[1]
+        if more:
+            rest = set("".join(more) + out)
+            between = "".join(dict.fromkeys(c for c in left + right if c in rest))
+            first = self.einsum(f"{left},{right}->{between}", operands[:2])
+            return self.einsum(f"{','.join([between, *more])}->{out}", [first, *operands[2:]])
+        if any(len(set(t)) != len(t) for t in (left, right, out)) or set(out) - set(left + right):
+            raise CannotSay("an einsum with a dimension twice in one tensor")
+        x, y = operands
+        if isinstance(x, Const) and isinstance(y, Const):
+            return Const(torch.einsum(equation, x.value, y.value))
+        sizes = {c: n for t, v in ((left, x), (right, y)) for c, n in zip(t, v.shape)}
+        both = [c for c in out if c in left and c in right]
+        inner = [c for c in left if c in right and c not in out]
+        mine, theirs = [c for c in out if c not in right], [c for c in out if c not in left]
+        if len(both) + len(inner) + len(mine) != len(left) or len(both) + len(inner) + len(theirs) != len(right):
+            raise CannotSay("an einsum that sums one tensor by itself")
+
+        def matrices(v: Any, names: str, rows: list[str], columns: list[str]) -> Any:
+            order = [names.index(c) for c in [*both, *rows, *columns]]
+            shape = [sizes[c] for c in both] + [math.prod(sizes[c] for c in rows), math.prod(sizes[c] for c in columns)]
+            if isinstance(v, Scores):
+                if order != sorted(order):
+                    raise CannotSay("scores are moved about")
+                return self.attention.move(v, torch.ops.aten.reshape.default, [shape], {})
+            if isinstance(v, Const):
+                return Const(v.value.permute(order).reshape(shape), v.source)
+            return v.follow(lambda t: t.permute(order).reshape(shape))
+
+        a, b = matrices(x, left, mine, inner), matrices(y, right, inner, theirs)
+        z = self.attention.scores("matmul", None, [a, b], {}) if isinstance(a, Scores) else self.op_matmul(a, b)
+        names = [*both, *mine, *theirs]
+        shape, order = [sizes[c] for c in names], [names.index(c) for c in out]
+        if isinstance(z, Scores):
+            if order != sorted(order):
+                raise CannotSay("scores are moved about")
+            return self.attention.move(z, torch.ops.aten.reshape.default, [shape], {})
+        return z.follow(lambda t: t.reshape(shape).permute(order))
+
+    def per_head(self, x: Value, w: torch.Tensor, source: Any) -> Value:
         """x [..., H, S, K] times w [H, K, N]: a matrix for each head."""
         lead = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])
         x = x.follow(lambda t: t.expand(*lead, *t.shape[-2:]))
@@ -653,7 +736,7 @@ class Trace:
         heads = math.prod(lead)
         w = w.expand(*lead, *w.shape[-2:]).reshape(heads, *w.shape[-2:]).transpose(-1, -2)
         n = self.g.view(self.b.resolve(x), (heads, x.shape[-1]))
-        y = self.g.node("per_head", (n, self.b.named(w, None, "weight")), (heads, w.shape[1]))
+        y = self.g.node("per_head", (n, self.b.named(w, source, "weight")), (heads, w.shape[1]))
         return self.b.last(y, torch.Size((*lead, self.b.tokens, w.shape[1])), len(lead))
 
     def op_embedding(self, w: Any, ids: Any, *_: Any, **__: Any) -> Value:
@@ -741,7 +824,7 @@ def place(n: torch.fx.Node) -> str:
     trace = (n.meta.get("stack_trace") or "").strip().splitlines()
     for i in range(len(trace) - 1, -1, -1):
         line = trace[i].strip()
-        if line.startswith("File ") and "/torch/" not in line.split('"')[1]:
+        if line.startswith("File ") and not line.split('"')[1].startswith(TORCH):
             parts = line.split('"')
             number = parts[2].split("line ")[1].split(",")[0]
             source = trace[i + 1].strip() if i + 1 < len(trace) else ""

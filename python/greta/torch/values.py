@@ -96,6 +96,7 @@ class Scores:
     inner: float = 0.0  # scores are tanh(inner * scale * q·k), not yet multiplied
     mask: torch.Tensor | None = None
     hidden: torch.Tensor | None = None
+    keys: tuple[str, ...] = ()  # the operators by which the masks came
     stage: str = "scores"  # scores, tanh, exp, sum, max, probs
 
 
@@ -236,18 +237,19 @@ class Builder:
     def scaled(self, n: Node, by: torch.Tensor, source: Source | None, shape: torch.Size) -> Node:
         """A node's row [E] times numbers [E]."""
         g = self.graph
-        if bool((by == by[0]).all()):
-            below = plain(n)
+        if bool(((by - 1).abs() < 1e-12).all()):
+            by = torch.ones_like(by)
+        below = plain(n)
+        norm = below.op in ("rmsnorm", "layernorm") and len(below.inputs) == 1
+        kept = norm and source is not None and self.params[source.name].numel() == below.shape[-1]
+        if bool((by == by[0]).all()) and not kept:
             if float(by[0]) != 1 and below.op == "tanh":
                 n = g.view(below, below.shape)
             return g.view(g.unary("affine", n, by=float(by[0]), plus=0.0), (by.numel(),))
-        width = self.period(by, shape)
+        width = below.shape[-1] if kept else self.period(by, shape)
         w = self.named(by[:width], source, "scale")
-        below = plain(n)
-        if below.op == "rmsnorm" and len(below.inputs) == 1 and below.shape[-1] == width:
-            return g.view(g.node("rmsnorm", (below.inputs[0], w), below.shape, **below.attrs), (by.numel(),))
-        if below.op == "layernorm" and len(below.inputs) == 1 and below.shape[-1] == width:
-            return g.view(g.node("layernorm", (below.inputs[0], w), below.shape, **below.attrs), (by.numel(),))
+        if norm and below.shape[-1] == width and bool((by.reshape(-1, width) == by[:width]).all()):
+            return g.view(g.node(below.op, (below.inputs[0], w), below.shape, **below.attrs), (by.numel(),))
         rows = g.view(n, (by.numel(),) if width == by.numel() else (by.numel() // width, width))
         return g.view(g.binary("mul", rows, w)[0], (by.numel(),))
 
@@ -268,7 +270,8 @@ class Builder:
             if source.transposed:
                 have = have.t() if have.dim() == 2 else have
             have = have + source.plus
-            if have.numel() == value.numel() and torch.equal(have.reshape(value.shape), value):
+            if have.numel() == value.numel() and torch.allclose(have.reshape(value.shape), value, rtol=1e-12, atol=0):
+                value = have.reshape(value.shape)
                 squeezed = [d for d in have.shape if d != 1]
                 if squeezed == [d for d in value.shape if d != 1] and not (source.transposed and source.plus):
                     return self.graph.weight(value, source, hint)
