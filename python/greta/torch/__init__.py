@@ -1,5 +1,10 @@
-"""greta and PyTorch: modules become model files."""
+"""greta and PyTorch: modules become model files, models become operators, products of 8-bit floats with scales.
+
+docs/pytorch.md goes through it. It needs PyTorch 2.6 or later.
+"""
 
 from .export import Export, ExportError, Problem, export
+from .op import empty, op
+from .scaled import Prepacked, prepack, scaled_mm
 
-__all__ = ["Export", "ExportError", "Problem", "export"]
+__all__ = ["Export", "ExportError", "Prepacked", "Problem", "empty", "export", "op", "prepack", "scaled_mm"]

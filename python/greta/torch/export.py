@@ -55,8 +55,14 @@ MOST_TOKENS = 24  # what the module is traced with: the shapes say the rest
 MOST_PROBE = 4500  # tokens at which masks are looked at
 
 
-def export(module: torch.nn.Module, example_inputs: Any, path: str | Path, *,
-           example_kwargs: Mapping[str, Any] | None = None, name: str | None = None) -> Export:
+def export(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    path: str | Path,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Export:
     """Writes a model file and safetensors that compute what a module of PyTorch does.
 
     ``example_inputs`` is what the module is called with, a tensor or a tuple: activations ``[1, S, D]`` or ``[S, D]``,
@@ -93,19 +99,26 @@ class Inputs:
         self.is_tokens = not first.is_floating_point()
         rank = first.dim()
         if self.is_tokens and rank not in (1, 2) or not self.is_tokens and rank not in (2, 3):
-            raise ValueError(f"the first input has shape {list(first.shape)}: activations [1, S, D] or [S, D], or token ids "
-                             "[1, S] or [S] are expected")
+            raise ValueError(
+                f"the first input has shape {list(first.shape)}: activations [1, S, D] or [S, D], or token ids "
+                "[1, S] or [S] are expected"
+            )
         self.batched = rank == (2 if self.is_tokens else 3)
         self.batch = first.shape[0] if self.batched else 1
         self.tokens = first.shape[1 if self.batched else 0]
         self.first = first
         if self.tokens < 4:
-            raise ValueError(f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen")
-        self.tables = any(t.dim() > 1 and t is not first and t.is_floating_point() or t.dtype in (torch.bool, torch.complex64)
-                          for t in flat[1:])
+            raise ValueError(
+                f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen"
+            )
+        self.tables = any(
+            t.dim() > 1 and t is not first and t.is_floating_point() or t.dtype in (torch.bool, torch.complex64)
+            for t in flat[1:]
+        )
 
     def at(self, tokens: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The example with another number of tokens, of one sequence."""
+
         def cut(t: Any) -> Any:
             if isinstance(t, (list, tuple)):
                 return type(t)(cut(i) for i in t)
@@ -126,11 +139,15 @@ class Inputs:
                 elif not t.is_floating_point() and t.dtype != torch.bool:
                     shape = [1] * t.dim()
                     shape[d] = tokens
-                    t = torch.arange(tokens, dtype=t.dtype).reshape(shape).expand(
-                        *(s if i != d else tokens for i, s in enumerate(t.shape)))
+                    t = (
+                        torch.arange(tokens, dtype=t.dtype)
+                        .reshape(shape)
+                        .expand(*(s if i != d else tokens for i, s in enumerate(t.shape)))
+                    )
                 else:
                     raise CannotSay("tables that are given cannot become longer")
             return t.clone()
+
         return cut(self.args), cut(self.kwargs)
 
 
@@ -152,7 +169,9 @@ def follow(module: torch.nn.Module, inputs: Inputs, tokens: int, constants_only:
         program = torch.export.export(module, args, kwargs)
     except Exception as e:
         text = str(e).strip().split("\n")[0][:300]
-        raise ExportError([Problem("torch.export", type(module).__name__, f"PyTorch itself cannot follow it: {text}")]) from e
+        raise ExportError(
+            [Problem("torch.export", type(module).__name__, f"PyTorch itself cannot follow it: {text}")]
+        ) from e
     finally:
         logging.getLogger("torch").setLevel(level)
     if any(n.op == "call_function" and _in_place(n.target) for n in program.graph.nodes):
@@ -227,14 +246,25 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
     outs = trace.run(program.graph_module, given)
     mutated = [s.target for s in sig.output_specs if s.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION")]
     if mutated:
-        trace.problems.append(("copy_", ", ".join(map(str, mutated)), "the module keeps state in a buffer: leave its cache "
-                               "out, greta has its own"))
+        trace.problems.append(
+            (
+                "copy_",
+                ", ".join(map(str, mutated)),
+                "the module keeps state in a buffer: leave its cache out, greta has its own",
+            )
+        )
     skip = len(mutated)
     outs = [o for o in leaves(outs)[skip:] if o is not None]
     results = [o for o in outs if not isinstance(o, (Const, int, float, str, bool))]
     if len(results) > 1 and not trace.problems:
-        trace.problems.append(("output", "the module's result", f"it gives {len(results)} tensors that depend on the "
-                               "inputs: a model file has one result; return that alone"))
+        trace.problems.append(
+            (
+                "output",
+                "the module's result",
+                f"it gives {len(results)} tensors that depend on the "
+                "inputs: a model file has one result; return that alone",
+            )
+        )
     out = results[0] if results else None
     if out is None and not trace.problems and not constants_only:
         trace.problems.append(("output", "the module's result", "it does not depend on the inputs"))
@@ -282,13 +312,28 @@ def _export(module: torch.nn.Module, inputs: Inputs, path: Path, name: str | Non
     if texts[0][0] != texts[1][0]:
         a, b = (t[0].splitlines() for t in texts)
         line = next((f"{x.strip()!r} and {y.strip()!r}" for x, y in zip(a, b) if x != y), "their lengths")
-        raise ExportError([Problem("torch.export", type(module).__name__, f"with {tokens} and {other} tokens it is not the "
-                                   f"same network: {line}")])
+        raise ExportError(
+            [
+                Problem(
+                    "torch.export",
+                    type(module).__name__,
+                    f"with {tokens} and {other} tokens it is not the same network: {line}",
+                )
+            ]
+        )
     error = max(_distance(module, inputs, p, n) for p, n in ((first, tokens), (second, other)))
     if not error <= 1e-4:
-        raise ExportError([Problem("greta.torch.export", type(module).__name__, "the equations do not compute what the "
-                                   f"module does: relative error {error:.2g}. This is a mistake of the exporter; please "
-                                   "report the module")])
+        raise ExportError(
+            [
+                Problem(
+                    "greta.torch.export",
+                    type(module).__name__,
+                    "the equations do not compute what the "
+                    f"module does: relative error {error:.2g}. This is a mistake of the exporter; please "
+                    "report the module",
+                )
+            ]
+        )
     rendered, text = texts[0]
     if text.derived:
         notes.append("tensors that the module has not as they are: " + ", ".join(text.derived))
@@ -312,8 +357,13 @@ def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass],
     keyed = []
     for p in passes:
         keys = p.trace.attention.keys
-        keyed.append([(n, keys[id(n)]) for n in reachable(p.out) if n.op == "attention" and keys.get(id(n))
-                      and "window" not in n.attrs and not n.attrs.get("both")])
+        keyed.append(
+            [
+                (n, keys[id(n)])
+                for n in reachable(p.out)
+                if n.op == "attention" and keys.get(id(n)) and "window" not in n.attrs and not n.attrs.get("both")
+            ]
+        )
     if not keyed[0]:
         return
     shortest = min(p.builder.tokens for p in passes)
@@ -353,8 +403,11 @@ def _literals(program: Any) -> tuple[set[int], set[int]]:
     sizes: set[int] = set()
     for n in program.graph.nodes:
         if n.op == "call_function" and opname(n.target) not in ("view", "reshape", "linear", "expand"):
-            numbers |= {abs(int(a)) for a in leaves((n.args, n.kwargs))
-                        if isinstance(a, (int, float)) and not isinstance(a, bool) and abs(a) < 1 << 40 and int(a) == a}
+            numbers |= {
+                abs(int(a))
+                for a in leaves((n.args, n.kwargs))
+                if isinstance(a, (int, float)) and not isinstance(a, bool) and abs(a) < 1 << 40 and int(a) == a
+            }
     for t in program.graph_signature.inputs_to_buffers.values():
         v = program.state_dict.get(t, program.constants.get(t))
         if isinstance(v, torch.Tensor):
@@ -389,13 +442,21 @@ def _distance(module: torch.nn.Module, inputs: Inputs, p: Pass, tokens: int) -> 
     try:
         want = double(*args, **kwargs)
     except RuntimeError:  # it insists on single precision somewhere
-        args, kwargs = (torch.utils._pytree.tree_map(
-            lambda t: t.float() if isinstance(t, torch.Tensor) and t.dtype == torch.float64 else t, a) for a in (args, kwargs))
+        args, kwargs = (
+            torch.utils._pytree.tree_map(
+                lambda t: t.float() if isinstance(t, torch.Tensor) and t.dtype == torch.float64 else t, a
+            )
+            for a in (args, kwargs)
+        )
         want = copy.deepcopy(module).float()(*args, **kwargs)
     tensors = [t for t in torch.utils._pytree.tree_flatten(want)[0] if isinstance(t, torch.Tensor)]
     want = tensors[0].to(torch.float64)
-    feed = {"pos": torch.arange(tokens), "tokens" if inputs.is_tokens else "x": random.reshape(tokens, *random.shape[2:])
-            if inputs.batched else random}
+    feed = {
+        "pos": torch.arange(tokens),
+        "tokens" if inputs.is_tokens else "x": random.reshape(tokens, *random.shape[2:])
+        if inputs.batched
+        else random,
+    }
     got = p.builder.graph.run(p.out, feed).reshape(-1)
     want = want.reshape(tokens, -1).reshape(-1)
     if got.numel() != want.numel():

@@ -181,8 +181,13 @@ class Graph:
         shape = tuple(x.shape)
         if isinstance(y, Node) and len(y.shape) == len(x.shape):
             shape = tuple(max(a, b) for a, b in zip(x.shape, y.shape))
-        if isinstance(y, Weight) and op == "add" and x.op == "linear" and len(x.inputs) == 2 \
-                and y.value.shape == (x.shape[-1],):
+        if (
+            isinstance(y, Weight)
+            and op == "add"
+            and x.op == "linear"
+            and len(x.inputs) == 2
+            and y.value.shape == (x.shape[-1],)
+        ):
             return self.node("linear", (*x.inputs, y), x.shape), 1.0
         n = self.node(op, (x, y), shape)
         if n.root is None and isinstance(y, Node) and x.shape == y.shape:

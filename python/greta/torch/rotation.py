@@ -74,9 +74,10 @@ def _pairs(elements: list[dict]) -> tuple[list, list, list]:
             raise NoRotation(f"{WHAT}: an element is a sum of {len(parts)} others")
         if len(parts) == 2:
             by_inputs.setdefault(frozenset(parts), {}).setdefault(
-                max(parts, key=lambda i: abs(float(parts[i][0]))), []).append(e)
+                max(parts, key=lambda i: abs(float(parts[i][0]))), []
+            ).append(e)
             continue
-        (i, c), = parts.items()
+        ((i, c),) = parts.items()
         if float((c - c[0]).abs().max()) > 1e-9:
             raise NoRotation(WHAT)
         inputs[e], weights[e] = i, float(c[0])
@@ -126,8 +127,10 @@ def _heads(pairs: list, count: int, width: int):
             head.append(None if p is None else (p[0] - h, p[1], p[2]))
         if first is None:
             first = head
-        elif any((x is None) != (y is None) or x and (x[0] != y[0] or x[2] != y[2] or abs(x[1] - y[1]) > 1e-6)
-                 for x, y in zip(head, first)):
+        elif any(
+            (x is None) != (y is None) or x and (x[0] != y[0] or x[2] != y[2] or abs(x[1] - y[1]) > 1e-6)
+            for x, y in zip(head, first)
+        ):
             return None
     turned = [e for e, p in enumerate(first) if p is not None]
     if not turned:
@@ -138,15 +141,19 @@ def _heads(pairs: list, count: int, width: int):
         if dims % 2:
             continue
         for layout in ("half", "pair"):
-            partner = {start + i: start + i + half for i in range(half)} if layout == "half" else \
-                {start + 2 * i: start + 2 * i + 1 for i in range(half)}
+            partner = (
+                {start + i: start + i + half for i in range(half)}
+                if layout == "half"
+                else {start + 2 * i: start + 2 * i + 1 for i in range(half)}
+            )
             if all(partner.get(e) == first[e][0] for e in leaders):
                 return start, dims, layout, [first[e][1] if e in leaders else 0.0 for e in sorted(partner)]
     return None
 
 
-def _apply(b: "Builder", inputs: list, weighted: tuple, width: int, start: int, dims: int, layout: str,
-           freqs: list[float]) -> "Node":
+def _apply(
+    b: "Builder", inputs: list, weighted: tuple, width: int, start: int, dims: int, layout: str, freqs: list[float]
+) -> "Node":
     g = b.graph
     count = len(inputs)
     shape = torch.Size((count // width, width))

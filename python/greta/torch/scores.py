@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .nodes import Node
+from .operators import JOINS, MOVES, SAME
 from .values import Builder, CannotSay, Const, Scores, Value, scalar
 
 HIDDEN = -1e4  # a score below this, after the scores' own size, takes no part
@@ -44,8 +45,10 @@ class Attention:
         if len(x.shape) < 2 or len(y.shape) < 2:
             raise CannotSay("a product of vectors")
         if not (self.tokens_at(x, -2) and self.tokens_at(y, -1)):
-            raise CannotSay("a product of two activations that is neither that of queries and keys nor of probabilities "
-                            "and values")
+            raise CannotSay(
+                "a product of two activations that is neither that of queries and keys nor of probabilities "
+                "and values"
+            )
         lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         shape = torch.Size((*lead, self.b.tokens, self.b.tokens))
         y = y.follow(lambda t: t.transpose(-1, -2))
@@ -55,7 +58,6 @@ class Attention:
     # What happens to scores
 
     def scores(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        from .trace import JOINS, MOVES, SAME
         s = next(a for a in args if isinstance(a, Scores))
         first = args[0] is s
         other = (args[1] if first else args[0]) if len(args) > 1 else None
@@ -106,8 +108,10 @@ class Attention:
             return replace(s, stage="probs")
         if name in JOINS:
             raise CannotSay("scores beside others")
-        raise CannotSay("between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
-                        "behind the softmax, the values")
+        raise CannotSay(
+            "between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
+            "behind the softmax, the values"
+        )
 
     @staticmethod
     def number(x: Any) -> float | None:
@@ -119,8 +123,12 @@ class Attention:
         """Scores may be seen under another shape where the last two dimensions stay what they are."""
         numbers = torch.arange(math.prod(s.shape)).reshape(s.shape)
         moved = target(numbers, *rest, **kwargs)
-        if not isinstance(moved, torch.Tensor) or moved.numel() != numbers.numel() or \
-                moved.shape[-1] != s.shape[-1] or not torch.equal(moved.flatten(), numbers.flatten()):
+        if (
+            not isinstance(moved, torch.Tensor)
+            or moved.numel() != numbers.numel()
+            or moved.shape[-1] != s.shape[-1]
+            or not torch.equal(moved.flatten(), numbers.flatten())
+        ):
             raise CannotSay("scores are moved about")
         if s.stage in ("scores", "tanh", "exp", "probs") and moved.shape[-2:] != s.shape[-2:]:
             raise CannotSay("scores are moved about")
@@ -206,8 +214,10 @@ class Attention:
             per = q.shape[-3] // k.shape[-3]
             k, v = (x.follow(lambda t: t.repeat_interleave(per, -3)) for x in (k, v))
         lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-        s = Scores(*(self.heads(x.follow(lambda t: t.expand(*lead, *t.shape[-2:])), -2) for x in (q, k)),
-                   torch.Size((*lead, self.b.tokens, self.b.tokens)))
+        s = Scores(
+            *(self.heads(x.follow(lambda t: t.expand(*lead, *t.shape[-2:])), -2) for x in (q, k)),
+            torch.Size((*lead, self.b.tokens, self.b.tokens)),
+        )
         s = replace(s, scale=q.shape[-1] ** -0.5 if scale is None else float(scale), stage="probs")
         if mask is not None:
             if not isinstance(mask, Const):

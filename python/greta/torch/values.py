@@ -158,9 +158,12 @@ class Builder:
         assert token is not None
         flat = token.flatten()
         count = flat.numel() // self.tokens
-        if count * self.tokens != flat.numel() or \
-                not torch.equal(torch.bincount(flat, minlength=self.tokens), torch.full((self.tokens,), count)):
-            raise CannotSay("it holds some tokens more often than others: every token of a step has the same elements")
+        if count * self.tokens != flat.numel() or not torch.equal(
+            torch.bincount(flat, minlength=self.tokens), torch.full((self.tokens,), count)
+        ):
+            raise CannotSay(
+                "it holds some tokens more often than others: every token of a step has the same elements"
+            )
         order = torch.argsort(flat, stable=True)
         place = torch.empty_like(flat)
         place[order] = torch.arange(flat.numel()) % count
@@ -176,7 +179,9 @@ class Builder:
             factor = t.factor().flatten()[order].reshape(self.tokens, -1)
             at, place = (u.flatten()[order].reshape(self.tokens, -1) for u in (at, place))
             if not (bool((at == at[:1]).all()) and bool((place == place[:1]).all())):
-                raise CannotSay("what is taken of a token depends on its position: that is neither a view nor a slice")
+                raise CannotSay(
+                    "what is taken of a token depends on its position: that is neither a view nor a slice"
+                )
             nodes.append(at[0])
             places.append(place[0])
             factors.append(factor)
@@ -203,7 +208,9 @@ class Builder:
         for d in range(len(shape)):
             view = [1] * len(shape)
             view[d] = self.tokens
-            if shape[d] == self.tokens and torch.equal(token, torch.arange(self.tokens).reshape(view).expand(v.shape)):
+            if shape[d] == self.tokens and torch.equal(
+                token, torch.arange(self.tokens).reshape(view).expand(v.shape)
+            ):
                 del shape[d]
                 return tuple(shape)
         return (math.prod(shape) // self.tokens,)
@@ -292,8 +299,9 @@ class Builder:
             spots = places.reshape(-1, width)
             parts = []
             for a, b in zip(cuts, cuts[1:]):
-                piece = self.take(self.graph.nodes[int(rows[0, a])], spots[:, a:b].flatten(),
-                                  torch.Size((rows.shape[0], b - a)))
+                piece = self.take(
+                    self.graph.nodes[int(rows[0, a])], spots[:, a:b].flatten(), torch.Size((rows.shape[0], b - a))
+                )
                 parts.append(self.graph.view(piece, (rows.shape[0], b - a) if rows.shape[0] > 1 else (b - a,)))
             size = (rows.shape[0], width) if rows.shape[0] > 1 else (width,)
             return self.graph.node("concat", tuple(parts), size, axis=len(size))
@@ -332,12 +340,17 @@ class Builder:
                 if inner + width <= step:
                     x = g.view(n, (size // step, step))
                     if outer != 0 or len(starts) != size // step:
-                        x = g.node("slice", (x,), (len(starts), step),
-                                   **{"from": outer, "to": outer + len(starts), "axis": 1})
+                        x = g.node(
+                            "slice",
+                            (x,),
+                            (len(starts), step),
+                            **{"from": outer, "to": outer + len(starts), "axis": 1},
+                        )
                     if width == step:
                         return x
-                    return g.node("slice", (x,), (len(starts), width),
-                                  **{"from": inner, "to": inner + width, "axis": 2})
+                    return g.node(
+                        "slice", (x,), (len(starts), width), **{"from": inner, "to": inner + width, "axis": 2}
+                    )
             heads = torch.unique_consecutive(starts)
             for kind, unique in (("beside", heads), ("behind", starts[: self.first_repeat(starts)])):
                 per = len(starts) // max(len(unique), 1)
@@ -361,7 +374,9 @@ class Builder:
         if len(cuts) <= 7:
             parts = tuple(self.take(n, places[a:b], torch.Size((b - a,))) for a, b in zip(cuts, cuts[1:]))
             return g.node("concat", tuple(g.view(p, (p.size,)) for p in parts), (count,), axis=1)
-        raise CannotSay("the elements of a token are put into another order, which no view, slice or concatenation gives")
+        raise CannotSay(
+            "the elements of a token are put into another order, which no view, slice or concatenation gives"
+        )
 
     @staticmethod
     def first_repeat(starts: torch.Tensor) -> int:

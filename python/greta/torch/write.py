@@ -12,13 +12,36 @@ import torch
 
 from .nodes import Node, Source, Weight, reachable
 
-DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-          torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int32: "I32", torch.uint8: "U8"}
-RESERVED = set("if else as and or not in true false none S C R x pos tokens last k v min max sqrt floor ceil log exp abs "
-               "has len count find rfind repeat gguf hf i".split())
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+}
+RESERVED = set(
+    "if else as and or not in true false none S C R x pos tokens last k v min max sqrt floor ceil log exp abs "
+    "has len count find rfind repeat gguf hf i".split()
+)
 SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-RESULT = {"linear": "p", "rmsnorm": "n", "layernorm": "n", "rope": "r", "attention": "a", "view": "v", "embed": "e",
-          "push": "c", "add": "s", "mul": "m", "slice": "t", "concat": "j", "softmax": "w"}
+RESULT = {
+    "linear": "p",
+    "rmsnorm": "n",
+    "layernorm": "n",
+    "rope": "r",
+    "attention": "a",
+    "view": "v",
+    "embed": "e",
+    "push": "c",
+    "add": "s",
+    "mul": "m",
+    "slice": "t",
+    "concat": "j",
+    "softmax": "w",
+}
 
 
 def save_safetensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -117,8 +140,11 @@ class Text:
             name, n = f"{base}.{n}", n + 1
         dtype = torch.float32
         like = self.params.get(w.source.name if w.source else w.hint)
-        if like is not None and like.dtype in (torch.bfloat16, torch.float16) and \
-                torch.equal(w.value.to(like.dtype).to(torch.float64), w.value):
+        if (
+            like is not None
+            and like.dtype in (torch.bfloat16, torch.float16)
+            and torch.equal(w.value.to(like.dtype).to(torch.float64), w.value)
+        ):
             dtype = like.dtype
         self.tensors[name] = w.value.to(dtype)
         self.derived.append(name)
@@ -192,8 +218,12 @@ class Text:
         elif text == "x":
             raise ValueError("the result is the input itself")
         needs_pos = any(n.op == "pos" for n in self.order)
-        lines = ["# yaml-language-server: $schema=schema.json", *(f"# {t}" for t in self.title.splitlines()),
-                 f"{'model' if model else 'block'}: {self.name}", "in:"]
+        lines = [
+            "# yaml-language-server: $schema=schema.json",
+            *(f"# {t}" for t in self.title.splitlines()),
+            f"{'model' if model else 'block'}: {self.name}",
+            "in:",
+        ]
         if model:
             lines += ["  tokens: i32[S]"]
         else:

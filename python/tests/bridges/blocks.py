@@ -135,16 +135,16 @@ class Gemma2(nn.Module):
 
     def rope(self, x):
         s = x.shape[2]
-        turned = torch.stack((-x[..., self.width // 2:], x[..., :self.width // 2]), -2).flatten(-2)
+        turned = torch.stack((-x[..., self.width // 2 :], x[..., : self.width // 2]), -2).flatten(-2)
         return x * self.cos_table[:s] + turned * self.sin_table[:s]
 
     def gelu(self, x):
-        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
     def forward(self, x):
         b, s, _ = x.shape
         h = self.n1(x)
-        q = self.rope(self.q(h).view(b, s, self.heads, -1).permute(0, 2, 1, 3)) * self.width ** -0.5
+        q = self.rope(self.q(h).view(b, s, self.heads, -1).permute(0, 2, 1, 3)) * self.width**-0.5
         k = self.rope(self.k(h).view(b, s, self.groups, -1).permute(0, 2, 1, 3)).repeat_interleave(2, dim=1)
         v = self.v(h).view(b, s, self.groups, -1).permute(0, 2, 1, 3).repeat_interleave(2, dim=1)
         scores = torch.matmul(q, k.transpose(-1, -2))
@@ -195,7 +195,7 @@ class Complex(nn.Module):
         v = self.wv(h).view(b, s, self.groups, self.width)
         q = q.view(b, s, self.groups, -1, self.width).permute(0, 2, 3, 1, 4)
         k, v = k.permute(0, 2, 3, 1).unsqueeze(2), v.transpose(1, 2).unsqueeze(2)
-        p = torch.softmax((q @ k) * self.width ** -0.5 + mask, -1)
+        p = torch.softmax((q @ k) * self.width**-0.5 + mask, -1)
         a = (p @ v).permute(0, 3, 1, 2, 4).reshape(b, s, d)
         x = x + self.wo(a)
         h = self.norm(x, self.g2)
@@ -208,7 +208,8 @@ class Complex(nn.Module):
 
 
 class NeoX(nn.Module):
-    """Layer norms, biases, heads' queries, keys and values beside each other, a part of each head rotates, in parallel."""
+    """Layer norms, biases, heads' queries, keys and values beside each other, a part of each head rotates, in
+    parallel."""
 
     def __init__(self, dim=48, heads=3, inner=64):
         super().__init__()
@@ -227,7 +228,7 @@ class NeoX(nn.Module):
         cos, sin = torch.cat((t, t), -1).cos(), torch.cat((t, t), -1).sin()
 
         def turn(y):
-            part, rest = y[..., :self.dims], y[..., self.dims:]
+            part, rest = y[..., : self.dims], y[..., self.dims :]
             return torch.cat((part * cos + rotate_half(part) * sin, rest), -1)
 
         q, k = turn(q), turn(k)
@@ -412,7 +413,8 @@ class Plain(nn.Module):
 
 
 class Whole(nn.Module):
-    """A Gemma-like model with no_grad tables, capped logits, alternating windows, a scaled embedding, positions given."""
+    """A Gemma-like model with no_grad tables, capped logits, alternating windows, a scaled embedding, positions
+    given."""
 
     def __init__(self, layers=2, dim=48, vocabulary=60):
         super().__init__()
@@ -422,7 +424,7 @@ class Whole(nn.Module):
         self.dim = dim
 
     def forward(self, input_ids):
-        x = self.embed_tokens(input_ids) * self.dim ** 0.5
+        x = self.embed_tokens(input_ids) * self.dim**0.5
         for layer in self.layers:
             x = layer(x)
         logits = F.linear(self.norm(x), self.embed_tokens.weight)
@@ -434,8 +436,8 @@ class Whole(nn.Module):
 
 
 class Quirky(nn.Module):
-    """The same network said in unusual ways: norms by F.normalize-like steps, products by einsum over heads, rotation by
-    a matrix of pairs, keys first, negated masks."""
+    """The same network said in unusual ways: norms by F.normalize-like steps, products by einsum over heads, rotation
+    by a matrix of pairs, keys first, negated masks."""
 
     def __init__(self, dim=32, heads=4):
         super().__init__()
@@ -449,7 +451,7 @@ class Quirky(nn.Module):
         self.down = nn.Linear(2 * dim, dim)
 
     def norm(self, x):
-        return x * self.g * ((x ** 2).sum(-1, keepdim=True) / x.shape[-1] + 1e-6) ** -0.5
+        return x * self.g * ((x**2).sum(-1, keepdim=True) / x.shape[-1] + 1e-6) ** -0.5
 
     @torch.no_grad()
     def tables(self, s):
@@ -464,8 +466,13 @@ class Quirky(nn.Module):
 
         def turn(y):
             y = y.unflatten(-1, (-1, 2))
-            return torch.stack((y[..., 0] * r[:, :, 0, 0] + y[..., 1] * r[:, :, 0, 1],
-                                y[..., 0] * r[:, :, 1, 0] + y[..., 1] * r[:, :, 1, 1]), -1).flatten(-2)
+            return torch.stack(
+                (
+                    y[..., 0] * r[:, :, 0, 0] + y[..., 1] * r[:, :, 0, 1],
+                    y[..., 0] * r[:, :, 1, 0] + y[..., 1] * r[:, :, 1, 1],
+                ),
+                -1,
+            ).flatten(-2)
 
         w = torch.einsum("bhqd,bhkd->bhqk", turn(q), turn(k)).div(math.sqrt(self.width))
         future = torch.ones(s, s).triu(1).bool()

@@ -1,0 +1,137 @@
+"""Blocks in plain PyTorch become model files that compute the same."""
+
+from __future__ import annotations
+
+from conftest import needed
+
+torch = needed("torch")
+
+import blocks  # noqa: E402
+import pytest  # noqa: E402
+
+import greta.torch  # noqa: E402
+
+SAID = ["Llama", "Qwen3", "Gemma2", "GemmaWide", "Complex", "NeoX", "GPT2", "GPTJ", "MLA", "Plain", "Whole", "Quirky"]
+
+
+def made(name):
+    torch.manual_seed(11)
+    module = getattr(blocks, name)().eval()
+    example = module.example() if hasattr(module, "example") else torch.randn(1, 12, 64)
+    return module, example if isinstance(example, tuple) else (example,)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_agrees(name, tmp_path):
+    module, example = made(name)
+    written = greta.torch.export(module, example, tmp_path / f"{name}.yaml")
+    assert written.error < 1e-6
+    x = torch.randn(example[0].shape, dtype=torch.float64) if example[0].is_floating_point() else example[0]
+    rest = [e.double() if e.is_floating_point() else e for e in example[1:]]
+    with torch.no_grad():
+        want = module.double()(x, *rest)
+    with greta.load(written.model, weights=written.weights, kv="f32", context=64, exact=True) as model:
+        assert model.info.kind == written.kind
+        for one, ref in zip(
+            x.reshape(-1, *x.shape[-2:]) if written.kind == "block" else x,
+            want.reshape(-1, *want.shape[-2:]) if written.kind == "block" else want,
+        ):
+            got = model(one.float().numpy()) if written.kind == "block" else model.logits(one.tolist())
+            got = torch.from_numpy(got.copy()).double()
+            assert float((got - ref).norm() / ref.norm()) < 1e-4
+            assert float((got - ref).abs().max()) < 1e-4 * float(ref.abs().max())
+        assert model.check().ok
+
+
+def text_of(module, example, tmp_path, **options):
+    return greta.torch.export(module, example, tmp_path / "m.yaml", **options).model.read_text()
+
+
+def test_operators_are_greta_s(tmp_path):
+    """What has an operator of its own is said by it, and weights keep their names."""
+    text = text_of(*made("Gemma2"), tmp_path)
+    assert "softcap=20" in text and "window=5" in text and "form=tanh" in text and "scale=0.25" in text
+    assert text.count("rmsnorm(") == 4 and "hf: n1.weight +1" in text and "hf: gate.weight" in text
+    assert "pow(" not in text and "tanh(" not in text
+    assert "window=40" in text_of(*made("GemmaWide"), tmp_path)  # the example has 13 tokens
+    text = text_of(*made("Qwen3"), tmp_path)
+    assert "base=1000000" in text and "float[C, 2, 32]" in text and text.count("rmsnorm(") == 4
+    text = text_of(*made("Whole"), tmp_path)
+    assert text.count("window=6") == 1 and "softcap(" in text and text.count("attention(") == 2
+
+
+def test_refusals_are_listed(tmp_path):
+    with pytest.raises(greta.torch.ExportError) as e:
+        text_of(*made("Refused"), tmp_path)
+    problems = {p.operator: p for p in e.value.problems}
+    assert {"aten.convolution", "aten.cumsum", "aten.argmax"} <= {k.removesuffix(".default") for k in problems}
+    assert all("blocks.py:" in p.where for p in e.value.problems)
+    assert not (tmp_path / "m.yaml").exists()
+    with pytest.raises(greta.torch.ExportError, match="other tokens by attention alone"):
+        text_of(*made("Flip"), tmp_path)
+
+
+class Block(torch.nn.Module):
+    """A block that one thing is wrong with."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.l = torch.nn.Linear(8, 8)
+        self.register_buffer("cache", torch.zeros(1, 12, 8))
+        self.step = forward
+
+    def forward(self, x):
+        return self.step(self, x)
+
+
+def causal(s, shift=0):
+    return torch.full((s, s), float("-inf")).triu(1 + shift)
+
+
+def attend(x, mask):
+    return torch.softmax(x @ x.transpose(1, 2) + mask, -1) @ x
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda m, x: torch.sin(m.l(x)), "aten.sin: no operator"),
+        (lambda m, x: attend(m.l(x), causal(x.shape[1], 1)), "shows a token some of those behind it"),
+        (lambda m, x: attend(m.l(x), torch.arange(12.0) * torch.ones(12, 12) / 9), "adds other numbers"),
+        (lambda m, x: m.l(x) * torch.arange(x.shape[1])[:, None], "no rotation"),
+        (lambda m, x: m.l(x) + torch.arange(x.shape[1])[:, None], "depend on the position"),
+        (lambda m, x: m.l(x)[:, -1], "more often than others|tokens are not in their order"),
+        (lambda m, x: (m.l(x), x * 2), "2 tensors"),
+        (lambda m, x: torch.roll(m.l(x), 1, 1) + x, "different tokens meet"),
+        (lambda m, x: m.cache.add_(m.l(x)), "keeps state in a buffer"),
+        (lambda m, x: torch.ones(3), "does not depend on the inputs"),
+        (lambda m, x: m.l(x) if x.sum() > 0 else x, "cannot follow it"),
+        (lambda m, x: torch.softmax(x @ x.transpose(1, 2), 1) @ x, "softmax over the queries"),
+    ],
+)
+def test_refused(forward, message, tmp_path):
+    with pytest.raises(greta.torch.ExportError, match=message):
+        text_of(Block(forward).eval(), torch.randn(1, 12, 8), tmp_path)
+
+
+def test_examples_are_checked(tmp_path):
+    m = torch.nn.Linear(8, 8)
+    with pytest.raises(ValueError, match="at least 4"):
+        text_of(m, torch.randn(1, 2, 8), tmp_path)
+    with pytest.raises(ValueError, match="activations"):
+        text_of(m, torch.randn(8), tmp_path)
+    with pytest.raises(ValueError, match="no tensor"):
+        text_of(m, (), tmp_path)
+
+
+def test_folder_and_mode(tmp_path):
+    """A folder is what greta runs by its name; the module's mode is left as it was."""
+    m = torch.nn.Sequential(torch.nn.Linear(8, 8, dtype=torch.bfloat16), torch.nn.Dropout(0.5)).train()
+    e = greta.torch.export(m, torch.randn(2, 6, 8, dtype=torch.bfloat16), tmp_path / "out", name="tiny")
+    assert m.training and (e.model, e.weights) == (
+        tmp_path / "out" / "greta.yaml",
+        tmp_path / "out" / "model.safetensors",
+    )
+    assert "block: tiny" in e.model.read_text() and "2 sequences" in e.notes[0]
+    with greta.load(tmp_path / "out", context=8) as model:
+        assert model.info.dtype == "bf16"
