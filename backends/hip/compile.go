@@ -22,7 +22,8 @@ type compiler struct {
 	note   func(program)  // of a null device: is told of a program instead of compiling it
 
 	mu       sync.Mutex
-	compiled int // programs that were neither built ahead nor in the cache
+	compiled int                 // programs that were neither built ahead nor in the cache
+	foreign  map[program]foreign // that users wrote
 }
 
 // newCompiler checks that the target is one that the compiler knows: AMD's
@@ -83,9 +84,9 @@ func (c *compiler) code(p program) ([]byte, error) {
 		c.note(p)
 		return []byte{0}, nil
 	}
-	source, err := p.source()
-	if err != nil {
-		return nil, err
+	source, image, err := c.text(p)
+	if err != nil || image != nil {
+		return image, err
 	}
 	if code, err := loadBuilt(c.built, p, c.target, source); code != nil || err != nil {
 		return code, err

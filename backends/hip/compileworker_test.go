@@ -15,7 +15,7 @@ import (
 )
 
 // TestMain lets the test binary be a compiler's process: hip.test compiler
-// HOW FILE. HOW is how it goes wrong, or real for AMD's compiler.
+// HOW FILE. HOW is how it goes wrong, or real for AMD's compiler. hip.test custom tries a kernel of one's own.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "compiler" {
 		if os.Args[2] == "real" {
@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 		}
 		f := newFake(amd)
 		if err := serveCompiler(&driver{&fragile{f, os.Args[2], os.Args[3]}}, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 2 && os.Args[1] == "custom" {
+		if err := serveCustom(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -12,9 +12,13 @@ import (
 
 // dispatch is one start of a function of a program.
 type dispatch struct {
-	code   code
-	grid   [3]int
-	block  int
+	code  code
+	grid  [3]int
+	block int
+	// blockYZ are a block's threads along y and z; zeros: one each.
+	blockYZ [2]int
+	// waits: it starts only when what is before it has ended, as its code knows nothing of launches that start early.
+	waits  bool
 	args   args
 	shared int // bytes of shared memory that the launch asks for
 	// cluster is how many blocks along x reach each other's shared memory.
@@ -130,7 +134,7 @@ func (b *bound) runOn(dev *Device, stream uintptr, follows bool) error {
 		if len(p.args.ptrs) > 0 {
 			params = uintptr(unsafe.Pointer(&p.args.ptrs[0]))
 		}
-		early := follows && dev.overlaps
+		early := follows && dev.overlaps && !p.waits
 		follows = true
 		if early || p.cluster > 1 {
 			if err := dev.launchWith(b.what, f, p, early, stream, params); err != nil {
@@ -139,7 +143,7 @@ func (b *bound) runOn(dev *Device, stream uintptr, follows bool) error {
 			continue
 		}
 		err = dev.d.call(fnLaunch, b.what, f, uintptr(p.grid[0]), uintptr(p.grid[1]), uintptr(p.grid[2]),
-			uintptr(p.block), 1, 1, uintptr(p.shared), stream, params, 0)
+			uintptr(p.block), uintptr(max(1, p.blockYZ[0])), uintptr(max(1, p.blockYZ[1])), uintptr(p.shared), stream, params, 0)
 		if err != nil {
 			return err
 		}

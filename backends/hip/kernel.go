@@ -7,6 +7,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -20,7 +21,8 @@ type kernel struct {
 	arg     int // of packing
 	scratch int
 	rel     float64
-	variant string // that was asked for, "" for the default
+	variant string        // that was asked for, "" for the default
+	own     *customKernel // that a user wrote; nil: it is this package's
 }
 
 func (k *kernel) Name() string { return k.name }
@@ -29,7 +31,18 @@ func (k *kernel) Why() string  { return k.choice.why }
 
 func (k *kernel) Tolerance() float64 { return k.rel }
 
+// Instance is what a user's kernel was made of, nil for others.
+func (k *kernel) Instance() *custom.Instance {
+	if k.own == nil {
+		return nil
+	}
+	return k.own.Of
+}
+
 func (k *kernel) Packing(arg int) *backends.Packing {
+	if k.own != nil {
+		return k.own.Packing(arg)
+	}
 	if k.packing == nil || arg != k.arg {
 		return nil
 	}

@@ -135,7 +135,7 @@ func Verify(dev backends.Device, c *Case, ref *Reference) (err error) {
 			}
 		}
 		if err != nil {
-			return err
+			return refuse("launching it fails: %v", err)
 		}
 		got, err := v.read()
 		if err != nil {

@@ -46,7 +46,7 @@ type Refused struct {
 }
 
 func (e *Refused) Error() string {
-	return fmt.Sprintf("%v (%s) is refused: %s; --no-custom-kernels runs without it", e.Kernel, e.Kernel.Source, e.Why)
+	return fmt.Sprintf("%v (%s) is refused: %s", e.Kernel, e.Kernel.Source, e.Why)
 }
 
 // Decision is what was decided of a kernel for nodes that differ in their rows alone.

@@ -21,6 +21,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -37,6 +38,8 @@ type benchOpFlags struct {
 	prompt, depth     string
 	cacheState, force string
 	endToEnd          bool
+	kernelFile        string // describes kernels of one's own
+	own               []*custom.Kernel
 }
 
 // maxCases bounds what one command line may ask for.
@@ -67,6 +70,7 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 		Example: `  greta bench op linear --m 1,8,512 --k 4096 --n 4096..16384*2 --dtype f16,q4_0
   greta bench op --model llama2_7b --backend hip
   greta bench op attention --c 512..8192*2 -o benchstat --no-store
+  greta bench op --kernel examples/kernels/fp8.yaml --backend hip --m 1,64
   greta bench op --profile standard`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.benchOp(c, f, args)
@@ -78,6 +82,8 @@ compiled meanwhile. Cold operands rotate through four times the last-level cache
 	s.StringVar(&f.cacheState, "cache", "", "state of the caches: cold, warm or both (default: cold; what is too small "+
 		"for that, warm)")
 	s.BoolVar(&f.endToEnd, "e2e", false, "also with the copies of activations and results between host and device")
+	s.StringVar(&f.kernelFile, "kernel", "", "file with kernels of one's own (kernels:): each is checked, then measured "+
+		"beside greta's own; without operators: theirs")
 	s.StringVar(&f.force, "config", "", "variant of the kernels, of those that the device has")
 	f.registerDevice(s)
 	f.benchFlags.register(s, 10, 200*time.Millisecond)
@@ -173,6 +179,10 @@ func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
 	if err := f.benchFlags.check(); err != nil {
 		return err
 	}
+	args, err := f.loadKernels(c.Flags(), args)
+	if err != nil {
+		return usage(err)
+	}
 	list, name, err := f.selections(c, args)
 	if err != nil {
 		return usage(err)
@@ -211,6 +221,10 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 		if len(jobs) > maxCases {
 			return nil, usagef("more than %d benchmarks are asked for", maxCases)
 		}
+	}
+	jobs, err := f.besideOwn(ctx, a, dev, jobs)
+	if err != nil {
+		return nil, err
 	}
 	var nodes []*graph.Node
 	for _, j := range jobs {

@@ -70,6 +70,19 @@ func TestCustomKernel(t *testing.T) {
 	}
 }
 
+// TestCustomTiles: the example whose weights lie in tiles is used, and agrees with float64 launch by launch.
+func TestCustomTiles(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	customFiles(t, nil, nil) // whether there is a compiler
+	args := append([]string{testfiles.Repo(t, "examples", "kernels", "fp8.yaml"), "--dtype", "f8_e4m3", "--fp16", "off",
+		"--context", "16"}, device...)
+	r := greta(t, append([]string{"check"}, args...)...)
+	if r.code != 0 || !strings.Contains(r.err, "kernel fp8_vulkan (fp8.comp): used: checked at") ||
+		!strings.Contains(r.out, "custom.linear") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
 // Kernels with a planted mistake are refused with the first element that is wrong, and within ten seconds.
 func TestCustomKernelRefused(t *testing.T) {
 	device, _ := vulkanDevice(t)
@@ -156,5 +169,33 @@ func TestCustomKernelSlower(t *testing.T) {
 		!strings.Contains(r.out, "h: rmsnorm") || !strings.Contains(r.out, "not kernel rms: ") ||
 		!strings.Contains(r.out, "slower than greta's own") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+// TestBenchOpKernel: a kernel is measured beside greta's own; a wrong one is refused and not timed.
+func TestBenchOpKernel(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	path := customFiles(t, nil, nil)
+	bench := append([]string{"bench", "op", "--kernel", path, "--m", "3", "--d", "128", "--no-store", "--cache", "warm",
+		"--min-time", "1ms", "--fp16", "off"}, device...)
+	r := greta(t, bench...)
+	if r.code != 0 || !strings.Contains(r.out, "| custom:rms BLOCK=") || !strings.Contains(r.out, "| rmsnorm ") ||
+		!strings.Contains(r.err, "kernel rms BLOCK=") || !strings.Contains(r.err, "than greta's own with") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	wrong := customFiles(t, strings.NewReplacer(rmsStore, "y[row + i] = w[i] * x[row + i];"), nil)
+	bench[3] = wrong
+	if r = greta(t, bench...); r.code != exitMismatch || !strings.Contains(r.err, "is refused: rms BLOCK=64, at ") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	for want, args := range map[string][]string{
+		"the cpu backend takes no kernels of one's own": {"--kernel", path},
+		"no kernel is for what is measured":             append([]string{"silu", "--kernel", path}, device...),
+		"--profile does not go with it":                 {"--kernel", path, "--profile", "quick"},
+		"no such file":                                  {"--kernel", path + "x"},
+	} {
+		if r := greta(t, append([]string{"bench", "op"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
+			t.Errorf("%v: exit code %d, %q is wanted:\n%s", args, r.code, want, r.err)
+		}
 	}
 }
