@@ -226,14 +226,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 	if err != nil {
 		return nil, err
 	}
-	var nodes []*graph.Node
-	for _, j := range jobs {
-		nodes = append(nodes, j.Node)
-		if backends.TakesOptedIn(dev, j.Node) {
-			j.Params["fp8"] = "on" // another accuracy: not to be compared with results without
-		}
-	}
-	if err := f.checkOptIn(dev, nodes); err != nil {
+	if err := f.optIn(dev, jobs); err != nil {
 		return nil, err
 	}
 	if f.dryRun {
@@ -280,6 +273,18 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 		}
 		return nil
 	}, format.Results)
+}
+
+// optIn marks the cases that --fp8 changes: theirs is another accuracy, not to be compared with results without.
+func (f *benchOpFlags) optIn(dev backends.Device, jobs []opJob) error {
+	var nodes []*graph.Node
+	for _, j := range jobs {
+		nodes = append(nodes, j.Node)
+		if backends.TakesOptedIn(dev, j.Node) {
+			j.Params["fp8"] = "on"
+		}
+	}
+	return f.checkOptIn(dev, nodes)
 }
 
 // listJobs prints the cases, and refuses a variant that none of their kernels has.
