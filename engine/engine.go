@@ -154,7 +154,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		return nil, err
 	}
 	e.first = g
-	if err := checkInputs(g); err != nil {
+	if err := checkInputs(g, opt.Model.Task() != ""); err != nil {
 		return nil, fmt.Errorf("%s: %w", opt.Model.Path(), err)
 	}
 	if two, err := e.build(1, 2); err == nil && len(two.Outputs) > 0 {
@@ -186,10 +186,11 @@ func bare(opt Options) *Engine {
 
 // checkInputs refuses inputs that no step fills: they would hold whatever lay
 // in memory.
-func checkInputs(g *graph.Graph) error {
+func checkInputs(g *graph.Graph, task bool) error {
 	for _, v := range g.Inputs {
 		switch {
 		case v.Type == tensor.I32 && (v.Name == "tokens" || v.Name == "pos" || v.Name == "last"):
+		case v.Type == tensor.I32 && task && slices.Contains(taskInputs, v.Name):
 		case v.Type.IsFloat() && (v.Name == "x" || v.Name == "r") && g.Input("tokens") == nil:
 		default:
 			return fmt.Errorf("nothing fills the input %s: a step has the inputs tokens or x, pos and last", v)

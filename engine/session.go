@@ -43,6 +43,13 @@ type Session struct {
 
 // NewSession allocates caches and captures the step of one token.
 func (e *Engine) NewSession() (*Session, error) {
+	if err := e.noTask(); err != nil {
+		return nil, err
+	}
+	return e.newSession()
+}
+
+func (e *Engine) newSession() (*Session, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	s := &Session{engine: e, states: map[string]backends.Buffer{}, most: maxSteps}

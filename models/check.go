@@ -195,6 +195,9 @@ func (r *reader) check() {
 	for _, e := range f.require {
 		number(e, true, anything)
 	}
+	for _, s := range f.says {
+		number(s.expr, true, anything)
+	}
 	for _, d := range slices.Concat(f.in, f.state) {
 		for _, e := range d.dims {
 			number(e, false, sizes)

@@ -11,12 +11,16 @@ import (
 // keys under has:, or by the architectures of config.json (model_type where it
 // names none). The file that asks for more keys wins; two that ask for as many
 // are an error. Files in dirs are looked at before the built-in ones.
-func Match(w Weights, dirs ...string) (*File, error) {
+func Match(w Weights, dirs ...string) (*File, error) { return MatchTask(w, "", dirs...) }
+
+// MatchTask is Match among the files of a task: Embed, Score, or empty for those that give logits.
+func MatchTask(w Weights, task string, dirs ...string) (*File, error) {
 	found := architectures(w)
 	var known []string
+	m := matching{w, found, task, &known}
 	for _, dir := range dirs {
 		paths, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
-		f, err := best(w, found, paths, readLimited, beside(dir), &known)
+		f, err := m.best(paths, readLimited, beside(dir))
 		if err != nil {
 			return nil, err
 		}
@@ -24,10 +28,7 @@ func Match(w Weights, dirs ...string) (*File, error) {
 			return Load(f)
 		}
 	}
-	f, err := best(w, found, Names(), func(stem string) ([]byte, error) {
-		_, data, err := readBuiltin(stem)
-		return data, err
-	}, readBuiltin, &known)
+	f, err := m.best(Names(), builtinText, readBuiltin)
 	if err != nil {
 		return nil, err
 	}
@@ -40,8 +41,29 @@ func Match(w Weights, dirs ...string) (*File, error) {
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%s: the metadata lack %s, so no model file can be chosen; name one by --model", w.Path(), key)
 	}
+	for other, hint := range hints {
+		if other == task {
+			continue
+		}
+		m := matching{w, found, other, new([]string)}
+		if f, err := m.best(Names(), builtinText, readBuiltin); err == nil && f != "" {
+			return nil, fmt.Errorf("%s: %s has no file for this: %s", w.Path(), strings.Join(found, ", "), hint)
+		}
+	}
 	return nil, fmt.Errorf("%s: no model file is for %s (%s); there are files for %s; name another by --model",
 		w.Path(), strings.Join(found, ", "), key, strings.Join(known, ", "))
+}
+
+// hints say what the files of a task are for.
+var hints = map[string]string{
+	"":    "it gives the logits of a next token (greta run)",
+	Embed: "it gives vectors of texts (greta embed)",
+	Score: "it gives scores of texts (greta rerank)",
+}
+
+func builtinText(stem string) ([]byte, error) {
+	_, data, err := readBuiltin(stem)
+	return data, err
 }
 
 // architectures gives what the weights say of themselves.
@@ -82,9 +104,17 @@ func named(w Weights, found string, want []string) bool {
 	})
 }
 
+// matching is a search for the model file of weights.
+type matching struct {
+	w     Weights
+	found []string // what they say of themselves
+	task  string
+	known *[]string // the architectures that there are files for
+}
+
 // best chooses among files; "" where none matches.
-func best(w Weights, found, names []string, read func(string) ([]byte, error), other reading, known *[]string) (string,
-	error) {
+func (q *matching) best(names []string, read func(string) ([]byte, error), other reading) (string, error) {
+	w, found := q.w, q.found
 	top, winners := -1, []string(nil)
 	for _, name := range names {
 		data, err := read(name)
@@ -95,12 +125,15 @@ func best(w Weights, found, names []string, read func(string) ([]byte, error), o
 		if err != nil {
 			return "", err
 		}
+		if f.task != q.task {
+			continue
+		}
 		m := f.match
 		want := m.hf
 		if w.Dialect() == "gguf" {
 			want = m.gguf
 		}
-		*known = append(*known, want...)
+		*q.known = append(*q.known, want...)
 		score := 0
 		if !slices.ContainsFunc(found, func(a string) bool { return named(w, a, want) }) {
 			score = -1

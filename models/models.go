@@ -44,6 +44,8 @@ type File struct {
 	part    bool // params and weights for files that use it
 	uses    []text
 	match   matcher
+	task    string
+	says    []said
 	ignore  []string // names of tensors that the file knows and does not want
 	in      []decl
 	params  []param

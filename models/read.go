@@ -217,8 +217,8 @@ func (r *reader) strings(n *yaml.Node, what string) []string {
 	return all
 }
 
-var fileKeys = []string{"model", "block", "part", "match", "ignore", "use", "in", "params", "require", "names",
-	"weights", "state", "body", "out", "kernels"}
+var fileKeys = []string{"model", "block", "part", "task", "match", "ignore", "use", "in", "params", "require", "names",
+	"weights", "state", "body", "out", "text", "kernels"}
 
 func (r *reader) file(n *yaml.Node) {
 	patterns := map[string][]string{}
@@ -239,6 +239,10 @@ func (r *reader) file(n *yaml.Node) {
 	if v := parts["ignore"]; v != nil {
 		r.f.ignore = r.strings(v, "a tensor's name, * for any part of it")
 	}
+	if v := parts["task"]; v != nil {
+		r.task(v)
+	}
+	each("text", "a mapping of names to expressions", func(name text, v *yaml.Node) { r.said(name, v) })
 	if v := parts["match"]; v != nil {
 		if r.f.block {
 			r.failNode(v, "match: belongs to a model; a block is found by its name")
@@ -277,7 +281,7 @@ func (r *reader) file(n *yaml.Node) {
 		r.kernels(v)
 	}
 	if r.f.part {
-		for _, key := range []string{"in", "state", "body", "out", "match", "kernels"} {
+		for _, key := range []string{"in", "state", "body", "out", "match", "task", "text", "kernels"} {
 			if v := parts[key]; v != nil {
 				r.failNode(v, "%s: has no place in a part, which has params:, require:, names: and weights: for the files "+
 					"that use it", key)

@@ -74,6 +74,10 @@ func schema() *jsonschema.Schema {
 				"has":  list("keys that GGUF's metadata must have"),
 				"hf":   list("one of config.json's architectures, or its model_type"),
 			}),
+			"task": {Type: "string", Enum: []any{Embed, Score}, Description: "what the results are, where they are no " +
+				"logits of a next token: a vector of each text, or its score"},
+			"text": mapping("what a verb must know of texts and results: longest, pooling, pair, yes, no, spread",
+				&S{Enum: []any{"longest", "pooling", "pair", "yes", "no", "spread"}}, expr("an expression")),
 			"ignore": list("tensors of the weights that the file knows and does not read; * stands for any part of a name"),
 			"in": mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows "+
 				"of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),

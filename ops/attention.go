@@ -38,6 +38,13 @@ func (a *AttentionAttr) Sees(pos, capacity int) (from, end int) {
 	return from, end
 }
 
+// SeesOf gives the rows [from, end) of k that the query of a row sees where it belongs to the text of rows
+// [first, behind): those of its text alone, and those behind its own only where it sees both ways.
+func (a *AttentionAttr) SeesOf(row, first, behind int) (from, end int) {
+	from, end = a.Sees(row-first, behind-first)
+	return first + from, first + end
+}
+
 // SlopeOf is the factor on the distance between a query and a key for one of heads heads (Press et al., arXiv
 // 2108.12409): 2^(-alibi·(h+1)/n) for n heads, n a power of two; for others those of the power below come first,
 // and then every second one of the power above.
@@ -69,14 +76,17 @@ func (a *AttentionAttr) ScaleOf(dh int) float64 {
 //
 //	y[s,h] = Σj softmax(cap(scale q[s,h]·k[j]))[j] v[j]
 //
+// With span [S, 2] the step's rows are those of several texts, and k and v hold theirs: row s sees rows
+// [span[s,0], span[s,1]) at most, which it is one of, and its position is counted from span[s,0]; pos is not read.
+//
 // With sinks [H] each head's softmax has one more score, whose value is zero (Xiao et al., arXiv 2309.17453; gpt-oss).
 // It is causal by meaning, unless both=true says otherwise; what lies in the cache behind pos[s] is
 // never read. (Vaswani et al., arXiv 1706.03762; grouped heads: Ainslie et al., arXiv 2305.13245.)
 var Attention = &graph.Op{
 	Name: "attention",
 	Doc:  "y[s,h] = Σj softmax(scale·q[s,h]·k[j])·v[j], pos[s]-window < j ≤ pos[s]",
-	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H]) -> (y: float[S, " +
-		"H, Dv])"),
+	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H], span?: " +
+		"i32[S, B]) -> (y: float[S, H, Dv])"),
 	Attr: func() any { return &AttentionAttr{} },
 	Check: func(n *graph.Node) error {
 		q, k, a := n.In[0], n.In[1], graph.Attr[AttentionAttr](n)
@@ -92,8 +102,12 @@ var Attention = &graph.Op{
 				return err
 			}
 		}
-		if a.Both && k.Shape[0] != q.Shape[0] {
-			return fmt.Errorf("both=true: %s must hold the keys of the step's own %d tokens", k, q.Shape[0])
+		span := spanOf(n)
+		if span != nil && span.Shape[1] != 2 {
+			return fmt.Errorf("span: %s must hold two rows of k for each token, the first and that behind the last", span)
+		}
+		if (a.Both || span != nil) && k.Shape[0] != q.Shape[0] {
+			return fmt.Errorf("both=true, or a span: %s must hold the keys of the step's own %d tokens", k, q.Shape[0])
 		}
 		for i, name := range []string{"k", "v"} {
 			if err := cacheType(name, n.In[i+1]); err != nil {
@@ -108,11 +122,24 @@ var Attention = &graph.Op{
 		c, g, dv := in[2].Shape[0], in[2].Shape[1], in[2].Shape[2]
 		a := graph.Attr[AttentionAttr](n)
 		scale, sinks := a.ScaleOf(dh), floats(in, 4)
+		var span []int32
+		if len(in) > 5 && in[5].Data != nil {
+			span = in[5].I32()
+		}
 		for s, pos := range in[3].I32() {
-			if err := inRange("pos", s, pos, c); err != nil {
-				return err
+			var first, end int
+			if span != nil {
+				if err := CheckSpan(s, span[2*s], span[2*s+1], c); err != nil {
+					return err
+				}
+				pos = int32(s)
+				first, end = a.SeesOf(s, int(span[2*s]), int(span[2*s+1]))
+			} else {
+				if err := inRange("pos", s, pos, c); err != nil {
+					return err
+				}
+				first, end = a.Sees(int(pos), c)
 			}
-			first, end := a.Sees(int(pos), c)
 			for head := range h {
 				kv := head / (h / g)
 				query := q[(s*h+head)*dh:][:dh]
@@ -123,7 +150,7 @@ var Attention = &graph.Op{
 						scores[j] = a.Softcap * math.Tanh(scores[j]/a.Softcap)
 					}
 					if a.ALiBi > 0 {
-						scores[j] -= a.SlopeOf(head, h) * float64(int(pos)-first-j)
+						scores[j] -= a.SlopeOf(head, h) * math.Abs(float64(int(pos)-first-j))
 					}
 				}
 				if sinks != nil {
@@ -147,9 +174,16 @@ var Attention = &graph.Op{
 		q, k, v, a := n.In[0], n.In[1], n.In[2], graph.Attr[AttentionAttr](n)
 		kv = min(kv, k.Shape[0])
 		reads := kv // cache rows that some query of the step sees
+		if a.Both || spanOf(n) != nil {
+			kv, reads = k.Shape[0], k.Shape[0]
+		}
 		if a.Window > 0 {
+			sides := 1
+			if a.Both {
+				sides = 2
+			}
 			reads = min(kv, a.Window+q.Shape[0]-1)
-			kv = min(kv, a.Window)
+			kv = min(kv, sides*a.Window-sides+1)
 		}
 		scores := float64(q.Shape[0]) * float64(q.Shape[1]) * float64(kv)
 		return graph.Cost{
@@ -158,6 +192,23 @@ var Attention = &graph.Op{
 			Write: float64(n.Out[0].Bytes()),
 		}
 	},
+}
+
+// spanOf gives the operand span of an attention, nil where there is none. A paged one, which shares the checks, has
+// other operands.
+func spanOf(n *graph.Node) *graph.Value {
+	if n.Op.Name != "attention" {
+		return nil
+	}
+	return operand(n, 5)
+}
+
+// CheckSpan says by an error that row s is not one of the rows [first, behind) of rows rows in all.
+func CheckSpan(s int, first, behind int32, rows int) error {
+	if first < 0 || int(first) > s || int(behind) <= s || int(behind) > rows {
+		return fmt.Errorf("span[%d] is [%d, %d): it must hold row %d and lie in the %d rows of k", s, first, behind, s, rows)
+	}
+	return nil
 }
 
 // plainFloat checks what a letter other than T leaves open: that the operand

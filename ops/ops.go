@@ -13,7 +13,8 @@ import (
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
 	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, Embed, Exp, Expand, Floor, Gather, GELU, Greater,
-	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pow, Push,
+	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pool, Pow,
+	Push,
 	Real, Reciprocal, ReLU,
 	ReLU2, RMSNorm, RoPE, Rows, Scale, Scan, Shift, ShortConv, Sigmoid, SiLU, Slice, Softcap, Softmax, Softplus, Split,
 	Sqrt, SSM, Sub, Sum, Tanh, TopK, View, WKV, XIELU,

@@ -220,6 +220,7 @@ func (t *Tokenizer) ggufSteps(k ggufKeys) (bool, error) {
 	if m.UnkID == nil && m.UnkToken == nil {
 		t.unk = None
 	}
+	m.phantom = k.named("bert")
 	lines, _, err := ggufGet[[]string](k, "merges")
 	if err != nil {
 		return true, err
@@ -240,6 +241,9 @@ func (t *Tokenizer) ggufSteps(k ggufKeys) (bool, error) {
 	t.finish()
 	return true, err
 }
+
+// named says whether the file's tokenizer is of that kind.
+func (k ggufKeys) named(model string) bool { return k.text(ggml+"model") == model }
 
 func (k ggufKeys) text(key string) string {
 	v, _ := k.meta.Meta(key)

@@ -24,9 +24,10 @@ type export struct {
 	charsMap       []byte
 	addSpacePrefix bool
 	removeExtra    bool
-	spaces         bool   // pieces spell a space as itself (llama2.c)
-	scoreByMerge   bool   // pieces have no scores; their merges are in order
-	steps          string // JSON: a tokenizer.json without its vocabulary
+	spaces         bool     // pieces spell a space as itself (llama2.c)
+	scoreByMerge   bool     // pieces have no scores; their merges are in order
+	form           wordForm // of WordPiece's pieces
+	steps          string   // JSON: a tokenizer.json without its vocabulary
 }
 
 // GGUFMetadata gives the tokenizer.ggml.* entries that describe the tokenizer,
@@ -43,6 +44,9 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 		tokens[id], kinds[id], scores[id] = p.text, int32(p.kind), p.score
 		if o.spaces && p.kind == Normal {
 			tokens[id] = strings.ReplaceAll(p.text, " ", space)
+		}
+		if o.model == "bert" {
+			tokens[id] = o.form.phantomSpelling(p)
 		}
 	}
 	if o.scoreByMerge {

@@ -95,8 +95,10 @@ func fromGGUF(k ggufKeys) (*Tokenizer, error) {
 		err = t.ggufSentencePiece(k, name)
 	case name == "gpt2":
 		err = t.ggufBPE(k)
+	case name == "bert":
+		err = t.ggufBERT(k)
 	default:
-		err = fmt.Errorf("tokenizer.ggml.model %q is not known; known are llama, t5 and gpt2", name)
+		err = fmt.Errorf("tokenizer.ggml.model %q is not known; known are llama, t5, gpt2 and bert", name)
 	}
 	if err != nil {
 		return nil, err
@@ -106,6 +108,9 @@ func fromGGUF(k ggufKeys) (*Tokenizer, error) {
 	}
 	if t.addEOS, err = k.bool("add_eos_token", t.addEOS); err != nil {
 		return nil, err
+	}
+	if name == "t5" && t.addBOS && t.addEOS && t.bos != None && t.eos != None { // XLM-R's
+		t.pairs = robertaPair(t.bos, t.eos)
 	}
 	if eom, err := k.id("eom_token_id", None); err != nil {
 		return nil, err

@@ -179,12 +179,14 @@ func checkRoundTrip(t *testing.T, tok *Tokenizer, text string) {
 }
 
 func TestVocabularies(t *testing.T) {
-	for _, name := range []string{"deepseek-coder", "falcon", "gpt-2", "llama-spm", "phi-3", "starcoder"} {
+	for _, name := range []string{"bert-bge", "deepseek-coder", "falcon", "gpt-2", "llama-spm", "phi-3", "starcoder"} {
 		t.Run(name, func(t *testing.T) {
 			tok := fromGGUFFile(t, testfiles.Shared(t, "data", "tokenizers", "ggml-vocab-"+name+".gguf"))
 			for _, c := range vocabCases(t, name) {
 				checkEncode(t, tok, c.text, c.want)
-				checkRoundTrip(t, tok, c.text)
+				if name != "bert-bge" { // what is lowered does not come back
+					checkRoundTrip(t, tok, c.text)
+				}
 			}
 		})
 	}

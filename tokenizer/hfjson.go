@@ -56,9 +56,12 @@ type hfModel struct {
 	IgnoreMerges bool            `json:"ignore_merges"`
 	Prefix       string          `json:"continuing_subword_prefix"`
 	Suffix       string          `json:"end_of_word_suffix"`
+	LongestWord  int             `json:"max_input_chars_per_word"`
+
+	phantom bool // pieces are spelt as GGUF has WordPiece's
 }
 
-// FromTokenizerJSON reads a tokenizer.json of type BPE or Unigram.
+// FromTokenizerJSON reads a tokenizer.json of type BPE, Unigram or WordPiece.
 func FromTokenizerJSON(data []byte) (*Tokenizer, error) { return fromTokenizerJSON(data, nil) }
 
 // fromTokenizerJSON also takes the added tokens of the files beside it.
@@ -97,6 +100,8 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 		if err = t.hfVocab(m.Vocab, added); err == nil {
 			merges, err = hfMerges(m.Merges)
 		}
+	case "WordPiece":
+		err = t.hfVocab(m.Vocab, added)
 	case "Unigram":
 		scores, err = t.hfScored(m.Vocab, added)
 	}
@@ -122,7 +127,7 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 // hfSteps builds the model and all that lies around it, once the pieces are known.
 func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) (err error) {
 	m := file.Model
-	if m.Prefix != "" || m.Suffix != "" {
+	if m.Type != "WordPiece" && m.Prefix != "" || m.Suffix != "" {
 		return errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
 	}
 	p := &pipeline{}
@@ -140,11 +145,13 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
 		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
 		t.origin = p.exportBPE(merges)
+	case "WordPiece":
+		return t.hfWords(m, file.Decoder, p)
 	case "Unigram":
 		p.unigram = newViterbi(t.pieces, scores, t.unk)
 		t.origin = p.exportUnigram()
 	default:
-		return fmt.Errorf("model type %q is not supported; supported are BPE and Unigram", m.Type)
+		return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram and WordPiece", m.Type)
 	}
 	t.model = p
 	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
@@ -380,6 +387,9 @@ func (t *Tokenizer) hfTemplate(p *hfPart) error {
 			if err != nil {
 				return err
 			}
+			if t.pairs, err = part.pairOf(); err != nil {
+				return err
+			}
 			if err := t.setEnds(before, after); err != nil {
 				return err
 			}
@@ -391,6 +401,9 @@ func (t *Tokenizer) hfTemplate(p *hfPart) error {
 			}
 			if err := t.setEnds([]int32{cls}, []int32{sep}); err != nil {
 				return err
+			}
+			if t.pairs = bertPair(cls, sep); part.Type == "RobertaProcessing" {
+				t.pairs = robertaPair(cls, sep)
 			}
 		default:
 			return fmt.Errorf("type %q is not supported", part.Type)

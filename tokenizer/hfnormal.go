@@ -98,7 +98,8 @@ func cleanRune(r rune) rune {
 	switch {
 	case r == '\t' || r == '\n' || r == '\r' || unicode.IsSpace(r) && !unicode.Is(unicode.Cc, r):
 		return ' '
-	case r == 0 || r == 0xFFFD || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs):
+	case r == 0 || r == 0xFFFD || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) &&
+		!unicode.Is(laterFormats, r):
 		return -1
 	}
 	return r

@@ -42,12 +42,11 @@ type hfPart struct {
 	Lowercase     *bool           `json:"lowercase"`
 	Start         int             `json:"start"`
 	Stop          int             `json:"stop"`
-	Single        []struct {
-		SpecialToken *struct {
-			ID string `json:"id"`
-		}
-		Sequence *struct{}
-	} `json:"single"`
+	Cleanup       *bool           `json:"cleanup"`
+
+	Single []hfTemplateItem `json:"single"`
+	Pair   []hfTemplateItem `json:"pair"`
+
 	SpecialTokens map[string]struct {
 		IDs []int32 `json:"ids"`
 	} `json:"special_tokens"`
@@ -159,6 +158,7 @@ type pipeline struct {
 	steps      []hfStep
 	bpe        *bpe
 	unigram    *viterbi[float64]
+	words      *wordPiece
 	byteLevel  bool
 	stripsLeft bool
 	mapped     bool // words arrive in the byte alphabet, since steps follow ByteLevel
@@ -213,9 +213,12 @@ func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error)
 		if p.mapped {
 			word, _ = fromByteAlphabet(word)
 		}
-		if p.bpe != nil {
+		switch {
+		case p.bpe != nil:
 			dst = p.bpe.encodeWord(dst, word, &cache)
-		} else {
+		case p.words != nil:
+			dst = p.words.encodeWord(dst, word)
+		default:
 			dst = p.unigram.segment(dst, word)
 		}
 		return nil
@@ -235,7 +238,7 @@ func (p *pipeline) cut(steps []hfStep, s string, first bool, emit func(string) e
 	})
 }
 
-// punctuation is what Punctuation and BertPreTokenizer cut by.
+// punctuation is what Punctuation cuts by.
 const punctuation = "[\\p{P}!-/:-@\\[-`{-~]"
 
 // readPreTokenizer reads the pre_tokenizer of tokenizer.json: in one piece, a case a kind.
@@ -298,9 +301,7 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 				return err
 			}
 		case "BertPreTokenizer":
-			if err := errors.Join(p.addSplit(`\s`, "Removed", false), p.addSplit(punctuation, "Isolated", false)); err != nil {
-				return err
-			}
+			add(bertWords)
 		case "WhitespaceSplit":
 			p.collapses = true
 			if err := p.addSplit(`\s+`, "Removed", false); err != nil {

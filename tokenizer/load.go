@@ -20,10 +20,10 @@ import (
 const maxFile = 1 << 29
 
 // Load reads the tokenizer at path. A folder holds tokenizer.json,
-// tokenizer.model, or vocab.json with merges.txt, preferred in this order, and
+// tokenizer.model, vocab.json with merges.txt, or vocab.txt, preferred in this order, and
 // beside them tokenizer_config.json, generation_config.json and config.json,
 // which are optional. A file is one of tokenizer.json (*.json), tokenizer.model
-// (*.model) and llama2.c's tokenizer.bin (*.bin). For GGUF see FromGGUF.
+// (*.model), llama2.c's tokenizer.bin (*.bin) and BERT's vocab.txt (*.txt). For GGUF see FromGGUF.
 func Load(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -44,8 +44,10 @@ func Load(path string) (*Tokenizer, error) {
 		t, err = FromSentencePiece(data)
 	case ".bin":
 		t, err = FromLlama2c(data)
+	case ".txt":
+		t, err = bertVocabulary(data, &tokenizerConfig{}, nil)
 	default:
-		err = errors.New("expected tokenizer.json, *.model or *.bin")
+		err = errors.New("expected tokenizer.json, *.model, *.bin or vocab.txt")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -96,8 +98,14 @@ func loadFolder(dir string) (*Tokenizer, error) {
 		t, err = loadBeside(filepath.Join(dir, "tokenizer.model"), &config, added, fromSentencePiece)
 	case exists(dir, "vocab.json") && exists(dir, "merges.txt"):
 		t, err = loadVocabMerges(dir, &config, added)
+	case exists(dir, "vocab.txt"):
+		t, err = loadBeside(filepath.Join(dir, "vocab.txt"), &config, added, func(data []byte, added []hfAdded) (*Tokenizer,
+			error) {
+			return bertVocabulary(data, &config, added)
+		})
 	default:
-		err = fmt.Errorf("%s: no tokenizer: expected tokenizer.json, tokenizer.model, or vocab.json with merges.txt", dir)
+		err = fmt.Errorf("%s: no tokenizer: expected tokenizer.json, tokenizer.model, vocab.txt, or vocab.json with "+
+			"merges.txt", dir)
 	}
 	if err != nil {
 		return nil, err
@@ -155,6 +163,13 @@ type tokenizerConfig struct {
 	UNK    *tokenName         `json:"unk_token"`
 	PAD    *tokenName         `json:"pad_token"`
 	Added  map[string]hfAdded `json:"added_tokens_decoder"`
+
+	CLS     *tokenName `json:"cls_token"`
+	SEP     *tokenName `json:"sep_token"`
+	Mask    *tokenName `json:"mask_token"`
+	Lower   *bool      `json:"do_lower_case"`
+	Accents *bool      `json:"strip_accents"`
+	Chinese *bool      `json:"tokenize_chinese_chars"`
 
 	Additional tokenNames `json:"additional_special_tokens"`
 }

@@ -1,5 +1,5 @@
 // Package tokenizer turns text into token ids and back, as the tools that
-// trained each model do: SentencePiece BPE and Unigram, byte-level BPE, and
+// trained each model do: SentencePiece BPE and Unigram, byte-level BPE, WordPiece, and
 // llama2.c's greedy BPE, from SentencePiece models, GGUF metadata, Hugging Face
 // folders and llama2.c files.
 package tokenizer
@@ -48,6 +48,7 @@ type Tokenizer struct {
 	bos, eos, eot, unk, pad int32
 	addBOS, addEOS          bool
 	end                     map[int32]bool
+	pairs                   []pairItem // how two texts are read as one; none: they are not
 
 	origin export
 }
@@ -143,7 +144,7 @@ func (t *Tokenizer) PAD() int32 { return t.pad }
 func (t *Tokenizer) AddBOS() bool { return t.addBOS && t.bos != None }
 
 // AddEOS reports whether the model was trained with the end token after every
-// text that it reads (T5).
+// text that it reads (T5, BERT).
 func (t *Tokenizer) AddEOS() bool { return t.addEOS && t.eos != None }
 
 // Defaults are the options that the model was trained with.

@@ -33,6 +33,7 @@ type attention struct {
 	sinks    []float32 // a score more for each head; nil: none
 	slopes   []float32 // on distances, for each head; nil: none
 	coded    bool      // the caches' types are those of no loop: blocks of positions are widened first
+	span     []int32   // of each token, the first row of its text and that behind the last; nil: there is one text
 }
 
 // widen gives rows p … p+n-1 of a cache's head in f32, in dst.
@@ -107,6 +108,11 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 			return t, err
 		}
 	}
+	if l.Node.Op == ops.Attention && len(l.In) > 5 && l.In[5].Buffer != nil {
+		if t.span, err = ints(&l.In[5]); err != nil {
+			return t, err
+		}
+	}
 	t.v, err = headMatrices(v)
 	t.coded = isCoded(k.Type) || isCoded(v.Type)
 	return t, err
@@ -138,6 +144,14 @@ func rowsOf(m *simd.Matrix, from, to int) simd.Matrix {
 }
 
 func (t *attention) checkPositions() error {
+	if t.span != nil {
+		for i := range t.pos {
+			if err := ops.CheckSpan(i, t.span[2*i], t.span[2*i+1], t.capacity); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for i, pos := range t.pos {
 		if pos < 0 || int(pos) >= t.capacity {
 			return fmt.Errorf("token %d is at position %d, the cache holds %d", i, pos, t.capacity)
@@ -148,7 +162,18 @@ func (t *attention) checkPositions() error {
 
 // sees gives the positions [from, end) that a token sees.
 func (t *attention) sees(token int) (from, end int) {
+	if t.span != nil {
+		return t.attr.SeesOf(token, int(t.span[2*token]), int(t.span[2*token+1]))
+	}
 	return t.attr.Sees(int(t.pos[token]), t.capacity)
+}
+
+// row is where among the rows of k a token stands.
+func (t *attention) row(token int) int {
+	if t.span != nil {
+		return token
+	}
+	return int(t.pos[token])
 }
 
 // lean takes the distances from a query to positions p, p+1, … off its scores, which lie stride apart.
@@ -158,7 +183,7 @@ func (t *attention) lean(head, pos, p int, s []float32, stride int) {
 	}
 	slope := t.slopes[head]
 	for i := 0; i < len(s); i += stride {
-		s[i] -= slope * float32(pos-p)
+		s[i] -= slope * float32(max(pos-p, p-pos))
 		p++
 	}
 }

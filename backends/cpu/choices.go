@@ -89,6 +89,7 @@ var table = map[string]entry{
 	"softmax": {bind: bindSoftmax, why: byRow},
 	"topk":    {bind: bindTopK, why: byRow},
 	"mix":     {bind: bindMix, why: byRow},
+	"pool":    {bind: bindPool, why: byRow},
 	"rows":    {bind: bindRows, why: because("rows are copied")},
 	"split":   {bind: bindSplit, why: because("a range of columns is copied")},
 	"view":    {bind: bindView, why: because("rows without gaps are copied")},

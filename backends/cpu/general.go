@@ -422,3 +422,39 @@ func bindPerHead(d *Device, l *backends.Launch) (runner, error) {
 		return nil
 	}), nil
 }
+
+// bindPool binds means of ranges of rows.
+func bindPool(_ *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	at, err := ints(&l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	rows, d := l.In[0].Shape[0], l.In[0].Shape[1]
+	return newEachRow(l.Out[0].Shape[0], rows*d, func(r int) error {
+		from, to := at[2*r], at[2*r+1]
+		if err := ops.CheckRange(r, from, to, rows); err != nil {
+			return err
+		}
+		result := y.span(r, 1)
+		copy(result, x.span(int(from), 1))
+		for i := from + 1; i < to; i++ {
+			for c, v := range x.span(int(i), 1) {
+				result[c] += v
+			}
+		}
+		if n := float32(to - from); n > 1 {
+			for c := range result {
+				result[c] /= n
+			}
+		}
+		return nil
+	}), nil
+}

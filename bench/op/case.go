@@ -175,6 +175,9 @@ func New(op *graph.Op, r Request) (*Case, error) {
 	for len(n.In) > op.Sig.Required() && n.In[len(n.In)-1] == nil {
 		n.In = n.In[:len(n.In)-1]
 	}
+	if op == ops.Attention && len(n.In) > 5 { // a span's k and v hold the step's own rows
+		n.In[1].Shape[0], n.In[2].Shape[0] = n.In[0].Shape[0], n.In[0].Shape[0]
+	}
 	if elems := ops.SlotElems(n); elems > 0 { // a recurrence's state has the size that its other operands say
 		n.In[0].Shape = tensor.Shape{2, elems + 1}
 	}

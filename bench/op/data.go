@@ -86,6 +86,20 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 		for i, page := range firstOf(rng, c.Node.In[1].Shape[0], len(vals)) {
 			vals[i] = page
 		}
+	case "span": // one text
+		for i := range vals {
+			vals[i] = int32(i % 2 * (len(vals) / 2))
+		}
+	case "at":
+		if len(v.Shape) == 2 { // ranges of rows
+			rows := c.Node.In[0].Shape[0]
+			for i := 0; i < len(vals); i += 2 {
+				vals[i] = int32(rng.IntN(rows))
+				vals[i+1] = vals[i] + 1 + int32(rng.IntN(rows-int(vals[i])))
+			}
+			break
+		}
+		fallthrough
 	default: // ids choose rows of w, at chooses rows of x
 		from := c.Node.In[0]
 		if w := operand(c.Node, "w"); w != nil {

@@ -196,6 +196,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 		a.smokeCmd(), a.doctorCmd(), a.internalCmd(), a.serveCmd(), a.grammarCmd(), a.pipeCmd())
 	root.AddCommand(a.chatCmds()...)
 	root.AddCommand(a.hubCmds()...)
+	root.AddCommand(a.embedCmds()...)
 	root.AddCommand(a.gpuCmds()...)
 	return root
 }

@@ -57,6 +57,7 @@ type modelFlags struct {
 	fp8From       *pflag.FlagSet // where --fp8 is
 
 	from *pflag.FlagSet // where these are
+	task string         // of the model that is looked for: models.Embed, models.Score, or logits
 }
 
 func (f *modelFlags) register(s *pflag.FlagSet) {
@@ -411,7 +412,7 @@ func (f *modelFlags) resolve(b *bundle, arg string) error {
 			b.file, err = models.Load(own)
 			return err
 		}
-		b.file, err = models.Match(b.source)
+		b.file, err = models.MatchTask(b.source, f.task)
 		return err
 	}
 	if _, err := os.Stat(f.model); errors.Is(err, fs.ErrNotExist) {

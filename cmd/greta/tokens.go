@@ -31,7 +31,7 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 		return nil, err
 	}
 	if !st.IsDir() {
-		ours := slices.Contains([]string{".json", ".model", ".bin"}, filepath.Ext(path))
+		ours := slices.Contains([]string{".json", ".model", ".bin", ".txt"}, filepath.Ext(path))
 		if ours {
 			var t *tokenizer.Tokenizer
 			if t, err = tokenizer.Load(path); err == nil {
@@ -43,7 +43,8 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 		case srcErr != nil && ours:
 			return nil, err
 		case srcErr != nil:
-			return nil, fmt.Errorf("neither tokenizer.json, *.model or *.bin, nor a model with a tokenizer: %w", srcErr)
+			return nil, fmt.Errorf("neither tokenizer.json, *.model, *.bin or vocab.txt, nor a model with a tokenizer: %w",
+				srcErr)
 		}
 		defer src.Close()
 		t, err := tokenizerOf(src)
@@ -68,7 +69,7 @@ func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json"} {
+	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"} {
 		if exists(filepath.Join(dir, name)) {
 			return tokenizer.Load(dir) // with the configuration files beside it
 		}

@@ -59,6 +59,21 @@ var generalTable = []Case{
 		"q float[7, 4, 8]; k float[7, 4, 8]; v float[7, 4, 8]; pos i32[7] =0..", sumRel, sumAbs},
 	{"attention/both window", "y: attention(q, k, v, pos, both=true, window=3)",
 		"q float[9, 4, 8]; k float[9, 4, 8]; v float[9, 4, 8]; pos i32[9] =0..", sumRel, sumAbs},
+	{"attention/texts", "y: attention(q, k, v, pos, span=s, both=true)",
+		"q float[9, 4, 8]; k float[9, 2, 8]; v float[9, 2, 8]; pos i32[9] =0,1,2,3,0,0,1,2,3; " +
+			"s i32[9, 2] =0,4,0,4,0,4,0,4,4,5,5,9,5,9,5,9,5,9", sumRel, sumAbs},
+	{"attention/texts window", "y: attention(q, k, v, pos, span=s, both=true, window=2)",
+		"q float[9, 4, 64]; k float[9, 4, 64]; v float[9, 4, 64]; pos i32[9] =0,1,2,3,0,0,1,2,3; " +
+			"s i32[9, 2] =0,4,0,4,0,4,0,4,4,5,5,9,5,9,5,9,5,9", sumRel, sumAbs},
+	{"attention/texts causal", "y: attention(q, k, v, pos, span=s, window=3)",
+		"q float[9, 4, 8]; k float[9, 1, 8]; v float[9, 1, 8]; pos i32[9] =0,1,2,3,0,0,1,2,3; " +
+			"s i32[9, 2] =0,4,0,4,0,4,0,4,4,5,5,9,5,9,5,9,5,9", sumRel, sumAbs},
+	{"attention/texts few", "y: attention(q, k, v, pos, span=s, both=true)",
+		"q float[2, 4, 8]; k float[2, 2, 8]; v float[2, 2, 8]; pos i32[2] =0,0; s i32[2, 2] =0,1,1,2", sumRel, sumAbs},
+	{"attention/both alibi", "y: attention(q, k, v, pos, both=true, alibi=8)",
+		"q float[7, 4, 8]; k float[7, 4, 8]; v float[7, 4, 8]; pos i32[7] =0..", sumRel, sumAbs},
+	{"pool/2d", "y: pool(x, at)", "x float[9, 33] +7; at i32[3, 2] =0,4,4,5,3,9", sumRel, sumAbs},
+	{"pool/one", "y: pool(x, at)", "x float[1, 5]; at i32[1, 2] =0,1", sumRel, sumAbs},
 	{"rope/over head", "y: rope(x, pos, dims=4, scaling=over_head, factor=2)", "x float[2, 3, 16]; pos i32[2] =5,901",
 		pointRel, pointAbs},
 	{"rope/by factors", "y: rope(x, pos, f, scaling=factors, attn_factor=1.2)",

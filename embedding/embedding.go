@@ -1,0 +1,470 @@
+// Package embedding turns texts into vectors and pairs of texts into scores: it cuts texts into tokens as a model was
+// trained, says which rows become the vector, and does what stands behind the network (Dense modules, unit length).
+package embedding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tokenizer"
+)
+
+// Config is what a Model is made of.
+type Config struct {
+	Engine    *engine.Engine
+	Tokenizer *tokenizer.Tokenizer
+	Facts     *models.TextFacts // of the model file
+	Folder    string            // where files in the form of sentence-transformers may lie; empty: nowhere
+	Pooling   string            // instead of what the files say; empty: as they say
+	Longest   int               // a smaller bound of a text's tokens than the files say; 0: theirs
+}
+
+// Model gives vectors or scores. Its methods may be called from several goroutines at once.
+type Model struct {
+	task    string
+	enc     *engine.Encoder
+	tok     *tokenizer.Tokenizer
+	facts   *models.TextFacts
+	set     *settings
+	pooling string
+	longest int
+	answers [2]int32 // the tokens no and yes, where scores compare them
+	mutex   sync.Mutex
+}
+
+// New makes a model of an engine whose file has a task.
+func New(c Config) (*Model, error) {
+	set, err := readSettings(c.Folder)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{task: c.Engine.Options().Model.Task(), tok: c.Tokenizer, facts: c.Facts, set: set}
+	for _, name := range []string{"mean", c.Facts.Pooling, set.pooling, c.Pooling} {
+		if name != "" {
+			m.pooling = name
+		}
+	}
+	if m.task == models.Score { // a head was trained behind one way alone
+		m.pooling = c.Facts.Pooling
+	}
+	if !slices.Contains(models.Poolings, m.pooling) {
+		return nil, fmt.Errorf("pooling %q: there are %s", m.pooling, strings.Join(models.Poolings, ", "))
+	}
+	m.longest = c.Engine.Options().Context
+	for _, n := range []int{c.Facts.Longest, set.longest, c.Longest} {
+		if n > 0 {
+			m.longest = min(m.longest, n)
+		}
+	}
+	if c.Facts.Yes != "" {
+		for i, text := range []string{c.Facts.No, c.Facts.Yes} {
+			id, ok := c.Tokenizer.ID(text)
+			if !ok {
+				return nil, fmt.Errorf("the tokenizer has no token %q, which scores are taken of", text)
+			}
+			m.answers[i] = id
+		}
+	}
+	if m.enc, err = c.Engine.Encoder(); err != nil {
+		return nil, err
+	}
+	width := m.enc.Width()
+	for i, d := range set.dense {
+		if d.in != width {
+			return nil, errors.Join(fmt.Errorf("%s: Dense module %d takes %d values, there are %d", c.Folder, i, d.in, width),
+				m.enc.Close())
+		}
+		width = d.out
+	}
+	return m, nil
+}
+
+// Close frees the encoder's memory; the engine lives on.
+func (m *Model) Close() error { return m.enc.Close() }
+
+// Task is models.Embed or models.Score.
+func (m *Model) Task() string { return m.task }
+
+// Pooling says which rows become a text's vector.
+func (m *Model) Pooling() string { return m.pooling }
+
+// Longest is how many tokens a text has at most.
+func (m *Model) Longest() int { return m.longest }
+
+// Normalizes says whether the model's files ask for vectors of unit length.
+func (m *Model) Normalizes() bool { return m.set.normalize }
+
+// Width is the number of values of a vector, or of labels of a score.
+func (m *Model) Width() int {
+	if n := len(m.set.dense); n > 0 {
+		return m.set.dense[n-1].out
+	}
+	return m.enc.Width()
+}
+
+// Prompts are the names of the texts that the model's files know to put before others.
+func (m *Model) Prompts() []string {
+	var names []string
+	for name := range m.set.prompts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Input is a text, or its tokens.
+type Input struct {
+	Text string
+	IDs  []int32 // where not nil: taken as they are, no special tokens added
+}
+
+// Options say what vectors are wanted.
+type Options struct {
+	Normalize  bool   // to unit length
+	Dimensions int    // the first so many values alone; 0: all
+	Prompt     string // the name of a text that the model's files put before each; empty: their default
+	Truncate   int    // longer texts are cut to so many tokens: -1: what the model takes; 0: none is, they are an error
+}
+
+// Vector is a text's.
+type Vector struct {
+	Values []float32
+	Tokens int // that were computed
+	Cut    int // that were left out
+}
+
+// TooLong says that a text has more tokens than the model takes.
+type TooLong struct{ Index, Tokens, Longest int }
+
+func (t *TooLong) Error() string {
+	return fmt.Sprintf("text %d has %d tokens, the model takes at most %d", t.Index, t.Tokens, t.Longest)
+}
+
+// Embed gives the vectors of texts, in order.
+func (m *Model) Embed(ctx context.Context, inputs []Input, o Options) ([]Vector, error) {
+	if m.task != models.Embed {
+		return nil, errors.New("the model gives scores, no vectors")
+	}
+	if o.Dimensions < 0 || o.Dimensions > m.Width() {
+		return nil, fmt.Errorf("dimensions %d: the model's vectors have %d", o.Dimensions, m.Width())
+	}
+	prompt, err := m.prompt(o.Prompt)
+	if err != nil {
+		return nil, err
+	}
+	before := 0
+	if m.set.noPrompt && prompt != "" {
+		ids, err := m.tok.Encode(prompt, tokenizer.Options{AddBOS: m.tok.AddBOS()})
+		if err != nil {
+			return nil, err
+		}
+		before = len(ids)
+	}
+	texts, vectors := make([]engine.Text, len(inputs)), make([]Vector, len(inputs))
+	for i, in := range inputs {
+		ids, cut := in.IDs, 0
+		if ids == nil {
+			ids, cut, err = m.encode(prompt+in.Text, o.Truncate)
+		} else if limit := m.limit(o.Truncate); len(ids) > limit && o.Truncate != 0 {
+			ids, cut = ids[:limit], len(ids)-limit
+		}
+		if err != nil {
+			return nil, fmt.Errorf("text %d: %w", i, err)
+		}
+		if len(ids) == 0 {
+			return nil, fmt.Errorf("text %d has no tokens", i)
+		}
+		if len(ids) > m.longest {
+			return nil, &TooLong{i, len(ids), m.longest}
+		}
+		texts[i] = engine.Text{Tokens: ids}
+		texts[i].From, texts[i].To = m.rows(len(ids), before)
+		vectors[i].Tokens, vectors[i].Cut = len(ids), cut
+	}
+	m.mutex.Lock()
+	out, err := m.enc.Encode(ctx, texts)
+	m.mutex.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		for k := range m.set.dense {
+			v = m.set.dense[k].apply(v)
+		}
+		if o.Dimensions > 0 {
+			v = v[:o.Dimensions]
+		}
+		if o.Normalize {
+			Unit(v)
+		}
+		vectors[i].Values = v
+	}
+	return vectors, nil
+}
+
+// prompt finds a text by its name.
+func (m *Model) prompt(name string) (string, error) {
+	if name == "" {
+		return m.set.prompts[m.set.prompt], nil
+	}
+	text, ok := m.set.prompts[name]
+	if !ok {
+		known := "it has none"
+		if len(m.set.prompts) > 0 {
+			known = "there are " + strings.Join(m.Prompts(), ", ")
+		}
+		return "", fmt.Errorf("the model has no prompt %q: %s", name, known)
+	}
+	return text, nil
+}
+
+// limit is the bound that a wish to cut asks for.
+func (m *Model) limit(truncate int) int {
+	if truncate > 0 {
+		return min(truncate, m.longest)
+	}
+	return m.longest
+}
+
+// encode gives the tokens of a text, cut to what is asked for: tokens that end a text stay.
+func (m *Model) encode(text string, truncate int) (ids []int32, cut int, err error) {
+	if m.set.lower {
+		text = strings.ToLower(text)
+	}
+	o := m.tok.Defaults()
+	o.ParseSpecial = true // as all who make such vectors do: they could not be compared otherwise
+	if ids, err = m.tok.Encode(text, o); err != nil || truncate == 0 {
+		return ids, 0, err
+	}
+	limit := m.limit(truncate)
+	if len(ids) <= limit {
+		return ids, 0, nil
+	}
+	cut = len(ids) - limit
+	last := ids[len(ids)-1]
+	if ids = ids[:limit]; m.tok.AddEOS() {
+		ids[limit-1] = last
+	}
+	return ids, cut, nil
+}
+
+// rows are those whose mean is the vector of a text of n tokens, the first ones of a prompt.
+func (m *Model) rows(n, prompt int) (from, to int) {
+	switch m.pooling {
+	case "cls":
+		return 0, 1
+	case "last":
+		return n - 1, n
+	}
+	return min(prompt, n-1), n
+}
+
+// Score is one of a pair of texts.
+type Score struct {
+	Value  float64   // where the model has one label
+	Labels []float32 // what the network gives
+	Tokens int
+	Cut    int
+}
+
+// Pair is a question and a text that may answer it.
+type Pair struct{ Query, Document string }
+
+// ScoreOptions say what scores are wanted.
+type ScoreOptions struct {
+	Raw         bool   // what the network gives, not spread to between 0 and 1
+	Instruction string // what a document is to be found for, where the model was trained with it; empty: its usual one
+	Truncate    int    // as Options has it
+}
+
+// usualInstruction is what models that take an instruction were trained with most.
+const usualInstruction = "Given a web search query, retrieve relevant passages that answer the query"
+
+// Score gives the scores of pairs, in order.
+func (m *Model) Score(ctx context.Context, pairs []Pair, o ScoreOptions) ([]Score, error) {
+	if m.task != models.Score {
+		return nil, errors.New("the model gives vectors, no scores of pairs")
+	}
+	texts, scores := make([]engine.Text, len(pairs)), make([]Score, len(pairs))
+	for i, p := range pairs {
+		ids, types, cut, err := m.encodePair(p, o)
+		if err != nil {
+			return nil, fmt.Errorf("text %d: %w", i, err)
+		}
+		if len(ids) > m.longest {
+			return nil, &TooLong{i, len(ids), m.longest}
+		}
+		texts[i] = engine.Text{Tokens: ids, Types: types}
+		texts[i].From, texts[i].To = m.rows(len(ids), 0)
+		scores[i].Tokens, scores[i].Cut = len(ids), cut
+	}
+	m.mutex.Lock()
+	out, err := m.enc.Encode(ctx, texts)
+	m.mutex.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range out {
+		if m.facts.Yes != "" {
+			v = []float32{v[m.answers[1]] - v[m.answers[0]]}
+		}
+		scores[i].Labels, scores[i].Value = v, float64(v[0])
+		if len(v) == 1 && m.facts.Spread == "sigmoid" && !o.Raw {
+			scores[i].Value = 1 / (1 + math.Exp(-scores[i].Value))
+		}
+	}
+	return scores, nil
+}
+
+// Labels is how many values a score has.
+func (m *Model) Labels() int {
+	if m.facts.Yes != "" {
+		return 1
+	}
+	return m.enc.Width()
+}
+
+// encodePair gives the tokens of a pair in the form that the model was trained with.
+func (m *Model) encodePair(p Pair, o ScoreOptions) (ids, types []int32, cut int, err error) {
+	limit := 0
+	if o.Truncate != 0 {
+		limit = m.limit(o.Truncate)
+	}
+	if m.facts.Pair == "" {
+		return m.tok.EncodePair(p.Query, p.Document, limit)
+	}
+	before, after, _ := strings.Cut(m.facts.Pair, "{document}")
+	instruction := o.Instruction
+	if instruction == "" {
+		instruction = usualInstruction
+	}
+	// What a client wrote is never read as a control token: each part is encoded for itself.
+	part := func(text string, special bool) {
+		more, e := m.tok.Encode(text, tokenizer.Options{ParseSpecial: special})
+		ids, err = append(ids, more...), errors.Join(err, e)
+	}
+	fill := func(form string) {
+		for form != "" {
+			at, name, value := len(form), "", ""
+			for key, v := range map[string]string{"{query}": p.Query, "{instruction}": instruction} {
+				if i := strings.Index(form, key); i >= 0 && i < at {
+					at, name, value = i, key, v
+				}
+			}
+			part(form[:at], true)
+			if form = form[at:]; name != "" {
+				part(value, false)
+				form = form[len(name):]
+			}
+		}
+	}
+	fill(before)
+	start := len(ids)
+	part(p.Document, false)
+	end := len(ids)
+	fill(after)
+	if over := len(ids) - limit; limit > 0 && over > 0 { // of the document, so that the question and the form stay
+		if over >= end-start {
+			return nil, nil, 0, fmt.Errorf("the query leaves no room for a document in %d tokens", limit)
+		}
+		ids, cut = slices.Delete(ids, end-over, end), over
+	}
+	return ids, nil, cut, err
+}
+
+// Unit makes a vector's length 1; zeros stay.
+func Unit(v []float32) {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 {
+		return
+	}
+	by := 1 / math.Sqrt(sum)
+	for i, x := range v {
+		v[i] = float32(float64(x) * by)
+	}
+}
+
+// Cosine is the cosine of the angle between two vectors.
+func Cosine(a, b []float32) float64 {
+	var ab, aa, bb float64
+	for i, x := range a {
+		ab, aa, bb = ab+float64(x)*float64(b[i]), aa+float64(x)*float64(x), bb+float64(b[i])*float64(b[i])
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return ab / math.Sqrt(aa*bb)
+}
+
+// Rank scores texts by how well they answer a query: a model of scores by its own, one of vectors by the cosine.
+func (m *Model) Rank(ctx context.Context, query string, texts []string, o ScoreOptions) ([]Score, error) {
+	queries := make([]string, len(texts))
+	for i := range queries {
+		queries[i] = query
+	}
+	return m.Pairs(ctx, queries, texts, o)
+}
+
+// Pairs scores texts[i] as an answer of queries[i], as Rank does.
+func (m *Model) Pairs(ctx context.Context, queries, texts []string, o ScoreOptions) ([]Score, error) {
+	if m.task == models.Score {
+		if n := m.Labels(); n != 1 {
+			return nil, fmt.Errorf("the model tells %d labels apart: it gives no score of a text", n)
+		}
+		pairs := make([]Pair, len(texts))
+		for i, text := range texts {
+			pairs[i] = Pair{queries[i], text}
+		}
+		return m.Score(ctx, pairs, o)
+	}
+	if o.Instruction != "" {
+		return nil, errors.New("the model takes no instruction: it gives vectors")
+	}
+	asked, err := m.side(ctx, queries, "query", o.Truncate)
+	if err != nil {
+		return nil, err
+	}
+	found, err := m.side(ctx, texts, "document", o.Truncate)
+	if err != nil {
+		return nil, err
+	}
+	scores := make([]Score, len(texts))
+	for i := range scores {
+		q, d := asked[i], found[i]
+		scores[i] = Score{Value: Cosine(q.Values, d.Values), Tokens: q.Tokens + d.Tokens, Cut: q.Cut + d.Cut}
+	}
+	return scores, nil
+}
+
+// side gives the vectors of queries, or of documents, each text once, with the prompt of that name if the model has it.
+func (m *Model) side(ctx context.Context, texts []string, prompt string, truncate int) ([]Vector, error) {
+	if _, ok := m.set.prompts[prompt]; !ok {
+		prompt = ""
+	}
+	at, inputs := map[string]int{}, []Input(nil)
+	for _, text := range texts {
+		if _, ok := at[text]; !ok {
+			at[text] = len(inputs)
+			inputs = append(inputs, Input{Text: text})
+		}
+	}
+	vectors, err := m.Embed(ctx, inputs, Options{Prompt: prompt, Truncate: truncate})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Vector, len(texts))
+	for i, text := range texts {
+		out[i] = vectors[at[text]]
+	}
+	return out, nil
+}
