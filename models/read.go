@@ -239,10 +239,8 @@ func (r *reader) file(n *yaml.Node) {
 	if v := parts["ignore"]; v != nil {
 		r.f.ignore = r.strings(v, "a tensor's name, * for any part of it")
 	}
-	if v := parts["task"]; v != nil {
-		r.task(v)
-	}
-	each("text", "a mapping of names to expressions", func(name text, v *yaml.Node) { r.said(name, v) })
+	r.task(parts["task"])
+	each("text", "a mapping of names to expressions", r.said)
 	if v := parts["match"]; v != nil {
 		if r.f.block {
 			r.failNode(v, "match: belongs to a model; a block is found by its name")

@@ -74,10 +74,8 @@ func schema() *jsonschema.Schema {
 				"has":  list("keys that GGUF's metadata must have"),
 				"hf":   list("one of config.json's architectures, or its model_type"),
 			}),
-			"task": {Type: "string", Enum: []any{Embed, Score}, Description: "what the results are, where they are no " +
-				"logits of a next token: a vector of each text, or its score"},
-			"text": mapping("what a verb must know of texts and results: longest, pooling, pair, yes, no, spread",
-				&S{Enum: []any{"longest", "pooling", "pair", "yes", "no", "spread"}}, expr("an expression")),
+			"task":   taskSchema(),
+			"text":   mapping("what a verb must know of texts and results", taskTexts(), expr("an expression")),
 			"ignore": list("tensors of the weights that the file knows and does not read; * stands for any part of a name"),
 			"in": mapping("inputs of one step: type[dims]; S is the number of tokens, C the context length, R the rows "+
 				"of logits wanted", name, &S{Type: "string", Pattern: `^(i32|float) *\[.*\]$`}),
@@ -126,4 +124,19 @@ func kernelSchema() *jsonschema.Schema {
 			"tolerance": {Type: "number", Description: "relative error that its results may have; default: as f32"},
 			"always":    {Type: "boolean", Description: "use it also where greta's own is faster"},
 		}}
+}
+
+func taskSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Enum: []any{Embed, Score},
+		Description: "what the results are, where they are " +
+			"no logits of a next token: a vector of each text, or its score"}
+}
+
+// taskTexts are the names under text:.
+func taskTexts() *jsonschema.Schema {
+	names := &jsonschema.Schema{}
+	for _, name := range saids {
+		names.Enum = append(names.Enum, name)
+	}
+	return names
 }

@@ -26,6 +26,9 @@ type said struct {
 var saids = []string{"longest", "pooling", "pair", "yes", "no", "spread"}
 
 func (r *reader) task(v *yaml.Node) {
+	if v == nil {
+		return
+	}
 	t, ok := r.scalar(v, "a task")
 	switch {
 	case !ok:

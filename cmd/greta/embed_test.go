@@ -140,8 +140,8 @@ const encodersTitle = "## Encoders"
 // encodersHead opens the part of docs/families.md that TestEncoders writes where GRETA_WRITE_FAMILIES is set.
 const encodersHead = "\n" + encodersTitle + `
 
-Vectors and scores of texts (greta embed, greta rerank) by f32 on the CPU, tokenizer and pooling included: the worst relative
-L2 of tiny random models (testdata/encoders, which gen.py there made). TestEncoders writes this part.
+Vectors and scores of texts (greta embed, greta rerank) by f32 on the CPU, tokenizer and pooling included: the worst
+relative L2 of tiny random models (testdata/encoders, which gen.py there made). TestEncoders writes this part.
 
 | model | architecture | file | against | error |
 | --- | --- | --- | --- | --- |
