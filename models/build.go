@@ -14,16 +14,17 @@ import (
 
 // Options say for which step, weights and types a graph is built.
 type Options struct {
-	Weights Weights                     // nil: synthetic
-	Set     map[string]string           // parameters given by name, as expressions
-	S       int                         // tokens in the step; 0: 1
-	C       int                         // context length; 0: S
-	R       int                         // rows of logits wanted; 0: 1
-	Float   tensor.Type                 // element type of activations; Invalid: F32
-	KV      tensor.Type                 // element type of states; Invalid: F32
-	DType   tensor.Type                 // type of weight matrices; Invalid: as stored, F16 where synthetic
-	Instead map[tensor.Type]tensor.Type // where DType is not given: types that take the place of stored ones
-	Mix     TypeChooser                 // types of synthetic weight matrices by their names, before DType; nil: none
+	Weights Weights                          // nil: synthetic
+	Set     map[string]string                // parameters given by name, as expressions
+	S       int                              // tokens in the step; 0: 1
+	C       int                              // context length; 0: S
+	R       int                              // rows of logits wanted; 0: 1
+	Float   tensor.Type                      // element type of activations; Invalid: F32
+	KV      tensor.Type                      // element type of states; Invalid: F32
+	DType   tensor.Type                      // type of weight matrices; Invalid: as stored, F16 where synthetic
+	Instead map[tensor.Type]tensor.Type      // where DType is not given: types that take the place of stored ones
+	seen    func(l *graph.Load, gguf string) // told of each weight that is read, and what GGUF calls it; may be nil
+	Mix     TypeChooser                      // types of synthetic weight matrices by their names, before DType; nil: none
 }
 
 // TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
@@ -310,6 +311,9 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 			return fail("tensor %s of %s has factors in %s, which only a matrix of its own that is neither transposed nor "+
 				"added to can have; take the checkpoint in bf16 or f16", load.Tensors[0], src.Path(), scale.Tensors[0])
 		}
+	}
+	if o.seen != nil {
+		o.seen(load, w.ggufName(in.block))
 	}
 	t := load.Type
 	switch {

@@ -33,8 +33,8 @@ GGUF file, the changed tensors in the type that they have, or in that of --type.
 			if len(args) > 0 && args[0] == "gguf" {
 				return g.check(c, args, out)
 			}
-			if len(g.lora) > 0 || g.typ != "" {
-				return usagef("--lora and --type are for export gguf")
+			if len(g.lora) > 0 || g.typ != "" || g.model != "" {
+				return usagef("--lora, --type and --model are for export gguf")
 			}
 			if len(args) != 1 || args[0] != "csv" && args[0] != "json" && args[0] != "sql" {
 				return usagef("%s takes one format: csv, json or sql, or gguf and weights", c.CommandPath())
@@ -83,6 +83,7 @@ GGUF file, the changed tensors in the type that they have, or in that of --type.
 	s.StringArrayVar(&g.lora, "lora", nil, "gguf: an adapter to merge, a folder of PEFT's or a GGUF adapter (may be "+
 		"repeated)")
 	s.StringVar(&g.typ, "type", "", "gguf: type of the matrices (default: as they are)")
+	s.StringVar(&g.model, "model", "", "gguf: model file of a folder's family; the new file keeps the folder's names")
 	s.StringVar(&out, "out", "", "file to write (default: standard output)")
 	return c
 }

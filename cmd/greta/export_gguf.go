@@ -17,8 +17,9 @@ import (
 
 // mergeFlags are those of export gguf.
 type mergeFlags struct {
-	lora []string
-	typ  string
+	lora  []string
+	typ   string
+	model string
 }
 
 // check refuses what export gguf cannot do.
@@ -54,12 +55,16 @@ func (a *app) exportGGUF(ctx context.Context, g *mergeFlags, in, out string) err
 	if err != nil {
 		return usage(err)
 	}
+	matrices, err := matricesFor(src, in, g.model)
+	if err != nil {
+		return usage(errors.Join(err, src.Close()))
+	}
 	src, err = withAdapters(src, g.lora)
 	if err != nil {
 		return usage(errors.Join(err, src.Close()))
 	}
 	bar := newBar(a.err, "merging")
-	opt := convert.Options{Type: g.typ, Stop: ctx.Err}
+	opt := convert.Options{Type: g.typ, Stop: ctx.Err, Matrices: matrices}
 	opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
 	start := time.Now()
 	rep, err := convert.ToGGUF(src, out, opt)

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/convert"
 	"github.com/greta-project/greta/weights/open"
 	"github.com/greta-project/greta/weights/quant"
@@ -37,13 +40,18 @@ type quantizeReport struct {
 func (a *app) quantizeCmd() *cobra.Command {
 	var opt convert.Options
 	var asJSON, force bool
+	var model string
 	c := &cobra.Command{
 		Use:   "quantize IN OUT.gguf",
 		Short: "Convert weights to a GGUF file of another type",
 		Long: `quantize reads a Hugging Face folder, a GGUF or a llama2.c file and writes a
 GGUF file that other programs read too. The types, with llama.cpp's names and
 mixes: ` + strings.Join(quant.RecipeNames(), ", ") + `.
-Without --type the tensors keep theirs.`,
+Without --type the tensors keep theirs.
+
+A folder of a family that GGUF has names for becomes a file that other programs read. Of
+any other family that a model file describes (a built-in one, greta.yaml beside the
+weights, or --model FILE.yaml) the new file keeps the folder's names, and greta reads it.`,
 		Example: "  greta quantize FOLDER model-q4_k_m.gguf --type q4_k_m",
 		Args:    exactly(2, "weights and a file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -63,6 +71,9 @@ Without --type the tensors keep theirs.`,
 			src, err := open.Open(from)
 			if err != nil {
 				return usage(err)
+			}
+			if opt.Matrices, err = matricesFor(src, from, model); err != nil {
+				return usage(errors.Join(err, src.Close()))
 			}
 			bar := newBar(a.err, "converting")
 			opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
@@ -85,10 +96,45 @@ Without --type the tensors keep theirs.`,
 	s.StringVar(&opt.Type, "type", "", "type of the matrices (default: as they are)")
 	s.StringVar(&opt.Tokenizer, "tokenizer", "", "tokenizer.model or tokenizer.json to put into the file (default: the "+
 		"one beside the weights)")
+	s.StringVar(&model, "model", "", "model file of the folder's family; the new file keeps the folder's names")
 	s.IntVar(&opt.Workers, "threads", 0, "threads (default: all cores)")
 	s.BoolVar(&force, "force", false, "overwrite OUT")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
 	return c
+}
+
+// matricesFor gives the tensors of a folder that a conversion may change, by the model file that is for it; nil where
+// GGUF has names for the family and no file is given.
+func matricesFor(src weights.Source, path, model string) (map[string]string, error) {
+	if src.Dialect() != "hf" {
+		if model != "" {
+			return nil, fmt.Errorf("--model is for folders from Hugging Face: %s has GGUF's names already", path)
+		}
+		return nil, nil
+	}
+	if own := filepath.Join(path, "greta.yaml"); model == "" && exists(own) {
+		model = own
+	}
+	if model == "" && convert.Named(src) {
+		return nil, nil
+	}
+	var file *models.File
+	var err error
+	switch {
+	case model == "":
+		file, err = models.Match(src)
+	case exists(model):
+		file, err = models.Load(model)
+	default:
+		file, err = models.Builtin(model)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Fits(src); err != nil {
+		return nil, err
+	}
+	return file.Matrices(src)
 }
 
 // keepsInput refuses an output that is a file of the input.

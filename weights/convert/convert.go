@@ -31,6 +31,10 @@ type Options struct {
 	Tokenizer string
 	// Workers is the number of goroutines; 0 takes GOMAXPROCS.
 	Workers int
+	// Matrices are the tensors of a Hugging Face folder that a model file's products and embeddings read, with what they
+	// are called in rules of mixes ("output.weight", "token_embd.weight", or ""). Where it is given, or GGUF has no names
+	// for the family, the new file keeps the folder's names and only these tensors get another type.
+	Matrices map[string]string
 	// Progress, where not nil, is called after each piece with the source's
 	// elements done and in all, and the tensor's name. Calls do not overlap.
 	Progress func(done, total int64, name string)
@@ -66,6 +70,7 @@ type item struct {
 	data []float32 // computed tensors have no parts
 	// fixed tensors keep full precision: norms, biases, routers.
 	fixed bool
+	role  string      // what rules of mixes call it; "": its name
 	typ   tensor.Type // chosen
 }
 
@@ -119,7 +124,11 @@ func (r *Report) count(it *item) {
 }
 
 func makePlan(src weights.Source, opt Options) (*plan, error) {
-	if src.Dialect() == "hf" {
+	switch {
+	case src.Dialect() != "hf":
+	case opt.Matrices != nil:
+		return planNamed(src, opt)
+	default:
 		return planHF(src, opt)
 	}
 	return planGGUF(src, opt)
@@ -145,7 +154,11 @@ func (p *plan) chooseTypes(name string, rep *Report) error {
 		case name == "":
 			it.typ = stored(it.src)
 		default:
-			it.typ = m.Type(it.name, it.shape.Last(), p.traits)
+			name := it.name
+			if it.role != "" {
+				name = it.role
+			}
+			it.typ = m.Type(name, it.shape.Last(), p.traits)
 			if e, _ := m.Base.Block(); e > 1 && it.shape.Last()%e != 0 {
 				rep.Fallbacks = append(rep.Fallbacks, it.name)
 			}

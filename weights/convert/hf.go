@@ -13,110 +13,6 @@ import (
 	"github.com/greta-project/greta/weights/quant"
 )
 
-// Where a weight of Hugging Face's goes in GGUF. "%d" in both stands for the
-// layer. Names and permutations are those of llama.cpp's converter.
-type mapping struct {
-	hf, gguf string
-	role     role
-	optional bool
-}
-
-// role says what is done to a weight on the way.
-type role int
-
-const (
-	plainRole  role = iota
-	queryRole       // rows of query heads: permuted where the family's GGUF rotates pairs
-	keyRole         // rows of key/value heads, likewise
-	normRole        // one is added where the family stores norms minus one
-	qkvRole         // GPT-NeoX: heads of [q; k; v] become all q, all k, all v
-	expertRole      // one tensor per expert, "%e" in the name, is stacked
-)
-
-// family is a class of Hugging Face's under the name that GGUF has for it.
-type family struct {
-	arch    string
-	eps     float64 // the class's default
-	theta   float64
-	window  int64 // the class's default of sliding_window, 0: none
-	pairs   bool  // GGUF rotates adjacent pairs, Hugging Face halves
-	addOne  bool
-	weights []mapping
-}
-
-func outer(embd, norm, head string) []mapping {
-	return []mapping{{hf: embd, gguf: "token_embd.weight"}, {hf: norm, gguf: "output_norm.weight", role: normRole},
-		{hf: head, gguf: "output.weight", optional: true}}
-}
-
-// layer builds mappings below a layer's prefix.
-func layer(hf, gguf string, role role) mapping {
-	return mapping{hf: "model.layers.%d." + hf + ".weight", gguf: "blk.%d." + gguf + ".weight", role: role}
-}
-
-// biased adds an optional bias to each mapping.
-func biased(ms ...mapping) []mapping {
-	var out []mapping
-	for _, m := range ms {
-		b := m
-		b.hf, b.gguf = strings.TrimSuffix(m.hf, "weight")+"bias", strings.TrimSuffix(m.gguf, "weight")+"bias"
-		b.optional = true
-		out = append(out, m, b)
-	}
-	return out
-}
-
-var (
-	llamaOuter = outer("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
-	attnNorm   = layer("input_layernorm", "attn_norm", normRole)
-	ffnNorm    = layer("post_attention_layernorm", "ffn_norm", normRole)
-	attention  = biased(layer("self_attn.q_proj", "attn_q", queryRole), layer("self_attn.k_proj", "attn_k", keyRole),
-		layer("self_attn.v_proj", "attn_v", plainRole), layer("self_attn.o_proj", "attn_output", plainRole))
-	gatedMLP = biased(layer("mlp.gate_proj", "ffn_gate", plainRole), layer("mlp.down_proj", "ffn_down", plainRole),
-		layer("mlp.up_proj", "ffn_up", plainRole))
-
-	llamaWeights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention, []mapping{ffnNorm}, gatedMLP)
-	qwen3Weights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention,
-		[]mapping{layer("self_attn.q_norm", "attn_q_norm", normRole), layer("self_attn.k_norm", "attn_k_norm", normRole),
-			ffnNorm}, gatedMLP)
-	mixtralWeights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention, []mapping{ffnNorm,
-		layer("block_sparse_moe.gate", "ffn_gate_inp", plainRole),
-		layer("block_sparse_moe.experts.%e.w1", "ffn_gate_exps", expertRole),
-		layer("block_sparse_moe.experts.%e.w2", "ffn_down_exps", expertRole),
-		layer("block_sparse_moe.experts.%e.w3", "ffn_up_exps", expertRole)})
-	gemma2Weights = slices.Concat(llamaOuter, []mapping{attnNorm}, attention, []mapping{
-		layer("post_attention_layernorm", "post_attention_norm", normRole),
-		layer("pre_feedforward_layernorm", "ffn_norm", normRole)}, gatedMLP,
-		[]mapping{layer("post_feedforward_layernorm", "post_ffw_norm", normRole)})
-	phi3Weights = slices.Concat(llamaOuter, []mapping{attnNorm, layer("self_attn.qkv_proj", "attn_qkv", plainRole),
-		layer("self_attn.o_proj", "attn_output", plainRole), ffnNorm,
-		layer("mlp.gate_up_proj", "ffn_up", plainRole), layer("mlp.down_proj", "ffn_down", plainRole)})
-	neoxWeights = func() []mapping {
-		ms := biased(outer("gpt_neox.embed_in.weight", "gpt_neox.final_layer_norm.weight", "embed_out.weight")...)
-		layers := biased(layer("input_layernorm", "attn_norm", normRole),
-			layer("attention.query_key_value", "attn_qkv", qkvRole),
-			layer("attention.dense", "attn_output", plainRole), layer("post_attention_layernorm", "ffn_norm", normRole),
-			layer("mlp.dense_h_to_4h", "ffn_up", plainRole), layer("mlp.dense_4h_to_h", "ffn_down", plainRole))
-		for _, m := range layers {
-			m.hf = strings.Replace(m.hf, "model.", "gpt_neox.", 1)
-			ms = append(ms, m)
-		}
-		return ms
-	}()
-)
-
-// families by the class that config.json's "architectures" names.
-var families = map[string]family{
-	"LlamaForCausalLM":   {arch: "llama", eps: 1e-6, theta: 10000, pairs: true, weights: llamaWeights},
-	"MistralForCausalLM": {arch: "llama", eps: 1e-6, theta: 10000, window: 4096, pairs: true, weights: llamaWeights},
-	"MixtralForCausalLM": {arch: "llama", eps: 1e-5, theta: 1e6, pairs: true, weights: mixtralWeights},
-	"Qwen2ForCausalLM":   {arch: "qwen2", eps: 1e-6, theta: 10000, window: 4096, weights: llamaWeights},
-	"Qwen3ForCausalLM":   {arch: "qwen3", eps: 1e-6, theta: 10000, window: 4096, weights: qwen3Weights},
-	"Gemma2ForCausalLM":  {arch: "gemma2", eps: 1e-6, theta: 10000, window: 4096, addOne: true, weights: gemma2Weights},
-	"Phi3ForCausalLM":    {arch: "phi3", eps: 1e-5, theta: 10000, weights: phi3Weights},
-	"GPTNeoXForCausalLM": {arch: "gptneox", eps: 1e-5, theta: 10000, weights: neoxWeights},
-}
-
 // ignored are parts of names of tensors that are computed anew anywhere.
 var ignored = []string{".rotary_emb.inv_freq", ".attention.masked_bias", ".attention.bias"}
 
@@ -173,7 +69,21 @@ func planHF(src weights.Source, opt Options) (*plan, error) {
 		}
 		return 0, false
 	})
-	return h.plan, h.findTokenizer(opt)
+	return h.plan, h.findTokenizer(opt, h.weights[0].hf)
+}
+
+// Named says whether GGUF has names for the family of a Hugging Face folder, by which other programs read it.
+func Named(src weights.Source) bool {
+	v, _ := src.Meta("architectures")
+	archs, _ := v.([]string)
+	if len(archs) == 0 {
+		archs = classOf(src)
+	}
+	if len(archs) == 0 {
+		return false
+	}
+	_, ok := families[archs[0]]
+	return ok
 }
 
 // identify finds the family and the sizes that permutations need.

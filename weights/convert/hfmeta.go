@@ -12,8 +12,7 @@ import (
 
 // describe turns config.json into GGUF's metadata under the keys of llama.cpp's
 // converter. Keys beyond those, which say what would otherwise be lost, are
-// llama.* attention.sliding_window for Mistral, attention.sliding_window and
-// attention.sliding_window_start for Qwen2, attention.scale for Gemma 2, and
+// attention.sliding_window and attention.sliding_window_start, attention.scale and
 // rope.scaling.yarn_truncate.
 func (h *hfPlan) describe() error {
 	h.add("general.architecture", h.arch)
@@ -46,21 +45,23 @@ func (h *hfPlan) describe() error {
 		h.add(h.arch+".attention.value_length", uint32(h.width))
 	}
 	eps := h.eps
-	if h.arch == "gptneox" {
+	if h.layernorm {
 		if v, ok := metaFloat(h.src, "layer_norm_eps"); ok {
 			eps = v
 		}
-		h.add("gptneox.attention.layer_norm_epsilon", float32(eps))
-		parallel := true // the class's default
-		if v, ok := h.src.Meta("use_parallel_residual"); ok {
-			parallel, _ = v.(bool)
-		}
-		h.add("gptneox.use_parallel_residual", parallel)
+		h.add(h.arch+".attention.layer_norm_epsilon", float32(eps))
 	} else {
 		if v, ok := metaFloat(h.src, "rms_norm_eps"); ok {
 			eps = v
 		}
 		h.add(h.arch+".attention.layer_norm_rms_epsilon", float32(eps))
+	}
+	if h.parallelKey != "" {
+		parallel := true // the class's default
+		if v, ok := h.src.Meta(h.parallelKey); ok {
+			parallel, _ = v.(bool)
+		}
+		h.add(h.arch+"."+h.parallelKey, parallel)
 	}
 	if n, ok := metaInt(h.src, "num_local_experts"); ok && n > 0 && n <= math.MaxUint32 {
 		h.add(h.arch+".expert_count", uint32(n))
@@ -74,21 +75,15 @@ func (h *hfPlan) describe() error {
 	return h.describeRope()
 }
 
-// checkActivation refuses what GGUF, which has no key for it, would lose:
-// readers know a family by one activation. GPT-NeoX's is GELU; llama.cpp
-// computes its approximation by tanh there, greta GELU itself, as the family
-// was trained.
+// checkActivation refuses what GGUF, which has no key for it, would lose: readers know a family by
+// one activation. (GELU is computed by some of them by its approximation by tanh, by greta as the
+// family was trained.)
 func (h *hfPlan) checkActivation() error {
-	key, want := "hidden_act", "silu"
-	switch h.arch {
-	case "gemma2":
-		key, want = "hidden_activation", "gelu_pytorch_tanh"
-	case "gptneox":
-		want = "gelu"
-	}
-	if act, ok := metaString(h.src, key); ok && act != want {
-		return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise",
-			key, act, h.arch, want)
+	for key, want := range h.activation {
+		if act, ok := metaString(h.src, key); ok && act != want {
+			return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise",
+				key, act, h.arch, want)
+		}
 	}
 	return nil
 }
@@ -101,7 +96,7 @@ func (h *hfPlan) describeWindow() {
 	if !ok || n < 1 || n > math.MaxUint32 {
 		return
 	}
-	if h.arch == "qwen2" || h.arch == "qwen3" {
+	if h.windowAsked {
 		if v, _ := h.src.Meta("use_sliding_window"); v != true {
 			return
 		}
@@ -137,25 +132,25 @@ func (h *hfPlan) layerTypes() []bool {
 }
 
 func (h *hfPlan) describeCaps() {
-	if h.arch != "gemma2" {
-		return
-	}
-	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+	for _, key := range h.caps {
 		if v, ok := metaFloat(h.src, key); ok {
-			h.add("gemma2."+key, float32(v))
+			h.add(h.arch+"."+key, float32(v))
 		} else if null, is := h.src.(interface{ Null(key string) bool }); is && null.Null(key) {
-			h.add("gemma2."+key, float32(0)) // readers take an absent key for the family's cap
+			h.add(h.arch+"."+key, float32(0)) // readers take an absent key for the family's cap
 		}
 	}
-	per, ok := metaFloat(h.src, "query_pre_attn_scalar")
+	if h.scaleKey == "" {
+		return
+	}
+	per, ok := metaFloat(h.src, h.scaleKey)
 	usual := float64(h.width)
-	if h.layers == 46 { // the 27B, which readers know by its layers
+	if h.layers == h.scaleByWidthAt { // a size that readers know by its layers
 		usual = float64(h.intOr("hidden_size", 0)) / float64(h.heads)
 	}
 	if ok && per > 0 && per != usual {
-		h.add("gemma2.attention.scale", float32(1/math.Sqrt(per)))
-		h.notes = append(h.notes, fmt.Sprintf("query_pre_attn_scalar %g is kept as gemma2.attention.scale, which other "+
-			"programs may not read", per))
+		h.add(h.arch+".attention.scale", float32(1/math.Sqrt(per)))
+		h.notes = append(h.notes, fmt.Sprintf("%s %g is kept as %s.attention.scale, which other programs may not read",
+			h.scaleKey, per, h.arch))
 	}
 }
 
@@ -242,7 +237,7 @@ func (h *hfPlan) describeRope() error {
 		return fmt.Errorf("config.json: rope scaling of type %q has no form in GGUF; expected default, dynamic, linear, "+
 			"yarn, llama3 or longrope", typ)
 	}
-	if h.arch == "phi3" && hasOriginal && original >= 1 && original < math.MaxUint32 {
+	if h.originalContext && hasOriginal && original >= 1 && original < math.MaxUint32 {
 		h.add(key("scaling.original_context_length"), uint32(original))
 	}
 	return nil
@@ -293,8 +288,8 @@ func (h *hfPlan) checkLongRope(part float64) error {
 
 // findTokenizer adds the tokenizer that the options name or that lies beside
 // the model; without one the file is weights only.
-func (h *hfPlan) findTokenizer(opt Options) error {
-	hints := tokenizerHints{vocab: embeddingRows(h.src, h.weights[0].hf)}
+func (h *hfPlan) findTokenizer(opt Options, embedding string) error {
+	hints := tokenizerHints{vocab: embeddingRows(h.src, embedding)}
 	if opt.Tokenizer != "" {
 		return h.addTokenizer(opt.Tokenizer, hints)
 	}

@@ -41,7 +41,7 @@ func Open(path string) (weights.Source, error) {
 	}
 	switch found := recognise(head, st.Size()); found {
 	case "gguf":
-		return source(gguf.Open(path))
+		return openGGUF(path)
 	case "safetensors":
 		return openSafetensors(path)
 	case "llama2c":
@@ -62,6 +62,15 @@ func openSafetensors(path string) (weights.Source, error) {
 		return nil, errors.Join(err, src.Close())
 	}
 	return s, nil
+}
+
+// openGGUF presents a file in the dialect of its names.
+func openGGUF(path string) (weights.Source, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return gguf.Present(f), nil
 }
 
 // source keeps a nil of one package from becoming a Source that is not nil.
@@ -145,7 +154,7 @@ func openFolder(path string) (weights.Source, error) {
 	case hf:
 		return openSafetensors(path)
 	case len(models) == 1:
-		return source(gguf.Open(filepath.Join(path, models[0])))
+		return openGGUF(filepath.Join(path, models[0]))
 	case len(models) > 1:
 		return nil, fmt.Errorf("%s holds %d models in GGUF, such as %s; name one of them", path, len(models), models[0])
 	}

@@ -71,7 +71,7 @@ func Wrap(src *safetensors.Source) (*Source, error) {
 // known are the methods that config.json may name, with what reads their tensors.
 var known = map[string]func(s *Source, name string) error{
 	"gptq": gptq, "gptqmodel": gptq, "awq": awq, "bitsandbytes": nil, "compressed-tensors": nil, "mxfp4": nil,
-	"fp8": nil, "fbgemm_fp8": nil, "modelopt": nil, "auto-round": nil, "bitnet": nil,
+	"fp8": nil, "fbgemm_fp8": nil, "modelopt": nil, "auto-round": nil,
 }
 
 func (s *Source) word(key string) string {

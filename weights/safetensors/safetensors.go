@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -239,6 +240,9 @@ func (s *Source) Meta(key string) (any, bool) {
 
 // Null says that config.json gives null for a key.
 func (s *Source) Null(key string) bool { return s.cfg.nulls[key] || s.cfg.nulls["text_config."+key] }
+
+// Nulls lists the keys for which config.json gives null.
+func (s *Source) Nulls() []string { return slices.Sorted(maps.Keys(s.cfg.nulls)) }
 
 // Keys lists the dotted keys in the order of config.json.
 func (s *Source) Keys() []string { return append([]string(nil), s.cfg.keys...) }
