@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +25,8 @@ type Provider struct {
 	Missing   []string  `json:"missing_symbols,omitempty"`
 	Without   []string  `json:"missing_optional,omitempty"` // functions that greta does without, and what that costs
 	Driver    string    `json:"driver,omitempty"`
-	Targets   []string  `json:"targets,omitempty"` // that the compiler knows; nil: it does not say
+	Compiler  string    `json:"compiler,omitempty"` // its version
+	Targets   []string  `json:"targets,omitempty"`  // that the compiler knows; nil: it does not say
 	Devices   []Found   `json:"devices"`
 	Error     string    `json:"error,omitempty"` // why there is no device
 	// Broken says that the error is more than there being no card.
@@ -59,21 +61,20 @@ func (p *Provider) diagnose(d *driver) {
 	}
 	p.Targets = d.targets()
 	found, err := d.devices()
+	if d.has(fnRtcVersion) {
+		out := newOuts()
+		if err := d.check(fnRtcVersion, "", d.invokeChecked(fnRtcVersion, []uintptr{out.at(0), out.at(1)})); err == nil {
+			p.Compiler = fmt.Sprintf("%d.%d", int32(out.v[0]), int32(out.v[1]))
+		}
+		out.keep()
+	}
 	p.Devices = append(p.Devices, found...)
 	if err != nil {
 		p.Error = err.Error()
 		p.Broken = !errors.As(err, new(*NoDevice))
 		return
 	}
-	compiler := "none"
-	if d.has(fnRtcVersion) {
-		out := newOuts()
-		defer out.keep()
-		if err := d.check(fnRtcVersion, "", d.invokeChecked(fnRtcVersion, []uintptr{out.at(0), out.at(1)})); err == nil {
-			compiler = fmt.Sprintf("%d.%d", int32(out.v[0]), int32(out.v[1]))
-		}
-	}
-	if p.Driver, err = d.driverName(compiler); err != nil {
+	if p.Driver, err = d.driverName(cmp.Or(p.Compiler, "none")); err != nil {
 		p.Error, p.Broken = err.Error(), true
 	}
 }

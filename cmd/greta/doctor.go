@@ -22,6 +22,7 @@ import (
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/internal/child"
 	"github.com/greta-project/greta/internal/memlimit"
+	"github.com/greta-project/greta/internal/versions"
 )
 
 // finding is one thing that doctor looked at.
@@ -30,6 +31,8 @@ type finding struct {
 	State  string `json:"state"` // ok | note | warning | broken
 	Text   string `json:"text"`
 	Remedy string `json:"remedy,omitempty"`
+	// Parts are drivers and libraries with versions that a child process read; doctor judges them.
+	Parts []versions.Part `json:"parts,omitempty"`
 }
 
 // The states. Only what the user has and does not work is broken: no GPU is none.
@@ -42,13 +45,17 @@ const (
 
 // doctor collects findings. root stands for the system's root in tests.
 type doctor struct {
-	root string
-	all  []finding
+	root     string
+	all      []finding
+	verdicts []versions.Verdict
 }
 
 func (d *doctor) say(area, state, remedy, format string, args ...any) {
-	d.all = append(d.all, finding{area, state, fmt.Sprintf(format, args...), remedy})
+	d.all = append(d.all, finding{Area: area, State: state, Text: fmt.Sprintf(format, args...), Remedy: remedy})
 }
+
+// names adds to the last finding the versions that are read from it.
+func (d *doctor) names(parts []versions.Part) { d.all[len(d.all)-1].Parts = parts }
 
 func (d *doctor) path(elem ...string) string {
 	return filepath.Join(append([]string{d.root, "/"}, elem...)...)
@@ -75,7 +82,10 @@ loads drivers is done in child processes, so that one that crashes is a finding.
 The exit code is 1 where something is broken that is there: a library that
 cannot be loaded, a driver that fails, a device file without permission, a
 cache that cannot be written. That there is no GPU, or no library of a platform,
-is not broken; warnings are not either.`,
+is not broken; warnings are not either.
+
+Versions of drivers and libraries are judged by the table of docs/versions.md:
+tested, expected to work, known not to.`,
 		Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := &doctor{}
@@ -91,7 +101,8 @@ is not broken; warnings are not either.`,
 			}
 			var err error
 			if asJSON {
-				err = writeJSON(a.out, map[string]any{"version": version(), "findings": d.all, "broken": broken})
+				err = writeJSON(a.out, map[string]any{"version": version(), "findings": d.all, "versions": d.verdicts,
+					"broken": broken})
 			} else {
 				_, err = io.WriteString(a.out, doctorText(d.all, broken))
 			}
@@ -137,6 +148,7 @@ func (d *doctor) examine(ctx context.Context) {
 	d.permissions()
 	d.environment()
 	d.gpus(ctx)
+	d.versions()
 	d.records()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/versions"
 )
 
 // gpuAreas are what doctor looks at in children.
@@ -80,6 +81,7 @@ func (d *doctor) vulkan() {
 		default:
 			d.say("vulkan", fine, "", "%s", text)
 		}
+		d.names(versions.Read(v.Driver, v.API))
 	}
 }
 
@@ -110,8 +112,13 @@ func (d *doctor) hip(p hip.Provider) {
 	for _, text := range p.Without {
 		d.say("hip", noted, "", "%s: the libraries lack %s", p.Name, text)
 	}
-	if p.Driver != "" {
+	switch {
+	case p.Driver != "":
 		d.say("hip", fine, "", "%s: %s", p.Name, p.Driver)
+		d.names(versions.Read(p.Driver, ""))
+	case p.Compiler != "":
+		d.say("hip", fine, "", "%s compiler: version %s", p.Name, p.Compiler)
+		d.names([]versions.Part{{Part: map[string]string{"amd": "hiprtc", "nvidia": "nvrtc"}[p.Name], Version: p.Compiler}})
 	}
 	switch {
 	case p.Broken:

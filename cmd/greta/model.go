@@ -212,6 +212,7 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	if err != nil {
 		return nil, usagef("--fp16 %v", err)
 	}
+	warnVersions(dev.Info(), toldVersions(), notify)
 	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.fp8From, "fp8") || optsIn(dev)), Notify: notify,
 		Again: again, Passing: gpuMemory}
 	if self() != nil {

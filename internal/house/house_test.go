@@ -73,7 +73,8 @@ var mayImport = map[string][]string{
 		"ops", "graph", "tensor", "weights", "tokenizer", "internal", "bench", "bench/record", "bench/stats", "bench/guard",
 		"bench/store", "bench/environ", "bench/compare", "bench/exp", "bench/tune", "bench/platform", "bench/pictures",
 		"bench/serve", "bench/gap", "bridge"},
-	"tools": {},
+	"tools":          {},
+	"tools/versions": {"internal"},
 
 	"engine/prefixcache": {},
 }

@@ -24,6 +24,6 @@ jq -e '.bomFormat == "CycloneDX" and (.components | length) > 30' "greta_${versi
 dpkg-deb -x "greta_${version}_linux_amd64.deb" "$work/deb"
 cmp "$work/deb/usr/bin/greta" "$work/bin/greta"
 mkdir "$work/rpm"
-(cd "$work/rpm" && rpm2cpio "$OLDPWD/greta_${version}_linux_amd64.rpm" | cpio -idm --quiet --no-absolute-filenames 2>/dev/null)
+rpm --root "$work/rpm" -i --nodeps "greta_${version}_linux_amd64.rpm" 2>/dev/null
 cmp "$work/rpm/usr/bin/greta" "$work/bin/greta"
 ruby -c greta.rb
