@@ -161,15 +161,54 @@ func (b *batch) rowBuckets() []int {
 	return fineBuckets
 }
 
+// invariant says whether the device was opened such that a row's results do not depend on the rows beside it.
+func (e *Engine) invariant() bool {
+	d, ok := e.dev.(interface{ Invariant() bool })
+	return ok && d.Invariant()
+}
+
 // kind is the step for so many rows, of which so many are wanted.
 func (b *batch) kind(rows, wanted, picks int) stepKind {
 	some := func(n int32) bool { return n > 0 }
 	k := stepKind{Tokens: bucket(b.rowBuckets(), rows), picks: picks, adapted: slices.ContainsFunc(b.adapterOf, some)}
+	if b.mem.engine.invariant() { // one graph for rows with adapters and such without
+		k.adapted = b.mem.engine.adapters != nil
+	}
 	k.Rows = k.Tokens
 	if wanted < rows {
 		k.Rows = min(k.Tokens, bucket(wantedBuckets, max(1, wanted)))
 	}
 	return k
+}
+
+// capture captures the steps of so many rows, ahead of their first use.
+func (b *batch) capture(list []int, sequences, rows int) error {
+	e := b.mem.engine
+	greedy := e.picks(Sampling{})
+	kinds := map[stepKind]bool{}
+	for _, n := range list {
+		if n < 1 || n > rows {
+			return fmt.Errorf("a step of %d rows is to be captured: one has 1 to %d", n, rows)
+		}
+		if n <= sequences {
+			kinds[b.kind(n, n, greedy)] = true
+		}
+		if n > 1 {
+			kinds[b.kind(n, 1, greedy)] = true
+		}
+	}
+	if len(kinds) > maxBatchSteps {
+		return fmt.Errorf("%d steps are to be captured, %d are kept at most: name fewer numbers of rows", len(kinds),
+			maxBatchSteps)
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for k := range kinds {
+		if _, err := b.mem.stepOf(k, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // move carries out one order of a plan.

@@ -41,7 +41,7 @@ func (e *Engine) kvIdentity(page int) (string, error) {
 	h := sha256.New()
 	h.Write(id)
 	fmt.Fprint(h, context.ReplaceAllString(e.first.Text(), "C"), e.opt.DType, e.opt.MixName, e.dev.Info().Backend,
-		e.dev.Info().Level, page)
+		e.dev.Info().Level, page, e.invariant())
 	return string(h.Sum(nil)), nil
 }
 

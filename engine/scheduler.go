@@ -33,6 +33,10 @@ type SchedulerOptions struct {
 	// bytes it may hold, 0: prefixcache.DefaultLimit.
 	PrefixDir   string
 	PrefixLimit int64
+	// Capture are numbers of rows for whose steps are captured before the first request: one with logits of all rows,
+	// where so many sequences may run, and one with those of one row, as while a prompt is computed. Others are captured
+	// when they are first wanted.
+	Capture []int
 	// Draft makes a sequence's drafter: NGrams, or another. cost says what a step with so many guesses takes, as a
 	// multiple of one with none. nil: nothing is guessed.
 	Draft func(cost func(guesses int) float64) Drafter
@@ -133,6 +137,10 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		opt.Rows); err != nil {
 		return nil, err
 	}
+	if err := s.batch.capture(opt.Capture, opt.Sequences, opt.Rows); err != nil {
+		return nil, errors.Join(err, s.batch.close())
+	}
+	s.stats.Captured = len(s.batch.mem.steps)
 	s.times = newRowTimes(s.batch.rowBuckets(), e.queued)
 	s.lines = make([]*choice, opt.Sequences)
 	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)

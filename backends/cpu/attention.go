@@ -67,7 +67,7 @@ func bindAttention(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(t.pos) < tokenTile {
+	if len(t.pos) < tokenTile || d.invariant {
 		return newDecodeAttention(t), nil
 	}
 	return newPrefillAttention(t), nil

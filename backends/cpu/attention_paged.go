@@ -103,7 +103,7 @@ func bindPagedAttention(d *Device, l *backends.Launch) (runner, error) {
 	most := min(len(a.pos), 2*workers)
 	t.decode.partials = d.shared(most * t.decode.splits * t.decode.partial)
 	t.rows, t.items = make([]int32, 0, len(a.pos)), make([]rowSplit, 0, max(len(a.pos), most*t.decode.splits))
-	if len(a.pos) < tokenTile {
+	if len(a.pos) < tokenTile || d.invariant {
 		return t, nil
 	}
 	t.prefill = newPrefillAttention(a)
@@ -177,7 +177,7 @@ func (t *pagedAttention) divide(workers int) {
 			for j := i; j < i+n; j++ {
 				clear(a.y.span(j*a.heads, a.heads))
 			}
-		case n >= tokenTile:
+		case n >= tokenTile && t.prefill != nil:
 			t.tiles = append(t.tiles, rowTile{int32(i), int32(i + n)})
 			tiled += n
 		default:
@@ -200,7 +200,7 @@ func (t *pagedAttention) divide(workers int) {
 		}
 	}
 	t.groups = 1
-	if len(t.items)+len(t.tiles)*a.groups < 4*workers {
+	if len(t.items)+len(t.tiles)*a.groups < 4*workers && !a.d.invariant {
 		t.groups = a.groups
 	}
 }
@@ -239,7 +239,7 @@ func (t *pagedAttention) piece(line, p, end int) (row, n int) {
 	pages := t.table[line*t.pages : (line+1)*t.pages]
 	at, in := p/t.page, p%t.page
 	row, n = int(pages[at])*t.page+in, t.page-in
-	for ; p+n < end && pages[at+1] == pages[at]+1; at++ {
+	for ; p+n < end && !t.decode.d.invariant && pages[at+1] == pages[at]+1; at++ {
 		n += t.page
 	}
 	return row, min(n, end-p)

@@ -123,6 +123,8 @@ func whyProduct(d *Device, n *graph.Node) string {
 	w, rows := n.In[1].Type, n.In[0].Shape.Rows()
 	packed := d.packing(n) != nil
 	switch {
+	case d.invariant:
+		return "invariant: each row as if it were alone"
 	case !packed && rows > matVecRows:
 		return "many rows with weights as stored: decoded once into tiles of f32"
 	case !packed:
@@ -138,8 +140,8 @@ func whyProduct(d *Device, n *graph.Node) string {
 }
 
 // whyAttention is why attention is that of few tokens or of many.
-func whyAttention(_ *Device, n *graph.Node) string {
-	if n.In[0].Shape[0] < tokenTile {
+func whyAttention(d *Device, n *graph.Node) string {
+	if n.In[0].Shape[0] < tokenTile || d.invariant {
 		return "few tokens: threads divide the positions, one pass over the cache"
 	}
 	return "many tokens: tiles of queries by tiles of positions"

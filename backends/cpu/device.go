@@ -38,6 +38,7 @@ type Device struct {
 	rounded   rounded     // activations in eight bits
 	turns     []*turns    // of the program that is being bound
 	exact     bool
+	invariant bool
 	bf16      bool                       // products of bf16
 	choose    func(n *graph.Node) string // see Choose
 }
@@ -49,6 +50,14 @@ type Option func(*Device)
 // default those with block formats round them to eight bits, and those of several
 // rows with weights of bf16 to bf16.
 func Exact(d *Device) { d.exact, d.bf16 = true, false }
+
+// Invariant makes results of a row the same, bit for bit, whatever rows are beside it in a step: every product takes
+// its rows one by one, and attention the positions of each row page by page. That takes more time in steps of several
+// rows.
+func Invariant(d *Device) { d.invariant, d.bf16 = true, false }
+
+// Invariant says whether the device was opened so.
+func (d *Device) Invariant() bool { return d.invariant }
 
 // New opens the processor with a number of threads; 0 means all cores. The
 // level of its kernels is the best that the processor has, or what GRETA_CPU names.

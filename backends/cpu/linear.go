@@ -194,7 +194,7 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 	ldy, even := t.y.lead()
 	g := &rounding{t: t, m: m, k: d.k, ldy: ldy, tail: tails(d)}
 	all := simd.PanelCount(m.Rows)
-	if t.x.n == 1 || !even {
+	if t.x.n == 1 || !even || d.invariant {
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.k = t.matVec()
@@ -319,7 +319,7 @@ func or(n, zero int) int {
 }
 
 // onUnit says whether products of n rows go to the matrix unit.
-func (d *Device) onUnit(n int) bool { return d.k.HasUnit() && n >= simd.MinUnitRows }
+func (d *Device) onUnit(n int) bool { return d.k.HasUnit() && n >= simd.MinUnitRows && !d.invariant }
 
 // bf16Dots says whether products of many rows with weights of type t are made of
 // dot products of bf16.
@@ -329,7 +329,7 @@ func (d *Device) bf16Dots(t tensor.Type) bool { return d.bf16 && t == tensor.BF1
 func (t *linear) tiled() bool {
 	_, even := t.x.lead()
 	_, evenY := t.y.lead()
-	return t.x.n > matVecRows && even && evenY
+	return t.x.n > matVecRows && even && evenY && !t.d.invariant
 }
 
 // tiles is a product in f32 by the blocked algorithm.

@@ -42,7 +42,7 @@ func (d *Device) tileGroup(t tensor.Type, each int) (group, parts int) {
 		return simd.SplitRows, 1
 	case d.onUnit(each):
 		return simd.SplitRows, simd.UnitParts(t)
-	case simd.RoundsActivations(t) && each >= 2:
+	case simd.RoundsActivations(t) && each >= 2 && !d.invariant:
 		return 8, 0
 	}
 	return 0, 0

@@ -77,7 +77,8 @@ func (r *batchRunner) test(ctx context.Context, t batchTest) (err error) {
 	const page = 32
 	each := (t.depth + t.p + t.n + 1 + page) / page * page
 	s, err := engine.NewScheduler(r.e, engine.SchedulerOptions{
-		Tokens: (t.b + 1) * each, Page: page, Sequences: t.b, Rows: max(r.o.Rows, t.b), Queue: 4 * t.b,
+		Tokens: (t.b + 1) * each, Page: page, Sequences: t.b, Rows: max(r.o.Rows, t.b), Queue: max(4*t.b, r.requests()),
+		Capture: r.o.Capture,
 	})
 	if err != nil {
 		return err
@@ -86,6 +87,9 @@ func (r *batchRunner) test(ctx context.Context, t batchTest) (err error) {
 	check := r.base
 	if err := r.compare(ctx, s, t, &check); err != nil {
 		return err
+	}
+	if r.o.Arrivals > 0 {
+		return r.arrivals(ctx, s, t, check)
 	}
 	if !r.o.NoWarmUp {
 		if _, err := r.repeat(ctx, s, t); err != nil {
@@ -252,6 +256,9 @@ func (r *batchRunner) batchResult(t batchTest, all []batchTimes, check record.Ch
 	}
 	if info.Backend == "cpu" {
 		res.Params["threads"] = strconv.Itoa(info.Threads)
+	}
+	if i, ok := r.e.Device().(interface{ Invariant() bool }); ok && i.Invariant() {
+		res.Params["invariant"] = "on"
 	}
 	if r.o.Shared > 0 {
 		res.Params["shared"] = strconv.Itoa(r.o.Shared)

@@ -25,15 +25,18 @@ import (
 
 // Options say what to measure.
 type Options struct {
-	Engine      engine.Options // with the device, and a context that holds Need
-	Name        string         // of the model, in results
-	Reference   func() (backends.Device, error)
-	Prompts     []int // tokens of prefill; one test each
-	Gens        []int // tokens of decode; one test each
-	Depths      []int // positions in the caches before; every test at each
-	Parallel    []int // sequences at once, of RunBatches
-	Shared      int   // tokens with which all of their prompts begin
-	Rows        int   // most tokens of a step of RunBatches
+	Engine    engine.Options // with the device, and a context that holds Need
+	Name      string         // of the model, in results
+	Reference func() (backends.Device, error)
+	Prompts   []int // tokens of prefill; one test each
+	Gens      []int // tokens of decode; one test each
+	Depths    []int // positions in the caches before; every test at each
+	Parallel  []int // sequences at once, of RunBatches
+	Shared    int   // tokens with which all of their prompts begin
+	Rows      int   // most tokens of a step of RunBatches
+	Capture   []int // rows of steps that RunBatches captures first
+	// Arrivals is how many requests come a second on average, of RunBatches; 0: all at once, step by step
+	Arrivals    float64
 	Repetitions int
 	MinTime     time.Duration // of a test's repetitions together, at least
 	NoWarmUp    bool          // the first repetition counts, captures and all

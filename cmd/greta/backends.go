@@ -20,6 +20,8 @@ type deviceFlags struct {
 	threads int
 	device  string // empty: the best
 	exact   bool   // activations stay f32
+	// invariant: a row's results do not depend on the rows beside it
+	invariant bool
 	// validate is told what vulkan's validation layer says; nil: it is not loaded.
 	validate func(text string)
 	kernels  string // folder of kernels that were compiled ahead of time
@@ -34,6 +36,9 @@ var backendTable = append([]backend{
 		var opts []cpu.Option
 		if f.exact {
 			opts = append(opts, cpu.Exact)
+		}
+		if f.invariant {
+			opts = append(opts, cpu.Invariant)
 		}
 		d, err := cpu.New(f.threads, opts...)
 		if err != nil {
@@ -71,6 +76,10 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 	}
 	for _, b := range backendTable {
 		if b.name == name {
+			if f.invariant && name != "cpu" && name != "ref" {
+				return nil, usagef("--invariant: the %s backend chooses kernels by the rows of a step, and so results depend on "+
+					"what is beside them; --backend cpu can keep them apart", name)
+			}
 			d, err := b.open(f)
 			if err != nil {
 				return nil, &exitError{code: exitNoDevice, err: err}

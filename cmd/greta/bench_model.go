@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,6 +36,9 @@ type benchModelFlags struct {
 	noWarmUp                          bool
 	parallel                          string
 	shared, rows                      int
+	capture                           string
+	captures                          []int // as numbers
+	arrivals                          float64
 	batches                           []int // parallel, as numbers
 }
 
@@ -69,6 +73,11 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 		"sequences at once, a list, 1,8,32: measures -p and -n of all of them together, as llama-batched-bench does")
 	s.IntVar(&f.shared, "shared-prefix", 0, "with --parallel: tokens with which all prompts begin")
 	s.IntVar(&f.rows, "rows", 256, "with --parallel: most tokens in one step")
+	s.StringVar(&f.capture, "capture", "", "with --parallel: numbers of rows, 1,4,8 or 1..64*2, whose steps are captured "+
+		"before anything is measured")
+	s.Float64Var(&f.arrivals, "arrivals", 0, "with --parallel: simulate a load of so many requests a second on average, "+
+		"which come at random, and print the times to the first token and between tokens")
+	f.registerInvariant(s)
 	s.StringVarP(&f.threadList, "threads", "t", "0", "threads of the cpu backend, a list; 0: all cores")
 	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; "+
 		"synthetic: f16); synthetic ones also to mixes, q4_k_m")
@@ -159,7 +168,10 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 	why := software(dev.Info(), f.device)
 	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "model", name, dev)
 	report := format.Models
-	if len(f.batches) > 0 {
+	switch {
+	case f.arrivals > 0:
+		report = format.Loads
+	case len(f.batches) > 0:
 		report = format.Batches
 	}
 	if err == nil {
@@ -299,7 +311,7 @@ func (j *modelJob) lists(prompt, gen, depth string) error {
 // checkParallel reads --parallel, and refuses what goes with it alone.
 func (f *benchModelFlags) checkParallel(c *cobra.Command) (err error) {
 	if f.parallel == "" {
-		for _, name := range []string{"shared-prefix", "rows"} {
+		for _, name := range []string{"shared-prefix", "rows", "capture", "arrivals", "invariant"} {
 			if given(c.Flags(), name) {
 				return fmt.Errorf("--%s is for many sequences at once: give --parallel", name)
 			}
@@ -313,6 +325,14 @@ func (f *benchModelFlags) checkParallel(c *cobra.Command) (err error) {
 		return fmt.Errorf("--parallel %s, --shared-prefix %d, --rows %d: sequences and rows must be positive, a prefix 0 "+
 			"or more",
 			f.parallel, f.shared, f.rows)
+	}
+	if f.arrivals < 0 || math.IsInf(f.arrivals, 0) || math.IsNaN(f.arrivals) {
+		return fmt.Errorf("--arrivals %g: requests a second, a positive number", f.arrivals)
+	}
+	if f.capture != "" {
+		if f.captures, err = profile.Sizes(f.capture); err != nil {
+			return fmt.Errorf("--capture: %w", err)
+		}
 	}
 	if f.profile != "" {
 		return fmt.Errorf("--parallel does not go with --profile")
@@ -345,7 +365,7 @@ func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *model
 						s.add(r)
 						continue
 					}
-					if err := f.measureOne(ctx, s, j, f.one(j, d, kv, threads, chunk), roofs); err != nil {
+					if err := f.measureBoth(ctx, s, j, f.one(j, d, kv, threads, chunk), roofs); err != nil {
 						return err
 					}
 				}
@@ -355,8 +375,42 @@ func (f *benchModelFlags) measure(ctx context.Context, s *benchSession, j *model
 	return nil
 }
 
+// measureBoth measures a combination; with --invariant first without it, and says what it costs.
+func (f *benchModelFlags) measureBoth(ctx context.Context, s *benchSession, j *modelJob, m *modelFlags,
+	roofs record.Roofs) error {
+	if !m.invariant {
+		return f.measureOne(ctx, s, j, m, roofs, func(r record.Result) { s.add(r) })
+	}
+	key := func(r *record.Result) string {
+		return fmt.Sprint(r.Bench, r.Params["b"], r.Params["depth"])
+	}
+	plain, without := *m, map[string]record.Result{}
+	plain.invariant = false
+	err := f.measureOne(ctx, s, j, &plain, roofs, func(r record.Result) {
+		without[key(&r)] = r
+		s.add(r)
+	})
+	if err != nil {
+		return err
+	}
+	return f.measureOne(ctx, s, j, m, roofs, func(r record.Result) {
+		old, both := without[key(&r)], []string{}
+		for _, part := range []struct{ name, metric string }{
+			{"prompts", format.PromptTime}, {"decode", format.GenTime}, {"the load", format.LoadTime},
+		} {
+			if a, b := old.Metrics[part.metric], r.Metrics[part.metric]; a > 0 && b > 0 {
+				r.Metrics["invariant_cost_"+part.metric] = b / a
+				both = append(both, fmt.Sprintf("%s %.2f", part.name, b/a))
+			}
+		}
+		fmt.Fprintf(s.app.err, "greta: --invariant, %s sequences at depth %s: times what it takes without: %s\n", r.Params["b"],
+			r.Params["depth"], strings.Join(both, ", "))
+		s.add(r)
+	})
+}
+
 func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *modelJob, m *modelFlags,
-	roofs record.Roofs) (err error) {
+	roofs record.Roofs, add func(record.Result)) (err error) {
 	b, err := m.open(ctx, s.app.err, j.arg)
 	if err != nil {
 		return err
@@ -375,7 +429,7 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 				}
 				r.Metrics["tuned_kernels"] = float64(len(tuned))
 			}
-			s.add(r)
+			add(r)
 		},
 	}
 	if info := b.device.Info(); info.Backend == "cpu" {
@@ -386,7 +440,7 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 		bf16 := op.Rounding(b.device).BF16
 		o.Peaks = func(weights ...tensor.Type) record.Roofs { return processor.Roofs(bf16, weights...) }
 	}
-	o.Parallel, o.Shared, o.Rows = f.batches, f.shared, f.rows
+	o.Parallel, o.Shared, o.Rows, o.Capture, o.Arrivals = f.batches, f.shared, f.rows, f.captures, f.arrivals
 	if len(j.set) > 0 {
 		o.Name += " " + strings.Join(j.set, " ")
 	}

@@ -63,6 +63,38 @@ func TestBenchParallel(t *testing.T) {
 	}
 }
 
+// A load is simulated; the cost of --invariant is printed.
+func TestBenchLoad(t *testing.T) {
+	args := []string{"bench", "model", trained(t), "--parallel", "3", "-p", "8", "-n", "4", "-r", "1", "--no-store", "-o",
+		"json"}
+	r := greta(t, append(args, "--arrivals", "500", "--capture", "1,2,3")...)
+	var loads []struct {
+		PL       int     `json:"pl"`
+		Requests int     `json:"requests"`
+		Speed    float64 `json:"speed"`
+		First    float64 `json:"ttft_p95"`
+		Between  float64 `json:"itl_p50"`
+		Verdict  string  `json:"verdict"`
+	}
+	if err := json.Unmarshal([]byte(r.out), &loads); err != nil || r.code != 0 || len(loads) != 1 {
+		t.Fatalf("exit code %d, %v\n%s%s", r.code, err, r.out, r.err)
+	}
+	if x := loads[0]; x.PL != 3 || x.Requests != 20 || !(x.Speed > 0) || !(x.First > 0) || !(x.Between > 0) ||
+		x.Verdict != "ok" {
+		t.Errorf("%+v", x)
+	}
+	r = greta(t, append(args, "--invariant")...)
+	if r.code != 0 || !strings.Contains(r.err, "times what it takes without: prompts ") ||
+		strings.Count(r.out, `"ok"`) != 2 {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+	for _, bad := range [][]string{{"--arrivals", "-1"}, {"--capture", "x"}, {"--capture", "999"}} {
+		if r := greta(t, append(args, bad...)...); r.code == 0 {
+			t.Errorf("%v: exit code %d\n%s", bad, r.code, r.err)
+		}
+	}
+}
+
 // Models with recurrences are measured too, one sequence and several, and generate by a smaller model's guesses.
 func TestBenchRecurrence(t *testing.T) {
 	model := testfiles.Repo(t, "testdata", "families", "recurrent_gemma")

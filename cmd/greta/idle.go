@@ -42,7 +42,9 @@ func (a asked) backend(names ...string) bool { return slices.Contains(names, a.v
 func (a asked) measured() bool { return !a.has("prompt") && !a.has("tokens") && !a.has("prompts") }
 
 // many says whether greta run gives many answers.
-func (a asked) many() bool { return a.has("prompts") || a.has("choices") && a.value("choices") != "1" }
+func (a asked) many() bool {
+	return a.has("prompts") || a.has("choices") && a.value("choices") != "1" || a.has("best-of")
+}
 
 // silent says whether greta run generates nothing behind a prompt.
 func (a asked) silent() bool {
@@ -114,7 +116,7 @@ var idleFlags = []idle{
 	{"run", "adapter", func(a asked) bool {
 		return !a.has("prompts")
 	}, "it needs --prompts, whose lines name adapters; --lora is for all"},
-	{"run", "parallel,kv-memory,kv-tokens", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
+	{"run", "parallel,kv-memory,kv-tokens,capture", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
 	{"run", "kv-memory", func(a asked) bool { return a.has("kv-tokens") }, "--kv-tokens says how much"},
 	{"run", "verbose", asked.many, "it is for one answer"},
 	{"run", "temperature," + sampled, func(a asked) bool { return !a.measured() && a.silent() },

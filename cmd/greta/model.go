@@ -52,6 +52,7 @@ type modelFlags struct {
 	noCustom                  bool
 	tunedFlags
 	exact         bool
+	invariant     bool
 	fp16, kernels string
 	fp8           bool
 	fp8From       *pflag.FlagSet // where --fp8 is
@@ -200,8 +201,15 @@ func (b *bundle) checkForced(some bool) error {
 	return b.variants.Refuse(nodes)
 }
 
+// registerInvariant adds the flag of verbs that run several sequences in a step.
+func (f *modelFlags) registerInvariant(s *pflag.FlagSet) {
+	s.BoolVar(&f.invariant, "invariant", false, "cpu: results of a sequence are the same, bit for bit, whatever runs beside "+
+		"it; steps of several rows take longer")
+}
+
 func (f *modelFlags) deviceFlags() deviceFlags {
-	return deviceFlags{threads: f.threads, device: f.device, exact: f.exact, kernels: f.kernels}
+	return deviceFlags{threads: f.threads, device: f.device, exact: f.exact, kernels: f.kernels,
+		invariant: f.invariant}
 }
 
 // settle turns the device's fast paths on or off, by --fp16 and by what their

@@ -94,6 +94,7 @@ at the end. docs/json.md lists the keys that --json writes.`,
 	s := c.Flags()
 	s.SortFlags = false
 	f.modelFlags.register(s)
+	f.registerInvariant(s)
 	s.BoolVar(&f.noCapture, "no-capture", false, "launch kernels one by one instead of replaying a captured step")
 	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer: tokenizer.json, tokenizer.model, tokenizer.bin, a GGUF or a "+
 		"folder (default: what lies with the weights)")
@@ -102,6 +103,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 		"file of prompts, answered at once: a text a line, or JSON lines with prompt, n, max_tokens, seed; "+
 			"- is standard input")
 	s.IntVar(&f.choices, "choices", 1, "answers to each prompt")
+	s.IntVar(&f.bestOf, "best-of", 0, "compute so many answers to each prompt and give those --choices whose tokens are the "+
+		"most likely on average; needs --temperature")
 	s.IntVar(&f.parallel, "parallel", 8, "with --prompts or --choices: sequences that run at once")
 	s.StringVar(&f.kvMemory, "kv-memory", "",
 		"with those: memory for all caches, such as 2GB (default: what they need, at most half of what is left)")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/weights"
@@ -21,6 +22,7 @@ type stepFlags struct {
 	prefixCache string
 	prefixLimit string
 	adapters    []string
+	capture     string
 }
 
 func (f *stepFlags) register(s *pflag.FlagSet) {
@@ -31,14 +33,21 @@ func (f *stepFlags) register(s *pflag.FlagSet) {
 		"folder where keys and values of prompts are kept, so that the next run that begins alike need not compute them")
 	s.StringArrayVar(&f.adapters, "adapter", nil,
 		"with --prompts: an adapter (LoRA) as NAME=PATH, which lines of JSON may name (may be repeated)")
+	s.StringVar(&f.capture, "capture", "",
+		"numbers of rows, 1,4,8 or 1..64*2, whose steps are captured before the first request, so that none waits for it")
 	s.StringVar(&f.prefixLimit, "prefix-cache-limit", "", "most that the folder may hold (default: 16GB)")
 }
 
 // scheduled says whether a run's text is computed by a scheduler.
 func (f *stepFlags) scheduled() bool { return f.draft != "" || f.prefixCache != "" }
 
-// prefixes says where prefixes are kept.
+// prefixes says where prefixes are kept, and what is captured ahead.
 func (f *stepFlags) prefixes(opt *engine.SchedulerOptions) (err error) {
+	if f.capture != "" {
+		if opt.Capture, err = profile.Sizes(f.capture); err != nil {
+			return usagef("--capture: %v", err)
+		}
+	}
 	opt.PrefixDir = f.prefixCache
 	if f.prefixLimit != "" {
 		if opt.PrefixLimit, err = packcache.ParseBytes(f.prefixLimit); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,12 +26,13 @@ import (
 type manyFlags struct {
 	prompts           string
 	choices, parallel int
+	bestOf            int // answers of which the choices are the best; 0: as many as choices
 	kvMemory          string
 	kvTokens          int
 }
 
 // many says whether a run is one of many answers.
-func (f *runFlags) many() bool { return f.prompts != "" || f.choices > 1 }
+func (f *runFlags) many() bool { return f.prompts != "" || f.choices > 1 || f.bestOf > 0 }
 
 // checkMany refuses flags that make no sense for many answers.
 func (f *runFlags) checkMany() error {
@@ -45,6 +47,10 @@ func (f *runFlags) checkMany() error {
 	case f.choices < 1 || f.parallel < 1 || f.kvTokens < 0:
 		return fmt.Errorf("--choices %d, --parallel %d, --kv-tokens %d: the first two must be positive, the last 0 or more",
 			f.choices, f.parallel, f.kvTokens)
+	case f.bestOf < 0 || f.bestOf > 0 && f.bestOf < f.choices:
+		return fmt.Errorf("--best-of %d: it must be at least --choices %d", f.bestOf, f.choices)
+	case f.bestOf > 1 && f.sampling.Temperature == 0:
+		return fmt.Errorf("--best-of %d: without --temperature all answers are the same", f.bestOf)
 	case f.draft != "" && f.draft != "ngram":
 		return fmt.Errorf("--draft %s: a model guesses for one sequence; for many there is ngram", f.draft)
 	case f.hasGen && f.gen == 0:
@@ -71,6 +77,7 @@ type promptAnswer struct {
 	Text         string          `json:"text"`
 	Tokens       []int32         `json:"tokens"`
 	Logprobs     []engine.Chosen `json:"logprobs,omitempty"`
+	Mean         *float64        `json:"mean_logprob,omitempty"` // of its tokens, with --best-of
 	Stop         string          `json:"stop_reason"`
 	PromptTokens int             `json:"prompt_tokens"`
 	Cached       int             `json:"cached_tokens"`
@@ -79,6 +86,7 @@ type promptAnswer struct {
 	DecodeMS     float64         `json:"decode_ms"`
 	Error        string          `json:"error,omitempty"`
 	err          error
+	sum          float64 // of the log-probabilities
 }
 
 // readPrompts reads a file of prompts: a text a line, or with .jsonl, or where the first line begins with {, an
@@ -326,14 +334,19 @@ func (m *manyRun) one(ctx context.Context, index int, p *promptLine) []promptAns
 	f := m.flags
 	req := engine.Request{Adapter: p.Adapter, Prompt: p.ids, Max: p.Max, Choices: p.Choices, Sampling: f.sampling,
 		Logprobs: f.logprobs}
+	choices := p.Choices
+	if f.bestOf > 0 {
+		req.Choices, req.Logprobs = max(f.bestOf, choices), max(1, f.logprobs)
+		choices = req.Choices
+	}
 	if p.Seed != nil {
 		req.Sampling.Seed = *p.Seed
 	}
 	if m.text != nil && !f.ignoreEOS {
 		req.End = m.text.IsEnd
 	}
-	answers := make([]promptAnswer, p.Choices)
-	texts := make([]*textWriter, p.Choices)
+	answers := make([]promptAnswer, choices)
+	texts := make([]*textWriter, choices)
 	for i := range answers {
 		answers[i] = promptAnswer{Index: index, Choice: i, PromptTokens: len(p.ids), Tokens: []int32{}}
 		texts[i] = newTextWriter(io.Discard, m.text, p.ids, f.stops)
@@ -352,6 +365,7 @@ func (m *manyRun) one(ctx context.Context, index int, p *promptLine) []promptAns
 			shown, goOn := w.token(t.ID)
 			a.Text += shown
 			a.Tokens = append(a.Tokens, t.ID)
+			a.sum += float64(t.Logprob)
 			if f.logprobs > 0 {
 				own := engine.TokenLogprob{ID: t.ID, Logprob: t.Logprob}
 				a.Logprobs = append(a.Logprobs, engine.Chosen{TokenLogprob: own, Top: t.Top})
@@ -375,7 +389,26 @@ func (m *manyRun) one(ctx context.Context, index int, p *promptLine) []promptAns
 			a.Stop, a.Cached = string(r.Choices[i].Stop), r.Cached
 			a.QueueMS, a.PrefillMS, a.DecodeMS = ms(r.Queue), ms(r.Prefill), ms(r.Decode)
 		}
-		m.write(a)
+	}
+	if f.bestOf > 0 {
+		answers = best(answers, p.Choices)
+	}
+	for i := range answers {
+		m.write(&answers[i])
+	}
+	return answers
+}
+
+// best gives the n answers whose tokens are the most likely on average, the best first, and numbers them anew.
+func best(answers []promptAnswer, n int) []promptAnswer {
+	for i := range answers {
+		mean := answers[i].sum / float64(max(1, len(answers[i].Tokens)))
+		answers[i].Mean = &mean
+	}
+	slices.SortStableFunc(answers, func(a, b promptAnswer) int { return cmp.Compare(*b.Mean, *a.Mean) })
+	answers = answers[:n]
+	for i := range answers {
+		answers[i].Choice = i
 	}
 	return answers
 }

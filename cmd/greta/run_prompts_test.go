@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +110,49 @@ func TestRunPrompts(t *testing.T) {
 	}
 	if alone[0].Text == alone[1].Text {
 		t.Errorf("two choices are the same: %q", alone[0].Text)
+	}
+}
+
+// --best-of gives the likeliest of several answers, those of the same seeds; --invariant and --capture change no text
+// where nothing rounds.
+func TestBestOf(t *testing.T) {
+	base := []string{trained(t), "--prompt", "The army", "-n", "8", "--temperature", "0.9", "--seed", "4", "--exact"}
+	all, r := promptAnswers(t, with(base, "--choices", "5", "--logprobs", "1", "--capture", "1..4*2,5")...)
+	if r.code != 0 || len(all) != 5 {
+		t.Fatalf("exit code %d\n%s", r.code, r.err)
+	}
+	mean := func(a promptAnswer) (sum float64) {
+		for _, x := range a.Logprobs {
+			sum += float64(x.Logprob) / float64(len(a.Tokens))
+		}
+		return sum
+	}
+	slices.SortStableFunc(all, func(a, b promptAnswer) int { return cmp.Compare(mean(b), mean(a)) })
+	best, r := promptAnswers(t, with(base, "--choices", "2", "--best-of", "5", "--invariant")...)
+	if r.code != 0 || len(best) != 2 {
+		t.Fatalf("exit code %d, %d answers\n%s", r.code, len(best), r.err)
+	}
+	for i, b := range best {
+		if !slices.Equal(b.Tokens, all[i].Tokens) || b.Mean == nil || math.Abs(*b.Mean-mean(all[i])) > 1e-4 || b.Choice != i {
+			t.Errorf("answer %d: %+v, wanted %+v with %g", i, b, all[i].Tokens, mean(all[i]))
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--best-of", "2", "--temperature", "0"}, "without --temperature"},
+		{[]string{"--best-of", "2", "--choices", "3"}, "at least --choices"},
+		{[]string{"--choices", "2", "--capture", "0"}, "one has 1 to"},
+		{[]string{"--choices", "2", "--parallel", "64", "--capture", "1..256"}, "are kept at most"},
+		{[]string{"--capture", "4"}, "it needs --prompts or --choices"},
+		{[]string{"--backend", "vulkan", "--invariant", "--exact=false"}, "depend on what is beside them"},
+		{[]string{"--backend", "hip", "--invariant", "--exact=false"}, "depend on what is beside them"},
+	} {
+		if r := greta(t, append([]string{"run"}, with(base, c.args...)...)...); r.code != exitUsage ||
+			!strings.Contains(r.err, c.want) {
+			t.Errorf("%v: exit code %d, %q is wanted: %s", c.args, r.code, c.want, r.err)
+		}
 	}
 }
 

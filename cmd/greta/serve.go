@@ -116,6 +116,7 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.BoolVar(&f.opt.LogText, "log-prompts", false, "log prompts and answers too")
 	s.BoolVar(&f.json, "json", false, "print where it listens as JSON on standard output")
 	f.register(s)
+	f.registerInvariant(s)
 	s.StringVar(&f.tokenizer, "tokenizer", "", "tokenizer of the model (default: what lies with the weights)")
 	return c
 }
