@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/greta-project/greta/engine/draft"
@@ -10,7 +12,7 @@ import (
 
 // ModelDrafter guesses by a smaller model, whose session it has for itself. It chooses as the request does, with the
 // same number for each position, so that where the two models agree about a token's share of the draws they choose
-// the same one. It is for one sequence: that of a scheduler which runs one at a time.
+// the same one. It is for one sequence.
 type ModelDrafter struct {
 	session *Session
 	sampler *Sampler
@@ -101,4 +103,77 @@ func (d *ModelDrafter) Err() error {
 		return nil
 	}
 	return fmt.Errorf("the model %s that guesses: %w", d.session.engine.opt.Model.Name(), d.err)
+}
+
+// ModelDrafts makes ModelDrafters for many sequences, each with a session of its own that serves another sequence when
+// its own has ended.
+type ModelDrafts struct {
+	engine *Engine
+	most   int
+
+	mu   sync.Mutex
+	free []*Session
+	made int
+	err  error // the first of a drafter
+}
+
+// NewModelDrafts makes drafters of a smaller model, for so many sequences at once; those beyond have no guesses.
+func NewModelDrafts(e *Engine, most int) *ModelDrafts { return &ModelDrafts{engine: e, most: most} }
+
+// Draft is for SchedulerOptions.Draft.
+func (d *ModelDrafts) Draft(o Sampling, cost func(guesses int) float64) Drafter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var s *Session
+	switch n := len(d.free); {
+	case d.err != nil:
+		return nil
+	case n > 0:
+		s, d.free = d.free[n-1], d.free[:n-1]
+	case d.made == d.most:
+		return nil
+	default:
+		if s, d.err = d.engine.NewSession(); d.err != nil {
+			return nil
+		}
+		d.made++
+	}
+	return &pooledDrafter{NewModelDrafter(s, o, cost), d}
+}
+
+// Err says what kept a drafter from guessing, from when on none does.
+func (d *ModelDrafts) Err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// Close frees the sessions. The schedulers must be closed before.
+func (d *ModelDrafts) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, s := range d.free {
+		errs = append(errs, s.Close())
+	}
+	d.free, d.most, d.made = nil, 0, 0
+	return errors.Join(errs...)
+}
+
+// pooledDrafter gives its session back.
+type pooledDrafter struct {
+	*ModelDrafter
+	pool *ModelDrafts
+}
+
+// Close gives the session to another sequence.
+func (p *pooledDrafter) Close() error {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	if p.pool.err == nil {
+		p.pool.err = p.Err()
+	}
+	p.session.Reset()
+	p.pool.free = append(p.pool.free, p.session)
+	return nil
 }

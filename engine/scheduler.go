@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
 	"github.com/greta-project/greta/internal/mapped"
 )
@@ -37,9 +39,10 @@ type SchedulerOptions struct {
 	// where so many sequences may run, and one with those of one row, as while a prompt is computed. Others are captured
 	// when they are first wanted.
 	Capture []int
-	// Draft makes a sequence's drafter: NGrams, or another. cost says what a step with so many guesses takes, as a
-	// multiple of one with none. nil: nothing is guessed.
-	Draft func(cost func(guesses int) float64) Drafter
+	// Draft makes the drafter of a sequence that chooses its tokens as o says: NGrams, ModelDrafts.Draft, or another, nil
+	// for one without guesses. cost says what a step with so many guesses takes, as a multiple of one with none. A
+	// drafter that has a method Close() error is closed when its sequence ends. nil: nothing is guessed.
+	Draft func(o Sampling, cost func(guesses int) float64) Drafter
 }
 
 // Errors of Scheduler.Add.
@@ -63,6 +66,7 @@ type Scheduler struct {
 	more   sync.Cond // there is something to do
 	plan   *schedule.Scheduler
 	closed bool
+	lost   error // the device is
 	done   chan struct{}
 	open   map[*Handle]bool
 	lines  []*choice // who has each line of the table
@@ -199,6 +203,9 @@ func (o *SchedulerOptions) slots() int {
 	return o.Sequences + min(o.Sequences, 16)
 }
 
+// ErrDevice marks errors of a device that is lost: the engine and its device must be closed and opened anew.
+var ErrDevice = backends.ErrLost
+
 var errSchedulerClosed = errors.New("the scheduler is closed")
 
 // Add takes a request in. When ctx ends before it, it is cancelled. Where it cannot be taken the error is *NeverFits,
@@ -214,8 +221,11 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 	s.stage(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	switch {
+	case s.closed:
 		return nil, errSchedulerClosed
+	case s.lost != nil:
+		return nil, s.lost
 	}
 	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key,
 		Priority: r.Priority, Root: s.root(h.adapter, r.Salt), User: h})
@@ -304,6 +314,10 @@ func (s *Scheduler) ended(c *choice, why Stop, err error) {
 		return
 	}
 	c.stop = why
+	if d, ok := c.drafter.(io.Closer); ok {
+		err = errors.Join(err, d.Close())
+	}
+	c.drafter = nil
 	if c.line >= 0 {
 		s.lines[c.line], c.line = nil, -1
 	}
@@ -359,16 +373,26 @@ func (s *Scheduler) loop() {
 			for i := range b.Runs {
 				s.end(choiceOf(b.Runs[i].Seq), StopInterrupted, err)
 			}
+			s.loss(err)
 			continue
 		}
 		s.times.note(len(b.Rows), len(b.Runs), device)
 		s.settle(b)
 		if err := s.save(); err != nil {
 			s.endAll(err)
+			s.loss(err)
 		}
 		s.stats.Device += device
 		s.stats.Host += time.Since(start) - device
 		s.stats.Captured = len(s.batch.mem.steps)
+	}
+}
+
+// loss ends all requests, and refuses those that come, where the device is lost.
+func (s *Scheduler) loss(err error) {
+	if errors.Is(err, ErrDevice) && s.lost == nil {
+		s.lost = err
+		s.endAll(err)
 	}
 }
 

@@ -21,7 +21,7 @@ type Drafter interface {
 
 // NGrams makes drafters that guess from what repeats in the prompt and the text, see draft.NGram. It is for
 // SchedulerOptions.Draft.
-func NGrams(cost func(guesses int) float64) Drafter { return draft.New(cost) }
+func NGrams(_ Sampling, cost func(guesses int) float64) Drafter { return draft.New(cost) }
 
 // rowTimes are what steps of so many rows take, as far as that is known.
 type rowTimes struct {
@@ -100,16 +100,24 @@ func (t *rowTimes) more(base, rows int) float64 {
 func abs(x int) int { return max(x, -x) }
 
 // draftInto tells the plan how to ask for guesses.
-func (s *Scheduler) draftInto(po *schedule.Options, make func(cost func(guesses int) float64) Drafter) {
+func (s *Scheduler) draftInto(po *schedule.Options, make func(o Sampling,
+	cost func(guesses int) float64) Drafter) {
 	if make == nil {
 		return
 	}
 	po.Draft = func(q *schedule.Seq, dst []int32, most int) []int32 {
 		c := choiceOf(q)
+		if c.drafter == nil && c.stop == "" {
+			c.drafter = make(c.sampler.opt, s.times.cost)
+		}
 		if c.drafter == nil {
-			c.drafter = make(s.times.cost)
+			return dst
 		}
 		return c.drafter.Propose(q.Tokens(), dst, most)
 	}
-	po.Verified = func(q *schedule.Seq, tried, accepted int) { choiceOf(q).drafter.Verified(tried, accepted) }
+	po.Verified = func(q *schedule.Seq, tried, accepted int) {
+		if d := choiceOf(q).drafter; d != nil {
+			d.Verified(tried, accepted)
+		}
+	}
 }

@@ -13,7 +13,7 @@ import (
 // guesser guesses what is sometimes right.
 type guesser struct{ tried, accepted int }
 
-func newGuesser(func(int) float64) Drafter { return &guesser{} }
+func newGuesser(Sampling, func(int) float64) Drafter { return &guesser{} }
 
 func (g *guesser) Propose(tokens, dst []int32, most int) []int32 {
 	for j := range min(most, 3) {
@@ -102,9 +102,9 @@ func TestSpeculationInBatches(t *testing.T) {
 		return texts, s.Stats()
 	}
 	want, plain := run(SchedulerOptions{})
-	for name, d := range map[string]func(func(int) float64) Drafter{
+	for name, d := range map[string]func(Sampling, func(int) float64) Drafter{
 		"n-grams": NGrams, "guesser": newGuesser,
-		"told": func(func(int) float64) Drafter { return &toldFirst{want[:]} },
+		"told": func(Sampling, func(int) float64) Drafter { return &toldFirst{want[:]} },
 	} {
 		got, st := run(SchedulerOptions{Draft: d})
 		for i := range want {
@@ -144,7 +144,7 @@ func TestGenerateByScheduler(t *testing.T) {
 			own := newSession(t, e)
 			var d *ModelDrafter
 			s := newScheduler(t, e, SchedulerOptions{Sequences: 1, Tokens: 64, Page: 16,
-				Draft: func(cost func(int) float64) Drafter { d = NewModelDrafter(own, o, cost); return d }})
+				Draft: func(_ Sampling, cost func(int) float64) Drafter { d = NewModelDrafter(own, o, cost); return d }})
 			g.Emit = func(id int32) bool { emitted = append(emitted, id); return true }
 			b, err := s.Generate(t.Context(), prompt, g)
 			if err != nil || d.Err() != nil {

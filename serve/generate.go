@@ -156,7 +156,7 @@ func (c *choiceState) end(j *job, stopped bool) (parts []Part) {
 func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(event) error) (u usage, err error) {
 	u.prompt = len(j.request.Prompt)
 	j.request.Key, j.request.Priority = rs.fairness(j.request.Priority)
-	j.request.Salt = rs.salt(j.request.Salt)
+	j.request.Salt, j.request.Adapter = rs.salt(j.request.Salt), rs.adapter
 	if err := s.keys.admit(rs.key, u.prompt); err != nil {
 		return u, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,6 +30,8 @@ type Spec struct {
 	Device       string        `yaml:"device"`
 	ChatTemplate string        `yaml:"chat-template"`
 	KV           string        `yaml:"kv"`
+	// Adapters are files or folders by the names under which clients ask for the model with one of them.
+	Adapters map[string]string `yaml:"adapters"`
 }
 
 // modelsFile is what --models names.
@@ -95,7 +98,7 @@ func NewManager(specs []Spec, load Loader, idle time.Duration, most int, log *sl
 	for _, s := range specs {
 		e := &entry{spec: s, manager: m}
 		m.order = append(m.order, e)
-		for _, name := range append([]string{s.Name}, s.Aliases...) {
+		for _, name := range s.names() {
 			if _, taken := m.byName[name]; taken {
 				return nil, fmt.Errorf("two models are called %s", name)
 			}
@@ -103,6 +106,38 @@ func NewManager(specs []Spec, load Loader, idle time.Duration, most int, log *sl
 		}
 	}
 	return m, nil
+}
+
+// names are all under which clients ask for the model: its own, aliases, those of adapters.
+func (s *Spec) names() []string {
+	return slices.Concat([]string{s.Name}, s.Aliases, slices.Sorted(maps.Keys(s.Adapters)))
+}
+
+// adapterOf gives the adapter that a name asks for, "" where it asks for none.
+func (e *entry) adapterOf(name string) string {
+	if _, ok := e.spec.Adapters[name]; ok {
+		return name
+	}
+	return ""
+}
+
+// Lose unloads a model whose device is lost, and loads it anew: requests that come meanwhile wait for it.
+func (m *Manager) Lose(name string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.byName[name]
+	if e == nil || e.model == nil || m.closed {
+		return
+	}
+	m.log.Error("the device is lost; loading anew", "model", name, "error", err)
+	lost := e.model
+	e.model, e.loading = nil, make(chan struct{})
+	go func() {
+		if err := lost.Close(); err != nil {
+			m.log.Warn("closing behind a lost device", "model", name, "error", err)
+		}
+		m.loadEntry(e)
+	}()
 }
 
 // noModel is the error for a name that nobody has.
@@ -326,7 +361,7 @@ func (m *Manager) list(may func(name string) bool) []modelObject {
 	defer m.mu.Unlock()
 	out := []modelObject{}
 	for _, e := range m.order {
-		for _, name := range append([]string{e.spec.Name}, slices.Clone(e.spec.Aliases)...) {
+		for _, name := range e.spec.names() {
 			if !may(e.spec.Name) {
 				continue
 			}

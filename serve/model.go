@@ -8,10 +8,11 @@ package serve
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/greta-project/greta/engine"
 )
 
 // Model is a model that answers. Its methods may be called from several goroutines at once.
@@ -268,4 +269,4 @@ type Unsupported struct{ Param, What string }
 func (u *Unsupported) Error() string { return u.What }
 
 // ErrDevice marks errors of a device that is lost: the server answers 503 until the model is loaded anew.
-var ErrDevice = errors.New("the device is lost")
+var ErrDevice = engine.ErrDevice

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/greta-project/greta/engine"
@@ -15,6 +16,7 @@ import (
 type ScheduledModel struct {
 	opt       SessionOptions
 	scheduler *engine.Scheduler
+	told      sync.Once // that the device is lost
 }
 
 // NewScheduledModel makes the scheduler of an engine. opt.Parallel sequences run at once.
@@ -99,18 +101,29 @@ func (m *ScheduledModel) Generate(ctx context.Context, r Request) (Answer, error
 		return nil, &TooLong{len(r.Prompt), r.Max, m.opt.Info.Context}
 	case errors.As(err, &full):
 		return nil, &Full{Waiting: m.Stats().Waiting, Most: m.Stats().Waiting, After: time.Second}
+	case errors.Is(err, ErrDevice):
+		m.lost(err)
+		return nil, err
 	case err != nil && ctx.Err() == nil && len(r.Prompt) > 0:
 		return nil, badRequest("", err.Error())
 	case err != nil:
 		return nil, err
 	}
-	return &scheduledAnswer{h: h, bare: r.Logprobs < 0}, nil
+	return &scheduledAnswer{h: h, bare: r.Logprobs < 0, model: m}, nil
+}
+
+// lost tells that the device is, once.
+func (m *ScheduledModel) lost(err error) {
+	if m.opt.Lost != nil {
+		m.told.Do(func() { m.opt.Lost(err) })
+	}
 }
 
 // scheduledAnswer is a handle as the server sees it.
 type scheduledAnswer struct {
-	h    *engine.Handle
-	bare bool // of logprobs, the chosen token's alone
+	h     *engine.Handle
+	model *ScheduledModel
+	bare  bool // of logprobs, the chosen token's alone
 }
 
 func (a *scheduledAnswer) Cancel() { a.h.Cancel() }
@@ -126,6 +139,9 @@ func (a *scheduledAnswer) Tokens() iter.Seq2[Token, error] {
 				for _, x := range t.Top {
 					out.Top = append(out.Top, TokenLogprob(x))
 				}
+			}
+			if errors.Is(err, ErrDevice) {
+				a.model.lost(err)
 			}
 			if !yield(out, err) {
 				return

@@ -88,16 +88,17 @@ func New(opt Options) (*Server, error) {
 
 // requestState is what is known of a request.
 type requestState struct {
-	id     string
-	start  time.Time
-	key    *Key
-	proto  protocol
-	route  string
-	model  string
-	trace  *span
-	failed error        // behind the first byte of an answer
-	place  func() error // takes a place among those that run and wait
-	leave  func()       // gives it back
+	id      string
+	start   time.Time
+	key     *Key
+	proto   protocol
+	route   string
+	model   string
+	adapter string // of the model, which the request named
+	trace   *span
+	failed  error        // behind the first byte of an answer
+	place   func() error // takes a place among those that run and wait
+	leave   func()       // gives it back
 }
 
 // fairness says whom to be fair to, and how urgent a request is: no more so than its key is.
@@ -355,7 +356,7 @@ func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, fun
 	if !rs.key.allows(e.spec.Name) {
 		return nil, nil, s.models.noModel(name)
 	}
-	rs.model = e.spec.Name
+	rs.model, rs.adapter = e.spec.Name, e.adapterOf(name)
 	if rs.place != nil && rs.leave == nil {
 		if err := rs.place(); err != nil {
 			return nil, nil, err

@@ -79,6 +79,7 @@ type SessionOptions struct {
 	Grammar  Constrainer // nil: no constraint can be honoured
 	Parallel int         // sessions
 	Close    func() error
+	Lost     func(err error) // told once that the device is lost; may be nil
 }
 
 // SessionModel answers on a fixed number of sessions; more requests wait for one.

@@ -3,8 +3,12 @@ package hip
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"unsafe"
+
+	"github.com/greta-project/greta/backends"
 )
 
 // provider is a loaded runtime: addresses behind the table, or a fake one in tests.
@@ -45,6 +49,17 @@ func (e *Error) Error() string {
 		text = e.What + ": " + text
 	}
 	return text
+}
+
+// lostCodes are those, the same of both runtimes, behind which a context is of no use: states that are not allowed,
+// memory that could not be corrected, an address or an instruction that is none, a kernel that took
+// too long, asserted or failed.
+var lostCodes = []int{214, 401, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}
+
+// Is says whether the device is lost: its driver's errors of some codes are backends.ErrLost.
+func (e *Error) Is(target error) bool {
+	compiles := strings.HasPrefix(e.Call, "hiprtc") || strings.HasPrefix(e.Call, "nvrtc")
+	return target == backends.ErrLost && !compiles && slices.Contains(lostCodes, e.Code)
 }
 
 // NoDevice says that there is no GPU to run on, and why.

@@ -296,7 +296,7 @@ func (d *Device) check(r vk.Result, call, what string) error {
 	}
 	err := fmt.Errorf("%s (%s): %w", call, what, r)
 	if r == vk.VK_ERROR_DEVICE_LOST {
-		d.lost = fmt.Errorf("%s: the device was lost: %w", d.p.Name, err)
+		d.lost = backends.Lost(fmt.Errorf("%s: the device was lost: %w", d.p.Name, err))
 		return d.lost
 	}
 	return err

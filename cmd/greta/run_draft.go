@@ -74,47 +74,35 @@ func (f *stepFlags) namedAdapters(base weights.Source) ([]engine.Adapter, error)
 	return all, nil
 }
 
-// drafts opens what guesses. close frees it and says what was wrong with it.
-func (f *runFlags) drafts(ctx context.Context, r *runner, opt *engine.SchedulerOptions) (close func() error,
-	err error) {
+// drafts opens what guesses for so many sequences at once, beside an engine of the bundle first.
+// close frees it and says what was wrong with it; the scheduler is closed before.
+func (f *modelFlags) drafts(ctx context.Context, a *app, draft string, first *bundle, large *engine.Engine,
+	sequences int, opt *engine.SchedulerOptions) (close func() error, err error) {
 	close = func() error { return nil }
-	switch f.draft {
+	switch draft {
 	case "":
+		return close, nil
 	case "ngram":
 		opt.Draft = engine.NGrams
-	default:
-		b, err := f.beside(r.bundle, f.draft)
-		if err != nil {
-			return close, usage(fmt.Errorf("--draft: %w", err))
-		}
-		b.opt.Context = r.engine.Options().Context
-		e, err := r.app.load(ctx, b)
-		if err != nil {
-			return close, errors.Join(err, b.source.Close())
-		}
-		free := func() error { return errors.Join(e.Close(), b.source.Close()) }
-		if v, want := e.Vocabulary(), r.engine.Vocabulary(); v != want {
-			return close, errors.Join(usagef("--draft %s: its vocabulary has %d tokens, the model's %d: it must be the same one",
-				f.draft, v, want), free())
-		}
-		s, err := e.NewSession()
-		if err != nil {
-			return close, errors.Join(err, free())
-		}
-		var d *engine.ModelDrafter
-		opt.Draft = func(cost func(int) float64) engine.Drafter {
-			d = engine.NewModelDrafter(s, f.sampling, cost)
-			return d
-		}
-		close = func() error {
-			var guessed error
-			if d != nil {
-				guessed = d.Err()
-			}
-			return errors.Join(guessed, s.Close(), free())
-		}
+		return close, nil
 	}
-	return close, nil
+	b, err := f.beside(first, draft)
+	if err != nil {
+		return close, usage(fmt.Errorf("--draft: %w", err))
+	}
+	b.opt.Context = large.Options().Context
+	e, err := a.load(ctx, b)
+	if err != nil {
+		return close, errors.Join(err, b.source.Close())
+	}
+	free := func() error { return errors.Join(e.Close(), b.source.Close()) }
+	if v, want := e.Vocabulary(), large.Vocabulary(); v != want {
+		return close, errors.Join(usagef("--draft %s: its vocabulary has %d tokens, the model's %d: it must be the same one",
+			draft, v, want), free())
+	}
+	d := engine.NewModelDrafts(e, sequences)
+	opt.Draft = d.Draft
+	return func() error { return errors.Join(d.Err(), d.Close(), free()) }, nil
 }
 
 // beside opens another model on the device of a first one, with the flags that are not of its weights.
@@ -145,7 +133,7 @@ func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *eng
 	if err := f.prefixes(&opt); err != nil {
 		return &engine.Generated{}, err
 	}
-	free, err := f.drafts(ctx, r, &opt)
+	free, err := f.drafts(ctx, r.app, f.draft, r.bundle, r.engine, 1, &opt)
 	if err != nil {
 		return &engine.Generated{}, err
 	}

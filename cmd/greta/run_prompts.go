@@ -51,8 +51,6 @@ func (f *runFlags) checkMany() error {
 		return fmt.Errorf("--best-of %d: it must be at least --choices %d", f.bestOf, f.choices)
 	case f.bestOf > 1 && f.sampling.Temperature == 0:
 		return fmt.Errorf("--best-of %d: without --temperature all answers are the same", f.bestOf)
-	case f.draft != "" && f.draft != "ngram":
-		return fmt.Errorf("--draft %s: a model guesses for one sequence; for many there is ngram", f.draft)
 	case f.hasGen && f.gen == 0:
 		return fmt.Errorf("--gen 0 leaves nothing to answer")
 	}
@@ -205,9 +203,11 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 	if err := f.prefixes(&opt); err != nil {
 		return err
 	}
-	if f.draft != "" {
-		opt.Draft = engine.NGrams
+	free, err := f.drafts(ctx, a, f.draft, b, e, f.parallel, &opt)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, free()) }()
 	if m.sched, err = engine.NewScheduler(e, opt); err != nil {
 		return usage(err)
 	}

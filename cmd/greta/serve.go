@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,8 +43,9 @@ type serveFlags struct {
 	newKey                     string
 	noPrefix                   bool
 	cacheMemory, traces        string
-	json                       bool
-	ready                      func(addr string) // nil: it is printed
+	json, exitOnLoss           bool
+	ended                      context.CancelCauseFunc // ends the server
+	ready                      func(addr string)       // nil: it is printed
 }
 
 // fillDefaults sets what a command line without serve's flags would.
@@ -110,6 +113,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.StringVar(&f.opt.Store, "store", "", "folder where responses are kept, so that a restart forgets none (default: "+
 		"in memory)")
 	s.BoolVar(&f.opt.NoPage, "no-page", false, "serve no page at /")
+	s.BoolVar(&f.exitOnLoss, "exit-on-device-loss", false, "end when a device is lost, so that a supervisor starts the "+
+		"server again; otherwise its model is loaded anew, and requests get 503 or wait until it is")
 	s.StringVar(&f.traces, "otlp-traces-endpoint", "", "send a trace of each request to this collector, http://HOST:4318")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	s.StringVar(&f.logFormat, "log-format", "text", "text or json")
@@ -143,6 +148,25 @@ func (f *serveFlags) specs(args []string) ([]serve.Spec, error) {
 		name := strings.TrimSuffix(filepath.Base(filepath.Clean(arg)), ".gguf")
 		specs = append(specs, serve.Spec{Name: name, Path: arg, Preload: true})
 	}
+	var whole []string
+	for _, text := range slices.Concat(f.lora, f.steps.adapters) {
+		name, path, named := strings.Cut(text, "=")
+		switch {
+		case !named || strings.ContainsAny(name, `/\`): // for all requests, merged as it is read
+			whole = append(whole, text)
+		case name == "" || path == "":
+			return nil, fmt.Errorf("--lora %q: NAME=PATH is expected, or PATH for all requests", text)
+		case len(specs) != 1:
+			return nil, fmt.Errorf("--lora %s is for one model, there are %d: name adapters in the file of models", text,
+				len(specs))
+		default:
+			if specs[0].Adapters == nil {
+				specs[0].Adapters = map[string]string{}
+			}
+			specs[0].Adapters[name] = path
+		}
+	}
+	f.lora = whole
 	if len(f.names) > 0 {
 		if len(specs) != 1 {
 			return nil, fmt.Errorf("--served-model-name is for one model, there are %d", len(specs))
@@ -171,8 +195,6 @@ func (f *serveFlags) check() error {
 		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
 	case f.opt.MaxTokens < 0:
 		return fmt.Errorf("--max-tokens %d: it must be 0 or more", f.opt.MaxTokens)
-	case f.steps.draft != "" && f.steps.draft != "ngram":
-		return fmt.Errorf("--draft %s: a server guesses by ngram; a smaller model is for run", f.steps.draft)
 	case f.noPrefix && f.steps.prefixCache != "":
 		return errors.New("--no-prefix-cache and --prefix-cache exclude each other")
 	case f.cacheMemory != "" && f.cacheBytes() <= 0:
@@ -236,6 +258,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 			return usagef("--otlp-traces-endpoint: %v", err)
 		}
 	}
+	ctx, f.ended = context.WithCancelCause(ctx)
+	defer f.ended(nil)
 	load := func(ctx context.Context, spec serve.Spec) (serve.Model, error) { return a.loadServed(ctx, f, spec) }
 	if f.opt.Models, err = serve.NewManager(specs, load, f.idle, f.mostLoaded, log); err != nil {
 		return usage(err)
@@ -261,7 +285,11 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 			_ = writeJSON(a.out, map[string]any{"address": addr, "models": names(specs)})
 		}
 	}
-	return errors.Join(s.Serve(ctx, l, f.listen), f.opt.Models.Close())
+	err = errors.Join(s.Serve(ctx, l, f.listen), f.opt.Models.Close())
+	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrDevice) {
+		return &exitError{code: exitNoDevice, err: errors.Join(cause, err)}
+	}
+	return err
 }
 
 func names(specs []serve.Spec) []string {
@@ -300,6 +328,13 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if b.file.IsBlock() {
 		return nil, usagef("%s is a block; a model is needed", b.file.Path())
 	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Adapters)) {
+		adapter, err := openAdapter(spec.Adapters[name], b.source)
+		if err != nil {
+			return nil, usagef("--lora %s: %v", name, err)
+		}
+		b.opt.Adapters = append(b.opt.Adapters, engine.Adapter{Name: name, Adapter: adapter})
+	}
 	t, err := servedTokenizer(b, m.tokenizer)
 	if err != nil {
 		return nil, usage(err)
@@ -332,9 +367,23 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if err := f.steps.prefixes(&eo); err != nil {
 		return nil, err
 	}
-	if f.steps.draft != "" {
-		eo.Draft = engine.NGrams
+	so.Lost = func(err error) {
+		if f.exitOnLoss {
+			f.ended(fmt.Errorf("%s: %w", spec.Name, err))
+			return
+		}
+		f.opt.Models.Lose(spec.Name, err)
 	}
+	if f.steps.draft != "" && !e.Rewinds() {
+		return nil, usagef("--draft %s: %s keeps a recurrence's state, which cannot go back behind a wrong guess",
+			f.steps.draft, b.file.Name())
+	}
+	free, err := m.drafts(ctx, a, f.steps.draft, b, e, parallel, &eo)
+	if err != nil {
+		return nil, err
+	}
+	close = func() error { return errors.Join(free(), e.Close(), b.close()) }
+	so.Close = close
 	return a.sequences(e, spec.Name, eo, so)
 }
 

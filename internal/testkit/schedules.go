@@ -133,7 +133,7 @@ func schedule(t *testing.T, e *engine.Engine, rng *rand.Rand, known []scheduled,
 	}
 	if rng.IntN(3) == 0 {
 		g := &guesser{known[rng.IntN(len(known))].want}
-		o.Draft = func(func(int) float64) engine.Drafter { return g }
+		o.Draft = func(engine.Sampling, func(int) float64) engine.Drafter { return g }
 	}
 	s, err := engine.NewScheduler(e, o)
 	if err != nil {
