@@ -403,7 +403,8 @@ func (f *benchModelFlags) measureBoth(ctx context.Context, s *benchSession, j *m
 				both = append(both, fmt.Sprintf("%s %.2f", part.name, b/a))
 			}
 		}
-		fmt.Fprintf(s.app.err, "greta: --invariant, %s sequences at depth %s: times what it takes without: %s\n", r.Params["b"],
+		fmt.Fprintf(s.app.err, "greta: --invariant, %s sequences at depth %s: times what it takes without: %s\n",
+			r.Params["b"],
 			r.Params["depth"], strings.Join(both, ", "))
 		s.add(r)
 	})

@@ -116,7 +116,9 @@ var idleFlags = []idle{
 	{"run", "adapter", func(a asked) bool {
 		return !a.has("prompts")
 	}, "it needs --prompts, whose lines name adapters; --lora is for all"},
-	{"run", "parallel,kv-memory,kv-tokens,capture", func(a asked) bool { return !a.many() }, "it needs --prompts or --choices"},
+	{"run", "parallel,kv-memory,kv-tokens,capture", func(a asked) bool {
+		return !a.many()
+	}, "it needs --prompts or --choices"},
 	{"run", "kv-memory", func(a asked) bool { return a.has("kv-tokens") }, "--kv-tokens says how much"},
 	{"run", "verbose", asked.many, "it is for one answer"},
 	{"run", "temperature," + sampled, func(a asked) bool { return !a.measured() && a.silent() },

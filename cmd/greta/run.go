@@ -103,7 +103,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 		"file of prompts, answered at once: a text a line, or JSON lines with prompt, n, max_tokens, seed; "+
 			"- is standard input")
 	s.IntVar(&f.choices, "choices", 1, "answers to each prompt")
-	s.IntVar(&f.bestOf, "best-of", 0, "compute so many answers to each prompt and give those --choices whose tokens are the "+
+	s.IntVar(&f.bestOf, "best-of", 0, "compute so many answers to each prompt and give those --choices whose tokens "+
+		"are the "+
 		"most likely on average; needs --temperature")
 	s.IntVar(&f.parallel, "parallel", 8, "with --prompts or --choices: sequences that run at once")
 	s.StringVar(&f.kvMemory, "kv-memory", "",

@@ -328,12 +328,8 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if b.file.IsBlock() {
 		return nil, usagef("%s is a block; a model is needed", b.file.Path())
 	}
-	for _, name := range slices.Sorted(maps.Keys(spec.Adapters)) {
-		adapter, err := openAdapter(spec.Adapters[name], b.source)
-		if err != nil {
-			return nil, usagef("--lora %s: %v", name, err)
-		}
-		b.opt.Adapters = append(b.opt.Adapters, engine.Adapter{Name: name, Adapter: adapter})
+	if err := servedAdapters(b, spec.Adapters); err != nil {
+		return nil, usage(err)
 	}
 	t, err := servedTokenizer(b, m.tokenizer)
 	if err != nil {
@@ -385,6 +381,18 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	close = func() error { return errors.Join(free(), e.Close(), b.close()) }
 	so.Close = close
 	return a.sequences(e, spec.Name, eo, so)
+}
+
+// servedAdapters opens adapters by name.
+func servedAdapters(b *bundle, paths map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		adapter, err := openAdapter(paths[name], b.source)
+		if err != nil {
+			return fmt.Errorf("--lora %s: %w", name, err)
+		}
+		b.opt.Adapters = append(b.opt.Adapters, engine.Adapter{Name: name, Adapter: adapter})
+	}
+	return nil
 }
 
 // sequences gives an engine's model to many sequences at once, or where it cannot have rows of several sequences in a
