@@ -354,8 +354,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	path, _ := b.sourceName()
 	so := serve.SessionOptions{
 		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context,
-			Rows:    parallel,
-			Created: time.Now(), Cache: b.opt.KV.String()},
+			Rows: parallel, Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
 	}
 	eo := engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning, NoPrefix: f.noPrefix,
@@ -378,8 +377,8 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if err != nil {
 		return nil, err
 	}
-	close = func() error { return errors.Join(free(), e.Close(), b.close()) }
-	so.Close = close
+	so.Close = func() error { return errors.Join(free(), e.Close(), b.close()) }
+	close = so.Close
 	return a.sequences(e, spec.Name, eo, so)
 }
 
