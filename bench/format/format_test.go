@@ -297,3 +297,30 @@ func TestAboveMeasuredRoof(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestShareWithoutARoof: of a decode, which memory bounds, the arithmetic says nothing where the roof of memory was not
+// measured.
+func TestShareWithoutARoof(t *testing.T) {
+	r := record.Result{Samples: []float64{0.01}, Bytes: 13e9, Flops: 13e9}
+	r.Roofs = record.Roofs{ReadGBs: 4000, GFlops: 9e5, MeasuredGFlops: 6e5}
+	if share, _ := Share(&r, true); share != 0 {
+		t.Errorf("%.1f %% of a measured roof that is not there", 100*share)
+	}
+	if share, binds := Share(&r, false); math.Abs(share-0.325) > 1e-9 || binds != "memory" {
+		t.Errorf("%g, %s", share, binds)
+	}
+	r.Roofs.MeasuredReadGBs = 3900
+	if share, binds := Share(&r, true); math.Abs(share-1.0/3) > 1e-9 || binds != "memory" {
+		t.Errorf("%g, %s", share, binds)
+	}
+}
+
+// TestLost: kernels that take longer alone than in their step lose nothing there.
+func TestLost(t *testing.T) {
+	run, results := modelResults()
+	results[0].Metrics[KernelSum] = 0.12
+	got := write(t, Models(run, results[:1]), "md")
+	if strings.Contains(got, "-20") || !strings.Contains(got, "0 (alone 20.0 % longer)") {
+		t.Error(got)
+	}
+}

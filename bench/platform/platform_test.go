@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,13 @@ func TestCPU(t *testing.T) {
 			}
 			if count["roof"] < 4 {
 				t.Errorf("%d roofs; read, copy and the peaks are expected", count["roof"])
+			}
+			for _, r := range all {
+				if r.Bench == RoofPrefix+"copy" && !slices.ContainsFunc(all, func(o record.Result) bool {
+					return o.Bench == "platform/copy" && o.Bytes == r.Bytes && slices.Equal(o.Samples, r.Samples)
+				}) {
+					t.Errorf("the roof of copying is no copy: %v bytes in %v", r.Bytes, r.Samples)
+				}
 			}
 			if len(seen) != len(quick)+1 {
 				t.Errorf("progress was told %d times of %d benchmarks", len(seen), len(quick))
