@@ -114,7 +114,10 @@ func whereRow(t, token *record.Result) []any {
 	}
 	var lost any
 	if step, sum := t.Metrics[StepTime], t.Metrics[KernelSum]; step > 0 && sum > 0 {
-		lost = fmt.Sprintf("%s (%.1f %%)", signed(step-sum), 100*(step-sum)/step)
+		lost = fmt.Sprintf("%s (%.1f %%)", Seconds(step-sum), 100*(step-sum)/step)
+		if sum > step { // kernels timed one by one may take longer than in their step
+			lost = fmt.Sprintf("0 (alone %.1f %% longer)", 100*(sum-step)/step)
+		}
 	}
 	var count any
 	if n := int(t.Metrics[Launches]); n > 0 {
@@ -130,15 +133,6 @@ func whereRow(t, token *record.Result) []any {
 		between[2],
 		count, time(BlockTime), time(OutsideTime), time(KernelSum), time(StepTime), lost, percent(modelled),
 		percent(measured), relL2(t), verdict(t)}
-}
-
-// signed prints a time that can be negative: kernels timed one by one can take
-// longer than in a step, and clocks err.
-func signed(s float64) string {
-	if s < 0 {
-		return "-" + Seconds(-s)
-	}
-	return Seconds(s)
 }
 
 // rates are mean and standard deviation of tokens per second over the

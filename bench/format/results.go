@@ -147,8 +147,8 @@ func digits(x float64) string {
 // one of arithmetic where memory binds.
 func Share(r *record.Result, measured bool) (share float64, binds string) {
 	least, binds := r.Roofs.Least(r.Bytes, r.Flops, measured)
-	if !measured && binds == "compute" && r.Roofs.ReadGBs == 0 && Bound(r) == "memory" {
-		return 0, ""
+	if bound := Bound(r); binds != "" && bound != binds {
+		return 0, "" // the roof that binds is not known of this kind
 	}
 	median := stats.Summarize(r.Samples).Median
 	if median <= 0 {

@@ -2,22 +2,74 @@ package guard
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"github.com/greta-project/greta/bench/stats"
 )
 
-// Series is how samples are taken, by greta run and by greta bench model.
+// Series is how samples are taken, by greta run and by greta bench model: times with a trend, such as those of a card
+// whose clocks still rise, are no samples of one thing. The earlier half is then warm-up, and as many are taken again.
 type Series struct {
 	Least int           // samples
 	Time  time.Duration // that they take together at least
 	Most  time.Duration // after which no more are begun, 0: none; the first is always taken
+	Fixed bool          // all count: a trend is only told
 }
 
-// Take calls once, which takes a sample, until there are enough.
-func (s Series) Take(ctx context.Context, once func() error, values func() [][]float64, drop func(n int)) (float64, error) {
-	for n, begin := 0, time.Now(); n < s.Least || time.Since(begin) < s.Time; n++ {
-		if err := once(); err != nil {
+// Limits of a series with a trend.
+const (
+	trendChance = 0.05             // orders as unlikely as this are a trend
+	trendLeast  = 0.03             // of so much of the median
+	trendRounds = 4                // times that a half is taken again at most
+	trendTime   = 10 * time.Second // or the time of the series, after which none is
+)
+
+// Take calls once, which takes a sample, until there are enough. values gives the series of times that are measured,
+// the latest last, and drop forgets the first n samples of all. What is left may have a trend still: then its rise is
+// given, negative for one that falls, as a share of the median; else 0.
+func (s Series) Take(ctx context.Context, once func() error, values func() [][]float64, drop func(n int)) (float64,
+	error) {
+	begin, n := time.Now(), 0
+	fill := func(again bool) error {
+		for start := time.Now(); n < s.Least || !again && time.Since(start) < s.Time; n++ {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if used := time.Since(begin); s.Most > 0 && !again && n > 0 && used/time.Duration(n)*time.Duration(n+1) > s.Most {
+				return nil
+			}
+			if err := once(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := fill(false); err != nil {
+		return 0, err
+	}
+	first := time.Since(begin)
+	s.Least = n
+	for round := 0; ; round++ {
+		rise := trend(values())
+		if rise == 0 || s.Fixed || round == trendRounds || time.Since(begin) > first+max(first, trendTime) {
+			return rise, nil
+		}
+		half := (n + 1) / 2
+		drop(half)
+		n -= half
+		if err := fill(true); err != nil {
 			return 0, err
 		}
 	}
-	return 0, nil
+}
+
+// trend is the largest rise or fall of several series, 0 where none has one.
+func trend(series [][]float64) (most float64) {
+	for _, x := range series {
+		if rise, p := stats.Trend(x); p < trendChance && math.Abs(rise) >= trendLeast && math.Abs(rise) > math.Abs(most) {
+			most = rise
+		}
+	}
+	return most
 }

@@ -86,6 +86,7 @@ type runner struct {
 	weights float64      // bytes
 	params  float64
 	fp8     bool                    // products of prefill round activations to 8-bit floats
+	packed  float64                 // bytes that products read of a step's weights, less those of the weights as stored
 	asked   bool                    // for the device's limits
 	best    float64                 // GB/s of the fastest piece of the weights, read alone
 	read    func() (float64, error) // that measured anew; nil where it is not known
@@ -221,10 +222,11 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 	if err := t.prepare(ctx); err != nil {
 		return err
 	}
-	for begin := time.Now(); len(t.times) < r.o.Repetitions || time.Since(begin) < r.o.MinTime; {
-		if err := t.repeat(ctx); err != nil {
-			return err
-		}
+	var err error
+	t.trend, err = guard.Series{Least: r.o.Repetitions, Time: r.o.MinTime, Fixed: r.o.NoWarmUp}.Take(ctx,
+		func() error { return t.repeat(ctx) }, func() [][]float64 { return [][]float64{t.times} }, t.drop)
+	if err != nil {
+		return err
 	}
 	if err := r.limits(); err != nil {
 		return err
@@ -288,6 +290,9 @@ func (r *runner) limits() error {
 	if err != nil {
 		return err
 	}
+	if packed := l.WeightBytes - float64(r.e.WeightBytes()); l.WeightBytes > 0 {
+		r.packed = packed
+	}
 	if l.ReadGBs > 0 && r.weights > r.o.Roofs.LastCache { // weights in a cache are no measure of memory
 		r.o.Roofs.MeasuredReadGBs = l.ReadGBs
 		r.best = l.BestReadGBs
@@ -327,7 +332,10 @@ func (r *runner) result(name string, t *test) record.Result {
 	if t.different {
 		res.Verdict, res.Reason = record.Failed, "repetitions gave different results"
 	}
-	res.Bytes, res.Flops = t.bytes, t.flops
+	res.Bytes, res.Flops = t.bytes+float64(t.loads)*r.packed, t.flops
+	if t.trend != 0 {
+		res.Metrics[record.Trend] = t.trend
+	}
 	if len(t.first) > 0 {
 		res.Metrics[format.FirstToken] = stats.Summarize(t.first).Median
 	}
@@ -342,10 +350,12 @@ type test struct {
 	times       []float64 // of repetitions, seconds
 	between     []float64 // between tokens
 	first       []float64 // to the first token
+	trend       float64   // of times
 	hash        [32]byte  // of the logits behind a repetition
 	hashed      bool
 	different   bool
 	bytes       float64 // that a repetition reads: weights for each step, caches
+	loads       int     // how often it reads the weights
 	flops       float64
 }
 
@@ -399,6 +409,14 @@ func (t *test) prepare(ctx context.Context) error {
 	return err
 }
 
+// drop forgets the first n repetitions.
+func (t *test) drop(n int) {
+	all := len(t.times)
+	for _, list := range []*[]float64{&t.times, &t.between, &t.first} {
+		*list = (*list)[len(*list)/all*n:]
+	}
+}
+
 // before goes back before the last token of the prompt. A recurrence cannot: it computes the others again.
 func (t *test) before(ctx context.Context) error {
 	if t.e.Rewinds() {
@@ -430,6 +448,7 @@ func (t *test) count() error {
 			t.flops += n.Op.Cost(n, first+(tokens+1)/2).Flops
 		}
 		t.bytes += float64(t.e.WeightBytes())
+		t.loads++
 		return nil
 	}
 	for at := 0; at < t.p; {

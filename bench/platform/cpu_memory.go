@@ -73,7 +73,9 @@ func streamCPU(c *CPU) error {
 					return err
 				}
 				clear(y[:min(n, 1<<16)])
-				bestCopy = faster(bestCopy, r)
+				if k.kind == simd.Copy {
+					bestCopy = faster(bestCopy, r)
+				}
 			}
 		}
 	}

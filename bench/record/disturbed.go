@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
@@ -10,12 +11,13 @@ const (
 	OthersCPUs   = "others_cpus"   // processors that other programs used meanwhile
 	QuotaCPUs    = "quota_cpus"    // processors' time that the process was allowed
 	AffinityCPUs = "affinity_cpus" // processors that the process was allowed to run on
+	Trend        = "trend"         // by how much times rise within the samples, as a share of their median
 )
 
 // DisturbedAlike says whether the same kinds of things disturbed two measurements, none for one: only then does a
 // difference between them tell of what was measured.
 func (r *Result) DisturbedAlike(o *Result) bool {
-	for _, m := range []string{OthersCPUs, QuotaCPUs, AffinityCPUs} {
+	for _, m := range []string{OthersCPUs, QuotaCPUs, AffinityCPUs, Trend} {
 		_, a := r.Metrics[m]
 		if _, b := o.Metrics[m]; a != b {
 			return false
@@ -39,5 +41,17 @@ func Disturbance(metrics map[string]float64) string {
 			parts = append(parts, fmt.Sprintf(m.form, v))
 		}
 	}
+	if rise := metrics[Trend]; rise != 0 {
+		parts = append(parts, TrendText(rise))
+	}
 	return strings.Join(parts, ", ")
+}
+
+// TrendText says that times rose or fell within a series.
+func TrendText(rise float64) string {
+	how := "rose"
+	if rise < 0 {
+		how = "fell"
+	}
+	return fmt.Sprintf("times %s by %.0f %% within the samples", how, 100*math.Abs(rise))
 }

@@ -17,8 +17,8 @@ func TestTrend(t *testing.T) {
 		{"all alike", []float64{2, 2, 2, 2, 2, 2}, 0, 1},
 		{"five that fall", []float64{5, 4.5, 4, 3.5, 3}, -0.5, 2.0 / 120}, // two of 5! orders
 		{"four that rise", []float64{1, 2, 3, 4}, 3 / 2.5, 2.0 / 24},
-		{"five, two of them changed", []float64{1, 2, 3, 5, 4}, 1, 10.0 / 120}, // 1 + 4 orders either way
-		{"up and down", []float64{1, 3, 2, 4, 1, 3, 2, 4}, math.NaN(), 0.5},
+		{"five, two of them changed", []float64{1, 2, 3, 5, 4}, 4.0 / 3, 10.0 / 120}, // 1 + 4 orders either way
+		{"up and down", []float64{1, 3, 2, 4, 1, 3, 2, 4}, math.NaN(), 0.3},
 	} {
 		rise, p := Trend(c.samples)
 		if math.IsNaN(c.rise) {
@@ -35,7 +35,7 @@ func TestTrend(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{6, 12, 30, 100} {
 		found := 0
-		for range 2000 {
+		for range 500 {
 			x := make([]float64, n)
 			for i := range x {
 				x[i] = 1 + 0.02*rng.NormFloat64()
@@ -44,8 +44,8 @@ func TestTrend(t *testing.T) {
 				found++
 			}
 		}
-		if found < 20 || found > 140 {
-			t.Errorf("%d samples: %d of 2000 series without a trend have p < 0.05", n, found)
+		if found < 5 || found > 40 {
+			t.Errorf("%d samples: %d of 500 series without a trend have p < 0.05", n, found)
 		}
 	}
 	falls := make([]float64, 12) // as a card's clocks rise

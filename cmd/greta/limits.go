@@ -22,15 +22,23 @@ func (r *runner) limits() error {
 	if err != nil {
 		return err
 	}
-	caches := 0.0 // of the tokens' mean
-	for i := range r.flags.gen {
-		caches += r.engine.CacheBytes(r.flags.prefill+i+1) / float64(r.flags.gen)
-	}
-	return raiseLimits(&r.report, r.update, caches, func() (backends.Limits, error) {
+	return raiseLimits(&r.report, r.update, r.cacheBytes(), func() (backends.Limits, error) {
 		l, err := dev.Limits(st.Program, limitsBudget)
 		r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
 		return l, err
 	})
+}
+
+// cacheBytes is what a decoded token reads of the caches, the tokens' mean.
+func (r *runner) cacheBytes() (caches float64) {
+	from := r.flags.prefill
+	if len(r.prompt) > 0 {
+		from = len(r.prompt)
+	}
+	for i := range r.flags.gen {
+		caches += r.engine.CacheBytes(min(from+i+1, r.engine.Options().Context)) / float64(r.flags.gen)
+	}
+	return caches
 }
 
 // limitTries is how often limits are measured at most.

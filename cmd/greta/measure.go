@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -240,18 +241,28 @@ func (r *runner) measure(ctx context.Context) error {
 		}
 	}
 	watch := newWatch(r.engine.Device().Info())
-	for begin := time.Now(); len(samples) < repeats; {
-		if n := len(samples); budget > 0 && n > 0 && time.Since(begin)*time.Duration(n+1)/time.Duration(n) > budget {
-			break
-		}
+	rise, err := guard.Series{Least: repeats, Most: budget}.Take(ctx, func() error {
 		s, err := r.once(ctx, in, f.prefill, f.gen)
 		if err != nil {
 			return err
 		}
 		samples = append(samples, s)
 		r.noteSamples(samples)
+		return nil
+	}, func() [][]float64 { return series(samples) }, func(n int) {
+		warmed, samples = append(warmed, samples[:n]...), samples[n:]
+	})
+	if err != nil {
+		return err
 	}
-	disturbed := record.Disturbance(watch.Metrics())
+	metrics := maps.Clone(watch.Metrics())
+	if rise != 0 {
+		if metrics == nil {
+			metrics = map[string]float64{}
+		}
+		metrics[record.Trend] = rise
+	}
+	disturbed := record.Disturbance(metrics)
 	r.update(func() {
 		if r.report.Disturbed = disturbed; disturbed != "" && f.strict {
 			r.report.Fail("--strict: " + disturbed)
@@ -293,6 +304,15 @@ func (r *runner) measure(ctx context.Context) error {
 		return err
 	}
 	return r.verify(ctx, in)
+}
+
+// series are the times of prefill and of decode, in order.
+func series(samples []*sample) [][]float64 {
+	var prefill, decode []float64
+	for _, s := range samples {
+		prefill, decode = append(prefill, s.prefill.Seconds()), append(decode, s.total.Seconds())
+	}
+	return [][]float64{prefill, decode}
 }
 
 // noteSamples reports what the repeats so far say.

@@ -38,6 +38,8 @@ type runner struct {
 
 	readGBs, gflops float64 // what limits measured, 0: nothing
 
+	roofs *backends.Roofs // the device's modelled ones, once they were asked for
+
 	mu     sync.Mutex
 	report report.Report
 	stamps []stamp   // of each token
@@ -308,19 +310,23 @@ func (r *runner) setTimes(prefill, first time.Duration, steps []time.Duration) {
 // setRoofs adds bytes, operations and fractions of the roofs to the rates.
 func (r *runner) setRoofs(prefillFlops float64) {
 	rep := &r.report
-	var info backends.Info
-	if r.bundle != nil && r.bundle.device != nil {
-		info = r.bundle.device.Info()
+	if r.roofs == nil && r.bundle != nil && r.bundle.device != nil {
+		r.roofs = &backends.Roofs{}
+		r.roofs.ReadGBs, r.roofs.GFlops = roofs(r.bundle.device)
 	}
-	errs := []error{
-		rep.Prefill.SetRoof(0, prefillFlops, 0, info.GFlops),
-		rep.Decode.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0),
+	var gbs, gflops float64
+	if r.roofs != nil {
+		gbs, gflops = r.roofs.ReadGBs, r.roofs.GFlops
 	}
-	if rep.Sequence != nil {
-		errs = append(errs, rep.Sequence.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0))
+	caches := 0.0
+	if r.engine != nil {
+		caches = r.cacheBytes()
 	}
-	if rep.Greedy != nil {
-		errs = append(errs, rep.Greedy.SetRoof(float64(rep.WeightBytes), 0, info.ReadGBs, 0))
+	errs := []error{rep.Prefill.SetRoof(0, 0, prefillFlops, 0, gflops)}
+	for _, p := range []*report.Phase{&rep.Decode, rep.Sequence, rep.Greedy} {
+		if p != nil {
+			errs = append(errs, p.SetRoof(float64(rep.WeightBytes), caches, 0, gbs, 0))
+		}
 	}
 	for _, err := range errs {
 		if err != nil {

@@ -15,7 +15,7 @@ func TestLimit(t *testing.T) {
 	if p.Limit != nil || d.Limit != nil {
 		t.Errorf("without operations or bytes there is nothing to compare: %v, %v", p.Limit, d.Limit)
 	}
-	if err := p.SetRoof(0, 250e6, 0, 0); err != nil {
+	if err := p.SetRoof(0, 0, 250e6, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	p.SetPeakLimit("multiply-adds of f32", 4)

@@ -170,13 +170,13 @@ func (p *Phase) SetPhase(test string, tokens int, samples []time.Duration) {
 const PeakGate = 1.05
 
 // SetRoof sets the rates of a phase and their fraction of the device's roofs:
-// weight bytes and operations of one token, GB/s and GFLOP/s of the device
+// weight bytes, bytes of caches and operations of one token, GB/s and GFLOP/s of the device
 // (0: unknown). It fails where a figure is more than the device can do.
-func (p *Phase) SetRoof(bytes, flops, peakGBs, peakGFlops float64) error {
-	if p.TokensPerSecond == nil {
+func (p *Phase) SetRoof(bytes, caches, flops, peakGBs, peakGFlops float64) error {
+	if p.Roof = nil; p.TokensPerSecond == nil { // not that of fewer repeats
 		return nil
 	}
-	set := func(to **float64, perToken, peak float64, unit string) error {
+	set := func(to **float64, perToken, more, peak float64, unit string) error {
 		if perToken == 0 {
 			return nil
 		}
@@ -185,19 +185,20 @@ func (p *Phase) SetRoof(bytes, flops, peakGBs, peakGFlops float64) error {
 		if peak == 0 {
 			return nil
 		}
-		if share := rate / peak; p.Roof == nil || share > *p.Roof {
+		all := rate + *p.TokensPerSecond*more/1e9
+		if share := all / peak; p.Roof == nil || share > *p.Roof {
 			p.Roof = &share
 		}
-		if rate > PeakGate*peak {
-			return fmt.Errorf("%s: %.1f %s is %.0f %% of the device's modelled peak of %.1f: a measuring error", p.Test, rate,
-				unit, 100*rate/peak, peak)
+		if all > PeakGate*peak {
+			return fmt.Errorf("%s: %.1f %s is %.0f %% of the device's modelled peak of %.1f: a measuring error", p.Test, all,
+				unit, 100*all/peak, peak)
 		}
 		return nil
 	}
-	if err := set(&p.GBPerSecond, bytes, peakGBs, "GB/s"); err != nil {
+	if err := set(&p.GBPerSecond, bytes, caches, peakGBs, "GB/s"); err != nil {
 		return err
 	}
-	return set(&p.GFlops, flops, peakGFlops, "GFLOP/s")
+	return set(&p.GFlops, flops, 0, peakGFlops, "GFLOP/s")
 }
 
 // Fail turns the status to failed, unless it is no longer OK.

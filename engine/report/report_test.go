@@ -99,11 +99,15 @@ func TestCompare(t *testing.T) {
 func TestRoofRefusesWhatCannotBe(t *testing.T) {
 	var p Phase
 	p.SetPhase("tg10", 10, []time.Duration{time.Second}) // 10 tokens/s
-	if err := p.SetRoof(1e9, 0, 10, 0); err != nil || *p.Roof != 1 || *p.GBPerSecond != 10 {
+	if err := p.SetRoof(1e9, 0, 0, 10, 0); err != nil || *p.Roof != 1 || *p.GBPerSecond != 10 {
 		t.Errorf("at the peak: %v, %+v", err, p)
 	}
 	p.Roof = nil
-	if err := p.SetRoof(1e9, 0, 9, 0); err == nil || !strings.Contains(err.Error(), "111 %") {
+	if err := p.SetRoof(0.5e9, 0.25e9, 0, 10, 0); err != nil || *p.Roof != 0.75 || *p.GBPerSecond != 5 {
+		t.Errorf("caches count for the roof, and the share is that of the last samples: %v, %v, %v", err, *p.Roof,
+			*p.GBPerSecond)
+	}
+	if err := p.SetRoof(1e9, 0, 0, 9, 0); err == nil || !strings.Contains(err.Error(), "111 %") {
 		t.Errorf("above the peak: %v", err)
 	}
 }

@@ -26,7 +26,7 @@ func BenchmarkMatVec(b *testing.B) {
 	for n := 1 << 20; n < total; n *= 2 {
 		copy(buf[n:], buf[:n])
 	}
-	runtime.LockOSThread() // whose time is taken
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	streams := bestStreams(b, k, buf)
 	x, y := AlignedFloats(cols), AlignedFloats(rows)
@@ -36,6 +36,8 @@ func BenchmarkMatVec(b *testing.B) {
 			continue
 		}
 		b.Run(t.String(), func(b *testing.B) {
+			runtime.LockOSThread() // whose time is taken: a benchmark within another has a goroutine of its own
+			defer runtime.UnlockOSThread()
 			size := rows * t.RowBytes(cols)
 			at := 0
 			next := func() []byte {
@@ -166,6 +168,8 @@ func BenchmarkPanels(b *testing.B) {
 			return buf[at-size : at]
 		}
 		matvec := func(b *testing.B, k *Kernels) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
 			var ratios, rates []float64
 			for b.Loop() {
 				w := next()
