@@ -70,7 +70,7 @@ func result(i int) *record.Result {
 		Clock: record.DeviceClock, Cache: record.Warm,
 		Samples: []float64{1e-3 + float64(i)*1e-9, 1.0 / 3, 2e-3}, Host: []float64{3e-3, 3e-3, 3e-3}, Bytes: 1e6, Flops: 2e6,
 		WorkingSet: 4e6,
-		Roofs:      record.Roofs{ReadGBs: 100, MeasuredGFlops: 7}, Check: record.Check{Against: "float64", RelL2: 1e-6,
+		Roofs:      record.Roofs{ReadGBs: 100, GFlops: 200, MeasuredGFlops: 7}, Check: record.Check{Against: "float64", RelL2: 1e-6,
 			MaxAbs: 1e-5, Limit: 1e-4},
 		Metrics: map[string]float64{"cycles": 12.5},
 	}
@@ -602,7 +602,7 @@ func TestImportJudges(t *testing.T) {
 	away := open(t, filepath.Join(t.TempDir(), "away.sqlite"))
 	w, err := away.Begin(run("lies"))
 	must(t, err)
-	for i := range 6 {
+	for i := range 12 {
 		must(t, w.Add(result(i+1)))
 	}
 	must(t, w.End(record.Complete))
@@ -619,12 +619,18 @@ func TestImportJudges(t *testing.T) {
 	r[3].Roofs.ReadGBs, r[3].Bytes = 100, 110e9*slices.Max(r[3].Samples)
 	r[4].Check.Against = ""
 	r[5].Backend = "elsewhere"
+	r[6].Roofs = record.Roofs{}                       // nothing to be held against
+	r[7].Roofs.GFlops, r[7].Flops = 0, 1e9            // of arithmetic
+	r[8].Roofs.ReadGBs = 1e9                          // what no processor has
+	r[9].Roofs.GFlops, r[9].Flops = 1e12, 1e15        //
+	r[10].Check.Limit, r[10].Check.RelL2 = 1, 0.9     // a limit that lets everything through
+	r[11].Check.Limit, r[11].Check.RelL2 = 0.04, 0.03 // or more than products of this type need
 	path := filepath.Join(t.TempDir(), "lie.json")
 	f, err := os.Create(path)
 	must(t, err)
 	must(t, errors.Join(WriteExchange(f, all), f.Close()))
 	home := open(t, filepath.Join(t.TempDir(), "home.sqlite"))
-	for _, want := range []Absorbed{{Runs: 1, Results: 6, Refused: 5}, {Known: 1}} {
+	for _, want := range []Absorbed{{Runs: 1, Results: 12, Refused: 11}, {Known: 1}} {
 		b, err := ReadExchange(path)
 		must(t, err)
 		got, err := home.Absorb(b)
@@ -636,7 +642,7 @@ func TestImportJudges(t *testing.T) {
 	have, err := home.Results(Filter{})
 	must(t, err)
 	for i, why := range []string{"", "result is wrong", "arithmetic", "memory", "compared with nothing",
-		"no kernel for this"} {
+		"no kernel for this", "does not say", "does not say", "no processor", "no processor", "limit of 1", "limit of 0.04"} {
 		e := &have[i]
 		if why == "" && e.Verdict != record.OK || why != "" && (e.Verdict != record.Refused ||
 			!strings.Contains(e.Reason, why)) {
