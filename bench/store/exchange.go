@@ -179,6 +179,7 @@ func judged(b *Bundle, results []record.Result) []record.Result {
 		}
 		guard.Fallback(r, b.Env.Backend)
 		guard.Finish(r)
+		guard.Imported(r, &b.Run)
 		if r.Verdict != record.OK {
 			r.Verdict, r.Reason = record.Refused, "its file calls it ok: "+r.Reason
 		}

@@ -19,7 +19,8 @@ machine's store (bench.sqlite). A run that is here already is not added again; i
 it had not ended when it came the first time, what it measured since then is added.
 Each result is judged as one of a run here: what its file calls ok and is wrong by its
 own check, has no usable samples or is faster than its device can be is kept as refused,
-with the reason, and is in no comparison.`,
+with the reason, and is in no comparison. So is what leaves out a roof that every run
+knows, names one that no such device has, or a limit of errors above those of its kind.`,
 		Args: exactly(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			bundles, err := store.ReadExchange(args[0])
