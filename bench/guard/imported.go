@@ -79,8 +79,9 @@ func mostLimit(r *record.Result) float64 {
 	return 0.1
 }
 
-// ceilings are rates that no device of a kind reaches: of a processor by its cores at 7 GHz, two loads and a store of 64
-// bytes a clock, and the multiply-adds of two vectors or of a matrix unit; of a card several times today's.
+// ceilings are rates that no device of a kind reaches: of a processor by its cores at 7 GHz, two
+// loads and a store of 64 bytes a clock, and the multiply-adds of two vectors or of a matrix unit;
+// of a card several times today's.
 func ceilings(env *record.Env) (gbs, gflops float64) {
 	if env.Backend == "hip" || env.Backend == "vulkan" {
 		return 50e3, 5e7

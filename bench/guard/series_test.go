@@ -59,3 +59,18 @@ func TestSeries(t *testing.T) {
 		t.Errorf("no time: %d samples, %v", n, err)
 	}
 }
+
+// TestRaise: a roof that a result passes is measured again.
+func TestRaise(t *testing.T) {
+	r := good()
+	r.Samples, r.Bytes, r.Flops = []float64{1e-3}, 30e6, 0 // 30 GB/s
+	r.Roofs.MeasuredReadGBs = 12
+	rates := []float64{10, 20, 31, 99}
+	if err := Raise(r, func() (float64, float64, error) {
+		gbs := rates[0]
+		rates = rates[1:]
+		return gbs, 0, nil
+	}); err != nil || r.Roofs.MeasuredReadGBs != 31 || len(rates) != 1 {
+		t.Errorf("%v, the roof is %g and %v were not asked for", err, r.Roofs.MeasuredReadGBs, rates)
+	}
+}

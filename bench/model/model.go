@@ -85,11 +85,13 @@ type runner struct {
 	base    record.Check // of the first positions
 	weights float64      // bytes
 	params  float64
-	fp8     bool                    // products of prefill round activations to 8-bit floats
-	packed  float64                 // bytes that products read of a step's weights, less those of the weights as stored
-	asked   bool                    // for the device's limits
-	best    float64                 // GB/s of the fastest piece of the weights, read alone
-	read    func() (float64, error) // that measured anew; nil where it is not known
+	fp8     bool // products of prefill round activations to 8-bit floats
+	// bytes that products read of a step's weights, less those of the weights as stored
+	packed float64
+	again  func() (backends.Limits, error) // measures the device's limits once more, nil where it cannot
+	asked  bool                            // for the device's limits
+	best   float64                         // GB/s of the fastest piece of the weights, read alone
+	read   func() (float64, error)         // that measured anew; nil where it is not known
 }
 
 // checkedRows is the number of positions that are compared with the reference,
@@ -235,6 +237,17 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 	if err := t.where(ctx, &res); err != nil {
 		return err
 	}
+	if r.again != nil {
+		if err := guard.Raise(&res, func() (float64, float64, error) {
+			l, err := r.again()
+			r.best = max(r.best, l.BestReadGBs)
+			return l.ReadGBs, l.GFlops, err
+		}); err != nil {
+			return err
+		}
+		r.o.Roofs.MeasuredReadGBs = res.Roofs.MeasuredReadGBs
+		r.o.Roofs.MeasuredGFlops = res.Roofs.MeasuredGFlops
+	}
 	if r.read != nil {
 		if err := guard.Reading(&res, r.best, r.read); err != nil {
 			return err
@@ -300,6 +313,7 @@ func (r *runner) limits() error {
 			l, err := measure()
 			return l.BestReadGBs, err
 		}
+		r.again = measure
 	}
 	if l.GFlops > 0 {
 		r.o.Roofs.MeasuredGFlops = l.GFlops

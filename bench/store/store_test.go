@@ -70,7 +70,8 @@ func result(i int) *record.Result {
 		Clock: record.DeviceClock, Cache: record.Warm,
 		Samples: []float64{1e-3 + float64(i)*1e-9, 1.0 / 3, 2e-3}, Host: []float64{3e-3, 3e-3, 3e-3}, Bytes: 1e6, Flops: 2e6,
 		WorkingSet: 4e6,
-		Roofs:      record.Roofs{ReadGBs: 100, GFlops: 200, MeasuredGFlops: 7}, Check: record.Check{Against: "float64", RelL2: 1e-6,
+		Roofs:      record.Roofs{ReadGBs: 100, GFlops: 200, MeasuredGFlops: 7},
+		Check: record.Check{Against: "float64", RelL2: 1e-6,
 			MaxAbs: 1e-5, Limit: 1e-4},
 		Metrics: map[string]float64{"cycles": 12.5},
 	}
