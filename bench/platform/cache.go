@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/greta-project/greta/bench/record"
@@ -12,7 +13,8 @@ import (
 var _ = define(Benchmark{
 	Name:   "cache",
 	About:  "one block a multiprocessor, all reading the same buffer again and again; on the processor one core",
-	Params: map[string]string{"bytes": "size of the buffer", "step": "growth of the sizes in percent"},
+	Params: map[string]string{"bytes": "size of the buffer", "step": "growth of the sizes in percent",
+		"block": "threads of a block (GPU)"},
 	GPU:    cacheGPU,
 	CPU:    cacheCPU,
 })
@@ -21,7 +23,11 @@ func cacheGPU(g *GPU) error {
 	if g.limits.units == 0 {
 		return &Missing{"nothing says how many multiprocessors the device has"}
 	}
-	block := min(1024, g.limits.mostBlock)
+	asked := g.size("block", 1024)
+	block := min(asked, g.limits.mostBlock)
+	if len(g.params["block"]) > 0 && block < asked {
+		return fmt.Errorf("a block of %d threads: this device's have %d at most", asked, block)
+	}
 	normal := steps(16<<10, 256<<10, 200, 16*block)
 	normal = append(normal, 3*normal[len(normal)-1]/4)
 	normal = append(normal, steps(320<<10, max(g.away(), 32<<20), g.size("step", 150), 16*block)...)
@@ -54,6 +60,9 @@ func cacheGPU(g *GPU) error {
 		}
 		p := point{prepare: g.timed(usual, l)}
 		p.Params = map[string]string{"bytes": itoa(16 * n)}
+		if len(g.params["block"]) > 0 { // what was measured before had no name for the usual one
+			p.Params["block"] = itoa(block)
+		}
 		p.WorkingSet = 16 * float64(n)
 		p.Bytes = 16 * float64(n) * float64(times) * float64(g.limits.units)
 		p.Cache = record.Warm

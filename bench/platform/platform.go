@@ -100,7 +100,7 @@ func Check(plan []profile.Platform) error {
 // Parameters that can be zero, and those that are one number.
 var (
 	mayBeZero = []string{"threads", "steps", "resident", "stride"}
-	oneNumber = []string{"step", "rounds", "stream.n", "roofline.n", "l2-stream.threads"}
+	oneNumber = []string{"step", "rounds", "cache.block", "stream.n", "roofline.n", "l2-stream.threads"}
 )
 
 // mostThreads is what the processor's backend takes at most too.

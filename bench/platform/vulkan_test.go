@@ -34,6 +34,7 @@ func TestVulkan(t *testing.T) {
 		{Bench: "stream", Params: map[string]profile.Text{"n": "65536", "block": "64"}},
 		{Bench: "latency", Params: map[string]profile.Text{"bytes": "16384,65536"}},
 		{Bench: "cache", Params: map[string]profile.Text{"bytes": "16384,65536"}},
+		{Bench: "cache", Params: map[string]profile.Text{"bytes": "2048,8192,12288,32768", "block": "128"}},
 		{Bench: "l2-cache", Params: map[string]profile.Text{"chunks": "3"}},
 		{Bench: "l2-stream", Params: map[string]profile.Text{"n": "4096,65536", "threads": "131072"}},
 		{Bench: "strides", Params: map[string]profile.Text{"stride": "0,3", "rounds": "16"}},

@@ -39,7 +39,9 @@ from ._shared import SharedMemory, empty
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .bench._run import bench  # the module greta.bench can be called; type checkers cannot say so
+    from .bench._run import Bench
+
+    bench = Bench()  # the module greta.bench, which can be called
 else:
     from . import bench
 

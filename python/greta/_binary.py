@@ -32,3 +32,16 @@ def find_binary() -> str:
             "or put it on the PATH (go install github.com/greta-project/greta/cmd/greta@latest)"
         )
     return found
+
+
+def main() -> None:
+    """The command greta that the wheel installs: the program itself."""
+    import subprocess
+
+    try:
+        binary = find_binary()
+    except BinaryNotFoundError as e:
+        sys.exit(f"greta: {e}")
+    if sys.platform == "win32":
+        sys.exit(subprocess.call([binary, *sys.argv[1:]]))
+    os.execv(binary, [binary, *sys.argv[1:]])

@@ -38,9 +38,9 @@ def load(
 ) -> Model:
     """Loads a model: a GGUF file, a folder of Hugging Face's, a model file, or a built-in one's name.
 
-    backend: cpu, vulkan, hip; device: which of its devices. dtype: what weight matrices are converted to. kv: type of the
-    caches (f16, bf16, f32). context: positions at most. set: parameters of the model file. parallel: answers that run at
-    once (8). Further options are the flags of `greta run` with _ for -, such as lora, adapter, exact, draft="ngram".
+    backend: cpu, vulkan, hip; device: which of its devices. dtype: what weight matrices are converted to. kv: type of
+    the caches (f16, bf16, f32). context: positions at most. set: parameters of the model file. parallel: answers that
+    run at once (8). Further options are the flags of `greta run` with _ for -, such as lora, exact, draft="ngram".
 
     Raises UsageError for a wrong path or option, DeviceError, OutOfMemoryError.
     """
@@ -73,7 +73,9 @@ def _plain(v: object) -> object:
         return [_plain(x) for x in v]
     if v is None or isinstance(v, (str, bool, int, float)):
         return v
-    raise UsageError(f"an option's value is {v!r}: a text, a number, True or False is expected, or a list or dict of such")
+    raise UsageError(
+        f"an option's value is {v!r}: a text, a number, True or False is expected, or a list or dict of such"
+    )
 
 
 def _ids(tokens: object, what: str) -> list[int]:
@@ -174,9 +176,9 @@ class Tokenizer:
 
     def convert_ids_to_tokens(self, tokens: Sequence[int]) -> list[str]:
         """What each token looks like alone, control tokens included."""
-        result: list[list[str]] = self._model._call("detokenize", {"tokens": [_ids(tokens, "tokens")], "pieces": True})[0][
-            "pieces"
-        ]
+        result: list[list[str]] = self._model._call("detokenize", {"tokens": [_ids(tokens, "tokens")], "pieces": True})[
+            0
+        ]["pieces"]
         return result[0]
 
     def apply_chat_template(
@@ -299,10 +301,11 @@ class Model:
         """Continues a text, or a batch of texts at once; gives what iterates over the pieces as they come.
 
         prompts: a text, or a list of ids, or a list of such. Options, which mean what they mean in Transformers:
-        max_new_tokens (256, or what the context has room for; 0: until it is full), min_new_tokens, do_sample, temperature, top_k, top_p, min_p, typical_p, repetition_penalty,
-        num_return_sequences, stop_strings. Others: seed, frequency_penalty, presence_penalty, logit_bias (id → number),
-        ignore_eos, logprobs (how many of the best tokens are told), parse_special, add_special_tokens, adapter, priority;
-        and the answer's form: schema (a JSON schema), json, regex, choice (texts), grammar (GBNF).
+        max_new_tokens (256, or what the context has room for; 0: until it is full), min_new_tokens, do_sample,
+        temperature, top_k, top_p, min_p, typical_p, repetition_penalty, num_return_sequences, stop_strings.
+        Others: seed, frequency_penalty, presence_penalty, logit_bias (id → number), ignore_eos, logprobs (how many of
+        the best tokens are told), parse_special, add_special_tokens, adapter, priority; and the answer's form: schema
+        (a JSON schema), json, regex, choice (texts), grammar (GBNF).
 
         Without temperature or do_sample the most likely token is taken. Raises UsageError for what cannot be.
         """
@@ -381,7 +384,7 @@ class Model:
         return CheckReport(ok, raw["verdict"], raw["limit"], worst, raw.get("diverged"), raw["ops"], raw)
 
     def plan(self, stage: str = "plan", *, tokens: int = 1, format: str = "text") -> str:
-        """A step of so many tokens between file and launches: spec, graph, fused, plan (memory, kernels and why), program.
+        """A step of so many tokens at a stage: spec, graph, fused, plan (memory, kernels and why), program.
 
         format: text, or dot for Graphviz (graph and fused).
         """

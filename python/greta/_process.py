@@ -40,15 +40,15 @@ Handler = Callable[["dict[str, Any] | GretaError", memoryview], None]
 class Process:
     """A process `greta pipe`, which holds models and answers requests of any number of threads.
 
-    One is started when it is first needed, and shared; another of one's own isolates what may crash. It ends with close(),
-    at the end of a `with`, or with this program, however that ends.
+    One is started when it is first needed, and shared; another of one's own isolates what may crash. It ends with
+    close(), at the end of a `with`, or with this program, however that ends.
     """
 
     def __init__(self, binary: str | None = None, *, env: dict[str, str] | None = None) -> None:
         """Starts the program `binary` (default: `find_binary()`), with variables `env` beside this program's.
 
-        Raises BinaryNotFoundError, VersionError where it speaks another version of the protocol, ProtocolError where it is
-        no greta.
+        Raises BinaryNotFoundError, VersionError where it speaks another version of the protocol, ProtocolError where it
+        is no greta.
         """
         self.binary = binary or find_binary()
         self._owner = os.getpid()

@@ -73,8 +73,12 @@ def test_ends(model: greta.Model) -> None:
     assert a.stop == "context"
     (a,) = model.generate("Prince Andrew", max_new_tokens=20, choice=[" yes", " no"]).results()
     assert a.text in (" yes", " no")
-    schema = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 9}}, "required": ["age"],
-              "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"age": {"type": "integer", "maximum": 9}},
+        "required": ["age"],
+        "additionalProperties": False,
+    }
     (a,) = model.generate("Prince", max_new_tokens=60, schema=schema).results()
     assert 0 <= abs(json.loads(a.text)["age"])
 
@@ -184,7 +188,9 @@ def test_async(model: greta.Model) -> None:
         return "".join([p async for p in model.agenerate("Prince Andrew", max_new_tokens=12)])
 
     async def all_at_once() -> list[str]:
-        results = await asyncio.gather(*(pieces() for _ in range(5)), model.agenerate("Prince Andrew", max_new_tokens=12).text())
+        results = await asyncio.gather(
+            *(pieces() for _ in range(5)), model.agenerate("Prince Andrew", max_new_tokens=12).text()
+        )
         return list(results)
 
     assert asyncio.run(all_at_once()) == [TEXT] * 6

@@ -336,13 +336,16 @@ def test_handles(process: greta.Process) -> None:
         process.call("detach", {"handle": answer["handle"]})
     assert memory_of(process.pid) == before
     took.sort()
-    print(f"a gigabyte by handle, {count} times: median {took[count // 2] * 1e6:.0f} µs, 99 % {took[count * 99 // 100] * 1e6:.0f} µs")
+    print(
+        f"a gigabyte by handle, {count} times: median {took[count // 2] * 1e6:.0f} µs, "
+        f"99 % {took[count * 99 // 100] * 1e6:.0f} µs"
+    )
     if os.environ.get("GRETA_STRESS"):
         assert took[count // 2] < 1e-3
 
 
 def test_round_trips(process: greta.Process) -> None:
-    """10,000 round trips. Their times are printed; they are held to 100 µs where GRETA_STRESS says that nothing else runs."""
+    """10,000 round trips. Their times are printed, and held to 100 µs where GRETA_STRESS is set."""
     took = []
     for _ in range(10_000):
         start = time.perf_counter()
@@ -350,7 +353,10 @@ def test_round_trips(process: greta.Process) -> None:
         took.append(time.perf_counter() - start)
     took.sort()
     mean = sum(took) / len(took)
-    print(f"10,000 round trips: mean {mean * 1e6:.1f} µs, median {took[5000] * 1e6:.1f} µs, 99 % {took[9900] * 1e6:.1f} µs")
+    print(
+        f"10,000 round trips: mean {mean * 1e6:.1f} µs, median {took[5000] * 1e6:.1f} µs, "
+        f"99 % {took[9900] * 1e6:.1f} µs"
+    )
     if os.environ.get("GRETA_STRESS"):
         assert mean < 100e-6
 
@@ -407,7 +413,9 @@ def test_without_numpy(tolstoy: Path) -> None:
         str(tolstoy),
     )
     out, err = run.communicate(timeout=60)
-    assert out == " was sitting\n(3, 2048) (300, 2048) f True\ngreta.empty needs the package numpy: pip install numpy\n", err
+    assert (
+        out == " was sitting\n(3, 2048) (300, 2048) f True\ngreta.empty needs the package numpy: pip install numpy\n"
+    ), err
 
 
 def test_bench(process: greta.Process) -> None:
@@ -417,4 +425,6 @@ def test_bench(process: greta.Process) -> None:
         greta.bench("op", "silu", output="csv", process=process)
     with pytest.raises(greta.UsageError, match="nothing"):
         greta.bench("op", "nothing", process=process)
-    assert json.dumps(greta.bench.rows("op", "silu", n=64, cache="warm", min_time="1ms", no_store=True, process=process))  # type: ignore[attr-defined]
+    assert json.dumps(
+        greta.bench.rows("op", "silu", n=64, cache="warm", min_time="1ms", no_store=True, process=process)
+    )

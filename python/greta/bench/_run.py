@@ -37,9 +37,9 @@ def _text(value: Any) -> str:
 def rows(kind: str, *names: str, process: Process | None = None, **options: Any) -> list[dict[str, Any]]:
     """Runs `greta bench KIND NAME... --options` and gives its results, a dict each, as -o json writes them.
 
-    kind: op, model, platform, serve. An option's name is the flag's with _ for -; lists are joined by commas, a dict is a
-    flag repeated. Raises MismatchError where a result is wrong, GretaError where none is OK; the exception's `rows` are
-    the results all the same. An interrupt ends the run; what was measured by then is in greta's store.
+    kind: op, model, platform, serve. An option's name is the flag's with _ for -; lists are joined by commas, a dict is
+    a flag repeated. Raises MismatchError where a result is wrong, GretaError where none is OK; the exception's `rows`
+    are the results all the same. An interrupt ends the run; what was measured by then is in greta's store.
     """
     for name in ("output", "json", "o"):
         if name in options:
@@ -57,8 +57,17 @@ def rows(kind: str, *names: str, process: Process | None = None, **options: Any)
 
 
 def bench(kind: str, *names: str, process: Process | None = None, **options: Any) -> pd.DataFrame:
-    """Runs `greta bench` and gives its results as a frame of pandas', a result a row. `greta.bench.rows` has the options."""
-    frame: pd.DataFrame = need(
-        "pandas", "greta.bench (greta.bench.rows gives a list of dicts without it)"
-    ).DataFrame(rows(kind, *names, process=process, **options))
+    """Runs `greta bench` and gives its results as a frame of pandas, a result a row; options as `rows` has them."""
+    frame: pd.DataFrame = need("pandas", "greta.bench (greta.bench.rows gives a list of dicts without it)").DataFrame(
+        rows(kind, *names, process=process, **options)
+    )
     return frame
+
+
+class Bench:
+    """What the module greta.bench is for type checkers, to which a module cannot be called."""
+
+    rows = staticmethod(rows)
+
+    def __call__(self, kind: str, *names: str, process: Process | None = None, **options: Any) -> pd.DataFrame:
+        return bench(kind, *names, process=process, **options)
