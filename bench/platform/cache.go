@@ -11,12 +11,12 @@ import (
 // and again what it has read, over sizes. On GPUs one block on each of them, all
 // reading the same buffer: first-level caches, then the second level.
 var _ = define(Benchmark{
-	Name:   "cache",
-	About:  "one block a multiprocessor, all reading the same buffer again and again; on the processor one core",
+	Name:  "cache",
+	About: "one block a multiprocessor, all reading the same buffer again and again; on the processor one core",
 	Params: map[string]string{"bytes": "size of the buffer", "step": "growth of the sizes in percent",
 		"block": "threads of a block (GPU)"},
-	GPU:    cacheGPU,
-	CPU:    cacheCPU,
+	GPU: cacheGPU,
+	CPU: cacheCPU,
 })
 
 func cacheGPU(g *GPU) error {
