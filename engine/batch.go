@@ -31,6 +31,7 @@ type batch struct {
 	picked                       []int32
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
+	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
 }
 
 // span is a range of the table.
@@ -368,6 +369,9 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 	b.mem.runs++
 	if err := st.submit(); err != nil {
 		return err
+	}
+	if b.submitted != nil {
+		b.submitted()
 	}
 	if err := b.mem.wait(st); err != nil {
 		return err

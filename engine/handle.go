@@ -146,7 +146,7 @@ func (h *Handle) push(tokens []Token) {
 	}
 	h.queue = append(h.queue, tokens...)
 	h.mu.Unlock()
-	h.signal()
+	h.s.told = append(h.s.told, h)
 }
 
 func (h *Handle) signal() {

@@ -84,7 +84,8 @@ type Scheduler struct {
 	history []int32
 	bits    []uint32
 	picked  []candidate
-	failed  []error // by run
+	failed  []error   // by run
+	told    []*Handle // whose tokens came and whose readers were not woken yet
 }
 
 // Stats are counts since the beginning, and what is there now.
@@ -150,6 +151,9 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)
 	s.results = make([]schedule.Result, 0, opt.Rows)
 	s.stats.PageSize, s.stats.PageBytes = opt.Page, s.batch.bytes
+	if e.queued { // to wake many readers takes time in which a device of its own can compute
+		s.batch.submitted = s.wake
+	}
 	go s.loop()
 	return s, nil
 }
@@ -343,10 +347,14 @@ func (s *Scheduler) loop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for idle := 0; ; {
+		if s.batch.submitted == nil || s.closed || s.plan.Idle() {
+			s.wake()
+		}
 		for !s.closed && s.plan.Idle() {
 			s.more.Wait()
 		}
 		if s.closed {
+			s.wake()
 			s.endAll(errSchedulerClosed)
 			return
 		}
@@ -354,6 +362,9 @@ func (s *Scheduler) loop() {
 		b := s.plan.Plan(s.rows)
 		if idle++; !b.Empty() {
 			idle = 0
+		}
+		if len(b.Rows) == 0 {
+			s.wake()
 		}
 		err := s.prepare(b)
 		if idle > 1000 {
@@ -374,6 +385,7 @@ func (s *Scheduler) loop() {
 				s.end(choiceOf(b.Runs[i].Seq), StopInterrupted, err)
 			}
 			s.loss(err)
+			s.wake()
 			continue
 		}
 		s.times.note(len(b.Rows), len(b.Runs), device)
@@ -386,6 +398,15 @@ func (s *Scheduler) loop() {
 		s.stats.Host += time.Since(start) - device
 		s.stats.Captured = len(s.batch.mem.steps)
 	}
+}
+
+// wake tells readers of tokens that came.
+func (s *Scheduler) wake() {
+	for i, h := range s.told {
+		h.signal()
+		s.told[i] = nil
+	}
+	s.told = s.told[:0]
 }
 
 // loss ends all requests, and refuses those that come, where the device is lost.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -13,11 +14,15 @@ import (
 	"github.com/greta-project/greta/tensor"
 )
 
-// TestRandomSchedules: whatever comes, ends and fails beside it, a sequence's tokens are those that it has alone.
+// TestRandomSchedules: whatever comes, ends and fails beside it, a sequence's tokens are those that it has alone, with
+// masks, and with adapters or without.
 func TestRandomSchedules(t *testing.T) {
-	n := 60
+	n := 40
 	if testing.Short() {
 		n = 8
+	}
+	if os.Getenv("GRETA_REQUIRE_SHARED") != "" { // where time is no matter
+		n = 500
 	}
 	dev, err := cpu.New(2)
 	if err != nil {
@@ -25,6 +30,7 @@ func TestRandomSchedules(t *testing.T) {
 	}
 	t.Cleanup(func() { dev.Close() })
 	testkit.Schedules(t, dev, n, 1e-3)
+	testkit.AdaptedSchedules(t, dev, n/4, 1e-3)
 }
 
 // TestManySequencesLeaveNothing: behind thousands of sequences all pages are free, and memory has not grown; a step

@@ -77,7 +77,11 @@ func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*en
 func TestSessionsAtOnce(t *testing.T) { testkit.Concurrent(t, open(t, vulkan.Options{}), 4) }
 
 // TestSchedules: sequences that run beside each other get the tokens that each has alone.
-func TestSchedules(t *testing.T) { testkit.Schedules(t, open(t, vulkan.Options{}), 3, 2e-2) }
+func TestSchedules(t *testing.T) {
+	dev := open(t, vulkan.Options{})
+	testkit.Schedules(t, dev, 3, 2e-2)
+	testkit.AdaptedSchedules(t, dev, 1, 2e-2)
+}
 
 // prompt makes n tokens.
 func prompt(n int) []int32 {

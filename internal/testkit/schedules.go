@@ -8,24 +8,60 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights"
+	"github.com/greta-project/greta/weights/lora"
+	"github.com/greta-project/greta/weights/open"
 )
-
-// vocabulary of the model of schedules.
-const vocabulary = 200
 
 // scheduled is a prompt with what it gets alone.
 type scheduled struct {
 	prompt, want []int32
 	clear        int // tokens before the first whose two best logits are closer than rounding
+	adapter      string
+	mask         int // tokens whose number leaves this rest by 3 are not allowed; −1: all are
 }
+
+// request is how the prompt is asked for.
+func (s *scheduled) request(n int) engine.Request {
+	r := engine.Request{Prompt: s.prompt, Max: n, Adapter: s.adapter}
+	if s.mask >= 0 {
+		r.Mask = restMask(s.mask)
+	}
+	return r
+}
+
+// restMask allows all tokens but those that leave a rest by 3.
+type restMask int32
+
+func (m restMask) Allowed(bits []uint32) error {
+	clear(bits)
+	for i := range int32(32 * len(bits)) {
+		if i%3 != int32(m) {
+			bits[i/32] |= 1 << (i % 32)
+		}
+	}
+	return nil
+}
+
+func (m restMask) Accept(token int32) error {
+	if token%3 == int32(m) {
+		return fmt.Errorf("token %d is not allowed", token)
+	}
+	return nil
+}
+
+func (restMask) Forced() []int32      { return nil }
+func (m restMask) Clone() engine.Mask { return m }
 
 // Schedules has many requests arrive, end, be cancelled, stopped and continued by guesses at random, in pools that are
 // often too small for all. Each sequence's tokens must be those that it has alone wherever its two
@@ -36,8 +72,56 @@ func Schedules(t *testing.T, dev backends.Device, schedules int, limit float32) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := engine.New(t.Context(), engine.Options{Model: file, Device: dev, Context: 96, DType: tensor.F16, Seed: 5,
-		Set: map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": fmt.Sprint(vocabulary)}})
+	runSchedules(t, engine.Options{Model: file, Device: dev, DType: tensor.F16, Seed: 5,
+		Set: map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "200"}}, schedules, limit)
+}
+
+// AdaptedSchedules is Schedules of a model with adapters, of which requests name one or none.
+func AdaptedSchedules(t *testing.T, dev backends.Device, schedules int, limit float32) {
+	t.Helper()
+	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	file, err := models.Match(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := engine.Options{Model: file, Source: src, Device: dev, DType: tensor.F32, KV: tensor.F32}
+	for i, modules := range [][]string{{"q_proj", "v_proj"}, {"down_proj", "gate_proj", "o_proj"}} {
+		opt.Adapters = append(opt.Adapters, engine.Adapter{Name: fmt.Sprint("adapter ", i),
+			Adapter: RandomAdapter(src, uint64(i+1), 4, 0.1, modules...)})
+	}
+	runSchedules(t, opt, schedules, limit)
+}
+
+// RandomAdapter makes an adapter of random numbers for some of a source's matrices.
+func RandomAdapter(src weights.Source, seed uint64, rank int, size float64, modules ...string) *lora.Adapter {
+	r := rand.New(rand.NewPCG(seed, 7))
+	a := &lora.Adapter{Path: "test", Dialect: src.Dialect()}
+	numbers := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64() * size)
+		}
+		return x
+	}
+	for _, name := range slices.Sorted(slices.Values(src.Names())) {
+		if slices.ContainsFunc(modules, func(m string) bool { return strings.HasSuffix(name, m+".weight") }) {
+			_, shape, _ := src.Lookup(name)
+			a.Pairs = append(a.Pairs, lora.Pair{Name: name, Rank: rank, In: shape[1], Out: shape[0],
+				A: numbers(rank * shape[1]), B: numbers(shape[0] * rank), Scale: 2})
+		}
+	}
+	return a
+}
+
+// runSchedules runs them on one engine.
+func runSchedules(t *testing.T, opt engine.Options, schedules int, limit float32) {
+	t.Helper()
+	opt.Context = 96
+	e, err := engine.New(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,42 +152,45 @@ func Schedules(t *testing.T, dev backends.Device, schedules int, limit float32) 
 // knownPrompts makes prompts, some of which begin alike, and continues each alone.
 func knownPrompts(t *testing.T, e *engine.Engine, rng *rand.Rand, limit float32) (all []scheduled) {
 	t.Helper()
-	s, err := e.NewSession()
+	s, err := engine.NewScheduler(e, engine.SchedulerOptions{Tokens: 128, Page: 16, Sequences: 1, NoPrefix: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	adapters := append([]engine.Adapter{{}}, e.Options().Adapters...)
 	for i := range 24 {
 		p := make([]int32, 1+rng.IntN(50))
 		for k := range p {
-			p[k] = int32(rng.IntN(vocabulary))
+			p[k] = int32(rng.IntN(e.Vocabulary()))
 		}
 		if i%3 == 2 {
 			p = append(slices.Clone(all[i-1].prompt), p[:len(p)/3]...)
 		}
-		one := scheduled{prompt: p[:min(len(p), 60)], clear: 30}
-		s.Reset()
-		logits, err := s.Prefill(t.Context(), one.prompt)
-		for n := range 30 {
+		one := scheduled{prompt: p[:min(len(p), 60)], clear: 30, mask: max(-1, i%8-5),
+			adapter: adapters[i/2%len(adapters)].Name}
+		r := one.request(30)
+		r.Logprobs = 40
+		h, err := s.Add(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tok, err := range h.Tokens() {
 			if err != nil {
 				t.Fatal(err)
 			}
-			best, second := 0, -1
-			for k, v := range logits {
-				switch {
-				case v > logits[best]:
-					best, second = k, best
-				case k != best && (second < 0 || v > logits[second]):
-					second = k
+			var best []float32 // of the tokens that are allowed
+			for _, top := range tok.Top {
+				if one.mask < 0 || int(top.ID)%3 != one.mask {
+					best = append(best, top.Logprob)
 				}
 			}
-			if one.clear == 30 && logits[best]-logits[second] <= limit {
-				one.clear = n
+			if one.clear == 30 && (len(best) < 2 || best[0]-best[1] <= limit) {
+				one.clear = len(one.want)
 			}
-			one.want = append(one.want, int32(best))
-			if n < 29 {
-				logits, err = s.Decode(int32(best))
-			}
+			one.want = append(one.want, tok.ID)
+		}
+		if len(one.want) != 30 {
+			t.Fatalf("alone a prompt has %d tokens, 30 are wanted", len(one.want))
 		}
 		all = append(all, one)
 	}
@@ -144,8 +231,9 @@ func schedule(t *testing.T, e *engine.Engine, rng *rand.Rand, known []scheduled,
 		a := &arrival{number: number, scheduled: &known[rng.IntN(len(known))], n: 1 + rng.IntN(30), choices: 1 + rng.IntN(3),
 			act: rng.IntN(5), at: rng.IntN(8)}
 		ctx, cancel := context.WithCancel(t.Context())
-		h, err := s.Add(ctx, engine.Request{Prompt: a.prompt, Max: a.n, Choices: a.choices, Key: fmt.Sprint(a.act),
-			Priority: rng.IntN(2)})
+		r := a.request(a.n)
+		r.Choices, r.Key, r.Priority = a.choices, fmt.Sprint(a.act), rng.IntN(2)
+		h, err := s.Add(ctx, r)
 		var never *engine.NeverFits
 		if errors.As(err, &never) {
 			cancel()
