@@ -172,7 +172,7 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	all = append(all, pointFile, generalFile, spreadFile, routeFile, ropeFile, ropeFiles(3))
+	all = append(all, pointFile, generalFile, spreadFile, recurrenceFile, routeFile, ropeFile, ropeFiles(3))
 	all = append(all, attentionProgram(64, 64, 1, 1, 8, attentionShape{block: 4, parts: 4}, false, true),
 		attentionProgram(9, 5, 0, 0, 1, attentionShape{block: 1, parts: 1}, true, true))
 	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16),

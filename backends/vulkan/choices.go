@@ -231,6 +231,11 @@ func init() { // the binders of the table refer to it through Kernel
 	for _, name := range []string{"sub", "div", "min", "max", "greater"} {
 		kernels[name] = entry{bind: bindPair, typed: -1, why: pairwise}
 	}
+	const channelwise = "slots are planned, then a channel or a row of a head an invocation"
+	for name, bind := range map[string]binder{"short_conv": bindChannels, "scan": bindChannels, "wkv": bindChannels,
+		"ssm": bindSSM, "delta": bindDelta} {
+		kernels[name] = entry{bind: bind, typed: -1, scratch: slotScratch, why: channelwise}
+	}
 	for _, name := range rowSums {
 		kernels[name] = entry{bind: bindRowSum, typed: -1, why: rowwise}
 	}
