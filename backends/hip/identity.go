@@ -44,7 +44,8 @@ func group(n *graph.Node) string {
 // attentionFiles and otherFiles are the sources of what is no product; all others are products.
 var (
 	attentionFiles = []string{"attention.hip", "flash.hip", "paged.hip"}
-	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "general.hip", "spread.hip", "recurrence.hip", "rope.hip", "moe.hip"}
+	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "general.hip", "spread.hip", "recurrence.hip",
+		"rope.hip", "moe.hip"}
 )
 
 var codeHashes sync.Map // by group
