@@ -16,7 +16,7 @@ import (
 // Info is what a model says of itself when it is loaded.
 type Info struct {
 	Name        string `json:"name"`
-	Kind        string `json:"kind"` // model or block
+	Kind        string `json:"kind"` // model, block, or embed: a model of vectors
 	Source      string `json:"source"`
 	Format      string `json:"format"`
 	Backend     string `json:"backend"`
@@ -25,7 +25,7 @@ type Info struct {
 	KV          string `json:"kv"`
 	Context     int    `json:"context"`
 	Vocabulary  int    `json:"vocabulary"` // 0: a block
-	Width       int    `json:"width"`      // of a block's rows; 0: a model
+	Width       int    `json:"width"`      // of a block's rows or of vectors; 0: a model
 	WeightBytes int    `json:"weight_bytes"`
 	Tokenizer   bool   `json:"tokenizer"`
 	Chat        bool   `json:"chat_template"`
@@ -39,6 +39,8 @@ type Model interface {
 	Engine() *engine.Engine
 	// Text is nil where there is no tokenizer.
 	Text() serve.Tokens
+	// Embed turns texts into vectors, where the model is one of those.
+	Embed(ctx context.Context, texts []string, o EmbedOptions) ([]Vector, error)
 	// Many gives the model to many sequences at once; it is called once, before the first text.
 	Many() (serve.Model, error)
 	// Check compares the model with the float64 reference.
@@ -47,6 +49,20 @@ type Model interface {
 	Plan(stage, format string, tokens int) (string, error)
 	// Close is called when nothing uses the model any more, behind that of Many's.
 	Close() error
+}
+
+// EmbedOptions say how texts become vectors.
+type EmbedOptions struct {
+	Normalize  bool   `json:"normalize"`   // vectors of length 1, also where the model's files do not ask for it
+	Dimensions int    `json:"dimensions"`  // keep the first so many values; 0: all
+	Prompt     string `json:"prompt"`      // name of a text that the model's files put before each
+	NoTruncate bool   `json:"no_truncate"` // a text that is too long is an error
+}
+
+// Vector is a text's.
+type Vector struct {
+	Values      []float32
+	Tokens, Cut int // tokens that were read, and that were left out
 }
 
 // loaded is a model with what uses it.
@@ -173,8 +189,11 @@ func (m *loaded) close() error {
 
 // sequences gives the model as one of many sequences.
 func (m *loaded) sequences() (serve.Model, error) {
-	if m.info.Kind == "block" {
+	switch m.info.Kind {
+	case "block":
 		return nil, usagef("%s is a block: it takes activations, not texts (op run-session)", m.info.Name)
+	case "embed":
+		return nil, usagef("%s gives vectors of texts, no next tokens (op embed)", m.info.Name)
 	}
 	m.many.Do(func() { m.many.model, m.many.err = m.Model.Many() })
 	return m.many.model, m.many.err
@@ -345,9 +364,43 @@ func (s *server) plan(ctx context.Context, q *request) error {
 	return q.ok(map[string]any{"text": text}, nil)
 }
 
-// embed is refused: nothing computes embeddings yet.
-func (s *server) embed(context.Context, *request) error {
-	return Unsupported("this greta has no embeddings of texts")
+// embed turns texts into vectors.
+func (s *server) embed(ctx context.Context, q *request) error {
+	var a struct {
+		Model uint64   `json:"model"`
+		Texts []string `json:"texts"`
+		EmbedOptions
+	}
+	if err := strict(q.args, &a); err != nil {
+		return err
+	}
+	m, ctx, done, err := s.use(ctx, q, a.Model)
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch {
+	case m.info.Kind != "embed":
+		return usagef("%s was loaded for next tokens, not for vectors: load it with the option task=embed", m.info.Name)
+	case len(a.Texts) == 0:
+		return usagef("embed: there is no text")
+	case a.Dimensions < 0 || a.Dimensions > m.info.Width:
+		return usagef("dimensions is %d, the model's vectors have %d", a.Dimensions, m.info.Width)
+	}
+	vectors, err := m.Embed(ctx, a.Texts, a.EmbedOptions)
+	if err != nil {
+		return err
+	}
+	r, err := s.newResult(len(vectors), len(vectors[0].Values))
+	if err != nil {
+		return err
+	}
+	tokens, cut := make([]int, len(vectors)), make([]int, len(vectors))
+	for i, v := range vectors {
+		copy(r.data[i*len(v.Values):], v.Values)
+		tokens[i], cut[i] = v.Tokens, v.Cut
+	}
+	return s.send(q, map[string]any{"embeddings": &r.Tensor, "tokens": tokens, "cut": cut}, r)
 }
 
 // bench runs greta bench and gives the rows of its results.

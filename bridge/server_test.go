@@ -215,6 +215,9 @@ func (m *testModel) Check(context.Context, []int32, float64) (any, error) {
 	return map[string]bool{"ok": true}, nil
 }
 func (m *testModel) Plan(stage, _ string, _ int) (string, error) { return "plan of " + stage, nil }
+func (m *testModel) Embed(context.Context, []string, EmbedOptions) ([]Vector, error) {
+	return nil, errors.New("it is no model of vectors")
+}
 func (m *testModel) Close() error {
 	if *m.closed {
 		return errors.New("closed twice")
@@ -272,7 +275,6 @@ func TestErrors(t *testing.T) {
 	c.refused(codeInternal, "on purpose", "load", map[string]any{"path": "panics"})
 	c.refused(codeUsage, "there is no model 99", "generate",
 		map[string]any{"model": 99, "prompts": []any{map[string]any{"text": "a"}}})
-	c.refused(codeUnsupported, "no embeddings", "embed", nil)
 	c.refused(codeUsage, "the first argument is one of bench", "command", map[string]any{"args": []string{"serve"}})
 	m := c.model("")
 	for words, args := range map[string]map[string]any{
@@ -289,6 +291,7 @@ func TestErrors(t *testing.T) {
 		args["model"] = m
 		c.refused(codeUsage, words, "generate", args)
 	}
+	c.refused(codeUsage, "load it with the option task=embed", "embed", map[string]any{"model": m, "texts": []string{"a"}})
 	c.refused(codeUsage, "no tokens", "logits", map[string]any{"model": m})
 	c.refused(codeUsage, "300 tokens at position 0", "logits", map[string]any{"model": m, "tokens": make([]int, 300)})
 	c.refused(codeUsage, "there is no token 5000", "detokenize", map[string]any{"model": m, "tokens": [][]int{{5000}}})

@@ -61,8 +61,9 @@ func (s *server) logits(ctx context.Context, q *request) (err error) {
 		return err
 	}
 	defer done()
-	if m.info.Kind == "block" {
-		return usagef("%s is a block: it has no logits", m.info.Name)
+	if m.info.Kind != "model" {
+		return usagef("%s is a %s: it has no logits", m.info.Name, map[string]string{"block": "block",
+			"embed": "model of vectors"}[m.info.Kind])
 	}
 	inner, err := m.borrow()
 	if err != nil {
@@ -129,6 +130,9 @@ func (s *server) openSession(ctx context.Context, q *request) error {
 		return err
 	}
 	defer done()
+	if m.info.Kind == "embed" {
+		return usagef("%s gives vectors of texts: it has no sessions", m.info.Name)
+	}
 	inner, err := m.Engine().NewSession()
 	if err != nil {
 		return err

@@ -20,9 +20,11 @@ import (
 
 	"github.com/greta-project/greta/bench/model"
 	"github.com/greta-project/greta/bridge"
+	"github.com/greta-project/greta/embedding"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/serve"
 	"github.com/greta-project/greta/tokenizer"
 )
@@ -81,6 +83,7 @@ type pipeFlags struct {
 	kvMemory string
 	kvTokens int
 	template string
+	pooling  string
 }
 
 func (f *pipeFlags) command() *cobra.Command {
@@ -94,6 +97,8 @@ func (f *pipeFlags) command() *cobra.Command {
 	s.StringVar(&f.kvMemory, "kv-memory", "", "")
 	s.IntVar(&f.kvTokens, "kv-tokens", 0, "")
 	s.StringVar(&f.template, "chat-template", "", "")
+	s.StringVar(&f.task, "task", "", "")
+	s.StringVar(&f.pooling, "pooling", "", "")
 	return c
 }
 
@@ -185,6 +190,9 @@ type pipedModel struct {
 	e     *engine.Engine
 	text  *tokenizer.Tokenizer // nil: none
 	chat  serve.Chat           // nil: none
+
+	vectors      *embedding.Model // nil: it gives next tokens
+	closeVectors func() error
 }
 
 // loadPiped loads a model for another program.
@@ -200,12 +208,23 @@ func (a *app) loadPiped(ctx context.Context, path string, options map[string]jso
 	case f.parallel < 1 || f.kvTokens < 0:
 		return nil, usagef("option parallel is %d, kv_tokens %d: the first must be positive, the second 0 or more",
 			f.parallel, f.kvTokens)
+	case f.task != "" && f.task != models.Embed:
+		return nil, usagef("option task is %s: embed is expected, or none for next tokens", f.task)
+	case f.pooling != "" && !slices.Contains(models.Poolings, f.pooling):
+		return nil, usagef("option pooling is %s: there are %s", f.pooling, strings.Join(models.Poolings, ", "))
 	case f.steps.draft != "" && f.steps.draft != "ngram":
 		return nil, usagef("option draft is %s: for many sequences at once there is ngram", f.steps.draft)
 	}
 	m := &pipedModel{app: a, flags: f, path: path}
 	if m.b, err = f.open(ctx, a.err, path); err != nil {
-		return nil, err
+		if f.task != "" {
+			return nil, err
+		}
+		f.task = models.Embed // encoders give nothing else
+		var second error
+		if m.b, second = f.open(ctx, a.err, path); second != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -214,6 +233,16 @@ func (a *app) loadPiped(ctx context.Context, path string, options map[string]jso
 	}()
 	if err := f.refuseSeed(m.b); err != nil {
 		return nil, err
+	}
+	if m.b.file.Task() != "" {
+		m.vectors, m.closeVectors, err = a.loadEmbedding(ctx, m.b, f.tokenizer, f.pooling)
+		if err == nil {
+			m.text, err = servedTokenizer(m.b, f.tokenizer)
+		}
+		return m, err
+	}
+	if f.pooling != "" {
+		return nil, usagef("option pooling is of models of vectors: give task=embed too")
 	}
 	if err := m.openText(); err != nil {
 		return nil, usage(err)
@@ -241,8 +270,13 @@ func (m *pipedModel) Info() bridge.Info {
 	path, format := m.b.sourceName()
 	d := m.b.device.Info()
 	i := bridge.Info{Name: m.b.file.Name(), Kind: "model", Source: path, Format: format, Backend: d.Backend,
-		Device: d.Name, DType: model.TypeName(m.e), KV: m.b.opt.KV.String(), Context: m.b.opt.Context,
-		Vocabulary: m.e.Vocabulary(), WeightBytes: m.e.WeightBytes(), BOS: -1, Ends: []int{}}
+		Device: d.Name, KV: m.b.opt.KV.String(), Context: m.b.opt.Context, BOS: -1, Ends: []int{}}
+	if m.vectors != nil {
+		i.Kind, i.Width, i.Context, i.Vocabulary = "embed", m.vectors.Width(), m.vectors.Longest(), m.text.VocabSize()
+		i.Tokenizer = true
+		return i
+	}
+	i.DType, i.Vocabulary, i.WeightBytes = model.TypeName(m.e), m.e.Vocabulary(), m.e.WeightBytes()
 	if m.e.IsBlock() {
 		i.Kind = "block"
 		if x := m.e.Decode().Input("x"); x != nil && len(x.Shape) == 2 {
@@ -270,6 +304,28 @@ func (m *pipedModel) Text() serve.Tokens {
 		return nil
 	}
 	return serve.NewVocabulary(m.text)
+}
+
+// Embed turns texts into vectors.
+func (m *pipedModel) Embed(ctx context.Context, texts []string, o bridge.EmbedOptions) ([]bridge.Vector, error) {
+	inputs := make([]embedding.Input, len(texts))
+	for i, text := range texts {
+		inputs[i].Text = text
+	}
+	eo := embedding.Options{Normalize: o.Normalize || m.vectors.Normalizes(), Dimensions: o.Dimensions, Prompt: o.Prompt,
+		Truncate: -1}
+	if o.NoTruncate {
+		eo.Truncate = 0
+	}
+	found, err := m.vectors.Embed(ctx, inputs, eo)
+	if err != nil {
+		return nil, textError(err)
+	}
+	out := make([]bridge.Vector, len(found))
+	for i, v := range found {
+		out[i] = bridge.Vector{Values: v.Values, Tokens: v.Tokens, Cut: v.Cut}
+	}
+	return out, nil
 }
 
 // Many makes the scheduler.
@@ -301,6 +357,9 @@ func (m *pipedModel) Many() (serve.Model, error) {
 // Check compares the model with the reference. Nothing else may use a device that is checked, so that the model is
 // opened again.
 func (m *pipedModel) Check(ctx context.Context, tokens []int32, tolerance float64) (_ any, err error) {
+	if m.vectors != nil {
+		return nil, usagef("%s gives vectors of texts: greta check is of next tokens", m.b.file.Name())
+	}
 	flags := m.flags.modelFlags
 	b, err := flags.open(ctx, m.app.err, m.path)
 	if err != nil {
@@ -319,4 +378,9 @@ func (m *pipedModel) Plan(stage, format string, tokens int) (string, error) {
 }
 
 // Close frees the model.
-func (m *pipedModel) Close() error { return errors.Join(m.e.Close(), m.b.close()) }
+func (m *pipedModel) Close() error {
+	if m.vectors != nil {
+		return errors.Join(m.closeVectors(), m.b.close())
+	}
+	return errors.Join(m.e.Close(), m.b.close())
+}

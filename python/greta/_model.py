@@ -95,7 +95,7 @@ class ModelInfo:
     """What a model says of itself."""
 
     name: str
-    kind: str  #: model or block
+    kind: str  #: model, block, or embed: a model of vectors
     source: str  #: path of the weights, or synthetic
     format: str
     backend: str
@@ -104,7 +104,7 @@ class ModelInfo:
     kv: str
     context: int  #: positions at most
     vocabulary: int  #: 0 for a block
-    width: int  #: of a block's rows; 0 for a model
+    width: int  #: of a block's rows or of vectors; 0 for a model
     weight_bytes: int
     tokenizer: bool
     chat_template: bool
@@ -362,10 +362,33 @@ class Model:
         self._number()
         return Session(self)
 
-    def embed(self, texts: str | Sequence[str]) -> Array:
-        """Embeddings of texts [texts, width]. Raises UnsupportedError where this greta has none."""
-        answer, data = self._call("embed", {"texts": [texts] if isinstance(texts, str) else list(texts)})
-        return self._received(answer["embeddings"], data)  # type: ignore[no-any-return]
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        normalize: bool = False,
+        dimensions: int = 0,
+        prompt: str = "",
+        truncate: bool = True,
+    ) -> Array:
+        """Vectors of texts: float32 [texts, width], of a single text [width]. The model is an encoder, or loaded with
+        task="embed".
+
+        normalize: of length 1, also where the model's files do not ask for it; dimensions: the first so many values
+        alone, 0: all; prompt: the name of a text that the model's files put before each; without truncate a text that
+        is too long is a UsageError.
+        """
+        single = isinstance(texts, str)
+        args = {
+            "texts": [texts] if isinstance(texts, str) else list(texts),
+            "normalize": normalize,
+            "dimensions": dimensions,
+            "prompt": prompt,
+            "no_truncate": not truncate,
+        }
+        answer, data = self._call("embed", args)
+        out = self._received(answer["embeddings"], data)
+        return out[0] if single else out  # type: ignore[no-any-return]
 
     def check(self, tokens: Sequence[int] | None = None, *, tolerance: float = 0) -> CheckReport:
         """Compares every operator with the float64 reference, on tokens or on ten made up ones.

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import greta
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = " was sitting in the middle of the room, and the"
 
 
@@ -177,10 +179,41 @@ def test_check_and_plan(model: greta.Model, block: greta.Model) -> None:
         model.plan("dream")
 
 
-def test_embed(model: greta.Model) -> None:
-    if "embed" not in str(model.plan.__doc__):  # there is nothing that computes them yet
-        with pytest.raises(greta.UnsupportedError, match="no embeddings"):
-            model.embed("text")
+def test_embed(model: greta.Model, process: greta.Process, tmp_path: Path) -> None:
+    folder = ROOT / "testdata" / "encoders" / "bert"
+    texts = ["the prince", "a room", "the prince was sitting in the room"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    out = subprocess.run(
+        [process.binary, "embed", str(folder), str(tmp_path / "texts.txt")], check=True, capture_output=True
+    ).stdout
+    want = np.array([json.loads(line)["embedding"] for line in out.splitlines()], np.float32)
+    with greta.load(folder, process=process) as m:
+        assert m.info.kind == "embed" and m.info.width == want.shape[1]
+        x = m.embed(texts)
+        assert x.shape == want.shape and np.allclose(x, want, rtol=1e-4, atol=1e-5)
+        assert np.allclose(m.embed(texts[1]), want[1], rtol=1e-4, atol=1e-5)
+        unit = m.embed(texts, normalize=True, dimensions=4)
+        assert unit.shape == (3, 4) and np.allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-5)
+        assert m.tokenizer.encode("the prince")
+        wrong: list[tuple[str, Callable[[], object]]] = [
+            ("vectors have", lambda: m.embed("a", dimensions=10**6)),
+            ("no text", lambda: m.embed([])),
+            ("vectors of texts", lambda: m.generate("a").text),
+            ("no logits", lambda: m.logits([1])),
+            ("no sessions", m.session),
+            ("next tokens", m.check),
+            ("prompt", lambda: m.embed("a", prompt="nothing")),
+            ("tokens", lambda: m.embed("the prince " * 2000, truncate=False)),
+        ]
+        for words, call in wrong:
+            with pytest.raises(greta.UsageError, match=words):
+                call()
+    with pytest.raises(greta.UsageError, match="task=embed"):
+        model.embed("a")
+    with pytest.raises(greta.UsageError, match="dream"):
+        greta.load(folder, process=process, task="dream")
+    with pytest.raises(greta.UsageError, match="dream"):
+        greta.load(folder, process=process, pooling="dream")
 
 
 def test_async(model: greta.Model) -> None:
