@@ -16,7 +16,7 @@ import (
 
 // Kernels of one's own: kernels: of a file. What they say is read here, docs/custom-kernels.md explains it.
 
-var kernelKeys = []string{"op", "equation", "source", "entry", "when", "types", "args", "grid", "block", "shared",
+var kernelKeys = []string{"op", "equation", "source", "entry", "arch", "when", "types", "args", "grid", "block", "shared",
 	"constants", "tiles", "tolerance", "always"}
 
 // maxKernels bounds how many a file may describe.
@@ -40,6 +40,33 @@ func LoadKernels(path string) ([]*custom.Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseKernelsFile(path, data, func() (*File, error) { return Load(path) })
+}
+
+// useKernels adds those of another file.
+func (r *reader) useKernels(v *yaml.Node, stem string) {
+	if strings.ContainsAny(stem, `/\`) {
+		r.failNode(v, "%q: a file's name without folder and ending is wanted", stem)
+		return
+	}
+	path, data, err := r.read(stem)
+	if err != nil {
+		r.failNode(v, "%s: %v", stem, err)
+		return
+	}
+	all, err := parseKernelsFile(path, data, func() (*File, error) {
+		return nil, Errors{r.at(v.Line, v.Column, "%s is a model file: one with kernels: alone is wanted", path)}
+	})
+	if es, ok := err.(Errors); ok {
+		for _, e := range es {
+			r.add(e)
+		}
+	}
+	r.f.kernels = append(r.f.kernels, all...)
+}
+
+// parseKernelsFile reads a file with kernels: alone; whole reads a model file.
+func parseKernelsFile(path string, data []byte, whole func() (*File, error)) ([]*custom.Kernel, error) {
 	src := &source{path: path, lines: strings.Split(string(data), "\n")}
 	doc, err := parseYAML(data)
 	if err != nil {
@@ -51,7 +78,7 @@ func LoadKernels(path string) ([]*custom.Kernel, error) {
 	top := doc.Content[0]
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		if k := top.Content[i].Value; k == "block" || k == "model" {
-			f, err := Load(path)
+			f, err := whole()
 			if err == nil && len(f.kernels) == 0 {
 				err = Errors{src.at(1, 1, "there is no kernels: in this file")}
 			}
@@ -81,6 +108,12 @@ func LoadKernels(path string) ([]*custom.Kernel, error) {
 func (r *reader) kernels(v *yaml.Node) {
 	before := len(r.list)
 	r.pairs(v, "a mapping of names to kernels", func(name text, v *yaml.Node) {
+		if name.string == "use" && r.read != nil {
+			for _, stem := range r.strings(v, "the name of a file with kernels: beside this one") {
+				r.useKernels(v, stem)
+			}
+			return
+		}
 		if !lang.IsName(name.string) {
 			r.add(r.fail(name, 0, "%q cannot be a name: letters, digits and _ only", name.string))
 			return
@@ -163,6 +196,7 @@ func (k *kernelReader) rest(parts map[string]*yaml.Node) bool {
 	word("equation", "the name of a result, as greta dump --stage plan prints it", &k.k.Equation)
 	word("entry", "the name of a function", &k.k.Entry)
 	word("source", "the name of a file", &k.k.Source)
+	word("arch", "an architecture, sm_90 or gfx942", &k.k.Arch)
 	if !slices.Contains(custom.Endings, k.k.Ending()) {
 		k.failNode(parts["source"], "source: a file that ends in %s is wanted, not %q", strings.Join(custom.Endings, ", "),
 			k.k.Source)

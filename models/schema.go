@@ -88,7 +88,8 @@ func schema() *jsonschema.Schema {
 			"state":   mapping("what survives from step to step", name, state),
 			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),
 			"out":     {AnyOf: []*S{names, {Type: "array", Items: name, MinItems: &one}}, Description: "the result or results"},
-			"kernels": mapping("kernels of one's own for operators (docs/custom-kernels.md)", name, kernel),
+			"kernels": mapping("kernels of one's own for operators (docs/custom-kernels.md)", name, &S{AnyOf: []*S{kernel,
+				list("use: files with kernels: beside this one")}}),
 		})
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "greta model file"
@@ -111,6 +112,7 @@ func kernelSchema() *jsonschema.Schema {
 			"equation": str("only for the result of this name, as greta dump --stage plan prints it"),
 			"source":   str("file beside this one: .hip, .cubin, .hsaco, .comp or .spv; $NAME is a constant's value"),
 			"entry":    str("the function; default: the kernel's name"),
+			"arch":     str("the architecture that a binary is for: sm_90, gfx942"),
 			"when":     expr("a condition on the operator's sizes without which greta's own is used"),
 			"types":    {Type: "object", Description: "types of operands that it takes; f32 where nothing is said"},
 			"args":     exprs("operands by name, numbers as i32(…), u32(…), i64(…), u64(…), f32(…), and null"),

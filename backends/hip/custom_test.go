@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -252,6 +253,38 @@ func TestCustomLaunch(t *testing.T) {
 		}
 		if leaks := f.leaks(); len(leaks) > 0 {
 			t.Error(leaks)
+		}
+	}
+}
+
+// TestCustomSources compiles the example for both vendors, as the run-time compilers would.
+func TestCustomSources(t *testing.T) {
+	clang, err := exec.LookPath("clang-19")
+	if err != nil {
+		t.Skip(err)
+	}
+	k := hipKernels(t, testfiles.Repo(t, "examples", "kernels", "fp8.yaml"))[0]
+	for _, constants := range k.Variants() {
+		i, err := k.Instance(constants)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := customSource(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "k.hip")
+		if err := os.WriteFile(path, []byte(source), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range []string{
+			"-x hip --offload-arch=gfx942 -nogpuinc -nogpulib -mcumode", "-x hip --offload-arch=gfx1100 -nogpuinc -nogpulib",
+			"-x cuda --cuda-gpu-arch=sm_90 --cuda-feature=+ptx80 -nocudainc -nocudalib"} {
+			c := exec.Command(clang, append(strings.Fields(args), "--cuda-device-only", "-std=c++17", "-O3", "-Wall", "-Werror",
+				"-S", "-o", os.DevNull, path)...)
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("%v: %v\n%s", c.Args, err, out)
+			}
 		}
 	}
 }

@@ -330,7 +330,7 @@ func suited(st Settings) ([]*custom.Kernel, error) {
 	dev, ok := st.Device.(backends.CustomKernels)
 	taken := map[string]bool{}
 	for _, k := range st.Kernels {
-		if ok && slices.Contains(dev.CustomEndings(), k.Ending()) {
+		if ok && slices.Contains(dev.CustomEndings(), k.Ending()) && (k.Arch == "" || k.Arch == st.Device.Info().Level) {
 			all = append(all, k)
 			taken[k.Op+" "+k.Equation] = true
 		}
@@ -343,6 +343,9 @@ func suited(st Settings) ([]*custom.Kernel, error) {
 		if ok {
 			why = fmt.Sprintf("%v is %s: the %s backend takes %s here", k, k.Ending(), backend,
 				strings.Join(dev.CustomEndings(), " and "))
+		}
+		if ok && k.Arch != "" && k.Arch != st.Device.Info().Level && slices.Contains(dev.CustomEndings(), k.Ending()) {
+			why = fmt.Sprintf("%v is for %s, this device is %s", k, k.Arch, st.Device.Info().Level)
 		}
 		why += map[string]string{".comp": "; --backend vulkan runs it", ".spv": "; --backend vulkan runs it"}[k.Ending()]
 		if k.Ending() == ".hip" || !ok && strings.Contains(".cubin.hsaco", k.Ending()) {

@@ -133,11 +133,11 @@ func (f *benchOpFlags) besideOwn(ctx context.Context, a *app, dev backends.Devic
 			dev.Info().Backend)
 	}
 	own := slices.DeleteFunc(slices.Clone(f.own), func(k *custom.Kernel) bool {
-		return !slices.Contains(maker.CustomEndings(), k.Ending())
+		return !slices.Contains(maker.CustomEndings(), k.Ending()) || k.Arch != "" && k.Arch != dev.Info().Level
 	})
 	if len(own) == 0 {
-		return nil, usagef("--kernel %s: it has no kernel that ends in %s, as the %s backend takes them", f.kernelFile,
-			strings.Join(maker.CustomEndings(), " or "), dev.Info().Backend)
+		return nil, usagef("--kernel %s: it has no kernel for %s that ends in %s, as the %s backend takes them", f.kernelFile,
+			dev.Info().Level, strings.Join(maker.CustomEndings(), " or "), dev.Info().Backend)
 	}
 	var all []opJob
 	why := ""

@@ -34,13 +34,13 @@ folder of caches: HIP's in greta/kernels, Vulkan's pipelines in greta/vulkan.
 greta kernels build compiles HIP's ahead of time, also for cards that are not here.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("greta kernels has no verb %q; there are ls, clear and build", args[0])
+				return usagef("greta kernels has no verb %q; there are ls, clear, build and import-triton", args[0])
 			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.kernelsListCmd(), a.kernelsClearCmd(), a.kernelsBuildCmd())
+	c.AddCommand(a.kernelsListCmd(), a.kernelsClearCmd(), a.kernelsBuildCmd(), a.kernelsImportCmd())
 	return c
 }
 

@@ -27,6 +27,7 @@ type Kernel struct {
 	Equation string // the equation whose result it computes, as dump names it: "y", "y.mul"; "": any
 	Source   string // relative to File; $NAME is the value of a constant
 	Entry    string // the function
+	Arch     string // the device's architecture that a binary is for, "sm_90"; "": any
 	When     lang.Expr
 	Types    map[string][]tensor.Type // of operands by name; f32 where none are given
 	Args     []Arg
