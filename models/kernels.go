@@ -16,8 +16,8 @@ import (
 
 // Kernels of one's own: kernels: of a file. What they say is read here, docs/custom-kernels.md explains it.
 
-var kernelKeys = []string{"op", "equation", "source", "entry", "arch", "when", "types", "args", "grid", "block", "shared",
-	"constants", "tiles", "tolerance", "always"}
+var kernelKeys = []string{"op", "equation", "source", "entry", "arch", "when", "types", "args", "grid", "block",
+	"shared", "constants", "tiles", "tolerance", "always"}
 
 // maxKernels bounds how many a file may describe.
 const maxKernels = 64

@@ -62,7 +62,6 @@ func schema() *jsonschema.Schema {
 			"shape": held,
 			"of":    expr("the number of the block whose state it is"),
 		})}}
-	kernel := kernelSchema()
 	s := object("A network, or a block of one, as equations.",
 		fileKeys, nil, map[string]*S{
 			"model": str("the file defines a model of this name"),
@@ -88,8 +87,8 @@ func schema() *jsonschema.Schema {
 			"state":   mapping("what survives from step to step", name, state),
 			"body":    mapping("the equations, in the order in which they run", names, str("an equation")),
 			"out":     {AnyOf: []*S{names, {Type: "array", Items: name, MinItems: &one}}, Description: "the result or results"},
-			"kernels": mapping("kernels of one's own for operators (docs/custom-kernels.md)", name, &S{AnyOf: []*S{kernel,
-				list("use: files with kernels: beside this one")}}),
+			"kernels": mapping("kernels of one's own for operators (docs/custom-kernels.md)", name, &S{AnyOf: []*S{
+				kernelSchema(), list("use: files with kernels: beside this one")}}),
 		})
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "greta model file"

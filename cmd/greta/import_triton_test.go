@@ -24,7 +24,8 @@ func stubPython(t *testing.T, answer string) string {
 }
 
 const tritonAnswer = `[{"name": "rms", "arch": "sm_90", "kind": "cubin", "warp": 32, "triton": "3", "op": "rmsnorm",
- "args": ["x", "w", "y", "D", "f32(eps)"], "grid": "rows", "constants": {"BLOCK": [64, 128], "num_warps": [4]}, "variants": [
+ "args": ["x", "w", "y", "D", "f32(eps)"], "grid": "rows", "constants": {"BLOCK": [64, 128], "num_warps": [4]},
+ "variants": [
  {"constants": {"BLOCK": 64, "num_warps": 4}, "file": "", "shared": 8, "more": 2, "entry": "rms_0", "block": 128},
  {"constants": {"BLOCK": 128, "num_warps": 4}, "file": "", "shared": 16, "more": 2, "entry": "rms_0", "block": 128}]}]`
 
