@@ -309,19 +309,34 @@ func (b *builder) lazy() (int32, error) {
 	return rule, nil
 }
 
-// tag matches a text, or the special token of that name.
+// tag matches a text, in which what is called as a special token may be this.
 func (b *builder) tag(name string) rx {
 	a := b.m.a
-	r := a.lit(name)
-	if b.special != nil {
-		if id, ok := b.special(name); ok {
-			r = a.alt(r, a.lit(specialBytes(id)))
+	var parts []rx
+	rest := 0
+	for i := 0; i < len(name); i++ {
+		word, id := b.specialAt(name[i:])
+		if word == "" {
+			continue
 		}
+		parts = append(parts, a.lit(name[rest:i]), a.alt(a.lit(word), a.lit(specialBytes(id))))
+		i += len(word) - 1
+		rest = i + 1
 	}
-	return r
+	return a.cat(append(parts, a.lit(name[rest:]))...)
 }
 
-// free matches text in which none of the tags begins, special tokens included.
+// specialAt is the longest name of a special token that a text begins with, "" where there is none.
+func (b *builder) specialAt(text string) (string, int32) {
+	for n := len(text); n > 0 && b.special != nil; n-- {
+		if id, ok := b.special(text[:n]); ok {
+			return text[:n], id
+		}
+	}
+	return "", 0
+}
+
+// free matches text in which none of the tags begins. Special tokens are among it, but the first of each tag's is not.
 func (b *builder) free(tags []string) rx {
 	a := b.m.a
 	var found []rx
@@ -338,8 +353,11 @@ func (b *builder) free(tags []string) rx {
 	var others []rx
 	name := a.cat(a.lit("\xff["), a.rep(a.bytes('0', '9'), 1, -1), a.lit("]"))
 	for _, t := range tags {
-		if id, ok := b.special(t); ok {
-			others = append(others, a.not(a.lit(specialBytes(id))))
+		for i := range t {
+			if word, id := b.specialAt(t[i:]); word != "" {
+				others = append(others, a.not(a.lit(specialBytes(id))))
+				break
+			}
 		}
 	}
 	token := a.and(append([]rx{name}, others...)...)

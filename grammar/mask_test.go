@@ -114,6 +114,7 @@ func feed(t *testing.T, k *Mask, list ...string) error {
 func TestTags(t *testing.T) {
 	v := words(t)
 	call := []Trigger{{"<|call|>", Schema(`{"type":"array","items":{"type":"integer"}}`), "</think>"}}
+	list := []Trigger{{"<|call|>[", Schema(`{"type":"array","items":{"type":"integer"}}`), "]</think>"}}
 	for _, c := range []struct {
 		opt  Options
 		src  Source
@@ -134,6 +135,12 @@ func TestTags(t *testing.T) {
 		{Options{Triggers: call}, Source{}, []string{"<|call|>", "\"x"}, false, false},
 		{Options{Triggers: call, Once: true}, Source{}, []string{"<|call|>", "[1]", "</think>", "x"}, false, false},
 		{Options{Triggers: call, Must: true}, Source{}, []string{"free"}, true, false},
+		{Options{Triggers: list, Must: true}, Source{}, []string{"<|call|>", "[[1, 2]", "]", "</think>"}, true, true},
+		{Options{Triggers: list, Must: true}, Source{}, []string{"<|call|>", "[", "[1]", "]", "</think>", "x"}, true, true},
+		{Options{Triggers: list, Must: true}, Source{}, []string{"<", "|call|>", "[", "[1]", "]", "</think>"}, true, true},
+		{Options{Triggers: list, Must: true}, Source{}, []string{"<|call|>", "x"}, false, false},
+		{Options{Triggers: list}, Source{}, []string{"free", "<think>", "more"}, true, true},
+		{Options{Triggers: list}, Source{}, []string{"<|call|>", "[\"x"}, false, false},
 		{Options{Triggers: call, Must: true, After: "<think>"}, Source{},
 			[]string{"<|call|>", "any", "<think>", "<|call|>", "[]", "</think>"}, true, true},
 	} {

@@ -79,7 +79,7 @@ func TestDashboard(t *testing.T) {
 		`vllm:time_to_first_token_seconds_count{engine="0",model_name="fake"} 1`,
 		`vllm:inter_token_latency_seconds_count{engine="0",model_name="fake"} 5`,
 		`vllm:cache_config_info{block_size="16",cache_dtype="f16"`,
-		`vllm:lora_requests_info`, `vllm:request_params_max_tokens_count`, `vllm:spec_decode_num_drafts_total`,
+		`vllm:request_params_max_tokens_count`, `vllm:spec_decode_num_drafts_total`,
 		`vllm:prompt_tokens_recomputed_total`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the metrics have no %s", want)
