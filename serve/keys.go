@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Scopes of keys.
@@ -41,7 +43,7 @@ type Key struct {
 	Parallel          int       `yaml:"parallel,omitempty"` // requests at once
 	Expires           time.Time `yaml:"expires,omitempty"`
 
-	state keyState
+	state *keyState
 }
 
 // keyState is what a key has used.
@@ -130,7 +132,7 @@ func (k *Keys) Reload() error {
 	if k.path == "" {
 		return nil
 	}
-	f, err := os.Open(k.path)
+	f, err := plainfile.Open(k.path)
 	if err != nil {
 		return err
 	}
@@ -216,11 +218,11 @@ func index(list []*Key, old map[[32]byte]*Key) (map[[32]byte]*Key, error) {
 			}
 		}
 		hash := [32]byte(raw)
+		// Requests that run hold the line of before: what both have used is one.
 		if before := old[hash]; before != nil {
-			before.state.mu.Lock()
-			s := &before.state
-			key.state.requests, key.state.tokens, key.state.day = s.requests, s.tokens, s.day
-			before.state.mu.Unlock()
+			key.state = before.state
+		} else {
+			key.state = &keyState{}
 		}
 		m[hash] = key
 	}
@@ -278,7 +280,7 @@ func (k *Keys) enter(key *Key) error {
 	if key == nil {
 		return nil
 	}
-	s := &key.state
+	s := key.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := k.now()
@@ -315,7 +317,7 @@ func (k *Keys) admit(key *Key, prompt int) error {
 	if key == nil {
 		return nil
 	}
-	s := &key.state
+	s := key.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := k.now()
@@ -342,7 +344,7 @@ func (k *Keys) spend(key *Key, tokens int) {
 	if key == nil {
 		return
 	}
-	s := &key.state
+	s := key.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tokens.level -= float64(tokens)

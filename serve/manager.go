@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Spec is one model that can be served.
@@ -42,7 +43,7 @@ type modelsFile struct {
 
 // ReadSpecs reads a file of models. Its keys are those of Spec; unknown ones are errors.
 func ReadSpecs(path string) (specs []Spec, most int, err error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, 0, err
 	}

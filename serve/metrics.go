@@ -5,7 +5,6 @@ package serve
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,8 +152,6 @@ var (
 	descHits      = desc("vllm:prefix_cache_hits_total", "Tokens that were found in the prefix cache.")
 	descSteps     = desc("vllm:iteration_tokens_total", "Rows of a step.")
 	descCache     = desc("vllm:cache_config_info", "How the cache is.", "cache_dtype", "block_size", "num_gpu_blocks")
-	descLora      = desc("vllm:lora_requests_info", "Adapters.", "running_lora_adapters", "waiting_lora_adapters",
-		"max_lora")
 	descDrafts    = desc("vllm:spec_decode_num_drafts_total", "Drafts that were checked.")
 	descDrafted   = desc("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts.")
 	descAccepted  = desc("vllm:spec_decode_num_accepted_tokens_total", "Tokens of drafts that were accepted.")
@@ -195,7 +192,6 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		put(descRecompute, prometheus.CounterValue, float64(st.Recomputed))
 		out <- prometheus.MustNewConstHistogram(descSteps, st.Steps, float64(st.StepRows), st.StepSizes, name, engineLabel)
 		put(descCache, prometheus.GaugeValue, 1, st.CacheType, strconv.Itoa(st.PageSize), strconv.Itoa(st.Pages))
-		put(descLora, prometheus.GaugeValue, 1, strings.Join(st.Adapters, ","), "", strconv.Itoa(len(st.Adapters)))
 		put(descDrafts, prometheus.CounterValue, float64(st.Drafts))
 		put(descDrafted, prometheus.CounterValue, float64(st.Drafted))
 		put(descAccepted, prometheus.CounterValue, float64(st.Accepted))

@@ -238,7 +238,6 @@ type Stats struct {
 	Accepted         uint64
 	CacheType        string
 	PageSize         int
-	Adapters         []string
 }
 
 // TooLong says that a prompt or an answer does not fit.

@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // stored is a response with what it answered.
@@ -108,7 +109,7 @@ func (s *store) get(key *Key, id string) (*stored, error) {
 	}
 	if data == nil {
 		var err error
-		if data, err = os.ReadFile(s.path(name)); errors.Is(err, fs.ErrNotExist) {
+		if data, err = plainfile.Read(s.path(name)); errors.Is(err, fs.ErrNotExist) {
 			return nil, notStored(id)
 		} else if err != nil {
 			return nil, err

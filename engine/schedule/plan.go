@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -106,6 +107,7 @@ func (c *Scheduler) Plan(budget int) *Batch {
 	if len(b.Rows) > 0 {
 		c.stats.Steps++
 		c.stats.Rows += len(b.Rows)
+		c.stats.Sizes[min(bits.Len(uint(len(b.Rows)-1)), StepSizes-1)]++
 	}
 	return b
 }
@@ -288,6 +290,8 @@ func (c *Scheduler) place(s *Seq) bool {
 		loaded = c.fetch(s)
 	}
 	p.Grow(s, s.computed, len(s.tokens))
+	c.stats.Recomputed += max(0, s.lost-s.computed)
+	s.lost = 0
 	if !s.ran {
 		s.cached = min(s.computed, s.prompt)
 		if s.lead == nil || !shared {
@@ -360,6 +364,7 @@ func (c *Scheduler) preempt(s *Seq) {
 		s.planned, s.computed = planned, computed
 	} else {
 		s.epoch++
+		s.lost = s.computed
 		p.Release(s)
 	}
 	s.drafting = false
@@ -424,6 +429,7 @@ func (c *Scheduler) emit(b *Batch, s *Seq) {
 		s.pending++
 		run.wants, s.drafting = true, run.Draft > 0
 		c.stats.Drafted += run.Draft
+		c.stats.Drafts += min(run.Draft, 1)
 	}
 	if end := s.planned; c.pool.all > 0 && end%c.pool.size == 0 && c.keeps(s, end) {
 		run.Keep = int(c.pool.takeSlot(false))

@@ -181,8 +181,15 @@ type Stats struct {
 	Preemptions       int
 	Swaps             int // of the preemptions, those with pages moved to host memory
 	Steps, Rows       int
-	Drafted, Accepted int
+	Drafts            int // guesses that were checked, of one token or more
+	Drafted, Accepted int // tokens of those
+	Recomputed        int // positions that were computed again behind a preemption
+	// Sizes counts steps by their rows: of at most 1, 2, 4 and so on, the last of any.
+	Sizes [StepSizes]int
 }
+
+// StepSizes is the length of Stats.Sizes.
+const StepSizes = 14
 
 func (o *Options) defaults() error {
 	for _, c := range []struct {

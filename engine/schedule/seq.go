@@ -10,6 +10,7 @@ type Seq struct {
 	tokens   []int32
 	prompt   int  // of them, given
 	max      int  // len(tokens) at most
+	lost     int  // of them, those that a preemption took
 	computed int  // positions whose keys and values lie in the pages
 	planned  int  // the same, with the steps that run
 	pending  int  // tokens that running steps choose
