@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,8 +80,12 @@ weights, or --model FILE.yaml) the new file keeps the folder's names, and greta 
 			opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
 			opt.Stop = c.Context().Err
 			start := time.Now()
+			opt.Fresh = !force
 			rep, err := convert.ToGGUF(src, args[1], opt)
 			bar.clear()
+			if errors.Is(err, fs.ErrExist) {
+				err = fmt.Errorf("%s: somebody else wrote it meanwhile; --force overwrites it", args[1])
+			}
 			if err = errors.Join(err, src.Close()); err != nil {
 				return conversionError(err)
 			}

@@ -20,6 +20,7 @@ type File struct {
 	*os.File
 	path   string
 	mode   fs.FileMode
+	fresh  bool // nothing may be at the path when it is given its name
 	direct bool // the path is a device or a pipe, which is written to and not replaced
 }
 
@@ -107,7 +108,10 @@ func (f *File) Commit() error {
 	name := f.Name()
 	f.File = nil
 	defer unfinished.Delete(name)
-	if err == nil {
+	switch {
+	case err == nil && f.fresh:
+		err = place(name, f.path)
+	case err == nil:
 		err = os.Rename(name, f.path)
 	}
 	if err != nil {
@@ -115,6 +119,22 @@ func (f *File) Commit() error {
 	}
 	syncDir(filepath.Dir(f.path))
 	return nil
+}
+
+// Fresh makes Commit fail with fs.ErrExist where something came to be at the path meanwhile.
+func (f *File) Fresh() { f.fresh = !f.direct }
+
+// place gives a file its name, if nothing has it: a link is not made over another file. Where the file system has none
+// a rename must do, with a moment between the question and the answer.
+func place(name, path string) error {
+	err := os.Link(name, path)
+	if err == nil {
+		return os.Remove(name)
+	}
+	if _, there := os.Lstat(path); there == nil {
+		return &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	}
+	return os.Rename(name, path)
 }
 
 // Discard removes an unfinished file; after Commit it does nothing.

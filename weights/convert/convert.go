@@ -35,6 +35,8 @@ type Options struct {
 	// are called in rules of mixes ("output.weight", "token_embd.weight", or ""). Where it is given, or GGUF has no names
 	// for the family, the new file keeps the folder's names and only these tensors get another type.
 	Matrices map[string]string
+	// Fresh makes a file that somebody else writes meanwhile an error, fs.ErrExist, instead of replacing it.
+	Fresh bool
 	// Progress, where not nil, is called after each piece with the source's
 	// elements done and in all, and the tensor's name. Calls do not overlap.
 	Progress func(done, total int64, name string)
@@ -104,6 +106,9 @@ func ToGGUF(src weights.Source, path string, opt Options) (rep Report, err error
 	w, err := gguf.Create(path, p.kvs, infos)
 	if err != nil {
 		return rep, err
+	}
+	if opt.Fresh {
+		w.Fresh()
 	}
 	if err := p.write(src, w, opt, rep.Elements); err != nil {
 		return rep, errors.Join(fmt.Errorf("converting %s: %w", src.Path(), err), w.Abort())

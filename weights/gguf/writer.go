@@ -81,6 +81,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// Fresh makes Close fail with fs.ErrExist where something came to be at the path meanwhile.
+func (w *Writer) Fresh() { w.tmp.Fresh() }
+
 // Close completes the file and gives it its name. Where bytes are missing or
 // writing failed, nothing is left behind.
 func (w *Writer) Close() error {
