@@ -117,16 +117,19 @@ func (s *server) load(ctx context.Context, q *request) error {
 // use finds a model for a request, which must call done at its end.
 func (s *server) use(ctx context.Context, q *request, id uint64) (_ *loaded, _ context.Context, done func(),
 	err error) {
-	s.mu.Lock()
-	m := s.models[id]
-	s.mu.Unlock()
+	m := q.model
+	if m == nil { // a session's
+		s.mu.Lock()
+		m = s.models[id]
+		s.mu.Unlock()
+	}
 	if m == nil {
 		return nil, nil, nil, usagef("there is no model %d: it was not loaded, or is closed", id)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return nil, nil, nil, usagef("model %d is closed", id)
+	if m.closed { // behind this request
+		return nil, nil, nil, context.Canceled
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	m.cancels[q] = cancel

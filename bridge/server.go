@@ -116,6 +116,7 @@ type request struct {
 	id      uint64
 	args    json.RawMessage
 	payload []byte
+	model   *loaded // that it names, as it was when the request came; nil: none
 }
 
 // ok ends a request.
@@ -333,8 +334,13 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 			strings.Join(operationNames(), ", "))})
 		return
 	}
+	var named struct {
+		Model uint64 `json:"model"`
+	}
+	_ = json.Unmarshal(m.Args, &named) // what is wrong with it the operation says
 	ctx, stop := context.WithCancel(ctx)
 	s.mu.Lock()
+	model := s.models[named.Model]
 	_, twice := s.running[m.ID]
 	full := len(s.running) >= mostRequests
 	if !twice && !full {
@@ -352,7 +358,7 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 			mostRequests)})
 		return
 	}
-	q := &request{s: s, id: m.ID, args: m.Args, payload: payload}
+	q := &request{s: s, id: m.ID, args: m.Args, payload: payload, model: model}
 	s.requests.Go(func() {
 		defer stop()
 		err := s.guarded(ctx, op, q)

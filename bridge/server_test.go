@@ -451,6 +451,21 @@ func TestCancel(t *testing.T) {
 			left--
 		}
 	}
+	// A model that is closed right behind a request was open when that came: it is cancelled too.
+	m = c.model("")
+	long["model"] = m
+	fourth := c.send("generate", long)
+	closing = c.send("close", map[string]any{"model": m})
+	for left := 2; left > 0; {
+		switch r := c.next(); {
+		case r.Event != nil:
+		case r.ID == fourth && (r.Error == nil || r.Error.Code != codeCanceled), r.ID == closing && r.Error != nil:
+			t.Errorf("%+v %+v", r, r.Error)
+			left--
+		default:
+			left--
+		}
+	}
 	// The stream's end ends everything.
 	m = c.model("")
 	long["model"] = m

@@ -161,11 +161,8 @@ class Generation:
         self.cancel()
 
     def __del__(self) -> None:
-        if getattr(self, "_request", None) is not None and self._process.alive:
-            try:
-                self.cancel()
-            except Exception:  # the interpreter may be ending
-                pass
+        if getattr(self, "_request", None) is not None and not self._answers.done and not self._canceled:
+            self._process.abandon_later(self._request)
 
 
 class AsyncGeneration:

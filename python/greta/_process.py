@@ -58,7 +58,7 @@ class Process:
         self._writing = threading.Lock()
         self._died: ProcessDied | None = None
         self._closing = False
-        self._large: SimpleQueue[tuple[bytes, Any, SimpleQueue[OSError | None]]] | None = None
+        self._large: SimpleQueue[tuple[bytes, Any, SimpleQueue[OSError | None] | None]] = SimpleQueue()
         self._last: collections.deque[str] = collections.deque(maxlen=40)
         # In a group of its own a terminal's Ctrl-C does not reach it: that cancels a request instead.
         own: dict[str, Any] = {"start_new_session": True}
@@ -87,6 +87,9 @@ class Process:
         self._errors.start()
         self._reader = threading.Thread(target=_read_frames, args=(me, self._out), name="greta reader", daemon=True)
         self._reader.start()
+        threading.Thread(
+            target=_write_large, args=(self._large, self._in, self._writing), name="greta writer", daemon=True
+        ).start()
         _all.add(self)
         try:
             self.info = self._hello()
@@ -169,6 +172,12 @@ class Process:
         except GretaError:
             pass  # it ended meanwhile
 
+    def abandon_later(self, request: int) -> None:
+        """Cancels a request from where no lock may be taken: a finalizer."""
+        if self.alive:
+            header = b'{"id":0,"op":"cancel","args":{"target":%d}}' % request
+            self._large.put((_prefix.pack(len(header), 0) + header, b"", None))
+
     def tell(self, op: str, target: int) -> None:
         """Sends what is not answered: cancel, release."""
         self._check()
@@ -200,12 +209,6 @@ class Process:
                 raise self._broken(e) from e
             return
         # Longer ones are written by a thread that no interrupt reaches: half a frame would be the end of all.
-        with self._lock:
-            if self._large is None:
-                self._large = SimpleQueue()
-                threading.Thread(
-                    target=_write_large, args=(self._large, self._in, self._writing), name="greta writer", daemon=True
-                ).start()
         done: SimpleQueue[OSError | None] = SimpleQueue()
         self._large.put((head, payload, done))
         failed = wait(done)
@@ -280,8 +283,7 @@ class Process:
             self._out.close()
             if self._popen.stderr is not None:
                 self._popen.stderr.close()
-        if self._large is not None:
-            self._large.put((b"", None, SimpleQueue()))
+        self._large.put((b"", None, None))
 
     def __enter__(self) -> Process:
         return self
@@ -371,9 +373,11 @@ def _write_large(queue: SimpleQueue[Any], fd: int, writing: threading.Lock) -> N
                 for part in (memoryview(head), memoryview(payload).cast("B")):
                     while part.nbytes:
                         part = part[os.write(fd, part[: 1 << 20]) :]
-            done.put(None)
+            failed = None
         except OSError as e:
-            done.put(e)
+            failed = e
+        if done is not None:
+            done.put(failed)
 
 
 _all: weakref.WeakSet[Process] = weakref.WeakSet()

@@ -108,9 +108,7 @@ class Inputs:
         self.tokens = first.shape[1 if self.batched else 0]
         self.first = first
         if self.tokens < 4:
-            raise ValueError(
-                f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen"
-            )
+            raise ValueError(f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen")
         self.tables = any(
             t.dim() > 1 and t is not first and t.is_floating_point() or t.dtype in (torch.bool, torch.complex64)
             for t in flat[1:]
@@ -453,9 +451,7 @@ def _distance(module: torch.nn.Module, inputs: Inputs, p: Pass, tokens: int) -> 
     want = tensors[0].to(torch.float64)
     feed = {
         "pos": torch.arange(tokens),
-        "tokens" if inputs.is_tokens else "x": random.reshape(tokens, *random.shape[2:])
-        if inputs.batched
-        else random,
+        "tokens" if inputs.is_tokens else "x": random.reshape(tokens, *random.shape[2:]) if inputs.batched else random,
     }
     got = p.builder.graph.run(p.out, feed).reshape(-1)
     want = want.reshape(tokens, -1).reshape(-1)

@@ -84,9 +84,7 @@ def prepack(B: Any, *, kind: str | None = None, **options: Any) -> Prepacked:
     """
     b = _eight_bits(B, kind, "B")
     if b.dtype not in KINDS.values():
-        raise UsageError(
-            f"B is of {b.dtype}: {', '.join(map(str, KINDS.values()))}, or bytes with kind=, are expected"
-        )
+        raise UsageError(f"B is of {b.dtype}: {', '.join(map(str, KINDS.values()))}, or bytes with kind=, are expected")
     if b.dim() != 2 or not b.numel():
         raise UsageError(f"B has shape {list(b.shape)}: a matrix [K, N] is expected")
     if options.get("backend", "cpu") == "cpu":

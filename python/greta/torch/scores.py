@@ -46,8 +46,7 @@ class Attention:
             raise CannotSay("a product of vectors")
         if not (self.tokens_at(x, -2) and self.tokens_at(y, -1)):
             raise CannotSay(
-                "a product of two activations that is neither that of queries and keys nor of probabilities "
-                "and values"
+                "a product of two activations that is neither that of queries and keys nor of probabilities and values"
             )
         lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
         shape = torch.Size((*lead, self.b.tokens, self.b.tokens))

@@ -161,9 +161,7 @@ class Builder:
         if count * self.tokens != flat.numel() or not torch.equal(
             torch.bincount(flat, minlength=self.tokens), torch.full((self.tokens,), count)
         ):
-            raise CannotSay(
-                "it holds some tokens more often than others: every token of a step has the same elements"
-            )
+            raise CannotSay("it holds some tokens more often than others: every token of a step has the same elements")
         order = torch.argsort(flat, stable=True)
         place = torch.empty_like(flat)
         place[order] = torch.arange(flat.numel()) % count
@@ -179,9 +177,7 @@ class Builder:
             factor = t.factor().flatten()[order].reshape(self.tokens, -1)
             at, place = (u.flatten()[order].reshape(self.tokens, -1) for u in (at, place))
             if not (bool((at == at[:1]).all()) and bool((place == place[:1]).all())):
-                raise CannotSay(
-                    "what is taken of a token depends on its position: that is neither a view nor a slice"
-                )
+                raise CannotSay("what is taken of a token depends on its position: that is neither a view nor a slice")
             nodes.append(at[0])
             places.append(place[0])
             factors.append(factor)
@@ -208,9 +204,7 @@ class Builder:
         for d in range(len(shape)):
             view = [1] * len(shape)
             view[d] = self.tokens
-            if shape[d] == self.tokens and torch.equal(
-                token, torch.arange(self.tokens).reshape(view).expand(v.shape)
-            ):
+            if shape[d] == self.tokens and torch.equal(token, torch.arange(self.tokens).reshape(view).expand(v.shape)):
                 del shape[d]
                 return tuple(shape)
         return (math.prod(shape) // self.tokens,)
