@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/models"
@@ -35,8 +34,8 @@ type Model struct {
 	set     *settings
 	pooling string
 	longest int
-	answers [2]int32 // the tokens no and yes, where scores compare them
-	mutex   sync.Mutex
+	answers [2]int32      // the tokens no and yes, where scores compare them
+	turn    chan struct{} // holds one: whoever computes takes it
 }
 
 // New makes a model of an engine whose file has a task.
@@ -45,7 +44,8 @@ func New(c Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{task: c.Engine.Options().Model.Task(), tok: c.Tokenizer, facts: c.Facts, set: set}
+	m := &Model{task: c.Engine.Options().Model.Task(), tok: c.Tokenizer, facts: c.Facts, set: set,
+		turn: make(chan struct{}, 1)}
 	for _, name := range []string{"mean", c.Facts.Pooling, set.pooling, c.Pooling} {
 		if name != "" {
 			m.pooling = name
@@ -188,9 +188,7 @@ func (m *Model) Embed(ctx context.Context, inputs []Input, o Options) ([]Vector,
 		texts[i].From, texts[i].To = m.rows(len(ids), before)
 		vectors[i].Tokens, vectors[i].Cut = len(ids), cut
 	}
-	m.mutex.Lock()
-	out, err := m.enc.Encode(ctx, texts)
-	m.mutex.Unlock()
+	out, err := m.compute(ctx, texts)
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +205,17 @@ func (m *Model) Embed(ctx context.Context, inputs []Input, o Options) ([]Vector,
 		vectors[i].Values = v
 	}
 	return vectors, nil
+}
+
+// compute runs texts through the network when it is this caller's turn.
+func (m *Model) compute(ctx context.Context, texts []engine.Text) ([][]float32, error) {
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-m.turn }()
+	return m.enc.Encode(ctx, texts)
 }
 
 // prompt finds a text by its name.
@@ -305,9 +314,7 @@ func (m *Model) Score(ctx context.Context, pairs []Pair, o ScoreOptions) ([]Scor
 		texts[i].From, texts[i].To = m.rows(len(ids), 0)
 		scores[i].Tokens, scores[i].Cut = len(ids), cut
 	}
-	m.mutex.Lock()
-	out, err := m.enc.Encode(ctx, texts)
-	m.mutex.Unlock()
+	out, err := m.compute(ctx, texts)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,8 @@
-// Models, tokens, and what no model here does yet: embeddings and ranks.
+// Models and tokens.
 
 package serve
 
 import (
-	"encoding/json"
 	"net/http"
 	"sync"
 )
@@ -125,50 +124,4 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, rs *requestS
 	}
 	writeJSON(w, 200, map[string]string{"prompt": model.Text().Decode(q.Tokens)})
 	return nil
-}
-
-// cannot refuses a task that the model was not made for.
-func cannot(name, task, param string) error {
-	return &Error{Status: 400, Type: "invalid_request_error", Code: "unsupported_model", Param: param,
-		Message: "The model `" + name + "` does not support " + task + "; it continues texts"}
-}
-
-func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, rs *requestState) error {
-	var q struct {
-		Model      string          `json:"model"`
-		Input      json.RawMessage `json:"input"`
-		Format     string          `json:"encoding_format"`
-		Dimensions *int            `json:"dimensions"`
-		User       string          `json:"user"`
-	}
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	if len(q.Input) == 0 || string(q.Input) == "null" {
-		return badRequest("input", "input is missing")
-	}
-	_, release, err := s.use(r, rs, q.Model)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return cannot(rs.model, "embeddings", "model")
-}
-
-func (s *Server) rerank(w http.ResponseWriter, r *http.Request, rs *requestState) error {
-	var q struct {
-		Model     string          `json:"model"`
-		Query     json.RawMessage `json:"query"`
-		Documents json.RawMessage `json:"documents"`
-		Top       *int            `json:"top_n"`
-	}
-	if err := readBody(w, r, s.opt.MaxBody, &q); err != nil {
-		return err
-	}
-	_, release, err := s.use(r, rs, q.Model)
-	if err != nil {
-		return err
-	}
-	defer release()
-	return cannot(rs.model, "reranking", "model")
 }

@@ -138,6 +138,8 @@ func (s *Server) routes() {
 	for _, prefix := range []string{"", "/v1", "/v2"} {
 		ask(prefix+"/rerank", openAI, s.rerank)
 	}
+	ask("/score", openAI, s.score)
+	ask("/v1/score", openAI, s.score)
 	ask("/tokenize", openAI, s.tokenize)
 	ask("/detokenize", openAI, s.detokenize)
 	read("GET", "/v1/models", ScopeInference, s.listModels)

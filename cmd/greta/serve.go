@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/chat/template"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/serve"
 	"github.com/greta-project/greta/tokenizer"
 )
@@ -84,6 +85,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.IntVar(&f.listen.Port, "port", 8000, "port; 0: any free one")
 	s.StringVar(&f.listen.Socket, "uds", "", "listen at a unix socket of this path instead")
 	s.StringArrayVar(&f.names, "served-model-name", nil, "what clients call the model (may be repeated)")
+	s.StringVar(&f.task, "task", "", "what models are served for: generate, embed or score (default: what their files "+
+		"say)")
 	s.StringVar(&f.models, "models", "", "file of models: several, loaded when they are asked for")
 	s.DurationVar(&f.idle, "idle", 0, "unload a model that nobody asked for so long; 0: never")
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
@@ -146,7 +149,8 @@ func (f *serveFlags) specs(args []string) ([]serve.Spec, error) {
 	var specs []serve.Spec
 	for _, arg := range args {
 		name := strings.TrimSuffix(filepath.Base(filepath.Clean(arg)), ".gguf")
-		specs = append(specs, serve.Spec{Name: name, Path: arg, Preload: true})
+		specs = append(specs, serve.Spec{Name: name, Path: arg, Preload: true,
+			Task: f.task})
 	}
 	var whole []string
 	for _, text := range slices.Concat(f.lora, f.steps.adapters) {
@@ -315,7 +319,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if spec.KV != "" {
 		m.kv = spec.KV
 	}
-	b, err := m.open(ctx, a.err, spec.Path)
+	b, err := a.openServed(ctx, &m, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -327,6 +331,13 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	}()
 	if b.file.IsBlock() {
 		return nil, usagef("%s is a block; a model is needed", b.file.Path())
+	}
+	if b.file.Task() != "" {
+		if len(spec.Adapters) > 0 {
+			return nil, usagef("%s: a model of vectors or scores takes no adapters", spec.Name)
+		}
+		model, err := a.loadServedTexts(ctx, b, m.tokenizer)
+		return model, err
 	}
 	if err := servedAdapters(b, spec.Adapters); err != nil {
 		return nil, usage(err)
@@ -405,6 +416,51 @@ func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOption
 	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
+}
+
+// openServed opens a model by the task that it is served for: the one that is named, else that of the first file that
+// is for its weights, where a folder of sentence-transformers is for vectors.
+func (a *app) openServed(ctx context.Context, m *modelFlags, spec serve.Spec) (*bundle, error) {
+	tasks := []string{"", models.Score, models.Embed}
+	switch spec.Task {
+	case "":
+		if exists(filepath.Join(spec.Path, "modules.json")) {
+			tasks = []string{models.Embed, models.Score}
+		}
+	case "generate":
+		tasks = tasks[:1]
+	case models.Embed, models.Score:
+		tasks = []string{spec.Task}
+	default:
+		return nil, usagef("task %q of %s: there are generate, embed and score", spec.Task, spec.Name)
+	}
+	var first error
+	for _, task := range tasks {
+		own := *m
+		own.task = task
+		b, err := own.open(ctx, a.err, spec.Path)
+		if err == nil {
+			return b, nil
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, first
+}
+
+// loadServedTexts loads a model of vectors or scores to be served.
+func (a *app) loadServedTexts(ctx context.Context, b *bundle, named string) (serve.Model, error) {
+	t, err := servedTokenizer(b, named)
+	if err != nil {
+		return nil, usage(err)
+	}
+	m, free, err := a.loadEmbedding(ctx, b, named, "")
+	if err != nil {
+		return nil, err
+	}
+	path, _ := b.sourceName()
+	return &serve.TextModel{Model: m, Tokens: serve.NewVocabulary(t), TextInfo: serve.Info{Name: b.file.Name(), Root: path,
+		Device: b.device.Info().Name, Context: m.Longest(), Rows: 1, Created: time.Now(), Cache: "none"},
+		Free: func() error { return errors.Join(free(), b.close()) }}, nil
 }
 
 func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error) {
