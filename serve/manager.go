@@ -33,7 +33,7 @@ type Spec struct {
 	KV           string        `yaml:"kv"`
 	// Adapters are files or folders by the names under which clients ask for the model with one of them.
 	Adapters map[string]string `yaml:"adapters"`
-	Task         string        `yaml:"task"` // generate, embed or score; empty: as the model's files say
+	Task     string            `yaml:"task"` // generate, embed or score; empty: as the model's files say
 }
 
 // modelsFile is what --models names.

@@ -306,19 +306,7 @@ func names(specs []serve.Spec) []string {
 
 // loadServed loads a model to be served.
 func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_ serve.Model, err error) {
-	m := f.modelFlags
-	if spec.Context > 0 {
-		m.context = spec.Context
-	}
-	if spec.Backend != "" {
-		m.backend = spec.Backend
-	}
-	if spec.Device != "" {
-		m.device = spec.Device
-	}
-	if spec.KV != "" {
-		m.kv = spec.KV
-	}
+	m := f.flagsOf(spec)
 	b, err := a.openServed(ctx, &m, spec)
 	if err != nil {
 		return nil, err
@@ -416,6 +404,24 @@ func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOption
 	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
+}
+
+// flagsOf are a model's flags: serve's own, and what the file of models says instead.
+func (f *serveFlags) flagsOf(spec serve.Spec) modelFlags {
+	m := f.modelFlags
+	if spec.Context > 0 {
+		m.context = spec.Context
+	}
+	if spec.Backend != "" {
+		m.backend = spec.Backend
+	}
+	if spec.Device != "" {
+		m.device = spec.Device
+	}
+	if spec.KV != "" {
+		m.kv = spec.KV
+	}
+	return m
 }
 
 // openServed opens a model by the task that it is served for: the one that is named, else that of the first file that
