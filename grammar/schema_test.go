@@ -31,6 +31,8 @@ func TestKeywords(t *testing.T) {
 		{`{"patternProperties":{"^x":{"type":"number"},"y$":{"minimum":5}},"additionalProperties":{"type":"string"}}`,
 			`{"xa":1,"b":"c"}|{"xy":7}|{"y":9}|{"y":"s"}`, `{"xa":"s"}|{"xy":3}|{"b":1}`},
 		{`{"propertyNames":{"maxLength":2}}`, `{"ab":1}`, `{"abc":1}`},
+		{`{"properties":{"a":{},"b":{}},"required":["a"],"minProperties":2}`, `{"a":1,"b":2}|{"a":1,"c":2}`, `{"a":1}`},
+		{`{"properties":{"a":{},"b":{},"c":{}},"minProperties":2,"additionalProperties":false}`, `{"a":1,"c":2}`, `{"a":1}`},
 		{`{"minProperties":1,"maxProperties":2}`, `{"a":1}|{"a":1,"b":2}`, `{}|{"a":1,"b":2,"c":3}`},
 		{`{"items":{"type":"number"},"minItems":1,"maxItems":2}`, `[1]|[1,2]|{}`, `[]|[1,2,3]|["a"]`},
 		{`{"prefixItems":[{"type":"number"},{"type":"string"}],"items":false}`, `[]|[1]|[1,"a"]`, `["a"]|[1,"a",2]`},
@@ -83,6 +85,8 @@ func TestKeywords(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ schema, keyword, at string }{
 		{`{"properties":{"a":{"uniqueItems":true}}}`, "uniqueItems", "#/properties/a"},
+		{`{"minProperties":2}`, "minProperties", "#"},
+		{`{"properties":{"a":{}},"required":["a"],"minProperties":3}`, "minProperties", "#"},
 		{`{"items":{"pattern":"a(?<=b)"}}`, "pattern", "#/items"},
 		{`{"pattern":"(a)\\1"}`, "pattern", "#"},
 		{`{"$ref":"https://example.com/x.json"}`, "$ref", "#"},
