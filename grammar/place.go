@@ -175,7 +175,15 @@ func (c *compiler) object(s *shape) (*objectSpec, error) {
 			o.needed++
 		}
 	}
-	return o, c.otherKeys(o, s)
+	if err := c.otherKeys(o, s); err != nil {
+		return nil, err
+	}
+	// A name that the schema does not have may be written twice, and is one member to whoever reads the object.
+	if len(o.others) > 0 && o.min > o.needed+1 {
+		return nil, refuse(c.at, "minProperties", "%d members are asked for, %d are required by name, and of "+
+			"the others only one is known to differ from the rest; require more, or allow no other names", o.min, o.needed)
+	}
+	return o, nil
 }
 
 // oneRules gives what else is said of the member of a key.
