@@ -205,7 +205,7 @@ func TestInterrupted(t *testing.T) {
 		context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	if time.Since(start) > 10*time.Second {
+	if time.Since(start) > time.Minute {
 		t.Error("an ended context was not heeded")
 	}
 }

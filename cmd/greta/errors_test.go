@@ -186,8 +186,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// slack is what other tests on a busy machine may add to a second.
-const slack = 500 * time.Millisecond
+// slack is what other programs on a busy machine may add to a second: what hangs takes longer.
+const slack = 15 * time.Second
 
 // process is greta in a process of its own.
 func process(ctx context.Context, args ...string) *exec.Cmd {

@@ -161,7 +161,7 @@ func TestVulkanCodes(t *testing.T) {
 	if r.code != exitMemory || !strings.Contains(r.err, "GB are missing") || strings.Count(r.err, "\n") != 1 {
 		t.Errorf("a model larger than the device: code %d, %s", r.code, r.err)
 	}
-	if took := time.Since(start); took > 20*time.Second {
+	if took := time.Since(start); took > 2*time.Minute {
 		t.Errorf("it took %v to find out", took)
 	}
 	dir, _ := readTolstoy(t)
