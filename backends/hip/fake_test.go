@@ -29,6 +29,7 @@ type fake struct {
 	name    []byte // of the last error, as C has it
 	pairs   int    // clusters of two blocks that it says run at once
 	source  string // last compiled
+	peers   bool   // devices reach each other's memory
 }
 
 type fakeCall struct {
@@ -218,6 +219,11 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnStreamWaitEvent:
 		f.must("stream", a[0])
 		f.must("event", a[1])
+	case fnPeerCan:
+		*word(a[0]) = 0
+		if f.peers {
+			*word(a[0]) = 1
+		}
 	case fnEventElapsed:
 		f.must("event", a[1])
 		f.must("event", a[2])

@@ -52,6 +52,9 @@ const (
 	fnEventWait
 	fnEventElapsed
 	fnErrorName
+	fnPeerCan // the three: copies between devices, for benchmarks
+	fnPeerEnable
+	fnPeerCopy
 	fnProperties // AMD alone: holds the architecture's name
 	fnRtcVersion
 	fnRtcCreate
@@ -112,6 +115,9 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnEventWait:        {"hipEventSynchronize", "cuEventSynchronize"},
 	fnEventElapsed:     {"hipEventElapsedTime", "cuEventElapsedTime"},
 	fnErrorName:        {"hipGetErrorName", "cuGetErrorName"},
+	fnPeerCan:          {"hipDeviceCanAccessPeer", "cuDeviceCanAccessPeer"},
+	fnPeerEnable:       {"hipDeviceEnablePeerAccess", "cuCtxEnablePeerAccess"},
+	fnPeerCopy:         {"hipMemcpyPeerAsync", "cuMemcpyPeerAsync"},
 	fnProperties:       {"hipGetDeviceProperties", ""},
 	fnRtcVersion:       {"hiprtcVersion", "nvrtcVersion"},
 	fnRtcCreate:        {"hiprtcCreateProgram", "nvrtcCreateProgram"},
@@ -130,6 +136,8 @@ func (f fn) optional() string {
 		return "the first run of every captured step is some milliseconds slower"
 	case fnClusters:
 		return "products of many rows are some percent slower"
+	case fnPeerCan, fnPeerEnable, fnPeerCopy:
+		return "copies between devices cannot be measured"
 	}
 	return ""
 }
@@ -162,6 +170,7 @@ const (
 	errInvalidDevice  = 101
 	errOutOfMemory    = 2   // both providers
 	errNotSupported   = 801 // both providers
+	errPeerEnabled    = 704 // both providers: direct access was allowed before
 )
 
 // attribute is a device's property by its number in each provider.

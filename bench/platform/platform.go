@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/greta-project/greta/backends"
@@ -71,6 +72,8 @@ type Options struct {
 	MinTime     time.Duration // that a figure is sampled for at least; 0: 100 ms
 	Emit        func(*record.Result) error
 	Progress    func(bench string, done, total int) // may be nil
+
+	together *together // with whom each figure is taken at the same time; nil: alone
 }
 
 // Check says what is wrong with a plan: names or parameters that do not exist.
@@ -197,11 +200,9 @@ func (s *session) one(t target, p profile.Platform) error {
 	if err != nil {
 		return err
 	}
-	s.bench, s.params = b, map[string][]int{}
-	for name, list := range p.Params {
-		if s.params[name], err = profile.Sizes(string(list)); err != nil {
-			return err
-		}
+	s.bench = b
+	if s.params, err = sizesOf(p); err != nil {
+		return err
 	}
 	if why := b.Lacks[s.backend]; why != "" {
 		return s.skip("", nil, "%s", why)
@@ -215,6 +216,18 @@ func (s *session) one(t target, p profile.Platform) error {
 		return s.skip("", nil, "%s", missing.Reason)
 	}
 	return err
+}
+
+// sizesOf reads a plan's parameters.
+func sizesOf(p profile.Platform) (map[string][]int, error) {
+	params := map[string][]int{}
+	for name, list := range p.Params {
+		var err error
+		if params[name], err = profile.Sizes(string(list)); err != nil {
+			return nil, err
+		}
+	}
+	return params, nil
 }
 
 // Missing says that a device lacks what a benchmark needs.
@@ -283,6 +296,14 @@ func (s *session) measure(p point) (*record.Result, error) {
 	if err != nil {
 		return r, err
 	}
+	finish := func() {}
+	if t := s.opt.together; t != nil {
+		if err := t.meet(s.ctx); err != nil {
+			return r, errors.Join(err, closed(end))
+		}
+		finish = sync.OnceFunc(t.finish)
+		defer finish()
+	}
 	begin := time.Now()
 	for len(r.Samples) < s.opt.Repetitions && (len(r.Samples) < fewest ||
 		time.Since(begin) < max(patience, 10*s.opt.MinTime)) || len(r.Samples) < mostSamples &&
@@ -301,6 +322,12 @@ func (s *session) measure(p point) (*record.Result, error) {
 			host = device
 		}
 		r.Samples = append(r.Samples, host/float64(n))
+	}
+	finish()
+	for s.opt.together != nil && s.opt.together.busy() && s.ctx.Err() == nil { // the others are not to have it easier
+		if _, _, err := run(); err != nil {
+			return r, errors.Join(err, closed(end))
+		}
 	}
 	if err := closed(end); err != nil {
 		return r, err

@@ -27,7 +27,7 @@ var quick = []profile.Platform{
 	{Bench: "incore", Params: map[string]profile.Text{"chains": "1,12"}},
 	{Bench: "vec_add", Params: map[string]profile.Text{"n": "1003"}},
 	{Bench: "memcpy"}, {Bench: "um-stream"}, {Bench: "l2-cache"}, {Bench: "l2-stream"}, {Bench: "strides"},
-	{Bench: "library"},
+	{Bench: "library"}, {Bench: "peer"},
 }
 
 func runCPU(t *testing.T, level string, opt Options) ([]record.Result, error) {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +14,6 @@ import (
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/platform"
 	"github.com/greta-project/greta/bench/profile"
-	"github.com/greta-project/greta/bench/record"
 )
 
 // benchPlatformFlags are those of bench platform.
@@ -22,6 +21,7 @@ type benchPlatformFlags struct {
 	benchFlags
 	modelFlags
 	profile string
+	devices string
 	set     []string
 	list    bool
 }
@@ -37,11 +37,16 @@ output in the same run, and none passes that is faster than the device's modelle
 peak. Kernels are compiled when they are run (HIP) or come with the program
 (Vulkan, CPU). --list prints the benchmarks.
 
-Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op.`,
+Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op.
+
+With --devices the benchmarks run on each device by itself, then on all at the
+same time, and peer measures copies between them. There is a run, and a report, for
+each device and one for the set of them.`,
 		Example: `  greta bench platform --profile smoke
   greta bench platform latency cache --backend hip
   greta bench platform latency --set latency.step=104 --backend hip -r 20
-  greta bench platform library --backend hip -o json`,
+  greta bench platform library --backend hip -o json
+  greta bench platform stream peer --backend hip --devices all`,
 		RunE: func(c *cobra.Command, args []string) error { return a.benchPlatform(c, f, args) },
 	}
 	s := c.Flags()
@@ -53,6 +58,8 @@ Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op
 	s.StringVar(&f.backend, "backend", "cpu", "device: cpu, vulkan, hip")
 	s.StringVar(&f.device, "device", "", "which of a backend's devices: a number, a part of the name, or as greta "+
 		"devices lists it (default: the best)")
+	s.StringVar(&f.devices, "devices", "", "measure several devices, each by itself, all at once, and copies between "+
+		"them: all, or numbers with commas between them")
 	s.IntVar(&f.threads, "threads", 0, "threads of the cpu backend (default: all cores)")
 	f.benchFlags.register(s, 10, 100*time.Millisecond)
 	return c
@@ -61,6 +68,9 @@ Sizes are set by --set BENCHMARK.PARAMETER=LIST, with lists as in greta bench op
 func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []string) error {
 	if err := f.benchFlags.check(); err != nil {
 		return err
+	}
+	if f.devices != "" && f.device != "" {
+		return usagef("--device names one device, --devices several: one of them is expected")
 	}
 	if f.list {
 		if len(args) > 0 {
@@ -72,39 +82,32 @@ func (a *app) benchPlatform(c *cobra.Command, f *benchPlatformFlags, args []stri
 	if err != nil {
 		return usage(err)
 	}
+	if f.devices != "" {
+		return a.benchDevices(c.Context(), f, plan, name)
+	}
 	dev, err := openBackend(f.backend, f.deviceFlags())
 	if err != nil {
 		return err
 	}
 	if f.dryRun {
-		for _, b := range plan {
-			line := b.Bench
-			for _, name := range slices.Sorted(maps.Keys(b.Params)) {
-				line += fmt.Sprintf(" %s=%s", name, b.Params[name])
-			}
-			fmt.Fprintln(a.out, line)
-		}
+		listPlan(a.out, plan)
 		return dev.Close()
 	}
-	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "platform", name, dev)
-	if err != nil {
-		return errors.Join(err, dev.Close())
-	}
-	err = s.supervise(c.Context(), func(ctx context.Context) error {
-		err := platform.Run(ctx, platform.Options{Device: dev, Plan: plan, Repetitions: f.repetitions, MinTime: f.minTime,
-			Emit: func(r *record.Result) error { s.add(*r); return nil },
-			Progress: func(bench string, done, total int) {
-				if done < total {
-					s.say("%s (%d of %d)", bench, done+1, total)
-				}
-			}})
-		var wrong *platform.Wrong
-		if errors.As(err, &wrong) {
-			return nil // the session judges the results itself
+	return a.platformRun(c.Context(), f, name, dev, func(ctx context.Context, opt platform.Options) error {
+		opt.Device, opt.Plan = dev, plan
+		return platform.Run(ctx, opt)
+	})
+}
+
+// listPlan prints what would be measured.
+func listPlan(w io.Writer, plan []profile.Platform) {
+	for _, b := range plan {
+		line := b.Bench
+		for _, name := range slices.Sorted(maps.Keys(b.Params)) {
+			line += fmt.Sprintf(" %s=%s", name, b.Params[name])
 		}
-		return err
-	}, format.Results)
-	return errors.Join(err, s.close(dev))
+		fmt.Fprintln(w, line)
+	}
 }
 
 // plan says what to measure: the benchmarks of a profile, of which only those

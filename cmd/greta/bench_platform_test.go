@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/store"
 )
@@ -106,5 +109,68 @@ func TestRoofsByType(t *testing.T) {
 	s.run.Env.DeviceID = "0000:02:00.0"
 	if x := s.roofsFor(base, backends.Info{}, "f16"); x.MeasuredGFlops != 0 {
 		t.Errorf("another card's roof was taken: %v", x.MeasuredGFlops)
+	}
+}
+
+// TestBenchPlatformDevices: each device by itself, both at once, and what lies between them; a run
+// in the store for each device and one for the set.
+func TestBenchPlatformDevices(t *testing.T) {
+	own, open := members, openMember
+	defer func() { members, openMember = own, open }()
+	openMember = func(string, deviceFlags) (backends.Device, error) { return cpu.NewLevel("go", 1) }
+	members = func(string) ([]string, error) { return []string{"a:0", "a:1"}, nil }
+	path := filepath.Join(t.TempDir(), "s.sqlite")
+	args := append(platformArgs, "latency", "peer", "--set", "latency.bytes=4096", "--threads", "1")
+	r := greta(t, append(args, "--devices", "all", "--store", path)...)
+	if r.code != 0 {
+		t.Fatalf("%d %s", r.code, r.err)
+	}
+	db, err := store.OpenExisting(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	kept, err := db.Results(store.Filter{Kind: "platform"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string][]string{}
+	for _, e := range kept {
+		what := e.Bench
+		if e.Params["at_once"] != "" {
+			what += " " + e.Params["device"] + " of " + e.Params["at_once"]
+		}
+		of[e.Run.ID] = append(of[e.Run.ID], what)
+		if set := e.Params["at_once"] != "" || e.Bench == "platform/peer"; strings.HasPrefix(e.Run.Env.Device,
+			"2 × ") != set {
+			t.Errorf("%s is of the device %q", what, e.Run.Env.Device)
+		}
+	}
+	if len(of) != 3 {
+		t.Errorf("%d runs, one a device and one of the set are expected: %v", len(of), of)
+	}
+	for _, want := range []string{"platform/latency a:0 of 2", "platform/latency a:1 of 2"} {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(of)), func(l []string) bool { return slices.Contains(l, want) }) {
+			t.Errorf("there is no %s: %v", want, of)
+		}
+	}
+
+	for devices, part := range map[string]string{"2": `"2" is no device`, "0,0": "named twice", "0,": `"" is no device`} {
+		if r := greta(t, append(args, "--no-store", "--devices", devices)...); r.code != exitUsage ||
+			!strings.Contains(r.err, part) {
+			t.Errorf("--devices %s: %d %s", devices, r.code, r.err)
+		}
+	}
+	if r := greta(t, append(args, "--devices", "all", "--device", "0")...); r.code != exitUsage {
+		t.Errorf("--device and --devices: %d %s", r.code, r.err)
+	}
+	if r := greta(t, append(args, "--no-store", "--devices", "1")...); r.code != 0 ||
+		!strings.Contains(r.err, "one device: nothing between devices to measure") {
+		t.Errorf("one of two: %d %s", r.code, r.err)
+	}
+	if r := greta(t, append(args, "--no-store", "--devices", "0,1", "--dry-run")...); r.code != 0 ||
+		!strings.Contains(r.out, "on each of a:0, a:1, then on all at once:\nlatency") ||
+		!strings.Contains(r.out, "between them: peer") {
+		t.Errorf("--dry-run: %d %s%s", r.code, r.out, r.err)
 	}
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -82,4 +84,39 @@ func hipDevices() []deviceLine {
 		lines = append(lines, deviceLine{Backend: "hip", Error: err.Error()})
 	}
 	return lines
+}
+
+// gpuMembers lists the devices of a backend that can be measured. Of Vulkan's, programs on the processor count only
+// where there is nothing else.
+func gpuMembers(backend string) ([]string, error) {
+	if backend == "hip" {
+		found, errs := hip.List()
+		var ids []string
+		for _, f := range found {
+			ids = append(ids, f.ID())
+		}
+		if len(ids) == 0 {
+			_, err := hip.New(hip.Options{}) // says it in one error
+			return nil, cmp.Or(err, errors.Join(errs...))
+		}
+		return ids, nil
+	}
+	list, err := vulkan.List()
+	if err != nil {
+		return nil, err
+	}
+	var cards, programs []string
+	for _, d := range list {
+		switch {
+		case d.Reason != "":
+		case d.Kind == vulkan.Software:
+			programs = append(programs, strconv.Itoa(d.Index))
+		default:
+			cards = append(cards, strconv.Itoa(d.Index))
+		}
+	}
+	if len(cards) == 0 {
+		return programs, nil
+	}
+	return cards, nil
 }

@@ -9,6 +9,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for n in 1 2; do
   git clone -q --no-hardlinks . "$work/clone$n/in/folder$n"
+done
+for n in 1 2; do
   (cd "$work/clone$n/in/folder$n" && go run ./tools/release -only "${1:-}" -o "$work/dist$n")
 done
 diff -r "$work/dist1" "$work/dist2"
