@@ -51,7 +51,7 @@ class Export:
     error: float = 0.0
 
 
-MOST_TOKENS = 24  # what the module is traced with: the shapes say the rest
+MOST_TOKENS = 16  # what the module is traced with: the shapes say the rest
 MOST_PROBE = 4500  # tokens at which masks are looked at
 
 
@@ -271,6 +271,7 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
     try:
         if not isinstance(out, Value):
             raise CannotSay("it is neither activations nor logits")
+        builder.rows_of(out)
         if not any(trace.attention.tokens_at(out, d) for d in range(len(out.shape))):
             raise CannotSay("its tokens are not in their order")
         lead = builder.features(out)

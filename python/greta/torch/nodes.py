@@ -361,6 +361,10 @@ def attend(v: list[torch.Tensor], a: dict[str, Any]) -> torch.Tensor:
     if a.get("softcap"):
         scores = torch.tanh(scores / a["softcap"]) * a["softcap"]
     distance = pos[:, None] - pos[None, :]
+    if a.get("alibi"):
+        heads = q.shape[1]
+        slope = 2.0 ** (-a["alibi"] * (torch.arange(heads, dtype=torch.float64) + 1) / heads)
+        scores = scores - slope[:, None, None] * distance
     if not a.get("both"):
         hidden = distance < 0
         if a.get("window"):

@@ -143,6 +143,21 @@ class Operators:
     def op_relu6(self, x: Value) -> Value:
         return self.op_clamp(x, 0.0, 6.0)
 
+    def op_leaky_relu(self, x: Value, slope: float = 0.01) -> Value:
+        if not 0 <= slope <= 1:
+            raise CannotSay(f"a slope of {slope}: it is said as the larger of x and slope * x")
+        return self.extreme("max", x, self.times(x, slope)) if slope else self.unary("relu", x)
+
+    def op_expm1(self, x: Value) -> Value:
+        return self.plus(self.unary("exp", x), -1)
+
+    def op_log1p(self, x: Value) -> Value:
+        return self.unary("log", self.plus(x, 1))
+
+    def op_elu(self, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+        below = self.op_expm1(self.op_clamp(self.times(x, input_scale), max=0.0))
+        return self.op_add(self.times(self.unary("relu", x), scale), self.times(below, alpha * scale))
+
     def op_mish(self, x: Value) -> Value:
         return self.op_mul(x, self.unary("tanh", self.unary("softplus", x)))
 

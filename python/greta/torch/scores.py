@@ -164,15 +164,30 @@ class Attention:
         keys = (*s.keys, self.current) if given else s.keys
         mask = mask.expand(s.shape)
         flat = mask.reshape(-1, *mask.shape[-2:])
-        if not bool((flat == flat[:1]).all()):
-            raise CannotSay("a mask that is not the same for all heads")
-        mask = flat[0]
-        hidden = mask <= HIDDEN
-        rest = mask[~hidden]
-        if len(rest) and float((rest - rest[0]).abs().max()) > 1e-9:
-            raise CannotSay("a mask that adds other numbers than 0 to the scores that are seen")
+        hidden = flat[0] <= HIDDEN
+        if not bool(((flat <= HIDDEN) == hidden).all()):
+            raise CannotSay("a mask that hides other tokens from some heads than from others")
+        rest = torch.where(hidden, 0.0, flat - flat.diagonal(dim1=-2, dim2=-1)[..., None])
+        alibi = s.alibi
+        if float(rest.abs().max()) > 1e-9:
+            alibi = self.slopes(rest, hidden)
+            if s.alibi:
+                raise CannotSay("two biases on scores")
         before = s.hidden if s.hidden is not None else torch.zeros_like(hidden)
-        return replace(s, mask=mask, hidden=before | hidden, keys=keys)
+        return replace(s, mask=flat[0], hidden=before | hidden, keys=keys, alibi=alibi)
+
+    @staticmethod
+    def slopes(rest: torch.Tensor, hidden: torch.Tensor) -> float:
+        """The exponent of ALiBi's slopes, where a bias is that: head h's is -2^(-exponent (h+1) / heads) a distance."""
+        heads, n, _ = rest.shape
+        slope = rest[:, n - 1, n - 2]
+        distance = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).to(torch.float64)
+        want = torch.where(hidden, 0.0, slope[:, None, None] * distance)
+        if heads & (heads - 1) == 0 and bool((slope < 0).all()) and float((rest - want).abs().max()) < 1e-5:
+            exponents = -torch.log2(-slope) * heads / (torch.arange(heads) + 1)
+            if float((exponents - exponents[0]).abs().max()) < 1e-4:
+                return round(float(exponents[0]), 4)
+        raise CannotSay("a mask that adds other numbers to the scores that are seen than 0 or ALiBi's slopes")
 
     # Attention
 
@@ -202,7 +217,14 @@ class Attention:
         v = v.follow(lambda t: t.expand(*lead, *t.shape[-2:]))
         if math.prod(lead) != s.q.shape[1]:
             raise CannotSay("the values have more heads than the scores")
-        y = self.node(s.q, s.k, self.heads(v, -2), s.scale, s.cap, self.seen(s.hidden))
+        y = self.node(
+            s.q,
+            s.k,
+            self.heads(v, -2),
+            s.scale,
+            s.cap,
+            {**self.seen(s.hidden), **({"alibi": s.alibi} if s.alibi else {})},
+        )
         self.keys.setdefault(id(y), []).extend(s.keys)
         return self.b.last(y, torch.Size((*lead, self.b.tokens, v.shape[-1])), len(lead))
 

@@ -93,6 +93,7 @@ class Scores:
     shape: torch.Size
     scale: float = 1.0
     cap: float = 0.0
+    alibi: float = 0.0  # the largest exponent of slopes on distances
     inner: float = 0.0  # scores are tanh(inner * scale * q·k), not yet multiplied
     mask: torch.Tensor | None = None
     hidden: torch.Tensor | None = None
@@ -158,6 +159,10 @@ class Builder:
         assert token is not None
         flat = token.flatten()
         count = flat.numel() // self.tokens
+        if self.tokens > 1 and flat.numel() and bool((flat == flat[0]).all()):
+            raise CannotSay(
+                "one token goes on alone: give the results of all tokens, greta takes the last one's itself"
+            )
         if count * self.tokens != flat.numel() or not torch.equal(
             torch.bincount(flat, minlength=self.tokens), torch.full((self.tokens,), count)
         ):

@@ -484,3 +484,75 @@ class Quirky(nn.Module):
     @staticmethod
     def example():
         return torch.randn(1, 9, 32)
+
+
+class Alibi(nn.Module):
+    """Biases that grow with the distance, each head's by its own slope, instead of a rotation."""
+
+    def __init__(self, dim=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, s, d = x.shape
+        q, k, v = self.qkv(x).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        slopes = torch.tensor([2 ** (-8 * (i + 1) / self.heads) for i in range(self.heads)])
+        bias = (torch.arange(s)[None] - torch.arange(s)[:, None]) * slopes[:, None, None]
+        mask = bias + torch.full((s, s), float("-inf")).triu(1)
+        a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + self.out(a.transpose(1, 2).reshape(b, s, d))
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 9, 32)
+
+
+class Odd(nn.Module):
+    """Rolled and signed rotation of normalised queries and keys, tokens before heads, a mask by subtraction,
+    additions in place, activations that have no operator."""
+
+    def __init__(self, dim=32, heads=4):
+        super().__init__()
+        self.heads, self.width = heads, dim // heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.g = nn.Parameter(torch.rand(dim) + 0.5)
+        self.q_scale = nn.Parameter(torch.rand(1, 1, heads, 1) + 0.5)
+        self.up, self.down = nn.Linear(dim, 64), nn.Linear(64, dim)
+        self.register_buffer("sign", torch.cat((-torch.ones(self.width // 2), torch.ones(self.width // 2))))
+
+    def norm(self, x):
+        return x / (x.norm(dim=-1, keepdim=True) * x.shape[-1] ** -0.5).clamp(min=1e-8) * self.g
+
+    def forward(self, x):
+        s, half = x.shape[1], self.width // 2
+        q, k, v = self.qkv(self.norm(x)).view(1, s, 3, self.heads, self.width).unbind(2)
+        q, k = F.normalize(q, dim=-1) * self.q_scale, F.normalize(k, dim=-1)
+        t = torch.arange(s)[:, None] * torch.pow(10000.0, -torch.arange(0, self.width, 2) / self.width)
+        t = torch.cat((t, t), 1)[None, :, None]
+        q, k = (y * t.cos() + y.roll(half, -1) * self.sign * t.sin() for y in (q, k))
+        w = torch.einsum("bqhd,bkhd->bhqk", q, k) * 10.0
+        w = w - (1.0 - torch.ones(s, s).tril()) * 1e9
+        x = x.clone()
+        x += self.out(torch.einsum("bhqk,bkhd->bqhd", w.softmax(-1), v).flatten(2))
+        y = F.leaky_relu(self.up(self.norm(x)), 0.01)
+        return x.add(self.down(F.hardswish(self.up(x)) + y + F.elu(self.up(x))), alpha=0.5)
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 9, 32)
+
+
+class LastOnly(nn.Module):
+    """The last token's result alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.l(x[:, -1])
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 8, 8)

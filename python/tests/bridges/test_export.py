@@ -11,7 +11,22 @@ import pytest  # noqa: E402
 
 import greta.torch  # noqa: E402
 
-SAID = ["Llama", "Qwen3", "Gemma2", "GemmaWide", "Complex", "NeoX", "GPT2", "GPTJ", "MLA", "Plain", "Whole", "Quirky"]
+SAID = [
+    "Llama",
+    "Qwen3",
+    "Gemma2",
+    "GemmaWide",
+    "Complex",
+    "NeoX",
+    "GPT2",
+    "GPTJ",
+    "MLA",
+    "Plain",
+    "Whole",
+    "Quirky",
+    "Alibi",
+    "Odd",
+]
 
 
 def made(name):
@@ -69,6 +84,8 @@ def test_refusals_are_listed(tmp_path):
     assert not (tmp_path / "m.yaml").exists()
     with pytest.raises(greta.torch.ExportError, match="other tokens by attention alone"):
         text_of(*made("Flip"), tmp_path)
+    with pytest.raises(greta.torch.ExportError, match="give the results of all tokens"):
+        text_of(*made("LastOnly"), tmp_path)
 
 
 class Block(torch.nn.Module):
@@ -97,10 +114,10 @@ def attend(x, mask):
     [
         (lambda m, x: torch.sin(m.l(x)), "aten.sin: no operator"),
         (lambda m, x: attend(m.l(x), causal(x.shape[1], 1)), "shows a token some of those behind it"),
-        (lambda m, x: attend(m.l(x), torch.arange(12.0) * torch.ones(12, 12) / 9), "adds other numbers"),
+        (lambda m, x: attend(m.l(x), torch.arange(12.0) ** 2 * torch.ones(12, 12) / 9), "adds other numbers"),
         (lambda m, x: m.l(x) * torch.arange(x.shape[1])[:, None], "no rotation"),
         (lambda m, x: m.l(x) + torch.arange(x.shape[1])[:, None], "depend on the position"),
-        (lambda m, x: m.l(x)[:, -1], "more often than others|tokens are not in their order"),
+        (lambda m, x: m.l(x)[:, -1], "give the results of all tokens"),
         (lambda m, x: (m.l(x), x * 2), "2 tensors"),
         (lambda m, x: torch.roll(m.l(x), 1, 1) + x, "different tokens meet"),
         (lambda m, x: m.cache.add_(m.l(x)), "keeps state in a buffer"),
