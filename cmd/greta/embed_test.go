@@ -95,7 +95,7 @@ func textFile(t *testing.T, name string, texts []string) string {
 // step and each alone.
 func TestEncoders(t *testing.T) {
 	folders, err := filepath.Glob(testfiles.Repo(t, "testdata", "encoders", "*", "expected.json"))
-	if err != nil || len(folders) < 9 {
+	if err != nil || len(folders) < 13 {
 		t.Fatalf("%d folders, %v", len(folders), err)
 	}
 	var lines []string
@@ -257,6 +257,13 @@ func TestRerankFlags(t *testing.T) {
 	if len(raw) != 2 || math.Abs(1/(1+math.Exp(-raw[0].Score))-e.Scores[raw[0].Index]) > 1e-5 ||
 		raw[0].Text != e.Texts[raw[0].Index] {
 		t.Errorf("%+v", raw)
+	}
+	// What a judge is told to look for changes what it finds.
+	judge := testfiles.Repo(t, "testdata", "encoders", "qwen3_rerank")
+	other := embedLines(t, greta(t, "rerank", judge, "--query", e.Query, texts, "--instruction", "find a dog", "--raw"))
+	usual := embedLines(t, greta(t, "rerank", judge, "--query", e.Query, texts, "--raw"))
+	if len(other) != len(usual) || other[0].Score == usual[0].Score {
+		t.Errorf("--instruction changes nothing: %+v", other)
 	}
 	// A model of vectors scores by the cosine.
 	bert := testfiles.Repo(t, "testdata", "encoders", "bert")

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, decoders
 
 root = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the of and a b c d e f g h i j k l m n o p q r s t u v w x y z . , ! ? ' - fox dog quick brown over lazy cafe 東 京 п р и в е т " + " ".join("##" + c for c in "abcdefghijklmnopqrstuvwxyz") + " ##ing ##ed ##er ##рив ##ет"
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the of and a b c d e f g h i j k l m n o p q r s t u v w x y z . , ! ? ' - fox dog yes no quick brown over lazy cafe 東 京 п р и в е т " + " ".join("##" + c for c in "abcdefghijklmnopqrstuvwxyz") + " ##ing ##ed ##er ##рив ##ет"
 VOCAB = {w: i for i, w in enumerate(dict.fromkeys(WORDS.split()))}
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "Café 東京, привет!", "a", "the fox and the dog and the lazy cafe of the dog over and over again, isn't it?", "", "quick quick quick"]
 PAIRS = ("the quick fox", ["the lazy dog", "a brown fox jumps over", "", "Café"])
@@ -117,4 +117,20 @@ if hasattr(T, "NomicBertModel"):
 embed("qwen3_embedding", T.Qwen3Model(T.Qwen3Config(**decoder)), "last", "last", True, arch="Qwen3ForCausalLM")
 g = torch.Generator().manual_seed(9)
 embed("gemma3_embedding", T.Gemma3TextModel(T.Gemma3TextConfig(**decoder, query_pre_attn_scalar=8, sliding_window=5, use_bidirectional_attention=True, layer_types=["sliding_attention", "full_attention"])), "bert", "mean", True, dense=[torch.randn(20, 16, generator=g), torch.randn(12, 20, generator=g)])
+PAIR = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: {}\n<Query>: {}\n<Document>: {}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+
+
+@torch.no_grad()
+def judge(name, model):
+    """Scores by the logits of yes and no behind the last token."""
+    model = model.double().eval(); spread(model)
+    tok, (query, texts), scores = tokenizer(""), PAIRS, []
+    for t in texts:
+        ids = tok.encode(PAIR.format("Given a web search query, retrieve relevant passages that answer the query", query, t), add_special_tokens=False).ids
+        logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
+        scores.append(torch.sigmoid(logits[VOCAB["yes"]] - logits[VOCAB["no"]]).item())
+    write(name, model, tok, {"query": query, "texts": texts, "scores": scores})
+
+
+judge("qwen3_rerank", T.Qwen3ForCausalLM(T.Qwen3Config(**dict(decoder, max_position_embeddings=1024))))
 embed("llama_embedding", T.LlamaModel(T.LlamaConfig(**decoder)), "last", "last", True)
