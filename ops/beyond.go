@@ -8,8 +8,10 @@ func Beyond(n *graph.Node) string {
 	switch a := n.Attr.(type) {
 	case *AttentionAttr:
 		switch {
-		case operand(n, len(n.Op.Sig.In)-1) != nil && n.Op.Sig.In[len(n.Op.Sig.In)-1].Name == "sinks":
+		case named(n, "sinks") != nil:
 			return "attention with sinks"
+		case Spans(n):
+			return "attention of texts side by side"
 		case a.Chunk > 0:
 			return "attention in chunks"
 		case a.ALiBi > 0:
@@ -30,4 +32,17 @@ func Beyond(n *graph.Node) string {
 		return "tensors of different shapes that are spread over each other"
 	}
 	return ""
+}
+
+// Spans says whether a node is attention of texts side by side, each row of which sees its own text alone.
+func Spans(n *graph.Node) bool { return named(n, "span") != nil }
+
+// named gives a node's operand by its name in the signature; nil: the node has none.
+func named(n *graph.Node, name string) *graph.Value {
+	for i, in := range n.Op.Sig.In {
+		if in.Name == name {
+			return operand(n, i)
+		}
+	}
+	return nil
 }

@@ -205,7 +205,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if !ok {
 		return nil, backends.Unsupportedf("vulkan", n, "it is not in the table of kernels")
 	}
-	if why := ops.Beyond(n); why != "" && n.Op == ops.PagedAttention {
+	if why := ops.Beyond(n); why != "" && (n.Op == ops.PagedAttention || ops.Spans(n)) {
 		return nil, backends.Unsupportedf("vulkan", n, "%s: no kernel of this backend does that", why)
 	}
 	for _, v := range n.Out {

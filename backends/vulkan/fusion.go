@@ -175,6 +175,9 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 		return
 	}
 	l, g := &p.Launches[i], gate{&p.Launches[i-2], &p.Launches[i-1]}
+	if !isProduct(g.gate.Node) || !isProduct(g.up.Node) {
+		return
+	}
 	if !same(&g.gate.Out[0], &l.In[0]) {
 		g.gate, g.up = g.up, g.gate
 	}

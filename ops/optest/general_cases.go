@@ -45,6 +45,8 @@ var generalTable = []Case{
 	{"topk/groups two", "p, e: topk(x, k=3, groups=3, keep=2, by=top2)", "x float[5, 12]", pointRel, pointAbs},
 	{"attention/sinks decode", "y: attention(q, k, v, pos, n)",
 		"q float[2, 4, 8]; k f32[40, 2, 8]; v f32[40, 2, 8]; pos i32[2] =29,30; n f32[4]", sumRel, sumAbs},
+	{"attention/sinks bf16", "y: attention(q, k, v, pos, n, window=16)",
+		"q float[9, 4, 16]; k f16[40, 2, 16]; v f16[40, 2, 16]; pos i32[9] =0..; n bf16[4]", sumRel, sumAbs},
 	{"attention/sinks prefill", "y: attention(q, k, v, pos, n, window=9)",
 		"q float[9, 4, 8]; k f32[40, 2, 8]; v f32[40, 2, 8]; pos i32[9] =20..; n f32[4]", sumRel, sumAbs},
 	{"attention/sinks long", "y: attention(q, k, v, pos, n)",
