@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/dlclark/regexp2/v2"
+	"github.com/rivo/uniseg"
 )
 
 // plainNormalizers are those without settings.
@@ -183,12 +184,41 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 				return err
 			}
 			p.charsMap = part.CharsMap
-			always(func(s string) string { return (&spNormalizer{chars: chars}).normalize(s, false) })
+			always(chars.byGraphemes)
 		default:
 			return fmt.Errorf("type %q is not supported", part.Type)
 		}
 	}
 	return nil
+}
+
+// byGraphemes maps text as Hugging Face's Precompiled does, which is not quite SentencePiece's way: a grapheme cluster
+// of up to five bytes becomes what its shortest known beginning does, the rest of it left out; of others, and of those
+// without one, each character is mapped alone.
+func (c *charsMap) byGraphemes(s string) string {
+	if c == nil {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for state := -1; s != ""; {
+		var cluster string
+		cluster, s, _, state = uniseg.FirstGraphemeClusterInString(s, state)
+		if len(cluster) < 6 {
+			if out, ok := c.shortest(cluster); ok {
+				b.WriteString(out)
+				continue
+			}
+		}
+		for _, r := range cluster {
+			char := string(r)
+			if out, ok := c.shortest(char); ok {
+				char = out
+			}
+			b.WriteString(char)
+		}
+	}
+	return b.String()
 }
 
 // replace reads Replace, by a string or a pattern.

@@ -139,6 +139,16 @@ func newCharsMap(blob []byte) (*charsMap, error) {
 
 func unitOffset(u uint32) uint32 { return u >> 10 << (u & (1 << 9) >> 6) }
 
+// shortest maps the shortest known beginning of text; false where none is known.
+func (c *charsMap) shortest(text string) (string, bool) {
+	for end := 1; end <= len(text); end++ {
+		if out, size := c.longest(text[:end]); size > 0 {
+			return out, true
+		}
+	}
+	return "", false
+}
+
 // longest maps the longest known beginning of text; 0 where none is known.
 func (c *charsMap) longest(text string) (string, int) {
 	node := unitOffset(c.units[0])
