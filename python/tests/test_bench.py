@@ -60,7 +60,7 @@ def test_each(process: greta.Process) -> None:
         assert r, (r.benchmark, r.verdict, r.reason)
         assert r.exec_time_ms > 0
     there = {c.name for c in CLASSES.values() if not c.gpu_only}
-    assert len(CLASSES) == 14 and there == {
+    assert len(CLASSES) == 15 and there == {
         "cache", "latency", "stream", "roofline", "incore", "launch", "small-kernels", "vec_add"
     }  # fmt: skip
     listed = process.call("command", {"args": ["bench", "platform", "--list", "--output=json"]})[0]["text"]

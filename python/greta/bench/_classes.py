@@ -288,6 +288,16 @@ class LibraryBenchmark(PlatformBenchmark):
         return self._one(self.measure(iterations, n=_positive("n", n)), kind, type=type)
 
 
+class PeerBenchmark(PlatformBenchmark):
+    """Copies between devices: one device alone is skipped, with the reason."""
+
+    name = "peer"
+
+    def run(self, iterations: int = 10, kind: str = "") -> BenchmarkResult:
+        """kind: which of the figures, the first where none is named; `measure` gives those of all pairs."""
+        return self._one(self.measure(iterations), kind)
+
+
 def _positive(name: str, value: int, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UsageError(f"{name} is {value!r}: a whole number of {least} or more is expected")
@@ -312,5 +322,6 @@ CLASSES: dict[str, type[PlatformBenchmark]] = {
         ManagedStreamBenchmark,
         VecAddBenchmark,
         LibraryBenchmark,
+        PeerBenchmark,
     )
 }
