@@ -23,7 +23,7 @@ type Options struct {
 	KV      tensor.Type                      // element type of states; Invalid: F32
 	DType   tensor.Type                      // type of weight matrices; Invalid: as stored, F16 where synthetic
 	Instead map[tensor.Type]tensor.Type      // where DType is not given: types that take the place of stored ones
-	seen    func(l *graph.Load, gguf string) // told of each weight that is read, and what GGUF calls it; may be nil
+	Seen    func(l *graph.Load, gguf string) // told of each weight that is read, and what GGUF calls it; may be nil
 	Mix     TypeChooser                      // types of synthetic weight matrices by their names, before DType; nil: none
 }
 
@@ -312,8 +312,8 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 				"added to can have; take the checkpoint in bf16 or f16", load.Tensors[0], src.Path(), scale.Tensors[0])
 		}
 	}
-	if o.seen != nil {
-		o.seen(load, w.ggufName(in.block))
+	if o.Seen != nil {
+		o.Seen(load, w.ggufName(in.block))
 	}
 	t := load.Type
 	switch {

@@ -12,7 +12,7 @@ import (
 // experts are left out: mixes of types keep them in full precision.
 func (f *File) Matrices(w Weights) (map[string]string, error) {
 	called := map[string]string{}
-	g, err := f.Build(Options{Weights: w, C: 16, seen: func(l *graph.Load, gguf string) {
+	g, err := f.Build(Options{Weights: w, C: 16, Seen: func(l *graph.Load, gguf string) {
 		for _, t := range l.Tensors {
 			called[t] = gguf
 		}

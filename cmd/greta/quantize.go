@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/convert"
+	"github.com/greta-project/greta/weights/imatrix"
 	"github.com/greta-project/greta/weights/open"
 	"github.com/greta-project/greta/weights/quant"
 )
@@ -33,15 +34,17 @@ type quantizeReport struct {
 	Bits      float64        `json:"bits_per_weight"`
 	Types     map[string]int `json:"tensors_of_type"`
 	Fallbacks []string       `json:"fallbacks"`
-	Notes     []string       `json:"notes"`
-	Tokenizer bool           `json:"tokenizer"`
-	Seconds   float64        `json:"seconds"`
+	// Unweighted are tensors of blocks that the importance matrix does not name.
+	Unweighted []string `json:"unweighted,omitempty"`
+	Notes      []string `json:"notes"`
+	Tokenizer  bool     `json:"tokenizer"`
+	Seconds    float64  `json:"seconds"`
 }
 
 func (a *app) quantizeCmd() *cobra.Command {
 	var opt convert.Options
 	var asJSON, force bool
-	var model string
+	var model, importance string
 	c := &cobra.Command{
 		Use:   "quantize IN OUT.gguf",
 		Short: "Convert weights to a GGUF file of another type",
@@ -76,6 +79,11 @@ weights, or --model FILE.yaml) the new file keeps the folder's names, and greta 
 			if opt.Matrices, err = matricesFor(src, from, model); err != nil {
 				return usage(errors.Join(err, src.Close()))
 			}
+			if importance != "" {
+				if opt.Importance, err = imatrix.Read(importance); err != nil {
+					return usage(errors.Join(fmt.Errorf("--imatrix: %w", err), src.Close()))
+				}
+			}
 			bar := newBar(a.err, "converting")
 			opt.Progress = func(done, total int64, _ string) { bar.setCount(done, total) }
 			opt.Stop = c.Context().Err
@@ -102,6 +110,9 @@ weights, or --model FILE.yaml) the new file keeps the folder's names, and greta 
 	s.StringVar(&opt.Tokenizer, "tokenizer", "", "tokenizer.model or tokenizer.json to put into the file (default: the "+
 		"one beside the weights)")
 	s.StringVar(&model, "model", "", "model file of the folder's family; the new file keeps the folder's names")
+	s.StringVar(&importance, "imatrix", "", "importance matrix (greta imatrix, or llama.cpp's .dat or .gguf): "+
+		"columns that "+
+		"matter more keep more precision")
 	s.IntVar(&opt.Workers, "threads", 0, "threads (default: all cores)")
 	s.BoolVar(&force, "force", false, "overwrite OUT")
 	s.BoolVar(&asJSON, "json", false, "write JSON")
@@ -173,8 +184,9 @@ func newQuantizeReport(in, out, typ string, rep convert.Report, took time.Durati
 	r := &quantizeReport{
 		In: in, Out: out, Type: typ, Tensors: rep.Tensors, Elements: rep.Elements, BytesIn: rep.BytesIn,
 		BytesOut: rep.BytesOut,
-		Types:    map[string]int{}, Fallbacks: rep.Fallbacks, Notes: rep.Notes, Tokenizer: rep.HasTokenizer,
-		Seconds: took.Seconds(),
+		Types:    map[string]int{}, Fallbacks: rep.Fallbacks, Unweighted: rep.Unweighted, Notes: rep.Notes,
+		Tokenizer: rep.HasTokenizer,
+		Seconds:   took.Seconds(),
 	}
 	for t, n := range rep.Types {
 		r.Types[t.String()] = n
@@ -195,6 +207,9 @@ func (r *quantizeReport) text() string {
 	}
 	for _, f := range r.Fallbacks {
 		fmt.Fprintf(&b, "fallback: %s\n", f)
+	}
+	for _, f := range r.Unweighted {
+		fmt.Fprintf(&b, "without importance: %s\n", f)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)

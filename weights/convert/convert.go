@@ -18,6 +18,7 @@ import (
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/gguf"
+	"github.com/greta-project/greta/weights/imatrix"
 	"github.com/greta-project/greta/weights/quant"
 )
 
@@ -37,6 +38,8 @@ type Options struct {
 	Matrices map[string]string
 	// Fresh makes a file that somebody else writes meanwhile an error, fs.ErrExist, instead of replacing it.
 	Fresh bool
+	// Importance weighs the errors of matrices, by their names in GGUF or in the folder; nil: all alike.
+	Importance imatrix.Matrices
 	// Progress, where not nil, is called after each piece with the source's
 	// elements done and in all, and the tensor's name. Calls do not overlap.
 	Progress func(done, total int64, name string)
@@ -52,6 +55,7 @@ type Report struct {
 	BytesIn      int64
 	BytesOut     int64               // of tensors, without padding
 	Types        map[tensor.Type]int // tensors of each type
+	Unweighted   []string            // tensors of blocks that the importance matrix does not name
 	Fallbacks    []string            // tensors whose rows did not fit the wanted type
 	Notes        []string            // what the file cannot say
 	HasTokenizer bool
@@ -74,6 +78,8 @@ type item struct {
 	fixed bool
 	role  string      // what rules of mixes call it; "": its name
 	typ   tensor.Type // chosen
+	// means are the importance of a row's elements, of each matrix of a stack; nil: all alike.
+	means []float32
 }
 
 // plan is a conversion before types are chosen.
@@ -92,6 +98,9 @@ func ToGGUF(src weights.Source, path string, opt Options) (rep Report, err error
 		return rep, fmt.Errorf("converting %s: %w", src.Path(), err)
 	}
 	if err := p.chooseTypes(opt.Type, &rep); err != nil {
+		return rep, fmt.Errorf("converting %s: %w", src.Path(), err)
+	}
+	if err := p.weigh(opt.Importance, &rep); err != nil {
 		return rep, fmt.Errorf("converting %s: %w", src.Path(), err)
 	}
 	infos := make([]gguf.Info, len(p.items))
@@ -114,6 +123,38 @@ func ToGGUF(src weights.Source, path string, opt Options) (rep Report, err error
 		return rep, errors.Join(fmt.Errorf("converting %s: %w", src.Path(), err), w.Abort())
 	}
 	return rep, w.Close()
+}
+
+// weigh gives the items that become blocks their importance.
+func (p *plan) weigh(all imatrix.Matrices, rep *Report) error {
+	if all == nil {
+		return nil
+	}
+	found := 0
+	for _, it := range p.items {
+		if it.fixed || !it.typ.IsBlock() {
+			continue
+		}
+		m := all[it.name]
+		if m == nil {
+			m = all[it.role]
+		}
+		if m == nil {
+			rep.Unweighted = append(rep.Unweighted, it.name)
+			continue
+		}
+		if n := it.shape.Rows(); m.Cols != it.shape.Last() || n%len(m.Counts) != 0 {
+			return fmt.Errorf("the importance matrix of %s has %d × %d numbers, the tensor is %v: it is another model's",
+				it.name,
+				len(m.Counts), m.Cols, it.shape)
+		}
+		it.means = m.Means()
+		found++
+	}
+	if found == 0 {
+		return fmt.Errorf("the importance matrix names none of the tensors that become blocks")
+	}
+	return nil
 }
 
 func (r *Report) count(it *item) {
@@ -263,7 +304,7 @@ func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress 
 	row := it.shape.Last()
 	rows := max(1, piece/row)
 	out := make([]byte, it.typ.RowBytes(min(workers*rows*row, elems)))
-	for _, part := range it.parts {
+	for i, part := range it.parts {
 		data, err := src.Data(part)
 		if err != nil {
 			return err
@@ -274,7 +315,7 @@ func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress 
 		for from := 0; from < elems; from += workers * rows * row {
 			to := min(from+workers*rows*row, elems)
 			dst := out[:it.typ.RowBytes(to-from)]
-			if err := it.convert(dst, data, from, to, rows*row, workers); err != nil {
+			if err := it.convert(dst, data, i, from, to, rows*row, workers); err != nil {
 				return fmt.Errorf("%s: %w", part, err)
 			}
 			if _, err := w.Write(dst); err != nil {
@@ -289,7 +330,7 @@ func (it *item) write(src weights.Source, w *gguf.Writer, workers int, progress 
 }
 
 // convert makes elements [from, to) of a part, each worker a step of them.
-func (it *item) convert(dst, data []byte, from, to, step, workers int) error {
+func (it *item) convert(dst, data []byte, part, from, to, step, workers int) error {
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for k := range workers {
@@ -300,7 +341,7 @@ func (it *item) convert(dst, data []byte, from, to, step, workers int) error {
 		wg.Go(func() {
 			mapped.Watch()
 			defer mapped.Recover()
-			errs[k] = it.encode(dst[it.typ.RowBytes(lo-from):it.typ.RowBytes(hi-from)], data, lo, hi)
+			errs[k] = it.encode(dst[it.typ.RowBytes(lo-from):it.typ.RowBytes(hi-from)], data, part, lo, hi)
 		})
 	}
 	wg.Wait()
@@ -308,7 +349,7 @@ func (it *item) convert(dst, data []byte, from, to, step, workers int) error {
 }
 
 // encode makes elements [lo, hi), whole rows, of a part.
-func (it *item) encode(dst, data []byte, lo, hi int) error {
+func (it *item) encode(dst, data []byte, part, lo, hi int) error {
 	if it.src == it.typ && it.add == 0 {
 		it.gather(lo, hi, func(at, from, n int) {
 			copy(dst[it.src.RowBytes(at):], data[it.src.RowBytes(from):it.src.RowBytes(from+n)])
@@ -329,8 +370,23 @@ func (it *item) encode(dst, data []byte, lo, hi int) error {
 		}
 	}
 	row := it.shape.Last()
-	if err := quant.Encode(it.typ, dst, vals, row); err != nil {
-		return fmt.Errorf("counting from row %d: %w", lo/row, err)
+	fail := func(err error) error {
+		if err != nil {
+			return fmt.Errorf("counting from row %d: %w", lo/row, err)
+		}
+		return nil
+	}
+	if it.means == nil {
+		return fail(quant.Encode(it.typ, dst, vals, row))
+	}
+	perMatrix := it.shape.Rows() / (len(it.means) / row) // rows
+	before := part * (it.shape.Rows() / len(it.parts))   // in parts before this one
+	for at := 0; at < len(vals); at += row {
+		e := (before + (lo+at)/row) / perMatrix
+		out := dst[it.typ.RowBytes(at):it.typ.RowBytes(at+row)]
+		if err := quant.EncodeWeighted(it.typ, out, vals[at:at+row], row, it.means[e*row:(e+1)*row]); err != nil {
+			return fail(err)
+		}
 	}
 	return nil
 }

@@ -71,15 +71,15 @@ func decodeIQ4XS(dst []float32, src []byte) {
 	}
 }
 
-func encodeIQ4NL(dst []byte, x []float32) {
-	d := putUnit(dst, fitIQ4(x))
+func encodeIQ4NL(dst []byte, x, w []float32) {
+	d := putUnit(dst, fitIQ4(x, w))
 	packIQ4(dst[2:18], x, d)
 }
 
-func encodeIQ4XS(dst []byte, x []float32) {
+func encodeIQ4XS(dst []byte, x, w []float32) {
 	var scales [8]float32
 	for s := range scales {
-		scales[s] = fitIQ4(x[32*s : 32*s+32])
+		scales[s] = fitIQ4(x[32*s:32*s+32], part(w, s, 32))
 	}
 	d := putUnit(dst, extreme(scales[:])/-32)
 	inv := reciprocal(d)
@@ -90,7 +90,7 @@ func encodeIQ4XS(dst []byte, x []float32) {
 		near := int(nearest(v*inv, -32, 31)) - 32
 		best, scale := float32(-1), 0
 		for a := max(near-1, -32); a <= min(near+1, 31); a++ {
-			if err := iq4Error(xs, d*float32(a)); best < 0 || err < best {
+			if err := iq4Error(xs, part(w, s, 32), d*float32(a)); best < 0 || err < best {
 				best, scale = err, a
 			}
 		}
@@ -110,7 +110,10 @@ func packIQ4(b []byte, x []float32, d float32) {
 	}
 }
 
-func iq4Error(x []float32, d float32) float32 {
+func iq4Error(x, w []float32, d float32) float32 {
+	if w != nil {
+		return iq4WeightedError(x, w, d)
+	}
 	inv := reciprocal(d)
 	var sum float32
 	for _, v := range x {
@@ -121,7 +124,10 @@ func iq4Error(x []float32, d float32) float32 {
 }
 
 // fitIQ4 finds d so that d·level is close to x; see fitSymmetric.
-func fitIQ4(x []float32) float32 {
+func fitIQ4(x, w []float32) float32 {
+	if w != nil {
+		return fitIQ4Weighted(x, w)
+	}
 	e := extreme(x)
 	if abs(e) < tiny {
 		return 0

@@ -92,8 +92,8 @@ func decodeQ8_0(dst []float32, src []byte) {
 	}
 }
 
-func encodeQ4_0(dst []byte, x []float32) {
-	d := putUnit(dst, fitSymmetric(x, 8))
+func encodeQ4_0(dst []byte, x, w []float32) {
+	d := putUnit(dst, fitSymmetric(x, w, 8))
 	q := dst[2:18]
 	inv := reciprocal(d)
 	for j := range q {
@@ -101,14 +101,14 @@ func encodeQ4_0(dst []byte, x []float32) {
 	}
 }
 
-func encodeQ5_0(dst []byte, x []float32) {
-	d := putUnit(dst, fitSymmetric(x, 16))
+func encodeQ5_0(dst []byte, x, w []float32) {
+	d := putUnit(dst, fitSymmetric(x, w, 16))
 	inv := reciprocal(d)
 	packFive(dst[2:], func(j int) byte { return nearest(x[j]*inv, -16, 15) })
 }
 
-func encodeQ4_1(dst []byte, x []float32) {
-	d, m := putAffine(dst, x, 15)
+func encodeQ4_1(dst []byte, x, w []float32) {
+	d, m := putAffine(dst, x, w, 15)
 	inv := reciprocal(d)
 	q := dst[4:20]
 	for j := range q {
@@ -116,20 +116,20 @@ func encodeQ4_1(dst []byte, x []float32) {
 	}
 }
 
-func encodeQ5_1(dst []byte, x []float32) {
-	d, m := putAffine(dst, x, 31)
+func encodeQ5_1(dst []byte, x, w []float32) {
+	d, m := putAffine(dst, x, w, 31)
 	inv := reciprocal(d)
 	packFive(dst[4:], func(j int) byte { return nearest((x[j]-m)*inv, 0, 31) })
 }
 
 // putAffine finds and stores scale and offset for codes 0 … n.
-func putAffine(b []byte, x []float32, n int) (d, m float32) {
-	scale, low := fitAffine(x, n, false)
+func putAffine(b []byte, x, w []float32, n int) (d, m float32) {
+	scale, low := fitAffine(x, w, n, false)
 	m = putHalf(b[2:], low)
 	// A rounded offset can push elements off the end: try to reach the highest.
 	wide := putUnit(b, (slices.Max(x)-m)/float32(n))
 	d = putUnit(b, scale)
-	if wide > d && affineError(x, wide, -m, float32(n)) < affineError(x, d, -m, float32(n)) {
+	if wide > d && affineError(x, w, wide, -m, float32(n)) < affineError(x, w, d, -m, float32(n)) {
 		d = putHalf(b, wide)
 	}
 	return d, m

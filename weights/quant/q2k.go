@@ -30,8 +30,8 @@ func decodeQ2K(dst []float32, src []byte) {
 	}
 }
 
-func encodeQ2K(dst []byte, x []float32) {
-	f := fitAffineBlock(x, 16, 3, 15, dst[80:], dst[82:])
+func encodeQ2K(dst []byte, x, w []float32) {
+	f := fitAffineBlock(x, w, 16, 3, 15, dst[80:], dst[82:])
 	for s := range 16 {
 		dst[s] = f.scale[s] | f.low[s]<<4
 	}

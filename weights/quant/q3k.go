@@ -38,8 +38,8 @@ func decodeQ3K(dst []float32, src []byte) {
 	}
 }
 
-func encodeQ3K(dst []byte, x []float32) {
-	f := fitSymmetricBlock(x, 4, 32, dst[108:])
+func encodeQ3K(dst []byte, x, w []float32) {
+	f := fitSymmetricBlock(x, w, 4, 32, dst[108:])
 	clear(dst[:32])
 	clear(dst[96:108])
 	for i, q := range f.q {

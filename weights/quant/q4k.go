@@ -77,14 +77,14 @@ func decodeQ5K(dst []float32, src []byte) {
 	}
 }
 
-func encodeQ4K(dst []byte, x []float32) {
-	f := fitAffineBlock(x, 32, 15, 63, dst, dst[2:])
+func encodeQ4K(dst []byte, x, w []float32) {
+	f := fitAffineBlock(x, w, 32, 15, 63, dst, dst[2:])
 	packScales(dst[4:], &f)
 	packNibbles(dst[16:], &f.q)
 }
 
-func encodeQ5K(dst []byte, x []float32) {
-	f := fitAffineBlock(x, 32, 31, 63, dst, dst[2:])
+func encodeQ5K(dst []byte, x, w []float32) {
+	f := fitAffineBlock(x, w, 32, 31, 63, dst, dst[2:])
 	packScales(dst[4:], &f)
 	clear(dst[16:48])
 	for i, q := range f.q {

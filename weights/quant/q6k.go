@@ -38,8 +38,8 @@ func decodeQ6K(dst []float32, src []byte) {
 	}
 }
 
-func encodeQ6K(dst []byte, x []float32) {
-	f := fitSymmetricBlock(x, 32, 128, dst[208:])
+func encodeQ6K(dst []byte, x, w []float32) {
+	f := fitSymmetricBlock(x, w, 32, 128, dst[208:])
 	for s, sc := range f.scale {
 		dst[192+s] = byte(sc)
 	}

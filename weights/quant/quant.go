@@ -89,8 +89,8 @@ func decode(t tensor.Type, dst []float32, src []byte) {
 	}
 }
 
-// encodeBlock converts one block, or any number of elements of a plain type.
-func encodeBlock(t tensor.Type, dst []byte, src []float32) {
+// encodeBlock converts one block, or any number of elements of a plain type; w weighs their errors, nil: all alike.
+func encodeBlock(t tensor.Type, dst []byte, src, w []float32) {
 	switch t {
 	case tensor.F64:
 		encodeF64(dst, src)
@@ -101,29 +101,29 @@ func encodeBlock(t tensor.Type, dst []byte, src []float32) {
 	case tensor.BF16:
 		encodeBF16(dst, src)
 	case tensor.Q4_0:
-		encodeQ4_0(dst, src)
+		encodeQ4_0(dst, src, w)
 	case tensor.Q4_1:
-		encodeQ4_1(dst, src)
+		encodeQ4_1(dst, src, w)
 	case tensor.Q5_0:
-		encodeQ5_0(dst, src)
+		encodeQ5_0(dst, src, w)
 	case tensor.Q5_1:
-		encodeQ5_1(dst, src)
+		encodeQ5_1(dst, src, w)
 	case tensor.Q8_0:
 		encodeQ8_0(dst, src)
 	case tensor.Q2_K:
-		encodeQ2K(dst, src)
+		encodeQ2K(dst, src, w)
 	case tensor.Q3_K:
-		encodeQ3K(dst, src)
+		encodeQ3K(dst, src, w)
 	case tensor.Q4_K:
-		encodeQ4K(dst, src)
+		encodeQ4K(dst, src, w)
 	case tensor.Q5_K:
-		encodeQ5K(dst, src)
+		encodeQ5K(dst, src, w)
 	case tensor.Q6_K:
-		encodeQ6K(dst, src)
+		encodeQ6K(dst, src, w)
 	case tensor.IQ4_NL:
-		encodeIQ4NL(dst, src)
+		encodeIQ4NL(dst, src, w)
 	case tensor.IQ4_XS:
-		encodeIQ4XS(dst, src)
+		encodeIQ4XS(dst, src, w)
 	case tensor.TQ1_0:
 		encodeTQ1(dst, src)
 	case tensor.TQ2_0:
@@ -306,11 +306,11 @@ func encode(t tensor.Type, dst []byte, src []float32, offset int) error {
 	}
 	block, bytes := t.Block()
 	if block == 1 {
-		encodeBlock(t, dst[:t.RowBytes(len(src))], src)
+		encodeBlock(t, dst[:t.RowBytes(len(src))], src, nil)
 		return nil
 	}
 	for len(src) >= block {
-		encodeBlock(t, dst[:bytes], src[:block])
+		encodeBlock(t, dst[:bytes], src[:block], nil)
 		dst, src = dst[bytes:], src[block:]
 	}
 	return nil

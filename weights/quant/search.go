@@ -48,7 +48,10 @@ func extreme(x []float32) float32 {
 
 // fitSymmetric finds d so that d·q, q in −n … n−1, is close to x. d may be
 // negative: that gives the side with the larger element the longer range.
-func fitSymmetric(x []float32, n int) float32 {
+func fitSymmetric(x, w []float32, n int) float32 {
+	if w != nil {
+		return fitSymmetricWeighted(x, w, n)
+	}
 	e := extreme(x)
 	if abs(e) < tiny {
 		return 0
@@ -88,7 +91,10 @@ func fitSymmetric(x []float32, n int) float32 {
 
 // fitAffine finds d ≥ 0 and m so that d·q + m, q in 0 … n, is close to x.
 // With clip, m is at most 0, as the k-quants store it.
-func fitAffine(x []float32, n int, clip bool) (d, m float32) {
+func fitAffine(x, w []float32, n int, clip bool) (d, m float32) {
+	if w != nil {
+		return fitAffineWeighted(x, w, n, clip)
+	}
 	lowest, highest := x[0], x[0]
 	var sx, sxx float64
 	for _, v := range x {
@@ -144,7 +150,10 @@ func fitAffine(x []float32, n int, clip bool) (d, m float32) {
 }
 
 // symmetricError is the squared error of rounding x to d·q, q in lo … hi.
-func symmetricError(x []float32, d, lo, hi float32) float32 {
+func symmetricError(x, w []float32, d, lo, hi float32) float32 {
+	if w != nil {
+		return weightedError(x, w, d, 0, lo, hi)
+	}
 	inv := reciprocal(d)
 	var sum float32
 	for _, v := range x {
@@ -155,7 +164,10 @@ func symmetricError(x []float32, d, lo, hi float32) float32 {
 }
 
 // affineError is the squared error of rounding x to d·q − m, q in 0 … hi.
-func affineError(x []float32, d, m, hi float32) float32 {
+func affineError(x, w []float32, d, m, hi float32) float32 {
+	if w != nil {
+		return weightedError(x, w, d, m, 0, hi)
+	}
 	inv := reciprocal(d)
 	var sum float32
 	for _, v := range x {

@@ -4,7 +4,10 @@ package quant
 // sub-block has a small integer scale, and in the affine formats a small
 // integer offset, counted in one f16 unit per super-block.
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // affineFit is a super-block as y = d·scale[s]·q − m·low[s].
 type affineFit struct {
@@ -16,23 +19,23 @@ type affineFit struct {
 
 // fitAffineBlock finds units, scales and codes for x in sub-blocks of sub
 // elements, codes 0 … n, scales and offsets 0 … top, and stores the units as f16.
-func fitAffineBlock(x []float32, sub, n, top int, dBytes, mBytes []byte) affineFit {
+func fitAffineBlock(x, w []float32, sub, n, top int, dBytes, mBytes []byte) affineFit {
 	var scales, lows [16]float32
 	subs := 256 / sub
 	for s := range subs {
-		d, m := fitAffine(x[s*sub:(s+1)*sub], n, true)
+		d, m := fitAffine(x[s*sub:(s+1)*sub], part(w, s, sub), n, true)
 		scales[s], lows[s] = d, -m
 	}
 	var f affineFit
 	f.d = putUnit(dBytes, slices.Max(scales[:])/float32(top))
 	f.m = putUnit(mBytes, slices.Max(lows[:])/float32(top))
-	f.fit(x, &scales, &lows, sub, n, top)
+	f.fit(x, w, &scales, &lows, sub, n, top)
 	// The units suit the largest sub-block; refit them to all, by least squares.
 	var again affineFit
-	d, m := f.units(x, sub)
+	d, m := f.units(x, w, sub)
 	again.d, again.m = putUnit(dBytes, d), putUnit(mBytes, m)
 	if again.d > 0 && again.m >= 0 {
-		again.fit(x, &scales, &lows, sub, n, top)
+		again.fit(x, w, &scales, &lows, sub, n, top)
 		if again.err < f.err {
 			return again
 		}
@@ -43,11 +46,11 @@ func fitAffineBlock(x []float32, sub, n, top int, dBytes, mBytes []byte) affineF
 }
 
 // fit finds scales, offsets and codes for the units d and m.
-func (f *affineFit) fit(x []float32, scales, lows *[16]float32, sub, n, top int) {
+func (f *affineFit) fit(x, w []float32, scales, lows *[16]float32, sub, n, top int) {
 	levels, limit := float32(n), float32(top)
 	invD, invM := reciprocal(f.d), reciprocal(f.m)
 	for s := range 256 / sub {
-		xs := x[s*sub : (s+1)*sub]
+		xs, ws := x[s*sub:(s+1)*sub], part(w, s, sub)
 		highest := slices.Max(xs)
 		best := float32(-1)
 		// Rounding scale and offset to integers moves the optimum: look around.
@@ -56,7 +59,7 @@ func (f *affineFit) fit(x []float32, scales, lows *[16]float32, sub, n, top int)
 		for b := max(mn-1, 0); b <= min(mn+1, top); b++ {
 			low := float32(f.m * float32(b))
 			try := func(a int) {
-				if err := affineError(xs, f.d*float32(a), low, levels); best < 0 || err < best {
+				if err := affineError(xs, ws, f.d*float32(a), low, levels); best < 0 || err < best {
 					best, f.scale[s], f.low[s] = err, byte(a), byte(b)
 				}
 			}
@@ -79,11 +82,15 @@ func (f *affineFit) fit(x []float32, scales, lows *[16]float32, sub, n, top int)
 
 // units gives the d and m that minimise Σ(x − d·a + m·b)², a being scale·q and
 // b the offset: the normal equations of two unknowns.
-func (f *affineFit) units(x []float32, sub int) (d, m float32) {
+func (f *affineFit) units(x, w []float32, sub int) (d, m float32) {
 	var aa, bb, ab, xa, xb float64
 	for i, v := range x {
 		s := i / sub & 15
 		a, b := float64(int(f.scale[s])*int(f.q[i])), float64(f.low[s])
+		if w != nil { // weighted sums
+			r := math.Sqrt(float64(w[i]))
+			a, b, v = float64(a*r), float64(b*r), float32(float64(v)*r)
+		}
 		aa += float64(a * a)
 		ab += float64(a * b)
 		bb += float64(b * b)
@@ -109,10 +116,10 @@ type symmetricFit struct {
 
 // fitSymmetricBlock finds unit, scales and codes for x, codes 0 … 2n − 1 and
 // scales −top … top − 1, and stores the unit as f16.
-func fitSymmetricBlock(x []float32, n, top int, dBytes []byte) (f symmetricFit) {
+func fitSymmetricBlock(x, w []float32, n, top int, dBytes []byte) (f symmetricFit) {
 	var scales [16]float32
 	for s := range scales {
-		scales[s] = fitSymmetric(x[s*16:(s+1)*16], n)
+		scales[s] = fitSymmetric(x[s*16:(s+1)*16], part(w, s, 16), n)
 	}
 	lo, hi := float32(-n), float32(n-1)
 	d := putUnit(dBytes, extreme(scales[:])/float32(-top))
@@ -122,7 +129,7 @@ func fitSymmetricBlock(x []float32, n, top int, dBytes []byte) (f symmetricFit) 
 		sc := int(nearest(scales[s]*inv, float32(-top), float32(top-1))) - top
 		best := float32(-1)
 		for a := max(sc-1, -top); a <= min(sc+1, top-1); a++ {
-			if err := symmetricError(xs, d*float32(a), lo, hi); best < 0 || err < best {
+			if err := symmetricError(xs, part(w, s, 16), d*float32(a), lo, hi); best < 0 || err < best {
 				best, f.scale[s] = err, int8(a)
 			}
 		}
@@ -132,4 +139,12 @@ func fitSymmetricBlock(x []float32, n, top int, dBytes []byte) (f symmetricFit) 
 		}
 	}
 	return f
+}
+
+// part gives those of the weights that are of sub-block s; nil: there are none.
+func part(w []float32, s, sub int) []float32 {
+	if w == nil {
+		return nil
+	}
+	return w[s*sub : (s+1)*sub]
 }

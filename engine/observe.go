@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/greta-project/greta/backends"
+)
+
+// Observe runs tokens eagerly from the session's position on, in chunks of the prompt's length at most, and shows every
+// launch when it has ended: what it read and wrote can be read, in float64. Nobody else
+// may use the device meanwhile.
+func (s *Session) Observe(ctx context.Context, tokens []int32, each func(l *backends.Launch,
+	read func(o *backends.Operand) ([]float64, error)) error) error {
+	read := func(o *backends.Operand) ([]float64, error) { return readOperand(s.stream, o) }
+	for len(tokens) > 0 {
+		n := min(len(tokens), s.engine.opt.Chunk)
+		st, err := s.prepare(feed{tokens: tokens[:n]})
+		if err != nil {
+			return err
+		}
+		for i := range st.Program.Launches {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			l := &st.Program.Launches[i]
+			if err := s.stream.Launch(l); err != nil {
+				return fmt.Errorf("%v: %w", l.Node, err)
+			}
+			if err := each(l, read); err != nil {
+				return err
+			}
+		}
+		s.pos += st.Tokens
+		tokens = tokens[n:]
+	}
+	return nil
+}
