@@ -6,6 +6,14 @@
 #include "common.glsl"
 #include "reduce.glsl"
 #include "status.glsl"
+#ifdef CODED
+#include "coded.glsl"
+#define HEADK headBytes(K, dh)
+#define HEADV headBytes(V, dv)
+#else
+#define HEADK dh
+#define HEADV dv
+#endif
 // y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
 // with the softmax online, a tile of positions at a time. A workgroup works on one head of
 // one token and on one of PARTS ranges of the positions; attention_join puts parts together.
@@ -60,6 +68,17 @@ float eight(uvec4 a, uint i) {
 
 float score(uint row) {
   float d = 0;
+#ifdef CODED
+  if (K == Q8_0) {
+    for (uint b = 0; 32 * b < dh; b++) {
+      float sum = 0;
+      for (uint i = 0; i < 32; i++) sum = fma(sq[32 * b + i], SBYTE(k, row + 34 * b + 2 + i), sum);
+      d = fma(SCALE(k, row + 34 * b), sum, d);
+    }
+  } else {
+    for (uint i = 0; i < dh; i++) d = fma(sq[i], f82f(BYTE(k, row + i)), d);
+  }
+#else
   if (!WIDEK) {
     for (uint i = 0; i < dh; i++) d = fma(sq[i], NARROW(k, K, row + i), d);
   } else if (K == F32) {
@@ -73,12 +92,16 @@ float score(uint row) {
     }
     for (; i < dh; i += 8) d += eight(k4[(row + i) >> 3], i);
   }
+#endif
   d *= scale;
   return cap > 0 ? cap * tanh_(d / cap) : d;
 }
 
 // value gives the VU elements of unit u of a row of v.
 vec2 value(uint row, uint u) {
+#ifdef CODED
+  return vec2(CODED_AT(v, V, row, u), 0);
+#endif
   vec2 x;
   uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
   if (VU == 1) x = vec2(NARROW(v, V, row + u), 0);
@@ -128,7 +151,7 @@ void main() {
   uint lane = t % LANES, group = t / LANES, units = dv / VU;
   for (uint j0 = from; j0 < end; j0 += T) {
     uint n = min(T, end - j0);
-    float d = t < n ? score(koff + (j0 + t) * kstride + g * dh) : LOW;
+    float d = t < n ? score(koff + (j0 + t) * kstride + g * HEADK) : LOW;
 #ifdef MORE
     if (t < n) d -= fall * (float(last) - float(j0 + t));
 #endif
@@ -145,13 +168,13 @@ void main() {
         [[unroll]] for (uint i = 0; i < NA; i++) {
           uint u = min(lane + i * LANES, units - 1);
           vec2 x[8];
-          [[unroll]] for (uint o = 0; o < 8; o++) x[o] = value(voff + (j0 + j + o * GROUPS) * vstride + g * dv, u);
+          [[unroll]] for (uint o = 0; o < 8; o++) x[o] = value(voff + (j0 + j + o * GROUPS) * vstride + g * HEADV, u);
           [[unroll]] for (uint o = 0; o < 8; o++) acc[i] = fma(vec2(sp[j + o * GROUPS]), x[o], acc[i]);
         }
       }
       for (; j < n; j += GROUPS)
         [[unroll]] for (uint i = 0; i < NA; i++)
-          acc[i] = fma(vec2(sp[j]), value(voff + (j0 + j) * vstride + g * dv, min(lane + i * LANES, units - 1)), acc[i]);
+          acc[i] = fma(vec2(sp[j]), value(voff + (j0 + j) * vstride + g * HEADV, min(lane + i * LANES, units - 1)), acc[i]);
     }
     barrier();
   }

@@ -118,7 +118,7 @@ func (d *Device) fewUnits(n *graph.Node, k, v *backends.Operand) int {
 		_, size := o.Type.Block()
 		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
 	}
-	if n.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
+	if isCoded(k.Type) || isCoded(v.Type) || n.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
 		return 0
 	}
 	lanes := 4 * d.p.MinSubgroup
@@ -285,13 +285,19 @@ func (b *bind) fresh(c *dispatch, f fresh) {
 
 // cacheOperand binds a cache and gives offset and stride in elements.
 func (b *bind) cacheOperand(c *dispatch, o *backends.Operand) (off, stride uint32) {
-	_, size := o.Type.Block()
-	if !narrow(o.Type) || o.Offset%size != 0 || o.Stride%size != 0 {
+	size := cacheUnit(o.Type)
+	if !narrow(o.Type) && !isCoded(o.Type) || o.Offset%size != 0 || o.Stride%size != 0 {
 		b.fail(fmt.Errorf("a cache of f32, f16 or bf16 is wanted, not %s at offset %d with stride %d", o.Type, o.Offset,
 			o.Stride))
 		return 0, 0
 	}
 	return b.operand(c, o, false) / uint32(size), uint32(o.Stride / size)
+}
+
+// wideKeys says whether a shader can read a cache's keys 16 bytes at a time.
+func wideKeys(t tensor.Type, dh int, off, stride uint32) uint32 {
+	wide := 16 / cacheUnit(t)
+	return flag(!isCoded(t) && dh%wide == 0 && int(off)%wide == 0 && int(stride)%wide == 0)
 }
 
 func bindAttention(b *bind) error {
@@ -307,7 +313,9 @@ func bindFew(b *bind) error { return b.few(b.d.fewUnits(b.l.Node, &b.l.In[1], &b
 func valueUnits(v *backends.Operand, shader string) (unit, lanes int, module string, err error) {
 	dv := v.Shape[2]
 	unit = 1
-	if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
+	if isCoded(v.Type) {
+		shader += "_coded"
+	} else if _, size := v.Type.Block(); dv%2 == 0 && v.Stride/size%2 == 0 && v.Offset/size%2 == 0 {
 		unit = 2
 	}
 	lanes = min(dv/unit, attentionTile)
@@ -327,8 +335,6 @@ func bindPlainAttention(b *bind) error {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
 	n := parts(l.Node)
-	_, ksize := k.Type.Block()
-	wide := 16 / ksize // elements in 16 bytes
 	more, name := ops.Beyond(l.Node) != "", "attention"
 	if more {
 		name = "attention_more"
@@ -353,7 +359,7 @@ func bindPlainAttention(b *bind) error {
 	}
 	b.status(c)
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type],
-		flag(dh%wide == 0 && int(koff)%wide == 0 && int(kstride)%wide == 0),
+		wideKeys(k.Type, dh, koff, kstride),
 		uint32(unit), uint32(lanes), uint32(n), uint32(dh)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, vy.off, vy.stride, partoff,

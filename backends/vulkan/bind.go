@@ -24,6 +24,18 @@ var typeCodes = map[tensor.Type]uint32{
 // narrow says whether small operands, such as a norm's weight, and caches may have a type.
 func narrow(t tensor.Type) bool { return t == tensor.F32 || t == tensor.F16 || t == tensor.BF16 }
 
+// isCoded says whether a cache of a type is read and written by bytes: those of eight bits.
+func isCoded(t tensor.Type) bool { return t == tensor.F8E4M3 || t == tensor.Q8_0 }
+
+// cacheUnit is the bytes in which shaders count a cache's places.
+func cacheUnit(t tensor.Type) int {
+	if isCoded(t) {
+		return 1
+	}
+	_, size := t.Block()
+	return size
+}
+
 // bind collects the dispatches of a launch.
 type bind struct {
 	d      *Device

@@ -22,6 +22,7 @@ type entry struct {
 	why     string // a sentence; of products and attention their own tables have it
 	typed   int    // the operand whose type is in the kernel's name; -1: none
 	wide    []int  // operands that may have any type that decode.glsl knows
+	caches  []int  // operands that may be caches in eight bits
 	scratch func(d *Device, n *graph.Node) int
 }
 
@@ -205,11 +206,11 @@ func init() { // the binders of the table refer to it through Kernel
 		"embed":              {bind: bindEmbed, typed: 1, wide: []int{1}, why: "rows are decoded as they are gathered"},
 		"rows":               {bind: bindRows, typed: -1, why: "rows are gathered"},
 		"rope":               {bind: bindRoPE, typed: -1, why: "pairs of elements an invocation"},
-		"push":               {bind: bindPush, typed: 0, why: "rows are stored where their positions say"},
-		"rope_push":          {bind: bindRoPEPush, typed: 0, why: "rows are rotated on their way to the cache"},
-		"attention":          {bind: bindAttention, typed: 1, scratch: attentionScratch},
-		"paged_push":         {bind: bindPagedPush, typed: 0, why: "rows are stored in the pages that their tables name"},
-		"paged_attention":    {bind: bindPagedAttention, typed: 1, why: "rows of many sequences: pages are found by table"},
+		"push":               {bind: bindPush, typed: 0, caches: []int{0}, why: "rows are stored where their positions say"},
+		"rope_push":          {bind: bindRoPEPush, typed: 0, caches: []int{0}, why: "rows are rotated on their way to the cache"},
+		"attention":          {bind: bindAttention, typed: 1, caches: []int{1, 2}, scratch: attentionScratch},
+		"paged_push":         {bind: bindPagedPush, typed: 0, caches: []int{0}, why: "rows are stored in the pages that their tables name"},
+		"paged_attention":    {bind: bindPagedAttention, typed: 1, caches: []int{1, 2}, why: "rows of many sequences: pages are found by table"},
 		"concat":             {bind: bindConcat, typed: -1, why: "each part is copied where it belongs"},
 		"slice":              {bind: bindSlice, typed: -1, why: "a range is copied"},
 		"expand":             {bind: bindExpand, typed: -1, why: "heads are copied"},

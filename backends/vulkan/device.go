@@ -5,6 +5,7 @@ package vulkan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends"
@@ -223,7 +224,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		if _, ok := typeCodes[v.Type]; !ok {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s, which no kernel decodes", i, v)
 		}
-		if !e.decodes(i) && !narrow(v.Type) {
+		if !e.decodes(i) && !narrow(v.Type) && !(isCoded(v.Type) && slices.Contains(e.caches, i)) {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32, f16 and bf16 can be read there", i, v)
 		}
 	}

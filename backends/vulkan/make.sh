@@ -25,6 +25,10 @@ jobs() {
   echo attention.comp attention_more_wide.spv -DNA=4 -DMORE
   echo paged_attention.comp paged_attention.spv -DNA=1
   echo paged_attention.comp paged_attention_wide.spv -DNA=4
+  for x in attention paged_attention; do # caches in eight bits
+    echo $x.comp ${x}_coded.spv -DNA=1 -DCODED
+    echo $x.comp ${x}_coded_wide.spv -DNA=4 -DCODED
+  done
   for n in 1 2 4; do
     echo attention_few.comp attention_few_$n.spv -DNV=$n
     echo attention_few.comp attention_fresh_$n.spv -DNV=$n -DFRESH

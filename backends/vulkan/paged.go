@@ -30,7 +30,7 @@ func bindPagedPush(b *bind) error {
 	if err != nil {
 		return err
 	}
-	_, size := pool.Type.Block()
+	size := cacheUnit(pool.Type)
 	if pool.Offset%size != 0 {
 		return fmt.Errorf("offset %d is no multiple of %s's %d bytes", pool.Offset, pool.Type, size)
 	}
@@ -60,8 +60,6 @@ func bindPagedAttention(b *bind) error {
 	}
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
-	_, ksize := k.Type.Block()
-	wide := 16 / ksize // elements in 16 bytes
 	unit, lanes, shader, err := valueUnits(&v, "paged_attention")
 	if err != nil {
 		return err
@@ -74,7 +72,7 @@ func bindPagedAttention(b *bind) error {
 	vy := b.floats(c, y, true)
 	b.status(c)
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type],
-		flag(dh%wide == 0 && int(koff)%wide == 0 && int(kstride)%wide == 0),
+		wideKeys(k.Type, dh, koff, kstride),
 		uint32(unit), uint32(lanes), uint32(dh), uint32(l.In[1].Shape[1])}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv),
 		uint32(l.In[5].Shape[0]), uint32(l.In[5].Shape[1]), uint32(l.In[1].Shape[0]),

@@ -6,6 +6,14 @@
 #include "common.glsl"
 #include "reduce.glsl"
 #include "status.glsl"
+#ifdef CODED
+#include "coded.glsl"
+#define HEADK headBytes(K, dh)
+#define HEADV headBytes(V, dv)
+#else
+#define HEADK dh
+#define HEADV dv
+#endif
 // attention.comp for rows of several sequences: position j of row s lies in page table[seq[s], j / PAGE] of the pools, as
 // their row j % PAGE. A workgroup works on one head of one row; a row with seq -1 is zero.
 layout(local_size_x_id = 0) in;
@@ -52,6 +60,17 @@ float eight(uvec4 a, uint i) {
 
 float score(uint row) {
   float d = 0;
+#ifdef CODED
+  if (K == Q8_0) {
+    for (uint b = 0; 32 * b < dh; b++) {
+      float sum = 0;
+      for (uint i = 0; i < 32; i++) sum = fma(sq[32 * b + i], SBYTE(k, row + 34 * b + 2 + i), sum);
+      d = fma(SCALE(k, row + 34 * b), sum, d);
+    }
+  } else {
+    for (uint i = 0; i < dh; i++) d = fma(sq[i], f82f(BYTE(k, row + i)), d);
+  }
+#else
   if (!WIDEK) {
     for (uint i = 0; i < dh; i++) d = fma(sq[i], NARROW(k, K, row + i), d);
   } else if (K == F32) {
@@ -65,12 +84,16 @@ float score(uint row) {
     }
     for (; i < dh; i += 8) d += eight(k4[(row + i) >> 3], i);
   }
+#endif
   d *= scale;
   return cap > 0 ? cap * tanh_(d / cap) : d;
 }
 
 // value gives the VU elements of unit u of a row of v.
 vec2 value(uint row, uint u) {
+#ifdef CODED
+  return vec2(CODED_AT(v, V, row, u), 0);
+#endif
   vec2 x;
   uint a = V == F32 ? row + 2 * u : (row >> 1) + u;
   if (VU == 1) x = vec2(NARROW(v, V, row + u), 0);
@@ -117,7 +140,7 @@ void main() {
       }
       uint at = uint(page) * PAGE + j % PAGE;
       srow[t] = at;
-      d = score(koff + at * kstride + g * dh);
+      d = score(koff + at * kstride + g * HEADK);
     }
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);
@@ -132,13 +155,13 @@ void main() {
         [[unroll]] for (uint i = 0; i < NA; i++) {
           uint u = min(lane + i * LANES, units - 1);
           vec2 x[8];
-          [[unroll]] for (uint o = 0; o < 8; o++) x[o] = value(voff + srow[j + o * GROUPS] * vstride + g * dv, u);
+          [[unroll]] for (uint o = 0; o < 8; o++) x[o] = value(voff + srow[j + o * GROUPS] * vstride + g * HEADV, u);
           [[unroll]] for (uint o = 0; o < 8; o++) acc[i] = fma(vec2(sp[j + o * GROUPS]), x[o], acc[i]);
         }
       }
       for (; j < n; j += GROUPS)
         [[unroll]] for (uint i = 0; i < NA; i++)
-          acc[i] = fma(vec2(sp[j]), value(voff + srow[j] * vstride + g * dv, min(lane + i * LANES, units - 1)), acc[i]);
+          acc[i] = fma(vec2(sp[j]), value(voff + srow[j] * vstride + g * HEADV, min(lane + i * LANES, units - 1)), acc[i]);
     }
     barrier();
   }

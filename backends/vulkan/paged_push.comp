@@ -14,6 +14,9 @@ layout(push_constant) uniform Push {
   uint heads, dh, xoff, xstride, slotoff, yoff, limit, launch; // y's in elements of TYPE; limit: rows of the pool
 };
 
+#include "coded.glsl"
+#include "put8.glsl"
+
 void put(uint at, float v) {
   if (TYPE == F32) { y[at] = floatBitsToUint(v); return; }
   uint h = TYPE == F16 ? f2h(v) : f2bf(v), shift = (at & 1u) * 16, keep = 0xffff0000u >> shift;
@@ -31,7 +34,19 @@ void main() {
     if (gl_LocalInvocationID.x == 0) refuse(launch, s, p, limit);
     return;
   }
-  uint x0 = xoff + s * xstride, y0 = yoff + uint(p) * n;
+  uint x0 = xoff + s * xstride, y0 = yoff + uint(p) * (TYPE == Q8_0 ? headBytes(Q8_0, n) : n);
+  if (TYPE == Q8_0) { // y's places are bytes
+    for (uint b = gl_GlobalInvocationID.x; 32 * b < n; b += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
+      float v[32];
+      for (uint j = 0; j < 32; j++) v[j] = x[x0 + 32 * b + j];
+      putBlock(y0 + 34 * b, v);
+    }
+    return;
+  }
+  if (TYPE == F8E4M3) {
+    for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) putPart(y0 + i, 8, f2f8(x[x0 + i]));
+    return;
+  }
   for (uint i = 2 * gl_GlobalInvocationID.x; i < n; i += 2 * gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     float a = x[x0 + i];
     if (i + 1 == n) { put(y0 + i, a); continue; }

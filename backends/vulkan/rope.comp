@@ -36,6 +36,9 @@ float element(uint ax, uint e, uint position) {
   return second ? v * cs.x + o * cs.y : v * cs.x - o * cs.y;
 }
 
+#include "coded.glsl"
+#include "put8.glsl"
+
 void put(uint at, float v) {
   if (TYPE == F32) { y[at] = floatBitsToUint(v); return; }
   uint h = TYPE == F16 ? f2h(v) : f2bf(v), shift = (at & 1u) * 16, keep = 0xffff0000u >> shift;
@@ -62,6 +65,22 @@ void main() {
     if (replaced != 0) return;
   }
   uint n = heads * dh, y0 = yoff + (CACHE ? uint(p) : s) * ystride;
+  if (TYPE == Q8_0) { // y's places are bytes
+    for (uint b = gl_GlobalInvocationID.x; 32 * b < n; b += gl_NumWorkGroups.x * T) {
+      uint h = 32 * b / dh, e = 32 * b - h * dh;
+      float v[32];
+      for (uint j = 0; j < 32; j++) v[j] = element(xoff + s * xstride + h * dh, e + j, uint(p));
+      putBlock(y0 + 34 * b, v);
+    }
+    return;
+  }
+  if (TYPE == F8E4M3) {
+    for (uint i = gl_GlobalInvocationID.x; i < n; i += gl_NumWorkGroups.x * T) {
+      uint h = i / dh;
+      putPart(y0 + i, 8, f2f8(element(xoff + s * xstride + h * dh, i - h * dh, uint(p))));
+    }
+    return;
+  }
   for (uint k = gl_GlobalInvocationID.x; 2 * k < n; k += gl_NumWorkGroups.x * T) {
     uint i = 2 * k, h = i / dh, e = i - h * dh;
     float a = element(xoff + s * xstride + h * dh, e, uint(p));

@@ -90,7 +90,7 @@ func bindRoPEPush(b *bind) error {
 // store runs rope.comp, or rope_rows.comp for many tokens: x [S, H, Dh] to y, a cache where rows go to positions.
 func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) error {
 	dh := x.Shape[2]
-	_, size := y.Type.Block()
+	size := cacheUnit(y.Type)
 	if y.Offset%size != 0 || y.Stride%size != 0 {
 		return fmt.Errorf("offset %d and stride %d are not multiples of %s's %d bytes", y.Offset, y.Stride, y.Type, size)
 	}
@@ -139,6 +139,6 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 func storesRows(x, y *backends.Operand) bool {
 	dh := x.Shape.Last()
 	_, size := y.Type.Block()
-	return x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 && x.Stride%8 == 0 &&
+	return !isCoded(y.Type) && x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 && x.Stride%8 == 0 &&
 		y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
 }
