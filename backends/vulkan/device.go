@@ -206,6 +206,10 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if !ok {
 		return nil, backends.Unsupportedf("vulkan", n, "it is not in the table of kernels")
 	}
+	if why := ops.Beyond(n); why != "" && n.Op == ops.Attention && (isCoded(n.In[1].Type) || isCoded(n.In[2].Type)) {
+		return nil, backends.Unsupportedf("vulkan", n, "%s over caches of eight bits: no kernel of this backend does that",
+			why)
+	}
 	if why := ops.Beyond(n); why != "" && (n.Op == ops.PagedAttention || ops.Spans(n)) {
 		return nil, backends.Unsupportedf("vulkan", n, "%s: no kernel of this backend does that", why)
 	}
