@@ -118,7 +118,8 @@ func (d *Device) fewUnits(n *graph.Node, k, v *backends.Operand) int {
 		_, size := o.Type.Block()
 		return o.Shape[2]%4 == 0 && o.Offset%(4*size) == 0 && o.Stride%(4*size) == 0
 	}
-	if isCoded(k.Type) || isCoded(v.Type) || n.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) || v.Shape[2] > 4*attentionTile {
+	if isCoded(k.Type) || isCoded(v.Type) || n.In[0].Shape[0] > fewTokens || !whole(k) || !whole(v) ||
+		v.Shape[2] > 4*attentionTile {
 		return 0
 	}
 	lanes := 4 * d.p.MinSubgroup
