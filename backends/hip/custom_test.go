@@ -108,7 +108,7 @@ func TestCustomKernels(t *testing.T) {
 	}{{"block.yaml", "rms.hip", "h: custom:rms_hip", tensor.F16},
 		{"fp8.yaml", "fp8.hip", "y: custom:fp8", tensor.F8E4M3}} {
 		t.Run(c.file, func(t *testing.T) {
-			path := customExample(t, c.file, c.source, "constants: {WAVES", "always: true\n    constants: {WAVES")
+			path := customExample(t, c.file, c.source, "constants: {WAVES: [4", "always: true\n    constants: {WAVES: [4")
 			_, opt, err := customSet(t, dev, path, c.dtype)
 			if err != nil {
 				t.Fatal(err)

@@ -153,7 +153,7 @@ void main() {
     uint n = min(T, end - j0);
     float d = t < n ? score(koff + (j0 + t) * kstride + g * HEADK) : LOW;
 #ifdef MORE
-    if (t < n) d -= fall * (float(last) - float(j0 + t));
+    if (t < n) d -= fall * abs(float(last) - float(j0 + t));
 #endif
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);

@@ -150,7 +150,7 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
         const u32 j = j0 + p * GROUPS + grp;
         if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
 #ifdef MORE
-        s[p][i] -= fall[i] * (qpos[i] - (float)j);
+        s[p][i] -= fall[i] * g_abs(qpos[i] - (float)j);
 #endif
         if (j >= hi || j < qfrom[i] || j >= qend[i]) s[p][i] = UNSEEN;
         top = g_max(top, s[p][i]);
