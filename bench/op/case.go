@@ -136,6 +136,8 @@ func New(op *graph.Op, r Request) (*Case, error) {
 			return r.Sizes["dh"] / 2
 		case name == "to" && r.Sizes["g"] == 0:
 			return defaults["g"]
+		case op == ops.Pool && name == "b": // the first row and that behind the last
+			return 2
 		}
 		return defaults[name]
 	}

@@ -76,7 +76,10 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 				vals[i+j] = int32(rng.IntN(count))
 			}
 		}
-	case "slot": // each row's place in the pages, no two the same
+	case "slot": // each row's place in the pages, no two the same; rows of a recurrence are of one sequence
+		if ops.SlotElems(c.Node) > 0 {
+			break
+		}
 		copy(vals, firstOf(rng, c.Node.In[0].Shape[:2].Elems(), len(vals)))
 	case "seq":
 		for i := range vals {
