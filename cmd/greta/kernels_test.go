@@ -115,7 +115,7 @@ func TestKernelsRefuses(t *testing.T) {
 		{[]string{"build", "--arch", "gfx942", "-o", dir, "--with", "gcc"}, exitUsage, "rtc, clang and auto"},
 		{[]string{"build", "--arch", "gfx942", "-o", dir, "--types", "f17"}, exitUsage, "f17"},
 		{[]string{"ls", filepath.Join(dir, "none")}, exitUsage, "no folder"},
-		{[]string{"tidy"}, exitUsage, "ls, clear and build"},
+		{[]string{"tidy"}, exitUsage, "ls, clear, build and import-triton"},
 	} {
 		if r := greta(t, append([]string{"kernels"}, c.args...)...); r.code != c.code || !strings.Contains(r.err, c.text) {
 			t.Errorf("%v: exit code %d\n%s%s", c.args, r.code, r.out, r.err)

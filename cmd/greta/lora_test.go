@@ -183,7 +183,6 @@ func TestAdaptersOfPrompts(t *testing.T) {
 		{[]string{"--prompts", file, "--adapter", "one"}, "NAME=PATH"},
 		{[]string{"--prompts", file, "--adapter", "one=" + t.TempDir()}, "adapter_config.json"},
 		{[]string{"--prompt", "x", "--adapter", "one=x"}, "it needs --prompts"},
-		{[]string{"--prompts", file, "--draft", model}, "one sequence"},
 	} {
 		if r := greta(t, append([]string{"run", model}, c.args...)...); r.code != exitUsage || !strings.Contains(r.err,
 			c.want) {

@@ -168,8 +168,14 @@ func sampleNode(op *graph.Op, float, weight tensor.Type) (*graph.Node, error) {
 			}
 			v.Shape = append(v.Shape, n)
 		}
-		if op.Sig.In[i].Name == "factors" {
+		switch {
+		case o.Optional && o.Type == "i32": // rows of several texts or sequences
+			n.In = append(n.In, nil)
+			continue
+		case o.Name == "factors":
 			v.Shape = tensor.Shape{size / 2}
+		case op == ops.Pool && o.Name == "at": // the first row and that behind the last
+			v.Shape = tensor.Shape{size, 2}
 		}
 		switch {
 		case o.Type == "i32":
@@ -183,6 +189,9 @@ func sampleNode(op *graph.Op, float, weight tensor.Type) (*graph.Node, error) {
 			v.Kind = graph.State
 		}
 		n.In = append(n.In, v)
+	}
+	for n.In[len(n.In)-1] == nil {
+		n.In = n.In[:len(n.In)-1]
 	}
 	if elems := ops.SlotElems(n); elems > 0 {
 		n.In[0].Shape = tensor.Shape{2, elems + 1}
