@@ -37,9 +37,8 @@ void main() {
   uint x0 = xoff + s * xstride, y0 = yoff + uint(p) * (TYPE == Q8_0 ? headBytes(Q8_0, n) : n);
   if (TYPE == Q8_0) { // y's places are bytes
     for (uint b = gl_GlobalInvocationID.x; 32 * b < n; b += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
-      float v[32];
-      for (uint j = 0; j < 32; j++) v[j] = x[x0 + 32 * b + j];
-      putBlock(y0 + 34 * b, v);
+#define OF_ROW(j) x[x0 + 32 * b + (j)]
+      PUT_BLOCK(y0 + 34 * b, OF_ROW)
     }
     return;
   }

@@ -68,9 +68,8 @@ void main() {
   if (TYPE == Q8_0) { // y's places are bytes
     for (uint b = gl_GlobalInvocationID.x; 32 * b < n; b += gl_NumWorkGroups.x * T) {
       uint h = 32 * b / dh, e = 32 * b - h * dh;
-      float v[32];
-      for (uint j = 0; j < 32; j++) v[j] = element(xoff + s * xstride + h * dh, e + j, uint(p));
-      putBlock(y0 + 34 * b, v);
+#define OF_ROW(j) element(xoff + s * xstride + h * dh, e + (j), uint(p))
+      PUT_BLOCK(y0 + 34 * b, OF_ROW)
     }
     return;
   }
