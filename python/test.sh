@@ -37,8 +37,11 @@ for p in $PYTHONS; do
   $pip install numpy pandas matplotlib pytest mypy pandas-stubs
   (
     cd "$work" # the package of the checkout is not on the path here
-    venv/bin/python -m pytest -q -p no:cacheprovider --rootdir "$here/tests" "$here/tests" \
-      --ignore "$here/tests/bridges" "$@" # which need PyTorch and JAX
+    tests() { # those of bridges need PyTorch and JAX
+      venv/bin/python -m pytest -q -o cache_dir="$work/cache" --rootdir "$here/tests" "$here/tests" \
+        --ignore "$here/tests/bridges" "$@"
+    }
+    tests "$@" || tests --last-failed "$@" # what ran out of time beside others has another try by itself
     venv/bin/mypy --config-file "$here/pyproject.toml" --cache-dir "$work/mypy" "$here"/tests/*.py
     venv/bin/mypy --config-file "$here/pyproject.toml" --cache-dir "$work/mypy" -p greta
   )
