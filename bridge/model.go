@@ -114,6 +114,16 @@ func (s *server) load(ctx context.Context, q *request) error {
 	return q.ok(map[string]any{"model": id, "info": l.info}, nil)
 }
 
+// readModel reads a request's arguments and finds the model that one of them names; the request
+// must call done at its end.
+func (s *server) readModel(ctx context.Context, q *request, args any, model *uint64) (*loaded, context.Context, func(),
+	error) {
+	if err := strict(q.args, args); err != nil {
+		return nil, nil, nil, err
+	}
+	return s.use(ctx, q, *model)
+}
+
 // use finds a model for a request, which must call done at its end.
 func (s *server) use(ctx context.Context, q *request, id uint64) (_ *loaded, _ context.Context, done func(),
 	err error) {
@@ -219,10 +229,7 @@ func (s *server) tokenize(ctx context.Context, q *request) error {
 		BOS     bool     `json:"bos"`
 		Special bool     `json:"special"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, _, done, err := s.use(ctx, q, a.Model)
+	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -250,10 +257,7 @@ func (s *server) detokenize(ctx context.Context, q *request) error {
 		Tokens [][]int32 `json:"tokens"`
 		Pieces bool      `json:"pieces"` // each token alone, control tokens as they are written
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, _, done, err := s.use(ctx, q, a.Model)
+	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -296,10 +300,7 @@ func (s *server) chat(ctx context.Context, q *request) error {
 		Continue  bool           `json:"continue"`
 		Variables map[string]any `json:"variables"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, _, done, err := s.use(ctx, q, a.Model)
+	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -329,10 +330,7 @@ func (s *server) check(ctx context.Context, q *request) error {
 		Tokens    []int32 `json:"tokens"`
 		Tolerance float64 `json:"tolerance"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, ctx, done, err := s.use(ctx, q, a.Model)
+	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -352,10 +350,7 @@ func (s *server) plan(ctx context.Context, q *request) error {
 		Format string `json:"format"`
 		Tokens int    `json:"tokens"`
 	}{Stage: "plan", Format: "text", Tokens: 1}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, _, done, err := s.use(ctx, q, a.Model)
+	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -374,10 +369,7 @@ func (s *server) embed(ctx context.Context, q *request) error {
 		Texts []string `json:"texts"`
 		EmbedOptions
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, ctx, done, err := s.use(ctx, q, a.Model)
+	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}

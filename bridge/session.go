@@ -53,10 +53,7 @@ func (s *server) logits(ctx context.Context, q *request) (err error) {
 		Tokens []int32 `json:"tokens"`
 		Last   bool    `json:"last"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, ctx, done, err := s.use(ctx, q, a.Model)
+	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -122,10 +119,7 @@ func (s *server) openSession(ctx context.Context, q *request) error {
 	var a struct {
 		Model uint64 `json:"model"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	m, _, done, err := s.use(ctx, q, a.Model)
+	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
 		return err
 	}
@@ -147,6 +141,16 @@ func (s *server) openSession(ctx context.Context, q *request) error {
 	m.open = append(m.open, u)
 	m.mu.Unlock()
 	return q.ok(map[string]any{"session": id}, nil)
+}
+
+// readSession reads a request's arguments and finds the session that one of them names, for a
+// request that must call done.
+func (s *server) readSession(ctx context.Context, q *request, args any, id *uint64) (*session, context.Context, func(),
+	error) {
+	if err := strict(q.args, args); err != nil {
+		return nil, nil, nil, err
+	}
+	return s.find(ctx, q, *id)
 }
 
 // find gives a session for a request that must call done.
@@ -185,10 +189,7 @@ func (s *server) runSession(ctx context.Context, q *request) error {
 		All     bool    `json:"all"`   // the logits of all tokens, not of the last alone
 		Reset   bool    `json:"reset"` // from position 0
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	u, ctx, done, err := s.find(ctx, q, a.Session)
+	u, ctx, done, err := s.readSession(ctx, q, &a, &a.Session)
 	if err != nil {
 		return err
 	}
@@ -246,10 +247,7 @@ func (s *server) rewind(ctx context.Context, q *request) error {
 		Session uint64 `json:"session"`
 		Pos     int    `json:"pos"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	u, _, done, err := s.find(ctx, q, a.Session)
+	u, _, done, err := s.readSession(ctx, q, &a, &a.Session)
 	if err != nil {
 		return err
 	}
@@ -265,10 +263,7 @@ func (s *server) endSession(ctx context.Context, q *request) error {
 	var a struct {
 		Session uint64 `json:"session"`
 	}
-	if err := strict(q.args, &a); err != nil {
-		return err
-	}
-	u, _, done, err := s.find(ctx, q, a.Session)
+	u, _, done, err := s.readSession(ctx, q, &a, &a.Session)
 	if err != nil {
 		return err
 	}

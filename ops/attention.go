@@ -45,14 +45,19 @@ func (a *AttentionAttr) SeesOf(row, first, behind int) (from, end int) {
 	return first + from, first + end
 }
 
+// SlopeFactor is that on all of alibi's slopes.
+func (a *AttentionAttr) SlopeFactor() float64 {
+	if a.Slope == 0 {
+		return 1
+	}
+	return a.Slope
+}
+
 // SlopeOf is the factor on the distance between a query and a key for one of heads heads (Press et al., arXiv
 // 2108.12409): 2^(-alibi·(h+1)/n) for n heads, n a power of two; for others those of the power below come first,
 // and then every second one of the power above.
 func (a *AttentionAttr) SlopeOf(head, heads int) float64 {
-	n, by := 1, a.Slope
-	if by == 0 {
-		by = 1
-	}
+	n, by := 1, a.SlopeFactor()
 	for 2*n <= heads {
 		n *= 2
 	}

@@ -227,7 +227,7 @@ func bindConcat(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	axis := axisOf(graph.Attr[ops.ConcatAttr](l.Node).Axis, l.Out[0].Shape)
+	axis := backends.Axis(graph.Attr[ops.ConcatAttr](l.Node).Axis, l.Out[0].Shape)
 	row := l.Out[0].Shape[axis:].Elems()
 	type part struct {
 		x       *gapped
@@ -257,7 +257,7 @@ func bindConcat(d *Device, l *backends.Launch) (runner, error) {
 
 func bindSlice(d *Device, l *backends.Launch) (runner, error) {
 	a := graph.Attr[ops.SliceAttr](l.Node)
-	axis := axisOf(a.Axis, l.In[0].Shape)
+	axis := backends.Axis(a.Axis, l.In[0].Shape)
 	x, err := gaps(d, &l.In[0])
 	if err != nil {
 		return nil, err
@@ -285,13 +285,6 @@ func bindExpand(d *Device, l *backends.Launch) (runner, error) {
 		copy(y.row(i), x.row(a.Source(i, g)))
 		return nil
 	}), nil
-}
-
-func axisOf(axis int, s tensor.Shape) int {
-	if axis < 0 {
-		return axis + len(s)
-	}
-	return axis
 }
 
 // gapped gives elements of a tensor whose rows may have gaps, by their place without these.

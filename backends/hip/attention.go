@@ -135,11 +135,7 @@ func bindAttention(b *binder) {
 	b.status(d)
 	if ops.Beyond(n) != "" {
 		sinks, typ := b.plain(b.in(4))
-		slope := a.Slope
-		if slope == 0 {
-			slope = 1
-		}
-		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(slope)
+		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor())
 	}
 }
 

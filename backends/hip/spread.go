@@ -70,6 +70,7 @@ func bindSpread(b *binder) {
 	over, err := backends.SpreadOver(z.Shape)
 	if err != nil {
 		b.failf("%w", err)
+		return
 	}
 	b.spread(b.l.Node.Op.Name, over, b.partOf(x, 0, over.Steps(x)), b.partOf(y, 0, over.Steps(y)),
 		b.partOf(z, 0, over.Steps(z)))

@@ -367,12 +367,8 @@ func bindPlainAttention(b *bind) error {
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	if more {
 		off, code := b.vector(c, at(l.In, 4))
-		slope := a.Slope
-		if slope == 0 {
-			slope = 1
-		}
 		c.spec = append(c.spec, code)
-		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(slope))
+		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(a.SlopeFactor()))
 	}
 	b.run3(c, heads, q.Shape[0], n)
 	if n == 1 {

@@ -17,12 +17,6 @@ import (
 // slotScratch is room for the plan: two words a row.
 func slotScratch(_ *Device, n *graph.Node) int { return 8 * n.In[1].Shape[0] }
 
-// slotted binds a recurrence's state and plan to a dispatch and gives their offsets in elements.
-func (b *bind) slotted(c *dispatch) (stateoff, planoff uint32) {
-	stateoff = b.operand(c, &b.l.In[0], true) / 4
-	return stateoff, b.bytes(c, b.l.Scratch.Buffer, b.l.Scratch.Offset, slotScratch(b.d, b.l.Node), false) / 4
-}
-
 // recurrence plans a step and starts the dispatch of a shader behind the plan, with the state and the plan bound. pos
 // is the number of the operand of positions.
 func (b *bind) recurrence(shader string, pos int) (c *dispatch, stateoff, planoff uint32, err error) {
@@ -47,7 +41,8 @@ func (b *bind) recurrence(shader string, pos int) (c *dispatch, stateoff, planof
 		uint32(b.number)}
 	b.run(p, 1, 1)
 	c = b.call(shader)
-	stateoff, planoff = b.slotted(c)
+	stateoff = b.operand(c, state, true) / 4
+	planoff = b.bytes(c, l.Scratch.Buffer, l.Scratch.Offset, slotScratch(b.d, l.Node), false) / 4
 	return c, stateoff, planoff, nil
 }
 

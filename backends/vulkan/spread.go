@@ -28,25 +28,6 @@ func (b *bind) plainFloats(c *dispatch, o *backends.Operand, write bool) uint32 
 	return b.operand(c, o, write) / uint32(size)
 }
 
-// spread runs z = f(x, y) over z's elements; y is nil where f has one operand.
-func (b *bind) spread(name string, x, y, z *backends.Operand) error {
-	over, err := backends.SpreadOver(z.Shape)
-	if err != nil {
-		return err
-	}
-	c, ytype, ysteps := b.call("spread"), uint32(0), [4]int{}
-	xoff := b.plainFloats(c, x, false)
-	yoff := uint32(0)
-	if y == nil {
-		b.none(c)
-	} else {
-		yoff, ytype, ysteps = b.plainFloats(c, y, false), typeCodes[y.Type], over.Steps(y)
-	}
-	b.strided(c, name, over, [3]uint32{xoff, yoff, b.plainFloats(c, z, true)}, [3][4]int{over.Steps(x), ysteps,
-		over.Steps(z)}, typeCodes[x.Type], ytype)
-	return nil
-}
-
 // strided runs a dispatch of spread.comp whose operands x, y, z are bound.
 func (b *bind) strided(c *dispatch, name string, over backends.Spread, off [3]uint32, steps [3][4]int, xtype,
 	ytype uint32) {
@@ -68,7 +49,16 @@ func bindPair(b *bind) error {
 	if (n.Op == ops.Add || n.Op == ops.Mul) && ops.PlainBinary(n) && b.l.In[0].Type == tensor.F32 {
 		return bindElementwise(b)
 	}
-	return b.spread(n.Op.Name, &b.l.In[0], &b.l.In[1], &b.l.Out[0])
+	x, y, z := &b.l.In[0], &b.l.In[1], &b.l.Out[0]
+	over, err := backends.SpreadOver(z.Shape)
+	if err != nil {
+		return err
+	}
+	c := b.call("spread")
+	off := [3]uint32{b.plainFloats(c, x, false), b.plainFloats(c, y, false), b.plainFloats(c, z, true)}
+	b.strided(c, n.Op.Name, over, off, [3][4]int{over.Steps(x), over.Steps(y), over.Steps(z)}, typeCodes[x.Type],
+		typeCodes[y.Type])
+	return nil
 }
 
 // copied runs a copy of parts of tensors.

@@ -51,20 +51,9 @@ func gptq(s *Source, stem string) error {
 		add = 0
 	}
 	w := &integers{rows: rows, cols: cols, group: group}
-	var zeros []uint32
 	load := func() error {
-		codes, err := s.words(stem + ".qweight")
+		codes, zeros, scales, err := s.codesOf(stem)
 		if err != nil {
-			return err
-		}
-		if zeros, err = s.words(stem + ".qzeros"); err != nil {
-			return err
-		}
-		scales, err := s.floatsOf(stem + ".scales")
-		if err != nil {
-			return err
-		}
-		if err := finite(scales, "scales"); err != nil {
 			return err
 		}
 		w.scale = func(n, g int) float32 { return scales[g*rows+n] }
@@ -171,19 +160,8 @@ func awq(s *Source, stem string) error {
 	}
 	w := &integers{rows: rows, cols: cols, group: group}
 	load := func() error {
-		codes, err := s.words(stem + ".qweight")
+		codes, zeros, scales, err := s.codesOf(stem)
 		if err != nil {
-			return err
-		}
-		zeros, err := s.words(stem + ".qzeros")
-		if err != nil {
-			return err
-		}
-		scales, err := s.floatsOf(stem + ".scales")
-		if err != nil {
-			return err
-		}
-		if err := finite(scales, "scales"); err != nil {
 			return err
 		}
 		w.scale = func(n, g int) float32 { return scales[g*rows+n] }

@@ -177,3 +177,17 @@ func finite(v []float32, name string) error {
 	}
 	return nil
 }
+
+// codesOf reads a matrix's packed codes and zero points, and its scales, which must be finite.
+func (s *Source) codesOf(stem string) (codes, zeros []uint32, scales []float32, err error) {
+	if codes, err = s.words(stem + ".qweight"); err != nil {
+		return nil, nil, nil, err
+	}
+	if zeros, err = s.words(stem + ".qzeros"); err != nil {
+		return nil, nil, nil, err
+	}
+	if scales, err = s.floatsOf(stem + ".scales"); err != nil {
+		return nil, nil, nil, err
+	}
+	return codes, zeros, scales, finite(scales, "scales")
+}
