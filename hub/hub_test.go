@@ -27,16 +27,32 @@ const sha = "0123456789abcdef0123456789abcdef01234567"
 // server is a hub that may misbehave.
 type server struct {
 	*httptest.Server
-	mu    sync.Mutex
-	files map[string][]byte
-	// blob is asked before a file is sent; true says that it answered.
-	blob   func(w http.ResponseWriter, r *http.Request, n int) bool
+	mu     sync.Mutex
+	files  map[string][]byte
+	blob   answer
 	seen   []string // METHOD path range
 	tokens []string
 	names  func(name string) string // what the list calls a file
 	sums   func(sum string) string  // what the list says of a hash
 	sizes  func(size int) int
 	count  int
+}
+
+// answer is asked before a file is sent; true says that it answered.
+type answer func(w http.ResponseWriter, r *http.Request, n int) bool
+
+// answers has f asked from now on. A request that its client gave up may still be under way.
+func (s *server) answers(f answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blob = f
+}
+
+// authorizations are what the requests so far brought.
+func (s *server) authorizations() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tokens)
 }
 
 func newServer(t *testing.T, files map[string][]byte) *server {
@@ -69,9 +85,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.count++
-	n := s.count
+	n, blob := s.count, s.blob
 	s.mu.Unlock()
-	if s.blob != nil && s.blob(w, r, n) {
+	if blob != nil && blob(w, r, n) {
 		return
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
@@ -184,7 +200,7 @@ func TestLayout(t *testing.T) {
 	if n := len(s.requests("resolve")); n != 6 {
 		t.Errorf("what is here was asked for again: %d requests", n)
 	}
-	for _, token := range s.tokens {
+	for _, token := range s.authorizations() {
 		if token != "Bearer hf_secret" {
 			t.Errorf("token %q", token)
 		}
@@ -278,7 +294,7 @@ func TestBadServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, files)
-			s.blob = blob
+			s.answers(blob)
 			h := testHub(t, s)
 			h.Stall = 300 * time.Millisecond
 			pulled(t, h, s)
@@ -290,10 +306,10 @@ func TestBadServers(t *testing.T) {
 func TestLies(t *testing.T) {
 	answer := func(change func(w http.ResponseWriter, r *http.Request, data []byte)) func(s *server) {
 		return func(s *server) {
-			s.blob = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
 				change(w, r, s.files["m-Q4_0.gguf"])
 				return true
-			}
+			})
 		}
 	}
 	for name, c := range map[string]struct {
@@ -344,23 +360,23 @@ func TestLies(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := newServer(t, model())
 	h := testHub(t, s)
-	s.blob = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		http.Error(w, "gated", http.StatusForbidden)
 		return true
-	}
+	})
 	_, err := h.Pull(t.Context(), gguf)
 	var refused *Refused
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "HF_TOKEN") || len(s.requests("resolve")) > 4 {
 		t.Errorf("got %v behind %d requests", err, len(s.requests("resolve")))
 	}
-	s.blob = func(w http.ResponseWriter, r *http.Request, _ int) bool { w.WriteHeader(500); return true }
+	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool { w.WriteHeader(500); return true })
 	if _, err := h.Pull(t.Context(), gguf); err == nil || !strings.Contains(err.Error(), "given up behind 6 tries") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := h.Pull(t.Context(), "hf:org/other"); !errors.As(err, &refused) || refused.Status != 404 {
 		t.Errorf("got %v", err)
 	}
-	s.blob = nil
+	s.answers(nil)
 	h.free = func(string) (int64, bool) { return 1000, true }
 	if _, err := h.Pull(t.Context(), gguf); err == nil || !strings.Contains(err.Error(), "only 1000 are free") {
 		t.Errorf("a full disk: %v", err)
@@ -379,17 +395,17 @@ func TestRefusals(t *testing.T) {
 func TestRedirected(t *testing.T) {
 	cdn := newServer(t, model())
 	s := newServer(t, cdn.files)
-	s.blob = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		other := strings.Replace(cdn.URL, "127.0.0.1", "localhost", 1)
 		http.Redirect(w, r, other+"/m-Q4_0.gguf?sig=1", http.StatusFound)
 		return true
-	}
+	})
 	h := testHub(t, s)
 	pulled(t, h, s)
-	if len(cdn.tokens) == 0 {
+	if len(cdn.authorizations()) == 0 {
 		t.Error("nothing was redirected")
 	}
-	for _, token := range cdn.tokens {
+	for _, token := range cdn.authorizations() {
 		if token != "" {
 			t.Errorf("the other host got the token %q", token)
 		}
@@ -402,14 +418,14 @@ func TestResume(t *testing.T) {
 	h := testHub(t, s)
 	h.Parallel = 1
 	ctx, stop := context.WithCancel(t.Context())
-	s.blob = func(w http.ResponseWriter, r *http.Request, n int) bool {
+	s.answers(func(w http.ResponseWriter, r *http.Request, n int) bool {
 		if n == 4 {
 			stop()
 			<-r.Context().Done()
 			return true
 		}
 		return false
-	}
+	})
 	if _, err := h.Pull(ctx, gguf); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
@@ -429,7 +445,7 @@ func TestTwoAtOnce(t *testing.T) {
 	var notes []string
 	other.Notify = func(n string) { notes = append(notes, n) }
 	begun, goOn := make(chan bool, 10), make(chan bool)
-	s.blob = func(http.ResponseWriter, *http.Request, int) bool { begun <- true; <-goOn; return false }
+	s.answers(func(http.ResponseWriter, *http.Request, int) bool { begun <- true; <-goOn; return false })
 	errs := make(chan error, 2)
 	pull := func(h *Hub) { _, err := h.Pull(t.Context(), gguf); errs <- err }
 	go pull(h)
@@ -475,7 +491,7 @@ func TestOllama(t *testing.T) {
 	if again, err := h.Pull(t.Context(), "ollama:tiny"); err != nil || again != path {
 		t.Errorf("offline: %s, %v", again, err)
 	}
-	for _, token := range s.tokens[:1] {
+	for _, token := range s.authorizations()[:1] {
 		if token == "" {
 			t.Log("the registry is the endpoint here, so that it gets the token")
 		}
