@@ -26,6 +26,7 @@ type Info struct {
 	Context     int    `json:"context"`
 	Vocabulary  int    `json:"vocabulary"` // 0: a block
 	Width       int    `json:"width"`      // of a block's rows or of vectors; 0: a model
+	Output      int    `json:"output"`     // width of a block's output; 0: no block
 	WeightBytes int    `json:"weight_bytes"`
 	Tokenizer   bool   `json:"tokenizer"`
 	Chat        bool   `json:"chat_template"`
@@ -447,12 +448,13 @@ func class(err error) string {
 	var full *serve.Full
 	var un *serve.Unsupported
 	var room *engine.TooLong
+	var apart *engine.NotShared
 	switch {
 	case errors.As(err, &e) && e.Status == 400, errors.As(err, &long), errors.As(err, &room):
 		return codeUsage
 	case errors.As(err, &full):
 		return codeBusy
-	case errors.As(err, &un):
+	case errors.As(err, &un), errors.As(err, &apart):
 		return codeUnsupported
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/internal/testfiles"
@@ -156,22 +157,32 @@ type testModel struct {
 	closed *bool
 }
 
+// lastGPU is the device of the model that was loaded last by a path that begins with "gpu:".
+var lastGPU *gpu
+
 var errBroken = errors.New("broken")
 
 // loadTest loads testdata's model, or a small block by the path "block"; "broken" and "panics" do as they say.
 func loadTest(ctx context.Context, path string, _ map[string]json.RawMessage) (_ Model, err error) {
 	m := &testModel{closed: new(bool)}
 	opt := engine.Options{Context: 256, KV: tensor.F32}
+	name, onGPU := strings.CutPrefix(path, "gpu:")
 	switch path {
 	case "broken":
 		return nil, errBroken
 	case "panics":
 		panic("on purpose")
-	case "block":
-		if opt.Model, err = models.Builtin("mlp_block"); err != nil {
+	case "block", "gpu:mlp_block", "gpu:llama2_block":
+		if path == "block" {
+			name = "mlp_block"
+		}
+		if opt.Model, err = models.Builtin(name); err != nil {
 			return nil, err
 		}
 		opt.Set = map[string]string{"D": "64", "F": "128"}
+		if name == "llama2_block" {
+			opt.Set["H"], opt.Set["G"] = "4", "2"
+		}
 	default:
 		if m.source, err = open.Open(path); err != nil {
 			return nil, err
@@ -188,12 +199,17 @@ func loadTest(ctx context.Context, path string, _ map[string]json.RawMessage) (_
 		return nil, err
 	}
 	opt.Device = m.dev
+	if onGPU {
+		lastGPU = &gpu{Device: m.dev, memory: map[uint64]backends.Buffer{}}
+		opt.Device = lastGPU
+	}
 	if m.e, err = engine.New(ctx, opt); err != nil {
 		return nil, err
 	}
 	m.info = Info{Name: opt.Model.Name(), Kind: "model", Source: path, Vocabulary: m.e.Vocabulary(), Context: 256}
 	if m.e.IsBlock() {
 		m.info.Kind, m.info.Width = "block", m.e.Decode().Input("x").Shape[1]
+		m.info.Output = m.e.Decode().Outputs[0].Shape.Last()
 	}
 	return m, nil
 }

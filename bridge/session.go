@@ -188,6 +188,8 @@ func (s *server) runSession(ctx context.Context, q *request) error {
 		X       *Tensor `json:"x"`
 		All     bool    `json:"all"`   // the logits of all tokens, not of the last alone
 		Reset   bool    `json:"reset"` // from position 0
+		// Out is where a block's output goes in memory of the device. X lies there too.
+		Out *Tensor `json:"out"`
 	}
 	u, ctx, done, err := s.readSession(ctx, q, &a, &a.Session)
 	if err != nil {
@@ -201,8 +203,17 @@ func (s *server) runSession(ctx context.Context, q *request) error {
 	case !block && a.X != nil:
 		return usagef("%s takes tokens, not x", u.model.info.Name)
 	}
+	held := a.Out != nil || a.X != nil && a.X.Device != nil
+	if held {
+		if err := checkHeld(a.X, a.Out); err != nil {
+			return err
+		}
+	}
 	if a.Reset {
 		u.inner.Reset()
+	}
+	if held {
+		return s.blockHeld(q, u, a.X, a.Out)
 	}
 	var r *result
 	if block {
@@ -217,13 +228,21 @@ func (s *server) runSession(ctx context.Context, q *request) error {
 	return s.send(q, map[string]any{"out": &r.Tensor, "pos": u.inner.Pos()}, r)
 }
 
-func (s *server) blockRows(u *session, x *Tensor, payload []byte) (*result, error) {
+// checkRows refuses what are no rows for a block.
+func (u *session) checkRows(x *Tensor) error {
 	if width := u.model.info.Width; len(x.Shape) != 2 || x.Shape[1] != width {
-		return nil, usagef("x has the shape %v, expected is [rows, %d]", x.Shape, width)
+		return usagef("x has the shape %v, expected is [rows, %d]", x.Shape, width)
 	}
-	if n := x.Shape[0]; n == 0 || n > u.inner.Left() {
-		return nil, usagef("%d rows at position %d: between 1 and %d fit the context of %d", n, u.inner.Pos(),
+	if n := x.Shape[0]; n <= 0 || n > u.inner.Left() {
+		return usagef("%d rows at position %d: between 1 and %d fit the context of %d", n, u.inner.Pos(),
 			u.inner.Left(), u.model.info.Context)
+	}
+	return nil
+}
+
+func (s *server) blockRows(u *session, x *Tensor, payload []byte) (*result, error) {
+	if err := u.checkRows(x); err != nil {
+		return nil, err
 	}
 	in, err := s.open(x, payload, "f32")
 	if err != nil {

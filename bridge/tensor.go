@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -20,6 +21,8 @@ type Tensor struct {
 	Lease uint64 `json:"lease,omitempty"`
 	// Handle is one that `attach` gave, instead of a path.
 	Handle uint64 `json:"handle,omitempty"`
+	// Device is memory of a GPU in which the tensor lies from byte Offset on, instead of all these.
+	Device *backends.Shared `json:"device,omitempty"`
 }
 
 // elements is the product of the shape, or what is wrong with it.
@@ -54,6 +57,8 @@ func (s *server) open(t *Tensor, payload []byte, want string) (memory, error) {
 	}
 	bytes := n * 4 // f32 and i32
 	switch {
+	case t.Device != nil:
+		return memory{}, usagef("the tensor lies in memory of a GPU: run-session of a block takes that, with out")
 	case t.Offset < 0 || t.Offset%4 != 0:
 		return memory{}, usagef("a tensor from byte %d on: a multiple of 4 is expected", t.Offset)
 	case t.Path != "" && t.Handle != 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ type Step struct {
 
 	step    backends.Buffer // inputs and outputs
 	offsets map[*graph.Value]int
+	held    backends.Buffer // activations and results of a step that holds them; nil: they lie in step
+	heldAt  map[*graph.Value]int
 	exec    backends.Executable
 	stream  backends.Stream     // runs the launches one by one, where exec is nil
 	mutex   *backends.FairMutex // of the device
@@ -38,6 +41,8 @@ type stepKind struct {
 	chain int
 	// adapted is a batch's step with the products of adapters: one without serves rows that have none.
 	adapted bool
+	// onDevice says that activations come from memory of the device, and results stay there: see shared.go.
+	onDevice bool
 }
 
 // positions is the number of positions that the step computes.
@@ -77,24 +82,16 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, locs: p.locs, mutex: e.mutex}
-	size := 0
-	reserve := func(v *graph.Value) {
-		if root := p.locs[v.ID].root; root.Kind == graph.Input || root.Kind == graph.Computed {
-			if _, ok := st.offsets[root]; !ok {
-				st.offsets[root] = size
-				size += max(kind.chain, 1) * apart(root) // of all steps together: one copy brings them
-			}
-		}
-	}
-	for _, v := range g.Inputs {
-		reserve(v)
-	}
-	for _, v := range g.Outputs {
-		reserve(v)
-	}
+	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, heldAt: map[*graph.Value]int{}, locs: p.locs,
+		mutex: e.mutex}
+	size, held := st.reserve()
 	if st.step, err = e.dev.Alloc(max(size, align), backends.Step); err != nil {
 		return nil, err
+	}
+	if held > 0 {
+		if st.held, err = e.dev.Alloc(held, backends.Arena); err != nil {
+			return nil, errors.Join(err, st.step.Free())
+		}
 	}
 	b := binder{s: s, st: st, p: p, slots: map[*graph.Value]int{}}
 	for _, sl := range p.slots {
@@ -112,13 +109,33 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, st.step.Free())
+		st.exec, st.stream = nil, nil
+		return nil, errors.Join(err, st.close())
 	}
 	if n, ok := st.exec.(backends.Noter); ok && n.Note() != "" && !e.noted[n.Note()] {
 		e.noted[n.Note()] = true
 		e.notify(n.Note())
 	}
 	return st, nil
+}
+
+// reserve gives inputs and outputs their places in step memory, and in that of a step on the device: the bytes of both.
+func (st *Step) reserve() (size, held int) {
+	for _, v := range slices.Concat(st.Graph.Inputs, st.Graph.Outputs) {
+		root := st.locs[v.ID].root
+		if root.Kind != graph.Input && root.Kind != graph.Computed {
+			continue
+		}
+		at, end := st.offsets, &size
+		if st.onDevice && root.Type.IsFloat() {
+			at, end = st.heldAt, &held
+		}
+		if _, ok := at[root]; !ok {
+			at[root] = *end
+			*end += max(st.chain, 1) * apart(root) // of all steps together: one copy brings them
+		}
+	}
+	return size, held
 }
 
 // apart is how far an input or output of a step lies from that of the next of a chain, bytes.
@@ -211,6 +228,11 @@ func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand,
 			o.Offset += off + link*apart(root)
 			break
 		}
+		if off, ok := b.st.heldAt[root]; ok {
+			o.Buffer = b.st.held
+			o.Offset += off
+			break
+		}
 		off, ok := b.slots[loc.root]
 		if !ok {
 			return o, fmt.Errorf("%s has no place in the arena", loc.root)
@@ -301,6 +323,9 @@ func (st *Step) close() error {
 	}
 	if st.step != nil {
 		errs = append(errs, st.step.Free())
+	}
+	if st.held != nil {
+		errs = append(errs, st.held.Free())
 	}
 	return errors.Join(errs...)
 }

@@ -272,6 +272,8 @@ type buffer struct {
 	size int
 	use  backends.Use
 	side *stepSide // the host's side of Step memory
+	// foreign: it is another process's memory, which is closed, not freed.
+	foreign bool
 }
 
 func (b *buffer) Size() int { return b.size }
@@ -283,6 +285,9 @@ func (b *buffer) Free() error {
 	defer b.dev.enter()()
 	at := b.at
 	b.at = 0
+	if b.foreign {
+		return b.dev.d.call(fnCloseShared, "", at)
+	}
 	return errors.Join(b.freeSide(), b.dev.d.call(fnFree, "", at))
 }
 

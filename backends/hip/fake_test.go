@@ -26,10 +26,11 @@ type fake struct {
 	capture bool
 	copies  []func() // of the last graph
 	isas    []string
-	name    []byte // of the last error, as C has it
-	pairs   int    // clusters of two blocks that it says run at once
-	source  string // last compiled
-	peers   bool   // devices reach each other's memory
+	name    []byte          // of the last error, as C has it
+	pairs   int             // clusters of two blocks that it says run at once
+	source  string          // last compiled
+	opens   map[uintptr]int // how often memory of another process is open
+	peers   bool            // devices reach each other's memory
 }
 
 type fakeCall struct {
@@ -39,7 +40,7 @@ type fakeCall struct {
 
 func newFake(who vendor) *fake {
 	return &fake{who: who, failAt: -1, code: 719, live: map[string]map[uintptr]bool{}, memory: map[uintptr][]uint64{},
-		next: 0x1000}
+		next: 0x1000, opens: map[uintptr]int{}}
 }
 
 func (f *fake) vendor() vendor    { return f.who }
@@ -170,6 +171,24 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnCopyIn, fnCopyOut:
 		f.must("stream", a[3])
 		copy(mem(a[0], int(a[2])), mem(a[1], int(a[2])))
+	case fnCopyDevice:
+		f.must("stream", a[3])
+		copy(mem(a[0], int(a[2])), mem(a[1], int(a[2])))
+	case fnAddressRange:
+		words := f.memory[a[2]]
+		*word(a[0]), *word(a[1]) = uint64(a[2]), uint64(8*len(words))
+	case fnOpenShared: // the handle begins with the address: the other process is this one
+		at := uintptr(*word(a[1]))
+		if f.memory[at] == nil {
+			return 1
+		}
+		f.opens[at]++
+		return f.put("opened memory", at, a[0])
+	case fnCloseShared:
+		f.must("opened memory", a[0])
+		if f.opens[a[0]]--; f.opens[a[0]] == 0 {
+			delete(f.live["opened memory"], a[0])
+		}
 	case fnFill:
 		clear(mem(a[0], int(a[2])))
 	case fnModuleLoad:

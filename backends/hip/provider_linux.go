@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/greta-project/greta/tensor"
 )
 
 // library is a provider behind real libraries.
@@ -26,8 +29,24 @@ func (l *library) files() []string   { return l.paths }
 func (l *library) targets() []string { return l.isas }
 
 func (l *library) invoke(f fn, args []uintptr) uintptr {
+	if f == fnOpenShared {
+		args = byValue(args)
+	}
 	r, _, _ := purego.SyscallN(l.addr[f], args...)
 	return r
+}
+
+// byValue passes a handle of 64 bytes, the second of three arguments, as C has a structure by value: on amd64 in the
+// stack, behind all that lies in its six registers; on arm64 by its address.
+func byValue(args []uintptr) []uintptr {
+	if runtime.GOARCH != "amd64" {
+		return args
+	}
+	all := []uintptr{args[0], args[2], 0, 0, 0, 0}
+	for _, w := range tensor.View[uint64](view(args[1], handleBytes)) {
+		all = append(all, uintptr(w))
+	}
+	return all
 }
 
 // Where distributions put the libraries, beside the loader's own path.

@@ -25,6 +25,7 @@ const (
 	fnAllocManaged
 	fnCopyIn
 	fnCopyOut
+	fnCopyDevice
 	fnFill
 	fnModuleLoad
 	fnModuleUnload
@@ -55,6 +56,9 @@ const (
 	fnPeerCan // the three: copies between devices, for benchmarks
 	fnPeerEnable
 	fnPeerCopy
+	fnAddressRange // the three: memory of another process
+	fnOpenShared
+	fnCloseShared
 	fnProperties // AMD alone: holds the architecture's name
 	fnRtcVersion
 	fnRtcCreate
@@ -87,6 +91,7 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnAllocManaged:   {"hipMallocManaged", "cuMemAllocManaged"},
 	fnCopyIn:         {"hipMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2"},
 	fnCopyOut:        {"hipMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2"},
+	fnCopyDevice:     {"hipMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2"},
 	fnFill:           {"hipMemsetD8Async", "cuMemsetD8Async"},
 	fnModuleLoad:     {"hipModuleLoadData", "cuModuleLoadData"},
 	fnModuleUnload:   {"hipModuleUnload", "cuModuleUnload"},
@@ -118,6 +123,9 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnPeerCan:          {"hipDeviceCanAccessPeer", "cuDeviceCanAccessPeer"},
 	fnPeerEnable:       {"hipDeviceEnablePeerAccess", "cuCtxEnablePeerAccess"},
 	fnPeerCopy:         {"hipMemcpyPeerAsync", "cuMemcpyPeerAsync"},
+	fnAddressRange:     {"hipMemGetAddressRange", "cuMemGetAddressRange_v2"},
+	fnOpenShared:       {"hipIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"},
+	fnCloseShared:      {"hipIpcCloseMemHandle", "cuIpcCloseMemHandle"},
 	fnProperties:       {"hipGetDeviceProperties", ""},
 	fnRtcVersion:       {"hiprtcVersion", "nvrtcVersion"},
 	fnRtcCreate:        {"hiprtcCreateProgram", "nvrtcCreateProgram"},
@@ -138,6 +146,8 @@ func (f fn) optional() string {
 		return "products of many rows are some percent slower"
 	case fnPeerCan, fnPeerEnable, fnPeerCopy:
 		return "copies between devices cannot be measured"
+	case fnCopyDevice, fnAddressRange, fnOpenShared, fnCloseShared:
+		return "tensors of a GPU are not handed from process to process"
 	}
 	return ""
 }

@@ -278,7 +278,7 @@ func (m *pipedModel) Info() bridge.Info {
 	}
 	i.DType, i.Vocabulary, i.WeightBytes = model.TypeName(m.e), m.e.Vocabulary(), m.e.WeightBytes()
 	if m.e.IsBlock() {
-		i.Kind = "block"
+		i.Kind, i.Output = "block", m.e.Decode().Outputs[0].Shape.Last()
 		if x := m.e.Decode().Input("x"); x != nil && len(x.Shape) == 2 {
 			i.Width = x.Shape[1]
 		}

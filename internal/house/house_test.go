@@ -55,7 +55,7 @@ var mayImport = map[string][]string{
 		"engine", "engine/report", "backends", "models", "ops", "ops/optest", "graph", "tensor", "weights", "weights/quant"},
 	"bench/platform": {"bench", "bench/record", "bench/stats", "bench/guard", "backends", "backends/cpu",
 		"backends/vulkan", "backends/hip", "tensor"},
-	"bridge":    {"engine", "serve", "tensor", "tokenizer"},
+	"bridge":    {"backends", "engine", "serve", "tensor", "tokenizer"},
 	"embedding": {"engine", "models", "tensor", "tokenizer", "weights"},
 	"serve": {"embedding", "models", "chat/jinja", "chat/parse", "chat/template", "engine", "grammar",
 		"tokenizer"},

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._binary import find_binary
+from ._device import DeviceArray
 from ._errors import (
     BinaryNotFoundError,
     BusyError,
@@ -52,6 +53,7 @@ __all__ = [
     "BusyError",
     "CanceledError",
     "CheckReport",
+    "DeviceArray",
     "DeviceError",
     "GateError",
     "Generation",

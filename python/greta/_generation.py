@@ -100,7 +100,12 @@ class Generation:
         self._error: GretaError | None = None
         self._canceled = False
         queue = self._queue  # so that a Generation that nobody holds is collected, and cancelled
-        self._request = process.begin("generate", args, lambda message, _: queue.put(message))
+        self._request = process.number()
+        try:
+            process.begin(self._request, "generate", args, lambda message, _: queue.put(message))
+        except BaseException:  # an interrupt, behind which it may be under way
+            self.cancel()
+            raise
 
     def __iter__(self) -> Iterator[Piece]:
         try:
@@ -177,9 +182,17 @@ class AsyncGeneration:
         self._queue: asyncio.Queue[dict[str, Any] | GretaError] = asyncio.Queue()
         self._canceled = False
         loop, queue = asyncio.get_running_loop(), self._queue
-        self._request = process.begin(
-            "generate", args, lambda message, _: _call(loop.call_soon_threadsafe(queue.put_nowait, message))
-        )
+        self._request = process.number()
+        try:
+            process.begin(
+                self._request,
+                "generate",
+                args,
+                lambda message, _: _call(loop.call_soon_threadsafe(queue.put_nowait, message)),
+            )
+        except BaseException:  # an interrupt, behind which it may be under way
+            self.cancel()
+            raise
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         try:

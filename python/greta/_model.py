@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _shared
-from ._errors import UsageError
+from . import _device, _shared
+from ._errors import UnsupportedError, UsageError
 from ._generation import AsyncGeneration, Generation
 from ._process import Process, default_process
 
@@ -105,6 +105,7 @@ class ModelInfo:
     context: int  #: positions at most
     vocabulary: int  #: 0 for a block
     width: int  #: of a block's rows or of vectors; 0 for a model
+    output: int  #: width of a block's output; 0 for others
     weight_bytes: int
     tokenizer: bool
     chat_template: bool
@@ -205,10 +206,38 @@ class Session:
         self._id: int | None = model._call("open-session", {})[0]["session"]
         self.pos = 0  #: how many positions the caches hold
 
-    def _run(self, args: dict[str, Any], payload: Any = b"") -> Any:
-        answer, data = self._model._process.call("run-session", {"session": self._id or 0, **args}, payload)
+    def _run(self, args: dict[str, Any], payload: Any = b"", keep: object = None) -> Any:
+        wire = {"session": self._id or 0, **args}
+        answer, data = self._model._process.call("run-session", wire, payload, keep=keep)
         self.pos = answer["pos"]
-        return self._model._received(answer["out"], data)
+        return self._model._received(answer["out"], data) if "out" in answer else None
+
+    def _block(self, x: Any, out: Any, args: dict[str, Any]) -> Any:
+        if self._model.info.kind != "block":
+            raise UsageError(f"{self._model.info.name} takes tokens, not rows")
+        if _device.device_of(x) is None:
+            if out is not None:
+                raise UsageError("out is for rows in memory of a GPU; these lie in the host's")
+            wire, payload, keep = _tensor(x)
+            result = self._run({"x": wire, **args}, payload)
+            del keep
+            return result
+        info = self._model.info
+        if info.backend != "hip":
+            raise UnsupportedError(
+                f"the tensor lies in memory of a GPU, {info.name} runs on the backend {info.backend}: load it with "
+                'backend="hip" on the tensor\'s card, or give a tensor of the host'
+            )
+        if out is not None and _device.device_of(out) is None:
+            raise UsageError("out lies in the host's memory, x in a GPU's: expected is out on the same device")
+        rows = _device.DeviceTensor(x, "x")
+        if out is None:
+            if len(rows.shape) != 2:
+                raise UsageError(f"x has the shape {rows.shape}, expected is [rows, {info.width}]")
+            out = _device.DeviceArray(rows, (rows.shape[0], info.output))
+        place = _device.DeviceTensor(out, "out")
+        self._run({"x": rows.wire, "out": place.wire, **args}, keep=(rows, place, x, out))
+        return out
 
     def prefill(self, tokens: Sequence[int], *, all: bool = False) -> Array:
         """Computes tokens behind those that are there; gives the logits [vocabulary] behind the last.
@@ -222,15 +251,16 @@ class Session:
         """Computes one token; gives the logits [vocabulary] behind it."""
         return self.prefill([token])
 
-    def block(self, x: Any) -> Array:
+    def block(self, x: Any, *, out: Any = None) -> Any:
         """Runs a block on rows x [n, width] of float32 at the positions that follow; gives its output [n, width].
 
-        x is an array or any tensor of the host with __dlpack__. One of `greta.empty` is read where it lies.
+        x is an array or any tensor with __dlpack__. One of `greta.empty` is read where it lies. One in memory of the
+        GPU that the model runs on stays there: the output is a DeviceArray, or is written into `out`, a tensor of the same
+        device, which is given back.
+
+        Raises UnsupportedError for a tensor of another device, UsageError for one of a GPU that is not dense float32.
         """
-        wire, payload, keep = _tensor(x)
-        out = self._run({"x": wire}, payload)
-        del keep
-        return out  # type: ignore[no-any-return]
+        return self._block(x, out, {})
 
     def rewind(self, pos: int) -> None:
         """Goes back to a position; what is behind it is forgotten."""
@@ -344,18 +374,20 @@ class Model:
         out = self._received(answer["logits"], data)
         return out[0] if last else out  # type: ignore[no-any-return]
 
-    def __call__(self, x: Any) -> Array:
-        """A block's output [n, width] for rows x [n, width] from position 0 on; a model's logits for tokens."""
+    def __call__(self, x: Any, *, out: Any = None) -> Any:
+        """A block's output [n, width] for rows x [n, width] from position 0 on; a model's logits for tokens.
+
+        Of x in memory of a GPU, and of `out`, what Session.block says is true.
+        """
         if self.info.kind != "block":
+            if out is not None:
+                raise UsageError("out is for a block's rows in memory of a GPU")
             return self.logits(x)
         with self._lock:
             if self._forward is None:
                 self._forward = Session(self)
             session = self._forward
-        wire, payload, keep = _tensor(x)
-        out = session._run({"x": wire, "reset": True}, payload)
-        del keep
-        return out  # type: ignore[no-any-return]
+        return session._block(x, out, {"reset": True})
 
     def session(self) -> Session:
         """A session: caches of one's own."""

@@ -120,15 +120,19 @@ class Process:
         """Whether it runs and takes requests."""
         return self._died is None and not self._closing and self._owner == os.getpid()
 
-    def call(self, op: str, args: dict[str, Any], payload: Any = b"") -> tuple[dict[str, Any], memoryview]:
-        """Asks for an operation and waits for its answer and payload. An interrupt cancels it.
+    def call(
+        self, op: str, args: dict[str, Any], payload: Any = b"", *, keep: object = None
+    ) -> tuple[dict[str, Any], memoryview]:
+        """Asks for an operation and waits for its answer and payload. An interrupt cancels it. keep lives until
+        greta has ended the request, also where nobody waits for that any more.
 
         Raises the exception of its error, ProcessDied where the process ends meanwhile.
         """
         answers: SimpleQueue[tuple[dict[str, Any] | GretaError, memoryview]] = SimpleQueue()
-        request = self.begin(op, args, lambda m, p: answers.put((m, p)), payload)
+        request = self.number()
         parts: list[Any] = []
         try:
+            self.begin(request, op, args, lambda m, p: answers.put((m, p)), payload)
             while True:
                 message, data = wait(answers)
                 if isinstance(message, GretaError):
@@ -142,46 +146,49 @@ class Process:
         except GretaError:
             raise
         except BaseException:  # an interrupt
-            self.abandon(request)
+            self.abandon(request, keep)
             raise
 
-    def begin(self, op: str, args: dict[str, Any], handler: Handler, payload: Any = b"") -> int:
-        """Asks for an operation. handler gets its parts and end, from another thread. Gives the request's number."""
-        request = next(self._ids)
+    def number(self) -> int:
+        """A number for a request."""
+        return next(self._ids)
+
+    def begin(self, request: int, op: str, args: dict[str, Any], handler: Handler, payload: Any = b"") -> None:
+        """Asks for an operation under a number of one's own. handler gets its parts and end, from another thread.
+
+        What an interrupt ends here may be under way all the same: abandon it.
+        """
         self._check()
+        head = _encode({"id": request, "op": op, "args": args}, payload)
         with self._lock:
             if self._died is not None:
                 raise _again(self._died)
             self._pending[request] = handler
         try:
-            self._send({"id": request, "op": op, "args": args}, payload)
-        except BaseException:
+            self._send(head, payload)
+        except GretaError:  # the process takes nothing any more
             with self._lock:
                 self._pending.pop(request, None)
             raise
-        return request
 
-    def abandon(self, request: int) -> None:
+    def abandon(self, request: int, keep: object = None) -> None:
         """Cancels a request whose answer nobody waits for any more. Of one that has ended, nothing."""
         with self._lock:
             if request not in self._pending:
                 return
-            self._pending[request] = self._drop
-        try:
-            self.tell("cancel", request)
-        except GretaError:
-            pass  # it ended meanwhile
+            self._pending[request] = lambda m, p, _keep=keep: self._drop(m, p)
+        # Behind the request, which may be on its way to the pipe yet.
+        self.abandon_later(request)
 
     def abandon_later(self, request: int) -> None:
-        """Cancels a request from where no lock may be taken: a finalizer."""
+        """Cancels a request from where no lock may be taken: a finalizer. The writer's thread sends it."""
         if self.alive:
-            header = b'{"id":0,"op":"cancel","args":{"target":%d}}' % request
-            self._large.put((_prefix.pack(len(header), 0) + header, b"", None))
+            self._large.put((_encode({"id": 0, "op": "cancel", "args": {"target": request}}, b""), b"", None))
 
     def tell(self, op: str, target: int) -> None:
         """Sends what is not answered: cancel, release."""
         self._check()
-        self._send({"id": 0, "op": op, "args": {"target": target}}, b"")
+        self._send(_encode({"id": 0, "op": op, "args": {"target": target}}, b""), b"")
 
     def _check(self) -> None:
         if self._owner != os.getpid():
@@ -197,10 +204,8 @@ class Process:
                 if isinstance(value, dict) and value.get("lease"):
                     self.tell("release", value["lease"])
 
-    def _send(self, message: dict[str, Any], payload: Any) -> None:
-        header = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    def _send(self, head: bytes, payload: Any) -> None:
         size = memoryview(payload).nbytes
-        head = _prefix.pack(len(header), size) + header
         if len(head) + size <= _atomic:
             try:
                 with self._writing:
@@ -300,13 +305,22 @@ def _again(e: ProcessDied) -> ProcessDied:
     return ProcessDied(str(e), e.returncode, e.stderr)
 
 
+def _encode(message: dict[str, Any], payload: Any) -> bytes:
+    """A frame up to its payload."""
+    header = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return _prefix.pack(len(header), memoryview(payload).nbytes) + header
+
+
+#: How long a wait goes on without a look whether there was a Ctrl-C. On Windows none ends a wait; elsewhere one does
+#: not that comes just before the wait, or to another thread.
+_look = 0.05 if sys.platform == "win32" else 0.5
+
+
 def wait(answers: SimpleQueue[Any]) -> Any:
-    """The next item. Ctrl-C ends the wait, on Windows too, where it does not reach a lock."""
-    if sys.platform != "win32":
-        return answers.get()
+    """The next item. Ctrl-C ends the wait."""
     while True:
         try:
-            return answers.get(timeout=0.05)
+            return answers.get(timeout=_look)
         except Empty:
             continue
 

@@ -120,8 +120,7 @@ def as_array(x: Any) -> Array:
         device = x.__dlpack_device__()
         if int(device[0]) not in (1, 3, 11):  # host, pinned host of CUDA and of ROCm
             raise UnsupportedError(
-                f"the tensor lies on a device (DLPack's type {int(device[0])}): greta takes tensors of the host; "
-                "device memory is not handed over (docs/python.md)"
+                f"the tensor lies on a device (DLPack's type {int(device[0])}): here greta takes tensors of the host"
             )
         x = np.from_dlpack(x)
     x = np.asarray(x)

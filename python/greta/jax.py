@@ -45,7 +45,7 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
         raise UsageError(f"an array of shape {list(x.shape)}: {loaded.info.name} takes {want}")
     if jnp.iscomplexobj(x):
         raise UnsupportedError("complex numbers")
-    shape = (*x.shape[:-1], _width(loaded)) if block else (*x.shape, loaded.info.vocabulary)
+    shape = (*x.shape[:-1], loaded.info.output) if block else (*x.shape, loaded.info.vocabulary)
     result = jax.ShapeDtypeStruct(shape, x.dtype if block else jnp.float32)
 
     def host(x: Any) -> Any:
@@ -58,12 +58,3 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
         return y.reshape(*a.shape[: a.ndim - (2 if block else 1)], *y.shape[-2:]).astype(result.dtype, copy=False)
 
     return jax.pure_callback(host, result, x, vmap_method="expand_dims")
-
-
-_widths: dict[int, int] = {}
-
-
-def _width(model: greta.Model) -> int:
-    if id(model) not in _widths:
-        _widths[id(model)] = int(model(np.zeros((1, model.info.width or 1), np.float32)).shape[-1])
-    return _widths[id(model)]

@@ -33,28 +33,26 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
     position 0; S is at most the context. The result has the type of the activations, greta computes in float32.
 
     It has a fake kernel, so that ``torch.compile`` and ``torch.export`` take it. On the CPU tensors of ``empty`` go in
-    without a copy, results of 128 KiB and more come without one. Tensors of other devices raise UnsupportedError, a
-    gradient RuntimeError. ``name`` is the operator's in ``torch.ops.greta``; ``.model`` of the result is the model.
+    without a copy, results of 128 KiB and more come without one. Activations in memory of the GPU that a block runs on
+    (``backend="hip"``) stay there, and so does the result. Tensors of other devices raise UnsupportedError, a gradient
+    RuntimeError. ``name`` is the operator's in ``torch.ops.greta``; ``.model`` of the result is the model.
     """
     loaded = model if isinstance(model, greta.Model) else greta.load(model, **options)
     if isinstance(model, greta.Model) and options:
         raise UsageError("options are for loading a model; this one is loaded")
     block = loaded.info.kind == "block"
-    width = loaded(torch.zeros(1, loaded.info.width).numpy()).shape[-1] if block else loaded.info.vocabulary
+    width = loaded.info.output if block else loaded.info.vocabulary
     if name is None:
         name = f"{re.sub(r'[^0-9a-zA-Z_]', '_', loaded.info.name)}_{next(_numbers)}"
     if hasattr(torch.ops.greta, name):
         raise UsageError(f"torch.ops.greta.{name} is there already: give the operator another name")
 
     def compute(x: torch.Tensor) -> torch.Tensor:
-        if x.device.type != "cpu":
-            raise UnsupportedError(
-                f"the tensor lies on {x.device}: greta takes tensors of the CPU; device memory is not "
-                "handed over: call it with x.cpu()"
-            )
         refuse(loaded, block, x)
         inner = x.shape[:-2] if block else x.shape[:-1]
         flat = x.detach().reshape(-1, *x.shape[len(inner) :])
+        if x.device.type != "cpu":
+            return on_device(x, flat)
         if block:
             results = [tensor(loaded(s.to(torch.float32).contiguous().numpy())) for s in flat]
         else:
@@ -66,6 +64,19 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
         else:
             y = torch.empty(shape_of(x))
         return y.to(dtype_of(x))
+
+    def on_device(x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+        if not block or loaded.info.backend != "hip":
+            what = "token ids" if not block else f"{loaded.info.name} on the backend {loaded.info.backend}"
+            raise UnsupportedError(
+                f"the tensor lies on {x.device}: on a GPU greta takes a block's activations, with backend=\"hip\" on "
+                f"that card, not {what}: call it with x.cpu()"
+            )
+        y = torch.empty((len(flat), flat.shape[1], width), device=x.device, dtype=torch.float32)
+        if flat.numel():
+            for rows, out in zip(flat.to(torch.float32).contiguous(), y):
+                loaded(rows, out=out)
+        return y.reshape(shape_of(x)).to(dtype_of(x))
 
     def dtype_of(x: torch.Tensor) -> torch.dtype:
         return x.dtype if block else torch.float32

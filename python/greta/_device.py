@@ -1,0 +1,327 @@
+"""Tensors in memory of a GPU: whose they are, and the handle by which greta's process opens them (CUDA and HIP IPC).
+
+The memory is always this process's. greta has it open for one request; its results go to memory that is allocated here.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._errors import DeviceError, OutOfMemoryError, UnsupportedError, UsageError
+
+#: DLPack's numbers of devices.
+_HOST = (1, 3, 11)  # host, pinned host of CUDA and of ROCm
+_KINDS = {2: "cuda", 10: "hip"}
+_HANDLE = 64  # bytes
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * _HANDLE)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+_codes = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+
+
+class _Driver:
+    """The functions of a driver that are used; every call is checked."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._contexts: dict[int, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+        names = {"cuda": ["libcuda.so.1"], "hip": [*_mapped("libamdhip64"), "libamdhip64.so"]}[kind]
+        for name in names:
+            try:
+                self._lib = ctypes.CDLL(name)
+                break
+            except OSError as e:
+                failed = e
+        else:
+            raise DeviceError(f"the driver of the tensor's device is not found: {failed}")
+        self._call("cuInit" if kind == "cuda" else "hipInit", 0)
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self._lib, name)(*args)
+        if code == 0:
+            return
+        text = f"{name} failed with {code}"
+        if self.kind == "cuda":
+            out = ctypes.c_char_p()
+            if self._lib.cuGetErrorName(code, ctypes.byref(out)) == 0 and out.value:
+                text += f" ({out.value.decode()})"
+        raise (OutOfMemoryError if code == 2 else DeviceError)(text)
+
+    def _name(self, cuda: str, hip: str) -> str:
+        return cuda if self.kind == "cuda" else hip
+
+    def on(self, device: int) -> _Current:
+        """Makes a device this thread's current one, for a `with`."""
+        if self.kind == "hip":
+            return _Current(self, device, None)
+        with self._lock:
+            context = self._contexts.get(device)
+            if context is None:
+                number, context = ctypes.c_int(), ctypes.c_void_p()
+                self._call("cuDeviceGet", ctypes.byref(number), device)
+                # The primary one, which PyTorch and JAX use. It is kept: a device has one for all.
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), number)
+                self._contexts[device] = context
+        return _Current(self, device, context)
+
+    def location(self, device: int) -> str:
+        """The PCI address of a device, as greta names it."""
+        text = ctypes.create_string_buffer(64)
+        number = ctypes.c_int(device)
+        if self.kind == "cuda":
+            self._call("cuDeviceGet", ctypes.byref(number), device)
+        self._call(self._name("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId"), text, 64, number)
+        return text.value.decode().lower()
+
+    def share(self, at: int) -> tuple[bytes, int, int]:
+        """The handle of the allocation in which an address lies, its first address and its size."""
+        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+        try:
+            self._call(
+                self._name("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
+                ctypes.byref(base),
+                ctypes.byref(size),
+                ctypes.c_uint64(at),
+            )
+            self._call(self._name("cuIpcGetMemHandle", "hipIpcGetMemHandle"), ctypes.byref(handle), base)
+        except DeviceError as e:
+            raise UnsupportedError(
+                f"this memory of the GPU has no handle for other processes ({e}): it must come from cudaMalloc or "
+                "hipMalloc; PyTorch's expandable segments, cudaMallocAsync and managed memory have none"
+            ) from e
+        return bytes(handle.bytes), int(base.value), int(size.value)
+
+    def finish(self) -> None:
+        """Waits for what is on the default stream."""
+        self._call(self._name("cuStreamSynchronize", "hipStreamSynchronize"), ctypes.c_void_p(None))
+
+    def allocate(self, nbytes: int) -> int:
+        at = ctypes.c_uint64()
+        self._call(self._name("cuMemAlloc_v2", "hipMalloc"), ctypes.byref(at), ctypes.c_size_t(nbytes))
+        return int(at.value)
+
+    def free(self, at: int) -> None:
+        self._call(self._name("cuMemFree_v2", "hipFree"), ctypes.c_uint64(at))
+
+
+class _Current:
+    def __init__(self, driver: _Driver, device: int, context: ctypes.c_void_p | None) -> None:
+        self._driver, self._device, self._context = driver, device, context
+        self._before = ctypes.c_int()
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._driver._call("cuCtxPushCurrent_v2", self._context)
+        else:
+            self._driver._call("hipGetDevice", ctypes.byref(self._before))
+            self._driver._call("hipSetDevice", self._device)
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            self._driver._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        else:
+            self._driver._call("hipSetDevice", self._before)
+
+
+def _mapped(name: str) -> list[str]:
+    """Libraries of a name that this process has loaded: PyTorch brings its own of ROCm."""
+    try:
+        with open("/proc/self/maps") as f:
+            return sorted({line.split()[-1] for line in f if f"/{name}" in line})
+    except OSError:
+        return []
+
+
+_drivers: dict[str, _Driver] = {}
+_starting = threading.Lock()
+
+
+def _driver(kind: str) -> _Driver:
+    with _starting:
+        if kind not in _drivers:
+            _drivers[kind] = _Driver(kind)
+        return _drivers[kind]
+
+
+def device_of(x: Any) -> tuple[int, int] | None:
+    """DLPack's type and number of the device that a tensor lies on; None: the host."""
+    if not hasattr(x, "__dlpack_device__"):
+        return None
+    kind, number = x.__dlpack_device__()
+    return None if int(kind) in _HOST else (int(kind), int(number))
+
+
+class DeviceTensor:
+    """A tensor in memory of a GPU, as it is sent. The memory stays its owner's, and lives as long as this does."""
+
+    def __init__(self, x: Any, what: str) -> None:
+        """x is a tensor with __dlpack__: dense, of float32. What was started on it is waited for.
+
+        Raises UsageError for other types and layouts, UnsupportedError for memory that cannot be handed over.
+        """
+        kind, self.device = device_of(x) or (0, 0)
+        if kind not in _KINDS:
+            raise UnsupportedError(
+                f"{what} lies on a device of DLPack's type {kind}: greta takes tensors of the host, of CUDA (2) "
+                "and of ROCm (10)"
+            )
+        self.kind = _KINDS[kind]
+        driver = _driver(self.kind)
+        with driver.on(self.device):
+            # The default stream waits for the producer's, and we for that.
+            self._capsule = x.__dlpack__(stream=1 if self.kind == "cuda" else 0)
+            driver.finish()
+            t = _pointer(self._capsule).contents.tensor
+            self.shape = [int(t.shape[i]) for i in range(t.ndim)]
+            if (t.code, t.bits, t.lanes) != (2, 32, 1):
+                name = f"{_codes.get(t.code, 'type ' + str(t.code))}{t.bits}"
+                raise UsageError(f"{what} is a tensor of {name}: memory of a GPU is used as it lies, in float32")
+            step = 1
+            for n, stride in reversed([(self.shape[i], int(t.strides[i]) if t.strides else -1) for i in range(t.ndim)]):
+                if n > 1 and stride not in (-1, step):
+                    raise UsageError(f"{what} is not contiguous: memory of a GPU is used as it lies")
+                step *= n
+            self.nbytes = 4 * step
+            if step == 0:
+                raise UsageError(f"{what} is empty: a tensor of shape {self.shape}")
+            self.address = int(t.data or 0) + int(t.byte_offset)
+            handle, base, size = driver.share(self.address)
+        self.wire: dict[str, Any] = {
+            "type": "f32",
+            "shape": self.shape,
+            "offset": self.address - base,
+            "device": {
+                "kind": self.kind,
+                "location": driver.location(self.device),
+                "handle": base64.b64encode(handle).decode(),
+                "bytes": size,
+            },
+        }
+
+
+class DeviceArray:
+    """A tensor of float32 in memory of a GPU, which other packages take by DLPack: `torch.from_dlpack(y)`,
+    `jax.numpy.from_dlpack(y)`. The memory is freed with the last of those who have it.
+    """
+
+    def __init__(self, like: DeviceTensor, shape: Sequence[int]) -> None:
+        self.shape = tuple(int(n) for n in shape)
+        self.kind, self.device = like.kind, like.device
+        self.nbytes = 4
+        for n in self.shape:
+            self.nbytes *= n
+        driver = _driver(self.kind)
+        with driver.on(self.device):
+            # In pieces of 2 MiB: smaller ones share a block, which would be handed over whole.
+            self.address = driver.allocate(max(1, -(-self.nbytes // (2 << 20))) * (2 << 20))
+        weakref.finalize(self, _free, driver, self.device, self.address).atexit = False  # the process's end frees it
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return ({"cuda": 2, "hip": 10}[self.kind], self.device)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule of DLPack, of the version without a version. What is in the memory is whole: no stream waits."""
+        if copy or dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("greta hands its memory over where it lies, and makes no copies")
+        return _capsule(self)
+
+    def __repr__(self) -> str:
+        return f"<greta.DeviceArray {list(self.shape)} of float32 on {self.kind}:{self.device}>"
+
+
+def _free(driver: _Driver, device: int, at: int) -> None:
+    try:
+        with driver.on(device):
+            driver.free(at)  # it waits for what uses it
+    except DeviceError:
+        pass  # the context is gone, and the memory with it
+
+
+# Capsules of DLPack, made without a compiled extension. What a capsule needs lies in _exported, by its address.
+_exported: dict[int, tuple[Any, ...]] = {}
+_api = ctypes.pythonapi
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", _api)
+)
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_get_raw = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_name = b"dltensor"
+
+
+def _pointer(capsule: Any) -> Any:
+    return ctypes.cast(_get(capsule, _name), ctypes.POINTER(_DLManagedTensor))
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _delete(at: int) -> None:
+    """What a consumer calls when it needs the tensor no more, from any thread."""
+    _exported.pop(at, None)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _drop(capsule: int) -> None:
+    """Of a capsule that nobody has consumed: a consumer renames it."""
+    if _is_valid(capsule, _name):
+        _exported.pop(_get_raw(capsule, _name) or 0, None)
+
+
+# Consumers may call them until the process ends: they stay.
+_immortal: Callable[[Any], None] = lambda f: _api.Py_IncRef(ctypes.py_object(f))  # noqa: E731
+for _f in (_delete, _drop):
+    _immortal(_f)
+
+
+def _capsule(array: DeviceArray) -> Any:
+    n = len(array.shape)
+    shape, strides = (ctypes.c_int64 * n)(*array.shape), (ctypes.c_int64 * n)()
+    step = 1
+    for i in reversed(range(n)):
+        strides[i] = step
+        step *= array.shape[i]
+    m = _DLManagedTensor()
+    t = m.tensor
+    t.data, t.ndim = array.address, n
+    t.device_type, t.device_id = array.__dlpack_device__()
+    t.code, t.bits, t.lanes = 2, 32, 1
+    t.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    t.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
+    m.deleter = ctypes.cast(_delete, ctypes.c_void_p)
+    at = ctypes.addressof(m)
+    _exported[at] = (m, shape, strides, array)
+    return _new_capsule(at, _name, ctypes.cast(_drop, ctypes.c_void_p))

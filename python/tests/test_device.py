@@ -1,0 +1,208 @@
+"""Tensors in memory of a GPU, as far as that goes without one: a driver in Python, whose memory is the host's."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import greta
+from greta import _device
+from greta._errors import DeviceError
+
+
+class Driver:
+    """What is allocated, by address; memory of `tensors` is allocated too."""
+
+    kind = "cuda"
+
+    def __init__(self) -> None:
+        self.memory: dict[int, Any] = {}
+        self.current: list[int] = []
+        self.log: list[str] = []
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        self.current.append(device)
+        yield
+        self.current.pop()
+
+    def location(self, device: int) -> str:
+        return f"0000:0{device}:00.0"
+
+    def share(self, at: int) -> tuple[bytes, int, int]:
+        assert self.current
+        for base, data in self.memory.items():
+            if base <= at < base + len(data):
+                return base.to_bytes(64, "little"), base, len(data)
+        raise AssertionError("no such memory")
+
+    def finish(self) -> None:
+        self.log.append("finish")
+
+    def allocate(self, nbytes: int) -> int:
+        data = ctypes.create_string_buffer(nbytes)
+        self.memory[ctypes.addressof(data)] = data
+        return ctypes.addressof(data)
+
+    def free(self, at: int) -> None:
+        del self.memory[at]
+
+
+class Tensor:
+    """A tensor of another package's on the device: NumPy's memory under another name."""
+
+    def __init__(self, driver: Driver, array: Any) -> None:
+        self.array, self.driver = array, driver
+        base = array.base if array.base is not None else array
+        at = base.__array_interface__["data"][0]
+        driver.memory[at] = (ctypes.c_char * base.nbytes).from_address(at)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 1)
+
+    def __dlpack__(self, *, stream: int) -> Any:
+        self.driver.log.append(f"stream {stream}")
+        return self.array.__dlpack__()
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    monkeypatch.setattr(_device, "_drivers", {"cuda": made})
+    return made
+
+
+def test_sent(driver: Driver) -> None:
+    """What is sent says where the tensor lies in its allocation; the producer's stream is waited for."""
+    x = np.zeros((6, 4), np.float32)
+    t = _device.DeviceTensor(Tensor(driver, x[2:5]), "x")
+    assert driver.log == ["stream 1", "finish"] and not driver.current
+    at = x.__array_interface__["data"][0]
+    assert t.wire == {
+        "type": "f32",
+        "shape": [3, 4],
+        "offset": 32,
+        "device": {
+            "kind": "cuda",
+            "location": "0000:01:00.0",
+            "handle": base64.b64encode(at.to_bytes(64, "little")).decode(),
+            "bytes": 96,
+        },
+    }
+    one = _device.DeviceTensor(Tensor(driver, x[:1, :3]), "x")  # one row: its stride means nothing
+    assert one.wire["shape"] == [1, 3]
+
+
+def test_refusals(driver: Driver, block: greta.Model) -> None:
+    x = np.zeros((6, 4), np.float32)
+    for array, words in (
+        (x.astype(np.float16), "x is a tensor of float16"),
+        (x.astype(np.int32), "x is a tensor of int32"),
+        (x.T, "not contiguous"),
+        (x[:, :2], "not contiguous"),
+        (x[:0], "is empty"),
+    ):
+        with pytest.raises(greta.UsageError, match=words):
+            _device.DeviceTensor(Tensor(driver, array), "x")
+    managed = Tensor(driver, x)
+    managed.__dlpack_device__ = lambda: (13, 0)  # type: ignore[method-assign]
+    with pytest.raises(greta.UnsupportedError, match="DLPack's type 13"):
+        _device.DeviceTensor(managed, "x")
+    rows = Tensor(driver, np.zeros((2, 64), np.float32))
+    with pytest.raises(greta.UnsupportedError, match="runs on the backend cpu"):
+        block(rows)
+    with block.session() as s, pytest.raises(greta.UnsupportedError, match="runs on the backend cpu"):
+        s.block(rows, out=rows)
+    with pytest.raises(greta.UsageError, match="out is for rows in memory of a GPU"):
+        block(np.zeros((2, 64), np.float32), out=rows)
+    # greta itself refuses it too, whatever the client has looked at.
+    wire = _device.DeviceTensor(rows, "x").wire
+    with block.session() as s:
+        with pytest.raises(greta.UnsupportedError, match="opens no memory of a GPU"):
+            s._run({"x": wire, "out": wire})
+        with pytest.raises(greta.UsageError, match="out says where"):
+            s._run({"x": wire})
+        assert s.block(np.zeros((2, 64), np.float32)).shape == (2, 64)
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(_device, "_drivers", {})
+    monkeypatch.setattr(_device.ctypes, "CDLL", missing)
+    with pytest.raises(greta.DeviceError, match="driver of the tensor's device is not found: libcuda"):
+        _device.DeviceTensor(Tensor(Driver(), np.zeros((1, 4), np.float32)), "x")
+
+
+def consume(capsule: Any) -> Any:
+    """Takes a tensor over, as a consumer does."""
+    m = _device._pointer(capsule)
+    rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_SetName", ctypes.pythonapi)
+    )
+    rename(capsule, b"used_dltensor")
+    return m
+
+
+def delete(m: Any) -> None:
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(m.contents.deleter)(ctypes.addressof(m.contents))
+
+
+def test_results(driver: Driver) -> None:
+    """A result's memory lives as long as it, or one of its consumers, and is then freed."""
+    like = _device.DeviceTensor(Tensor(driver, np.zeros((1, 4), np.float32)), "x")
+    others = set(driver.memory)
+
+    def made() -> set[int]:
+        gc.collect()
+        return set(driver.memory) - others
+
+    y = _device.DeviceArray(like, (3, 5))
+    assert made() == {y.address} and len(driver.memory[y.address]) == 2 << 20
+    assert y.__dlpack_device__() == (2, 1) and "[3, 5]" in repr(y)
+    first, second = y.__dlpack__(stream=7, max_version=(1, 0)), y.__dlpack__()
+    m = consume(first)
+    t = m.contents.tensor
+    assert (t.data, t.ndim, t.code, t.bits, t.lanes) == (y.address, 2, 2, 32, 1)
+    assert (list(t.shape[:2]), list(t.strides[:2])) == ([3, 5], [5, 1])
+    del y
+    assert len(made()) == 1
+    del second  # nobody has consumed it
+    assert len(made()) == 1
+    del first, t  # the consumer has the tensor, not the capsule
+    assert len(made()) == 1
+    delete(m)
+    assert made() == set() and not _device._exported
+    y = _device.DeviceArray(like, (1 << 20,))
+    assert len(driver.memory[y.address]) == 4 << 20
+    with pytest.raises(BufferError):
+        y.__dlpack__(copy=True)
+    with pytest.raises(BufferError):
+        y.__dlpack__(dl_device=(1, 0))
+
+    def gone(at: int) -> None:
+        raise DeviceError("the context is destroyed")
+
+    driver.free = gone  # type: ignore[method-assign]
+    del y
+    assert len(made()) == 1  # and no exception from the finalizer
+
+
+def test_capsules_do_not_leak(driver: Driver) -> None:
+    like = _device.DeviceTensor(Tensor(driver, np.zeros((1, 4), np.float32)), "x")
+    before = len(driver.memory)
+    for i in range(10_000):
+        capsule = _device.DeviceArray(like, (2, 2)).__dlpack__()
+        if i % 2:
+            delete(consume(capsule))
+        del capsule
+    gc.collect()
+    assert len(driver.memory) == before and not _device._exported
