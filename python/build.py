@@ -3,6 +3,7 @@
 
     python3 python/build.py                       this machine's, into python/dist
     python3 python/build.py --all --out DIR       Linux, macOS and Windows, compiled across (CGO_ENABLED=0)
+    python3 python/build.py --platform linux/arm64 --program FILE    of a program that is there
 
 The same sources, Go and Python give the same bytes. It needs Go and Python 3.11 or later, and nothing of PyPI's.
 """
@@ -65,8 +66,8 @@ def metadata(project: dict[str, object], version: str) -> str:
     return "\n".join(lines)
 
 
-def build(goos: str, goarch: str, out: Path) -> Path:
-    """Makes one platform's wheel and gives its path."""
+def build(goos: str, goarch: str, out: Path, program: Path | None = None) -> Path:
+    """Makes one platform's wheel, of a program or one that is compiled for it, and gives its path."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["project"]
     scope: dict[str, str] = {}
     exec((HERE / "greta" / "_version.py").read_text("utf-8"), scope)
@@ -78,8 +79,10 @@ def build(goos: str, goarch: str, out: Path) -> Path:
             files[path.relative_to(HERE).as_posix()] = (path.read_bytes(), 0o644)
     name = "greta.exe" if goos == "windows" else "greta"
     with tempfile.TemporaryDirectory() as folder:
-        compile_program(goos, goarch, Path(folder) / name)
-        files[f"greta/bin/{name}"] = ((Path(folder) / name).read_bytes(), 0o755)
+        if program is None:
+            program = Path(folder) / name
+            compile_program(goos, goarch, program)
+        files[f"greta/bin/{name}"] = (program.read_bytes(), 0o755)
     files[f"{info}/METADATA"] = (metadata(project, version).encode(), 0o644)
     tag_lines = "".join(f"Tag: py3-none-{t}\n" for t in tags.split("."))
     files[f"{info}/WHEEL"] = (
@@ -112,15 +115,18 @@ def main() -> None:
     p.add_argument("--all", action="store_true", help="those of all platforms")
     p.add_argument("--platform", action="append", metavar="OS/ARCH", help="as Go calls it; may be repeated")
     p.add_argument("--out", type=Path, default=HERE / "dist", help="folder (default: python/dist)")
+    p.add_argument("--program", type=Path, metavar="FILE", help="the one platform's greta; left out, it is compiled")
     args = p.parse_args()
     chosen = list(PLATFORMS) if args.all else [own_platform()]
     if args.platform:
         chosen = [(a, b) for a, _, b in (text.partition("/") for text in args.platform)]
+    if args.program and (len(chosen) != 1 or not args.program.is_file()):
+        p.error(f"--program {args.program}: a file is expected, and one platform")
     for pair in chosen:
         if pair not in PLATFORMS:
             known = ", ".join("/".join(k) for k in PLATFORMS)
             p.error(f"there is no wheel of {'/'.join(pair)}; there are {known}")
-        wheel = build(*pair, args.out)
+        wheel = build(*pair, args.out, args.program)
         print(f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")
 
 

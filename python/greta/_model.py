@@ -255,8 +255,8 @@ class Session:
         """Runs a block on rows x [n, width] of float32 at the positions that follow; gives its output [n, width].
 
         x is an array or any tensor with __dlpack__. One of `greta.empty` is read where it lies. One in memory of the
-        GPU that the model runs on stays there: the output is a DeviceArray, or is written into `out`, a tensor of the same
-        device, which is given back.
+        GPU that the model runs on stays there: the output is a DeviceArray, or is written into `out`, a tensor of the
+        same device, which is given back.
 
         Raises UnsupportedError for a tensor of another device, UsageError for one of a GPU that is not dense float32.
         """

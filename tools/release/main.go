@@ -1,6 +1,6 @@
 // Command release makes what a release consists of, into a folder: archives for every platform with completions and a
-// bill of materials, packages for Debian's and Red Hat's kin, a Homebrew formula, a container's context, wheels where
-// the tree can make them, the installer and the checksums of all. The bytes depend on the commit
+// bill of materials, packages for Debian's and Red Hat's kin, a Homebrew formula, a container's context, wheels for
+// Python, the installer and the checksums of all. The bytes depend on the commit
 // and the Go release alone.
 //
 //	go run ./tools/release                         everything, into dist/
@@ -153,7 +153,7 @@ func release(only, out string, dirty, bare bool) error {
 		return err
 	}
 	if !bare {
-		if err := src.wheels(binaries, out); err != nil {
+		if err := src.wheels(binaries, work, out); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-
 	"strconv"
 	"strings"
 	"text/template"
@@ -175,18 +174,4 @@ func (s *source) installer(out string) error {
 		return fmt.Errorf("deploy/install.sh has no line %q: tools/rename-module.sh changes both", strings.TrimSpace(want))
 	}
 	return os.WriteFile(filepath.Join(out, "install.sh"), text, 0o755)
-}
-
-// wheelBuilder makes the wheels of Python from binaries, where the tree has it.
-const wheelBuilder = "python/build.sh"
-
-// wheels calls the builder for each target that wheels are made for.
-func (s *source) wheels(binaries map[target]string, out string) error {
-	script := filepath.Join(s.root, wheelBuilder)
-	if _, err := os.Stat(script); err != nil {
-		fmt.Printf("  no wheels: there is no %s\n", wheelBuilder)
-		return nil
-	}
-
-	return nil
 }
