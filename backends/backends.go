@@ -148,13 +148,19 @@ type Kernel interface {
 	Name() string
 	// Packing is the layout in which the kernel wants weight operand arg; nil: as stored.
 	Packing(arg int) *Packing
+	// Traits are what else is known of the kernel for this node.
+	Traits() Traits
+}
+
+// Traits are what a kernel that was chosen for a node takes and costs, and why it was chosen.
+type Traits struct {
 	// Scratch is the arena memory that a launch needs beside its results, bytes.
-	Scratch() int
+	Scratch int
 	// Tolerance is the relative L2 error that results may have because the device rounds activations of the node
 	// (ops.Rounding); 0: its arithmetic is as exact as f32 is.
-	Tolerance() float64
+	Tolerance float64
 	// Why says in a sentence what about the node made this the kernel: "one row: a wave reads pairs of rows of w".
-	Why() string
+	Why string
 }
 
 // Packing is a layout of weights. Two kernels with the same ID for a weight share it.
@@ -203,7 +209,7 @@ type Launch struct {
 	Node    *graph.Node
 	Kernel  Kernel
 	In, Out []Operand
-	Scratch Operand // Kernel.Scratch bytes, as U8; no Buffer where none are needed
+	Scratch Operand // Traits.Scratch bytes, as U8; no Buffer where none are needed
 }
 
 // Program is a step: launches in order. It has no arguments; what changes from

@@ -18,3 +18,11 @@ type Hashed interface {
 	// is nil. Equal hashes mean equal code.
 	CodeHash(n *graph.Node, variant string) string
 }
+
+// CodeHash is what a device says of its code (Hashed), "" where it cannot tell.
+func CodeHash(dev Device, n *graph.Node, variant string) string {
+	if h, ok := dev.(Hashed); ok {
+		return h.CodeHash(n, variant)
+	}
+	return ""
+}

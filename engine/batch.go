@@ -366,7 +366,6 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 			return err
 		}
 	}
-	b.mem.runs++
 	if err := st.submit(); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type loadJob struct {
 func (e *Engine) keeps(jobs []loadJob) (packcache.Config, []loadJob, error) {
 	src := e.opt.Source
 	c, err := e.opt.Cache.FromEnvironment()
-	if err != nil || src == nil || src.Format() == "synthetic" || !canMap(e.dev) || e.kept != nil || e.empty {
+	if err != nil || src == nil || src.Format() == "synthetic" || e.mapper() == nil || e.kept != nil || e.empty {
 		return c, nil, err
 	}
 	var packed []loadJob
@@ -94,7 +94,7 @@ func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJo
 	if f.Damage != nil {
 		e.notify(fmt.Sprintf("packed weights were damaged and are packed again: %v", f.Damage))
 	}
-	mapper := e.dev.(backends.Mapper)
+	mapper := e.mapper()
 	for i, j := range jobs {
 		b, err := mapper.Map(f.Data(i))
 		if err != nil {

@@ -72,7 +72,7 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 		}
 		rel := 0.0
 		if k, err := e.dev.Kernel(n); err == nil {
-			rel = k.Tolerance()
+			rel = k.Traits().Tolerance
 		}
 		switch {
 		case rel >= ops.QuantTolerance:

@@ -44,7 +44,7 @@ func choicesText(g *graph.Graph, sel selection, custom CustomChooser) string {
 		if sel[i] == nil {
 			fmt.Fprintf(&b, "%3d %s: nothing runs, it is a view of its operand\n", i, n.Out[0].Name)
 		} else {
-			why := sel[i].Why()
+			why := sel[i].Traits().Why
 			if custom != nil && backends.CustomOf(sel[i]) == nil {
 				if not := custom.Not(n); not != "" {
 					why += "; " + not

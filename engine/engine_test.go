@@ -246,7 +246,7 @@ func TestCheckFindsNothing(t *testing.T) {
 
 // TestCheckOfDeepCaches: what 32 layers make of caches in bf16 is no mistake.
 func TestCheckOfDeepCaches(t *testing.T) {
-	if testing.Short() {
+	if !testfiles.Exhaustive() {
 		t.Skip("runs 32 layers in float64")
 	}
 	file, err := models.Builtin("llama2_7b")

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func TestCacheTypes(t *testing.T) {
 	if testing.Short() {
 		n = 256
 	}
-	if os.Getenv("GRETA_REQUIRE_SHARED") != "" { // where time is no matter
+	if testfiles.Exhaustive() {
 		n = 4096
 	}
 	src, err := open.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))

@@ -196,12 +196,18 @@ const runtimeBytes = 24 << 20
 
 // free is what the device's memory has left, and what bounds it; 0 where unknown.
 func (e *Engine) free() (int64, string) {
-	if h, ok := e.dev.(backends.HostMemory); ok {
+	if h := e.host(); h != nil {
 		if n, by := h.FreeMemory(); n >= 0 {
 			return max(n, 1), by
 		}
 	}
 	return int64(e.dev.Info().Memory), ""
+}
+
+// host is the device where its memory is the host's, else nil.
+func (e *Engine) host() backends.HostMemory {
+	h, _ := e.dev.(backends.HostMemory)
+	return h
 }
 
 // fits compares what the caches, the activations and the weights that are still to be loaded
@@ -215,7 +221,7 @@ func (e *Engine) fits(jobs []loadJob) error {
 	for _, v := range e.first.States {
 		caches += int64(v.Bytes())
 	}
-	mapped := e.opt.Source != nil && canMap(e.dev)
+	mapped := e.opt.Source != nil && e.mapper() != nil
 	for _, j := range jobs {
 		converted := j.value.Load == nil || j.value.Load.Type != j.value.Type || e.opt.Source == nil
 		switch {
@@ -230,7 +236,7 @@ func (e *Engine) fits(jobs []loadJob) error {
 		}
 	}
 	step := e.stepBytes
-	if _, host := e.dev.(backends.HostMemory); host {
+	if e.host() != nil {
 		step = max(step, dense) // converted while loading
 		beside = runtimeBytes
 		if w, ok := e.dev.(backends.Worker); ok {
@@ -258,15 +264,19 @@ func (e *Engine) dropEmpty() {
 // OutOfMemory says that something does not fit a device.
 type OutOfMemory = backends.OutOfMemory
 
-func canMap(d backends.Device) bool { _, ok := d.(backends.Mapper); return ok }
+// mapper is the device where it can use memory of the host as it is, else nil.
+func (e *Engine) mapper() backends.Mapper {
+	m, _ := e.dev.(backends.Mapper)
+	return m
+}
 
 func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packing) (*loaded, error) {
 	stored, err := e.asStored(v)
 	if err != nil {
 		return nil, err
 	}
-	mapper, ok := e.dev.(backends.Mapper)
-	if stored != nil && p == nil && ok && !e.empty && aligned(stored, v.Type) {
+	mapper := e.mapper()
+	if stored != nil && p == nil && mapper != nil && !e.empty && aligned(stored, v.Type) {
 		b, err := mapper.Map(stored)
 		return &loaded{b, fromFile}, err
 	}

@@ -31,7 +31,7 @@ func (s *Session) Observe(ctx context.Context, tokens []int32, each func(l *back
 				return err
 			}
 		}
-		s.pos += st.Tokens
+		s.move(s.pos + st.Tokens)
 		tokens = tokens[n:]
 	}
 	return nil

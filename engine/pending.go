@@ -18,15 +18,13 @@ const (
 	paceSteps = 2
 )
 
-// pending are tokens that were chosen on the device and not given yet.
+// pending are tokens that were chosen on the device and not given yet; the first one's place is the session's position.
+// Whoever moves that, or submits a step, drops them.
 type pending struct {
 	tokens []int32
-	at     int   // of the next one in tokens
-	err    error // of the step behind the last one; nil: it has none
-	// pos and runs are where the session must be to take the next one, and how many programs it has submitted: if
-	// somebody has used it meanwhile, the tokens are void.
-	pos, runs int
-	times     stepTimes // of each token
+	at     int       // of the next one in tokens
+	err    error     // of the step behind the last one; nil: it has none
+	times  stepTimes // of each token
 
 	links int           // how many tokens a program computes; 0: not known yet, 1: no more than one
 	pace  time.Duration // the shortest time of a single step
@@ -36,7 +34,7 @@ type pending struct {
 // valid says whether there is something to take.
 func (s *Session) valid() bool {
 	p := &s.pending
-	return (p.at < len(p.tokens) || p.err != nil) && p.pos == s.pos && p.runs == s.runs
+	return p.at < len(p.tokens) || p.err != nil
 }
 
 // Ready is how many tokens behind the last one that Generate gave are computed already, in one program with it.
@@ -67,8 +65,8 @@ func (s *Session) chains(picks int) bool { return picks == 1 && s.engine.chain }
 // take gives the next of the tokens.
 func (s *Session) take() (int32, error) {
 	p := &s.pending
-	s.pos++
-	if p.pos++; p.at == len(p.tokens) {
+	s.pos++ // those behind it stay
+	if p.at == len(p.tokens) {
 		err := p.err
 		p.drop()
 		return 0, err
@@ -108,7 +106,7 @@ func (s *Session) compute(t int32) error {
 	if err := s.settle(); err != nil {
 		return err
 	}
-	s.pos -= links
+	s.move(s.pos - links)
 	for i := range links {
 		if p.err = s.readPicks(st, i, s.pos+i); p.err != nil {
 			break // what comes behind it is worth nothing
@@ -116,7 +114,7 @@ func (s *Session) compute(t int32) error {
 		p.tokens = append(p.tokens, s.picked[0].id)
 	}
 	all, n := s.since(step), time.Duration(links)
-	p.pos, p.runs, p.times = s.pos, s.runs, stepTimes{all.took / n, all.submit / n, all.host / n}
+	p.times = stepTimes{all.took / n, all.submit / n, all.host / n}
 	return nil
 }
 
@@ -144,7 +142,7 @@ func (s *Session) preparePending() error {
 	for s.pending.links == 0 && s.Left() > 0 && err == nil {
 		s.one[0] = 0
 		if err = s.single(st, s.one[:]); err == nil {
-			s.pos--
+			s.move(s.pos - 1)
 		}
 	}
 	if n := s.pending.links; n > 1 && s.Left() >= n && err == nil {

@@ -147,8 +147,8 @@ func planMemory(g *graph.Graph, sel selection, window int) *plan {
 		for _, v := range n.Out {
 			touch(v, i)
 		}
-		if k := sel[i]; k != nil && k.Scratch() > 0 {
-			scratch = append(scratch, slot{bytes: roundUp(k.Scratch()), first: i, last: i})
+		if k := sel[i]; k != nil && k.Traits().Scratch > 0 {
+			scratch = append(scratch, slot{bytes: roundUp(k.Traits().Scratch), first: i, last: i})
 		}
 	}
 	all := append(slices.Clone(p.slots), scratch...)

@@ -37,7 +37,7 @@ func TestPlansDoNotOverlap(t *testing.T) {
 		all := p.slots
 		for i, off := range p.scratch {
 			if off >= 0 {
-				all = append(all, slot{offset: off, bytes: sel[i].Scratch(), first: i, last: i})
+				all = append(all, slot{offset: off, bytes: sel[i].Traits().Scratch, first: i, last: i})
 			}
 		}
 		for i, a := range all {
@@ -85,9 +85,7 @@ type scratchy int
 
 func (s scratchy) Name() string                  { return "scratchy" }
 func (s scratchy) Packing(int) *backends.Packing { return nil }
-func (s scratchy) Scratch() int                  { return int(s) }
-func (s scratchy) Tolerance() float64            { return 0 }
-func (s scratchy) Why() string                   { return "" }
+func (s scratchy) Traits() backends.Traits       { return backends.Traits{Scratch: int(s)} }
 
 func TestRowsSink(t *testing.T) {
 	e := &Engine{opt: Options{Model: small(t), Device: newCPU(t, 1), Context: 16, KV: tensor.F32}}

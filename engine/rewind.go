@@ -30,7 +30,7 @@ func (s *Session) Rewind(pos int) error {
 	if pos < s.pos {
 		k.before = 0
 	}
-	s.pos = pos
+	s.move(pos)
 	return nil
 }
 

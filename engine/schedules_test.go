@@ -2,13 +2,13 @@ package engine_test
 
 import (
 	"context"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/internal/testkit"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
@@ -17,11 +17,11 @@ import (
 // TestRandomSchedules: whatever comes, ends and fails beside it, a sequence's tokens are those that it has alone, with
 // masks, and with adapters or without.
 func TestRandomSchedules(t *testing.T) {
-	n := 40
+	n := 20
 	if testing.Short() {
 		n = 8
 	}
-	if os.Getenv("GRETA_REQUIRE_SHARED") != "" { // where time is no matter
+	if testfiles.Exhaustive() {
 		n = 500
 	}
 	dev, err := cpu.New(2)

@@ -76,7 +76,7 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 	defer func() { // also where row panics
 		if !whole && s.stream != nil {
 			err = errors.Join(err, s.settle())
-			s.pos = begin + told
+			s.move(begin + told)
 		}
 	}()
 	named := func(l link, err error) error {

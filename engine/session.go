@@ -25,7 +25,7 @@ type Session struct {
 	most   int       // steps that are kept at most
 	pool   *poolSize // where the caches are pages of several sequences
 	stream backends.Stream
-	pos    int
+	pos    int       // of the next token; move and take alone write it
 	logits []float32 // of the last step
 	one    [1]int32  // the token of a decode step
 	out    []byte    // the last step's output as the device has it
@@ -38,7 +38,6 @@ type Session struct {
 	picked    []candidate   // and both
 	pending   pending       // tokens that it chose and that were not given yet
 	kept      keptState     // of recurrences
-	runs      int           // how many steps, or chains of them, were submitted
 }
 
 // NewSession allocates caches and captures the step of one token.
@@ -117,7 +116,18 @@ func (s *Session) Pos() int { return s.pos }
 func (s *Session) Left() int { return s.engine.opt.Context - s.pos }
 
 // Reset forgets the sequence. Cache rows are overwritten before they are read again.
-func (s *Session) Reset() { s.pos, s.kept.pos, s.kept.before = 0, 0, 0 }
+func (s *Session) Reset() {
+	s.move(0)
+	s.kept.pos, s.kept.before = 0, 0
+}
+
+// move sets the position. Tokens that were computed behind another one are void.
+func (s *Session) move(pos int) {
+	if pos != s.pos {
+		s.pos = pos
+		s.pending.drop()
+	}
+}
 
 // growArena makes the arena at least that large. Steps captured on a smaller
 // one are dropped, since a captured program keeps its addresses.
@@ -312,7 +322,7 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 		if err = s.wait(before); err != nil { // what stands behind it is worth nothing
 			at := s.pos - before.positions() - st.positions()
 			err = errors.Join(err, s.settle())
-			s.pos = at
+			s.move(at)
 		}
 	}
 	if err != nil || !s.engine.queued {
@@ -330,11 +340,11 @@ func (s *Session) submit(st *Step, tokens []int32) error {
 	if err == nil {
 		err = st.submit()
 	}
-	s.runs++
+	s.pending.drop() // caches are written
 	s.submitted = time.Now()
 	if err == nil {
 		s.flying = st
-		s.pos += st.positions()
+		s.move(s.pos + st.positions())
 		s.kept.before = s.pos - st.Tokens
 	}
 	return err
@@ -355,7 +365,7 @@ func (s *Session) settle() error {
 	}
 	s.flying = nil
 	if err := s.wait(st); err != nil {
-		s.pos -= st.positions()
+		s.move(s.pos - st.positions())
 		return err
 	}
 	return nil

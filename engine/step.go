@@ -190,7 +190,7 @@ func (b *binder) launches(prog *backends.Program, g *graph.Graph, sel selection)
 			}
 		}
 		if off := b.p.scratch[i]; off >= 0 {
-			size := sel[i].Scratch()
+			size := sel[i].Traits().Scratch
 			l.Scratch = backends.Operand{Buffer: b.s.arena, Offset: off, Stride: 1, Shape: []int{size}}
 		}
 		prog.Launches = append(prog.Launches, l)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
 )
@@ -23,11 +24,14 @@ func TestAttentionShapes(t *testing.T) {
 	for _, cache := range []string{"f32", "f16", "bf16"} {
 		for _, share := range []int{1, 2, 3, 8} {
 			for _, dims := range [][2]int{{64, 64}, {40, 17}, {130, 258}} {
-				for _, c := range []struct{ s, context, first int }{
+				for i, c := range []struct{ s, context, first int }{
 					{1, 33, 32}, {1, 700, 699}, {1, 1300, 1000}, {3, 400, 390}, {4, 9, 0}, {37, 300, 0}, {150, 300, 140},
 				} {
 					for _, attrs := range []string{"", ", window=50", ", window=140, softcap=20"} {
 						if cache != "f16" && share%2 > 0 || attrs != "" && (cache != "f16" || dims[0] != 64) {
+							continue
+						}
+						if !testfiles.Exhaustive() && (i+share+dims[0])%3 != 0 {
 							continue
 						}
 						o := optest.Case{

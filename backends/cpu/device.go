@@ -128,10 +128,8 @@ type kernel struct {
 }
 
 func (k *kernel) Name() string { return k.name }
-func (k *kernel) Scratch() int { return 0 }
-func (k *kernel) Why() string  { return k.why }
 
-func (k *kernel) Tolerance() float64 { return k.rel }
+func (k *kernel) Traits() backends.Traits { return backends.Traits{Tolerance: k.rel, Why: k.why} }
 
 // Packing is that of a product's weights.
 func (k *kernel) Packing(arg int) *backends.Packing {

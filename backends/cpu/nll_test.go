@@ -36,6 +36,9 @@ func TestRoundedLikelihood(t *testing.T) {
 		t.Fatalf("expected.json holds %d tokens to score", len(expected.Tokens))
 	}
 	types := []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.IQ4_NL, tensor.BF16}
+	if !testfiles.Exhaustive() {
+		types = []tensor.Type{tensor.Q8_0, tensor.Q4_0, tensor.BF16}
+	}
 	halves := false
 	if dev, err := cpu.New(1); err == nil {
 		halves = dev.Rounding().BF16

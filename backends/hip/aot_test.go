@@ -3,13 +3,13 @@ package hip_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 )
@@ -28,12 +28,7 @@ func small(t *testing.T, dev interface{ Close() error }) engine.Options {
 // Kernels that clang builds ahead of time are those that a device asks for: it
 // finds them all, and compiles none. One that is damaged is said to be.
 func TestAOT(t *testing.T) {
-	if _, err := exec.LookPath("clang-19"); err != nil {
-		if os.Getenv("GRETA_HIP_TARGETS") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	testfiles.Clang(t)
 	dir := filepath.Join(t.TempDir(), "built")
 	const arch = "gfx942"
 	b, err := hip.NewBuilder(arch, 0)

@@ -199,8 +199,8 @@ func TestCustomLaunch(t *testing.T) {
 			t.Errorf("%.200s", f.source)
 		}
 		if backends.CustomOf(made) != i || !strings.HasPrefix(made.Name(), "custom:rms_hip BLOCK=128") ||
-			!strings.Contains(made.Why(), "rms.hip") {
-			t.Error(made.Name(), made.Why())
+			!strings.Contains(made.Traits().Why, "rms.hip") {
+			t.Error(made.Name(), made.Traits().Why)
 		}
 		l := &backends.Launch{Node: backends.CustomNode(n), Kernel: made}
 		buffer := func(v *graph.Value) backends.Operand {
@@ -259,10 +259,7 @@ func TestCustomLaunch(t *testing.T) {
 
 // TestCustomSources compiles the example for both vendors, as the run-time compilers would.
 func TestCustomSources(t *testing.T) {
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		t.Skip(err)
-	}
+	clang := testfiles.Clang(t)
 	k := hipKernels(t, testfiles.Repo(t, "examples", "kernels", "fp8.yaml"))[0]
 	for _, constants := range k.Variants() {
 		i, err := k.Instance(constants)

@@ -124,7 +124,7 @@ func newF8Run(t testing.TB, dev *hip.Device, p f8Product) *f8Run {
 		}
 	}
 	r.l.Out = []backends.Operand{r.place(t, or32(p.out), make([]byte, or32(p.out).RowBytes(p.m*p.n)), p.m, p.n)}
-	if n := k.Scratch(); n > 0 {
+	if n := k.Traits().Scratch; n > 0 {
 		r.l.Scratch = r.place(t, tensor.U8, make([]byte, n), n)
 	}
 	return r

@@ -26,10 +26,10 @@ type kernel struct {
 }
 
 func (k *kernel) Name() string { return k.name }
-func (k *kernel) Scratch() int { return k.scratch }
-func (k *kernel) Why() string  { return k.choice.why }
 
-func (k *kernel) Tolerance() float64 { return k.rel }
+func (k *kernel) Traits() backends.Traits {
+	return backends.Traits{Scratch: k.scratch, Tolerance: k.rel, Why: k.choice.why}
+}
 
 // Instance is what a user's kernel was made of, nil for others.
 func (k *kernel) Instance() *custom.Instance {
@@ -217,7 +217,7 @@ func (b *binder) dense(o *backends.Operand) uintptr {
 // scratch gives the launch's own memory.
 func (b *binder) scratch() uintptr {
 	s := &b.l.Scratch
-	at, err := b.dev.where(s.Buffer, s.Offset, b.l.Kernel.Scratch())
+	at, err := b.dev.where(s.Buffer, s.Offset, b.l.Kernel.Traits().Scratch)
 	if err != nil {
 		b.failf("scratch: %w", err)
 	}

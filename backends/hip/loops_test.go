@@ -3,13 +3,13 @@ package hip
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -148,13 +148,7 @@ func planLoop(arch string, t tensor.Type) loopPlan {
 // TestMatrixLoops compares the main loop of matrix.hip with its plan and with
 // testdata/loops.txt, which -rewrite writes anew.
 func TestMatrixLoops(t *testing.T) {
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		if os.Getenv("GRETA_HIP_TARGETS") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	clang := testfiles.Clang(t)
 	dir := t.TempDir()
 	var lines []string
 	for _, arch := range []string{"gfx90a", "gfx942", "gfx1103", "gfx1151", "gfx1201"} {

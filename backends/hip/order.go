@@ -40,7 +40,7 @@ func (b *binder) spans() []span {
 	for i := range b.l.Out {
 		all = append(all, b.span(&b.l.Out[i], true))
 	}
-	if n := b.l.Kernel.Scratch(); n > 0 {
+	if n := b.l.Kernel.Traits().Scratch; n > 0 {
 		s := b.span(&b.l.Scratch, true)
 		s.to = s.from + uintptr(n)
 		all = append(all, s)

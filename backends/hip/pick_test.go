@@ -1,10 +1,10 @@
 package hip
 
 import (
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // The choice of tokens compiles for every target without spilling; long rows go
@@ -37,13 +37,7 @@ func TestPick(t *testing.T) {
 	if dev.Info().Picks < 1 {
 		t.Error("the device does not say that it chooses tokens")
 	}
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		if os.Getenv("GRETA_HIP_TARGETS") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	clang := testfiles.Clang(t)
 	dir := t.TempDir()
 	for i, arch := range targetNames {
 		if _, _, err := compileOffline(clang, arch, dir, i, pickFile); err != nil {

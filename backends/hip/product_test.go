@@ -168,7 +168,7 @@ func timeLaunch(dev *hip.Device, p *optest.Prepared) (d time.Duration, err error
 	for _, v := range p.Node.Out {
 		l.Out = append(l.Out, place(v.Type, v.Shape, nil, nil))
 	}
-	if n := k.Scratch(); n > 0 {
+	if n := k.Traits().Scratch; n > 0 {
 		l.Scratch = place(tensor.U8, tensor.Shape{n}, nil, nil)
 	}
 	if err != nil {

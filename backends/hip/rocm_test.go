@@ -44,6 +44,9 @@ func TestROCmWithoutCard(t *testing.T) {
 // AMD's run-time compiler makes code of every kernel file; what it does not
 // know is refused before it is asked; the cache gives the same bytes.
 func TestROCmCompiler(t *testing.T) {
+	if os.Getenv("GRETA_REQUIRE_ROCM") == "" {
+		t.Skip("compiles every kernel file for two targets where $GRETA_REQUIRE_ROCM is set, as in CI")
+	}
 	d := openROCm(t)
 	cache := Cache{Dir: t.TempDir()}
 	if _, err := newCompiler(d, "gfx9999", cache, ""); err == nil {

@@ -139,9 +139,9 @@ type kernel struct{}
 
 func (kernel) Name() string                  { return "reference" }
 func (kernel) Packing(int) *backends.Packing { return nil }
-func (kernel) Scratch() int                  { return 0 }
-func (kernel) Tolerance() float64            { return 0 }
-func (kernel) Why() string                   { return "the operator's reference or body, in float64" }
+func (kernel) Traits() backends.Traits {
+	return backends.Traits{Why: "the operator's reference or body, in float64"}
+}
 
 func (*device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if n.Op.Ref == nil && n.Op.Body == "" {

@@ -270,10 +270,10 @@ type kernel struct {
 }
 
 func (k *kernel) Name() string { return k.name }
-func (k *kernel) Scratch() int { return k.scratch }
-func (k *kernel) Why() string  { return k.why }
 
-func (k *kernel) Tolerance() float64 { return k.rel }
+func (k *kernel) Traits() backends.Traits {
+	return backends.Traits{Scratch: k.scratch, Tolerance: k.rel, Why: k.why}
+}
 
 // Instance is what a user's kernel was made of, nil for others.
 func (k *kernel) Instance() *custom.Instance {

@@ -158,7 +158,7 @@ func runCase(t *testing.T, dev *vulkan.Device, c optest.Case) error {
 		t.Fatal(err)
 	}
 	l := &backends.Launch{Node: p.Node, Kernel: k}
-	if n := k.Scratch(); n > 0 {
+	if n := k.Traits().Scratch; n > 0 {
 		l.Scratch = place(&graph.Value{Type: tensor.U8, Shape: tensor.Shape{n}}, nil)
 	}
 	for _, o := range p.In {

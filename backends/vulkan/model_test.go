@@ -242,7 +242,7 @@ func TestPickedNaN(t *testing.T) {
 	data[77], data[4998], data[4000] = 3, float32(math.NaN()), float32(math.Inf(1))
 	l := &backends.Launch{Node: n, Kernel: k, In: []backends.Operand{{Buffer: memory(20000), Stride: 20000, Type: x.Type,
 		Shape: x.Shape}},
-		Scratch: backends.Operand{Buffer: memory(k.Scratch()), Stride: 1, Shape: []int{k.Scratch()}}}
+		Scratch: backends.Operand{Buffer: memory(k.Traits().Scratch), Stride: 1, Shape: []int{k.Traits().Scratch}}}
 	for _, r := range results {
 		n.Out = append(n.Out, &graph.Value{Type: r.Type, Shape: r.Shape})
 		l.Out = append(l.Out, backends.Operand{Buffer: memory(12), Stride: 12, Type: r.Type, Shape: r.Shape})

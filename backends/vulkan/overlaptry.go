@@ -147,8 +147,8 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		if err = errors.Join(err, fail); err != nil {
 			return
 		}
-		if l.Kernel = kernel; kernel.Scratch() > 0 {
-			l.Scratch = alloc("scratch", tensor.U8, backends.Arena, kernel.Scratch()).o
+		if l.Kernel = kernel; kernel.Traits().Scratch > 0 {
+			l.Scratch = alloc("scratch", tensor.U8, backends.Arena, kernel.Traits().Scratch).o
 		}
 		p.Launches = append(p.Launches, l)
 	}

@@ -297,7 +297,7 @@ func compile(t *testing.T, dev *Device, n *graph.Node) {
 			l.Out = append(l.Out, place(v, backends.Arena, nil))
 		}
 	}
-	if size := k.Scratch(); size > 0 {
+	if size := k.Traits().Scratch; size > 0 {
 		l.Scratch = place(&graph.Value{Type: tensor.U8, Shape: tensor.Shape{size}}, backends.Arena, nil)
 	}
 	if e, err := dev.Capture(&backends.Program{Name: n.Name, Launches: []backends.Launch{l}}); err != nil {

@@ -65,10 +65,10 @@ func LockKey(dev backends.Device) string {
 // CodeHash identifies the device's kernels: by their sources where it knows them, as
 // all but the reference do, else by this program's file.
 func CodeHash(dev backends.Device) string {
-	if h, ok := dev.(backends.Hashed); ok {
-		return h.CodeHash(nil, "")
+	if h := backends.CodeHash(dev, nil, ""); h != "" {
+		return h
 	}
-	return ProgramHash()
+	return ProgramHash() // which reads the whole file
 }
 
 // ProgramHash identifies this program by its file: "program-" and twelve

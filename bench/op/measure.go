@@ -143,7 +143,7 @@ func (m *measurement) all() ([]record.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.kernel, m.tolerance = k.Name(), k.Tolerance()
+	m.kernel, m.tolerance = k.Name(), k.Traits().Tolerance
 	if have := m.dev.Info().Memory; m.host() && have > 0 && m.c.least() > float64(have) {
 		r := m.result("")
 		guard.Skip(&r, "it needs at least %.1f GB of memory: there are %.1f GB", m.c.least()/1e9, float64(have)/1e9)
@@ -309,7 +309,7 @@ func difference(got, want tensor.Tensor) (relL2, maxAbs float64) {
 
 // Limit is the relative L2 error that is let through: of arithmetic in f32 with
 // sums of some thousands; wider where results are stored in 16 bits, or where a
-// kernel says that it rounds activations (backends.Kernel.Tolerance).
+// kernel says that it rounds activations (backends.Traits.Tolerance).
 func Limit(float tensor.Type, tolerance float64, n *graph.Node) float64 {
 	limit := 1e-5
 	for _, t := range []tensor.Type{n.Out[0].Type, float} {

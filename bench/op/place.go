@@ -103,7 +103,7 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 		}
 		p.out = append(p.out, s)
 	}
-	if n := p.kernel.Scratch(); n > 0 {
+	if n := p.kernel.Traits().Scratch; n > 0 {
 		b, err := dev.Alloc(n, backends.Arena)
 		if err != nil {
 			return nil, err

@@ -119,7 +119,7 @@ func Verify(dev backends.Device, c *Case, ref *Reference) (err error) {
 	if err := v.place(ref.data); err != nil {
 		return err
 	}
-	limit := Limit(dev.Info().Float, c.Kernel.Tolerance(), c.Node)
+	limit := Limit(dev.Info().Float, c.Kernel.Traits().Tolerance, c.Node)
 	program := &backends.Program{Name: "check of " + c.Kernel.Name(), Launches: []backends.Launch{v.launch}}
 	var first [][]byte
 	for pass, fill := range []byte{0xff, 0x7f, 0xff} {

@@ -6,10 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"html/template"
+	"html"
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,68 +25,127 @@ var pageText string
 //go:embed page.js
 var script string
 
-var page = template.Must(template.New("page").Parse(pageText))
-
 // Page writes a self-contained HTML page of all pictures with their figures, the
 // runs that they come from, and the results that are not OK with the reasons. It
 // asks for nothing from any network, and follows the reader's light or dark. Above the
 // pictures results are chosen, looked at and compared (page.js).
 // now is printed as the time of making.
+//
+// It does without html/template: with it the linker keeps every exported method of every type, six megabytes.
 func Page(w io.Writer, title string, entries []store.Entry, now time.Time) error {
 	pics, err := Draw("", entries)
 	if err != nil {
 		return err
 	}
-	type figure struct {
-		*Picture
-		ID  string
-		SVG template.HTML
-	}
-	type run struct {
-		*record.Run
-		When, Device, Command string
-		Results, Bad          int
-	}
-	type bad struct{ Name, Device, Verdict, Reason string }
-	interactive, err := json.Marshal(shownOf(entries))
+	data, err := json.Marshal(shownOf(entries)) // < is written as an escape
 	if err != nil {
 		return err
 	}
 	hash := sha256.Sum256([]byte(script))
-	data := struct {
-		Title, Made string
-		Data        template.JS // JSON, in which < is written as an escape
-		Script      template.JS
-		ScriptHash  string
-		Figures     []figure
-		Runs        []*run
-		Bad         []bad
-		Results     int
-	}{Title: title, Made: now.UTC().Format("2006-01-02 15:04 UTC"), Results: len(entries), Data: template.JS(interactive),
-		Script:     template.JS(script),
-		ScriptHash: "sha256-" + base64.StdEncoding.EncodeToString(hash[:])}
-	for i, p := range pics {
-		// made by us: names in it are escaped by its writer
-		data.Figures = append(data.Figures, figure{p, fmt.Sprintf("%s-%d", p.Name, i+1), template.HTML(p.svg())})
+	runs := runsOf(entries)
+	_, err = strings.NewReplacer("{{title}}", html.EscapeString(title),
+		"{{made}}", now.UTC().Format("2006-01-02 15:04 UTC"), "{{results}}", strconv.Itoa(len(entries)),
+		"{{count}}", strconv.Itoa(len(runs)), "{{figures}}", figures(pics)+notDrawn(entries), "{{runs}}", runRows(runs),
+		"{{data}}", string(data), "{{script}}", script,
+		"{{hash}}", "sha256-"+base64.StdEncoding.EncodeToString(hash[:])).WriteString(w, pageText)
+	return err
+}
+
+// cells writes a row of a table.
+func cells(b *strings.Builder, tag string, texts ...string) {
+	b.WriteString("<tr>")
+	for _, t := range texts {
+		fmt.Fprintf(b, "<%s>%s</%[1]s>", tag, html.EscapeString(t))
 	}
+	b.WriteString("</tr>\n")
+}
+
+// figures writes the list of pictures and each with its figures.
+func figures(pics []*Picture) string {
+	if len(pics) == 0 {
+		return "<p>There is nothing to draw: no result of a benchmark that a picture is made of has passed.</p>\n"
+	}
+	var b strings.Builder
+	b.WriteString(`<nav aria-label="Pictures"><ul>`)
+	for i, p := range pics {
+		fmt.Fprintf(&b, `<li><a href="#%s-%d">%s</a></li>`, p.Name, i+1, html.EscapeString(p.Title))
+	}
+	b.WriteString("</ul></nav>\n")
+	for i, p := range pics {
+		// The drawing is made by us: names in it are escaped by its writer.
+		fmt.Fprintf(&b, "<figure id=\"%s-%d\">\n<div class=\"plot\" role=\"img\" aria-label=\"%s\">%s</div>\n", p.Name, i+1,
+			html.EscapeString(p.Title), p.svg())
+		fmt.Fprintf(&b, "<figcaption>%s</figcaption>\n<details><summary>%d figures</summary><div "+
+			"class=\"table\"><table>\n<thead>",
+			html.EscapeString(p.Caption), len(p.Rows))
+		cells(&b, "th", p.Head...)
+		b.WriteString("</thead>\n<tbody>")
+		for _, row := range p.Rows {
+			cells(&b, "td", row...)
+		}
+		b.WriteString("</tbody></table></div></details>\n</figure>\n")
+	}
+	return b.String()
+}
+
+// notDrawn lists the results that are not OK, with the reasons.
+func notDrawn(entries []store.Entry) string {
+	var rows strings.Builder
+	n := 0
+	for i := range entries {
+		if e := &entries[i]; e.Verdict != record.OK {
+			n++
+			cells(&rows, "td", e.Name(), e.Run.Env.On(), string(e.Verdict), e.Reason)
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`<h2>Results that are not drawn</h2>
+<p class="quiet">They failed their check, were refused as faster than the device can be, or did not run.</p>
+<details><summary>%d results</summary><div class="table reasons"><table>
+<thead><tr><th>benchmark</th><th>device</th><th>verdict</th><th>why</th></tr></thead>
+<tbody>%s</tbody></table></div></details>
+`, n, rows.String())
+}
+
+// run is a run of which results are on the page.
+type run struct {
+	*record.Run
+	results, bad int
+}
+
+// runsOf gives the runs of results, by their names.
+func runsOf(entries []store.Entry) (runs []*run) {
 	at := map[string]*run{}
 	for i := range entries {
 		e := &entries[i]
 		r := at[e.Run.ID]
 		if r == nil {
-			r = &run{Run: e.Run, When: when(e.Run.Started), Device: e.Run.Env.On(),
-				Command: "greta " + strings.Join(e.Run.Command, " ")}
+			r = &run{Run: e.Run}
 			at[e.Run.ID] = r
-			data.Runs = append(data.Runs, r)
+			runs = append(runs, r)
 		}
-		r.Results++
+		r.results++
 		if e.Verdict != record.OK {
-			r.Bad++
-			data.Bad = append(data.Bad, bad{e.Name(), r.Device, string(e.Verdict), e.Reason})
+			r.bad++
 		}
 	}
-	slices.SortFunc(data.Runs, func(a, b *run) int { return strings.Compare(a.ID, b.ID) })
-	return page.Execute(w, data)
+	slices.SortFunc(runs, func(a, b *run) int { return strings.Compare(a.ID, b.ID) })
+	return runs
+}
+
+func runRows(runs []*run) string {
+	var b strings.Builder
+	for _, r := range runs {
+		results := strconv.Itoa(r.results)
+		if r.bad > 0 {
+			results += fmt.Sprintf(", %d not ok", r.bad)
+		}
+		cells(&b, "td", when(r.Started), r.Env.On(), r.Env.Driver, r.Env.Host, r.Env.Commit, string(r.Status), results,
+			"greta "+strings.Join(r.Command, " "))
+	}
+	return b.String()
 }
 
 // shownRun and shown are what page.js reads. Times are in seconds.

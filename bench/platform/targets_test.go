@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // hipTargets are compiled for here, without a card or a driver.
@@ -14,13 +16,7 @@ var hipTargets = []string{"gfx90a", "gfx942", "gfx1030", "gfx1151", "gfx1201", "
 
 // TestHIPSources compiles every kernel file for every target, with warnings as errors.
 func TestHIPSources(t *testing.T) {
-	clang, err := exec.LookPath("clang-19")
-	if err != nil {
-		if os.Getenv("GRETA_HIP_TARGETS") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	clang := testfiles.Clang(t)
 	prelude, err := os.ReadFile("../../backends/hip/kernels/prelude.h")
 	if err != nil {
 		t.Fatal(err)

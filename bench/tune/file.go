@@ -228,8 +228,8 @@ func Update(ctx context.Context, path string, change func(*File)) error {
 
 // codeOf identifies the code of a node's kernel in a variant.
 func codeOf(dev backends.Device, n *graph.Node, variant string) string {
-	if h, ok := dev.(backends.Hashed); ok {
-		return h.CodeHash(n, variant)
+	if h := backends.CodeHash(dev, n, variant); h != "" {
+		return h
 	}
 	return environ.ProgramHash()
 }

@@ -208,8 +208,8 @@ func (d *deviceSet) Location() string {
 
 // CodeHash is that of the first: the backend is one.
 func (d *deviceSet) CodeHash(n *graph.Node, variant string) string {
-	if h, ok := d.Device.(backends.Hashed); ok {
-		return h.CodeHash(n, variant)
+	if h := backends.CodeHash(d.Device, n, variant); h != "" {
+		return h
 	}
 	return environ.ProgramHash()
 }

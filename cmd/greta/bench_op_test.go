@@ -18,6 +18,7 @@ import (
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops"
 )
 
@@ -524,8 +525,8 @@ func TestProfilesOfTheProgram(t *testing.T) {
 
 // TestVerifyProfile runs every operator at odd sizes in every type of weights.
 func TestVerifyProfile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("some seconds")
+	if !testfiles.Exhaustive() {
+		t.Skip("hundreds of kernels: $GRETA_EXHAUSTIVE has them all run; the other profiles are tested beside")
 	}
 	rows := benchRows(t, "bench", "op", "--profile", "verify", "--no-store", "-o", "json")
 	types := map[string]bool{}

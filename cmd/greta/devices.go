@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/bench/environ"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
@@ -242,8 +243,8 @@ func shareRoofs(lines []deviceLine) {
 // under HIP; 0 where nobody tells.
 func roofs(dev backends.Device) (readGBs, gflops float64) {
 	info := dev.Info()
-	if at, ok := dev.(backends.Located); ok && info.ReadGBs == 0 && info.Backend == "vulkan" {
-		lines := append([]deviceLine{{Location: at.Location()}}, hipDevices()...)
+	if at := environ.Location(dev); at != "" && info.ReadGBs == 0 && info.Backend == "vulkan" {
+		lines := append([]deviceLine{{Location: at}}, hipDevices()...)
 		shareRoofs(lines)
 		return lines[0].ReadGBs, lines[0].GFlops
 	}

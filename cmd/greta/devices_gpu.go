@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/bench/environ"
 	"github.com/greta-project/greta/engine/report"
 )
 
@@ -71,9 +71,7 @@ func hipDevices() []deviceLine {
 			info := d.Info()
 			l.Driver, l.Float, l.Memory, l.ReadGBs, l.GFlops = info.Driver, info.Float.String(), info.Memory, info.ReadGBs,
 				info.GFlops
-			if at, ok := any(d).(backends.Located); ok {
-				l.Location = at.Location()
-			}
+			l.Location = environ.Location(d)
 			if err := d.Close(); err != nil {
 				l.Error = err.Error()
 			}

@@ -5,19 +5,17 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 func TestKernelsBuild(t *testing.T) {
-	if _, err := exec.LookPath("clang-19"); err != nil {
-		t.Skip(err)
-	}
+	testfiles.Clang(t)
 	dir := filepath.Join(t.TempDir(), "built")
 	args := []string{"kernels", "build", "--arch", "gfx1151", "-o", dir, "--with", "clang", "--model", "llama2_block",
 		"--types", "q8_0", "--context", "64",

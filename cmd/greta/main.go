@@ -186,7 +186,6 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 		},
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.SetVersionTemplate("greta {{.Version}}\n")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})

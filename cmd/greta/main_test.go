@@ -18,6 +18,8 @@ import (
 
 // TestMain lets the test binary be greta itself, for tests that need a process.
 func TestMain(m *testing.M) {
+	// Tests run beside others, and so do the processes that they start.
+	newWatch = func(backends.Info) *environ.Watch { return nil }
 	if os.Getenv("GRETA_TEST_MAIN") == "1" {
 		main()
 	}
@@ -30,8 +32,6 @@ func TestMain(m *testing.M) {
 	os.Setenv("XDG_CONFIG_HOME", dir)
 	os.Setenv("XDG_CACHE_HOME", dir)
 	os.Setenv("GRETA_LOCKS", dir) // where the locks of devices lie: a benchmark elsewhere must not stop the tests
-	// Tests run beside others.
-	newWatch = func(backends.Info) *environ.Watch { return nil }
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

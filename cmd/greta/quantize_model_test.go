@@ -30,7 +30,10 @@ func outside(t *testing.T, stem, arch string) string {
 // Any family that a model file describes becomes a GGUF file that greta reads back: the same logits without --type, and
 // q8_0 for the matrices that products read.
 func TestQuantizeAnyFamily(t *testing.T) {
-	for _, expected := range kin(t) {
+	for i, expected := range kin(t) {
+		if i%4 != 0 && !testfiles.Exhaustive() {
+			continue
+		}
 		dir := filepath.Dir(expected)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "m.gguf")

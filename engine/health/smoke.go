@@ -132,7 +132,7 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 				r.Skipped++
 				continue
 			}
-			together, most = append(together, c), max(most, k.Tolerance())
+			together, most = append(together, c), max(most, k.Traits().Tolerance)
 		}
 		if err := optest.Together(dev, together, most, stage); err != nil {
 			r.fail("in one program: %v", err)

@@ -126,7 +126,7 @@ type Instance struct {
 	Path      string // of the source
 	Code      []byte
 	Hash      string // of description, constants and source
-	Note      string // what was measured, for Kernel.Why
+	Note      string // what was measured, for Traits.Why
 }
 
 // ConstantsText prints the constants in the order of the file: "BLOCK=64 ROWS=2".

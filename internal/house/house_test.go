@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,4 +250,56 @@ func walk(t *testing.T, each func(path, rel string)) {
 	if files < 20 {
 		t.Fatalf("only %d Go files found below %s", files, root)
 	}
+}
+
+// TestContract: what a device must have does not grow: at most 20 methods, and 12 fields that describe it.
+func TestContract(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), testfiles.Repo(t, "backends", "backends.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods, fields := 0, 0
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		switch x := spec.Type.(type) {
+		case *ast.InterfaceType:
+			if slices.Contains([]string{"Device", "Kernel", "Stream", "Buffer", "Executable"}, spec.Name.Name) {
+				methods += len(x.Methods.List)
+			}
+		case *ast.StructType:
+			if spec.Name.Name == "Info" {
+				for _, field := range x.Fields.List {
+					fields += max(1, len(field.Names))
+				}
+			}
+		}
+		return true
+	})
+	if methods < 10 || methods > 20 || fields < 5 || fields > 12 {
+		t.Errorf("the contract of a device has %d methods, at most 20 are wanted, and Info %d fields, at most 12", methods,
+			fields)
+	}
+}
+
+// templates are what calls methods by names that are known only at run time, and cobra's ways to it.
+var templates = regexp.MustCompile(`"(html|text)/template"|\.Set(Version|Usage|Help)Template\(`)
+
+// TestNoTemplates: with a template anywhere in the program the linker keeps every exported method
+// of every type: six megabytes. tools are programs of their own.
+func TestNoTemplates(t *testing.T) {
+	walk(t, func(path, rel string) {
+		if strings.HasSuffix(rel, "_test.go") || within(rel, "tools") {
+			return
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := templates.Find(text); found != nil {
+			t.Errorf("%s: %s: write the text by fmt and html.EscapeString", rel, found)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package testfiles
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -48,6 +49,26 @@ func Shared(t testing.TB, elem ...string) string {
 			t.Fatalf("shared test data is required: %v", err)
 		}
 		t.Skipf("no shared test data: %v", err)
+	}
+	return path
+}
+
+// Exhaustive says whether tests with many cases go through all of them, as $GRETA_EXHAUSTIVE has
+// them do in CI. Else they take some of each kind, so that all tests of the repository take
+// minutes; under -short they do in any case.
+func Exhaustive() bool { return os.Getenv("GRETA_EXHAUSTIVE") != "" && !testing.Short() }
+
+// Clang gives the path of clang-19, which compiles HIP's kernels for every target. What it compiles
+// takes minutes: without $GRETA_HIP_TARGETS, which CI sets, the test is skipped; with it clang must
+// be there.
+func Clang(t testing.TB) string {
+	t.Helper()
+	if os.Getenv("GRETA_HIP_TARGETS") == "" {
+		t.Skip("compiles with clang-19 where $GRETA_HIP_TARGETS is set, as in CI")
+	}
+	path, err := exec.LookPath("clang-19")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -4,7 +4,9 @@ package testkit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,31 +52,128 @@ func choiceModels() (all []choiceModel) {
 }
 
 // Choices holds what devices choose for two blocks of each of these models as texts in dir: a line is what runs as one,
-// behind the names of the devices on which it does. rewrite writes the texts anew.
+// behind the names of the devices on which it does. others.txt has the other built-in files.
+// rewrite writes the texts anew.
 func Choices(t *testing.T, dir string, rewrite bool, devices []NullDevice) {
 	t.Helper()
 	for _, m := range choiceModels() {
-		t.Run(m.name, func(t *testing.T) {
-			got := choicesText(t, m, devices)
-			path := filepath.Join(dir, m.name+".txt")
-			if rewrite {
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s differs; see the effect by -rewrite and git diff. %s", path, firstDifference(got, string(want)))
-			}
+		compareChoices(t, filepath.Join(dir, m.name+".txt"), rewrite, func(t *testing.T) string {
+			return choicesText(t, m, devices)
 		})
 	}
+	compareChoices(t, filepath.Join(dir, "others.txt"), rewrite, func(t *testing.T) string {
+		return othersText(t, devices)
+	})
+}
+
+func compareChoices(t *testing.T, path string, rewrite bool, text func(*testing.T) string) {
+	t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+		got := text(t)
+		if rewrite {
+			dir := filepath.Dir(path)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s differs; see the effect by -rewrite and git diff. %s", path, firstDifference(got, string(want)))
+		}
+	})
+}
+
+// othersText holds what devices choose for the other built-in files, at the sizes that they have
+// without weights: a token with weights of q4_K, and 512 with weights of f16. A line is what runs
+// as one for operands of certain types and shapes, once for all files; behind it are the devices,
+// and the files in which it is met. A file that has no sizes of its own is listed with what it
+// lacks.
+func othersText(t *testing.T, devices []NullDevice) string {
+	t.Helper()
+	type line struct{ devices, files []string }
+	lines := map[string]*line{}
+	var lacking []string
+	add := func(list []string, s string) []string {
+		if slices.Contains(list, s) {
+			return list
+		}
+		return append(list, s)
+	}
+	for _, name := range models.Names() {
+		if slices.ContainsFunc(choiceModels(), func(m choiceModel) bool { return m.name == name }) {
+			continue
+		}
+		for _, d := range devices {
+			lacks := ""
+			for _, m := range []choiceModel{{name, []tensor.Type{tensor.Q4_K, tensor.Q8_0, tensor.F16}, []int{1}},
+				{name, []tensor.Type{tensor.F16}, []int{512}}} {
+				var steps [][]choiceLine
+				var err error
+				for _, typ := range m.types { // the first that its matrices can have
+					if steps, err = captures(d, m, typ, shapesText); err == nil {
+						break
+					}
+				}
+				if err != nil {
+					lacks, _, _ = strings.Cut(err.Error(), "\n")
+					break
+				}
+				for _, c := range steps[0] {
+					if lines[c.text] == nil {
+						lines[c.text] = &line{}
+					}
+					lines[c.text].devices = add(lines[c.text].devices, d.Name)
+					lines[c.text].files = add(lines[c.text].files, name)
+				}
+			}
+			if lacks != "" {
+				lacking = append(lacking, fmt.Sprintf("%s: nothing: %s", name, lacks))
+				break
+			}
+		}
+	}
+	var out strings.Builder
+	for _, text := range slices.Sorted(maps.Keys(lines)) {
+		l := lines[text]
+		on := strings.Join(l.devices, " ")
+		if len(l.devices) == len(devices) {
+			on = "all"
+		}
+		if len(l.files) > 2 {
+			l.files = []string{l.files[0], fmt.Sprintf("%d more", len(l.files)-1)}
+		}
+		fmt.Fprintf(&out, "%s  [%s] %s\n", text, on, strings.Join(l.files, ", "))
+	}
+	fmt.Fprintln(&out, strings.Join(lacking, "\n"))
+	return out.String()
+}
+
+// shapesText names the operators with their operands, what runs for them, and why.
+func shapesText(p *backends.Program, part Part) string {
+	var nodes []string
+	for _, i := range part.Launches {
+		n := p.Launches[i].Node
+		var in []string
+		for _, v := range n.In {
+			if v == nil {
+				in = append(in, "-")
+				continue
+			}
+			in = append(in, strings.ReplaceAll(fmt.Sprintf("%s%v", v.Type, v.Shape), ", ", ","))
+		}
+		nodes = append(nodes, fmt.Sprintf("%s(%s)", n.Op.Name, strings.Join(in, " ")))
+	}
+	code := strings.Join(part.Code, "; ")
+	if code == "" {
+		code = "nothing"
+	}
+	return strings.Join(nodes, " + ") + ": " + code + " (" + p.Launches[part.Launches[0]].Kernel.Traits().Why + ")"
 }
 
 func firstDifference(got, want string) string {
@@ -100,7 +199,11 @@ func choicesText(t *testing.T, m choiceModel, devices []NullDevice) string {
 	for _, typ := range m.types {
 		lines := make([][]choiceLine, len(m.steps))
 		for _, d := range devices {
-			for i, parts := range captures(t, d, m, typ) {
+			steps, err := captures(d, m, typ, partText)
+			if err != nil {
+				t.Fatalf("%s: %v", d.Name, err)
+			}
+			for i, parts := range steps {
 				for _, p := range parts {
 					k := slices.IndexFunc(lines[i], func(l choiceLine) bool { return l.first == p.first && l.text == p.text })
 					if k < 0 {
@@ -127,11 +230,11 @@ func choicesText(t *testing.T, m choiceModel, devices []NullDevice) string {
 }
 
 // captures gives the lines of each step of a model on a device.
-func captures(t *testing.T, d NullDevice, m choiceModel, typ tensor.Type) [][]choiceLine {
-	t.Helper()
+func captures(d NullDevice, m choiceModel, typ tensor.Type, text func(*backends.Program, Part) string) ([][]choiceLine,
+	error) {
 	file, err := models.Builtin(m.name)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	var steps [][]choiceLine
 	for _, s := range m.steps {
@@ -143,26 +246,26 @@ func captures(t *testing.T, d NullDevice, m choiceModel, typ tensor.Type) [][]ch
 			}
 			took = true
 			for _, part := range parts {
-				lines = append(lines, choiceLine{first: part.Launches[0], text: partText(p, part)})
+				lines = append(lines, choiceLine{first: part.Launches[0], text: text(p, part)})
 			}
 		})
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16,
-			Set: map[string]string{"L": "2"}}
-		if err := engine.DryRun(opt, s); err != nil {
-			t.Fatalf("%s: %s of %s, %d tokens: %v", d.Name, m.name, typ, s, err)
+		opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16}
+		if !file.IsBlock() { // two of its layers
+			opt.Set = map[string]string{"L": "2"}
 		}
-		if err := dev.Close(); err != nil {
-			t.Fatal(err)
+		err = engine.DryRun(opt, s)
+		if err := errors.Join(err, dev.Close()); err != nil {
+			return nil, fmt.Errorf("%s of %s, %d tokens: %w", m.name, typ, s, err)
 		}
 		if !took {
-			t.Fatalf("%s: nothing was captured of %s", d.Name, m.name)
+			return nil, fmt.Errorf("%s of %s: nothing was captured", m.name, typ)
 		}
 		steps = append(steps, lines)
 	}
-	return steps
+	return steps, nil
 }
 
 // partText names the nodes, what runs for them, and why.
@@ -176,5 +279,5 @@ func partText(p *backends.Program, part Part) string {
 	if code == "" {
 		code = "nothing"
 	}
-	return strings.Join(nodes, " + ") + ": " + code + " (" + p.Launches[part.Launches[0]].Kernel.Why() + ")"
+	return strings.Join(nodes, " + ") + ": " + code + " (" + p.Launches[part.Launches[0]].Kernel.Traits().Why + ")"
 }

@@ -49,7 +49,7 @@ func runGraph(dev backends.Device, g *graph.Graph, data map[*graph.Value][]byte)
 			}
 			l.Out = append(l.Out, operandOf(at[v]))
 		}
-		if size := kernels[i].Scratch(); size > 0 {
+		if size := kernels[i].Traits().Scratch; size > 0 {
 			s, err := r.place(tensor.U8, tensor.Shape{size}, 0, nil, backends.Arena)
 			if err != nil {
 				return nil, err

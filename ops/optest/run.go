@@ -178,7 +178,7 @@ func check(dev backends.Device, c Case, whole bool) error {
 // tolerance is that of a node's kernel, or the largest of its body's where the device has none for the node.
 func tolerance(dev backends.Device, n *graph.Node) float64 {
 	if k, err := dev.Kernel(n); err == nil {
-		return k.Tolerance()
+		return k.Traits().Tolerance
 	}
 	if n.Op.Body == "" {
 		return 0
@@ -228,7 +228,7 @@ func (r *rig) launch(p *Prepared, k backends.Kernel) (l *backends.Launch, in, ou
 		out = append(out, at)
 		l.Out = append(l.Out, operandOf(at))
 	}
-	if n := k.Scratch(); n > 0 {
+	if n := k.Traits().Scratch; n > 0 {
 		at, err := r.place(tensor.U8, tensor.Shape{n}, 0, nil, backends.Arena)
 		if err != nil {
 			return nil, nil, nil, err
