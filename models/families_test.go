@@ -366,8 +366,7 @@ func TestRefusals(t *testing.T) {
 		want      string
 	}{
 		{"LlamaForCausalLM", "hidden_act", "gelu", "llama needs act == silu; act is gelu (hf hidden_act)"},
-		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling == none or scaling == default; scaling " +
-			"is longrope"},
+		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling != factors or has(long_list)"},
 	} {
 		w := hfStub(c.arch, dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
 		w.meta[c.key] = c.val

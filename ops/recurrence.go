@@ -65,7 +65,7 @@ func SlotElems(n *graph.Node) int {
 		return dim(2, 1)
 	case "ssm":
 		return dim(1, 1) * dim(1, 2) * dim(4, 2)
-	case "delta":
+	case "delta", "dplr":
 		return dim(2, 1) * dim(2, 2) * dim(3, 2)
 	case "wkv":
 		return 3 * dim(1, 1)

@@ -59,6 +59,7 @@ var table = map[string]entry{
 	"scan":            {bind: bindScan, check: checkSlots},
 	"ssm":             {bind: bindSSM, check: checkSlots},
 	"delta":           {bind: bindDelta, check: checkSlots},
+	"dplr":            {bind: bindDPLR, check: checkSlots},
 	"wkv":             {bind: bindWKV, check: checkSlots},
 	"scale":           {bind: bindUnary, why: byElement},
 	"silu":            {bind: bindUnary, why: byElement},

@@ -368,3 +368,64 @@ func checkSlots(n *graph.Node) error {
 	}
 	return nil
 }
+
+func bindDPLR(d *Device, l *backends.Launch) (runner, error) {
+	in, err := operands(d, l.In[1:5])
+	if err != nil {
+		return nil, err
+	}
+	q, key, v, g := in[0], in[1], in[2], in[3]
+	var a, b rows
+	rank, before := ops.DPLRRank(l.Node), graph.Attr[ops.DPLRAttr](l.Node).Before
+	if rank {
+		if in, err = operands(d, l.In[6:8]); err != nil {
+			return nil, err
+		}
+		a, b = in[0], in[1]
+	}
+	y, err := floats(&l.Out[1])
+	if err != nil {
+		return nil, err
+	}
+	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
+	r, err := newRecurrence(l, &l.In[5], heads, elementChunk/max(1, 8*dk*dv))
+	if err != nil {
+		return nil, err
+	}
+	k := d.k
+	work := simd.AlignedFloats(heads * dv)
+	r.take = func(h, begin, end int, was, behind []float32) {
+		m, seen := fresh(was, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv]
+		for s := begin; s < end; s++ {
+			at := s*heads + h
+			queries, keys, values, decays, ys := q.row(at), key.row(at), v.row(at), g.row(at), y.row(at)
+			clear(ys)
+			clear(seen)
+			for i := range dk {
+				row := m[i*dv : (i+1)*dv]
+				if rank {
+					k.Axpy(seen, a.row(at)[i], row)
+				}
+				if before {
+					k.Axpy(ys, queries[i], row)
+				}
+			}
+			decay := float32(math.Exp(float64(decays[0])))
+			for i := range dk {
+				if len(decays) > 1 {
+					decay = float32(math.Exp(float64(decays[i])))
+				}
+				row := m[i*dv : (i+1)*dv]
+				k.Scale(row, decay, row)
+				k.Axpy(row, keys[i], values)
+				if rank {
+					k.Axpy(row, b.row(at)[i], seen)
+				}
+				if !before {
+					k.Axpy(ys, queries[i], row)
+				}
+			}
+		}
+	}
+	return r, nil
+}

@@ -18,7 +18,7 @@ const recurrenceThreads = 64 // NT in recurrence.hip
 func init() {
 	const why = "slots are planned, then a channel or a part of a head a thread"
 	for name, bind := range map[string]func(*binder){"short_conv": bindShortConv, "scan": bindScan, "wkv": bindWKV,
-		"ssm": bindSSM, "delta": bindDelta} {
+		"ssm": bindSSM, "delta": bindDelta, "dplr": bindDPLR} {
 		e := checked(only("recurrence", why, bind, 2, 3, 4), checkState)
 		e.scratch = func(_ *Device, n *graph.Node) int { return 8 * n.In[1].Shape[0] }
 		table[name] = e
@@ -109,4 +109,19 @@ func bindDelta(b *binder) {
 		b.step(d, i)
 	}
 	d.u32(heads, dk, dv, dg, b.in(0).Shape[1])
+}
+
+func bindDPLR(b *binder) {
+	heads, dk, dv, dg := b.in(2).Shape[1], b.in(2).Shape[2], b.in(3).Shape[2], b.in(4).Shape[2]
+	d := b.recurrence(heads*dv, 5)
+	for i := 1; i <= 4; i++ {
+		b.step(d, i)
+	}
+	if ops.DPLRRank(b.l.Node) {
+		b.step(d, 6)
+		b.step(d, 7)
+	} else {
+		d.ptr(0).u32(0).ptr(0).u32(0)
+	}
+	d.u32(heads, dk, dv, dg, flagged(graph.Attr[ops.DPLRAttr](b.l.Node).Before), b.in(0).Shape[1])
 }

@@ -237,7 +237,7 @@ func init() { // the binders of the table refer to it through Kernel
 	}
 	const channelwise = "slots are planned, then a channel or a row of a head an invocation"
 	for name, bind := range map[string]binder{"short_conv": bindChannels, "scan": bindChannels, "wkv": bindChannels,
-		"ssm": bindSSM, "delta": bindDelta} {
+		"ssm": bindSSM, "delta": bindDelta, "dplr": bindDPLR} {
 		kernels[name] = entry{bind: bind, typed: -1, scratch: slotScratch, why: channelwise}
 	}
 	for _, name := range rowSums {

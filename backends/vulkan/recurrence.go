@@ -120,3 +120,32 @@ func bindDelta(b *bind) error {
 	b.run(c, (heads*dv+63)/64, 1)
 	return nil
 }
+
+func bindDPLR(b *bind) error {
+	l := b.l
+	c, stateoff, planoff, err := b.recurrence("dplr", 5)
+	if err != nil {
+		return err
+	}
+	heads, dk, dv, dg := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], l.In[4].Shape[2]
+	rank := ops.DPLRRank(l.Node)
+	c.spec = []uint32{64, flag(rank), flag(graph.Attr[ops.DPLRAttr](l.Node).Before)}
+	c.push = []uint32{uint32(l.In[2].Shape[0]), uint32(heads), uint32(dk), uint32(dv), uint32(dg),
+		uint32(l.In[0].Shape[1]), stateoff, planoff}
+	for _, i := range []int{1, 2, 3, 4, 6, 7} {
+		if i > 4 && !rank {
+			b.none(c)
+			c.push = append(c.push, 0, 0)
+			continue
+		}
+		v := b.floats(c, &l.In[i], false)
+		c.push = append(c.push, v.off, v.stride)
+	}
+	y := b.floats(c, &l.Out[1], true)
+	if y.stride != uint32(heads*dv) {
+		return fmt.Errorf("a result with gaps")
+	}
+	c.push = append(c.push, y.off)
+	b.run(c, (heads*dv+63)/64, 1)
+	return nil
+}

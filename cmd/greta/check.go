@@ -258,7 +258,9 @@ func (a *app) checkGolden(ctx context.Context, f *checkFlags, b *bundle) error {
 		return usage(err)
 	}
 	longest := max(g.Seq, len(g.Prompt)+len(g.Greedy))
-	b.fitContext(longest)
+	if b.opt.Context == 0 { // what a context changes, such as frequencies, is then that of these sequences
+		b.opt.Context = longest
+	}
 	if b.opt.Context < longest {
 		return usage(&engine.TooLong{Tokens: longest, Context: b.opt.Context})
 	}

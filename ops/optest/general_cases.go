@@ -103,6 +103,16 @@ var generalTable = []Case{
 		"state f32[2, 71]; q float[4, 2, 5]; k float[4, 2, 5]; v float[4, 2, 7]; g float[4, 2, 5]; beta float[4, 2]; pos " +
 			"i32[4] =0..",
 		sumRel, bigAbs},
+	{"dplr/one decay", "n, y: dplr(state, q, k, v, g, pos)",
+		"state f32[2, 141]; q float[4, 4, 5]; k float[4, 4, 5]; v float[4, 4, 7]; g float[4, 4, 1]; pos i32[4] =0..",
+		sumRel, bigAbs},
+	{"dplr/rank", "n, y: dplr(state, q, k, v, g, pos, a, b)",
+		"state f32[2, 71]; q float[4, 2, 5]; k float[4, 2, 5]; v float[4, 2, 7]; g float[4, 2, 5]; pos i32[4] =0..; " +
+			"a float[4, 2, 5] *0.3; b float[4, 2, 5]",
+		sumRel, bigAbs},
+	{"dplr/before", "n, y: dplr(state, q, k, v, g, pos, before=true)",
+		"state f32[2, 71]; q float[4, 2, 5]; k float[4, 2, 5]; v float[4, 2, 7]; g float[4, 2, 5]; pos i32[4] =0..",
+		sumRel, bigAbs},
 	{"wkv/begin", "n, y: wkv(state, k, v, w, u, pos)",
 		"state f32[2, 100]; k float[5, 33]; v float[5, 33]; w f32[33]; u f32[33]; pos i32[5] =0..", sumRel, bigAbs},
 	{"relu/1", "y: relu(x)", "x float[1, 259]", pointRel, pointAbs},
@@ -144,6 +154,14 @@ var generalTable = []Case{
 		"state f32[2, 71] @5; q float[1, 2, 5]; k float[1, 2, 5]; v float[1, 2, 7]; g float[1, 2, 5]; beta float[1, 2]; " +
 			"pos i32[1] =5",
 		sumRel, bigAbs},
+	{"dplr/on", "n, y: dplr(state, q, k, v, g, pos, a, b)",
+		"state f32[2, 71] @5; q float[1, 2, 5]; k float[1, 2, 5]; v float[1, 2, 7]; g float[1, 2, 5]; pos i32[1] =5; " +
+			"a float[1, 2, 5]; b float[1, 2, 5]",
+		sumRel, bigAbs},
+	{"dplr/before, on", "n, y: dplr(state, q, k, v, g, pos, a, b, before=true)",
+		"state f32[2, 71] @5; q float[2, 2, 5]; k float[2, 2, 5]; v float[2, 2, 7]; g float[2, 2, 5]; pos i32[2] =5..; " +
+			"a float[2, 2, 5]; b float[2, 2, 5]",
+		sumRel, bigAbs},
 	{"wkv/on", "n, y: wkv(state, k, v, w, u, pos)",
 		"state f32[2, 100] @2; k float[3, 33]; v float[3, 33]; w f32[33]; u f32[33]; pos i32[3] =2..", sumRel, bigAbs},
 	// Rows of several sequences, each in a slot of its own, and one that pads.
@@ -164,6 +182,14 @@ var generalTable = []Case{
 	{"delta/slots", "n, y: delta(state, q, k, v, g, beta, pos, slot)",
 		"state f32[4, 71] @9,0,4,7; q float[6, 2, 5]; k float[6, 2, 5] *0.3; v float[6, 2, 7]; g float[6, 2, 5]; " +
 			"beta float[6, 2]; pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, bigAbs},
+	{"dplr/slots", "n, y: dplr(state, q, k, v, g, pos, a, b, slot)",
+		"state f32[4, 71] @9,0,4,7; q float[6, 2, 5]; k float[6, 2, 5]; v float[6, 2, 7]; g float[6, 2, 5]; " +
+			"pos i32[6] =4,5,9,0,1,0; a float[6, 2, 5] *0.3; b float[6, 2, 5]; slot i32[6] =2,2,0,3,3,-1",
+		sumRel, bigAbs},
+	{"dplr/slots before", "n, y: dplr(state, q, k, v, g, pos, slot=slot, before=true)",
+		"state f32[4, 71] @9,0,4,7; q float[6, 2, 5]; k float[6, 2, 5]; v float[6, 2, 7]; g float[6, 2, 5]; " +
+			"pos i32[6] =4,5,9,0,1,0; slot i32[6] =2,2,0,3,3,-1",
 		sumRel, bigAbs},
 	{"wkv/slots", "n, y: wkv(state, k, v, w, u, pos, slot)",
 		"state f32[4, 100] @9,0,4,7; k float[6, 33]; v float[6, 33]; w f32[33]; u f32[33]; " +

@@ -231,3 +231,48 @@ G_KERNEL G_BOUNDS(NT) delta(float *state, Plan plan, float *y, const float *q, u
     y[(u64)s * heads * dv + c] = sum;
   }
 }
+
+// h = diag(exp(g)) h + b (aᵀh) + k vᵀ, y = qᵀh, of the h before where early: a thread takes a column of a head's state.
+// a and b are null where nothing is taken off; dg: decays of a head.
+G_KERNEL G_BOUNDS(NT) dplr(float *state, Plan plan, float *y, const float *q, u32 qstride, const float *keys,
+                           u32 kstride, const float *v, u32 vstride, const float *g, u32 gstride, const float *a,
+                           u32 astride, const float *b, u32 bstride, u32 heads, u32 dk, u32 dv, u32 dg, u32 early,
+                           u32 width) {
+  begin_next();
+  wait_previous();
+  const u32 c = bidx() * NT + tid();
+  if (c >= heads * dv) return;
+  const u32 h = c / dv;
+  const u64 at_h = (u64)h * dk * dv + c % dv;
+  for (u32 s = 0; s < plan.rows; s++) {
+    const int now = source(plan, s);
+    if (now == PAD) {
+      y[(u64)s * heads * dv + c] = 0.0f;
+      continue;
+    }
+    float *to = state + (u64)target(plan, s) * width + at_h;
+    const float *from = now >= 0 ? state + (u64)now * width + at_h : to;
+    const float *ks = keys + (u64)s * kstride + h * dk, *qs = q + (u64)s * qstride + h * dk;
+    const float *gs = g + (u64)s * gstride + h * dg;
+    const float *as = a + (u64)s * astride + h * dk, *bs = b + (u64)s * bstride + h * dk;
+    const float value = v[(u64)s * vstride + c];
+    float seen = 0.0f, sum = 0.0f;
+    if (now != FRESH && (a || early)) {
+      for (u32 i = 0; i < dk; i++) {
+        const float m = from[(u64)i * dv];
+        if (a) seen = g_fma(as[i], m, seen);
+        if (early) sum = g_fma(qs[i], m, sum);
+      }
+    }
+    float decay = g_exp(gs[0]);
+    for (u32 i = 0; i < dk; i++) {
+      if (dg > 1) decay = g_exp(gs[i]);
+      float m = ks[i] * value;
+      if (now != FRESH) m = g_fma(decay, from[(u64)i * dv], m);
+      if (a) m = g_fma(bs[i], seen, m);
+      to[(u64)i * dv] = m;
+      if (!early) sum = g_fma(qs[i], m, sum);
+    }
+    y[(u64)s * heads * dv + c] = sum;
+  }
+}
