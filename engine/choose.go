@@ -84,6 +84,13 @@ func (s *Scheduler) token(c *choice, at, picks int, recent []int32) (Token, erro
 		width = picks
 	}
 	logits := s.batch.logits[at*width : (at+1)*width]
+	if picks == 0 && c.mask == nil && c.handle.request.Logprobs == 0 && c.sampler.opt.Temperature == 0 &&
+		!c.sampler.opt.changes() {
+		if best, ok := greatest(logits); ok {
+			t.ID = best
+			return t, nil
+		}
+	}
 	if i, ok := Finite(logits); !ok {
 		return t, fmt.Errorf("logit %d is %v", i, logits[i])
 	}

@@ -187,6 +187,13 @@ func (h *Handle) next() (t Token, ok, over bool) {
 	return t, false, h.left == 0
 }
 
+// Ready says whether Tokens has a token to give at once.
+func (h *Handle) Ready() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.read < len(h.queue)
+}
+
 // Tokens gives the tokens as they come, those of several choices as each comes, and at the end an error where there
 // was one: that of the context too, where it ended first. To leave the loop early cancels the request. It is for one
 // reader.

@@ -219,6 +219,21 @@ func largest(x []float32) int32 {
 	return int32(at)
 }
 
+// greatest gives the first of the largest numbers; false where one is infinite or none, or where there are none.
+func greatest(x []float32) (at int32, ok bool) {
+	if len(x) == 0 {
+		return 0, false
+	}
+	top, bits := x[0], uint32(0)
+	for i, v := range x {
+		bits |= math.Float32bits(v)&0x7fffffff + 1<<23 // carries where all bits of the exponent are ones
+		if v > top {
+			top, at = v, int32(i)
+		}
+	}
+	return at, bits>>31 == 0
+}
+
 func (s *Sampler) penalise(logits []float32, recent []int32) {
 	o := &s.opt
 	recent = recent[max(0, len(recent)-o.RepeatLast):]

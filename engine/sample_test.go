@@ -402,3 +402,23 @@ func TestSamplingIsValidated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGreatest: the first of the largest, and no answer where a logit is no finite number.
+func TestGreatest(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for _, c := range []struct {
+		x    []float32
+		want int32
+		ok   bool
+	}{
+		{nil, 0, false}, {[]float32{-3}, 0, true}, {[]float32{-3, -2, -2, -5}, 1, true},
+		{[]float32{0, math.MaxFloat32, 1}, 1, true}, {[]float32{1, nan}, 0, false}, {[]float32{nan, 1}, 0, false},
+		{[]float32{1, inf}, 0, false}, {[]float32{1, -inf}, 0, false}, {[]float32{-inf, 1}, 0, false},
+		{[]float32{-math.MaxFloat32, -math.MaxFloat32}, 0, true},
+	} {
+		at, ok := greatest(c.x)
+		if ok != c.ok || ok && at != c.want {
+			t.Errorf("greatest(%v) = %d, %v; want %d, %v", c.x, at, ok, c.want, c.ok)
+		}
+	}
+}

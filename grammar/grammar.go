@@ -32,6 +32,9 @@ type Options struct {
 	// Once lets nothing but the end follow the first trigger's End; Must lets
 	// the text not end before one.
 	Once, Must bool
+	// NotInText are texts, or names of special tokens, that the free text around triggers does not have, beside their
+	// Begins; NotBefore those that the text before After does not have.
+	NotInText, NotBefore []string
 }
 
 // Trigger is a part of a free text that is constrained.
@@ -276,10 +279,10 @@ func (b *builder) lazy() (int32, error) {
 	if b.opt.After != "" {
 		mid := m.fixed(rule)
 		begin = m.fixed(rule)
-		m.states[first].terms = []term{{b.free([]string{b.opt.After}), mid}}
+		m.states[first].terms = []term{{b.free(append([]string{b.opt.After}, b.opt.NotBefore...)), mid}}
 		m.states[mid].terms = []term{{b.tag(b.opt.After), begin}}
 	}
-	free := b.free(begins)
+	free := b.free(append(begins, b.opt.NotInText...))
 	mid, again, last := m.fixed(rule), m.fixed(rule), m.fixed(rule)
 	m.states[begin].terms = append(m.states[begin].terms, term{free, mid})
 	m.states[mid].final = !b.opt.Must

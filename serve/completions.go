@@ -301,6 +301,11 @@ func (s *Server) streamCompletions(w http.ResponseWriter, r *http.Request, rs *r
 			return s.failStream(rs, out, err)
 		}
 		total.add(u)
+		if i+1 < len(jobs) {
+			if err := out.flush(); err != nil {
+				return err
+			}
+		}
 	}
 	if q.StreamOptions != nil && q.StreamOptions.IncludeUsage {
 		head.Choices, head.Usage = []completionChoice{}, total.openAI()

@@ -154,6 +154,12 @@ func (c *choiceState) end(j *job, stopped bool) (parts []Part) {
 
 // run makes the answer and hands its pieces to emit, whose error ends it.
 func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(event) error) (u usage, err error) {
+	return s.runAnswer(ctx, rs, j, func(ev event, _ bool) error { return emit(ev) })
+}
+
+// runAnswer is run, whose emit also learns whether something follows at once.
+func (s *Server) runAnswer(ctx context.Context, rs *requestState, j *job,
+	emit func(ev event, more bool) error) (u usage, err error) {
 	u.prompt = len(j.request.Prompt)
 	j.request.Key, j.request.Priority = rs.fairness(j.request.Priority)
 	j.request.Salt, j.request.Adapter = rs.salt(j.request.Salt), rs.adapter
@@ -176,6 +182,7 @@ func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(ev
 		rs.trace.generated(rs.model, u, l, r)
 		s.metrics.finished(j, rs, l, u, r, err)
 	}()
+	ready, _ := answer.(interface{ Ready() bool })
 	choices := make([]*choiceState, max(1, j.request.Choices))
 	left := len(choices)
 	for t, e := range answer.Tokens() {
@@ -200,7 +207,8 @@ func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(ev
 		ev := j.take(c, t)
 		u.completion++
 		u.reasoning += c.thought - before
-		if err = emit(ev); err != nil {
+		more := ev.finish != "" && left == 1 || ready != nil && ready.Ready() // behind the last comes the answer's end
+		if err = emit(ev, more); err != nil {
 			break
 		}
 		if ev.finish != "" {
@@ -224,7 +232,7 @@ func (s *Server) run(ctx context.Context, rs *requestState, j *job, emit func(ev
 }
 
 // endRest ends the answers that the model ended by itself, such as where its context is full.
-func (j *job) endRest(choices []*choiceState, r Result, l *live, emit func(event) error) error {
+func (j *job) endRest(choices []*choiceState, r Result, l *live, emit func(event, bool) error) error {
 	for i, c := range choices {
 		if c == nil {
 			c = j.newChoice()
@@ -241,7 +249,7 @@ func (j *job) endRest(choices []*choiceState, r Result, l *live, emit func(event
 			finish = "tool_calls"
 		}
 		l.finish(finish)
-		if err := emit(event{choice: i, parts: parts, finish: finish}); err != nil {
+		if err := emit(event{choice: i, parts: parts, finish: finish}, false); err != nil {
 			return err
 		}
 	}
@@ -251,10 +259,23 @@ func (j *job) endRest(choices []*choiceState, r Result, l *live, emit func(event
 // errGone says that nobody reads the answer any more.
 var errGone = errors.New("the client went away")
 
-// stream runs a job and hands its events to another goroutine's write, so that a token that is ready while
-// one is written goes out with it. flush is called when there is nothing more to write at once.
+// stream runs a job and writes its events. flush is called when there is nothing more to write at once: tokens that
+// became ready while one was written go out together.
 func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write func(event) error,
 	flush func() error) (usage, error) {
+	if _, ok := j.model.(*ScheduledModel); ok { // its tokens are made elsewhere, and kept until they are read
+		var failed error
+		u, err := s.runAnswer(ctx, rs, j, func(ev event, more bool) error {
+			if failed = write(ev); failed == nil && !more {
+				failed = flush()
+			}
+			return failed
+		})
+		if failed != nil {
+			return u, errors.Join(errGone, failed)
+		}
+		return u, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	events := make(chan event, 64)

@@ -44,6 +44,7 @@ func (c *Constraint) source() (grammar.Source, grammar.Options) {
 				grammar.Trigger{Begin: s.Open, Body: grammar.Schema(string(s.Schema)), End: s.Close})
 		}
 		o.Must, o.Once = c.Calls.Must, c.Calls.Once
+		o.NotInText, o.NotBefore = c.Calls.NotInText, c.Calls.NotInThoughts
 		return grammar.Source{}, o
 	case c.Schema != nil:
 		return grammar.Schema(string(c.Schema)), o

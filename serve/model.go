@@ -148,6 +148,9 @@ type Constraint struct {
 type CallForm struct {
 	Shapes     []CallShape // the ways to write one; where one's Open is "", the answer is a call
 	Must, Once bool        // there must be one, there may be no more
+
+	// NotInText and NotInThoughts are what would be read as a call's beginning and is none of Shapes'.
+	NotInText, NotInThoughts []string
 }
 
 // CallShape is a way to write a call.

@@ -134,6 +134,9 @@ type scheduledAnswer struct {
 
 func (a *scheduledAnswer) Cancel() { a.h.Cancel() }
 
+// Ready says whether a token is there.
+func (a *scheduledAnswer) Ready() bool { return a.h.Ready() }
+
 // Stop ends one choice.
 func (a *scheduledAnswer) Stop(choice int) { a.h.Stop(choice) }
 

@@ -196,11 +196,12 @@ func (c *TemplateChat) ThoughtsEnd(prompt string, o ChatOptions) string {
 
 // ToolMask is the form of calls, where the family writes their arguments as JSON.
 func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, error) {
-	shapes, err := c.format.Shapes(parseTools(tools))
+	shapes, err := c.format.Shapes(parseTools(tools), several)
 	if err != nil {
 		return Constraint{}, fmt.Errorf("a call cannot be forced of this model: %w; tool_choice auto lets it choose", err)
 	}
-	form := &CallForm{Must: must, Once: !several}
+	form := &CallForm{Must: must, Once: !several || c.format.Lists()}
+	form.NotInText, form.NotInThoughts = c.format.Beginnings(shapes)
 	for _, s := range shapes {
 		if s.Begin == "" && !must {
 			return Constraint{}, errors.New("nothing tells a call from a text before it has come")

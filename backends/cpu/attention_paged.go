@@ -69,7 +69,7 @@ func (t *pagedPush) run(p *pool.Pool) error {
 		}
 	}
 	if len(t.pos) > 0 {
-		p.Run(t, len(t.pos))
+		p.RunSmall(t, len(t.pos))
 	}
 	return nil
 }

@@ -103,6 +103,9 @@ func (t *linear) run(p *pool.Pool) error {
 
 func (t *linear) Do(worker, chunk int) {
 	r0, r1, i0, i1 := t.mul.do(worker, chunk)
+	if t.b == nil && (t.r.data == nil || t.summed) {
+		return
+	}
 	for i := i0; i < i1; i++ {
 		t.add(i, r0, r1)
 	}

@@ -68,7 +68,7 @@ func (t *turns) run(p *pool.Pool) {
 	if len(t.pos) == 1 { // a microsecond: not worth a region
 		t.Do(0, 0)
 	} else {
-		p.Run(t, len(t.pos))
+		p.RunSmall(t, len(t.pos))
 	}
 	copy(t.of, t.pos)
 	t.filled = true
@@ -123,7 +123,7 @@ func (r *rope) run(p *pool.Pool) error {
 	}
 	if len(r.pos) > 0 {
 		r.turns.run(p)
-		p.Run(r, len(r.pos))
+		p.RunSmall(r, len(r.pos))
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (t *push) run(p *pool.Pool) error {
 		return err
 	}
 	if len(t.pos) > 0 {
-		p.Run(t, len(t.pos))
+		p.RunSmall(t, len(t.pos))
 	}
 	return nil
 }

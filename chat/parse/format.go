@@ -61,8 +61,11 @@ type calls struct {
 		KeyEnd                    string `yaml:"key_end"`
 	}
 	NameKeys []string `yaml:"name_keys"`
-	Write    *struct{ Begin, End string }
-	head     *regexp.Regexp
+	Write    *struct {
+		Begin, End string
+		List       bool
+	}
+	head *regexp.Regexp
 }
 
 //go:embed formats.yaml

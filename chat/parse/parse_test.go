@@ -260,7 +260,7 @@ func TestShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shapes, err := f.Shapes(tools)
+		shapes, err := f.Shapes(tools, true)
 		if f.calls == nil || f.calls.Write == nil {
 			if err == nil {
 				t.Errorf("%s: shapes of calls that are no JSON", name)
@@ -279,7 +279,11 @@ func TestShapes(t *testing.T) {
 				if key == "" {
 					key = "arguments"
 				}
-				text = fmt.Sprintf(`%s{"%s": "get_weather", "%s": %s}%s`, s.Begin, f.calls.NameKeys[0], key, args, s.End)
+				text = fmt.Sprintf(`{"%s": "get_weather", "%s": %s}`, f.calls.NameKeys[0], key, args)
+				if f.Lists() {
+					text = "[" + text + "]"
+				}
+				text = s.Begin + text + s.End
 			}
 			got := readAll(t, f, Options{Tools: tools}, text, 3)
 			if want := tools[i].Name + args; len(got.Calls) != 1 || got.Calls[0] != want || got.Text != "" {
@@ -295,11 +299,11 @@ func TestShapes(t *testing.T) {
 	}
 	f, _ := Named("hermes")
 	shapes, err := f.Shapes([]Tool{{Name: "a"}, {Name: "b", Schema: json.RawMessage(
-		`{"properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}`)}})
+		`{"properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}`)}}, true)
 	if err != nil || !strings.Contains(string(shapes[0].Schema), `"#/anyOf/1/properties/arguments/$defs/y"`) {
 		t.Errorf("%s, %v", shapes, err)
 	}
-	if _, err := f.Shapes(nil); err == nil {
+	if _, err := f.Shapes(nil, true); err == nil {
 		t.Error("shapes of no tools")
 	}
 }

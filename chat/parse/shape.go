@@ -6,6 +6,7 @@ package parse
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,8 +18,9 @@ type Shape struct {
 	Schema     json.RawMessage
 }
 
-// Shapes gives the ways to call tools. A format whose calls are not JSON has none, which is an error.
-func (f *Format) Shapes(tools []Tool) ([]Shape, error) {
+// Shapes gives the ways to call tools, several where a family writes them into one list. A format whose calls are not
+// JSON has none, which is an error.
+func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	c := f.calls
 	if c == nil || c.Write == nil {
 		return nil, fmt.Errorf("the calls of the format %s cannot be constrained: they are not JSON", f.Name())
@@ -45,7 +47,11 @@ func (f *Format) Shapes(tools []Tool) ([]Shape, error) {
 		if c.argumentsKey() != "" {
 			key = c.argumentsKey()
 		}
-		inner, err := rebase(schema, "#/anyOf/"+strconv.Itoa(i)+"/properties/"+key)
+		at := "#/anyOf/"
+		if c.Write.List {
+			at = "#/items/anyOf/"
+		}
+		inner, err := rebase(schema, at+strconv.Itoa(i)+"/properties/"+key)
 		if err != nil {
 			return nil, fmt.Errorf("the schema of the tool %s: %w", t.Name, err)
 		}
@@ -56,7 +62,38 @@ func (f *Format) Shapes(tools []Tool) ([]Shape, error) {
 	if c.Body == "named" {
 		return shapes, nil
 	}
-	return []Shape{{c.Write.Begin, c.Write.End, json.RawMessage(`{"anyOf":[` + strings.Join(either, ",") + `]}`)}}, nil
+	one := `{"anyOf":[` + strings.Join(either, ",") + `]}`
+	switch {
+	case c.Write.List && several:
+		one = `{"type":"array","minItems":1,"items":` + one + `}`
+	case c.Write.List:
+		one = `{"type":"array","minItems":1,"maxItems":1,"items":` + one + `}`
+	}
+	return []Shape{{c.Write.Begin, c.Write.End, json.RawMessage(one)}}, nil
+}
+
+// Lists says whether all calls of an answer stand in one list.
+func (f *Format) Lists() bool { return f.calls != nil && f.calls.Write != nil && f.calls.Write.List }
+
+// Beginnings are what a parser takes for the beginning of a call and a shape begins with or has within its beginning: a
+// text before a call must not have them. In thoughts those of markers that the thoughts themselves
+// begin with may stand.
+func (f *Format) Beginnings(shapes []Shape) (text, thoughts []string) {
+	if f.calls == nil {
+		return nil, nil
+	}
+	for _, open := range f.calls.Open {
+		if slices.ContainsFunc(shapes, func(s Shape) bool { return strings.Contains(s.Begin, open) }) {
+			text = append(text, open)
+		}
+	}
+	for _, t := range text {
+		marker := t[:strings.IndexAny(t, ">]\n")+1]
+		if f.think == nil || marker == "" || !strings.Contains(f.think.Open, marker) {
+			thoughts = append(thoughts, t)
+		}
+	}
+	return text, thoughts
 }
 
 // argumentsKey is what the family calls a call's arguments.

@@ -105,8 +105,9 @@ func (f *benchOpFlags) registerSelection(s *pflag.FlagSet) {
 	s.StringVar(&f.types, "dtype", "", "types of weight matrices, f16,q4_0; --type is the same (default: f16; with "+
 		"--model as stored)")
 	s.StringVar(&f.kvs, "kv", "f16", "types of caches, f16,f32")
-	for _, name := range sizeNames() {
-		f.sizes[name] = s.String(name, "", "sizes of "+sizeUses(name))
+	users := sizeUsers()
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		f.sizes[name] = s.String(name, "", "sizes of "+someOf(users[name]))
 	}
 	s.StringVar(&f.at, "at", "", "position of the first token, a list (default: such that the last token fills the cache)")
 	s.StringArrayVar(&f.attrs, "attr", nil, "set an attribute, NAME=VALUE (may be repeated)")
@@ -118,30 +119,24 @@ func (f *benchOpFlags) registerSelection(s *pflag.FlagSet) {
 	s.BoolVar(&f.noFuse, "no-fuse", false, "with --model: the graph as the file says it, without fused operators")
 }
 
-// sizeNames are the sizes of all operators.
-func sizeNames() []string {
-	var names []string
+// sizeUsers names the operators that have each size.
+func sizeUsers() map[string][]string {
+	users := map[string][]string{}
 	for _, o := range ops.All() {
 		for _, d := range op.Dims(o) {
-			if !slices.Contains(names, d) {
-				names = append(names, d)
-			}
+			users[d] = append(users[d], o.Name)
 		}
 	}
-	slices.Sort(names)
-	return names
+	return users
 }
 
-// sizeUses names the operators that have a size.
-func sizeUses(name string) string {
-	var users []string
-	for _, o := range ops.All() {
-		if slices.Contains(op.Dims(o), name) {
-			users = append(users, o.Name)
-		}
-	}
+// sizeNames are the sizes of all operators.
+func sizeNames() []string { return slices.Sorted(maps.Keys(sizeUsers())) }
+
+// someOf lists operators, not more than a line holds.
+func someOf(users []string) string {
 	if len(users) > 4 {
-		users = append(users[:3], fmt.Sprintf("%d more", len(users)-3))
+		users = append(users[:3:3], fmt.Sprintf("%d more", len(users)-3))
 	}
 	return strings.Join(users, ", ")
 }

@@ -535,6 +535,7 @@ func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
 		fmt.Fprintf(a.err, "greta: %s\n", text)
 	}
 	e, err := engine.New(ctx, opt)
+	settleHeap()
 	bar.clear()
 	if err == nil {
 		switch err := e.CheckOptIn(); {

@@ -173,12 +173,21 @@ func (p *Pool) Run(t Task, chunks int) { p.RunAhead(t, chunks, nil) }
 // RunAhead is Run. From then on workers that wait work on next, unless it is nil, until
 // another is named or Settle is called. It is not done by the caller when no other worker
 // takes part.
-func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) { p.begin(t, nil, chunks, next) }
+func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) { p.begin(t, nil, chunks, 1, next) }
+
+// smallShare is in how many parts a worker's share of a region of small chunks falls.
+const smallShare = 8
+
+// RunSmall is Run for chunks of well under a microsecond: several that follow each other are claimed at once, so that
+// claiming them does not take longer than what they do.
+func (p *Pool) RunSmall(t Task, chunks int) {
+	p.begin(t, nil, chunks, max(1, chunks/(smallShare*p.size)), nil)
+}
 
 // RunRedo is RunAhead of a task whose chunks can be computed twice.
-func (p *Pool) RunRedo(t *Redo, chunks int, next *Ahead) { p.begin(*t, t, chunks, next) }
+func (p *Pool) RunRedo(t *Redo, chunks int, next *Ahead) { p.begin(*t, t, chunks, 1, next) }
 
-func (p *Pool) begin(t Task, redo *Redo, chunks int, next *Ahead) {
+func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead) {
 	if chunks <= 0 {
 		return
 	}
@@ -190,7 +199,7 @@ func (p *Pool) begin(t Task, redo *Redo, chunks int, next *Ahead) {
 		}
 		return
 	}
-	p.task, p.chunks, p.per = t, chunks, (chunks+maxUnits-1)/maxUnits
+	p.task, p.chunks, p.per = t, chunks, max(per, (chunks+maxUnits-1)/maxUnits)
 	p.units = (chunks + p.per - 1) / p.per
 	if p.per > 1 {
 		redo = nil

@@ -147,6 +147,10 @@ func (k *Kernels) mulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 	for c := 0; c < m.Cols; c += unitBlock {
 		cols := min(unitBlock, m.Cols-c)
 		for p := p0; p < p1; p++ {
+			if m.Type == tensor.BF16 && cols%unitCols == 0 && m.Compact() { // a plain panel of bf16 is tiles
+				k.Expand(tensor.Bytes(scratch[(p-p0)*wstep:]), m, p, c, cols)
+				continue
+			}
 			k.wideUnit(m.Type, k.plainColumns(m, p, c, cols, room), scratch[(p-p0)*wstep:], cols)
 		}
 		job.tiles = (cols + unitCols - 1) / unitCols
