@@ -300,6 +300,7 @@ func (b *batch) orders(p *schedule.Batch) error {
 			return err
 		}
 	}
+	b.changed = joined(b.changed)
 	for _, c := range b.changed {
 		if err := b.mem.stream.Write(b.mem.states[tableState], 4*c.from, tensor.Bytes(b.table[c.from:c.to])); err != nil {
 			return err
@@ -307,6 +308,24 @@ func (b *batch) orders(p *schedule.Batch) error {
 	}
 	b.changed = b.changed[:0]
 	return nil
+}
+
+// nearTable is how far apart changes of the table may lie, in numbers, that one write brings. Where the table lies in a
+// device's own memory a write is a submission, which takes longer than 32 KB do.
+const nearTable = 8192
+
+// joined sorts spans and makes one of those that lie near each other. It changes the list.
+func joined(list []span) []span {
+	slices.SortFunc(list, func(a, b span) int { return a.from - b.from })
+	out := list[:0]
+	for _, s := range list {
+		if n := len(out); n > 0 && s.from <= out[n-1].to+nearTable {
+			out[n-1].to = max(out[n-1].to, s.to)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // fill writes the inputs of a step from the rows of a plan; lineOf gives the line of each run.

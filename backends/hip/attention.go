@@ -26,9 +26,9 @@ const (
 func checkAttention(n *graph.Node) error {
 	for _, v := range n.In[1:3] {
 		switch v.Type {
-		case tensor.F32, tensor.F16, tensor.BF16:
+		case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8_0:
 		default:
-			return fmt.Errorf("%s: caches of f32, f16 and bf16 can be read", v)
+			return fmt.Errorf("%s: caches of f32, f16, bf16, f8e4m3 and q8_0 can be read", v)
 		}
 		if v.Shape[2] > attentionMost {
 			return fmt.Errorf("%s: heads have up to %d elements here", v, attentionMost)
@@ -53,11 +53,11 @@ func (dev *Device) attentionShape(n *graph.Node) attentionShape {
 }
 
 func attentionScratch(dev *Device, n *graph.Node) int {
-	s := dev.attentionShape(n)
+	s, split := dev.attentionShape(n), dev.splitScratch(n)
 	if s.parts == 1 {
-		return 0
+		return split
 	}
-	return 4 * n.In[1].Shape[1] * s.queries * s.parts * (n.In[2].Shape[2] + 2)
+	return max(split, 4*n.In[1].Shape[1]*s.queries*s.parts*(n.In[2].Shape[2]+2))
 }
 
 // Attention on tensor cores: see flash.hip.
@@ -100,25 +100,16 @@ func bindAttention(b *binder) {
 	s := b.dev.attentionShape(n)
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
 	kAt, vAt := b.pointer(k), b.pointer(v)
-	_, ksize := k.Type.Block()
-	_, vsize := v.Type.Block()
 	if b.dev.usesFlash(n) && kAt%16 == 0 && vAt%16 == 0 && k.Stride%16 == 0 && v.Stride%16 == 0 && b.pointer(q)%8 == 0 &&
 		q.Stride%8 == 0 && b.out(0)%8 == 0 {
 		b.flash(kAt, vAt)
 		return
 	}
-	line := 1
-	for _, try := range []int{4, 8} {
-		fits := func(o *backends.Operand, at uintptr, size, d int) bool {
-			bytes := try * size
-			return bytes <= 16 && d%try == 0 && at%uintptr(bytes) == 0 && o.Stride%bytes == 0
-		}
-		if fits(k, kAt, ksize, dh) && fits(v, vAt, vsize, dv) {
-			line = try
-		}
+	if b.split(k, v, kAt, vAt) {
+		return
 	}
-	prog := attentionProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s, a.Softcap > 0,
-		ops.Beyond(n) != "")
+	line := cacheLine(k, v, kAt, vAt)
+	prog := attentionProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s, a.Softcap > 0, ops.Beyond(n) != "")
 	var scratch, counters uintptr
 	if s.parts > 1 {
 		var err error
@@ -129,7 +120,7 @@ func bindAttention(b *binder) {
 		scratch = b.scratch()
 	}
 	d := b.start(prog, "attention", 128, ceil(s.queries, s.block), groups, s.parts).
-		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).
+		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(cacheStride(k)).ptr(vAt).u32(cacheStride(v)).
 		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
 	b.status(d)
@@ -137,6 +128,41 @@ func bindAttention(b *binder) {
 		sinks, typ := b.plain(b.in(4))
 		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor())
 	}
+}
+
+// cacheCode is the number of a cache's type in cache.h.
+func cacheCode(t tensor.Type) int {
+	if t == tensor.Q8_0 {
+		return 7
+	}
+	return int(plainTypes[t]) - 1
+}
+
+// cacheStride is how far apart a cache's rows lie, in elements; those of q8_0 in bytes.
+func cacheStride(o *backends.Operand) int {
+	if o.Type == tensor.Q8_0 {
+		return o.Stride
+	}
+	_, size := o.Type.Block()
+	return o.Stride / size
+}
+
+// cacheLine is how many elements of a head are loaded at once.
+func cacheLine(k, v *backends.Operand, kAt, vAt uintptr) int {
+	fits := func(o *backends.Operand, at uintptr, line int) bool {
+		_, size := o.Type.Block()
+		if o.Type == tensor.Q8_0 { // pairs of bytes, whatever lies before
+			return at%2 == 0
+		}
+		bytes := line * size
+		return bytes <= 16 && o.Shape.Last()%line == 0 && at%uintptr(bytes) == 0 && o.Stride%bytes == 0
+	}
+	for _, line := range []int{8, 4} {
+		if fits(k, kAt, line) && fits(v, vAt, line) {
+			return line
+		}
+	}
+	return 1
 }
 
 // attentionProgram is attention.hip for heads of dh and dv elements, caches of types, and loads of line elements; more:

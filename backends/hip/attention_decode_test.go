@@ -2,6 +2,7 @@ package hip_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/greta-project/greta/ops/optest"
@@ -70,4 +71,47 @@ func TestFlash(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSplit compares attention whose positions are divided evenly among blocks with float64: one token behind long
+// contexts, and rows of sequences of unequal lengths in pages, with heads that share keys and do not.
+func TestSplit(t *testing.T) {
+	dev := open(t)
+	defer closing(t, dev)
+	check := func(name, eq, args string) {
+		t.Run(name, func(t *testing.T) {
+			if err := optest.Check(dev, optest.Case{Name: name, Eq: eq, Args: args, Rel: 5e-6, Abs: 5e-5}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, c := range []struct {
+		heads, groups, dh int
+		rest              string
+	}{
+		{8, 2, 128, ""}, {4, 4, 128, ", softcap=5"}, {7, 1, 64, ", window=1000"}, {24, 2, 64, ""},
+		{40, 8, 128, ", window=77"},
+	} {
+		for _, pos := range []int{0, 1, 15, 63, 64, 1000, 4999} {
+			check(fmt.Sprint(c, pos), "y: attention(q, k, v, pos"+c.rest+")",
+				fmt.Sprintf("q float[1, %d, %d]; k f16[5000, %d, %d]; v f16[5000, %d, %d]; pos i32[1] =%d", c.heads, c.dh,
+					c.groups, c.dh, c.groups, c.dh, pos))
+		}
+		for _, rows := range [][2]string{
+			{"5,2990,0,63,64,1500", "3,0,1,-1,2,4"}, {"10,11,12,13,14,900,901,2000", "0,0,0,0,0,1,1,4"}, {"7,7", "-1,-1"},
+		} {
+			n := strings.Count(rows[0], ",") + 1
+			check(fmt.Sprint(c, rows), "y: paged_attention(q, k, v, pos, seq, table"+c.rest+")",
+				fmt.Sprintf("q float[%d, %d, %d]; k f16[300, 32, %d, %d]; v f16[300, 32, %d, %d]; pos i32[%d] =%s; seq "+
+					"i32[%d] =%s; "+
+					"table i32[5, 100] <300", n, c.heads, c.dh, c.groups, c.dh, c.groups, c.dh, n, rows[0], n, rows[1]))
+		}
+	}
+	pos, seq := make([]string, 64), make([]string, 64)
+	for i := range pos {
+		pos[i], seq[i] = fmt.Sprint((i*i*37+5)%2300), fmt.Sprint(i)
+	}
+	check("64 sequences", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[64, 8, 128]; k f16[500, 32, 2, 128]; v f16[500, 32, 2, 128]; pos i32[64] ="+strings.Join(pos, ",")+
+			"; seq i32[64] ="+strings.Join(seq, ",")+"; table i32[64, 72] <500")
 }

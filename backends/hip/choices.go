@@ -93,6 +93,8 @@ var attentions = []choice{
 		why: "one token: the blocks of a cluster divide the positions and merge in shared memory"},
 	{name: "flash", bind: bindAttention, takes: (*Device).usesFlash,
 		why: "many tokens over f16 caches: queries and weights in two parts on matrix cores, in one pass"},
+	{name: "attention_split", bind: bindAttention, takes: (*Device).usesSplit,
+		why: "one token behind many positions, f16 caches: those of all heads are divided evenly, by matrix instructions"},
 	{name: "attention", bind: bindAttention,
 		why: "online over the positions, divided into parts where blocks are few"},
 }
@@ -139,8 +141,10 @@ var table = map[string]entry{
 		scratch: attentionScratch},
 	"paged_push": checked(only("paged", "rows are stored in the pages that their tables name", bindPagedPush,
 		0), checkCache),
-	"paged_attention": {choices: []choice{{name: "paged",
-		why: "rows of many sequences: a block a head and sequence, pages by table", bind: bindPagedAttention}}, weight: -1,
+	"paged_attention": {choices: []choice{{name: "attention_split", bind: bindPagedAttention, takes: (*Device).usesSplit,
+		why: "rows of many sequences over f16 pages: the positions of all are divided evenly, by matrix instructions"},
+		{name: "paged", bind: bindPagedAttention,
+			why: "rows of many sequences: a block a head and sequence, pages by table"}}, weight: -1,
 		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
 	"topk":  checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
 	"mix":   only("moe", pairwise, bindMix),
@@ -218,7 +222,7 @@ func takesMatrix(n *graph.Node) bool {
 
 // takesCores says whether the exact path of matrix cores computes a node.
 func (dev *Device) takesCores(n *graph.Node) bool {
-	return takesMatrix(n) || dev.d.vendor() == nvidia && takesFlash(n)
+	return takesMatrix(n) || dev.d.vendor() == nvidia && (takesFlash(n) || takesSplit(n))
 }
 
 // hasHalves says whether an architecture has the instructions of gemm.hip.
@@ -344,7 +348,7 @@ func takesAttend(n *graph.Node) bool {
 		return false
 	}
 	k, v := n.In[1], n.In[2]
-	if k.Type != v.Type || k.Shape[2] != v.Shape[2] {
+	if k.Type != v.Type || k.Shape[2] != v.Shape[2] || k.Type == tensor.F8E4M3 || k.Type == tensor.Q8_0 {
 		return false
 	}
 	switch _, size := k.Type.Block(); k.Shape[2] * size {

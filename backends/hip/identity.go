@@ -43,7 +43,7 @@ func group(n *graph.Node) string {
 
 // attentionFiles and otherFiles are the sources of what is no product; all others are products.
 var (
-	attentionFiles = []string{"attention.hip", "flash.hip", "paged.hip"}
+	attentionFiles = []string{"attention.hip", "attention_split.hip", "flash.hip", "paged.hip"}
 	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "general.hip", "spread.hip", "recurrence.hip",
 		"rope.hip", "moe.hip"}
 )

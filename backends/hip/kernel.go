@@ -114,6 +114,7 @@ func (k *kernel) operands(n *graph.Node, e *entry) error {
 		case v.Type == tensor.F32 || v.Type == tensor.I32:
 		case i == 0 && v.Type == tensor.F16 && k.choice.packsF8:
 		case slices.Contains(e.plain, i) && plainTypes[v.Type] != 0:
+		case v.Type == tensor.Q8_0 && v.Kind != graph.Weight && slices.Contains(e.plain, i) && e.check != nil: // a cache
 		default:
 			return backends.Unsupportedf("hip", n, "operand %d is %s: activations are f32 here", i, v)
 		}

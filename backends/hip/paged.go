@@ -52,11 +52,11 @@ func (dev *Device) pagedShape(n *graph.Node) attentionShape {
 }
 
 func pagedScratch(dev *Device, n *graph.Node) int {
-	s := dev.pagedShape(n)
+	s, split := dev.pagedShape(n), dev.splitScratch(n)
 	if s.parts == 1 {
-		return 0
+		return split
 	}
-	return 4 * n.In[0].Shape[0] * n.In[0].Shape[1] * s.parts * (n.In[2].Shape[3] + 2)
+	return max(split, 4*n.In[0].Shape[0]*n.In[0].Shape[1]*s.parts*(n.In[2].Shape[3]+2))
 }
 
 // pagedProgram is the source of both kernels; what a push does not need of it is given too.
@@ -72,7 +72,7 @@ func bindPagedPush(b *binder) {
 	prog := pagedProgram(1, 1, 0, 0, 1, 1, false, 1, 1)
 	across := min(ceil(x.RowElems(), 128), 8)
 	d := b.start(prog, "paged_push", 128, x.Shape[0], across, 1).
-		ptr(at).u32(int(plainTypes[pool.Type])-1, pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).
+		ptr(at).u32(cacheCode(pool.Type), pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).
 		ptr(b.dense(b.in(2))).u32(across)
 	b.status(d)
 }
@@ -83,24 +83,13 @@ func bindPagedAttention(b *binder) {
 	q, pos, seq, table := b.in(0), b.in(3), b.in(4), b.in(5)
 	k, kAt := b.pool(1)
 	v, vAt := b.pool(2)
-	if b.err != nil {
+	if b.err != nil || b.split(&k, &v, kAt, vAt) {
 		return
 	}
 	s := b.dev.pagedShape(n)
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
-	_, ksize := k.Type.Block()
-	_, vsize := v.Type.Block()
-	line := 1
-	for _, try := range []int{4, 8} {
-		fits := func(o *backends.Operand, at uintptr, size, d int) bool {
-			bytes := try * size
-			return bytes <= 16 && d%try == 0 && at%uintptr(bytes) == 0 && o.Stride%bytes == 0
-		}
-		if fits(&k, kAt, ksize, dh) && fits(&v, vAt, vsize, dv) {
-			line = try
-		}
-	}
-	prog := pagedProgram(dh, dv, int(plainTypes[k.Type])-1, int(plainTypes[v.Type])-1, line, s.block,
+	line := cacheLine(&k, &v, kAt, vAt)
+	prog := pagedProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s.block,
 		a.Softcap > 0, s.parts, n.In[1].Shape[1])
 	blocks := q.Shape[0] * ceil(s.queries, s.block)
 	var scratch, counters uintptr
@@ -113,7 +102,7 @@ func bindPagedAttention(b *binder) {
 		scratch = b.scratch()
 	}
 	d := b.start(prog, "paged_attention", 128, blocks, groups, s.parts).
-		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/ksize).ptr(vAt).u32(v.Stride/vsize).
+		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(cacheStride(&k)).ptr(vAt).u32(cacheStride(&v)).
 		ptr(b.dense(pos), b.dense(seq), b.dense(table)).
 		u32(table.Shape[0], table.Shape[1], n.In[1].Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)

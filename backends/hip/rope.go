@@ -18,10 +18,10 @@ func ropeFiles(jobs int) program { return newProgram("rope.hip", define("JOBS", 
 // checkCache says whether the state of a push can be written.
 func checkCache(n *graph.Node) error {
 	switch t := n.In[0].Type; t {
-	case tensor.F32, tensor.F16, tensor.BF16:
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3, tensor.Q8_0:
 		return nil
 	default:
-		return fmt.Errorf("a cache of %s; f32, f16 and bf16 can be written", t)
+		return fmt.Errorf("a cache of %s; f32, f16, bf16, f8e4m3 and q8_0 can be written", t)
 	}
 }
 
@@ -42,7 +42,7 @@ func (b *binder) rotations(launches []*backends.Launch, numbers []int) {
 			y = b.out(0)
 		} else {
 			cache := b.in(0)
-			at, y, ytype, positions = 1, b.dense(cache), int(plainTypes[cache.Type])-1, cache.Shape[0]
+			at, y, ytype, positions = 1, b.dense(cache), cacheCode(cache.Type), cache.Shape[0]
 		}
 		x := b.in(at)
 		heads, dh := x.Shape[1], x.Shape[2]

@@ -98,6 +98,8 @@ func programsFor(arch string) []program {
 		"DH=128 DV=128 KT=1 VT=1 VE=8 QB=4 CAP=0 G_PARTS=1", "DH=128 DV=128 KT=1 VT=1 VE=8 QB=1 CAP=0 G_PARTS=16",
 		"DH=256 DV=256 KT=1 VT=1 VE=8 QB=2 CAP=1 G_PARTS=8", "DH=64 DV=64 KT=0 VT=0 VE=4 QB=4 CAP=0 G_PARTS=4",
 		"DH=96 DV=96 KT=2 VT=2 VE=8 QB=4 CAP=0 G_PARTS=2", "DH=7 DV=5 KT=0 VT=0 VE=1 QB=2 CAP=0 G_PARTS=1",
+		"DH=128 DV=128 KT=3 VT=3 VE=8 QB=4 CAP=0 G_PARTS=4", "DH=128 DV=128 KT=7 VT=7 VE=8 QB=4 CAP=0 G_PARTS=4",
+		"DH=64 DV=96 KT=7 VT=3 VE=1 QB=1 CAP=0 G_PARTS=4",
 	} {
 		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
 	}
@@ -116,6 +118,7 @@ func programsFor(arch string) []program {
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"),
 			newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
+		all = append(all, splitProgram(128, 0, 3, false), splitProgram(128, 32, 3, false), splitProgram(128, 16, 2, true))
 		for _, s := range copyShapes {
 			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step),
 				define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))
@@ -176,7 +179,8 @@ func programsFor(arch string) []program {
 	all = append(all, attentionProgram(64, 64, 1, 1, 8, attentionShape{block: 4, parts: 4}, false, true),
 		attentionProgram(9, 5, 0, 0, 1, attentionShape{block: 1, parts: 1}, true, true))
 	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16),
-		pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5))
+		pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5), pagedProgram(128, 128, 3, 3, 8, 4, false, 4, 32),
+		pagedProgram(128, 128, 7, 7, 8, 4, false, 4, 32))
 	if arch == "sm_89" {
 		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })
 	}
@@ -320,7 +324,8 @@ func TestTargets(t *testing.T) {
 				}
 				file, _, _ := strings.Cut(string(j.p), " ")
 				wants := map[string]string{"matrix.hip": matrixInstruction(j.arch), "gemm.hip": "wgmma.mma_async.sync.aligned.m64n",
-					"pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16"}
+					"pipeline.hip": "wgmma.mma_async.sync.aligned.m64n", "flash.hip": "mma.sync.aligned.m16n8k16",
+					"attention_split.hip": "mma.sync.aligned.m16n8k16"}
 				if strings.Contains(string(j.p), "ASYNC=1") {
 					wants[file] = wants["gemm.hip"]
 				}

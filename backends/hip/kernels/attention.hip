@@ -7,9 +7,10 @@
 // positions; the last block of a group to finish merges the parts.
 //
 // Compile time: DH, DV elements of a head of keys and values, KT and VT their
-// types (0 f32, 1 f16, 2 bf16), VE elements a load, QB, CAP with softcap; MORE with sinks,
+// types (0 f32, 1 f16, 2 bf16, 3 e4m3, 7 q8_0), VE elements a load, QB, CAP with softcap; MORE with sinks,
 // chunks, slopes on distances, and queries that see behind their own position (ops.AttentionAttr).
 #include "prelude.h"
+#include "cache.h"
 #define NT 128
 #define L 16
 // positions of a group at once, as many as registers hold
@@ -18,20 +19,6 @@
 #define GROUPS (NT / L)
 #define KN ((DH + L * VE - 1) / (L * VE))
 #define VN ((DV + L * VE - 1) / (L * VE))
-
-template <int T> struct cache_elem { typedef u16 type; };
-template <> struct cache_elem<0> { typedef float type; };
-template <int T> struct alignas(VE * sizeof(typename cache_elem<T>::type)) cache_line {
-  typename cache_elem<T>::type c[VE];
-};
-G_FN float cache_float(float c, int) { return c; }
-G_FN float cache_float(u16 c, int type) { return type == 1 ? h2f(c) : b2f(c); }
-template <int T> using Line = cache_line<T>;
-template <int T> G_FN Line<T> line_load(const void *p, u64 at_e, bool real) {
-  Line<T> l = {};
-  if (real) l = *(const Line<T> *)((const typename cache_elem<T>::type *)p + at_e);
-  return l;
-}
 
 G_FN float group_sum(float v) {
   G_UNROLL for (u32 o = L / 2; o; o >>= 1) v += shfl_xor(v, o);
@@ -124,11 +111,11 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
       const u32 j = g_min(j0 + p * GROUPS + grp, hi - 1);
       G_UNROLL for (u32 n = 0; n < KN; n++) {
         const u32 e = (n * L + gl) * VE;
-        kl[p][n] = line_load<KT>(kc, (u64)j * kstride + g * DH + e, e < DH);
+        kl[p][n] = line_load<KT>(kc, (u64)j * kstride, g, DH, e);
       }
       G_UNROLL for (u32 n = 0; n < VN; n++) {
         const u32 e = (n * L + gl) * VE;
-        vl[p][n] = line_load<VT>(vc, (u64)j * vstride + g * DV + e, e < DV);
+        vl[p][n] = line_load<VT>(vc, (u64)j * vstride, g, DV, e);
       }
     }
     float s[NP][QB];
@@ -136,7 +123,7 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
       G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = 0;
       G_UNROLL for (u32 n = 0; n < KN; n++) {
         G_UNROLL for (u32 x = 0; x < VE; x++) {
-          const float kv = cache_float(kl[p][n].c[x], KT);
+          const float kv = kl[p][n].at(x);
           G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = g_fma(qv[i][n * VE + x], kv, s[p][i]);
         }
       }
@@ -169,7 +156,7 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
     G_UNROLL for (u32 p = 0; p < NP; p++) {
       G_UNROLL for (u32 n = 0; n < VN; n++) {
         G_UNROLL for (u32 x = 0; x < VE; x++) {
-          const float v = cache_float(vl[p][n].c[x], VT);
+          const float v = vl[p][n].at(x);
           G_UNROLL for (u32 i = 0; i < QB; i++) acc[i][n * VE + x] = g_fma(s[p][i], v, acc[i][n * VE + x]);
         }
       }

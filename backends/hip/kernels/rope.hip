@@ -6,6 +6,7 @@
 // rotated ones are copied. With positions above zero y is a cache of type ytype
 // whose row pos[s] is written, else the dense result.
 #include "prelude.h"
+#include "cache.h"
 #include "turn.h"
 #define NT 128
 #define MOST 512 // pairs whose angles are kept
@@ -58,6 +59,22 @@ G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs
   const u64 out = ((u64)(j.positions ? (u32)p : s) * j.heads + from) * j.dh;
   for (u32 i = tid(); i < g_min(j.half, MOST); i += NT) turns[i] = turn_of(j, p, i);
   bar();
+  if (j.ytype == T_Q8_0) { // 32 lanes a block
+    const u32 each = j.dh / 32;
+    for (u32 b = tid() / 32; b < heads * each; b += NT / 32) {
+      const u32 h = b / each * j.dh, e = b % each * 32 + tid() % 32;
+      float v = x[h + e];
+      if (e < 2 * j.half) {
+        const bool first = j.pair ? e % 2 == 0 : e < j.half;
+        const u32 i = j.pair ? e / 2 : first ? e : e - j.half;
+        const float w = x[h + (j.pair ? e ^ 1 : first ? e + j.half : e - j.half)];
+        const Turn t = i < MOST ? turns[i] : turn_of(j, p, i);
+        v = first ? turn_first(v, w, t) : turn_second(w, v, t);
+      }
+      store_q8(j.y, out / 32 + b, v);
+    }
+    return;
+  }
   // threads in rows of a head each, as many as there are; some heads are loaded at once
   const u32 wide = g_min(j.half ? j.half : 1, NT), i0 = tid() % wide, rows = NT / wide;
   const u32 last = heads - 1;
@@ -74,8 +91,8 @@ G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs
       G_UNROLL for (u32 o = 0; o < ONCE; o++) {
         const u32 h = (h0 + o * rows) * j.dh;
         if (h0 + o * rows >= heads) break;
-        store_float(j.y, j.ytype, out + h + a, turn_first(va[o], vb[o], t));
-        store_float(j.y, j.ytype, out + h + b, turn_second(va[o], vb[o], t));
+        store_cache(j.y, j.ytype, out + h + a, turn_first(va[o], vb[o], t));
+        store_cache(j.y, j.ytype, out + h + b, turn_second(va[o], vb[o], t));
       }
     }
   }
@@ -89,7 +106,7 @@ G_KERNEL G_BOUNDS(NT) rotate(const int *pos, u32 tokens, u32 per, Rotations jobs
       v[o] = x[e[o]];
     }
     G_UNROLL for (u32 o = 0; o < 2 * ONCE; o++) {
-      if (e0 + o * NT < all) store_float(j.y, j.ytype, out + e[o], v[o]);
+      if (e0 + o * NT < all) store_cache(j.y, j.ytype, out + e[o], v[o]);
     }
   }
 }
