@@ -115,6 +115,7 @@ type OutOfMemory struct {
 	Need, Have int64
 	What       string // does not fit
 	By         string // what bounds Have, "" for the device itself
+	Try        string // what would help; "": smaller contexts and types
 }
 
 func (o *OutOfMemory) Error() string {
@@ -122,9 +123,12 @@ func (o *OutOfMemory) Error() string {
 	if o.By != "" {
 		by = " (" + o.By + ")"
 	}
-	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used%s: %.2f GB are missing; try a smaller "+
-		"--context, --kv f16 or a smaller --dtype",
-		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, by, float64(o.Need-o.Have)/1e9)
+	try := o.Try
+	if try == "" {
+		try = "a smaller --context, --kv f16 or a smaller --dtype"
+	}
+	return fmt.Sprintf("out of memory: %s need %.2f GB, %.2f GB may be used%s: %.2f GB are missing; try %s",
+		o.What, float64(o.Need)/1e9, float64(o.Have)/1e9, by, float64(o.Need-o.Have)/1e9, try)
 }
 
 // Mapper is a device that can use host memory as it is, such as a mapped file.

@@ -1,6 +1,10 @@
 package backends
 
-import "time"
+import (
+	"time"
+
+	"github.com/greta-project/greta/graph"
+)
 
 // Limits is what a machine did in passing, with the threads that run programs,
 // when it was asked for one thing only: what a program's rates are compared with.
@@ -25,4 +29,28 @@ type Limiter interface {
 	// Limits measures for about the time given. The program is one of this device's; nothing else
 	// may run on the device.
 	Limits(p *Program, budget time.Duration) (Limits, error)
+}
+
+// PackedReader is a device whose packed weights have not always the size of those that are stored.
+type PackedReader interface {
+	// PackedExcess is by how many bytes what a launch reads of packed weights is more than what it would read of
+	// them as they are stored; negative where packing makes them smaller.
+	PackedExcess(l *Launch) (float64, error)
+}
+
+// Cost is what a launch has to do on a device with kv positions in the caches: what its node has to do, and of
+// weights that are packed what is read of them in that layout, as Limits counts them.
+func Cost(dev Device, l *Launch, kv int) (graph.Cost, error) {
+	if l.Node.Op.Cost == nil {
+		return graph.Cost{}, nil
+	}
+	c := l.Node.Op.Cost(l.Node, kv)
+	if d, ok := dev.(PackedReader); ok {
+		excess, err := d.PackedExcess(l)
+		if err != nil {
+			return c, err
+		}
+		c.Read += excess
+	}
+	return c, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // saved is the file of a conversation: OpenAI's messages under "messages".
@@ -45,7 +46,7 @@ func readMessages(path string) ([]Message, error) {
 	if !st.Mode().IsRegular() || st.Size() > mostFile {
 		return nil, fmt.Errorf("%s: expected a file of at most %d bytes", path, mostFile)
 	}
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

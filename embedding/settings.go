@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
@@ -96,7 +96,7 @@ func readSettings(dir string) (*settings, error) {
 
 // readJSON reads a file that may be absent.
 func readJSON(path string, into any) (bool, error) {
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil

@@ -19,6 +19,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // file is one that is to be got.
@@ -160,7 +162,7 @@ func (h *Hub) fetch(ctx context.Context, f file) error {
 func (h *Hub) begin(f file) (*parts, *os.File, error) {
 	path := f.path + unfinished
 	state := &parts{}
-	data, err := os.ReadFile(path + ".json")
+	data, err := plainfile.Read(path + ".json")
 	st, statErr := os.Stat(path)
 	n := int((f.size + h.Part - 1) / h.Part)
 	if err != nil || statErr != nil || json.Unmarshal(data, state) != nil || state.Size != f.size || state.Part <= 0 ||
@@ -396,7 +398,7 @@ func (d *download) agrees(r *http.Response, at, to int64, ranged bool) error {
 
 // check compares a file with its hash.
 func (h *Hub) check(f file) error {
-	in, err := os.Open(f.path + unfinished)
+	in, err := plainfile.Open(f.path + unfinished)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // sibling is a file of a repository.
@@ -246,7 +248,7 @@ func (h *Hub) findHF(r Ref) (string, error) {
 	dir := h.repoDir(r.Repo)
 	sha := r.Revision
 	if !commit.MatchString(sha) {
-		data, err := os.ReadFile(filepath.Join(dir, "refs", filepath.FromSlash(r.Revision)))
+		data, err := plainfile.Read(filepath.Join(dir, "refs", filepath.FromSlash(r.Revision)))
 		if err != nil {
 			return "", fmt.Errorf("%s is not in %s, and HF_HUB_OFFLINE forbids getting it", r, h.HFCache)
 		}

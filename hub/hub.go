@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Source is where a model comes from.
@@ -169,7 +171,7 @@ func New() (*Hub, error) {
 		free: freeBytes,
 	}
 	if h.Token == "" {
-		if data, err := os.ReadFile(or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(hfHome, "token"))); err == nil {
+		if data, err := plainfile.Read(or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(hfHome, "token"))); err == nil {
 			h.Token = strings.TrimSpace(string(data))
 		}
 	}

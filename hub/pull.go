@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"encoding/json"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Pull gets a model, unless it is there, and gives the path that engines open.
@@ -66,7 +68,7 @@ func (h *Hub) manifestPath(r Ref) string {
 func (h *Hub) pullOllama(ctx context.Context, r Ref) (string, error) {
 	var raw json.RawMessage
 	if h.Offline {
-		data, err := os.ReadFile(h.manifestPath(r))
+		data, err := plainfile.Read(h.manifestPath(r))
 		if err != nil {
 			return "", fmt.Errorf("%s is not in %s, and HF_HUB_OFFLINE forbids getting it", r, h.OllamaDir)
 		}

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Model is one that is here.
@@ -43,7 +45,7 @@ func (h *Hub) List() ([]Model, error) {
 			return nil
 		}
 		r := Ref{Source: Ollama, Repo: strings.Join(parts[len(parts)-3:len(parts)-1], "/"), Quant: parts[len(parts)-1]}
-		data, err := os.ReadFile(at)
+		data, err := plainfile.Read(at)
 		var m manifest
 		if err != nil || json.Unmarshal(data, &m) != nil {
 			return nil
@@ -63,7 +65,7 @@ func (h *Hub) List() ([]Model, error) {
 	}
 	files, _ := filepath.Glob(filepath.Join(h.URLDir, "*", addressFile))
 	for _, f := range files {
-		address, err := os.ReadFile(f)
+		address, err := plainfile.Read(f)
 		if err != nil {
 			continue
 		}
@@ -89,7 +91,7 @@ func entries(dir string) []os.DirEntry {
 func (h *Hub) snapshots(dir, repo string) []Model {
 	var all []Model
 	for _, ref := range entries(filepath.Join(dir, "refs")) {
-		sha, err := os.ReadFile(filepath.Join(dir, "refs", ref.Name()))
+		sha, err := plainfile.Read(filepath.Join(dir, "refs", ref.Name()))
 		if err != nil || !commit.MatchString(strings.TrimSpace(string(sha))) {
 			continue
 		}
@@ -256,7 +258,7 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s is there already", to)
 	}
-	in, err := os.Open(from)
+	in, err := plainfile.Open(from)
 	if err != nil {
 		return err
 	}

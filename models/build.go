@@ -76,6 +76,7 @@ type builder struct {
 	names  map[string]bool              // of weights and states
 	pushed map[*graph.Value]*graph.Node // states' versions that an update has replaced
 	mix    func(tensor string, shape tensor.Shape) tensor.Type
+	known  knownNames
 }
 
 // instance is one use of a file: the model, or one of its blocks.
@@ -97,7 +98,8 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 			o.Weights.Path())
 	}
 	b := &builder{o: o, g: &graph.Graph{Name: f.name}, loads: map[string]*graph.Value{},
-		scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{}}
+		scales: map[*graph.Value]*graph.Load{}, names: map[string]bool{}, pushed: map[*graph.Value]*graph.Node{},
+		known: knownNames{tensors: map[string]bool{}, keys: map[string]bool{}}}
 	for _, n := range []struct {
 		name string
 		v    int
@@ -129,7 +131,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 		return nil, err
 	}
 	b.g.Prune()
-	if err := f.unreadBias(b.g, o.Weights); err != nil {
+	if err := f.unread(b); err != nil {
 		return nil, err
 	}
 	b.foldSums()
@@ -147,6 +149,7 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 func (b *builder) instance(f *File, s *scope, prefix string) *instance {
 	in := &instance{builder: b, scope: s, f: f, prefix: prefix, vals: map[string]*graph.Value{}, failed: map[string]bool{}}
 	s.all()
+	b.known.add(s)
 	for i := range f.weights {
 		w := &f.weights[i]
 		if !f.read[w.name.string] { // only whether it is there matters

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // Fits refuses weights of an architecture that the file's match: does not name:
@@ -26,32 +28,228 @@ func (f *File) Fits(w Weights) error {
 		f.path, strings.Join(want, ", "), w.Path(), strings.Join(found, ", "), found[0])
 }
 
-// unreadBias refuses a model whose weights have a bias beside a matrix that the
-// graph reads, when the graph does not read the bias: the results would be wrong
-// without a sign of it. Names under ignore: are passed over.
-func (f *File) unreadBias(g *graph.Graph, w Weights) error {
+// knownNames are what files say of weights, whether a graph comes to need it or not.
+type knownNames struct {
+	tensors map[string]bool // experts' numbers are #
+	keys    map[string]bool // of the metadata
+}
+
+// add takes the names that a file has for a block.
+func (k knownNames) add(s *scope) {
+	src := s.o.Weights
+	if src == nil {
+		return
+	}
+	dialect := src.Dialect()
+	for i := range s.f.weights {
+		for _, p := range s.f.weights[i].sources[dialect] {
+			k.tensors[strings.ReplaceAll(strings.ReplaceAll(p.name, "$e", "#"), "$i", strconv.Itoa(max(0, s.block)))] = true
+		}
+	}
+	for i := range s.f.params {
+		keys := s.f.params[i].hf
+		if dialect == "gguf" {
+			keys = s.f.params[i].gguf
+		}
+		for _, key := range keys {
+			k.keys[s.key(strings.TrimSuffix(key, ".$i"))] = true
+		}
+	}
+}
+
+// number finds numbers that are a part of a name of their own.
+var number = regexp.MustCompile(`(^|\.)\d+(\.|$)`)
+
+// hasTensor says whether a file has a name for a tensor.
+func (k knownNames) hasTensor(name string) bool {
+	if k.tensors[name] {
+		return true
+	}
+	in := number.FindAllStringIndex(name, -1)
+	if len(in) == 0 {
+		return false
+	}
+	last := in[len(in)-1]
+	return k.tensors[name[:last[0]]+number.ReplaceAllString(name[last[0]:last[1]], "$1#$2")+name[last[1]:]]
+}
+
+// layer divides the name of a tensor that belongs to a layer: what comes before the layer's number, and
+// the number.
+func layer(name string) (stem, index string, ok bool) {
+	in := number.FindStringIndex(name)
+	if in == nil {
+		return "", "", false
+	}
+	return name[:in[0]], strings.Trim(name[in[0]:in[1]], "."), true
+}
+
+// computed ends what stands behind the number of a layer in names of tensors that every program
+// computes anew: frequencies of rotations, masks.
+var computed = []string{"inv_freq", "masked_bias", "attn.bias", "attention.bias", "attn_rot_embd",
+	"attn_rot_embd.weight", "self_attention.bias", "position_ids"}
+
+// Harmless says whether a tensor that a model file does not read changes nothing: what is computed
+// anew, and factors by which others round activations.
+func Harmless(name string) bool {
+	return slices.ContainsFunc(computed, func(end string) bool {
+		return name == end || strings.HasSuffix(name, "."+end)
+	}) || strings.HasSuffix(name, "_scale") && ofActivations(name)
+}
+
+// unread refuses weights that have what the model file does not read of them and what changes the
+// results: a bias beside a matrix that is read, a tensor of a layer for which no file has a name, a layer
+// behind the last one, a key of the metadata. Names under ignore: are passed over.
+func (f *File) unread(b *builder) error {
+	w := b.o.Weights
 	if w == nil || f.block {
 		return nil
 	}
-	read := map[string]bool{}
-	for _, v := range g.Weights {
+	read, layers, stems := map[string]bool{}, map[string]bool{}, map[string]int{}
+	for _, v := range b.g.Weights {
 		for _, t := range v.Load.Tensors {
 			read[t] = true
+			if stem, index, ok := layer(t); ok && !layers[stem+"."+index] {
+				layers[stem+"."+index] = true
+				stems[stem]++
+			}
 		}
 	}
-	var lost []string
+	scale := map[string]bool{}
+	for _, l := range b.scales {
+		for _, t := range l.Tensors {
+			scale[t] = true
+		}
+	}
+	var biases, others, beyond []string
 	for _, name := range w.Names() {
-		stem, ok := strings.CutSuffix(name, ".bias")
-		if ok && !read[name] && read[stem+".weight"] && !f.ignores(name) {
-			lost = append(lost, name)
+		if read[name] || scale[name] || Harmless(name) || f.ignores(name) {
+			continue
+		}
+		stem, index, inLayer := layer(name)
+		if bias, ok := strings.CutSuffix(name, ".bias"); ok && read[bias+".weight"] {
+			biases = append(biases, name)
+			continue
+		}
+		switch {
+		case !inLayer || stems[stem] == 0 || b.known.hasTensor(name) || empty(w, name) || strings.Contains(name, ".nextn."):
+		case layers[stem+"."+index]:
+			others = append(others, name)
+		case len(b.o.Set) == 0 && !ahead(w):
+			beyond = append(beyond, name)
 		}
 	}
-	if len(lost) == 0 {
+	refuse := func(names []string, what string) error {
+		return fmt.Errorf("%s: %s has %s%s (%d in all), which the file does not read: results would be wrong; "+
+			"add what it is for to the file, or name it under ignore:", f.path, w.Path(), names[0], what, len(names))
+	}
+	switch {
+	case len(biases) > 0:
+		return refuse(biases, " beside a weight that is read")
+	case len(others) > 0:
+		return refuse(others, " in a layer that is read")
+	case len(beyond) > 0:
+		stem, _, _ := layer(beyond[0])
+		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", stems[stem]))
+	}
+	return f.unreadMeta(b)
+}
+
+// causal says whether an attention of a graph sees nothing behind its own position.
+func causal(g *graph.Graph) bool {
+	return slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool {
+		a, ok := n.Attr.(*ops.AttentionAttr)
+		return ok && !a.Both
+	})
+}
+
+// empty says whether a tensor has no elements: a mark.
+func empty(w Weights, name string) bool {
+	_, shape, ok := w.Lookup(name)
+	return ok && shape.Elems() == 0
+}
+
+// ahead says whether the weights have layers that guess tokens ahead, which stand behind the others
+// under their names.
+func ahead(w Weights) bool {
+	for _, key := range []string{"num_nextn_predict_layers", "num_mtp_layers", archKey(w, "nextn_predict_layers")} {
+		if n, ok := w.Meta(key); ok && n != int64(0) {
+			return true
+		}
+	}
+	return false
+}
+
+// archKey is a key of GGUF's metadata behind the architecture.
+func archKey(w Weights, key string) string {
+	arch, _ := w.Meta("general.architecture")
+	name, _ := arch.(string)
+	return name + "." + key
+}
+
+// changing are keys of GGUF's metadata, behind the architecture, by which a model computes something else, with
+// the values at which it does not.
+var changing = []struct {
+	key     string
+	neutral []any
+}{
+	{"attention.causal", []any{true}},
+	{"attention.clamp_kqv", []any{0.0}},
+	{"attention.max_alibi_bias", []any{0.0}},
+	{"attention.scale", []any{0.0}},
+	{"attn_logit_softcapping", []any{0.0}},
+	{"final_logit_softcapping", []any{0.0}},
+	{"use_parallel_residual", []any{false}},
+	{"logit_scale", []any{0.0, 1.0}},
+	{"residual_scale", []any{0.0, 1.0}},
+	{"embedding_scale", []any{0.0, 1.0}},
+}
+
+// unreadMeta refuses metadata that ask for what the file does not do.
+func (f *File) unreadMeta(b *builder) error {
+	w, known := b.o.Weights, b.known.keys
+	refuse := func(key string, v any, why string) error {
+		return fmt.Errorf("%s: %s of %s is %v, %s", f.path, key, w.Path(), v, why)
+	}
+	contexts := []string{archKey(w, "context_length")}
+	if w.Dialect() == "hf" {
+		contexts = []string{"max_position_embeddings"}
+	}
+	for _, key := range contexts {
+		if n, _ := w.Meta(key); n == int64(0) {
+			return refuse(key, n, "so that no token would have a place: the metadata are damaged")
+		}
+	}
+	if w.Dialect() != "gguf" {
 		return nil
 	}
-	return fmt.Errorf("%s: %s has %s beside a weight that is read (%d in all), which the file does not read: results "+
-		"would be wrong; "+
-		"add the bias to the file, or name it under ignore:", f.path, w.Path(), lost[0], len(lost))
+	for _, c := range changing {
+		key := archKey(w, c.key)
+		v, ok := w.Meta(key)
+		if n, is := v.(int64); is {
+			v = float64(n)
+		}
+		if c.key == "attention.causal" && !causal(b.g) {
+			continue
+		}
+		if ok && !known[key] && !slices.Contains(c.neutral, v) {
+			return refuse(key, v, "which the file does not read: results would be wrong; add it to a copy of the file")
+		}
+	}
+	scale, length := archKey(w, "attention.temperature_scale"), archKey(w, "attention.temperature_length")
+	if v, _ := w.Meta(scale); v != nil && v != 0.0 && !known[scale] {
+		if n, ok := w.Meta(length); !ok || n == int64(0) {
+			return refuse(scale, v, "which the file does not read: results would be wrong; add it to a copy of the file")
+		} else if n, ok := n.(int64); ok && int64(b.o.C) > n {
+			return refuse(scale, v, fmt.Sprintf("which the file does not read: results behind the %d tokens of %s would be "+
+				"wrong; choose a shorter context", n, length))
+		}
+	}
+	keys, values := archKey(w, "attention.key_length"), archKey(w, "attention.value_length")
+	k, _ := w.Meta(keys)
+	if v, ok := w.Meta(values); ok && k != nil && v != k && !known[values] && fmt.Sprint(v) != fmt.Sprint(k) {
+		return refuse(values, v, fmt.Sprintf("but %s is %v: the file reads heads of one width", keys, k))
+	}
+	return nil
 }
 
 // ignores says whether a tensor's name matches one under ignore:.

@@ -17,7 +17,7 @@ func TestUnreadBias(t *testing.T) {
 	if _, err := f.Build(Options{Weights: w}); err != nil {
 		t.Fatal(err)
 	}
-	w.add("model.layers.0.self_attn.rotary_emb.bias", tensor.F32, 4) // beside nothing that is read
+	w.add("model.layers.0.self_attn.rotary_emb.inv_freq", tensor.F32, 4) // computed anew
 	if _, err := f.Build(Options{Weights: w}); err != nil {
 		t.Error(err)
 	}
@@ -32,6 +32,61 @@ func TestUnreadBias(t *testing.T) {
 		if _, err := known.Build(Options{Weights: w}); err != nil {
 			t.Errorf("ignore: %s: %v", ignore, err)
 		}
+	}
+}
+
+// What a file has beyond what its model file knows makes results wrong, and is refused; what changes nothing is not.
+func TestUnread(t *testing.T) {
+	f, err := Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := func(w *stub, set map[string]string) error {
+		_, err := f.Build(Options{Weights: w, Set: set})
+		return err
+	}
+	if err := build(ggufStub(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(w *stub)
+		want   string // in the error; "": none
+	}{
+		"a norm of queries": {func(w *stub) { w.add("blk.1.attn_q_norm.weight", tensor.F32, 8) },
+			"blk.1.attn_q_norm.weight in a layer that is read (1 in all)"},
+		"sinks":        {func(w *stub) { w.add("blk.0.attn_sinks.weight", tensor.F32, 2) }, "blk.0.attn_sinks.weight"},
+		"a table anew": {func(w *stub) { w.add("blk.0.attn_rot_embd", tensor.F32, 4) }, ""},
+		"a mark":       {func(w *stub) { w.add("blk.0.marker", tensor.F32, 0) }, ""},
+		"outside":      {func(w *stub) { w.add("v.blk.0.attn_q.weight", tensor.F32, 4) }, ""},
+		"fewer layers": {func(w *stub) { w.meta["llama.block_count"] = int64(1) }, "of a layer behind the 1 that"},
+		"guessing ahead": {func(w *stub) {
+			w.meta["llama.block_count"], w.meta["llama.nextn_predict_layers"] = int64(1), int64(1)
+		}, ""},
+		"no context": {func(w *stub) { w.meta["llama.context_length"] = int64(0) }, "llama.context_length of "},
+		"values of another width": {func(w *stub) {
+			w.meta["llama.attention.key_length"], w.meta["llama.attention.value_length"] = int64(16), int64(8)
+		}, "llama.attention.value_length"},
+		"not causal":     {func(w *stub) { w.meta["llama.attention.causal"] = false }, "llama.attention.causal"},
+		"causal":         {func(w *stub) { w.meta["llama.attention.causal"] = true }, ""},
+		"a clamp":        {func(w *stub) { w.meta["llama.attention.clamp_kqv"] = 0.5 }, "llama.attention.clamp_kqv"},
+		"a scale":        {func(w *stub) { w.meta["llama.logit_scale"] = 0.5 }, "llama.logit_scale"},
+		"a scale of one": {func(w *stub) { w.meta["llama.residual_scale"] = 1.0 }, ""},
+		"slopes":         {func(w *stub) { w.meta["llama.attention.max_alibi_bias"] = 8.0 }, "max_alibi_bias"},
+		"beside each other": {func(w *stub) { w.meta["llama.use_parallel_residual"] = true },
+			"llama.use_parallel_residual"},
+		"factor 0": {func(w *stub) {
+			w.meta["llama.rope.scaling.type"], w.meta["llama.rope.scaling.factor"] = "linear", 0.0
+		}, ""},
+	} {
+		w := ggufStub()
+		c.change(w)
+		if err := build(w, nil); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	w := ggufStub()
+	if err := build(w, map[string]string{"L": "1"}); err != nil {
+		t.Errorf("fewer layers, as asked for: %v", err)
 	}
 }
 
@@ -71,4 +126,23 @@ func TestListOfAlike(t *testing.T) {
 	if _, err := f.Build(Options{Weights: w}); err == nil {
 		t.Error("heads that differ were taken")
 	}
+}
+
+// ggufStub gives the tensors and the metadata of a small Llama as GGUF files have them.
+func ggufStub() *stub {
+	w, d := newStub("gguf"), 64
+	w.meta["general.architecture"] = "llama"
+	for k, v := range map[string]int{"block_count": 2, "embedding_length": d, "attention.head_count": 4,
+		"feed_forward_length": 32, "context_length": 128} {
+		w.meta["llama."+k] = int64(v)
+	}
+	w.add("token_embd.weight", tensor.F16, 8, d)
+	w.add("output_norm.weight", tensor.F32, d)
+	for _, layer := range []string{"blk.0.", "blk.1."} {
+		for name, shape := range map[string][]int{"attn_norm": {d}, "ffn_norm": {d}, "attn_q": {d, d}, "attn_k": {d, d},
+			"attn_v": {d, d}, "attn_output": {d, d}, "ffn_gate": {32, d}, "ffn_up": {32, d}, "ffn_down": {d, 32}} {
+			w.add(layer+name+".weight", tensor.F16, shape...)
+		}
+	}
+	return w
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/graph/custom"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -160,7 +161,7 @@ func readLimited(path string) ([]byte, error) {
 	if info.Size() > maxFileBytes {
 		return nil, fmt.Errorf("%s: has %d bytes, a model file has at most %d", path, info.Size(), maxFileBytes)
 	}
-	return os.ReadFile(path)
+	return plainfile.Read(path)
 }
 
 // Builtin gives a file that is part of the program. The folder models/ and the

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/internal/pyjson"
 )
 
@@ -63,7 +64,7 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > maxFile {
 		return nil, fmt.Errorf("%s: expected a file of at most %d bytes", path, maxFile)
 	}
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}

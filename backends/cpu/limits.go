@@ -52,6 +52,28 @@ func weightsOf(p *backends.Program) (parts [][]byte, bytes map[tensor.Type]int, 
 	return parts, bytes, nil
 }
 
+// PackedExcess is by how much what a product reads of packed weights exceeds their size as stored.
+func (d *Device) PackedExcess(l *backends.Launch) (float64, error) {
+	if !ops.IsProduct(l.Node.Op) || len(l.In) < 2 || l.In[1].Packing == "" {
+		return 0, nil
+	}
+	w := &l.In[1]
+	count, rows, cols := matrices(w.Shape)
+	used := count
+	if l.Node.Op == ops.LinearID {
+		used = min(l.In[2].Shape.Elems(), count)
+	}
+	excess := 0
+	for e := range used {
+		m, err := panelsOf(w, e)
+		if err != nil {
+			return 0, err
+		}
+		excess += m.ReadBytes() - rows*w.Type.RowBytes(cols)
+	}
+	return float64(excess), nil
+}
+
 // operandsOf gives the memory that a program without products reads, in order.
 func operandsOf(p *backends.Program) (parts [][]byte, err error) {
 	for i := range p.Launches {

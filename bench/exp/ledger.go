@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Event is an entry of the ledger.
@@ -177,7 +178,7 @@ func Read(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,8 @@ func NewReference(ctx context.Context, c *Case) (*Reference, error) {
 }
 
 // Measure checks and times a case on a device. Its results have their verdicts: a
-// device that lacks the kernel gives a skipped one, a wrong result a failed one.
+// device that lacks the kernel gives a skipped one, a wrong result a failed one. What does
+// not fit the memory is a *backends.OutOfMemory.
 // The error is of what could not be measured at all; results that were complete
 // before it are returned as well.
 func Measure(ctx context.Context, dev backends.Device, c *Case, opt Options) ([]record.Result, error) {
@@ -85,6 +86,7 @@ type measurement struct {
 	opt       Options
 	kernel    string
 	tolerance float64 // the kernel's
+	packed    float64 // bytes that are read of packed weights beyond their size as stored
 	check     record.Check
 	want      []tensor.Tensor
 	first     [][]byte // the results that were checked
@@ -106,7 +108,7 @@ func (m *measurement) result(cache string) record.Result {
 	r := record.Result{
 		Bench: "op/" + m.c.Node.Op.Name, Params: m.c.Params, Config: m.opt.Config, Kernel: m.kernel,
 		Backend: m.dev.Info().Backend,
-		Clock:   record.DeviceClock, Cache: cache, Bytes: cost.Read + cost.Write, Flops: cost.Flops,
+		Clock:   record.DeviceClock, Cache: cache, Bytes: cost.Read + m.packed + cost.Write, Flops: cost.Flops,
 		Roofs: m.opt.Roofs, Check: m.check, Metrics: map[string]float64{},
 	}
 	if m.host() {
@@ -145,9 +147,8 @@ func (m *measurement) all() ([]record.Result, error) {
 	}
 	m.kernel, m.tolerance = k.Name(), k.Traits().Tolerance
 	if have := m.dev.Info().Memory; m.host() && have > 0 && m.c.least() > float64(have) {
-		r := m.result("")
-		guard.Skip(&r, "it needs at least %.1f GB of memory: there are %.1f GB", m.c.least()/1e9, float64(have)/1e9)
-		return append(m.results, r), nil
+		return nil, &backends.OutOfMemory{Need: int64(min(m.c.least(), 1<<62)), Have: int64(have),
+			What: "operands, results and their reference", Try: "smaller sizes"}
 	}
 	ref := m.opt.Reference
 	if ref == nil {
@@ -194,6 +195,12 @@ func (m *measurement) one(cache string) (err error) {
 	defer func() { err = errors.Join(err, p.close()) }()
 	if err := m.verify(p); err != nil {
 		return err
+	}
+	if dev, ok := m.dev.(backends.PackedReader); ok {
+		l := p.launch(0)
+		if m.packed, err = dev.PackedExcess(&l); err != nil {
+			return err
+		}
 	}
 	r := m.result(cache)
 	r.WorkingSet = p.set

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Profile is a set of benchmarks. What a kind of benchmark does not know it
@@ -160,7 +160,7 @@ func Load(arg string) (*Profile, error) {
 	if err == nil {
 		return Read(arg, bytes.NewReader(data))
 	}
-	f, err := os.Open(arg)
+	f, err := plainfile.Open(arg)
 	if errors.Is(err, fs.ErrNotExist) {
 		hint := ""
 		if near := lang.Nearest(arg, Names()); near != "" {

@@ -6,13 +6,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // ReadPrompts reads a file of prompts: a JSON object a line with "prompt" (or "text") and perhaps
 // "max_tokens", or ShareGPT's JSON array, of which the first human turns are taken.
 func ReadPrompts(path string) ([]Prompt, error) {
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}

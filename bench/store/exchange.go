@@ -15,6 +15,7 @@ import (
 
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Bundle is a run with its results: what travels from one store to another.
@@ -218,7 +219,7 @@ func WriteExchange(w io.Writer, bundles []Bundle) error {
 // ReadExchange reads a file of bundles: one that WriteExchange wrote, or another
 // store. The file is left as it is.
 func ReadExchange(path string) ([]Bundle, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +327,7 @@ func readStore(path string) ([]Bundle, error) {
 }
 
 func copyFile(to, from string) error {
-	in, err := os.Open(from)
+	in, err := plainfile.Open(from)
 	if err != nil {
 		return err
 	}

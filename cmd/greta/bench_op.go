@@ -262,6 +262,7 @@ func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Devic
 					Verdict: record.Failed, Reason: err.Error()}
 				if exitCode(err) == exitMemory {
 					guard.Skip(&r, "%v", err)
+					s.noMemory(fmt.Errorf("%s: %w", j.Name(), err))
 				}
 				s.add(r)
 			}

@@ -355,20 +355,29 @@ func TestNoStoreOutdoesVariables(t *testing.T) {
 
 // TestBenchSkipped: a device without the kernel gives SKIPPED, which is no success.
 func TestBenchSkipped(t *testing.T) {
-	err := judge([]record.Result{{Bench: "op/add", Verdict: record.Skipped, Reason: "it has none"}})
+	err := judge([]record.Result{{Bench: "op/add", Verdict: record.Skipped, Reason: "it has none"}}, nil)
 	if exitCode(err) != exitFailed || !strings.Contains(err.Error(), "SKIPPED") {
 		t.Errorf("%v", err)
 	}
 	ok := record.Result{Bench: "op/add", Verdict: record.OK}
-	if err := judge([]record.Result{{Verdict: record.Skipped}, ok}); err != nil {
+	if err := judge([]record.Result{{Verdict: record.Skipped}, ok}, &backends.OutOfMemory{Need: 2}); err != nil {
 		t.Error(err)
 	}
 	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Failed,
-		Reason: "wrong"}}); exitCode(err) != exitMismatch {
+		Reason: "wrong"}}, nil); exitCode(err) != exitMismatch {
 		t.Errorf("a wrong result: %v", err)
 	}
-	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Refused}}); exitCode(err) != exitFailed {
+	if err := judge([]record.Result{ok, {Bench: "x", Verdict: record.Refused}}, nil); exitCode(err) != exitFailed {
 		t.Errorf("a refused figure: %v", err)
+	}
+}
+
+// TestBenchTooLarge: sizes that no memory holds end with what they need and what there is, and with the code for that.
+func TestBenchTooLarge(t *testing.T) {
+	r := greta(t, append(tiny, "linear", "--m", "2147483647", "--k", "4096", "--n", "4096", "--dtype", "f16")...)
+	if r.code != exitMemory || !strings.Contains(r.err, "GB may be used") || !strings.Contains(r.err, "smaller sizes") ||
+		!strings.Contains(r.out, `"verdict": "skipped"`) {
+		t.Errorf("exit code %d\n%s\n%s", r.code, r.out, r.err)
 	}
 }
 

@@ -86,6 +86,7 @@ type benchSession struct {
 	results []record.Result
 	closed  bool
 	trouble error // of keeping
+	memory  error // of the first result that was skipped because it does not fit the memory; nil: none was
 	left    bool  // the work did not end when it was told to, and still uses the device
 }
 
@@ -185,7 +186,7 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 	s.closed = true
 	s.run.Ended = time.Now().UTC()
 	s.run.Status = record.Complete
-	verdict := judge(s.results)
+	verdict := judge(s.results, s.memory)
 	if verdict == nil && s.flags.strict {
 		verdict = refuseDisturbed(s.results)
 	}
@@ -219,9 +220,18 @@ func (s *benchSession) close(dev backends.Device) error {
 	return dev.Close()
 }
 
+// noMemory notes that something did not fit the memory.
+func (s *benchSession) noMemory(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.memory == nil {
+		s.memory = err
+	}
+}
+
 // judge gives the error of a run: a wrong result, a figure that cannot be, or
-// nothing that could be measured.
-func judge(results []record.Result) error {
+// nothing that could be measured: memory is the error of what did not fit, nil where everything did.
+func judge(results []record.Result, memory error) error {
 	count := map[record.Verdict]int{}
 	first := map[record.Verdict]*record.Result{}
 	for i := range results {
@@ -238,6 +248,9 @@ func judge(results []record.Result) error {
 			count[r.Verdict], len(results), r.Name(), r.Reason)}
 	}
 	if r := first[record.Skipped]; r != nil && count[record.OK] == 0 {
+		if memory != nil {
+			return memory
+		}
 		return &exitError{code: exitFailed, err: fmt.Errorf("everything was SKIPPED, which is not OK; the first is %s: %s",
 			r.Name(), r.Reason)}
 	}

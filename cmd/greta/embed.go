@@ -18,6 +18,7 @@ import (
 
 	"github.com/greta-project/greta/embedding"
 	"github.com/greta-project/greta/internal/npy"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 )
 
@@ -272,7 +273,7 @@ func (w *vectorWriter) close() error {
 func (a *app) texts(path string) ([]string, error) {
 	in := a.in
 	if path != "-" {
-		file, err := os.Open(path)
+		file, err := plainfile.Open(path)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tokenizer"
@@ -79,7 +80,7 @@ func (a *app) makeImatrix(ctx context.Context, f *imatrixFlags, b *bundle) error
 	if err != nil {
 		return usage(err)
 	}
-	text, err := os.ReadFile(f.text)
+	text, err := plainfile.Read(f.text)
 	if err != nil {
 		return usage(err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
 )
@@ -117,7 +118,7 @@ func (a *app) importTriton(ctx context.Context, path, python, out, arch string) 
 		return err
 	}
 	if copied := filepath.Join(out, filepath.Base(path)); out != filepath.Dir(path) {
-		source, err := os.ReadFile(path)
+		source, err := plainfile.Read(path)
 		if err == nil {
 			err = atomicfile.Write(copied, source, 0o644)
 		}

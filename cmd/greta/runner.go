@@ -247,18 +247,13 @@ func (r *runner) describeLoaded() {
 	})
 }
 
-// computed are parts of the names of tensors that every program computes anew.
-var computed = []string{".rotary_emb.inv_freq", ".attention.masked_bias", ".attention.bias"}
-
 // noteUnread warns of tensors that the model file has no use for: biases or
 // layers that it does not know make the results wrong, and nothing else shows it.
 func (r *runner) noteUnread() {
 	if r.bundle.source == nil {
 		return
 	}
-	left := slices.DeleteFunc(models.Unused(r.engine.Decode(), r.bundle.source), func(name string) bool {
-		return slices.ContainsFunc(computed, func(part string) bool { return strings.Contains(name, part) })
-	})
+	left := slices.DeleteFunc(models.Unused(r.engine.Decode(), r.bundle.source), models.Harmless)
 	if len(left) == 0 {
 		return
 	}

@@ -138,7 +138,10 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		prof := report.NewProfile(st.Program, st.Graph.Outputs, x, step, r.session.Pos())
+		prof, err := report.NewProfile(r.engine.Device(), st.Program, st.Graph.Outputs, x, step, r.session.Pos())
+		if err != nil {
+			return err
+		}
 		prof.ReadGBs, prof.GFlops = gbs, gflops
 		profiles = append(profiles, prof)
 	}

@@ -25,6 +25,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Key names a page: a cryptographic hash of all that its content depends on.
@@ -135,7 +137,7 @@ func (c *Cache) Get(k Key, dst []byte) (found bool, damage error) {
 
 // read gives an error where a file is there and is not the page.
 func (c *Cache) read(path string, k *Key, dst []byte) (bool, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return false, nil // not there, or not to be read: it is computed
 	}

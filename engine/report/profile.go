@@ -37,32 +37,39 @@ type ProfileLine struct {
 	Cost   graph.Cost    // without what the launches hand on to each other
 }
 
-// NewProfile gives the profile of a step of a program of which outputs are read: x explains where
+// NewProfile gives the profile of a step of a device's program of which outputs are read: x explains where
 // its time goes, step is how long it takes from the host, kv the number of positions in the caches.
-func NewProfile(p *backends.Program, outputs []*graph.Value, x *backends.Explanation, step time.Duration,
-	kv int) *Profile {
+func NewProfile(dev backends.Device, p *backends.Program, outputs []*graph.Value, x *backends.Explanation,
+	step time.Duration, kv int) (*Profile, error) {
 	out := &Profile{Title: fmt.Sprintf("%s, %d positions", p.Name, kv), Cut: x.Cut, Start: x.Start, End: x.End,
 		Whole: x.Whole, Step: step}
 	for i := range x.Parts {
 		part := &x.Parts[i]
+		cost, err := partCost(dev, p, part.Launches, outputs, kv)
+		if err != nil {
+			return nil, err
+		}
 		line := ProfileLine{Kernel: p.Launches[part.Launches[0]].Kernel.Name(), Time: x.Took(part), Alone: part.Alone,
-			Cost: partCost(p, part.Launches, outputs, kv)}
+			Cost: cost}
 		for _, i := range part.Launches {
 			line.Nodes = append(line.Nodes, p.Launches[i].Node)
 		}
 		out.Lines = append(out.Lines, line)
 	}
-	return out
+	return out, nil
 }
 
 // partCost is what launches that run as one have to do. A result that only they read is neither
 // written nor read, and what several of a kind read first, as products their activations, is read once.
-func partCost(p *backends.Program, launches []int, outputs []*graph.Value, kv int) graph.Cost {
+func partCost(dev backends.Device, p *backends.Program, launches []int, outputs []*graph.Value,
+	kv int) (graph.Cost, error) {
 	var all graph.Cost
 	for _, i := range launches {
-		if n := p.Launches[i].Node; n.Op.Cost != nil {
-			all = all.Plus(n.Op.Cost(n, kv))
+		c, err := backends.Cost(dev, &p.Launches[i], kv)
+		if err != nil {
+			return all, err
 		}
+		all = all.Plus(c)
 	}
 	for n, i := range launches {
 		l := &p.Launches[i]
@@ -81,7 +88,7 @@ func partCost(p *backends.Program, launches []int, outputs []*graph.Value, kv in
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 func bytesOf(o *backends.Operand) float64 { return float64(o.Type.RowBytes(o.RowElems()) * o.Rows()) }

@@ -19,6 +19,16 @@ type kernel struct {
 
 func (k kernel) Name() string { return k.name }
 
+// packs is a device that reads 300 bytes less of a product's weights than they have as stored.
+type packs struct{ backends.Device }
+
+func (packs) PackedExcess(l *backends.Launch) (float64, error) {
+	if l.Node.Op.Name == "linear" {
+		return -300, nil
+	}
+	return 0, nil
+}
+
 // norm → two products → gate, of which all but the norm's x and the gate's result are handed on; the
 // second product's result is read once more, behind the part.
 func fused() (p *backends.Program, outputs []*graph.Value) {
@@ -51,6 +61,13 @@ func fused() (p *backends.Program, outputs []*graph.Value) {
 
 func TestPartCost(t *testing.T) {
 	p, outputs := fused()
+	partCost := func(p *backends.Program, launches []int, outputs []*graph.Value, kv int) graph.Cost {
+		c, err := partCost(nil, p, launches, outputs, kv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
 	all := partCost(p, []int{1, 0, 2, 3}, outputs, 1)
 	// x 40 and weights 800 each are read; b 80 and y 80 are written.
 	if want := (graph.Cost{Flops: 4e6, Read: 40 + 1600, Write: 160}); all != want {
@@ -81,7 +98,17 @@ func TestProfileSums(t *testing.T) {
 		End: 4 * time.Microsecond,
 		Parts: []backends.Part{{Launches: []int{1, 0, 2, 3}, Alone: 100 * time.Microsecond, Added: 90 * time.Microsecond},
 			{Launches: []int{4}, Alone: 20 * time.Microsecond, Added: time.Microsecond}}}
-	out := NewProfile(p, outputs, x, 110*time.Microsecond, 1)
+	profile := func(dev backends.Device, step time.Duration) *Profile {
+		out, err := NewProfile(dev, p, outputs, x, step, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got := profile(packs{}, time.Millisecond).Lines[0].Cost.Read; got != 40+1600-2*300 {
+		t.Errorf("of packed weights %v bytes are read", got)
+	}
+	out := profile(nil, 110*time.Microsecond)
 	out.ReadGBs, out.GFlops = 1, 100
 	text := out.Text()
 	for _, want := range []string{
@@ -106,7 +133,7 @@ func TestProfileSums(t *testing.T) {
 	}
 	for whole, row := range map[time.Duration]string{0: "gaps", 100: "overlap", 130: "gaps"} {
 		x.Cut, x.Whole = false, whole*time.Microsecond
-		out = NewProfile(p, outputs, x, 140*time.Microsecond, 1)
+		out = profile(nil, 140*time.Microsecond)
 		if got := sum(out); got != out.Step || !strings.Contains(out.Text(), row) ||
 			strings.Contains(out.Text(), "host") != (whole > 0) {
 			t.Errorf("alone: the rows sum to %v, the step takes %v\n%s", got, out.Step, out.Text())

@@ -16,6 +16,7 @@ import (
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -164,7 +165,7 @@ func (k *Kernel) Instance(constants map[string]int) (*Instance, error) {
 	case info.Size() == 0 || info.Size() > maxCode:
 		return nil, fmt.Errorf("%v: source: %s has %d bytes; 1 to %d are expected", k, i.Path, info.Size(), maxCode)
 	}
-	if i.Code, err = os.ReadFile(i.Path); err != nil {
+	if i.Code, err = plainfile.Read(i.Path); err != nil {
 		return nil, fmt.Errorf("%v: source: %w", k, err)
 	}
 	h := sha256.New()

@@ -168,6 +168,30 @@ func allowed(own, pkg, dep string) bool {
 	return false
 }
 
+// plainReads are the folders and files that open what no user names: the system's own files, and what they wrote.
+var plainReads = []string{"tools", "bench/environ", "bench/platform", "internal", "engine/packcache", "engine/report",
+	"backends", "cmd/greta/versions.go", "cmd/greta/bench_session.go", "cmd/greta/doctor.go"}
+
+// TestFilesAreOpenedPlainly: what a user names is opened by internal/plainfile, which a pipe or a device does not
+// hold up.
+func TestFilesAreOpenedPlainly(t *testing.T) {
+	walk(t, func(path, rel string) {
+		if strings.HasSuffix(rel, "_test.go") ||
+			slices.ContainsFunc(plainReads, func(p string) bool { return within(rel, p) }) {
+			return
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, call := range []string{"os.Open(", "os.ReadFile("} {
+			if strings.Contains(string(text), call) {
+				t.Errorf("%s: %s…) waits for a pipe; internal/plainfile does not", rel, call)
+			}
+		}
+	})
+}
+
 func TestFilesStayShort(t *testing.T) {
 	const most, columns = 800, 120
 	walk(t, func(path, rel string) {
