@@ -72,17 +72,7 @@ func TestLimits(t *testing.T) {
 		if l.WeightBytes != want {
 			t.Errorf("%s, far=%s: %v bytes, want %v", c.typ, c.far, l.WeightBytes, want)
 		}
-		read := 0.0 // what a profile says of the same products
-		for i := range st.Program.Launches {
-			launch := &st.Program.Launches[i]
-			if n := launch.Node; ops.IsProduct(n.Op) {
-				c, err := backends.Cost(dev, launch, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				read += c.Read - n.Op.Cost(n, 1).Read + float64(n.In[1].Bytes())
-			}
-		}
+		read := profiled(t, dev, st.Program)
 		if read != l.WeightBytes {
 			t.Errorf("%s, far=%s: a profile counts %v bytes of weights, limits %v", c.typ, c.far, read, l.WeightBytes)
 		}
@@ -99,4 +89,20 @@ func TestLimits(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// profiled is what a profile says that a program's products read of their weights, bytes.
+func profiled(t *testing.T, dev backends.Device, p *backends.Program) (read float64) {
+	t.Helper()
+	for i := range p.Launches {
+		launch := &p.Launches[i]
+		if n := launch.Node; ops.IsProduct(n.Op) {
+			c, err := backends.Cost(dev, launch, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read += c.Read - n.Op.Cost(n, 1).Read + float64(n.In[1].Bytes())
+		}
+	}
+	return read
 }
