@@ -34,6 +34,10 @@ type Settings struct {
 	// Launch is how long a launch may take before it is a hang; 0: DefaultLaunch.
 	Launch time.Duration
 	Notify func(text string)
+	// Keep is the file in which Prepare keeps what trials gave, so that they are not made again for the same device,
+	// driver and sources; "": none. Anew makes them again.
+	Keep string
+	Anew bool
 }
 
 // DefaultLaunch is how long a launch at small sizes may take, compilation apart.
@@ -58,7 +62,8 @@ type Decision struct {
 	Constants map[string]int `json:"constants,omitempty"`
 	Shapes    int            `json:"shapes"` // at which it was checked
 	TimeUS    float64        `json:"time_us"`
-	OwnUS     float64        `json:"own_us"` // of greta's own; 0: it has none
+	OwnUS     float64        `json:"own_us"`         // of greta's own; 0: it has none
+	Kept      string         `json:"kept,omitempty"` // when it was tried, where that was not now
 
 	of   *custom.Kernel
 	rows float64
@@ -86,7 +91,11 @@ func (d *Decision) String() string {
 	if !d.Used {
 		word = "not used"
 	}
-	return fmt.Sprintf("kernel %s (%s): %s: %s", d.Kernel, d.Source, word, d.Reason())
+	text := fmt.Sprintf("kernel %s (%s): %s: %s", d.Kernel, d.Source, word, d.Reason())
+	if d.Kept != "" {
+		text += "; tried on " + d.Kept + ", --check-kernels tries it again"
+	}
+	return text
 }
 
 // Set are the kernels of a model that are used: an engine.CustomChooser.
@@ -303,7 +312,8 @@ func Prepare(ctx context.Context, opt engine.Options, tokens []int, st Settings)
 		st.Notify(why)
 	}
 	for _, f := range all {
-		results, err := Try(ctx, st, f.k, f.cases)
+		try := func() ([]Result, error) { return Try(ctx, st, f.k, f.cases) }
+		results, at, err := tryOnce(try, st, f.k, f.cases)
 		if err != nil {
 			return nil, err
 		}
@@ -315,6 +325,9 @@ func Prepare(ctx context.Context, opt engine.Options, tokens []int, st Settings)
 			r := results[n]
 			n++
 			d.Constants, d.Shapes, d.TimeUS, d.OwnUS = r.Constants, r.Shapes, r.TimeUS, r.OwnUS
+			if !at.IsZero() {
+				d.Kept = at.Format(time.DateOnly)
+			}
 			d.Used = f.k.Always || d.OwnUS == 0 || d.TimeUS <= d.OwnUS
 			st.Notify(d.String())
 		}

@@ -27,7 +27,11 @@ import (
 // tryCustom tries the kernels that a model file describes, and gives the engine those that are used.
 func (f *modelFlags) tryCustom(ctx context.Context, b *bundle, errw io.Writer) error {
 	kernels := b.file.Kernels()
-	if len(kernels) == 0 || f.noCustom {
+	switch {
+	case f.checkKernels && (len(kernels) == 0 || f.noCustom):
+		return usagef("--check-kernels: there are no kernels to check: the model file %s", or(map[bool]string{
+			true: "runs without its own (--no-custom-kernels)"}[f.noCustom], "has no kernels:"))
+	case len(kernels) == 0 || f.noCustom:
 		return nil
 	}
 	opt := b.opt
@@ -35,7 +39,9 @@ func (f *modelFlags) tryCustom(ctx context.Context, b *bundle, errw io.Writer) e
 		opt.Context = engine.DefaultChunk
 	}
 	tokens := slices.Compact([]int{1, min(opt.Context, opt.Chunk)})
-	set, err := trial.Prepare(ctx, opt, tokens, f.trialSettings(b.device, kernels, errw))
+	st := f.trialSettings(b.device, kernels, errw)
+	st.Keep, st.Anew = trial.DefaultFile(), f.checkKernels
+	set, err := trial.Prepare(ctx, opt, tokens, st)
 	if err != nil {
 		return customError(fmt.Errorf("%w; --no-custom-kernels runs without it", err))
 	}

@@ -56,6 +56,21 @@ func TestCustomKernel(t *testing.T) {
 		!strings.Contains(r.err, "decode = float64: ok") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
+	again := append([]string{"dump", "--stage", "plan", path, "--fp16", "off", "--context", "16"}, device...)
+	greta(t, again...)
+	const kept = "--check-kernels tries it again"
+	if r := greta(t, again...); r.code != 0 || strings.Count(r.err, kept) != 2 ||
+		!strings.Contains(r.out, "h: custom:rms BLOCK=") {
+		t.Errorf("a trial is not kept: exit code %d\n%s", r.code, r.err)
+	}
+	if r := greta(t, append(again, "--check-kernels")...); r.code != 0 || strings.Contains(r.err, kept) ||
+		strings.Count(r.err, "kernel rms (rms.comp): used: checked at") != 2 {
+		t.Errorf("--check-kernels: exit code %d\n%s", r.code, r.err)
+	}
+	if r := greta(t, append(again, "--check-kernels", "--no-custom-kernels")...); r.code != exitUsage ||
+		!strings.Contains(r.err, "there are no kernels to check") {
+		t.Errorf("--check-kernels without kernels: exit code %d\n%s", r.code, r.err)
+	}
 	r = greta(t, append([]string{"dump", "--stage", "plan", path, "--fp16", "off", "--context", "16"}, device...)...)
 	if !strings.Contains(r.out, "h: custom:rms BLOCK=") || !strings.Contains(r.out, "rms.comp: checked at") {
 		t.Errorf("%s%s", r.out, r.err)

@@ -49,7 +49,7 @@ type modelFlags struct {
 	weightSeed                uint64
 	cache, cacheLimit         string
 	noFuse, noCapture         bool
-	noCustom                  bool
+	noCustom, checkKernels    bool
 	tunedFlags
 	exact         bool
 	invariant     bool
@@ -90,6 +90,8 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 		"before anything is compiled")
 	s.BoolVar(&f.noFuse, "no-fuse", false, "run the graph as the model file says it, without fused operators")
 	s.BoolVar(&f.noCustom, "no-custom-kernels", false, "leave out the model file's own kernels (kernels:)")
+	s.BoolVar(&f.checkKernels, "check-kernels", false,
+		"try the model file's own kernels anew, also where a result is kept")
 	s.StringArrayVar(&f.lora, "lora", nil,
 		"add an adapter to the weights as they are read: a folder of PEFT's or a GGUF adapter (may be repeated)")
 	f.tunedFlags.register(s)
