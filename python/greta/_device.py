@@ -288,19 +288,19 @@ def _pointer(capsule: Any) -> Any:
     return ctypes.cast(_get(capsule, _name), ctypes.POINTER(_DLManagedTensor))
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(at: int) -> None:
+def _deleted(at: int) -> None:
     """What a consumer calls when it needs the tensor no more, from any thread."""
     _exported.pop(at, None)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _drop(capsule: int) -> None:
+def _dropped(capsule: int) -> None:
     """Of a capsule that nobody has consumed: a consumer renames it."""
     if _is_valid(capsule, _name):
         _exported.pop(_get_raw(capsule, _name) or 0, None)
 
 
+_callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_delete, _drop = _callback(_deleted), _callback(_dropped)
 # Consumers may call them until the process ends: they stay.
 _immortal: Callable[[Any], None] = lambda f: _api.Py_IncRef(ctypes.py_object(f))  # noqa: E731
 for _f in (_delete, _drop):

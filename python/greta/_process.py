@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import functools
 import io
 import itertools
 import json
@@ -176,7 +177,7 @@ class Process:
         with self._lock:
             if request not in self._pending:
                 return
-            self._pending[request] = lambda m, p, _keep=keep: self._drop(m, p)
+            self._pending[request] = functools.partial(self._drop, keep=keep)
         # Behind the request, which may be on its way to the pipe yet.
         self.abandon_later(request)
 
@@ -198,7 +199,7 @@ class Process:
         if self._closing:
             raise ProcessDied("greta's process was closed")
 
-    def _drop(self, message: dict[str, Any] | GretaError, payload: memoryview) -> None:
+    def _drop(self, message: dict[str, Any] | GretaError, payload: memoryview, *, keep: object = None) -> None:
         if isinstance(message, dict) and "ok" in message:
             for value in message["ok"].values():
                 if isinstance(value, dict) and value.get("lease"):

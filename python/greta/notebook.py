@@ -1,21 +1,25 @@
 """Magics for IPython and Jupyter: ``%load_ext greta.notebook``.
 
-``%greta VERB ...`` runs a verb of greta's and shows what it prints; tables of ``%greta bench`` are shown as tables.
+``%greta VERB ...`` runs a verb of greta's and shows what it prints; tables of ``%greta bench`` are shown as tables, with
+a line while it runs that says what is measured; ``%greta report`` shows the interactive page in the cell.
 ``%%greta`` takes a model file from the cell, checks it and runs it. docs/pytorch.md shows them.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
+import signal
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
-from IPython.display import Markdown, display
+from IPython.display import HTML, Markdown, display
 
 import greta
 
@@ -42,7 +46,70 @@ SHARED = {
     "fp8",
 }
 SWITCHES = {"exact", "no-fuse", "fp8", "no-capture", "profile", "no-limits", "strict", "verbose"}
+LIVE = {"op", "model", "platform"}  # benches that say what is measured
 QUICK = {"prefill": "32", "gen": "8", "repeat": "3"}  # of a cell's measured run
+
+
+class Page:
+    """A page of greta's that stands in a cell: in a frame of its own, with all that it needs."""
+
+    def __init__(self, text: str, height: int = 720):
+        self.text, self.height = text, height
+
+    def _repr_html_(self) -> str:
+        return (
+            '<iframe sandbox="allow-scripts allow-downloads" '
+            f'style="width: 100%; height: {self.height}px; border: 0" srcdoc="{html.escape(self.text)}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        return f"<greta.notebook.Page of {len(self.text)} characters>"
+
+
+def report(*, height: int = 720, **filters: object) -> Page:
+    """The interactive page of stored results, to be shown in a cell ``height`` pixels high.
+
+    ``filters`` are the flags of ``greta report``, such as device="H200", since="7d", store="results.sqlite". Raises
+    greta.UsageError for others and where no result is stored.
+    """
+    return Page(_report([f"--{k.replace('_', '-')}={v}" for k, v in filters.items()]), height)
+
+
+def _report(words: list[str]) -> str:
+    command = [greta.find_binary(), "report", *words, "--output=-"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        raise greta.UsageError(done.stderr.strip() or f"greta report ended with exit code {done.returncode}")
+    return done.stdout
+
+
+class Progress:
+    """A line in a cell that is written anew: what a running bench measures."""
+
+    _now = re.compile(r"greta: (\d+) of (\d+): (.*)")
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def take(self, line: str) -> bool:
+        """Shows a line of standard error that says what is measured; false: it is another."""
+        found = self._now.fullmatch(line)
+        if found is None:
+            return False
+        at, most, name = int(found[1]), int(found[2]), found[3]
+        self._show(f"<progress value='{at - 1}' max='{most}'></progress> {at} of {most}: {html.escape(name)}")
+        return True
+
+    def end(self) -> None:
+        """Takes the line away."""
+        if self._handle is not None:
+            self._show("")
+
+    def _show(self, text: str) -> None:
+        if self._handle is None:
+            self._handle = display(HTML(text), display_id=True)
+        else:
+            self._handle.update(HTML(text))
 
 
 class Failed(Exception):
@@ -99,7 +166,11 @@ class GretaMagics(Magics):
         if cell is None:
             if not words:
                 raise UsageError("%greta VERB ARGUMENTS: such as %greta bench op linear --m 1,8")
-            self.run(words, table=words[0] == "bench")
+            asked = any(w == "--open" or re.match(r"-o|--output", w) for w in words)
+            if words[0] == "report" and not asked and not {"-h", "--help"} & set(words):
+                display(Page(_report(words[1:])))
+            else:
+                self.run(words, table=words[0] == "bench")
             return
         rest, flags = flags_of(words)
         if rest:
@@ -131,14 +202,32 @@ class GretaMagics(Magics):
 
     def run(self, words: list[str], table: bool = False, hide: str = "") -> None:
         """Runs greta and shows what it says; an interrupt goes to it, too."""
+        progress = Progress() if table else None
         command = [greta.find_binary(), *words]
+        if table and len(words) > 1 and words[1] in LIVE and not any(w.startswith("--progress") for w in words):
+            command.append("--progress")
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as p:
-            try:
-                out, err = p.communicate()
-            except KeyboardInterrupt:
-                p.send_signal(2)
-                out, err = p.communicate()
+        said: list[str] = []
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, encoding="utf-8", errors="replace"
+        ) as p:
+            assert p.stdout is not None and p.stderr is not None
+            parts: list[str] = []
+            reader = threading.Thread(target=lambda: parts.append(p.stdout.read()), daemon=True)  # type: ignore[union-attr]
+            reader.start()
+            while True:
+                try:
+                    for text in p.stderr:
+                        if progress is None or not progress.take(text.rstrip("\n")):
+                            said.append(text)
+                    reader.join()
+                    p.wait()
+                    break
+                except KeyboardInterrupt:
+                    p.send_signal(signal.SIGINT)
+        if progress is not None:
+            progress.end()
+        out, err = "".join(parts), "".join(said)
         out, err = (t.replace(hide, Path(hide).name).strip() if hide else t.strip() for t in (out, err))
         if table and p.returncode == 0 and out.startswith("|"):
             display(Markdown(out))

@@ -137,7 +137,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(_device, "_drivers", {})
-    monkeypatch.setattr(_device.ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(greta.DeviceError, match="driver of the tensor's device is not found: libcuda"):
         _device.DeviceTensor(Tensor(Driver(), np.zeros((1, 4), np.float32)), "x")
 

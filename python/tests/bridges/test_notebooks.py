@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 from conftest import needed
@@ -76,8 +77,57 @@ def test_cell_that_is_wrong(shell, capsys):
 def test_bench_is_a_table(shell, monkeypatch):
     shown = []
     monkeypatch.setattr(greta.notebook, "display", shown.append)
-    shell.run_line_magic("greta", "bench op add --m 1 --n 64 -r 3 --min-time 1ms --no-store")
+    shell.run_line_magic("greta", "bench op add --m 1 --n 64 -r 3 --min-time 1ms --no-store --progress=false")
     assert len(shown) == 1 and "| add " in shown[0].data
+
+
+def test_bench_is_live(shell, monkeypatch):
+    """While it runs, a line says what is measured, and goes with the end."""
+    shown = []
+
+    class Handle:
+        def update(self, what):
+            shown.append(what.data)
+
+    def display(what, display_id=False):
+        shown.append(what.data)
+        return Handle()
+
+    monkeypatch.setattr(greta.notebook, "display", display)
+    shell.run_line_magic("greta", "bench op add --m 1,2 --n 64 -r 3 --min-time 1ms --no-store")
+    assert len(shown) == 4 and shown[2] == "", shown
+    assert "value='0' max='2'" in shown[0] and "1 of 2: add m=1 n=64" in shown[0]
+    assert "value='1' max='2'" in shown[1] and "2 of 2: add m=2 n=64" in shown[1]
+    assert shown[3].count("| add ") == 2
+
+
+def test_page_in_a_cell(tmp_path):
+    """The interactive page of what a cell has measured stands in a cell, whole and without a file."""
+    cells = [
+        "%load_ext greta.notebook",
+        "%greta bench op add --m 1,2 --n 64 -r 3 --min-time 1ms --store r.sqlite",
+        "%greta report --store r.sqlite --title Mine",
+        "import greta.notebook; greta.notebook.report(store='r.sqlite', height=300)",
+        "greta.notebook.report(store='r.sqlite', device='no such device')",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    client = nbclient.NotebookClient(
+        book, timeout=300, allow_errors=True, resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    outputs = [c.outputs for c in book.cells]
+    assert not any(o.output_type == "error" for some in outputs[:4] for o in some), outputs
+    line, table = outputs[1]
+    assert line.data["text/html"] == "" and "| add " in table.data["text/markdown"]
+    for some, height in ((outputs[2], 720), (outputs[3], 300)):
+        (page,) = some
+        text = page.data["text/html"]
+        assert text.startswith("<iframe sandbox=") and f"height: {height}px" in text
+        inside = html.unescape(text.partition('srcdoc="')[2].rpartition('"')[0])
+        assert "<svg" in inside and "<script" in inside and inside.rstrip().endswith("</html>")
+    assert "Mine" in outputs[2][0].data["text/html"]
+    assert [o.ename for o in outputs[4] if o.output_type == "error"] == ["UsageError"]
+    assert [f.name for f in tmp_path.iterdir() if f.suffix == ".html"] == []
 
 
 @pytest.mark.parametrize(
