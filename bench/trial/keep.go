@@ -109,6 +109,14 @@ func readKept(path string) ([]kept, error) {
 	return all, nil
 }
 
+// day prints when something was tried; "" for now.
+func day(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.Format(time.DateOnly)
+}
+
 // recall gives what a trial of so many cases gave, and when; false where it is not known.
 func recall(path, key string, cases int, k *custom.Kernel) ([]Result, time.Time, bool) {
 	all, _ := readKept(path) // what cannot be read is tried again

@@ -33,6 +33,7 @@ func (d *driven) CodeHash(*graph.Node, string) string { return d.code }
 
 // A trial is made once, and again where anything is another: driver, greta's kernels, description, source, a file that
 // it includes, cases; or when it is asked for. A refusal is not kept.
+// In one piece: each change is made behind those before it.
 func TestKept(t *testing.T) {
 	plain, err := cpu.New(1)
 	if err != nil {

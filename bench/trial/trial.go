@@ -325,9 +325,7 @@ func Prepare(ctx context.Context, opt engine.Options, tokens []int, st Settings)
 			r := results[n]
 			n++
 			d.Constants, d.Shapes, d.TimeUS, d.OwnUS = r.Constants, r.Shapes, r.TimeUS, r.OwnUS
-			if !at.IsZero() {
-				d.Kept = at.Format(time.DateOnly)
-			}
+			d.Kept = day(at)
 			d.Used = f.k.Always || d.OwnUS == 0 || d.TimeUS <= d.OwnUS
 			st.Notify(d.String())
 		}
