@@ -5,16 +5,17 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // Digest is a hash of all that a kernel is made of: the file that describes it, and the source or binary of every
 // combination of constants with the files beside it that they include.
 func (k *Kernel) Digest() (string, error) {
 	h := sha256.New()
-	text, err := os.ReadFile(k.File)
+	text, err := plainfile.Read(k.File)
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +47,7 @@ func addIncluded(h hash.Hash, path, text string, seen map[string]bool) {
 			continue
 		}
 		name = filepath.Join(filepath.Dir(path), strings.Trim(strings.TrimSpace(name), "\"<>"))
-		own, err := os.ReadFile(name)
+		own, err := plainfile.Read(name)
 		if err != nil || seen[name] { // greta's own header, or none: the trial says so
 			continue
 		}
