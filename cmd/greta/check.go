@@ -25,6 +25,7 @@ import (
 type checkFlags struct {
 	modelFlags
 	tokens, expected string
+	against, python  string
 	tolerance        float64
 	all, json        bool
 }
@@ -48,11 +49,20 @@ expected.json is taken. Such results are exact, so caches are then f32 unless --
 says otherwise, and activations are not rounded: on the processor unless
 --exact=false, on a GPU unless --fp16 says so.
 
+With --against torch the model is also run by transformers, where a Python has it,
+in float64, and each value that both have is compared: what goes into the first
+layer, what every layer gives, operands and results of every module with weights.
+The first that differs is named with its equation, its place in the model file and
+the equations that can be at fault.
+
 The exit code is 4 on a mismatch.`,
 		Args: exactly(1, "one model"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if !(f.tolerance >= 0 && f.tolerance <= math.MaxFloat64) {
 				return usagef("--tolerance %g: it must be positive and finite", f.tolerance)
+			}
+			if err := f.checkAgainst(c.Flags().Changed); err != nil {
+				return err
 			}
 			if f.expected != "" {
 				f.settleExact(c.Flags().Changed)
@@ -61,9 +71,12 @@ The exit code is 4 on a mismatch.`,
 			if err != nil {
 				return err
 			}
-			if f.expected != "" {
+			switch {
+			case f.against != "":
+				err = a.checkTorch(c.Context(), f, b)
+			case f.expected != "":
 				err = a.checkExpected(c.Context(), f, b)
-			} else {
+			default:
 				err = a.checkReference(c.Context(), f, b)
 			}
 			if err == nil {
@@ -78,12 +91,30 @@ The exit code is 4 on a mismatch.`,
 	s.StringVar(&f.tokens, "tokens", "", "token ids to check on, 1,2,3 (default: ten made up ones)")
 	s.StringVar(&f.expected, "expected", "", "compare with this safetensors or JSON file (.zst is unpacked), or with "+
 		"the one in this folder")
+	s.StringVar(&f.against, "against", "", "torch: compare with transformers, value by value")
+	s.StringVar(&f.python, "python", "python3", "with --against, the Python that has torch and transformers")
 	s.Float64Var(&f.tolerance, "tolerance", 0, "relative L2 error that counts as divergence (default: 1e-4 with --kv "+
-		"f32, 2e-3 with f16, 6e-3 with bf16); with --expected the largest absolute error of a logit, or of the mean "+
+		"f32, 2e-3 with f16, 6e-3 with bf16; 1e-4 with --against); with --expected the largest absolute error of a logit, "+
+		"or of the mean "+
 		"(default: 1e-4)")
 	s.BoolVar(&f.all, "all", false, "print every operator, not only those that matter")
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
+}
+
+// checkAgainst refuses flags that do not go together.
+func (f *checkFlags) checkAgainst(changed func(flag string) bool) error {
+	switch {
+	case f.against == "" && changed("python"):
+		return usagef("--python is for --against torch")
+	case f.against == "" && !changed("against"):
+		return nil
+	case f.against != "torch":
+		return usagef("--against %q: there is torch", f.against)
+	case f.expected != "":
+		return usagef("--against and --expected: one of them is wanted")
+	}
+	return nil
 }
 
 // settleExact leaves out what rounds, where no flag asks for it.

@@ -189,7 +189,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, c.CommandPath())
 	})
-	root.AddCommand(a.runCmd(), a.checkCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
+	root.AddCommand(a.runCmd(), a.checkCmd(), a.newCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
 		a.quantizeCmd(), a.imatrixCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(),
 		a.compareCmd(),
 		a.gateCmd(), a.gapCmd(), a.reportCmd(), a.plotCmd(), a.exportCmd(), a.importCmd(), a.tuneCmd(), a.expCmd(),

@@ -373,3 +373,60 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestPrint: what is printed reads as the expression that it was made from.
+func TestPrint(t *testing.T) {
+	for _, text := range []string{
+		"1 - (2 - 3) - 4", "-2**2", "(-2)**-2", "2**3**4", "(2**3)**4", "a*(b + c)/d", "a // (b % c)", "1e-5*x",
+		"not (a and b) or c", "not a == b", "(not a) == b", "a if b else c if d else e", "(a if b else c) if d else e",
+		"a if (b if c else d) else e", "f(x, [1, 2], y='w', z=a or b, ...)", "x as [S, H*Dh]", "(x + y) as [S, D]",
+		"l[-1] in ['a', \"it's\"]", "a not in l[1:]", "l[:n][0] < -1", "-(a + b)", "(a or b) and c",
+		"+x - -y", "x as [a] as [b]", "(a == b) == c",
+	} {
+		e, err := Parse(text)
+		if err != nil {
+			t.Fatal(text, err)
+		}
+		printed := Print(e)
+		again, err := Parse(printed)
+		if err != nil || Print(again) != printed {
+			t.Errorf("%s was printed as %s, which reads as %v, %v", text, printed, again, err)
+			continue
+		}
+		if a, b := shapeOf(e), shapeOf(again); a != b {
+			t.Errorf("%s was printed as %s: %s became %s", text, printed, a, b)
+		}
+	}
+}
+
+// shapeOf writes a tree with a bracket around each node, without places.
+func shapeOf(e Expr) string {
+	all := func(list []Expr) string {
+		s := ""
+		for _, x := range list {
+			s += shapeOf(x) + ","
+		}
+		return s
+	}
+	switch e := e.(type) {
+	case Unary:
+		return "(" + e.Op + shapeOf(e.X) + ")"
+	case Binary:
+		return "(" + shapeOf(e.X) + e.Op + shapeOf(e.Y) + ")"
+	case Cond:
+		return "(" + shapeOf(e.If) + "?" + shapeOf(e.Then) + ":" + shapeOf(e.Else) + ")"
+	case Call:
+		s := e.Func + "(" + all(e.Args)
+		for _, n := range e.Named {
+			s += n.Name + "=" + shapeOf(n.X)
+		}
+		return s + ")"
+	case List:
+		return "[" + all(e.Elems) + "]"
+	case As:
+		return "(" + shapeOf(e.X) + " as " + all(e.Dims) + ")"
+	case Index:
+		return shapeOf(e.X) + "@" + shapeOf(e.I)
+	}
+	return Print(e)
+}

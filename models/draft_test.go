@@ -1,0 +1,66 @@
+package models_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/weights/open"
+)
+
+// TestDraft: the first files of families that the tree has, each made as if it were unknown, can be read and built, but
+// for those of which no other family is like them. GRETA_DRAFTS names a folder for what was written.
+func TestDraft(t *testing.T) {
+	folders, err := filepath.Glob(filepath.Join(testfiles.Repo(t, "testdata", "families"), "*"))
+	if os.Getenv("GRETA_REQUIRE_SHARED") != "" {
+		folders, err = filepath.Glob(filepath.Join(testfiles.Shared(t, "families"), "*"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, built := t.TempDir(), 0
+	if to := os.Getenv("GRETA_DRAFTS"); to != "" {
+		root = to
+	}
+	for _, folder := range folders {
+		name := filepath.Base(folder)
+		w, err := open.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archs, _ := w.Meta("architectures")
+		kind, _ := w.Meta("model_type")
+		d, err := models.NewDraft(w, name, append(archs.([]string), kind.(string))...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		dir := filepath.Join(root, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range d.Files {
+			if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := models.Load(filepath.Join(dir, d.Files[0].Name))
+		if err != nil {
+			t.Errorf("%s, from %s: %v", name, d.From, err)
+			continue
+		}
+		if _, err := f.Build(models.Options{Weights: w, S: 3, C: 64}); err != nil {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			t.Logf("%s, from %s: %d tensors unplaced; %s", name, d.From, len(d.Unplaced), first)
+			continue
+		}
+		built++
+		t.Logf("%s, from %s: built, %d tensors unplaced, keys unused: %v", name, d.From, len(d.Unplaced), d.Unused)
+	}
+	if built < 6 {
+		t.Errorf("%d of %d were built", built, len(folders))
+	}
+}
