@@ -172,6 +172,9 @@ func draftSources(stem string, w Weights, wants map[string]string, without []str
 			arch = &f.params[i]
 		}
 	}
+	for _, b := range append(f.blocks(), f) {
+		b.complete(w)
+	}
 	words := []string{""}
 	if arch != nil {
 		words = append(words, f.compared(arch.name.string)...)
@@ -183,13 +186,9 @@ func draftSources(stem string, w Weights, wants map[string]string, without []str
 		if hidden(word) || strings.Contains(word, "-") { // GGUF's names
 			continue
 		}
-		own, err := Builtin(stem)
-		if err != nil {
-			return nil, err
-		}
-		d := &draftSource{f: own, word: word, set: map[string]string{}}
+		d := &draftSource{f: f, word: word, set: map[string]string{}}
 		for p, v := range wants {
-			if own.param(p) != nil {
+			if f.param(p) != nil {
 				d.set[p] = v
 			}
 		}
@@ -251,9 +250,6 @@ func (f *File) compared(name string) []string {
 
 // try counts what the file does not read of the weights, and its mistakes with them.
 func (d *draftSource) try(w Weights) {
-	for _, f := range append(d.f.blocks(), d.f) {
-		f.complete(w)
-	}
 	read := map[string]bool{}
 	o := d.options(w)
 	o.Seen = func(l *graph.Load, _ string) {
