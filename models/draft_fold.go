@@ -300,8 +300,8 @@ type folded struct {
 	tree  lang.Expr
 }
 
-// body folds the equations, gives those that only rename another no line of their own, and leaves out what nothing reads.
-// A repeat is left to more.
+// body folds the equations, gives those that only rename another no line of their own, and leaves
+// out what nothing reads. A repeat is left to more.
 func (fo *folding) body(more func(eq *equation) folded) []folded {
 	out := map[string]bool{}
 	for _, o := range fo.f.out {

@@ -12,8 +12,8 @@ import (
 )
 
 // TestDraft: the first files of families that the tree has, each made as if it were unknown, can be read and built, but
-// for those of which no other family is like them. GRETA_DRAFTS names a folder for what was written of all families that
-// lie beside the project.
+// for those of which no other family is like them. GRETA_DRAFTS names a folder for what was written
+// of all families that lie beside the project.
 func TestDraft(t *testing.T) {
 	var folders []string
 	for _, name := range []string{"apertus", "cohere2", "deepseek_v2", "diffllama"} {

@@ -45,8 +45,8 @@ func torchAnswer(t *testing.T, answer string, tensors map[string][]float64, shap
 	return path
 }
 
-// TestAgainstTorch: what a Python computed is compared value by value, and the first equation that differs is named with
-// those that can be at fault. The logits are an independent implementation's.
+// TestAgainstTorch: what a Python computed is compared value by value, and the first equation that
+// differs is named with those that can be at fault. The logits are an independent implementation's.
 func TestAgainstTorch(t *testing.T) {
 	dir := testfiles.Repo(t, "testdata", "families", "apertus")
 	g, err := golden.Open(filepath.Join(dir, "expected.safetensors"))
