@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
 	"github.com/greta-project/greta/weights/safetensors"
@@ -163,7 +164,7 @@ func runTorch(ctx context.Context, python, folder string, tokens []int32) (*torc
 	if run.Error != "" {
 		return nil, usagef("--against torch: %s", run.Error)
 	}
-	data, err := os.ReadFile(out)
+	data, err := plainfile.Read(out)
 	if err != nil {
 		return nil, fmt.Errorf("%s wrote no tensors: %w", python, err)
 	}
