@@ -66,6 +66,9 @@ func TestWheels(t *testing.T) {
 					t.Fatal(err)
 				}
 				data, err := io.ReadAll(in)
+				if err != nil {
+					t.Fatal(err)
+				}
 				programs += f.Name + " " + f.Mode().String() + " " + string(data) + "\n"
 				if err := in.Close(); err != nil {
 					t.Error(err)
