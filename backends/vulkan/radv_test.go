@@ -291,7 +291,7 @@ func compile(t *testing.T, dev *Device, n *graph.Node) {
 		l.In = append(l.In, place(v, use, k.Packing(i)))
 	}
 	for i, v := range n.Out {
-		if n.Op.Kind == graph.Update {
+		if n.Op.Kind == graph.Update && n.In[i] != nil && v.Shape.Equal(n.In[i].Shape) { // a state in place
 			l.Out = append(l.Out, l.In[i])
 		} else {
 			l.Out = append(l.Out, place(v, backends.Arena, nil))
