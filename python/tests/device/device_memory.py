@@ -21,7 +21,6 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import torch
 
 import greta
-import greta.jax
 import greta.torch
 from greta import _device
 
@@ -269,6 +268,8 @@ def with_jax() -> str:
     if next(iter(x.devices())).platform == "cpu":
         return "JAX sees no card"
     import numpy as np
+
+    import greta.jax
 
     want = model(np.asarray(x))
     try:
