@@ -458,7 +458,8 @@ func TestUnreadTensors(t *testing.T) {
 	}
 	whole := family(t, "llama2_gqa_tied") // where fewer are asked for, what is left out is said
 	r = greta(t, "run", whole, "--set", "L=1", "--tokens", "1,2", "--gen", "1")
-	if r.code != 0 || !strings.Contains(r.err, "does not read every tensor") || !strings.Contains(r.err, "model.layers.1.") {
+	if r.code != 0 || !strings.Contains(r.err, "does not read every tensor") ||
+		!strings.Contains(r.err, "model.layers.1.") {
 		t.Errorf("exit code %d\n%s", r.code, r.err)
 	}
 	if r := greta(t, "run", whole, "--tokens", "1,2", "--gen", "1"); strings.Contains(r.err, "does not read") {
