@@ -136,16 +136,6 @@ type Mapper interface {
 	Map(data []byte) (Buffer, error)
 }
 
-// Tunable is a device some of whose kernels have more than one configuration.
-type Tunable interface {
-	// Variants names the configurations of n's kernel, the default first; nil
-	// where there is only one. A name is stable and readable: "tile=128x64,stages=3".
-	Variants(n *graph.Node) []string
-	// Choose sets what is asked for a node's variant whenever Kernel is called:
-	// "" is the default. A name that Variants does not list is an error of Kernel.
-	Choose(func(n *graph.Node) string)
-}
-
 // Kernel is the code chosen for a node. It may be shared by equal nodes.
 type Kernel interface {
 	// Name names the code: "linear.f16.avx512".

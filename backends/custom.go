@@ -18,6 +18,23 @@ type CustomKernels interface {
 	CustomKernel(n *graph.Node, k *custom.Instance, exposed bool) (Kernel, error)
 }
 
+// noCustom is a device that runs its own kernels alone.
+type noCustom struct{ Device }
+
+func (noCustom) CustomEndings() []string { return nil }
+
+func (d noCustom) CustomKernel(*graph.Node, *custom.Instance, bool) (Kernel, error) {
+	return nil, fmt.Errorf("the %s backend takes no kernels of one's own", d.Info().Backend)
+}
+
+// CustomKernelsOf is how a device runs kernels that users wrote: where it runs none, there are no endings.
+func CustomKernelsOf(dev Device) CustomKernels {
+	if c, ok := dev.(CustomKernels); ok {
+		return c
+	}
+	return noCustom{dev}
+}
+
 // Custom is a Kernel that a user may have written.
 type Custom interface {
 	Kernel

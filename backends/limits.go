@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/greta-project/greta/graph"
@@ -31,11 +32,34 @@ type Limiter interface {
 	Limits(p *Program, budget time.Duration) (Limits, error)
 }
 
+// LimitsOf gives what measures a device's limits, nil where it cannot.
+func LimitsOf(dev Device) func(p *Program, budget time.Duration) (Limits, error) {
+	d, ok := dev.(Limiter)
+	if !ok {
+		return nil
+	}
+	return func(p *Program, budget time.Duration) (Limits, error) {
+		l, err := d.Limits(p, budget)
+		if err != nil {
+			err = fmt.Errorf("measuring the device's limits: %w", err)
+		}
+		return l, err
+	}
+}
+
 // PackedReader is a device whose packed weights have not always the size of those that are stored.
 type PackedReader interface {
 	// PackedExcess is by how many bytes what a launch reads of packed weights is more than what it would read of
 	// them as they are stored; negative where packing makes them smaller.
 	PackedExcess(l *Launch) (float64, error)
+}
+
+// PackedExcess is by how much a launch reads more of packed weights than of stored ones (PackedReader).
+func PackedExcess(dev Device, l *Launch) (float64, error) {
+	if d, ok := dev.(PackedReader); ok {
+		return d.PackedExcess(l)
+	}
+	return 0, nil
 }
 
 // Cost is what a launch has to do on a device with kv positions in the caches: what its node has to do, and of
@@ -45,12 +69,7 @@ func Cost(dev Device, l *Launch, kv int) (graph.Cost, error) {
 		return graph.Cost{}, nil
 	}
 	c := l.Node.Op.Cost(l.Node, kv)
-	if d, ok := dev.(PackedReader); ok {
-		excess, err := d.PackedExcess(l)
-		if err != nil {
-			return c, err
-		}
-		c.Read += excess
-	}
-	return c, nil
+	excess, err := PackedExcess(dev, l)
+	c.Read += excess
+	return c, err
 }

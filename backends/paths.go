@@ -78,13 +78,28 @@ type Pathed interface {
 	SetPath(name string, on bool) error
 }
 
+// plain is a device that has no fast paths.
+type plain struct{ Device }
+
+func (plain) Paths() []Path { return nil }
+
+func (p plain) SetPath(name string, _ bool) error {
+	return fmt.Errorf("the %s backend has no path %q", p.Info().Backend, name)
+}
+
+// PathsOf gives the paths of a device: none where it has none.
+func PathsOf(dev Device) Pathed {
+	if p, ok := dev.(Pathed); ok {
+		return p
+	}
+	return plain{dev}
+}
+
 // OptedIn is the path that is on because the user opted into it; false: there is none.
 func OptedIn(dev Device) (Path, bool) {
-	if p, ok := dev.(Pathed); ok {
-		for _, path := range p.Paths() {
-			if path.OptIn && path.On {
-				return path, true
-			}
+	for _, path := range PathsOf(dev).Paths() {
+		if path.OptIn && path.On {
+			return path, true
 		}
 	}
 	return Path{}, false

@@ -162,17 +162,11 @@ func (b *batch) rowBuckets() []int {
 	return fineBuckets
 }
 
-// invariant says whether the device was opened such that a row's results do not depend on the rows beside it.
-func (e *Engine) invariant() bool {
-	d, ok := e.dev.(interface{ Invariant() bool })
-	return ok && d.Invariant()
-}
-
 // kind is the step for so many rows, of which so many are wanted.
 func (b *batch) kind(rows, wanted, picks int) stepKind {
 	some := func(n int32) bool { return n > 0 }
 	k := stepKind{Tokens: bucket(b.rowBuckets(), rows), picks: picks, adapted: slices.ContainsFunc(b.adapterOf, some)}
-	if b.mem.engine.invariant() { // one graph for rows with adapters and such without
+	if backends.Invariant(b.mem.engine.dev) { // one graph for rows with adapters and such without
 		k.adapted = b.mem.engine.adapters != nil
 	}
 	k.Rows = k.Tokens

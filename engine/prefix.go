@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/engine/prefixcache"
 	"github.com/greta-project/greta/engine/schedule"
@@ -41,7 +42,7 @@ func (e *Engine) kvIdentity(page int) (string, error) {
 	h := sha256.New()
 	h.Write(id)
 	fmt.Fprint(h, context.ReplaceAllString(e.first.Text(), "C"), e.opt.DType, e.opt.MixName, e.dev.Info().Backend,
-		e.dev.Info().Level, page, e.invariant())
+		e.dev.Info().Level, page, backends.Invariant(e.dev))
 	return string(h.Sum(nil)), nil
 }
 

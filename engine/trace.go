@@ -52,26 +52,10 @@ func Trace(ctx context.Context, opt Options, tokens []int32, visit func(Traced) 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	st, err := s.prepare(feed{tokens: tokens})
-	if err != nil {
-		return err
-	}
-	for i := range st.Program.Launches {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		l := &st.Program.Launches[i]
-		if err := visit(Traced{Graph: st.Graph, Node: l.Node, l: l, s: s.stream}); err != nil {
-			return err
-		}
-		if err := s.stream.Launch(l); err != nil {
-			return err
-		}
-		if err := visit(Traced{Graph: st.Graph, Node: l.Node, Done: true, l: l, s: s.stream}); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = s.oneByOne(ctx, tokens, func(st *Step, l *backends.Launch, done bool) error {
+		return visit(Traced{Graph: st.Graph, Node: l.Node, Done: done, l: l, s: s.stream})
+	})
+	return err
 }
 
 // MadeUp gives n token ids below a vocabulary's size, the same for a seed everywhere; none is below 3, where

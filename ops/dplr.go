@@ -28,14 +28,10 @@ var DPLR = &graph.Op{
 	Kind: graph.Update,
 	Attr: func() any { return &DPLRAttr{} },
 	Check: func(n *graph.Node) error {
-		k, g := n.In[2].Shape, n.In[4].Shape
-		if g[2] != 1 && g[2] != k[2] {
-			return fmt.Errorf("%s must have 1 decay a head or the %d of %s", n.In[4], k[2], n.In[2])
-		}
 		if DPLRRank(n) != (len(n.In) > 7 && n.In[7] != nil) {
 			return fmt.Errorf("a and b are given together, or neither is")
 		}
-		return checkSlots(n)
+		return checkDecays(n)
 	},
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		q, k, v, g, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), out[1].F64()

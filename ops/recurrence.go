@@ -293,6 +293,15 @@ var SSM = &graph.Op{
 	Cost: recurrenceCost(6),
 }
 
+// checkDecays checks an operator whose heads have one log decay each, or as many as keys have elements.
+func checkDecays(n *graph.Node) error {
+	k, g := n.In[2].Shape, n.In[4].Shape
+	if g[2] != 1 && g[2] != k[2] {
+		return fmt.Errorf("%s must have 1 decay a head or the %d of %s", n.In[4], k[2], n.In[2])
+	}
+	return checkSlots(n)
+}
+
 // Delta is the gated delta rule (Yang et al., arXiv 2412.06464): q, k [S, H, K], v [S, H, V], log decays g [S, H, J],
 // where J is K or 1, beta [S, H], the state [H, K, V]:
 //
@@ -303,14 +312,8 @@ var Delta = &graph.Op{
 	Sig: graph.MustSig("(state: T[L, Z], q: Q[S, H, K], keys: U[S, H, K], values: V[S, H, DV], decays: G[S, H, J], " +
 		"beta: B[S, H]," +
 		" pos: i32[S], slot?: i32[S]) -> (next: T[L, Z], y: float[S, H, DV])"),
-	Kind: graph.Update,
-	Check: func(n *graph.Node) error {
-		k, g := n.In[2].Shape, n.In[4].Shape
-		if g[2] != 1 && g[2] != k[2] {
-			return fmt.Errorf("%s must have 1 decay a head or the %d of %s", n.In[4], k[2], n.In[2])
-		}
-		return checkSlots(n)
-	},
+	Kind:  graph.Update,
+	Check: checkDecays,
 	Ref: func(n *graph.Node, in, out []tensor.Tensor) error {
 		q, k, v, g, beta, y := in[1].F64(), in[2].F64(), in[3].F64(), in[4].F64(), in[5].F64(), out[1].F64()
 		heads, dk, dv, dg := in[2].Shape[1], in[2].Shape[2], in[3].Shape[2], in[4].Shape[2]

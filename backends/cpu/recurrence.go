@@ -150,10 +150,6 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	x, w := in[0], in[1]
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
 	var b []float32
 	if len(l.In) > 4 && l.In[4].Buffer != nil {
 		if b, err = values(d, &l.In[4]); err != nil {
@@ -179,7 +175,7 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 	r.take = func(u, begin, end int, before, behind []float32) {
 		from, to := u*block, min((u+1)*block, channels)
 		for s := begin; s < end; s++ {
-			row := y.row(s)
+			row := r.y.row(s)
 			for c := from; c < to; c++ {
 				v := float32(0)
 				if b != nil {
@@ -206,10 +202,6 @@ func bindScan(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	a, x := in[0], in[1]
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
 	const block = 64
 	r, err := newRecurrence(l, &l.In[3], (x.cols+block-1)/block, 4)
 	if err != nil {
@@ -219,7 +211,7 @@ func bindScan(d *Device, l *backends.Launch) (runner, error) {
 		from, to := u*block, min((u+1)*block, x.cols)
 		h := fresh(before, behind, from, to-from)
 		for s := begin; s < end; s++ {
-			as, xs, ys := a.row(s)[from:to], x.row(s)[from:to], y.row(s)[from:to]
+			as, xs, ys := a.row(s)[from:to], x.row(s)[from:to], r.y.row(s)[from:to]
 			for c := range h {
 				h[c] = as[c]*h[c] + xs[c]
 				ys[c] = h[c]
@@ -235,10 +227,6 @@ func bindSSM(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	x, dt, a, b, c := in[0], in[1], in[2], in[3], in[4]
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
 	heads, p, m := l.In[1].Shape[1], l.In[1].Shape[2], a.cols
 	g, size := l.In[4].Shape[1], l.In[4].Shape[2]
 	r, err := newRecurrence(l, &l.In[6], heads, elementChunk/max(1, 8*p*size))
@@ -258,7 +246,7 @@ func bindSSM(d *Device, l *backends.Launch) (runner, error) {
 		for s := begin; s < end; s++ {
 			step := dt.row(s)[h]
 			bs, cs := b.row(s*g+h/(heads/g)), c.row(s*g+h/(heads/g))
-			xs, ys := x.row(s*heads+h), y.row(s*heads+h)
+			xs, ys := x.row(s*heads+h), r.y.row(s*heads+h)
 			decay := float32(math.Exp(float64(step * a.row(h)[0])))
 			if m > 1 {
 				k.Scale(work[h], step, a.row(h))
@@ -285,19 +273,8 @@ func bindDelta(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	q, key, v, g, beta := in[0], in[1], in[2], in[3], in[4]
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
-	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
-	r, err := newRecurrence(l, &l.In[6], heads, elementChunk/max(1, 8*dk*dv))
-	if err != nil {
-		return nil, err
-	}
-	k := d.k
-	work := simd.AlignedFloats(heads * dv)
-	r.take = func(h, begin, end int, before, behind []float32) {
-		m, seen := fresh(before, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv]
+	heads, dk, dv, k := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], d.k
+	return matrixStates(l, &l.In[6], func(y rows, h, begin, end int, m, seen []float32) {
 		for s := begin; s < end; s++ {
 			at := s*heads + h
 			keys, decays, ys := key.row(at), g.row(at), y.row(at)
@@ -323,6 +300,20 @@ func bindDelta(d *Device, l *backends.Launch) (runner, error) {
 				k.Axpy(ys, queries[i], row)
 			}
 		}
+	})
+}
+
+// matrixStates is a recurrence whose heads have a matrix [dk, dv] each, which take changes, and dv floats to work with.
+func matrixStates(l *backends.Launch, pos *backends.Operand, take func(y rows, h, begin, end int, m, work []float32)) (
+	runner, error) {
+	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
+	r, err := newRecurrence(l, pos, heads, elementChunk/max(1, 8*dk*dv))
+	if err != nil {
+		return nil, err
+	}
+	work := simd.AlignedFloats(heads * dv)
+	r.take = func(h, begin, end int, before, behind []float32) {
+		take(r.y, h, begin, end, fresh(before, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv])
 	}
 	return r, nil
 }
@@ -341,10 +332,6 @@ func bindWKV(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
 	n := keys.cols
 	r, err := newRecurrence(l, &l.In[5], n, 64)
 	if err != nil {
@@ -355,7 +342,7 @@ func bindWKV(d *Device, l *backends.Launch) (runner, error) {
 			fresh(before, behind, part*n+c, 1)
 		}
 		for s := begin; s < end; s++ {
-			y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == begin)
+			r.y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == begin)
 		}
 	}
 	return r, nil
@@ -383,19 +370,8 @@ func bindDPLR(d *Device, l *backends.Launch) (runner, error) {
 		}
 		a, b = in[0], in[1]
 	}
-	y, err := floats(&l.Out[1])
-	if err != nil {
-		return nil, err
-	}
-	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
-	r, err := newRecurrence(l, &l.In[5], heads, elementChunk/max(1, 8*dk*dv))
-	if err != nil {
-		return nil, err
-	}
-	k := d.k
-	work := simd.AlignedFloats(heads * dv)
-	r.take = func(h, begin, end int, was, behind []float32) {
-		m, seen := fresh(was, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv]
+	heads, dk, dv, k := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], d.k
+	return matrixStates(l, &l.In[5], func(y rows, h, begin, end int, m, seen []float32) {
 		for s := begin; s < end; s++ {
 			at := s*heads + h
 			queries, keys, values, decays, ys := q.row(at), key.row(at), v.row(at), g.row(at), y.row(at)
@@ -426,6 +402,5 @@ func bindDPLR(d *Device, l *backends.Launch) (runner, error) {
 				}
 			}
 		}
-	}
-	return r, nil
+	})
 }

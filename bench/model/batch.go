@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/record"
@@ -257,7 +258,7 @@ func (r *batchRunner) batchResult(t batchTest, all []batchTimes, check record.Ch
 	if info.Backend == "cpu" {
 		res.Params["threads"] = strconv.Itoa(info.Threads)
 	}
-	if i, ok := r.e.Device().(interface{ Invariant() bool }); ok && i.Invariant() {
+	if backends.Invariant(r.e.Device()) {
 		res.Params["invariant"] = "on"
 	}
 	if r.o.Shared > 0 {

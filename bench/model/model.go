@@ -275,8 +275,8 @@ const limitsBudget = 250 * time.Millisecond
 
 // limits asks a device that can measure its roofs for them, once for a model.
 func (r *runner) limits() error {
-	dev, ok := r.e.Device().(backends.Limiter)
-	if !ok || r.asked {
+	limits := backends.LimitsOf(r.e.Device())
+	if limits == nil || r.asked {
 		return nil
 	}
 	r.asked = true
@@ -292,13 +292,7 @@ func (r *runner) limits() error {
 	if err != nil {
 		return err
 	}
-	measure := func() (backends.Limits, error) {
-		l, err := dev.Limits(st.Program, limitsBudget)
-		if err != nil {
-			err = fmt.Errorf("measuring the device's limits: %w", err)
-		}
-		return l, err
-	}
+	measure := func() (backends.Limits, error) { return limits(st.Program, limitsBudget) }
 	l, err := measure()
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func (m *measurement) result(cache string) record.Result {
 
 func (m *measurement) all() ([]record.Result, error) {
 	if m.opt.Config != "" {
-		t, ok := m.dev.(backends.Tunable)
+		t, ok := backends.Tuned(m.dev)
 		if !ok {
 			return nil, fmt.Errorf("the %s backend's kernels have one configuration each: there is no %q", m.dev.Info().Backend,
 				m.opt.Config)
@@ -196,11 +196,9 @@ func (m *measurement) one(cache string) (err error) {
 	if err := m.verify(p); err != nil {
 		return err
 	}
-	if dev, ok := m.dev.(backends.PackedReader); ok {
-		l := p.launch(0)
-		if m.packed, err = dev.PackedExcess(&l); err != nil {
-			return err
-		}
+	l := p.launch(0)
+	if m.packed, err = backends.PackedExcess(m.dev, &l); err != nil {
+		return err
 	}
 	r := m.result(cache)
 	r.WorkingSet = p.set
@@ -362,17 +360,11 @@ const limitsBudget = 60 * time.Millisecond
 // rate at which it reads these weights, or what else it reads, and arithmetic of their
 // type. What is faster than reading alone is refused.
 func (m *measurement) limits(p *placed, r *record.Result) error {
-	dev, ok := m.dev.(backends.Limiter)
-	if !ok {
+	limits := backends.LimitsOf(m.dev)
+	if limits == nil {
 		return nil
 	}
-	measure := func() (backends.Limits, error) {
-		l, err := dev.Limits(p.program(p.copies), limitsBudget)
-		if err != nil {
-			err = fmt.Errorf("measuring the device's limits: %w", err)
-		}
-		return l, err
-	}
+	measure := func() (backends.Limits, error) { return limits(p.program(p.copies), limitsBudget) }
 	l, err := measure()
 	if err != nil {
 		return err

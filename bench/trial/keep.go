@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,58 +53,33 @@ func keyOf(dev backends.Device, k *custom.Kernel, cases []wire) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	own := ""
-	if h, ok := dev.(backends.Hashed); ok {
-		own = h.CodeHash(nil, "")
-	}
 	text, err := json.Marshal(struct {
 		Format      int
 		Device      device
 		Own, Digest string
 		Cases       []wire
-	}{1, identity(dev.Info()), own, digest, cases})
+	}{1, identity(dev.Info()), backends.CodeHash(dev, nil, ""), digest, cases})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16]), err
 }
 
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
 // readKept gives a file's lines; a file that is missing or too long has none.
 func readKept(path string) ([]kept, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().IsRegular() && info.Size() > keptMost {
-		return nil, nil
-	}
-	data, err := plainfile.Read(path)
-	if err != nil {
-		return nil, err
-	}
+	lines, err := plainfile.Fields(path, keptMost)
 	var all []kept
-	for line := range strings.Lines(string(data)) {
-		f := strings.Split(strings.TrimRight(line, "\r\n"), "\t")
+	for _, f := range lines {
 		if len(f) != keptFields {
 			continue
 		}
 		k := kept{key: f[0], about: strings.Join(f[2:6], "\t")}
-		if k.at, err = time.Parse(time.RFC3339, f[1]); err != nil || json.Unmarshal([]byte(f[6]), &k.results) != nil {
+		at, err := time.Parse(time.RFC3339, f[1])
+		if err != nil || json.Unmarshal([]byte(f[6]), &k.results) != nil {
 			continue
 		}
+		k.at = at
 		all = append(all, k)
 	}
-	return all, nil
+	return all, err
 }
 
 // day prints when something was tried; "" for now.
@@ -141,7 +114,7 @@ func remember(path, key string, dev backends.Device, k *custom.Kernel, results [
 	i := dev.Info()
 	var about []string
 	for _, text := range []string{i.Backend, i.Name + " " + i.Level, i.Driver, k.String()} {
-		about = append(about, clean(text))
+		about = append(about, plainfile.Field(text))
 	}
 	all = slices.DeleteFunc(all, func(o kept) bool { return o.key == key })
 	all = append(all, kept{key, time.Now(), strings.Join(about, "\t"), results})

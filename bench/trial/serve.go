@@ -183,10 +183,7 @@ const mostFlops = 2e8
 // serve tries a kernel on a device.
 func serve(ctx context.Context, dev backends.Device, k *custom.Kernel, cases []*op.Case,
 	stage func(string, time.Duration), launch time.Duration) ([]Result, error) {
-	maker, ok := dev.(backends.CustomKernels)
-	if !ok {
-		return nil, fmt.Errorf("the %s backend takes no kernels of one's own", dev.Info().Backend)
-	}
+	maker := backends.CustomKernelsOf(dev)
 	small, refs, err := checks(ctx, k, cases, stage)
 	if err != nil {
 		return nil, err

@@ -153,7 +153,7 @@ func (s *Set) make(k *custom.Kernel, n *graph.Node, d *Decision) backends.Kernel
 		return nil
 	}
 	i.Note = d.Reason()
-	made, err := s.dev.(backends.CustomKernels).CustomKernel(n, i, false)
+	made, err := backends.CustomKernelsOf(s.dev).CustomKernel(n, i, false)
 	if err != nil { // a grid beyond the device's limits at this size
 		return nil
 	}
@@ -338,10 +338,10 @@ func Prepare(ctx context.Context, opt engine.Options, tokens []int, st Settings)
 func suited(st Settings) ([]*custom.Kernel, error) {
 	var all []*custom.Kernel
 	backend := st.Device.Info().Backend
-	dev, ok := st.Device.(backends.CustomKernels)
+	endings := backends.CustomKernelsOf(st.Device).CustomEndings()
 	taken := map[string]bool{}
 	for _, k := range st.Kernels {
-		if ok && slices.Contains(dev.CustomEndings(), k.Ending()) && (k.Arch == "" || k.Arch == st.Device.Info().Level) {
+		if slices.Contains(endings, k.Ending()) && (k.Arch == "" || k.Arch == st.Device.Info().Level) {
 			all = append(all, k)
 			taken[k.Op+" "+k.Equation] = true
 		}
@@ -351,15 +351,15 @@ func suited(st Settings) ([]*custom.Kernel, error) {
 			continue
 		}
 		why := fmt.Sprintf("%v is %s: the %s backend takes %s", k, k.Ending(), backend, "no kernels of one's own")
-		if ok {
+		if len(endings) > 0 {
 			why = fmt.Sprintf("%v is %s: the %s backend takes %s here", k, k.Ending(), backend,
-				strings.Join(dev.CustomEndings(), " and "))
+				strings.Join(endings, " and "))
 		}
-		if ok && k.Arch != "" && k.Arch != st.Device.Info().Level && slices.Contains(dev.CustomEndings(), k.Ending()) {
+		if k.Arch != "" && k.Arch != st.Device.Info().Level && slices.Contains(endings, k.Ending()) {
 			why = fmt.Sprintf("%v is for %s, this device is %s", k, k.Arch, st.Device.Info().Level)
 		}
 		why += map[string]string{".comp": "; --backend vulkan runs it", ".spv": "; --backend vulkan runs it"}[k.Ending()]
-		if k.Ending() == ".hip" || !ok && strings.Contains(".cubin.hsaco", k.Ending()) {
+		if k.Ending() == ".hip" || len(endings) == 0 && strings.Contains(".cubin.hsaco", k.Ending()) {
 			why += "; --backend hip runs it"
 		}
 		if k.Always {

@@ -26,7 +26,7 @@ type Chooser struct {
 // ("linear=tile=128x64": operator, variant). file may be nil. It gives nil where the
 // device has one variant of everything and nothing is forced.
 func Apply(dev backends.Device, file *File, force []string) (*Chooser, error) {
-	t, ok := dev.(backends.Tunable)
+	t, ok := backends.Tuned(dev)
 	c := &Chooser{dev: dev, tun: t, best: map[Key]*Entry{}, forced: map[string]string{}, tuned: map[string]string{},
 		used: map[string]int{}}
 	for _, f := range force {

@@ -54,10 +54,7 @@ type Task struct {
 // Tasks finds what can be tuned in a list of cases: those whose kernel has variants,
 // once for each bucket; the largest case stands for its bucket.
 func Tasks(dev backends.Device, cases []*op.Case) []Task {
-	t, ok := dev.(backends.Tunable)
-	if !ok {
-		return nil
-	}
+	t, _ := backends.Tuned(dev)
 	var tasks []Task
 	for _, c := range cases {
 		variants := t.Variants(c.Node)

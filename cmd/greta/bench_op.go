@@ -196,7 +196,7 @@ func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
 
 func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Device, list []opSelection,
 	profileName string) (*benchSession, error) {
-	if _, ok := dev.(backends.Tunable); f.force != "" && !ok {
+	if _, ok := backends.Tuned(dev); f.force != "" && !ok {
 		return nil, usagef("--config %s: the kernels of the %s backend have one configuration each", f.force,
 			dev.Info().Backend)
 	}
@@ -286,10 +286,9 @@ func (f *benchOpFlags) optIn(dev backends.Device, jobs []opJob) error {
 // listJobs prints the cases, and refuses a variant that none of their kernels has.
 func (a *app) listJobs(f *benchOpFlags, dev backends.Device, jobs []opJob) error {
 	var have []string
+	tuned, _ := backends.Tuned(dev)
 	for _, j := range jobs {
-		if t, ok := dev.(backends.Tunable); ok {
-			have = append(have, t.Variants(j.Node)...)
-		}
+		have = append(have, tuned.Variants(j.Node)...)
 	}
 	if f.force != "" && !slices.Contains(have, f.force) {
 		slices.Sort(have)

@@ -407,14 +407,14 @@ func TestConfigOfBench(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		tuner, tunable := dev.(backends.Tunable)
+		tuned, tunable := backends.Tuned(dev)
 		var variants []string
 		if tunable {
 			c, err := op.New(ops.Linear, op.Request{Sizes: map[string]int{"n": 64, "k": 64}, At: -1, Float: dev.Info().Float})
 			if err != nil {
 				t.Fatal(err)
 			}
-			variants = tuner.Variants(c.Node)
+			variants = tuned.Variants(c.Node)
 		}
 		if err := dev.Close(); err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -130,10 +129,7 @@ func runTorch(ctx context.Context, python, folder string, tokens []int32) (*torc
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	script, out := filepath.Join(dir, "against_torch.py"), filepath.Join(dir, "out.safetensors")
-	if err := os.WriteFile(script, []byte(againstTorch), 0o600); err != nil {
-		return nil, err
-	}
+	out := filepath.Join(dir, "out.safetensors")
 	ids := make([]string, len(tokens))
 	for i, t := range tokens {
 		ids[i] = strconv.Itoa(int(t))
@@ -142,19 +138,9 @@ func runTorch(ctx context.Context, python, folder string, tokens []int32) (*torc
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, againstLimit)
-	defer cancel()
-	c := exec.CommandContext(ctx, path, script, folder, out, strings.Join(ids, ","))
-	c.WaitDelay = time.Second
-	var said bytes.Buffer
-	c.Stderr = &said
-	answer, err := c.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s was ended: %w", python, ctx.Err())
-	}
+	answer, err := runPython(ctx, againstLimit, path, againstTorch, folder, out, strings.Join(ids, ","))
 	if err != nil {
-		text := strings.TrimSpace(said.String())
-		return nil, fmt.Errorf("%s: %w: %s", python, err, text[max(0, len(text)-2000):])
+		return nil, err
 	}
 	lines := strings.Split(strings.TrimSpace(string(answer)), "\n")
 	run := &torchRun{}

@@ -133,8 +133,8 @@ func (f *benchOpFlags) besideOwn(ctx context.Context, a *app, dev backends.Devic
 	if f.kernelFile == "" {
 		return jobs, nil
 	}
-	maker, ok := dev.(backends.CustomKernels)
-	if !ok {
+	maker := backends.CustomKernelsOf(dev)
+	if len(maker.CustomEndings()) == 0 {
 		return nil, usagef("--kernel %s: the %s backend takes no kernels of one's own; vulkan and hip do", f.kernelFile,
 			dev.Info().Backend)
 	}

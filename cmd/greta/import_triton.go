@@ -153,28 +153,10 @@ func runTriton(ctx context.Context, python, path, out string, archs []string) ([
 	if err != nil {
 		return nil, err
 	}
-	script, err := os.CreateTemp("", "greta-import-*.py")
+	answer, err := runPython(ctx, importLimit, python, importTriton,
+		append([]string{path, out, string(table)}, archs...)...)
 	if err != nil {
 		return nil, err
-	}
-	defer os.Remove(script.Name())
-	_, err = script.WriteString(importTriton)
-	if err = errors.Join(err, script.Close()); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, importLimit)
-	defer cancel()
-	c := exec.CommandContext(ctx, python, append([]string{script.Name(), path, out, string(table)}, archs...)...)
-	c.WaitDelay = time.Second
-	var said bytes.Buffer
-	c.Stderr = &said
-	answer, err := c.Output()
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s was ended: %w", python, ctx.Err())
-	}
-	text := strings.TrimSpace(said.String())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", python, err, text[max(0, len(text)-2000):])
 	}
 	var wrong struct{ Error string }
 	if json.Unmarshal(answer, &wrong) == nil && wrong.Error != "" {

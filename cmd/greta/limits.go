@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/greta-project/greta/backends"
@@ -14,8 +13,8 @@ const limitsBudget = 250 * time.Millisecond
 // limits measures what the machine can do at most, where it can tell, next to
 // the run whose rates are compared with it.
 func (r *runner) limits() error {
-	dev, ok := r.engine.Device().(backends.Limiter)
-	if !ok || r.flags.noLimits {
+	measure := backends.LimitsOf(r.engine.Device())
+	if measure == nil || r.flags.noLimits {
 		return nil
 	}
 	st, err := r.session.Step(1, 1)
@@ -23,7 +22,7 @@ func (r *runner) limits() error {
 		return err
 	}
 	return raiseLimits(&r.report, r.update, r.cacheBytes(), func() (backends.Limits, error) {
-		l, err := dev.Limits(st.Program, limitsBudget)
+		l, err := measure(st.Program, limitsBudget)
 		r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
 		return l, err
 	})
@@ -54,7 +53,7 @@ func raiseLimits(rep *report.Report, update func(func()), caches float64,
 	for try := 0; above && try < limitTries; try++ {
 		l, err := measure()
 		if err != nil {
-			return fmt.Errorf("measuring the machine's limits: %w", err)
+			return err
 		}
 		read, peak = max(read, l.ReadGBs), max(peak, l.GFlops)
 		above = false

@@ -250,10 +250,7 @@ func (f *modelFlags) checkOptIn(dev backends.Device, nodes []*graph.Node) error 
 
 // leaveOptIn turns paths off that a setting opted into.
 func leaveOptIn(dev backends.Device) error {
-	p, ok := dev.(backends.Pathed)
-	if !ok {
-		return nil
-	}
+	p := backends.PathsOf(dev)
 	for _, path := range p.Paths() {
 		if path.OptIn {
 			if err := p.SetPath(path.Name, false); err != nil {
@@ -266,8 +263,7 @@ func leaveOptIn(dev backends.Device) error {
 
 // optsIn says whether a device has paths that users opt into.
 func optsIn(dev backends.Device) bool {
-	p, ok := dev.(backends.Pathed)
-	return ok && slices.ContainsFunc(p.Paths(), func(p backends.Path) bool { return p.OptIn })
+	return slices.ContainsFunc(backends.PathsOf(dev).Paths(), func(p backends.Path) bool { return p.OptIn })
 }
 
 // refuseSeed refuses a seed of weights that are not made of it.

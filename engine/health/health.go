@@ -6,6 +6,7 @@
 package health
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,16 +99,7 @@ const (
 // without paths has no decisions. Its error says that a path could not be set,
 // that ctx ended, or that --fp16 on or --fp8 asks for what the device lacks or fails at.
 func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, error) {
-	p, ok := dev.(backends.Pathed)
-	if !ok {
-		if s.FP16 == backends.On {
-			return nil, fmt.Errorf("--fp16 on: the %s backend has no path in half precision", dev.Info().Backend)
-		}
-		if s.FP8 {
-			return nil, fmt.Errorf("--fp8: the %s backend uses no fp8 matrix instructions", dev.Info().Backend)
-		}
-		return nil, nil
-	}
+	p := backends.PathsOf(dev)
 	if s.File == "" {
 		s.File = DefaultFile()
 	}
@@ -141,11 +133,12 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 		}
 	}
 	if s.FP16 == backends.On && halves == 0 {
-		return all, fmt.Errorf("--fp16 on: %s has no path in half precision", dev.Info().Name)
+		return all, fmt.Errorf("--fp16 on: the %s backend has no path in half precision on %s", dev.Info().Backend,
+			dev.Info().Name)
 	}
 	if s.FP8 && optIn == 0 {
-		return all, fmt.Errorf("--fp8: %s (%s) has no fp8 matrix instructions that are used here", dev.Info().Name,
-			dev.Info().Level)
+		return all, fmt.Errorf("--fp8: the %s backend uses no fp8 matrix instructions on %s (%s)", dev.Info().Backend,
+			dev.Info().Name, dev.Info().Level)
 	}
 	return all, nil
 }
@@ -222,7 +215,7 @@ func check(ctx context.Context, dev backends.Device, p backends.Pathed, path bac
 	}
 	out, err := child.Run(ctx, command, nil, limit)
 	stage := ""
-	for line := range splitLines(out) {
+	for line := range bytes.Lines(out) {
 		var m message
 		if json.Unmarshal(line, &m) != nil {
 			continue
@@ -272,10 +265,7 @@ func identity(i backends.Info) device { return device{i.Backend, i.Name, i.Level
 // Paths' defaults have them: exact ones on, half ones and those that users opt into off. stage is told what
 // is under way. A path that takes no node of the trial fails: nothing was seen.
 func Check(dev backends.Device, name string, stage func(string)) (err error) {
-	p, ok := dev.(backends.Pathed)
-	if !ok {
-		return fmt.Errorf("the %s backend has no paths", dev.Info().Backend)
-	}
+	p := backends.PathsOf(dev)
 	paths := p.Paths()
 	i := slices.IndexFunc(paths, func(p backends.Path) bool { return p.Name == name })
 	if i < 0 {
@@ -327,10 +317,7 @@ func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
 // DryRun captures the checks of a device's paths and runs nothing: for
 // devices that only note what they are asked for.
 func DryRun(dev backends.Device) error {
-	p, ok := dev.(backends.Pathed)
-	if !ok {
-		return nil
-	}
+	p := backends.PathsOf(dev)
 	paths := p.Paths()
 	for _, path := range paths {
 		for _, other := range paths {

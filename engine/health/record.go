@@ -1,10 +1,6 @@
 package health
 
 import (
-	"bytes"
-	"errors"
-	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +19,8 @@ import (
 type key struct{ backend, path, name, level, driver, code string }
 
 func keyOf(i backends.Info, p backends.Path) key {
-	return key{clean(i.Backend), clean(p.Name), clean(i.Name), clean(i.Level), clean(i.Driver), clean(p.Code)}
+	field := plainfile.Field
+	return key{field(i.Backend), field(p.Name), field(i.Name), field(i.Level), field(i.Driver), field(p.Code)}
 }
 
 // device says whether two keys name the same path of the same card: a newer
@@ -47,18 +44,8 @@ const (
 	reasonMost   = 500
 )
 
-// clean makes a text a field.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(s))
-}
-
 func (r record) line() string {
-	reason := clean(r.reason)
+	reason := plainfile.Field(r.reason)
 	if len(reason) > reasonMost {
 		reason = strings.ToValidUTF8(reason[:reasonMost], "") + "…"
 	}
@@ -66,38 +53,14 @@ func (r record) line() string {
 		r.code, reason}, "\t")
 }
 
-func splitLines(b []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for line := range bytes.Lines(b) {
-			if !yield(bytes.TrimRight(line, "\r\n")) {
-				return
-			}
-		}
-	}
-}
-
 // read gives a file's records; a file that is missing or no text has none.
 func read(path string) ([]record, error) {
 	if path == off {
 		return nil, nil
 	}
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().IsRegular() && info.Size() > recordMost {
-		return nil, nil
-	}
-	data, err := plainfile.Read(path)
-	if err != nil {
-		return nil, err
-	}
+	lines, err := plainfile.Fields(path, recordMost)
 	var all []record
-	for line := range splitLines(data) {
-		f := strings.Split(string(line), "\t")
+	for _, f := range lines {
 		if len(f) != recordFields || f[0] != Passed && f[0] != Failed {
 			continue
 		}
@@ -107,7 +70,7 @@ func read(path string) ([]record, error) {
 		}
 		all = append(all, record{key{f[2], f[3], f[4], f[5], f[6], f[7]}, f[0], f[8], at})
 	}
-	return all, nil
+	return all, err
 }
 
 func find(path string, k key) (record, bool) {

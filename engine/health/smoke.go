@@ -100,11 +100,10 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 			}
 		}
 	case UltraSafe:
-		if d, ok := dev.(backends.Pathed); ok {
-			for _, path := range d.Paths() {
-				if err := d.SetPath(path.Name, false); err != nil {
-					r.fail("%v", err)
-				}
+		d := backends.PathsOf(dev)
+		for _, path := range d.Paths() {
+			if err := d.SetPath(path.Name, false); err != nil {
+				r.fail("%v", err)
 			}
 		}
 		for _, c := range padded() {

@@ -1,6 +1,6 @@
 // Package custom describes kernels that users bring along: source or binary of their own for an operator or an
 // equation of a model file, with arguments, grid, block and shared memory as expressions of the operator's sizes.
-// Package models reads descriptions, backends.CustomKernels runs them, bench/custom decides which are used.
+// Package models reads descriptions, backends.CustomKernels runs them, bench/trial decides which are used.
 package custom
 
 import (

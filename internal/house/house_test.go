@@ -308,6 +308,47 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestOptionalInterfaces: what only some devices can is asked for in one place, which says what holds for the others.
+func TestOptionalInterfaces(t *testing.T) {
+	asked := map[string][]string{}
+	walk(t, func(path, rel string) {
+		if strings.HasSuffix(rel, "_test.go") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			x, ok := n.(*ast.TypeAssertExpr)
+			if !ok {
+				return true
+			}
+			name, of := "", f.Name.Name
+			switch typ := x.Type.(type) {
+			case *ast.Ident:
+				name = typ.Name
+			case *ast.SelectorExpr:
+				if pkg, ok := typ.X.(*ast.Ident); ok {
+					name, of = typ.Sel.Name, pkg.Name
+				}
+			}
+			if of == "backends" && ast.IsExported(name) {
+				asked[name] = append(asked[name], rel)
+			}
+			return true
+		})
+	})
+	if len(asked) < 10 {
+		t.Errorf("only %d optional interfaces of devices were found: %v", len(asked), asked)
+	}
+	for name, places := range asked {
+		if len(places) > 1 {
+			t.Errorf("backends.%s is asked for in %v: let a function beside it say what holds for devices without", name, places)
+		}
+	}
+}
+
 // templates are what calls methods by names that are known only at run time, and cobra's ways to it.
 var templates = regexp.MustCompile(`"(html|text)/template"|\.Set(Version|Usage|Help)Template\(`)
 

@@ -3,10 +3,12 @@
 package plainfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -65,4 +67,36 @@ func Read(path string) ([]byte, error) {
 	}
 	defer f.Close()
 	return io.ReadAll(f)
+}
+
+// Fields gives the lines of a small file of records, each divided at its tabs. A file that is missing or has more than
+// most bytes has none: it is none of ours.
+func Fields(path string, most int64) ([][]string, error) {
+	f, err := Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err != nil || int64(len(data)) > most {
+		return nil, err
+	}
+	var all [][]string
+	for line := range strings.Lines(string(data)) {
+		all = append(all, strings.Split(strings.TrimRight(line, "\r\n"), "\t"))
+	}
+	return all, nil
+}
+
+// Field makes a text a field of such a line: without what ends fields or lines.
+func Field(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s))
 }
