@@ -152,7 +152,7 @@ func multiplyAdds(arch string) int {
 		return 1024
 	case arch == "sm_90":
 		return 2048
-	case strings.HasPrefix(arch, "sm_8"):
+	case strings.HasPrefix(arch, "sm_8"), strings.HasPrefix(arch, "sm_12"):
 		return 512
 	case hasMatrixCores(arch) && strings.HasPrefix(arch, "sm_"):
 		return 4096

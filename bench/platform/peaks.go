@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/greta-project/greta/bench/guard"
 )
 
 // peaks are what a device can do at most by its attributes: GB/s of each level of
@@ -13,39 +15,6 @@ type peaks struct {
 	memory, l2, l1, link float64
 	f32, f64             float64
 	f16                  float64 // of matrix units
-}
-
-// perClock is what a multiprocessor or compute unit does in a clock at most, by the
-// makers' published figures: bytes from the first level and from the second,
-// multiply-adds in f32, in f64, and in f16 on matrix units.
-type perClock struct{ l1, l2, f32, f64, f16 float64 }
-
-func clocksOf(arch string) perClock {
-	switch {
-	case arch == "sm_80":
-		return perClock{128, 64, 64, 32, 1024}
-	case arch == "sm_90":
-		return perClock{128, 64, 128, 64, 2048}
-	case strings.HasPrefix(arch, "sm_10"):
-		return perClock{128, 64, 128, 64, 4096}
-	case strings.HasPrefix(arch, "sm_"):
-		return perClock{128, 64, 128, 2, 512}
-	case arch == "gfx942": // packed f32: 256 flops a clock
-		return perClock{64, 64, 128, 64, 1024}
-	case arch == "gfx950":
-		return perClock{128, 64, 128, 64, 2048}
-	case arch == "gfx90a":
-		return perClock{64, 64, 128, 64, 512}
-	case strings.HasPrefix(arch, "gfx9"):
-		return perClock{64, 64, 64, 32, 256}
-	case strings.HasPrefix(arch, "gfx11"): // two f32 operations started at once
-		return perClock{128, 64, 128, 4, 256}
-	case strings.HasPrefix(arch, "gfx12"):
-		return perClock{128, 64, 128, 4, 512}
-	case strings.HasPrefix(arch, "gfx10"):
-		return perClock{128, 64, 64, 4, 128}
-	}
-	return perClock{}
 }
 
 // behindL2 is the cache behind the second level of architectures that have one, in
@@ -60,9 +29,9 @@ func (l limits) lastCache() int { return max(l.l2, behindL2[l.arch]) }
 
 // model gives a device's peaks.
 func model(l limits) peaks {
-	c, hz := clocksOf(l.arch), float64(l.units)*l.clockMHz*1e6
-	return peaks{memory: l.memoryGBs, l2: c.l2 * hz / 1e9, l1: c.l1 * hz / 1e9, link: linkGBs(l.pci),
-		f32: 2 * c.f32 * hz / 1e9, f64: 2 * c.f64 * hz / 1e9, f16: 2 * c.f16 * hz / 1e9}
+	c, hz := guard.ClocksOf(l.arch), float64(l.units)*l.clockMHz*1e6
+	return peaks{memory: l.memoryGBs, l2: c.L2 * hz / 1e9, l1: c.L1 * hz / 1e9, link: linkGBs(l.pci),
+		f32: 2 * c.F32 * hz / 1e9, f64: 2 * c.F64 * hz / 1e9, f16: 2 * c.F16 * hz / 1e9}
 }
 
 // pciRoot is where Linux describes the devices of the bus.

@@ -78,6 +78,12 @@ func (s *Store) Absorb(bundles []Bundle) (Absorbed, error) {
 		if b.ID == "" || b.Started.IsZero() {
 			return sum, fmt.Errorf("run %d has no identity or no time", i+1)
 		}
+		if err := guard.Dates(&b.Run, time.Now()); err != nil {
+			return sum, fmt.Errorf("run %s: %w", b.ID, err)
+		}
+	}
+	for i := range bundles {
+		b := &bundles[i]
 		for {
 			have, err := s.one(b.ID)
 			if err != nil {

@@ -659,3 +659,29 @@ func TestImportJudges(t *testing.T) {
 		t.Errorf("%d results are ok, expected the honest one", len(ok))
 	}
 }
+
+// TestImportHonest: the records of a card that lie in the tree come in as they are.
+func TestImportHonest(t *testing.T) {
+	b, err := ReadExchange("../../docs/measured/h200.json")
+	must(t, err)
+	got, err := open(t, filepath.Join(t.TempDir(), "home.sqlite")).Absorb(b)
+	must(t, err)
+	if want := (Absorbed{Runs: 13, Results: 620}); got != want {
+		t.Errorf("%+v, expected %+v", got, want)
+	}
+}
+
+// TestImportTomorrow: a run whose time is not yet here is refused, and nothing of its file kept.
+func TestImportTomorrow(t *testing.T) {
+	now, later := run("now"), run("later")
+	later.Started = later.Started.AddDate(5, 0, 0)
+	now.Status, later.Status = record.Complete, record.Complete
+	s := open(t, filepath.Join(t.TempDir(), "home.sqlite"))
+	_, err := s.Absorb([]Bundle{{Run: now}, {Run: later}})
+	if err == nil || !strings.Contains(err.Error(), "is a clock wrong?") {
+		t.Errorf("a run of the future: %v", err)
+	}
+	if runs, err := s.Runs(Filter{}); err != nil || len(runs) != 0 {
+		t.Errorf("%d runs were kept, %v", len(runs), err)
+	}
+}

@@ -20,7 +20,10 @@ it had not ended when it came the first time, what it measured since then is add
 Each result is judged as one of a run here: what its file calls ok and is wrong by its
 own check, has no usable samples or is faster than its device can be is kept as refused,
 with the reason, and is in no comparison. So is what leaves out a roof that every run
-knows, names one that no such device has, or a limit of errors above those of its kind.`,
+knows, names one or reaches a rate that the device it names cannot have by its maker's
+data sheet (a device that is not known here: the best of its kind), counts other work
+than its sizes take, or has a limit of errors above those of its kind. A file with a run
+that begins in the future is not taken at all.`,
 		Args: exactly(1, "one file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			bundles, err := store.ReadExchange(args[0])
