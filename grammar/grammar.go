@@ -27,8 +27,15 @@ type Options struct {
 	After string
 	// Triggers make the grammar lazy: text is free until the Begin of one of
 	// them, from there its Body rules, then End must follow. Then text is free
-	// again. The source that Compile is given must be the zero Source.
+	// again. A source that Compile is given beside them is what the text may be
+	// instead, which needs Direct.
 	Triggers []Trigger
+	// Direct keeps free text away from triggers: white space and Between alone
+	// come before, between and after them, and before the first one at most one
+	// text from Lead's first tag to its second.
+	Direct  bool
+	Lead    [2]string
+	Between []string
 	// Once lets nothing but the end follow the first trigger's End; Must lets
 	// the text not end before one.
 	Once, Must bool
@@ -228,10 +235,10 @@ func draftOf(root *value) int {
 // text makes the rule of the whole text.
 func (b *builder) text(src Source) (int32, error) {
 	if len(b.opt.Triggers) > 0 {
-		if src.kind != "" {
-			return 0, errors.New("grammar: triggers and a source exclude each other")
+		if src.kind != "" && !b.opt.Direct {
+			return 0, errors.New("grammar: triggers in free text and a source exclude each other")
 		}
-		return b.lazy()
+		return b.lazy(src)
 	}
 	body, err := b.source(src)
 	if err != nil {
@@ -255,8 +262,43 @@ func (b *builder) text(src Source) (int32, error) {
 	return rule, nil
 }
 
+// between is the text around triggers that is no free one: white space, and marks of the family's.
+func (b *builder) between() rx {
+	a := b.m.a
+	blank := a.set(byteSet{}.with(' ').with('\t').with('\n').with('\r'))
+	marks := []rx{a.rep(blank, 1, 8)}
+	for _, t := range b.opt.Between {
+		marks = append(marks, b.tag(t))
+	}
+	return a.rep(a.alt(marks...), 0, 4)
+}
+
+// tags are those of the triggers.
+func (b *builder) tags() (opens, ends []rx) {
+	for _, t := range b.opt.Triggers {
+		end := rxEps
+		if t.End != "" {
+			end = b.tag(t.End)
+		}
+		opens, ends = append(opens, b.tag(t.Begin)), append(ends, end)
+	}
+	return opens, ends
+}
+
+// lead lets thoughts between two tags come before the first trigger.
+func (b *builder) lead(rule, begin int32) (behind int32) {
+	m := b.m
+	open, shut := b.opt.Lead[0], b.opt.Lead[1]
+	thoughts, end := m.fixed(rule), m.fixed(rule)
+	behind = m.fixed(rule)
+	m.states[begin].terms = append(m.states[begin].terms, term{b.tag(open), thoughts})
+	m.states[thoughts].terms = []term{{b.free(append([]string{shut}, b.opt.NotBefore...)), end}}
+	m.states[end].terms = []term{{b.tag(shut), behind}}
+	return behind
+}
+
 // lazy makes free text with constrained parts.
-func (b *builder) lazy() (int32, error) {
+func (b *builder) lazy(src Source) (int32, error) {
 	var bodies []func() (int32, error)
 	var begins []string
 	for _, t := range b.opt.Triggers {
@@ -270,9 +312,19 @@ func (b *builder) lazy() (int32, error) {
 		bodies, begins = append(bodies, body), append(begins, t.Begin)
 		b.m.a.splitText(t.Begin + t.End)
 	}
-	if b.opt.After != "" {
-		b.m.a.splitText(b.opt.After)
+	for _, t := range append([]string{b.opt.After, b.opt.Lead[0], b.opt.Lead[1], " \t\r\n"}, b.opt.Between...) {
+		b.m.a.splitText(t)
 	}
+	whole := func() (int32, error) { return -1, nil }
+	if src.kind != "" {
+		var err error
+		if whole, err = b.source(src); err != nil {
+			return 0, err
+		}
+	}
+	opens, ends := b.tags() // every byte that stands for itself is known before the first expression is looked into
+	around := b.between()
+	b.tag(b.opt.Lead[0] + b.opt.Lead[1])
 	m := b.m
 	rule, first := b.rule()
 	begin := first
@@ -282,13 +334,30 @@ func (b *builder) lazy() (int32, error) {
 		m.states[first].terms = []term{{b.free(append([]string{b.opt.After}, b.opt.NotBefore...)), mid}}
 		m.states[mid].terms = []term{{b.tag(b.opt.After), begin}}
 	}
-	free := b.free(append(begins, b.opt.NotInText...))
 	mid, again, last := m.fixed(rule), m.fixed(rule), m.fixed(rule)
-	m.states[begin].terms = append(m.states[begin].terms, term{free, mid})
-	m.states[mid].final = !b.opt.Must
+	starts := []int32{begin}
+	var free rx
+	if !b.opt.Direct {
+		free = b.free(append(begins, b.opt.NotInText...))
+	} else if free = around; b.opt.After == "" && b.opt.Lead[0] != "" {
+		starts = append(starts, b.lead(rule, begin))
+	}
+	other, err := whole()
+	if err != nil {
+		return 0, err
+	}
+	for _, at := range starts {
+		m.states[at].terms = append(m.states[at].terms, term{free, mid})
+		if other >= 0 {
+			end := m.fixed(rule)
+			m.states[end].final = true
+			m.states[at].calls = append(m.states[at].calls, call{other, end})
+		}
+	}
+	m.states[mid].final = !b.opt.Must && !b.opt.Direct
 	m.states[last].final = true
 	m.states[again].terms = []term{{free, last}}
-	for i, t := range b.opt.Triggers {
+	for i := range b.opt.Triggers {
 		inner, err := bodies[i]()
 		if err != nil {
 			return 0, err
@@ -297,17 +366,12 @@ func (b *builder) lazy() (int32, error) {
 		if b.opt.Once {
 			done = last
 		}
-		tag := b.tag(t.Begin)
-		m.states[mid].terms = append(m.states[mid].terms, term{tag, open})
+		m.states[mid].terms = append(m.states[mid].terms, term{opens[i], open})
 		if !b.opt.Once {
-			m.states[last].terms = append(m.states[last].terms, term{tag, open})
+			m.states[last].terms = append(m.states[last].terms, term{opens[i], open})
 		}
 		m.states[open].calls = []call{{inner, close}}
-		end := rxEps
-		if t.End != "" {
-			end = b.tag(t.End)
-		}
-		m.states[close].terms = []term{{end, done}}
+		m.states[close].terms = []term{{ends[i], done}}
 	}
 	return rule, nil
 }

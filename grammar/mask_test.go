@@ -109,19 +109,72 @@ func feed(t *testing.T, k *Mask, list ...string) error {
 	return nil
 }
 
+// tagged is a text, in pieces, under options.
+type tagged struct {
+	opt  Options
+	src  Source
+	text []string
+	ok   bool // it can be read
+	ends bool // and may end there
+}
+
+func readTags(t *testing.T, v *Vocabulary, cases []tagged) {
+	t.Helper()
+	for _, c := range cases {
+		g, err := Compile(v, c.src, c.opt)
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		k := g.NewMask()
+		if err := feed(t, k, c.text...); (err == nil) != c.ok {
+			t.Errorf("%+v %q: %v", c.opt, c.text, err)
+			continue
+		}
+		if may, err := k.MayEnd(); err != nil || c.ok && may != c.ends {
+			t.Errorf("%q may end: %v, %v", c.text, may, err)
+		}
+	}
+}
+
+// TestDirect: calls without free text beside them, or a source instead of them.
+func TestDirect(t *testing.T) {
+	v := words(t)
+	call := []Trigger{{"<|call|>", Schema(`{"type":"array","items":{"type":"integer"}}`), "</think>"}}
+	list := []Trigger{{"<|call|>[", Schema(`{"type":"array","items":{"type":"integer"}}`), "]</think>"}}
+	readTags(t, v, []tagged{
+		{Options{Triggers: call, Direct: true}, Source{}, []string{"free"}, false, false},
+		{Options{Triggers: call, Direct: true}, Source{}, nil, true, false},
+		{Options{Triggers: call, Direct: true}, Source{}, []string{"\n", "<|call|>", "[1]", "</think>", " ", "<|call|>",
+			"[2]",
+			"</think>"}, true, true},
+		{Options{Triggers: call, Direct: true}, Source{}, []string{"<|call|>", "[1]", "</think>", "x"}, false, false},
+		{Options{Triggers: call, Direct: true, Between: []string{"abc"}}, Source{}, []string{"abc", "<|call|>", "[1]",
+			"</think>"}, true, true},
+		{Options{Triggers: call, Direct: true}, Choice("x"), []string{"x"}, true, true},
+		{Options{Triggers: call, Direct: true}, Choice("x"), []string{"x", "<|call|>"}, false, false},
+		{Options{Triggers: call, Direct: true}, Choice("x"), []string{"<|call|>", "[1]", "</think>"}, true, true},
+		{Options{Triggers: call, Direct: true}, Choice("x"), nil, true, false},
+		{Options{Triggers: call, Direct: true, After: "<think>"}, Choice("x"), []string{"hm", "<think>", "x"}, true, true},
+		{Options{Triggers: call, Direct: true, After: "<think>"}, Choice("x"), []string{"hm"}, true, false},
+		{Options{Triggers: list, Direct: true, Lead: [2]string{"<think>", "</think>"}}, Choice("x"),
+			[]string{"<think>", "hm", "</think>", "\n", "<|call|>", "[", "[1]", "]", "</think>"}, true, true},
+		{Options{Triggers: list, Direct: true, Lead: [2]string{"<think>", "</think>"}}, Choice("x"),
+			[]string{"<think>", "hm", "</think>", "x"}, true, true},
+		{Options{Triggers: list, Direct: true, Lead: [2]string{"<think>", "</think>"}}, Choice("x"),
+			[]string{"<think>", "hm"}, true, false},
+		{Options{Triggers: list, Direct: true, Lead: [2]string{"<think>", "</think>"}}, Choice("x"),
+			[]string{"<think>", "hm", "</think>", "hm"}, false, false},
+	})
+}
+
 // TestTags: free text until a tag, by its text or its special token, then the
 // grammar; special tokens match no text.
 func TestTags(t *testing.T) {
 	v := words(t)
 	call := []Trigger{{"<|call|>", Schema(`{"type":"array","items":{"type":"integer"}}`), "</think>"}}
 	list := []Trigger{{"<|call|>[", Schema(`{"type":"array","items":{"type":"integer"}}`), "]</think>"}}
-	for _, c := range []struct {
-		opt  Options
-		src  Source
-		text []string
-		ok   bool // it can be read
-		ends bool // and may end there
-	}{
+	readTags(t, v, []tagged{
 		{Options{After: "</think>"}, Choice("abc"), []string{"hello", "</think>", "abc"}, true, true},
 		{Options{After: "</think>"}, Choice("abc"), []string{"<think>", "a", "<", "/", "think", ">", "abc"}, true, true},
 		{Options{After: "</think>"}, Choice("abc"), []string{"hello"}, true, false},
@@ -143,21 +196,7 @@ func TestTags(t *testing.T) {
 		{Options{Triggers: list}, Source{}, []string{"<|call|>", "[\"x"}, false, false},
 		{Options{Triggers: call, Must: true, After: "<think>"}, Source{},
 			[]string{"<|call|>", "any", "<think>", "<|call|>", "[]", "</think>"}, true, true},
-	} {
-		g, err := Compile(v, c.src, c.opt)
-		if err != nil {
-			t.Errorf("%q: %v", c.text, err)
-			continue
-		}
-		k := g.NewMask()
-		if err := feed(t, k, c.text...); (err == nil) != c.ok {
-			t.Errorf("%+v %q: %v", c.opt, c.text, err)
-			continue
-		}
-		if may, err := k.MayEnd(); err != nil || c.ok && may != c.ends {
-			t.Errorf("%q may end: %v, %v", c.text, may, err)
-		}
-	}
+	})
 	for _, special := range []string{"<pad>", "<think>"} {
 		g, err := Compile(v, JSON(), Options{})
 		if err != nil {

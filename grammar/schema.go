@@ -16,6 +16,9 @@ type Refused struct {
 }
 
 func (e *Refused) Error() string {
+	if e.Keyword == "" {
+		return fmt.Sprintf("schema: what is at %s cannot be honoured: %s", e.At, e.Why)
+	}
 	return fmt.Sprintf("schema: keyword %s at %s cannot be honoured: %s", e.Keyword, e.At, e.Why)
 }
 

@@ -235,11 +235,11 @@ func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
 			return t, badRequest("tool_choice", "tool_choice: there are no tools")
 		}
 	}
-	return t, q.think(&t)
+	return t, q.think(&t, h)
 }
 
 // think makes an effort of thinking.
-func (q *messagesRequest) think(t *turn) error {
+func (q *messagesRequest) think(t *turn, h http.Header) error {
 	if q.Output != nil {
 		t.effort = q.Output.Effort
 	}
@@ -251,8 +251,14 @@ func (q *messagesRequest) think(t *turn) error {
 		if t.effort == "" {
 			t.effort = "medium"
 		}
-		if q.Thinking.Type == "enabled" && q.Thinking.Budget < 1024 {
-			return badRequest("thinking.budget_tokens", "thinking.budget_tokens: it must be 1024 or more")
+		if q.Thinking.Type == "enabled" {
+			if q.Thinking.Budget < 1024 {
+				return badRequest("thinking.budget_tokens", "thinking.budget_tokens: it must be 1024 or more")
+			}
+			if q.Max != nil && q.Thinking.Budget >= *q.Max {
+				return badRequest("thinking.budget_tokens", "thinking.budget_tokens: it must be less than max_tokens")
+			}
+			addIgnored(h, "thinking.budget_tokens") // no thoughts are cut short
 		}
 	case "disabled":
 		t.effort = "none"

@@ -22,7 +22,8 @@ func TestMessages(t *testing.T) {
 		body, types, text, reason string
 	}{
 		{claude("say hello", ""), "text", "hello", "end_turn"},
-		{claude("think four", `"thinking": {"type": "enabled", "budget_tokens": 2000}`), "thinking text", "It is four",
+		{claude("think four", `"max_tokens": 3000, "thinking": {"type": "enabled", "budget_tokens": 2000}`), "thinking text",
+			"It is four",
 			"end_turn"},
 		{claude("say hello", `"stop_sequences": ["ll"]`), "text", "he", "stop_sequence"},
 		{strings.Replace(claude("say hello", ""), "100", "3", 1), "text", "hel", "max_tokens"},

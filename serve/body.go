@@ -85,18 +85,39 @@ func parseBody(h http.Header, body []byte, v any) error {
 	if keys == nil {
 		return badRequest("", "the body must be a JSON object, it is null")
 	}
+	fields := fieldsOf(reflect.TypeOf(v).Elem())
+	var ignored []string
+	same := false // but for the case of letters, in which encoding/json takes them for what they are not
+	for k, value := range keys {
+		if fields[k] {
+			continue
+		}
+		if string(value) != "null" {
+			ignored = append(ignored, headerName(k))
+		}
+		if isName(fields, k) {
+			same = true
+			delete(keys, k)
+		}
+	}
+	if same {
+		body, _ = json.Marshal(keys) // which was JSON
+	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return jsonError(body, err)
 	}
-	fields := fieldsOf(reflect.TypeOf(v).Elem())
-	var ignored []string
-	for k, value := range keys {
-		if !fields[k] && string(value) != "null" {
-			ignored = append(ignored, headerName(k))
-		}
-	}
 	addIgnored(h, ignored...)
 	return nil
+}
+
+// isName says whether a field is called so but for the case of letters.
+func isName(fields map[string]bool, name string) bool {
+	for f := range fields {
+		if strings.EqualFold(f, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // headerName makes a field's name fit for a header.
@@ -165,9 +186,26 @@ func jsonError(body []byte, err error) error {
 		if field == "" {
 			return badRequest("", fmt.Sprintf("the body must be a JSON object, it is %s", article(typ.Value)))
 		}
+		if at, ok := valueAt(body, field); ok && (at[0] == '[' && !strings.HasPrefix(typ.Value, "array") ||
+			at[0] == '{' && !strings.HasPrefix(typ.Value, "object")) {
+			return badRequest(field, fmt.Sprintf("each value in %s must be %s, one is %s", field, typeName(typ.Type),
+				article(typ.Value)))
+		}
 		return badRequest(field, fmt.Sprintf("%s must be %s, it is %s", field, typeName(typ.Type), article(typ.Value)))
 	}
 	return badRequest("", "the body is not JSON: "+err.Error())
+}
+
+// valueAt finds what an object has under a path of names with dots; of what lies in arrays it finds nothing.
+func valueAt(body json.RawMessage, path string) (json.RawMessage, bool) {
+	for _, name := range strings.Split(path, ".") {
+		var o map[string]json.RawMessage
+		if json.Unmarshal(body, &o) != nil {
+			return nil, false
+		}
+		body = o[name]
+	}
+	return body, len(body) > 0
 }
 
 func article(kind string) string {

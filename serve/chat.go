@@ -103,6 +103,9 @@ func (q *chatRequest) job(s *Server, model Model, h http.Header) (*job, error) {
 	if j.request.Max, err = s.bound(name, asked, 0); err != nil {
 		return nil, err
 	}
+	if err := j.checkMin(); err != nil {
+		return nil, err
+	}
 	if j.request.Logprobs, err = topLogprobs(q.Logprobs, q.Top); err != nil {
 		return nil, err
 	}
@@ -142,6 +145,17 @@ type usageObject struct {
 		Accepted  int `json:"accepted_prediction_tokens"`
 		Rejected  int `json:"rejected_prediction_tokens"`
 	} `json:"completion_tokens_details"`
+}
+
+// count adds an event's token, where u is not nil.
+func (u *usage) count(ev event) {
+	if u == nil || ev.tokens == 0 {
+		return
+	}
+	u.completion += ev.tokens
+	if len(ev.parts) > 0 && ev.parts[0].Reasoning != "" {
+		u.reasoning += ev.tokens
+	}
 }
 
 func (u usage) openAI() *usageObject {
@@ -344,6 +358,7 @@ type chatStream struct {
 	job   *job
 	begun []bool
 	calls []map[int]string // of each choice: index → id
+	usage *usage           // so far, told with every chunk; nil: it is not
 }
 
 func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, rs *requestState, j *job, q *chatRequest,
@@ -351,6 +366,9 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, rs *requestS
 	head.Object = "chat.completion.chunk"
 	n := max(1, j.request.Choices)
 	c := &chatStream{out: s.newSSE(w), head: head, job: j, begun: make([]bool, n), calls: make([]map[int]string, n)}
+	if q.StreamOptions != nil && q.StreamOptions.ContinuousUsage {
+		c.usage = &usage{prompt: len(j.request.Prompt)}
+	}
 	u, err := s.stream(r.Context(), rs, j, c.write, c.out.flush)
 	if err != nil {
 		return s.failStream(rs, c.out, err)
@@ -381,6 +399,7 @@ func (s *Server) failStream(rs *requestState, out *sse, err error) error {
 
 // write sends an event as chunks: one for each part, the first of an answer with the role alone.
 func (c *chatStream) write(ev event) error {
+	c.usage.count(ev)
 	if !c.begun[ev.choice] {
 		c.begun[ev.choice] = true
 		empty := ""
@@ -427,6 +446,9 @@ func (c *chatStream) chunk(choice int, d *chatDelta, logprobs []tokenLogprob, fi
 		ch.Logprobs = &chatLogprobs{Content: logprobs}
 	}
 	c.head.Choices = append(c.head.Choices[:0], ch)
+	if c.usage != nil {
+		c.head.Usage = c.usage.openAI()
+	}
 	return c.out.event("", &c.head)
 }
 

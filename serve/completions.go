@@ -129,6 +129,9 @@ func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job,
 			return nil, unsupported("echo", "logprobs of an echoed prompt are not given; leave echo or logprobs out")
 		}
 	}
+	if err := first.checkMin(); err != nil {
+		return nil, err
+	}
 	c, param, err := q.constraint(q.Format)
 	if err != nil {
 		return nil, err
@@ -272,11 +275,19 @@ func (s *Server) streamCompletions(w http.ResponseWriter, r *http.Request, rs *r
 	q *completionRequest, head completionAnswer) error {
 	out := s.newSSE(w)
 	var total usage
+	var running *usage
+	if q.StreamOptions != nil && q.StreamOptions.ContinuousUsage {
+		running = &usage{}
+		for _, j := range jobs {
+			running.prompt += len(j.request.Prompt)
+		}
+	}
 	for i, j := range jobs {
 		n := max(1, j.request.Choices)
 		offsets := make([]int, n)
 		begun := make([]bool, n)
 		u, err := s.stream(r.Context(), rs, j, func(ev event) error {
+			running.count(ev)
 			c := completionChoice{Index: i*n + ev.choice, Finish: orNull(ev.finish)}
 			if q.Echo && !begun[ev.choice] {
 				c.Text = j.model.Text().Decode(j.request.Prompt)
@@ -295,6 +306,9 @@ func (s *Server) streamCompletions(w http.ResponseWriter, r *http.Request, rs *r
 				return nil
 			}
 			head.Choices = append(head.Choices[:0], c)
+			if running != nil {
+				head.Usage = running.openAI()
+			}
 			return out.event("", &head)
 		}, out.flush)
 		if err != nil {

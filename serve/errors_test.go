@@ -58,7 +58,7 @@ func TestErrors(t *testing.T) {
 		{chat, ask("x",
 			`"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"unsupportedKeyword": 1}}}`),
 			400, "response_format", "unsupported_parameter", "unsupportedKeyword"},
-		{chat, ask("x", `"response_format": {"type": "json_object"}, "guided_regex": "a"`), 400, "guided_json", "",
+		{chat, ask("x", `"response_format": {"type": "json_object"}, "guided_regex": "a"`), 400, "guided_regex", "",
 			"several ways"},
 		{chat, ask("x", `"tools": [{"type": "web"}]`), 400, "tools[0].type", "unsupported_parameter", "web"},
 		{chat, ask("x", `"tools": [{"type": "function", "function": {"name": "a b"}}]`), 400, "tools[0].function.name", "",

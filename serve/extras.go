@@ -20,8 +20,14 @@ func each(n int, f func(int)) {
 	g.Wait()
 }
 
-func (s *Server) listModels(w http.ResponseWriter, _ *http.Request, rs *requestState) error {
+func (s *Server) listModels(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	list := s.models.list(rs.key.allows)
+	if rs.proto == anthropic {
+		for i := range list {
+			list[i] = list[i].anthropic()
+		}
+		return listPage(w, r, list)
+	}
 	first, last := "", ""
 	if len(list) > 0 {
 		first, last = list[0].ID, list[len(list)-1].ID
@@ -40,6 +46,9 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestSta
 	name := r.PathValue("model")
 	for _, m := range s.models.list(rs.key.allows) {
 		if m.ID == name {
+			if rs.proto == anthropic {
+				m = m.anthropic()
+			}
 			writeJSON(w, 200, m)
 			return nil
 		}
@@ -49,13 +58,15 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestSta
 
 // tokenizeRequest is vLLM's: a prompt or a conversation.
 type tokenizeRequest struct {
-	Model     string        `json:"model"`
-	Prompt    *string       `json:"prompt"`
-	Messages  []chatMessage `json:"messages"`
-	AddBOS    *bool         `json:"add_special_tokens"`
-	Pieces    bool          `json:"return_token_strs"`
-	AddPrompt *bool         `json:"add_generation_prompt"`
-	Tools     []chatTool    `json:"tools"`
+	Model     string         `json:"model"`
+	Prompt    *string        `json:"prompt"`
+	Messages  []chatMessage  `json:"messages"`
+	AddBOS    *bool          `json:"add_special_tokens"`
+	Pieces    bool           `json:"return_token_strs"`
+	AddPrompt *bool          `json:"add_generation_prompt"`
+	GoOn      bool           `json:"continue_final_message"`
+	Variables map[string]any `json:"chat_template_kwargs"`
+	Tools     []chatTool     `json:"tools"`
 }
 
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {
@@ -82,8 +93,16 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestSta
 		if err != nil {
 			return err
 		}
+		t := turn{messages: messages, tools: tools, choice: choice{mode: "auto"}, goOn: q.GoOn, vars: q.Variables,
+			noPrompt: q.AddPrompt != nil && !*q.AddPrompt}
+		if q.GoOn && messages[len(messages)-1].Role != "assistant" {
+			return badRequest("continue_final_message", "the last message is not the assistant's")
+		}
+		if q.GoOn && q.AddPrompt != nil && *q.AddPrompt {
+			return badRequest("continue_final_message", "continue_final_message and add_generation_prompt exclude each other")
+		}
 		j := &job{model: model, name: rs.model}
-		if err := j.prompt(turn{messages: messages, tools: tools, choice: choice{mode: "auto"}}); err != nil {
+		if err := j.prompt(t); err != nil {
 			return err
 		}
 		ids = j.request.Prompt

@@ -33,6 +33,7 @@ type job struct {
 // event is what a token, or the end of a choice, adds to the answer.
 type event struct {
 	choice int
+	tokens int // 1 but at an answer's end that the model made by itself
 	parts  []Part
 	token  *Token // whose logprobs are asked for
 	finish string // stop, length, tool_calls; empty: it goes on
@@ -68,7 +69,7 @@ func (j *job) newChoice() *choiceState {
 
 // take turns a token into an event.
 func (j *job) take(c *choiceState, t Token) event {
-	ev := event{choice: t.Choice}
+	ev := event{choice: t.Choice, tokens: 1}
 	c.tokens++
 	text := j.model.Text()
 	end := !j.request.IgnoreEnd && text.End(t.ID) || slices.Contains(j.stopIDs, t.ID)

@@ -45,7 +45,12 @@ func (c *Constraint) source() (grammar.Source, grammar.Options) {
 		}
 		o.Must, o.Once = c.Calls.Must, c.Calls.Once
 		o.NotInText, o.NotBefore = c.Calls.NotInText, c.Calls.NotInThoughts
-		return grammar.Source{}, o
+		o.Direct, o.Lead, o.Between = c.Calls.Must || c.Calls.Else != nil, c.Calls.Lead, c.Calls.Between
+		if c.Calls.Else == nil {
+			return grammar.Source{}, o
+		}
+		src, _ := c.Calls.Else.source()
+		return src, o
 	case c.Schema != nil:
 		return grammar.Schema(string(c.Schema)), o
 	case c.JSON:

@@ -352,6 +352,16 @@ type modelObject struct {
 	Length  int    `json:"max_model_len,omitempty"`
 	Loaded  bool   `json:"loaded"`
 	Chat    bool   `json:"chat"`
+
+	Type     string `json:"type,omitempty"` // Anthropic's: model
+	Display  string `json:"display_name,omitempty"`
+	CreateAt string `json:"created_at,omitempty"`
+}
+
+// anthropic adds Anthropic's fields.
+func (o modelObject) anthropic() modelObject {
+	o.Type, o.Display, o.CreateAt = "model", o.ID, time.Unix(o.Created, 0).UTC().Format(time.RFC3339)
+	return o
 }
 
 // started is when the server's models were first known.

@@ -182,7 +182,33 @@ func newTool(at, name, description string, parameters json.RawMessage, strict *b
 	} else {
 		parameters = nil
 	}
+	if kind := schemaType(parameters); kind != "" && kind != "object" {
+		return Tool{}, badRequest(at+".parameters", fmt.Sprintf("%s: the arguments of a tool are an object, the schema's "+
+			"type is %q", at, clip(kind, 50)))
+	}
 	return Tool{Name: name, Description: description, Parameters: parameters, Strict: strict != nil && *strict}, nil
+}
+
+// schemaType is a schema's type where that is one text.
+func schemaType(schema json.RawMessage) string {
+	var s struct {
+		Type any `json:"type"`
+	}
+	_ = json.Unmarshal(schema, &s) // what is no schema is told where it is compiled
+	kind, _ := s.Type.(string)
+	return kind
+}
+
+// namedOnce refuses tools of one name.
+func namedOnce(tools []Tool) error {
+	known := map[string]bool{}
+	for _, t := range tools {
+		if known[t.Name] {
+			return badRequest("tools", fmt.Sprintf("tools: two are called %q", t.Name))
+		}
+		known[t.Name] = true
+	}
+	return nil
 }
 
 func chatTools(in []chatTool) ([]Tool, error) {
@@ -241,15 +267,8 @@ func parseChoice(raw json.RawMessage, tools []Tool) (choice, error) {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
-		Allowed *struct {
-			Mode  string `json:"mode"`
-			Tools []struct {
-				Name     string `json:"name"`
-				Function struct {
-					Name string `json:"name"`
-				} `json:"function"`
-			} `json:"tools"`
-		} `json:"allowed_tools"`
+		Allowed      *allowedTools `json:"allowed_tools"`
+		allowedTools               // responses have its fields here
 	}
 	if json.Unmarshal(raw, &named) != nil {
 		return choice{}, bad
@@ -258,7 +277,10 @@ func parseChoice(raw json.RawMessage, tools []Tool) (choice, error) {
 	switch {
 	case named.Type == "function":
 		c.names = []string{named.Function.Name + named.Name}
-	case named.Type == "allowed_tools" && named.Allowed != nil:
+	case named.Type == "allowed_tools":
+		if named.Allowed == nil {
+			named.Allowed = &named.allowedTools
+		}
 		if c.mode = named.Allowed.Mode; c.mode != "auto" && c.mode != "required" {
 			return choice{}, bad
 		}
@@ -275,6 +297,17 @@ func parseChoice(raw json.RawMessage, tools []Tool) (choice, error) {
 		}
 	}
 	return c, nil
+}
+
+// allowedTools is the choice of OpenAI's that names several tools.
+type allowedTools struct {
+	Mode  string `json:"mode"`
+	Tools []struct {
+		Name     string `json:"name"`
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
 }
 
 func hasTool(tools []Tool, name string) bool {
@@ -310,6 +343,7 @@ type turn struct {
 	parallel bool
 	effort   string
 	goOn     bool
+	noPrompt bool // the conversation alone, not where an answer begins
 	vars     map[string]any
 }
 
@@ -320,6 +354,9 @@ func (j *job) prompt(t turn) error {
 		return &Error{Status: 400, Type: "invalid_request_error", Code: "no_chat_template", Param: "messages",
 			Message: fmt.Sprintf("%s has no chat template: use /v1/completions, or start the server with --chat-template",
 				j.name)}
+	}
+	if err := namedOnce(t.tools); err != nil {
+		return err
 	}
 	if t.choice.mode == "none" {
 		t.tools = nil
@@ -340,7 +377,7 @@ func (j *job) prompt(t turn) error {
 			j.name))
 	}
 	j.chat = true
-	j.options = ChatOptions{Tools: t.tools, Effort: t.effort, Continue: t.goOn, Variables: t.vars}
+	j.options = ChatOptions{Tools: t.tools, Effort: t.effort, Continue: t.goOn, NoPrompt: t.noPrompt, Variables: t.vars}
 	text, err := chat.Prompt(t.messages, j.options)
 	if err != nil {
 		return badRequest("messages", "the model's chat template refuses this conversation: "+err.Error())
@@ -349,22 +386,39 @@ func (j *job) prompt(t turn) error {
 	if j.request.Prompt, err = j.model.Text().Encode(text, !chat.HasBOS(text), true); err != nil {
 		return badRequest("messages", err.Error())
 	}
-	must := t.choice.mode == "required"
-	switch {
-	case must && j.form != nil:
-		return badRequest("tool_choice", "a required call and a form of the answer exclude each other")
-	case len(t.tools) > 0 && j.form == nil:
-		c, err := chat.ToolMask(t.tools, must, t.parallel)
-		if err == nil {
-			j.form, j.param, j.wish = &c, "tool_choice", !must && !strictTool(t.tools)
-		} else if must {
-			return unsupported("tool_choice", err.Error())
+	if len(t.tools) > 0 {
+		if err := j.formOfCalls(chat, t); err != nil {
+			return err
 		}
 	}
 	if j.form != nil {
 		j.form.Free = chat.ThoughtsEnd(text, j.options)
 	}
 	return j.compile()
+}
+
+// formOfCalls holds calls to their tools' schemas. Beside a form of the answer a call is what the model may choose
+// instead, where it can be told from an answer by how it begins.
+func (j *job) formOfCalls(chat Chat, t turn) error {
+	must := t.choice.mode == "required"
+	if must && j.form != nil {
+		return badRequest("tool_choice", "a required call and a form of the answer exclude each other")
+	}
+	c, err := chat.ToolMask(t.tools, must, t.parallel)
+	switch {
+	case err != nil && must:
+		return unsupported("tool_choice", err.Error())
+	case err != nil && j.form != nil:
+		return unsupported("tools", "this model cannot be asked for tools and a form of the answer at once: "+err.Error())
+	case err != nil:
+		return nil
+	case j.form != nil:
+		c.Calls.Else = j.form
+		j.form = &c
+		return nil
+	}
+	j.form, j.param, j.wish = &c, "tool_choice", !must && !strictTool(t.tools)
+	return nil
 }
 
 func strictTool(tools []Tool) bool {

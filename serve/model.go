@@ -91,6 +91,7 @@ type ChatOptions struct {
 	Tools     []Tool
 	Effort    string // of reasoning: none, minimal, low, medium, high; "" as the template has it
 	Continue  bool   // go on with the last message, which is the assistant's
+	NoPrompt  bool   // end behind the last message, and not where an answer begins
 	Variables map[string]any
 }
 
@@ -148,6 +149,12 @@ type Constraint struct {
 type CallForm struct {
 	Shapes     []CallShape // the ways to write one; where one's Open is "", the answer is a call
 	Must, Once bool        // there must be one, there may be no more
+
+	// Else is the form of an answer that is no call; nil: any text. Where it is set or a call is a must, a call has no
+	// text beside it but Between, and thoughts before the first one where they are between the tags of Lead.
+	Else    *Constraint
+	Lead    [2]string
+	Between []string
 
 	// NotInText and NotInThoughts are what would be read as a call's beginning and is none of Shapes'.
 	NotInText, NotInThoughts []string

@@ -76,6 +76,7 @@ type structured struct {
 	Choice     []string        `json:"choice"`
 	Grammar    string          `json:"grammar"`
 	JSONObject bool            `json:"json_object"`
+	Tag        json.RawMessage `json:"structural_tag"`
 }
 
 // responseFormat is OpenAI's way.
@@ -122,6 +123,9 @@ func (f *samplingFields) sampling(vocabulary int) (o Sampling, err error) {
 		if *x.to, err = within(x.name, x.v, x.low, x.high, x.def); err != nil {
 			return o, err
 		}
+	}
+	if f.RepetitionPenalty != nil && *f.RepetitionPenalty == 0 {
+		return o, badRequest("repetition_penalty", "repetition_penalty must be more than 0; 1 is none")
 	}
 	if f.TopK != nil && *f.TopK > 0 { // −1 and 0 are vLLM's words for all
 		o.TopK = *f.TopK
@@ -214,6 +218,15 @@ func (s *Server) bound(name string, asked *int, def int) (int, error) {
 	return n, nil
 }
 
+// checkMin refuses a least number of tokens that is above the most.
+func (j *job) checkMin() error {
+	if r := &j.request; r.Max > 0 && r.MinTokens > r.Max {
+		return badRequest("min_tokens", fmt.Sprintf("min_tokens is %d, more than the %d tokens that the answer may have",
+			r.MinTokens, r.Max))
+	}
+	return nil
+}
+
 // constraint finds the form that was asked for, nil: none.
 func (f *structuredFields) constraint(format *responseFormat) (*Constraint, string, error) {
 	var found []*Constraint
@@ -245,26 +258,40 @@ func (f *structuredFields) constraint(format *responseFormat) (*Constraint, stri
 	if st == nil {
 		st = &structured{JSON: f.GuidedJSON, Regex: f.GuidedRegex, Choice: f.GuidedChoice, Grammar: f.GuidedGrammar}
 	}
-	name := map[bool]string{true: "structured_outputs", false: "guided_json"}[f.Structured != nil]
+	name := func(field string) string {
+		if f.Structured != nil {
+			return "structured_outputs." + field
+		}
+		return "guided_" + field
+	}
+	if len(st.Tag) > 0 && string(st.Tag) != "null" {
+		return nil, "", unsupported(name("structural_tag"), "structural tags are not supported; json, json_object, regex, "+
+			"choice and grammar are")
+	}
+	if st.Choice != nil && len(st.Choice) == 0 {
+		return nil, "", badRequest(name("choice"), name("choice")+" is empty")
+	}
 	if len(st.JSON) > 0 && string(st.JSON) != "null" {
 		schema := st.JSON
 		var text string
 		if json.Unmarshal(schema, &text) == nil { // vLLM takes a schema as text too
-			schema = json.RawMessage(text)
+			if schema = json.RawMessage(text); !json.Valid(schema) {
+				return nil, "", badRequest(name("json"), name("json")+" is a text that is no JSON")
+			}
 		}
-		add(name, &Constraint{Schema: schema})
+		add(name("json"), &Constraint{Schema: schema})
 	}
 	if st.JSONObject {
-		add(name, &Constraint{JSON: true})
+		add(name("json_object"), &Constraint{JSON: true})
 	}
 	if st.Regex != "" {
-		add(name, &Constraint{Regex: st.Regex})
+		add(name("regex"), &Constraint{Regex: st.Regex})
 	}
 	if len(st.Choice) > 0 {
-		add(name, &Constraint{Choice: st.Choice})
+		add(name("choice"), &Constraint{Choice: st.Choice})
 	}
 	if st.Grammar != "" {
-		add(name, &Constraint{Grammar: st.Grammar})
+		add(name("grammar"), &Constraint{Grammar: st.Grammar})
 	}
 	switch len(found) {
 	case 0:

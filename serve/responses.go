@@ -417,10 +417,38 @@ func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, rs *reque
 			items[i], items[k] = items[k], items[i]
 		}
 	}
-	out := map[string]any{"object": "list", "data": items, "has_more": false, "first_id": "", "last_id": ""}
-	if n := len(items); n > 0 {
-		out["first_id"], out["last_id"] = items[0].ID, items[n-1].ID
+	return listPage(w, r, items)
+}
+
+// countResponse says how many tokens a response's input would have.
+func (s *Server) countResponse(w http.ResponseWriter, r *http.Request, rs *requestState) error {
+	var q responseRequest
+	model, release, err := s.read(w, r, rs, &q, &q.Model)
+	if err != nil {
+		return err
 	}
-	writeJSON(w, 200, out)
+	defer release()
+	if err := q.refuse(w.Header()); err != nil {
+		return err
+	}
+	items, err := q.items()
+	if err != nil {
+		return err
+	}
+	t, _, err := q.turn(s, rs, items)
+	if err != nil {
+		return err
+	}
+	if t.choice.mode == "required" {
+		t.choice.mode = "auto" // a count needs no mask
+	}
+	j := &job{model: model, name: rs.model}
+	if err := j.prompt(t); err != nil {
+		return err
+	}
+	writeJSON(w, 200, struct {
+		Object string `json:"object"`
+		Tokens int    `json:"input_tokens"`
+	}{"response.input_tokens", len(j.request.Prompt)})
 	return nil
 }

@@ -133,6 +133,8 @@ func (s *Server) routes() {
 	ask("/v1/completions", openAI, s.completions)
 	ask("/v1/embeddings", openAI, s.embeddings)
 	ask("/v1/responses", openAI, s.createResponse)
+	s.mux.HandleFunc("POST /v1/responses/input_tokens", s.around("/v1/responses/input_tokens", ScopeInference, openAI,
+		true, s.countResponse))
 	ask("/v1/messages", anthropic, s.messages)
 	ask("/v1/messages/count_tokens", anthropic, s.countTokens)
 	for _, prefix := range []string{"", "/v1", "/v2"} {
@@ -163,7 +165,11 @@ func (s *Server) routes() {
 		s.pageRoutes()
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, openAI, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
+		p := openAI
+		if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(r.URL.Path, "/v1/messages") {
+			p = anthropic
+		}
+		writeError(w, p, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
 			Message: fmt.Sprintf("Unknown request URL: %s %s", r.Method, clip(r.URL.Path, 200))})
 	})
 }
@@ -225,6 +231,10 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 // line in the log, and no panic that others would notice.
 func (s *Server) around(route, scope string, p protocol, place bool, h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		p := p
+		if r.Header.Get("Anthropic-Version") != "" && strings.HasPrefix(route, "/v1/models") {
+			p = anthropic // a path of both protocols
+		}
 		rs := &requestState{id: newID("req_"), start: time.Now(), proto: p, route: route}
 		aw := &answerWriter{ResponseWriter: w}
 		w.Header().Set("X-Request-Id", rs.id)

@@ -77,7 +77,7 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 		}
 		wires[i] = w
 	}
-	in := template.Input{AddGenerationPrompt: !o.Continue, Vars: variables(o)}
+	in := template.Input{AddGenerationPrompt: !o.Continue && !o.NoPrompt, Vars: variables(o)}
 	msgs, err := list(wires)
 	if err != nil {
 		return "", err
@@ -202,6 +202,7 @@ func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, e
 	}
 	form := &CallForm{Must: must, Once: !several || c.format.Lists()}
 	form.NotInText, form.NotInThoughts = c.format.Beginnings(shapes)
+	form.Lead, form.Between = c.format.Around()
 	for _, s := range shapes {
 		if s.Begin == "" && !must {
 			return Constraint{}, errors.New("nothing tells a call from a text before it has come")

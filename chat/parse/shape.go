@@ -134,3 +134,15 @@ func rebase(schema json.RawMessage, at string) ([]byte, error) {
 	walk(v)
 	return json.Marshal(v)
 }
+
+// Around gives what may stand beside calls that are not free to have text there: thoughts before the first one, by
+// their two tags, and the marks that a parser leaves out.
+func (f *Format) Around() (thoughts [2]string, marks []string) {
+	if f.think != nil {
+		thoughts = [2]string{f.think.Open, f.think.Close}
+	}
+	if f.calls != nil {
+		marks = slices.Clone(f.calls.Drop)
+	}
+	return thoughts, marks
+}

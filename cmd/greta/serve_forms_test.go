@@ -14,27 +14,48 @@ import (
 const hermes = `{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% endfor %}{% for t in tools or [] %}{{ t | tojson }} <tool_call>{% endfor %}assistant: `
 
+// formed is an answer in a form, or a call.
+type formed struct {
+	Choices []struct {
+		Finish  string `json:"finish_reason"`
+		Message struct {
+			Content string
+			Calls   []struct {
+				Function struct{ Name, Arguments string }
+			} `json:"tool_calls"`
+		}
+	}
+	Error struct{ Message, Param string }
+}
+
+// callOrForm: with tools and a form of the answer the model chooses, here by a bias of what the form begins with.
+func callOrForm(t *testing.T, ask func(string) (int, formed), both string, begin int32) {
+	t.Helper()
+	for _, bias := range []int{-100, 100} {
+		_, a := ask(fmt.Sprintf(`%s, "logit_bias": {"%d": %d}`, both, begin, bias))
+		if len(a.Choices) != 1 {
+			t.Fatalf("%+v", a)
+		}
+		c := a.Choices[0]
+		called := len(c.Message.Calls) == 1 && c.Finish == "tool_calls" && c.Message.Content == ""
+		if called != (bias < 0) || !called && !json.Valid([]byte(c.Message.Content)) {
+			t.Errorf("%s, bias %d: %+v", both, bias, c)
+		}
+	}
+}
+
 // A model that knows nothing of JSON writes it, and calls tools, where it must: at any temperature.
 func TestServeForms(t *testing.T) {
 	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template", write(t, "hermes.jinja", hermes))
-	type answer struct {
-		Choices []struct {
-			Finish  string `json:"finish_reason"`
-			Message struct {
-				Content string
-				Calls   []struct {
-					Function struct{ Name, Arguments string }
-				} `json:"tool_calls"`
-			}
-		}
-		Error struct{ Message, Param string }
-	}
-	ask := func(more string) (int, answer) {
-		var a answer
+	ask := func(more string) (int, formed) {
+		var a formed
 		code := postJSON(t, url+"/v1/chat/completions",
 			`{"messages": [{"role": "user", "content": "War"}], "max_tokens": 200, `+more+`}`, &a)
 		return code, a
 	}
+	var brace struct{ Tokens []int32 } // what an answer in the form begins with
+	postJSON(t, url+"/tokenize", `{"prompt": "{", "add_special_tokens": false}`, &brace)
+	brace.Tokens = brace.Tokens[len(brace.Tokens)-1:]
 	schema := `{"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
 		"age": {"type": "integer", "minimum": 1, "maximum": 99}},
 		"required": ["name", "age"], "additionalProperties": false}`
@@ -72,14 +93,13 @@ func TestServeForms(t *testing.T) {
 		if len(a.Choices) != 1 {
 			t.Fatalf("%+v", a)
 		}
-		if c := a.Choices[0]; c.Finish == "tool_calls" {
-			if len(c.Message.Calls) != 1 || c.Message.Calls[0].Function.Name != "march" ||
-				!regexp.MustCompile(`^\{\s*"to"\s*:\s*"(Moscow|Paris)"\s*\}$`).MatchString(c.Message.Calls[0].Function.Arguments) {
-				t.Errorf("seed %d: %+v", seed, c)
-			}
-		} else if c.Finish != "length" {
-			t.Errorf("seed %d: an answer that must call ended by %s", seed, c.Finish)
+		if c := a.Choices[0]; c.Finish != "tool_calls" || c.Message.Content != "" || len(c.Message.Calls) != 1 ||
+			c.Message.Calls[0].Function.Name != "march" ||
+			!regexp.MustCompile(`^\{\s*"to"\s*:\s*"(Moscow|Paris)"\s*\}$`).MatchString(c.Message.Calls[0].Function.Arguments) {
+			t.Errorf("seed %d: %+v", seed, c)
 		}
+		callOrForm(t, ask, fmt.Sprintf(`%s, "seed": %d, "response_format": {"type": "json_schema", "json_schema":
+			{"name": "p", "schema": %s}}`, tools, seed, schema), brace.Tokens[0])
 	}
 	if code, a := ask(
 		`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string",

@@ -54,7 +54,7 @@ assert.equal(n, 5);
 const k = new Anthropic({ baseURL: url, apiKey: "x", maxRetries: 0 });
 const m = await k.messages.create({ model, max_tokens: 100, system: "be short", messages: [user("say hello")] });
 assert.deepEqual([m.content[0].text, m.stop_reason], ["hello", "end_turn"]);
-const ms = k.messages.stream({ model, max_tokens: 100, messages: [user("think four")], thinking: { type: "enabled", budget_tokens: 1024 } });
+const ms = k.messages.stream({ model, max_tokens: 2000, messages: [user("think four")], thinking: { type: "enabled", budget_tokens: 1024 } });
 let thoughts = "";
 ms.on("thinking", (d) => (thoughts += d));
 const final = await ms.finalMessage();

@@ -1,0 +1,194 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/greta-project/greta/chat/template"
+)
+
+func templateOf(t *testing.T, text string) Chat {
+	t.Helper()
+	chat, err := NewTemplateChat(template.New("test", text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chat
+}
+
+// What a field asks for happens, or is refused with the field's name.
+func TestFieldsAreHeard(t *testing.T) {
+	_, h := testServer(t, newFake())
+	tool := `{"type": "function", "function": {"name": "a"}}`
+	claude := func(more string) string {
+		return `{"model": "fake", "max_tokens": 2000, "messages": [{"role": "user", "content": "say x"}], ` + more + `}`
+	}
+	respond := func(more string) string { return `{"model": "fake", "input": "say x", ` + more + `}` }
+	for _, c := range []struct{ path, body, param, says string }{
+		{"chat/completions", ask("x", `"min_tokens": 9, "max_tokens": 5`), "min_tokens", "more than the 5 tokens"},
+		{"completions", `{"prompt": "x", "min_tokens": 17}`, "min_tokens", "more than the 16 tokens"},
+		{"chat/completions", ask("x", `"repetition_penalty": 0`), "repetition_penalty", "more than 0"},
+		{"chat/completions", ask("x", `"structured_outputs": {"structural_tag": "{}"}`),
+			"structured_outputs.structural_tag", "not supported"},
+		{"chat/completions", ask("x", `"structured_outputs": {"choice": []}`), "structured_outputs.choice", "empty"},
+		{"chat/completions", ask("x", `"guided_choice": []`), "guided_choice", "empty"},
+		{"chat/completions", ask("x", `"guided_json": "{bad"`), "guided_json", "no JSON"},
+		{"chat/completions", ask("x", `"tools": [`+tool+`, `+tool+`]`), "tools", `two are called "a"`},
+		{"chat/completions", ask("x", `"tools": [{"type": "function", "function": {"name": "a",
+			"parameters": {"type": "string"}}}]`), "tools[0].function.parameters", "arguments of a tool are an object"},
+		{"chat/completions", `{"messages": ["x"]}`, "messages", "each value in messages must be an object"},
+		{"responses", respond(`"metadata": {"a": 1}`), "metadata", "each value in metadata must be a string"},
+		{"responses", respond(`"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"name": "b"}]}`),
+			"tool_choice", `names "b"`},
+		{"messages", claude(`"thinking": {"type": "enabled", "budget_tokens": 2000}`), "", "less than max_tokens"},
+		{"messages", claude(`"tools": [{"name": "a", "input_schema": {"type": "object"}},
+			{"name": "a", "input_schema": {"type": "object"}}]`), "", `two are called "a"`},
+		{"messages", claude(`"tools": [{"name": "a", "input_schema": {"type": "array"}}]`), "", "are an object"},
+	} {
+		status, _, body := post(t, h.URL+"/v1/"+c.path, c.body)
+		e := as[struct {
+			Error struct{ Message, Param string }
+		}](t, body)
+		if status != 400 || e.Error.Param != c.param || !strings.Contains(e.Error.Message, c.says) {
+			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)
+		}
+	}
+	named := `"tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}], "tool_choice":
+		{"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "b"}]}`
+	if status, _, body := post(t, h.URL+"/v1/responses", respond(named)); status != 200 ||
+		!strings.Contains(body, `"type":"function_call"`) || !strings.Contains(body, `"name":"b"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	_, head, body := post(t, h.URL+"/v1/messages", claude(`"thinking": {"type": "enabled", "budget_tokens": 1024}`))
+	if got := head.Get(ignoredHeader); got != "thinking.budget_tokens" {
+		t.Errorf("ignored %q %s", got, body)
+	}
+	// A name in other letters is another name, beside the right one and alone.
+	_, head, body = post(t, h.URL+"/v1/chat/completions", ask("say hello", `"MAX_TOKENS": 2, "Stream": true`))
+	if got := head.Get(ignoredHeader); got != "MAX_TOKENS, Stream" || !strings.Contains(body, `"content":"hello"`) {
+		t.Errorf("ignored %q %s", got, body)
+	}
+}
+
+// With continuous_usage_stats each chunk says what was used until then.
+func TestRunningUsage(t *testing.T) {
+	_, h := testServer(t, newFake())
+	for path, body := range map[string]string{"chat/completions": ask("say abc", `"stream": true,
+		"stream_options": {"continuous_usage_stats": true}`),
+		"completions": `{"prompt": "say abc", "stream": true, "stream_options": {"continuous_usage_stats": true}}`} {
+		_, _, text := post(t, h.URL+"/v1/"+path, body)
+		_, data := frames(t, text)
+		last := 0
+		for _, d := range data[:len(data)-1] {
+			c := as[struct {
+				Usage *struct {
+					Prompt     int `json:"prompt_tokens"`
+					Completion int `json:"completion_tokens"`
+				}
+			}](t, d)
+			if c.Usage == nil || c.Usage.Prompt == 0 || c.Usage.Completion < last {
+				t.Fatalf("%s: %s behind %d tokens", path, d, last)
+			}
+			last = c.Usage.Completion
+		}
+		if last != 4 { // three letters and the end
+			t.Errorf("%s: %d tokens at the end\n%s", path, last, text)
+		}
+	}
+}
+
+// Lists have pages, and Anthropic's clients see models and errors as they know them.
+func TestListsOfBoth(t *testing.T) {
+	_, h := testServer(t, newFake())
+	claude := []string{"anthropic-version", "2023-06-01"}
+	type page struct {
+		Data []struct {
+			ID, Type string
+			Created  string `json:"created_at"`
+			Name     string `json:"display_name"`
+		}
+		More bool `json:"has_more"`
+	}
+	_, _, body := get(t, h.URL+"/v1/models?limit=1", claude...)
+	p := as[page](t, body)
+	if len(p.Data) != 1 || !p.More || p.Data[0].Type != "model" || p.Data[0].Name != "fake" ||
+		!strings.HasSuffix(p.Data[0].Created, "Z") {
+		t.Errorf("%s", body)
+	}
+	_, _, body = get(t, h.URL+"/v1/models?limit=1&after_id=fake", claude...)
+	if p := as[page](t, body); len(p.Data) != 1 || p.More || p.Data[0].ID != "gpt-4o" {
+		t.Errorf("%s", body)
+	}
+	_, _, body = get(t, h.URL+"/v1/models?before_id=gpt-4o", claude...)
+	if p := as[page](t, body); len(p.Data) != 1 || p.Data[0].ID != "fake" {
+		t.Errorf("%s", body)
+	}
+	for _, path := range []string{"/v1/models/none", "/v1/nothing"} {
+		if status, _, body := get(t, h.URL+path, claude...); status != 404 ||
+			!strings.Contains(body, `"type":"not_found_error"`) {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, _, body := get(t, h.URL+"/v1/models?limit=0", claude...); status != 400 {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, _, body := get(t, h.URL+"/v1/models"); strings.Contains(body, "display_name") {
+		t.Errorf("OpenAI's list has Anthropic's fields: %s", body)
+	}
+	_, _, body = post(t, h.URL+"/v1/responses", `{"model": "fake", "input": [{"role": "user", "content": "a"},
+		{"role": "user", "content": "say b"}]}`)
+	id := as[struct{ ID string }](t, body).ID
+	_, _, body = get(t, h.URL+"/v1/responses/"+id+"/input_items?limit=1&order=asc")
+	first := as[page](t, body)
+	if len(first.Data) != 1 || !first.More {
+		t.Fatalf("%s", body)
+	}
+	_, _, body = get(t, h.URL+"/v1/responses/"+id+"/input_items?order=asc&after="+first.Data[0].ID)
+	if p := as[page](t, body); len(p.Data) != 1 || p.More || p.Data[0].ID == first.Data[0].ID {
+		t.Errorf("%s", body)
+	}
+	_, _, body = post(t, h.URL+"/v1/responses/input_tokens", `{"model": "fake", "input": "x"}`)
+	counted := as[struct {
+		Object string
+		Tokens int `json:"input_tokens"`
+	}](t, body)
+	_, _, body = post(t, h.URL+"/v1/responses", `{"model": "fake", "input": "x"}`)
+	used := as[struct {
+		Usage struct {
+			Tokens int `json:"input_tokens"`
+		}
+	}](t, body)
+	if counted.Tokens == 0 || counted.Tokens != used.Usage.Tokens || counted.Object != "response.input_tokens" {
+		t.Errorf("%+v, used %+v", counted, used)
+	}
+}
+
+// Tokens of a conversation are those of what was asked for: with the answer's beginning, without, or going on.
+func TestTokenizeConversation(t *testing.T) {
+	fake := newFake()
+	fake.chat = templateOf(t, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"+
+		"{% if add_generation_prompt %}assistant:{{ mood }}{% endif %}")
+	_, h := testServer(t, fake)
+	for _, c := range []struct{ more, want string }{
+		{``, "user: a\nassistant: b\nassistant:"},
+		{`, "add_generation_prompt": false`, "user: a\nassistant: b\n"},
+		{`, "continue_final_message": true, "add_generation_prompt": false`, "user: a\nassistant: b"},
+		{`, "chat_template_kwargs": {"mood": "glad"}`, "user: a\nassistant: b\nassistant:glad"},
+	} {
+		_, head, body := post(t, h.URL+"/tokenize", `{"model": "fake", "messages": [{"role": "user", "content": "a"},
+			{"role": "assistant", "content": "b"}]`+c.more+`}`)
+		ids, _ := json.Marshal(map[string]any{"model": "fake", "tokens": as[struct{ Tokens []int }](t, body).Tokens})
+		_, _, text := post(t, h.URL+"/detokenize", string(ids))
+		if got := as[struct{ Prompt string }](t, text).Prompt; strings.TrimPrefix(got, "<s>") != c.want ||
+			head.Get(ignoredHeader) != "" {
+			t.Errorf("%s: %q, ignored %q", c.more, got, head.Get(ignoredHeader))
+		}
+	}
+	status, _, body := post(t, h.URL+"/tokenize", `{"messages": [{"role": "assistant", "content": "b"}],
+		"continue_final_message": true, "add_generation_prompt": true}`)
+	if status != http.StatusBadRequest {
+		t.Errorf("%d %s", status, body)
+	}
+}
