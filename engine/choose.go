@@ -25,7 +25,7 @@ func (s *Scheduler) picks(b *schedule.Batch) int {
 		most = max(most, k)
 	}
 	if most > 1 { // few kinds of steps
-		most = min(bucket([]int{8, 64, 256}, most), s.engine.dev.Info().Picks, s.engine.first.Outputs[0].Shape.Last())
+		most = min(bucket([]int{8, 64, 256}, most), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
 	}
 	return most
 }

@@ -15,6 +15,7 @@ func DryRun(opt Options, tokens ...int) (err error) {
 		return fmt.Errorf("a context of %d positions is not possible", opt.Context)
 	}
 	e := bare(opt)
+	e.running = opt.Device.Info().Running
 	if e.first, err = e.Graph(1, 1); err != nil {
 		return err
 	}

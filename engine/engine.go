@@ -120,6 +120,7 @@ type Engine struct {
 	first     *graph.Graph
 	instead   map[tensor.Type]tensor.Type // types that take the place of stored ones; see substitute
 	rows      bool                        // the model says which rows of logits it wants with R
+	running   backends.Running            // of the device; to ask for it may ask a driver, which no step does
 	queued    bool                        // a step may be submitted behind another one
 	chain     bool                        // a program may have several steps
 	empty     bool                        // weights have memory but no numbers
@@ -147,6 +148,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	info := e.dev.Info()
+	e.running = info.Running
 	e.queued = info.Queued && !opt.Eager
 	e.chain = info.Chain > 0 && e.queued
 	g, err := e.Graph(1, 1)

@@ -21,7 +21,7 @@ func (e *Engine) picks(o Sampling) int {
 		k = o.TopK
 	}
 	out := e.first.Outputs[0]
-	if o.changes() || k == 0 || k > e.dev.Info().Picks || e.IsBlock() || out.Type != tensor.F32 || k > out.Shape.Last() {
+	if o.changes() || k == 0 || k > e.running.Picks || e.IsBlock() || out.Type != tensor.F32 || k > out.Shape.Last() {
 		return 0
 	}
 	return k

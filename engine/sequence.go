@@ -41,7 +41,7 @@ func (s *Session) BlockAll(ctx context.Context, x []float32, row func(i int, out
 // chain is how many steps of one token the device would rather have in one program; 0
 // where it takes them singly.
 func (s *Session) chain() (int, error) {
-	most := s.engine.dev.Info().Chain
+	most := s.engine.running.Chain
 	if most == 0 || !s.engine.queued {
 		return 0, nil
 	}
