@@ -87,24 +87,27 @@ func TestSplit(t *testing.T) {
 	}
 	for _, c := range []struct {
 		heads, groups, dh int
-		rest              string
+		cache, rest       string
 	}{
-		{8, 2, 128, ""}, {4, 4, 128, ", softcap=5"}, {7, 1, 64, ", window=1000"}, {24, 2, 64, ""},
-		{40, 8, 128, ", window=77"},
+		{8, 2, 128, "f16", ""}, {4, 4, 128, "f16", ", softcap=5"}, {7, 1, 64, "f16", ", window=1000"},
+		{24, 2, 64, "bf16", ""}, {40, 8, 128, "f16", ", window=77"}, {8, 2, 128, "bf16", ""},
+		{9, 3, 128, "bf16", ", softcap=5"}, {4, 2, 80, "f16", ""}, {4, 1, 80, "bf16", ", window=1000"},
+		{6, 2, 96, "f16", ", window=77"}, {3, 3, 96, "bf16", ""}, {8, 1, 256, "f16", ", softcap=30"},
+		{8, 4, 256, "bf16", ""}, {5, 1, 192, "bf16", ", window=100"}, {4, 2, 160, "f16", ""}, {2, 1, 112, "f16", ""},
 	} {
 		for _, pos := range []int{0, 1, 15, 63, 64, 1000, 4999} {
 			check(fmt.Sprint(c, pos), "y: attention(q, k, v, pos"+c.rest+")",
-				fmt.Sprintf("q float[1, %d, %d]; k f16[5000, %d, %d]; v f16[5000, %d, %d]; pos i32[1] =%d", c.heads, c.dh,
-					c.groups, c.dh, c.groups, c.dh, pos))
+				fmt.Sprintf("q float[1, %d, %d]; k %s[5000, %d, %d]; v %[3]s[5000, %[4]d, %[5]d]; pos i32[1] =%[6]d",
+					c.heads, c.dh, c.cache, c.groups, c.dh, pos))
 		}
 		for _, rows := range [][2]string{
 			{"5,2990,0,63,64,1500", "3,0,1,-1,2,4"}, {"10,11,12,13,14,900,901,2000", "0,0,0,0,0,1,1,4"}, {"7,7", "-1,-1"},
 		} {
 			n := strings.Count(rows[0], ",") + 1
 			check(fmt.Sprint(c, rows), "y: paged_attention(q, k, v, pos, seq, table"+c.rest+")",
-				fmt.Sprintf("q float[%d, %d, %d]; k f16[300, 32, %d, %d]; v f16[300, 32, %d, %d]; pos i32[%d] =%s; seq "+
-					"i32[%d] =%s; "+
-					"table i32[5, 100] <300", n, c.heads, c.dh, c.groups, c.dh, c.groups, c.dh, n, rows[0], n, rows[1]))
+				fmt.Sprintf("q float[%[1]d, %[2]d, %[3]d]; k %[4]s[300, 32, %[5]d, %[3]d]; v %[4]s[300, 32, %[5]d, %[3]d]; "+
+					"pos i32[%[1]d] =%[6]s; seq i32[%[1]d] =%[7]s; table i32[5, 100] <300", n, c.heads, c.dh, c.cache, c.groups,
+					rows[0], rows[1]))
 		}
 	}
 	pos, seq := make([]string, 64), make([]string, 64)

@@ -94,7 +94,8 @@ var attentions = []choice{
 	{name: "flash", bind: bindAttention, takes: (*Device).usesFlash,
 		why: "many tokens over f16 caches: queries and weights in two parts on matrix cores, in one pass"},
 	{name: "attention_split", bind: bindAttention, takes: (*Device).usesSplit,
-		why: "one token behind many positions, f16 caches: those of all heads are divided evenly, by matrix instructions"},
+		why: "one token behind many positions, caches of f16 or bf16: those of all heads are divided evenly, by matrix " +
+			"instructions"},
 	{name: "attention", bind: bindAttention,
 		why: "online over the positions, divided into parts where blocks are few"},
 }
@@ -142,7 +143,7 @@ var table = map[string]entry{
 	"paged_push": checked(only("paged", "rows are stored in the pages that their tables name", bindPagedPush,
 		0), checkCache),
 	"paged_attention": {choices: []choice{{name: "attention_split", bind: bindPagedAttention, takes: (*Device).usesSplit,
-		why: "rows of many sequences over f16 pages: the positions of all are divided evenly, by matrix instructions"},
+		why: "rows of many sequences, pages of f16 or bf16: the positions of all are divided evenly, by matrix instructions"},
 		{name: "paged", bind: bindPagedAttention,
 			why: "rows of many sequences: a block a head and sequence, pages by table"}}, weight: -1,
 		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
@@ -222,7 +223,7 @@ func takesMatrix(n *graph.Node) bool {
 
 // takesCores says whether the exact path of matrix cores computes a node.
 func (dev *Device) takesCores(n *graph.Node) bool {
-	return takesMatrix(n) || dev.d.vendor() == nvidia && (takesFlash(n) || takesSplit(n))
+	return takesMatrix(n) || dev.d.vendor() == nvidia && (takesFlash(n) || dev.takesSplit(n))
 }
 
 // hasHalves says whether an architecture has the instructions of gemm.hip.

@@ -118,7 +118,10 @@ func programsFor(arch string) []program {
 	if strings.HasPrefix(arch, "sm_") && hasMatrixCores(arch) {
 		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=0"),
 			newProgram("flash.hip", "DH=96", "DV=32", "CAP=1", "ASYNC=0"))
-		all = append(all, splitProgram(128, 0, 3, false), splitProgram(128, 32, 3, false), splitProgram(128, 16, 2, true))
+		for _, dh := range []int{64, 80, 96, 112, 128, 160, 192, 256} {
+			all = append(all, splitProgram(dh, tensor.F16, 0, 3, false), splitProgram(dh, tensor.BF16, 32, 2, true))
+		}
+		all = append(all, splitProgram(128, tensor.F16, 32, 3, false), splitProgram(64, tensor.BF16, 0, 6, false))
 		for _, s := range copyShapes {
 			all = append(all, newProgram("tilecopy.hip", define("TM", s.rows), define("TN", s.columns), define("BK", s.step),
 				define("STAGES", s.stages), define("RESIDENT", s.blocks), "BIAS=2"))

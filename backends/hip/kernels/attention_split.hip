@@ -1,5 +1,5 @@
 // Attention of few rows, each with its own positions, by matrix instructions (mma.sync, from
-// sm_80 on), caches in f16, one sequence's or in pages:
+// sm_80 on), caches in f16 or bf16, one sequence's or in pages:
 // y[s,h] = Σj softmax(scale·q[s,h]·k[j])·v[j], online over the positions that row s sees.
 //
 // The work is counted in units of UNIT positions of one row and key/value head, and all units
@@ -9,11 +9,12 @@
 //
 // All queries of a key/value head, up to MOST, share what is read: they are the rows 0 to 7 of
 // a matrix instruction's 16, and as queries and weights are divided in two parts of f16,
-// which hold 22 bits, the low parts are the rows 8 to 15. A wave has its own ring of tiles of 16
+// which hold 22 bits, the low parts are the rows 8 to 15. With bf16 there is a third part, for 24
+// bits, which are the rows 0 to 7 of a second instruction. A wave has its own ring of tiles of 16
 // positions in shared memory, which it fills by asynchronous copies: no wave waits for another.
 //
-// Compile time: DH elements of a head, a multiple of 64; PAGE positions of a page, a multiple of
-// 16, 0 for one cache; STAGES tiles of a ring; CAP with softcap.
+// Compile time: DH elements of a head, a multiple of 16; BF16 caches of bf16, else of f16; PAGE positions of a
+// page, a multiple of 16, 0 for one cache; STAGES tiles of a ring; CAP with softcap.
 #include "prelude.h"
 #include "ldmatrix.h"
 #define WAVES 4
@@ -24,7 +25,11 @@
 #define ROWS 512        // rows of a launch at most
 #define LINES (DH / 8)  // of 16 bytes in a row
 #define KS (DH / 16)    // steps over a key
-#define K_BYTES (TILE * DH * 2)
+#define SWAPS (LINES % 8 == 0) // lines change places, else rows have one more where their number is even
+#define ROW_BYTES ((SWAPS ? LINES : LINES | 1) * 16)
+#define K_BYTES (TILE * ROW_BYTES)
+#define PARTS (BF16 ? 3 : 2)
+#define SHARED_Q (DH > 128) // queries lie in shared memory, not in registers
 #define STAGE (2 * K_BYTES)
 #define RING (STAGES * STAGE)
 #define ASKED (TILE * LINES / 32) // lines of a tile that a lane copies
@@ -40,13 +45,46 @@ G_FN bool some_lane(bool v) {
   asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.any.pred p, p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(r) : "r"((u32)v));
   return r;
 }
-// two parts of a pair of numbers
-G_FN void divide(float a, float b, u32 &high, u32 &low) {
-  high = pack_halves(a, b);
-  low = pack_halves(a - h2f((u16)high), b - h2f((u16)(high >> 16)));
+// the parts of a pair of numbers, the highest first
+G_FN void divide(float a, float b, u32 (&parts)[PARTS]) {
+#if BF16
+  G_UNROLL for (u32 i = 0; i < PARTS; i++) {
+    parts[i] = pack_bfloats(a, b);
+    a -= b2f((u16)parts[i]);
+    b -= b2f((u16)(parts[i] >> 16));
+  }
+#else
+  parts[0] = pack_halves(a, b);
+  parts[1] = pack_halves(a - h2f((u16)parts[0]), b - h2f((u16)(parts[0] >> 16)));
+#endif
 }
+// Numbers of eight queries, in the order of a matrix instruction's operand, parts of the first two pairs of a lane's
+// elements, then of the last two.
+struct Eight {
+  u32 r[2 * PARTS];
+  G_FN_IN void set(float a, float b, float c, float d) {
+    u32 first[PARTS], last[PARTS];
+    divide(a, b, first);
+    divide(c, d, last);
+    G_UNROLL for (u32 i = 0; i < PARTS; i++) {
+      r[i / 2 * 4 + i % 2] = first[i];
+      r[i / 2 * 4 + (i < 2 ? 2 : 1) + i % 2] = last[i];
+    }
+  }
+  // d += a product with 16 by 8 numbers
+  G_FN_IN void times(float *d, u32 b0, u32 b1) const {
+    const u32 a[4] = {r[0], r[1], r[2], r[3]};
+#if BF16
+    const u32 low[4] = {r[4], 0, r[5], 0};
+    mma16b(d, low, b0, b1);
+    mma16b(d, a, b0, b1);
+#else
+    mma16(d, a, b0, b1);
+#endif
+  }
+};
 // where a line of a tile's row lies, so that eight rows' lines are on different banks
-G_FN u32 line_at(u32 row, u32 c) { return row * (DH * 2) + (c ^ row % 8) * 16; }
+G_FN u32 line_at(u32 row, u32 c) { return row * ROW_BYTES + (SWAPS ? c ^ row % 8 : c) * 16; }
 
 // The positions that a row sees, from a multiple of TILE on.
 struct Seen { u32 from, low, end, units; };
@@ -86,10 +124,40 @@ struct Cache {
     G_UNROLL for (u32 i = 0; i < ASKED; i++) {
       const u32 at = i * 32 + lane(), n = at / LINES, c = at % LINES, size = n < left ? 16 : 0;
       const u64 r = n < left ? row + n : 0;
-      copy16(to + line_at(n, c), k + r * kstride + c * 8, size);
-      copy16(to + K_BYTES + line_at(n, c), v + r * vstride + c * 8, size);
+      const u16 *const key = k + r * kstride + c * 8, *const value = v + r * vstride + c * 8;
+      if (DH % 64) {
+        copy16_alone(to + line_at(n, c), key, size);
+        copy16_alone(to + K_BYTES + line_at(n, c), value, size);
+      } else {
+        copy16(to + line_at(n, c), key, size);
+        copy16(to + K_BYTES + line_at(n, c), value, size);
+      }
     }
   }
+};
+
+// A block's queries: in registers, or as a tile of their parts' rows in shared memory.
+struct Queries {
+#if SHARED_Q
+  u32 tile;
+  G_FN_IN Eight at(u32 k) const {
+    const u32 w = lane();
+    u32 a[4];
+    ldmatrix(a, tile + line_at(w % 16, k * 2 + w / 16));
+    Eight e;
+    G_UNROLL for (u32 i = 0; i < 4; i++) e.r[i] = a[i];
+#if BF16
+    u32 low[2];
+    ldmatrix_two(low, tile + line_at(16 + w % 8, k * 2 + w / 8 % 2));
+    e.r[4] = low[0];
+    e.r[5] = low[1];
+#endif
+    return e;
+  }
+#else
+  Eight e[KS];
+  G_FN_IN const Eight &at(u32 k) const { return e[k]; }
+#endif
 };
 
 // What a wave has of its queries' sums. A lane has query lane/4: of each eight elements the two
@@ -102,15 +170,16 @@ struct Sums {
     l = 0;
   }
   // adds a tile of positions from j on, of which those in [from, end) are seen
-  G_FN_IN void add(const u32 (&q)[KS][4], u32 tile, u32 j, u32 from, u32 end, float cap) {
+  G_FN_IN void add(const Queries &q, u32 tile, u32 j, u32 from, u32 end, float cap) {
     const u32 w = lane();
     float d[2][4];
     G_UNROLL for (u32 i = 0; i < 4; i++) d[0][i] = d[1][i] = 0;
     G_UNROLL for (u32 k = 0; k < KS; k++) {
       u32 b[4];
       ldmatrix(b, tile + line_at(w / 16 * 8 + w % 8, k * 2 + w / 8 % 2));
-      mma16(d[0], q[k], b[0], b[1]);
-      mma16(d[1], q[k], b[2], b[3]);
+      const Eight a = q.at(k);
+      a.times(d[0], b[0], b[1]);
+      a.times(d[1], b[2], b[3]);
     }
     float s[4], high = top;
     G_UNROLL for (u32 i = 0; i < 4; i++) {
@@ -134,14 +203,13 @@ struct Sums {
       s[i] = approx_exp2(s[i] - top);
       l += s[i];
     }
-    u32 p[4];
-    divide(s[0], s[1], p[0], p[1]);
-    divide(s[2], s[3], p[2], p[3]);
+    Eight p;
+    p.set(s[0], s[1], s[2], s[3]);
     G_UNROLL for (u32 n = 0; n < DH / 8; n += 2) {
       u32 b[4];
       ldmatrix_turned(b, tile + K_BYTES + line_at(w / 8 % 2 * 8 + w % 8, n + w / 16));
-      mma16(acc[n], p, b[0], b[1]);
-      mma16(acc[n + 1], p, b[2], b[3]);
+      p.times(acc[n], b[0], b[1]);
+      p.times(acc[n + 1], b[2], b[3]);
     }
   }
 };
@@ -154,6 +222,9 @@ G_KERNEL G_BOUNDS2(NT, 2) attention_split(float *y, const float *q, u32 qstride,
                                           float scale, float cap, u32 window, const int *seq, const int *table, u32 lines,
                                           u32 width, u32 pages, float *scratch, u32 *counters, u32 *status, u32 launch) {
   extern __shared__ f4 ring[];
+#if SHARED_Q
+  __shared__ f4 queried[8 * PARTS * ROW_BYTES / 16];
+#endif
   __shared__ u32 begins[ROWS + 1]; // of each row's units of one head, and the end
   __shared__ float tops[WAVES][MOST], weights[WAVES][MOST];
   __shared__ u32 finished;
@@ -243,16 +314,26 @@ G_KERNEL G_BOUNDS2(NT, 2) attention_split(float *y, const float *q, u32 qstride,
       }
       copies_commit();
     }
-    u32 qv[KS][4];
-    {
-      const float *src = q + (u64)row * qstride + (g * share + q0 + g_min(w / 4, queries - 1)) * DH + w % 4 * 2;
-      const float by = CAP ? scale : scale * LOG2_E;
-      G_UNROLL for (u32 k = 0; k < KS; k++) {
-        const f2 a = *(const f2 *)(src + k * 16), b = *(const f2 *)(src + k * 16 + 8);
-        divide(a.x * by, a.y * by, qv[k][0], qv[k][1]);
-        divide(b.x * by, b.y * by, qv[k][2], qv[k][3]);
-      }
+    Queries qs;
+    const float *const src = q + (u64)row * qstride + (g * share + q0) * DH;
+    const float by = CAP ? scale : scale * LOG2_E;
+#if SHARED_Q
+    qs.tile = shared_at(queried);
+    for (u32 x = t; x < MOST * DH / 2; x += NT) {
+      const u32 i = x / (DH / 2), e = x % (DH / 2) * 2;
+      const f2 a = *(const f2 *)(src + g_min(i, queries - 1) * DH + e);
+      u32 parts[PARTS];
+      divide(a.x * by, a.y * by, parts);
+      G_UNROLL for (u32 p = 0; p < PARTS; p++) ((u32 *)queried)[(line_at(p * 8 + i, e / 8) + e % 8 * 2) / 4] = parts[p];
     }
+    bar();
+#else
+    G_UNROLL for (u32 k = 0; k < KS; k++) {
+      const float *const at = src + g_min(w / 4, queries - 1) * DH + k * 16 + w % 4 * 2;
+      const f2 a = *(const f2 *)at, b = *(const f2 *)(at + 8);
+      qs.e[k].set(a.x * by, a.y * by, b.x * by, b.y * by);
+    }
+#endif
     Sums sums;
     sums.begin();
     u32 stage = 0, free = STAGES - 1;
@@ -265,7 +346,7 @@ G_KERNEL G_BOUNDS2(NT, 2) attention_split(float *y, const float *q, u32 qstride,
         cache.ask(own + free * STAGE, j0 + (i + STAGES - 1) * UNIT, here);
       }
       copies_commit();
-      sums.add(qv, own + stage * STAGE, j0 + i * UNIT, at.from, at.end, cap);
+      sums.add(qs, own + stage * STAGE, j0 + i * UNIT, at.from, at.end, cap);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
       free = free + 1 == STAGES ? 0 : free + 1;
     }
