@@ -208,6 +208,11 @@ func valueAt(body json.RawMessage, path string) (json.RawMessage, bool) {
 	return body, len(body) > 0
 }
 
+// tokenIDs reads an array of tokens. What encoding/json takes for 0, a null, is none.
+func tokenIDs(raw json.RawMessage) (ids []int32, ok bool) {
+	return ids, json.Unmarshal(raw, &ids) == nil && ids != nil && !bytes.Contains(raw, []byte("null"))
+}
+
 func article(kind string) string {
 	word, _, _ := strings.Cut(kind, " ")
 	switch word {

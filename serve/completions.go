@@ -45,8 +45,7 @@ func (q *completionRequest) prompts(text Tokens) ([][]int32, error) {
 		ids, err := encode(one)
 		return [][]int32{ids}, err
 	}
-	var ids []int32
-	if json.Unmarshal(raw, &ids) == nil {
+	if ids, ok := tokenIDs(raw); ok {
 		if len(ids) == 0 {
 			return nil, badRequest("prompt", "prompt is an empty array")
 		}
@@ -60,14 +59,14 @@ func (q *completionRequest) prompts(text Tokens) ([][]int32, error) {
 	for i, one := range many {
 		at := fmt.Sprintf("prompt[%d]", i)
 		var s string
-		var ids []int32
+		ids, isIDs := tokenIDs(one)
 		switch {
 		case json.Unmarshal(one, &s) == nil && one[0] == '"':
 			var err error
 			if ids, err = encode(s); err != nil {
 				return nil, err
 			}
-		case json.Unmarshal(one, &ids) == nil && one[0] == '[':
+		case isIDs:
 			if err := checkIDs(at, ids, text.Vocabulary()); err != nil {
 				return nil, err
 			}
@@ -98,6 +97,9 @@ const mostPrompts = 256
 
 // jobs makes a job of each prompt.
 func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job, error) {
+	if m, ok := model.(*TextModel); ok {
+		return nil, cannot(q.Model, "continuing texts", "model", m.does())
+	}
 	if q.Suffix != "" {
 		return nil, unsupported("suffix", "this model does not fill in what lies before a suffix")
 	}

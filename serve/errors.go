@@ -64,6 +64,22 @@ func asError(err error) *Error {
 	return &Error{Status: 500, Type: "server_error", Code: "internal_error", Message: err.Error()}
 }
 
+// tooLongAt names the field whose text is too long, which each route calls otherwise.
+func tooLongAt(route string, err error) error {
+	var long *TooLong
+	if !errors.As(err, &long) {
+		return err
+	}
+	e := *asError(err)
+	switch route {
+	case "/v1/completions":
+		e.Param = "prompt"
+	case "/v1/responses":
+		e.Param = "input"
+	}
+	return &e
+}
+
 // openAIError is the object of OpenAI's protocol. Its four fields are always there.
 type openAIError struct {
 	Message string  `json:"message"`

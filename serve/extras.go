@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"net/http"
 	"sync"
 )
@@ -127,20 +128,24 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestSta
 
 func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	var q struct {
-		Model  string  `json:"model"`
-		Tokens []int32 `json:"tokens"`
+		Model  string          `json:"model"`
+		Tokens json.RawMessage `json:"tokens"`
 	}
 	model, release, err := s.read(w, r, rs, &q, &q.Model)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if q.Tokens == nil {
+	if len(q.Tokens) == 0 || string(q.Tokens) == "null" {
 		return badRequest("tokens", "tokens is missing")
 	}
-	if err := checkIDs("tokens", q.Tokens, model.Text().Vocabulary()); err != nil {
+	ids, ok := tokenIDs(q.Tokens)
+	if !ok {
+		return badRequest("tokens", "tokens must be an array of integers")
+	}
+	if err := checkIDs("tokens", ids, model.Text().Vocabulary()); err != nil {
 		return err
 	}
-	writeJSON(w, 200, map[string]string{"prompt": model.Text().Decode(q.Tokens)})
+	writeJSON(w, 200, map[string]string{"prompt": model.Text().Decode(ids)})
 	return nil
 }

@@ -39,6 +39,11 @@ func TestFieldsAreHeard(t *testing.T) {
 		{"chat/completions", ask("x", `"tools": [{"type": "function", "function": {"name": "a",
 			"parameters": {"type": "string"}}}]`), "tools[0].function.parameters", "arguments of a tool are an object"},
 		{"chat/completions", `{"messages": ["x"]}`, "messages", "each value in messages must be an object"},
+		{"completions", `{"prompt": "` + strings.Repeat("x", 100001) + `"}`, "prompt", "maximum context length"},
+		{"responses", `{"model": "fake", "input": "` + strings.Repeat("x", 100001) + `"}`, "input", "maximum context length"},
+		{"chat/completions", ask(strings.Repeat("x", 100001), ""), "messages", "maximum context length"},
+		{"completions", `{"prompt": [null]}`, "prompt[0]", "a string or an array of tokens"},
+		{"completions", `{"prompt": [[1, null]]}`, "prompt[0]", "a string or an array of tokens"},
 		{"responses", respond(`"metadata": {"a": 1}`), "metadata", "each value in metadata must be a string"},
 		{"responses", respond(`"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"name": "b"}]}`),
 			"tool_choice", `names "b"`},
@@ -52,7 +57,7 @@ func TestFieldsAreHeard(t *testing.T) {
 			Error struct{ Message, Param string }
 		}](t, body)
 		if status != 400 || e.Error.Param != c.param || !strings.Contains(e.Error.Message, c.says) {
-			t.Errorf("%s %s: %d %s", c.path, c.body, status, body)
+			t.Errorf("%s %.300s: %d %s", c.path, c.body, status, body)
 		}
 	}
 	named := `"tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}], "tool_choice":

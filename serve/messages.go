@@ -349,6 +349,9 @@ type turn struct {
 
 // prompt renders a turn into a job, and constrains the answer to a call where one is required.
 func (j *job) prompt(t turn) error {
+	if m, ok := j.model.(*TextModel); ok {
+		return cannot(j.name, "conversations", "model", m.does())
+	}
 	chat := j.model.Chat()
 	if chat == nil {
 		return &Error{Status: 400, Type: "invalid_request_error", Code: "no_chat_template", Param: "messages",

@@ -251,7 +251,7 @@ func (s *Server) around(route, scope string, p protocol, place bool, h handler) 
 		r = r.WithContext(ctx)
 		err := s.guarded(aw, r, rs, scope, place, h)
 		if err != nil && !aw.begun {
-			writeError(aw, p, rs.id, err)
+			writeError(aw, p, rs.id, tooLongAt(route, err))
 		}
 		if err == nil {
 			err = rs.failed

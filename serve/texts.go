@@ -210,8 +210,7 @@ func embeddingInputs(raw json.RawMessage) ([]embedding.Input, error) {
 	if json.Unmarshal(raw, &text) == nil {
 		return []embedding.Input{{Text: text}}, nil
 	}
-	var ids []int32
-	if err := json.Unmarshal(raw, &ids); err == nil && len(ids) > 0 {
+	if ids, ok := tokenIDs(raw); ok && len(ids) > 0 {
 		return []embedding.Input{{IDs: ids}}, nil
 	}
 	var list []json.RawMessage
@@ -230,7 +229,8 @@ func embeddingInputs(raw json.RawMessage) ([]embedding.Input, error) {
 		if json.Unmarshal(item, &in.Text) == nil && string(item) != "null" {
 			continue
 		}
-		if json.Unmarshal(item, &in.IDs) != nil || len(in.IDs) == 0 {
+		var ok bool
+		if in.IDs, ok = tokenIDs(item); !ok || len(in.IDs) == 0 {
 			return nil, badRequest("input["+strconv.Itoa(i)+"]", "a string or an array of tokens is expected")
 		}
 	}
@@ -241,15 +241,19 @@ func embeddingInputs(raw json.RawMessage) ([]embedding.Input, error) {
 type document struct{ Text string }
 
 func (d *document) UnmarshalJSON(data []byte) error {
+	var text *string
 	if len(data) > 0 && data[0] == '{' {
 		var object struct{ Text *string }
-		if err := json.Unmarshal(data, &object); err != nil || object.Text == nil {
-			return errors.New(`a document is a string or an object with "text"`)
-		}
-		d.Text = *object.Text
-		return nil
+		_ = json.Unmarshal(data, &object) // what is wrong leaves no text
+		text = object.Text
+	} else {
+		_ = json.Unmarshal(data, &text)
 	}
-	return json.Unmarshal(data, &d.Text)
+	if text == nil {
+		return badRequest("documents", `documents: each is a string or an object with "text"`)
+	}
+	d.Text = *text
+	return nil
 }
 
 func (s *Server) rerank(w http.ResponseWriter, r *http.Request, rs *requestState) error {

@@ -307,3 +307,14 @@ func TestShapes(t *testing.T) {
 		t.Error("shapes of no tools")
 	}
 }
+
+// Calls that are no JSON between tags of the same name are not taken for such ones: better no tools than wrong calls.
+func TestFindLeavesOut(t *testing.T) {
+	const template = `{%- set begin = ns ~ '<tool_call>' -%}{%- set think = '<mm:think>' -%}{{ ns + '<invoke name="' }}`
+	if f := Find(template); f.Tools() || !f.Reasoning() || f.ThoughtsEnd() != "</mm:think>" {
+		t.Errorf("%s: tools %v, reasoning %v, %q", f.Name(), f.Tools(), f.Reasoning(), f.ThoughtsEnd())
+	}
+	if f := Find(`<tool_call>{{ call | tojson }}</tool_call>`); f.Name() != "hermes" {
+		t.Errorf("%s", f.Name())
+	}
+}

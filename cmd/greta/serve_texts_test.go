@@ -92,7 +92,13 @@ func TestServeVectors(t *testing.T) {
 		{"/v1/embeddings", `{"input": "a", "truncate_prompt_tokens": 0}`, "truncate_prompt_tokens", "", "-1"},
 		{"/v1/embeddings", fmt.Sprintf(`{"input": ["a", %q]}`, long), "input", "context_length_exceeded", "at most 40"},
 		{"/v1/embeddings", `{"model": "none", "input": "a"}`, "model", "model_not_found", "does not exist"},
-		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}]}`, "", "", "chat template"},
+		{"/v1/chat/completions", `{"messages": [{"role": "user", "content": "a"}]}`, "model", "unsupported_model",
+			"does not support conversations"},
+		{"/v1/completions", `{"prompt": "a"}`, "model", "unsupported_model", "`bert` does"},
+		{"/v1/embeddings", `{"input": [null]}`, "input[0]", "", "expected"},
+		{"/v1/embeddings", `{"input": [[1, null]]}`, "input[0]", "", "expected"},
+		{"/rerank", `{"query": "a", "documents": ["a", null]}`, "documents", "", "each is a string"},
+		{"/rerank", `{"query": "a", "documents": [{"txt": "a"}]}`, "documents", "", "each is a string"},
 	} {
 		var x servedError
 		if status := postJSON(t, addr+bad.path, bad.body, &x); status/100 != 4 ||
