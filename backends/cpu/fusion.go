@@ -74,7 +74,7 @@ func fuse(d *Device, steps []runner, launches []backends.Launch) {
 		}
 		in := &launches[j].In[0]
 		i := j - 1
-		for i >= 0 && !overlap(launches[i].Out, launches[j].In[:1]) && roundingOf(steps[i]) == nil {
+		for i >= 0 && !launches[i].Writes(in) && roundingOf(steps[i]) == nil {
 			i--
 		}
 		if i < 0 || len(launches[i].Out) == 0 {
@@ -84,7 +84,10 @@ func fuse(d *Device, steps []runner, launches []backends.Launch) {
 		if !sameMemory(out, in) {
 			continue
 		}
-		keep := !private(out) || readBy(steps, launches, i, x)
+		keep := !private(out) || !backends.Readers(launches, i, out, func(k, n int) bool {
+			r := roundingOf(steps[k])
+			return n == 0 && r != nil && r.first() == x
+		})
 		switch from := steps[i].(type) {
 		case maker:
 			if y := from.made(); y.n == x.x.n && y.cols == x.x.cols {
@@ -122,35 +125,6 @@ func roundingOf(s runner) *roundX {
 func private(o *backends.Operand) bool {
 	b, ok := o.Buffer.(*buffer)
 	return ok && b.use == backends.Arena
-}
-
-// readBy says whether what launch i leaves last is read otherwise than through x.
-func readBy(steps []runner, launches []backends.Launch, i int, x *roundX) bool {
-	outs := launches[i].Out
-	out := outs[len(outs)-1:]
-	for k := i + 1; k < len(launches); k++ {
-		l := &launches[k]
-		in := l.In
-		if r := roundingOf(steps[k]); r != nil && r.first() == x {
-			in = in[1:]
-		}
-		if overlap(out, in) {
-			return true
-		}
-		for o := range l.Out {
-			if covers(&l.Out[o], &out[0]) {
-				return false
-			}
-		}
-	}
-	return false
-}
-
-// covers says whether launches that write a write all of b.
-func covers(a, b *backends.Operand) bool {
-	from, to := extent(a)
-	from2, to2 := extent(b)
-	return a.Buffer == b.Buffer && a.Dense() && from <= from2 && to2 <= to
 }
 
 var (

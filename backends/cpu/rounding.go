@@ -24,21 +24,12 @@ func (h *rounded) written(out []backends.Operand) {
 	if h.holds == nil {
 		return
 	}
-	from, to := extent(&h.source)
 	for i := range out {
-		if a, b := extent(&out[i]); out[i].Buffer == h.source.Buffer && a < to && from < b {
+		if out[i].Overlaps(&h.source) {
 			h.forget()
 			return
 		}
 	}
-}
-
-// extent is the range of bytes between an operand's first and last.
-func extent(o *backends.Operand) (from, to int) {
-	if o.Rows() == 0 {
-		return o.Offset, o.Offset
-	}
-	return o.Offset, o.Offset + (o.Rows()-1)*o.Stride + o.Type.RowBytes(o.RowElems())
 }
 
 // form is how a product wants activations: in eight bits, in groups of so many

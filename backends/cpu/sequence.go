@@ -190,37 +190,18 @@ func newJoined(parts []*linear, threads int) *joined {
 }
 
 func sameMemory(a, b *backends.Operand) bool {
-	from, to := extent(a)
-	from2, to2 := extent(b)
-	return a.Buffer == b.Buffer && from == from2 && to == to2
+	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Extent() == b.Extent()
 }
 
 // movable says whether a launch may run before others: they write nothing that it reads or
 // writes, and read nothing that it writes.
 func movable(others []backends.Launch, l *backends.Launch) bool {
 	for i := range others {
-		o := &others[i]
-		if overlap(o.Out, l.In) || overlap(o.Out, l.Out) || overlap(o.In, l.Out) {
+		if l.Conflicts(&others[i]) {
 			return false
 		}
 	}
 	return true
-}
-
-func overlap(a, b []backends.Operand) bool {
-	for i := range a {
-		for j := range b {
-			if a[i].Buffer == nil || a[i].Buffer != b[j].Buffer {
-				continue
-			}
-			from, to := extent(&a[i])
-			from2, to2 := extent(&b[j])
-			if from < to2 && from2 < to {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (g *joined) run(p *pool.Pool) error {

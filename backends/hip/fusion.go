@@ -406,52 +406,10 @@ func (j *fuser) apart(launches []int) bool {
 // dead says whether nothing but some launches reads the result of launch i,
 // which lies in the arena.
 func (j *fuser) dead(o *backends.Operand, i int, but []int) bool {
-	if own, ok := o.Buffer.(*buffer); !ok || own.use != backends.Arena {
-		return false
-	}
-	live := []span{(&binder{dev: j.dev}).span(o, false)}
-	for k, b := range j.singles {
-		if k <= i {
-			continue
-		}
-		for _, s := range b.spans {
-			if s.written || slices.Contains(but, k) {
-				continue
-			}
-			for _, l := range live {
-				if s.from < l.to && l.from < s.to {
-					return false
-				}
-			}
-		}
-		for _, s := range b.spans {
-			if s.written {
-				live = without(live, s)
-			}
-		}
-		if len(live) == 0 {
-			return true
-		}
-	}
-	return true
-}
-
-// without cuts a range out of ranges.
-func without(all []span, cut span) []span {
-	var left []span
-	for _, s := range all {
-		if cut.to <= s.from || s.to <= cut.from {
-			left = append(left, s)
-			continue
-		}
-		if s.from < cut.from {
-			left = append(left, span{s.from, cut.from, false})
-		}
-		if cut.to < s.to {
-			left = append(left, span{cut.to, s.to, false})
-		}
-	}
-	return left
+	own, ok := o.Buffer.(*buffer)
+	return ok && own.use == backends.Arena && backends.Readers(j.p.Launches, i, o, func(k, _ int) bool {
+		return slices.Contains(but, k)
+	})
 }
 
 // bind binds launches as one, which is named and counted after the first; all are what it does.

@@ -113,14 +113,3 @@ func TestVariants(t *testing.T) {
 		t.Errorf("a variant that does not exist: %v", err)
 	}
 }
-
-// What is left of ranges from which one is cut.
-func TestWithout(t *testing.T) {
-	got := without([]span{{0, 10, false}, {20, 30, false}}, span{5, 25, true})
-	if want := []span{{0, 5, false}, {25, 30, false}}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := without([]span{{4, 6, false}}, span{0, 10, true}); len(got) != 0 {
-		t.Errorf("%v is left of what is covered", got)
-	}
-}

@@ -23,11 +23,7 @@ func (b *binder) span(o *backends.Operand, written bool) span {
 		return span{own.at, own.at + uintptr(own.size), written}
 	}
 	from := own.at + uintptr(o.Offset)
-	n := o.Type.RowBytes(o.RowElems())
-	if o.Rows() > 0 {
-		n += (o.Rows() - 1) * o.Stride
-	}
-	return span{from, from + uintptr(n), written}
+	return span{from, from + uintptr(o.Extent()), written}
 }
 
 // spans are what a launch touches. What is common to launches of its kind,

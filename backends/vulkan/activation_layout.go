@@ -98,7 +98,7 @@ func (c *copies) wrote(launch int, list []dispatch) {
 			} else {
 				c.absent = slices.DeleteFunc(c.absent, func(a absent) bool { return a.maker != launch && a.overlaps(&s) })
 				c.norms = slices.DeleteFunc(c.norms, func(n folded) bool {
-					return n.y.Buffer == s.b && uint64(n.y.Offset) < s.to && s.from < uint64(n.y.Offset+extent(n.y))
+					return n.y.Buffer == s.b && uint64(n.y.Offset) < s.to && s.from < uint64(n.y.Offset+n.y.Extent())
 				})
 				c.forget(func(x *converted) bool { return x.maker != launch && x.from.overlaps(&s) })
 			}
@@ -146,7 +146,7 @@ func (d *Device) temporary(what string, size int) (*buffer, error) {
 
 // region describes an operand.
 func (b *bind) region(f form, o *backends.Operand) (region, bool) {
-	buf, err := b.d.own(o.Buffer, o.Offset, extent(o))
+	buf, err := b.d.own(o.Buffer, o.Offset, o.Extent())
 	if err != nil {
 		b.fail(err)
 		return region{}, false
@@ -178,7 +178,7 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 			}
 		}
 		for j := range l.Out {
-			if w := &l.Out[j]; w.Buffer == o.Buffer && w.Offset < o.Offset+extent(o) && o.Offset < w.Offset+extent(w) {
+			if w := &l.Out[j]; w.Overlaps(o) {
 				return ""
 			}
 		}
@@ -232,7 +232,7 @@ func (b *bind) normed(i int) *converted {
 		return nil
 	}
 	o := &n.Out[0]
-	x := converted{region: at, maker: i, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false},
+	x := converted{region: at, maker: i, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + o.Extent()), false},
 		pitch: uint32(at.cols+63) &^ 63 / 4, eps: graph.Attr[ops.NormAttr](n.Node).Eps}
 	for _, t := range []struct {
 		to    **buffer
@@ -315,7 +315,7 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 // reserve finds memory for a form, beside that of a form that is read meanwhile; what lay
 // there is forgotten.
 func (b *bind) reserve(at region, o *backends.Operand, maker int, reads *converted) *converted {
-	x := converted{region: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + extent(o)), false}}
+	x := converted{region: at, maker: maker, from: span{at.buffer, uint64(o.Offset), uint64(o.Offset + o.Extent()), false}}
 	x.pitch = uint32(at.cols+63) &^ 63
 	size, scales := 2*int(x.pitch), 4
 	if at.form == dots {

@@ -57,14 +57,6 @@ type bind struct {
 // call starts a dispatch of a shader.
 func (b *bind) call(shader string) *dispatch { return &dispatch{kernel: b.kernel, shader: shader} }
 
-// extent is the number of bytes from an operand's first to its last.
-func extent(o *backends.Operand) int {
-	if o.Rows() == 0 || o.RowElems() == 0 {
-		return 0
-	}
-	return (o.Rows()-1)*o.Stride + o.Type.RowBytes(o.RowElems())
-}
-
 // bytes binds a range of a buffer and gives the bytes from the binding's start
 // to the range's: bindings start where the device lets them.
 func (b *bind) bytes(x *dispatch, buf backends.Buffer, offset, n int, write bool) uint32 {
@@ -104,7 +96,7 @@ func (b *bind) operand(x *dispatch, o *backends.Operand, write bool) uint32 {
 	if o == nil || o.Buffer == nil {
 		return b.none(x)
 	}
-	return b.bytes(x, o.Buffer, o.Offset, extent(o), write)
+	return b.bytes(x, o.Buffer, o.Offset, o.Extent(), write)
 }
 
 // none binds a placeholder for an operand that is left out.

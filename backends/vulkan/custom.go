@@ -178,7 +178,7 @@ func (b *bind) custom(k *customKernel) error {
 		if err != nil {
 			return err
 		}
-		n := extent(o)
+		n := o.Extent()
 		if o.Packing != "" {
 			n = o.Buffer.Size() - o.Offset
 		}

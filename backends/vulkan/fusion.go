@@ -95,37 +95,17 @@ const foldWindow = 8
 // number, until o is overwritten; false as soon as ok says so, or where none reads.
 func readers(p *backends.Program, i int, o *backends.Operand, ok func(j, operand int) bool) bool {
 	found := false
-	for j := i + 1; j < len(p.Launches); j++ {
-		l := &p.Launches[j]
-		for n := range l.In {
-			if overlap(&l.In[n], o) {
-				if !ok(j, n) {
-					return false
-				}
-				found = true
-			}
-		}
-		if writes(l, o) {
-			break
-		}
-	}
-	return found
-}
-
-// writes says whether a launch writes some of o.
-func writes(l *backends.Launch, o *backends.Operand) bool {
-	for n := range l.Out {
-		if overlap(&l.Out[n], o) {
-			return true
-		}
-	}
-	return overlap(&l.Scratch, o)
+	all := backends.Readers(p.Launches, i, o, func(j, operand int) bool {
+		found = true
+		return ok(j, operand)
+	})
+	return all && found
 }
 
 // kept says whether no launch in [from, to) writes some of o.
 func kept(p *backends.Program, from, to int, o *backends.Operand) bool {
 	for j := from; j < to; j++ {
-		if writes(&p.Launches[j], o) {
+		if p.Launches[j].Writes(o) {
 			return false
 		}
 	}
@@ -201,22 +181,22 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 		return
 	}
 	for n, o := range []*backends.Operand{&g.gate.Out[0], &g.up.Out[0]} {
-		if !inside(o) || overlap(o, x) || !readers(p, i-1, o, func(j, operand int) bool { return j == i && operand == n }) {
+		if !inside(o) || o.Overlaps(x) || !readers(p, i-1, o, func(j, operand int) bool { return j == i && operand == n }) {
 			return
 		}
 	}
 	// What the products read must not be where the result goes: x, or the operand of a
 	// norm that is folded into them.
 	z := &l.Out[0]
-	for j := i - 3; j >= 0 && !overlap(z, x); j-- {
-		if writes(&p.Launches[j], x) {
-			if overlap(z, &p.Launches[j].In[0]) {
+	for j := i - 3; j >= 0 && !z.Overlaps(x); j-- {
+		if p.Launches[j].Writes(x) {
+			if z.Overlaps(&p.Launches[j].In[0]) {
 				return
 			}
 			break
 		}
 	}
-	if overlap(z, x) {
+	if z.Overlaps(x) {
 		return
 	}
 	f.gates[i], f.into[i-2], f.into[i-1] = g, i, i
@@ -257,7 +237,7 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 			f.norms[i], f.into[j], f.read = j, i, last
 			return
 		}
-		if writes(n, y) {
+		if n.Writes(y) {
 			return
 		}
 	}
@@ -274,7 +254,7 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	// before finds the launch that wrote o last.
 	before := func(o *backends.Operand) int {
 		for j := i - 1; j >= 0; j-- {
-			if writes(&p.Launches[j], o) {
+			if p.Launches[j].Writes(o) {
 				return j
 			}
 		}
@@ -300,7 +280,7 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	for j := min(jk, jv) + 1; j < i; j++ {
 		for n := range p.Launches[j].In {
 			o := &p.Launches[j].In[n]
-			if j > jk && overlap(o, k) || j > jv && j != jk && overlap(o, v) {
+			if j > jk && o.Overlaps(k) || j > jv && j != jk && o.Overlaps(v) {
 				return
 			}
 		}

@@ -101,7 +101,7 @@ func (b *bind) foldsNorm() bool {
 		writes := append([]backends.Operand{l.Scratch}, l.Out...)
 		for j := range l.In {
 			o := &l.In[j]
-			if !overlap(o, y) {
+			if !o.Overlaps(y) {
 				continue
 			}
 			k, ok := l.Kernel.(*kernel)
@@ -111,25 +111,20 @@ func (b *bind) foldsNorm() bool {
 				return false
 			}
 			for n := range writes {
-				if overlap(&writes[n], x) {
+				if writes[n].Overlaps(x) {
 					return false
 				}
 			}
 			readers++
 		}
 		for n := range writes {
-			if overlap(&writes[n], y) {
+			if writes[n].Overlaps(y) {
 				return readers > 0
 			}
-			gone = gone || overlap(&writes[n], x)
+			gone = gone || writes[n].Overlaps(x)
 		}
 	}
 	return readers > 0
-}
-
-// overlap says whether two operands share bytes.
-func overlap(a, c *backends.Operand) bool {
-	return a.Buffer != nil && a.Buffer == c.Buffer && a.Offset < c.Offset+extent(c) && c.Offset < a.Offset+extent(a)
 }
 
 // normsWide says whether norm_wide.comp computes a norm.

@@ -148,8 +148,8 @@ func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 				continue
 			}
 			for _, r := range slices.Backward(all) {
-				if overlap(&r.was, o) {
-					if o.Offset < r.was.Offset || o.Offset+extent(o) > r.was.Offset+extent(&r.was) {
+				if r.was.Overlaps(o) {
+					if o.Offset < r.was.Offset || o.Offset+o.Extent() > r.was.Offset+r.was.Extent() {
 						return p, nil
 					}
 					o.Buffer, o.Offset = r.in, o.Offset-r.was.Offset
@@ -165,7 +165,7 @@ func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 			if len(o.Shape) == 0 || o.Shape[0] != 1 {
 				return p, nil
 			}
-			r := result{*o, a.take(extent(o))}
+			r := result{*o, a.take(o.Extent())}
 			all = append(all, r)
 			o.Buffer, o.Offset = r.in, 0
 		}

@@ -119,14 +119,14 @@ func (b *bind) adder(y *backends.Operand, x *due) int {
 	for j := b.number + 1; j < len(b.program.Launches) && !b.d.plain; j++ {
 		l := &b.program.Launches[j]
 		for n := range l.In {
-			if overlap(&l.In[n], y) {
+			if l.In[n].Overlaps(y) {
 				if b.adds(j, n, y, x) {
 					return j
 				}
 				return 0
 			}
 		}
-		if isProduct(l.Node) || writes(l, y) {
+		if isProduct(l.Node) || l.Writes(y) {
 			return 0
 		}
 	}
@@ -145,7 +145,7 @@ func (b *bind) adds(j, n int, y *backends.Operand, x *due) bool {
 	only := inside(y) && readers(b.program, b.number, y, func(k, operand int) bool { return k == j && operand == n })
 	switch l.Node.Op {
 	case ops.RMSNorm:
-		return n == 0 && x.first == 0 && len(o.Shape) == 2 && !overlap(&l.Out[0], o) && b.d.normsWide(l)
+		return n == 0 && x.first == 0 && len(o.Shape) == 2 && !l.Out[0].Overlaps(o) && b.d.normsWide(l)
 	case ops.SwiGLU, ops.GeGLU:
 		z := &l.Out[0]
 		next := &bind{d: b.d, l: l, number: j, program: b.program}
