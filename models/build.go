@@ -339,6 +339,9 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		load.Type = t
 	}
 	if err := t.CheckRow(shape.Last()); err != nil {
+		if t == o.DType {
+			err = fmt.Errorf("%w; --dtype converts every matrix: take a type without blocks, such as f16, or leave it out", err)
+		}
 		return fail("weight %s %v: %v", name, shape, err)
 	}
 	key := fmt.Sprint(load.Tensors, load.Add, load.Transpose)

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -63,4 +64,52 @@ func firstDifference(got, want string) string {
 		}
 	}
 	return "one is longer"
+}
+
+// TestDTypeConverts: --dtype converts every weight that a product or an embedding reads, of whatever was stored, tied
+// and stacked ones too, and nothing else; what it cannot convert is named with what to do.
+func TestDTypeConverts(t *testing.T) {
+	packed := filepath.Join(t.TempDir(), "packed.gguf")
+	must := func(code int, args ...string) result {
+		t.Helper()
+		r := greta(t, args...)
+		if r.code != code {
+			t.Fatalf("greta %s: exit code %d\n%s", strings.Join(args, " "), r.code, r.err)
+		}
+		return r
+	}
+	must(0, "quantize", family(t, "llama2_gqa_tied"), packed, "--type", "q4_0")
+	weight := regexp.MustCompile(`(?m)^weight (\S+) (\w+)\[\d+, `)
+	read := regexp.MustCompile(`(?m)= (?:linear\w*|embed)\((.*?)(?:;|\)$)`)
+	narrow := testfiles.Repo(t, "testdata", "families", "mamba")
+	for _, c := range []struct{ model, dtype string }{
+		{family(t, "llama2_gqa_tied"), "q8_0"}, {family(t, "llama2_mha"), "bf16"}, {family(t, "mixtral"), "q8_0"},
+		{packed, "q8_0"}, {packed, "f16"}, {narrow, "f16"},
+	} {
+		r := must(0, "dump", c.model, "--stage", "graph", "--dtype", c.dtype)
+		types := map[string]string{}
+		for _, m := range weight.FindAllStringSubmatch(r.out, -1) {
+			types[m[1]] = m[2]
+		}
+		products := map[string]bool{}
+		for _, m := range read.FindAllStringSubmatch(r.out, -1) {
+			for _, name := range strings.Split(m[1], ", ") {
+				products[name] = true
+			}
+		}
+		converted := 0
+		for name, got := range types {
+			switch {
+			case products[name] && got == c.dtype:
+				converted++
+			case products[name], got != "f32":
+				t.Errorf("%s --dtype %s: %s is %s", filepath.Base(c.model), c.dtype, name, got)
+			}
+		}
+		if converted < 8 {
+			t.Errorf("%s --dtype %s: only %d weights were converted", filepath.Base(c.model), c.dtype, converted)
+		}
+	}
+	has(t, must(exitUsage, "run", narrow, "--tokens", "1", "--dtype", "q8_0").err, "w_dt [128, 8]", "blocks of 32",
+		"take a type without blocks, such as f16")
 }
