@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greta-project/greta/internal/golden"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/weights/lora"
 )
@@ -58,9 +59,10 @@ func TestIrregularFiles(t *testing.T) {
 	}
 	a := &app{in: strings.NewReader("")}
 	readers := map[string]func(string) error{
-		"--prompts":  func(path string) error { _, err := a.readPrompts(path); return err },
-		"--messages": func(path string) error { _, err := a.readValue("--messages", path); return err },
-		"--expected": func(path string) error { _, err := readTexts(path); return err },
+		"--prompts":             func(path string) error { _, err := a.readPrompts(path); return err },
+		"--messages":            func(path string) error { _, err := a.readValue("--messages", path); return err },
+		"--expected":            func(path string) error { _, err := readTexts(path); return err },
+		"--expected of tensors": func(path string) error { _, err := golden.Open(path); return err },
 	}
 	for name, read := range readers {
 		for _, path := range []string{pipe, dir, "/dev/null"} {

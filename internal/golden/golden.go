@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
 	"github.com/greta-project/greta/weights/safetensors"
@@ -106,7 +107,7 @@ func ints(src *safetensors.Source, name string) ([]int32, tensor.Shape, error) {
 
 // Read reads a file, unpacking it where its name ends in .zst.
 func Read(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
