@@ -302,7 +302,16 @@ func (dev *Device) usesF8(n *graph.Node) bool {
 
 // usesHalves says whether a product goes to gemm.hip.
 func (dev *Device) usesHalves(n *graph.Node) bool {
-	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesHalves(n)
+	return hasHalves(dev.info.Level) && dev.on(pathHalf) && takesHalves(n) && !dev.fewTiles(n)
+}
+
+// fewTiles says whether a product of few rows has so few tiles that most of the card would stand still while each is
+// decoded: w is streamed past the rows sooner then. Products with a residual alone, as others have neighbours in a
+// model whose tiles share the launch (lab/gpu.md, "Few rows").
+func (dev *Device) fewTiles(n *graph.Node) bool {
+	w := n.In[1]
+	return n.Op == ops.LinearResidual && n.In[0].Shape.Rows() <= matvecColumns && (w.Type == tensor.Q4_0 ||
+		w.Type == tensor.Q4_K) && 3*ceil(w.Shape[0], 128) <= dev.units
 }
 
 // usesMatrixCores says whether a product's tiles go there: half precision

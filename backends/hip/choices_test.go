@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
 )
 
 // capturing tells what is captured.
@@ -74,4 +77,35 @@ func TestChoicesText(t *testing.T) {
 		dir = filepath.Join(d, "hip")
 	}
 	testkit.Choices(t, dir, *rewrite, devices)
+}
+
+// TestFewTiles: products of few rows with block formats go past the rows where they stand alone and have few tiles, and
+// to tiles elsewhere.
+func TestFewTiles(t *testing.T) {
+	dev, err := openNull("sm_90", 132, func(program) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if err := dev.SetPath(pathHalf, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		op      *graph.Op
+		weights tensor.Type
+		rows, n int
+		want    string
+	}{
+		{ops.LinearResidual, tensor.Q4_0, 8, 4096, "matvec"}, {ops.LinearResidual, tensor.Q4_K, 5, 5632, "matvec"},
+		{ops.LinearResidual, tensor.Q4_0, 8, 5633, "gemm"}, {ops.LinearResidual, tensor.Q4_0, 9, 4096, "gemm"},
+		{ops.LinearResidual, tensor.F16, 8, 4096, "gemm"}, {ops.Linear, tensor.Q4_0, 8, 4096, "gemm"},
+		{ops.LinearResidual, tensor.Q4_0, 4, 11008, "matvec"}, {ops.LinearResidual, tensor.Q4_0, 1, 4096, "vec"},
+	} {
+		value := func(typ tensor.Type, shape ...int) *graph.Value { return &graph.Value{Type: typ, Shape: shape} }
+		n := &graph.Node{Op: c.op, In: []*graph.Value{value(tensor.F32, c.rows, 4096), value(c.weights, c.n, 4096),
+			value(tensor.F32, c.rows, c.n)}}
+		if got := dev.choice(n); got == nil || got.name != c.want {
+			t.Errorf("%s, %v, %d rows, %d columns: %v, %s is wanted", c.op.Name, c.weights, c.rows, c.n, got, c.want)
+		}
+	}
 }
