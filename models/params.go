@@ -277,6 +277,12 @@ func metaValue(m any) (lang.Val, bool) {
 	case []int64:
 		return metaList(m)
 	case []float64:
+		m = slices.Clone(m) // GGUF files have infinities in lists: the numbers farthest from zero stand for them
+		for i, e := range m {
+			if math.IsInf(e, 0) {
+				m[i] = math.Copysign(math.MaxFloat64, e)
+			}
+		}
 		return metaList(m)
 	}
 	return nil, false

@@ -77,7 +77,33 @@ func (s *Source) open() error {
 	if err := s.cfg.readConfig(filepath.Join(dir, "config.json"), ""); err != nil {
 		return err
 	}
+	s.liftText()
 	return s.cfg.readConfig(filepath.Join(dir, "generation_config.json"), "generation_config.")
+}
+
+// liftText gives the tensors of the language model in a model of several modalities (config.json has text_config) the
+// names that they have where it stands alone: language_model.model.layers.0… and model.language_model.layers.0… become
+// model.layers.0…, language_model.lm_head… becomes lm_head…. Other tensors keep theirs, and so does a folder in which
+// two would then have the same.
+func (s *Source) liftText() {
+	if !slices.ContainsFunc(s.cfg.keys, func(k string) bool { return strings.HasPrefix(k, "text_config.") }) {
+		return
+	}
+	const part = "language_model."
+	names, byName := make([]string, len(s.names)), make(map[string]place, len(s.byName))
+	for i, old := range s.names {
+		name, ok := strings.CutPrefix(old, part)
+		if rest, inside := strings.CutPrefix(old, "model."+part); inside {
+			name, ok = "model."+rest, true
+		}
+		if !ok {
+			name = old
+		}
+		names[i], byName[name] = name, s.byName[old]
+	}
+	if len(byName) == len(s.byName) {
+		s.names, s.byName = names, byName
+	}
 }
 
 func (s *Source) openFolder() error {
@@ -247,7 +273,8 @@ func (s *Source) Nulls() []string { return slices.Sorted(maps.Keys(s.cfg.nulls))
 // Keys lists the dotted keys in the order of config.json.
 func (s *Source) Keys() []string { return append([]string(nil), s.cfg.keys...) }
 
-// Names lists the tensors, file by file, in their headers' order.
+// Names lists the tensors, file by file, in their headers' order; those of the language model in a model of several
+// modalities are named as if it stood alone.
 func (s *Source) Names() []string { return append([]string(nil), s.names...) }
 
 // Lookup gives a tensor's type and shape.

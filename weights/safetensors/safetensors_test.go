@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,44 @@ func TestConfig(t *testing.T) {
 		}
 		if keys := s.Keys(); len(keys) != 18 || keys[0] != "a" || keys[2] != "big" {
 			t.Errorf("keys %q", keys)
+		}
+	}
+}
+
+// TestLanguageModel: the language model in a model of several modalities has the names that it has alone, unless one is
+// there already.
+func TestLanguageModel(t *testing.T) {
+	const text = `{"text_config": {"hidden_size": 7}, "vision_config": {"hidden_size": 3}}`
+	for _, c := range []struct {
+		config       string
+		names, wants []string
+	}{
+		{text, []string{"language_model.model.norm.weight", "language_model.lm_head.weight", "vision_tower.x"},
+			[]string{"model.norm.weight", "lm_head.weight", "vision_tower.x"}},
+		{text, []string{"model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.x"},
+			[]string{"model.norm.weight", "lm_head.weight", "model.vision_tower.x"}},
+		{text, []string{"model.language_model.norm.weight", "model.norm.weight"},
+			[]string{"model.language_model.norm.weight", "model.norm.weight"}},
+		{`{"hidden_size": 7}`, []string{"language_model.model.norm.weight"}, []string{"language_model.model.norm.weight"}},
+	} {
+		entries := make([]string, len(c.names))
+		for i, name := range c.names {
+			entries[i] = one(name, "F32", "[1]", 4*i, 4*i+4)
+		}
+		data := file("{"+strings.Join(entries, ",")+"}", 4*len(entries))
+		dir := write(t, t.TempDir(), map[string][]byte{"config.json": []byte(c.config), "model.safetensors": data})
+		s, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if got := s.Names(); !slices.Equal(got, c.wants) {
+			t.Errorf("%v: %v, expected %v", c.names, got, c.wants)
+		}
+		for i, name := range c.wants {
+			if b, err := s.Data(name); err != nil || !bytes.Equal(b, data[len(data)-4*len(entries)+4*i:][:4]) {
+				t.Errorf("%s: %v, %v; expected the bytes of %s", name, b, err, c.names[i])
+			}
 		}
 	}
 }
