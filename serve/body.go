@@ -90,6 +90,10 @@ func parseBody(h http.Header, body []byte, v any) error {
 	same := false // but for the case of letters, in which encoding/json takes them for what they are not
 	for k, value := range keys {
 		if fields[k] {
+			if i := nullIn(value); i >= 0 {
+				at := fmt.Sprintf("%s[%d]", k, i)
+				return badRequest(at, at+" is null; a value is expected")
+			}
 			continue
 		}
 		if string(value) != "null" {
@@ -108,6 +112,21 @@ func parseBody(h http.Header, body []byte, v any) error {
 	}
 	addIgnored(h, ignored...)
 	return nil
+}
+
+// nullIn finds the first null among an array's values, which encoding/json would take for an empty value; -1: none.
+func nullIn(raw json.RawMessage) int {
+	var list []json.RawMessage
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' || !bytes.Contains(raw, []byte("null")) ||
+		json.Unmarshal(raw, &list) != nil {
+		return -1
+	}
+	for i, v := range list {
+		if string(v) == "null" {
+			return i
+		}
+	}
+	return -1
 }
 
 // isName says whether a field is called so but for the case of letters.
