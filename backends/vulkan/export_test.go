@@ -161,7 +161,7 @@ func (d *Device) Near() bool {
 func (d *Device) Tells() {
 	p := *d.p
 	p.tells, p.Kind = true, Discrete
-	d.p = &p
+	d.p, d.clock.polls = &p, time.Hour
 }
 
 // Timeless makes the device one without timestamps.

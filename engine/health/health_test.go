@@ -120,7 +120,7 @@ func (w wrong) Wait() error {
 
 // settings keep records in dir; the child goes wrong as mode says.
 func settings(dir, mode string) Settings {
-	return Settings{File: filepath.Join(dir, "health.txt"), Limit: 20 * time.Second, Passing: func(err error) bool {
+	return Settings{File: filepath.Join(dir, "health.txt"), Limit: 2 * time.Minute, Passing: func(err error) bool {
 		return strings.Contains(err.Error(), "full")
 	},
 		Child: func(path string) child.Command { return child.Command{os.Args[0], "child", mode, path} }}
