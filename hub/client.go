@@ -4,6 +4,7 @@ package hub
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,8 +70,81 @@ func retryAfter(h http.Header) time.Duration {
 	return 0
 }
 
-// request sends one. The token goes to the endpoint alone: the client drops it where a redirection leaves the host.
+// nowhere is a redirection that leads to nothing: trying again does not change it.
+type nowhere struct{ what string }
+
+func (e *nowhere) Error() string { return e.what }
+
+// redirected lets go on where a server sends us, without the token where that is not the endpoint: Go's client itself
+// keeps it for other ports, other schemes and subdomains.
+func (h *Hub) redirected(q *http.Request, via []*http.Request) error {
+	if q.URL.Scheme != "http" && q.URL.Scheme != "https" {
+		return &nowhere{fmt.Sprintf("the server redirects to %q, whose scheme is not http or https", q.URL.Redacted())}
+	}
+	if len(via) >= 10 {
+		return &nowhere{"the server redirects more than 10 times"}
+	}
+	if !h.ours(q.URL) {
+		q.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// watched is an answer's body that must not stall: neither what is got nor the words of an error may hang.
+type watched struct {
+	io.ReadCloser
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	watch *time.Timer
+	stall time.Duration
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.ReadCloser.Read(b)
+	if n > 0 {
+		w.watch.Reset(w.stall)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && context.Cause(w.ctx) != nil {
+		err = context.Cause(w.ctx)
+	}
+	return n, err
+}
+
+func (w *watched) Close() error {
+	w.watch.Stop()
+	err := w.ReadCloser.Close()
+	w.stop(nil)
+	return err
+}
+
+// request sends one. The token goes to the endpoint alone.
 func (h *Hub) request(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
+	outer := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	r, err := h.send(ctx, method, address, header)
+	if err != nil {
+		stop(nil)
+		if outer.Err() != nil {
+			return nil, outer.Err()
+		}
+		return nil, err
+	}
+	stalled := fmt.Errorf("nothing came for %v", h.Stall)
+	r.Body = &watched{r.Body, ctx, stop, time.AfterFunc(h.Stall, func() { stop(stalled) }), h.Stall}
+	if r.StatusCode < 300 {
+		return r, nil
+	}
+	words, _ := io.ReadAll(io.LimitReader(r.Body, 2048))
+	r.Body.Close()
+	refused := &Refused{Address: address, Status: r.StatusCode, Words: plainWords(words)}
+	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500 || r.StatusCode == http.StatusRequestTimeout {
+		return nil, &later{refused, retryAfter(r.Header)}
+	}
+	return nil, refused
+}
+
+// send sends a request and tells which failures may pass.
+func (h *Hub) send(ctx context.Context, method, address string, header http.Header) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return nil, err
@@ -82,27 +156,22 @@ func (h *Hub) request(ctx context.Context, method, address string, header http.H
 	if h.Token != "" && h.ours(q.URL) {
 		q.Header.Set("Authorization", "Bearer "+h.Token)
 	}
-	r, err := h.Client.Do(q)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		var unknown *net.DNSError
-		if errors.As(err, &unknown) && unknown.IsNotFound {
-			return nil, fmt.Errorf("%s is not reached: %w", q.URL.Host, err)
-		}
-		return nil, &later{err: err}
-	}
-	if r.StatusCode < 300 {
+	client := *h.Client
+	client.CheckRedirect = h.redirected
+	r, err := client.Do(q)
+	if err == nil {
 		return r, nil
 	}
-	words, _ := io.ReadAll(io.LimitReader(r.Body, 2048))
-	r.Body.Close()
-	refused := &Refused{Address: address, Status: r.StatusCode, Words: plainWords(words)}
-	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode >= 500 || r.StatusCode == http.StatusRequestTimeout {
-		return nil, &later{refused, retryAfter(r.Header)}
+	var unknown *net.DNSError
+	var lost *nowhere
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unknown) && unknown.IsNotFound:
+		return nil, fmt.Errorf("%s is not reached: %w", q.URL.Host, err)
+	case errors.As(err, &lost), errors.As(err, &certificate):
+		return nil, err
 	}
-	return nil, refused
+	return nil, &later{err: err}
 }
 
 // ours says whether an address belongs to the endpoint that the token is for.
@@ -141,6 +210,7 @@ func (h *Hub) again(ctx context.Context, work func() (gotOn bool, err error)) er
 		wait := h.Wait << (failed - 1)
 		wait = max(min(wait, mostWait), l.wait)
 		wait += rand.N(wait/4 + 1)
+		h.note("%v; trying again in %v", l.err, wait.Round(100*time.Millisecond))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

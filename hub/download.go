@@ -12,9 +12,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,10 +53,19 @@ type parts struct {
 
 const unfinished = ".greta-part"
 
+// mostBytes is more than a file has. A server's number is not believed beyond.
+const mostBytes = 1 << 46
+
+// errChanged says that what comes belongs to another file than what came before.
+var errChanged = errors.New("it changed on the server meanwhile")
+
 // get brings a file to its path, unless it is there.
 func (h *Hub) get(ctx context.Context, f file) error {
 	if _, err := os.Stat(f.path); err == nil {
 		return nil
+	}
+	if f.size > mostBytes {
+		return &Lied{fmt.Sprintf("%s: the server says that it has %d bytes, which no file has", f.name, f.size)}
 	}
 	if h.Offline {
 		return fmt.Errorf("%s is not here, and HF_HUB_OFFLINE forbids getting it", f.name)
@@ -74,11 +86,17 @@ func (h *Hub) get(ctx context.Context, f file) error {
 			return err
 		}
 	}
-	if err := h.fetch(ctx, f); err != nil {
+	err = h.fetch(ctx, f)
+	if errors.Is(err, errChanged) {
+		h.note("%v; it is got anew", err)
+		err = h.fetch(ctx, f)
+	}
+	if err != nil {
 		return err
 	}
-	if err := h.check(f); err != nil {
-		return errors.Join(err, os.Remove(f.path+unfinished), ignoreMissing(os.Remove(f.path+unfinished+".json")))
+	if err := h.check(f, f.path+unfinished); err != nil {
+		return errors.Join(fmt.Errorf("%w; it was thrown away", err), os.Remove(f.path+unfinished),
+			ignoreMissing(os.Remove(f.path+unfinished+".json")))
 	}
 	if err := os.Rename(f.path+unfinished, f.path); err != nil {
 		return err
@@ -126,18 +144,51 @@ func (h *Hub) lock(ctx context.Context, f file) (func(), error) {
 
 // ask finds a file's size.
 func (h *Hub) ask(ctx context.Context, f *file) error {
-	return h.again(ctx, func() (bool, error) {
+	err := h.again(ctx, func() (bool, error) {
 		r, err := h.request(ctx, http.MethodHead, f.address, f.header)
 		if err != nil {
 			return false, err
 		}
 		r.Body.Close()
-		if r.ContentLength < 0 {
-			return false, &Lied{f.name + ": the server does not say how long it is"}
-		}
-		f.size = r.ContentLength
-		return false, nil
+		return false, f.sized(r, r.ContentLength)
 	})
+	var refused *Refused
+	if !errors.As(err, &refused) || refused.Status == http.StatusNotFound || refused.Status == http.StatusUnauthorized {
+		return err
+	}
+	// Signed addresses are for GET alone: the range of one byte tells the length too.
+	return h.again(ctx, func() (bool, error) {
+		header := http.Header{"Range": {"bytes=0-0"}}
+		maps.Copy(header, f.header)
+		r, err := h.request(ctx, http.MethodGet, f.address, header)
+		if err != nil {
+			return false, err
+		}
+		r.Body.Close()
+		size := r.ContentLength
+		if whole, ok := strings.CutPrefix(r.Header.Get("Content-Range"), "bytes 0-0/"); ok {
+			if size, err = strconv.ParseInt(whole, 10, 64); err != nil {
+				size = -1
+			}
+		}
+		return false, f.sized(r, size)
+	})
+}
+
+// sized takes a length that a server gives.
+func (f *file) sized(r *http.Response, size int64) error {
+	if f.sha256 == "" && strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") &&
+		!strings.Contains(path.Ext(f.path), "htm") {
+		return &Lied{f.name + ": the server sends a page (text/html); is the address that of the file itself?"}
+	}
+	switch {
+	case size < 0:
+		return &Lied{f.name + ": the server does not say how long it is"}
+	case size == 0 || size > mostBytes:
+		return &Lied{fmt.Sprintf("%s: the server says that it has %d bytes, which no model has", f.name, size)}
+	}
+	f.size = size
+	return nil
 }
 
 // fetch writes all parts beside the path.
@@ -150,6 +201,9 @@ func (h *Hub) fetch(ctx context.Context, f file) error {
 	d := &download{hub: h, file: f, out: out, state: state}
 	d.count()
 	if err := d.run(ctx); err != nil {
+		if errors.Is(err, errChanged) { // the parts that are there are of no use
+			err = errors.Join(err, ignoreMissing(os.Remove(f.path+unfinished+".json")))
+		}
 		return err
 	}
 	if err := out.Sync(); err != nil {
@@ -164,13 +218,12 @@ func (h *Hub) begin(f file) (*parts, *os.File, error) {
 	state := &parts{}
 	data, err := plainfile.Read(path + ".json")
 	st, statErr := os.Stat(path)
-	n := int((f.size + h.Part - 1) / h.Part)
 	if err != nil || statErr != nil || json.Unmarshal(data, state) != nil || state.Size != f.size || state.Part <= 0 ||
-		st.Size() != f.size || len(state.Done) != int((f.size+state.Part-1)/state.Part) {
-		state = &parts{Size: f.size, Part: h.Part, Done: make([]bool, n)}
+		state.Part > mostBytes || st.Size() != f.size || len(state.Done) != int((f.size+state.Part-1)/state.Part) {
 		if free, ok := h.free(filepath.Dir(path)); ok && free < f.size {
 			return nil, nil, fmt.Errorf("%s has %d bytes, and %s only %d are free", f.name, f.size, filepath.Dir(path), free)
 		}
+		state = &parts{Size: f.size, Part: h.Part, Done: make([]bool, (f.size+h.Part-1)/h.Part)}
 	}
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -286,11 +339,20 @@ func (d *download) done(i int) error {
 	if err != nil {
 		return err
 	}
-	path := d.file.path + unfinished + ".json"
-	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
-		return err
+	return writeWhole(d.file.path+unfinished+".json", data)
+}
+
+// writeWhole writes a small file that is there whole or as it was before.
+func writeWhole(path string, data []byte) error {
+	next := path + ".new"
+	err := os.WriteFile(next, data, 0o644)
+	if err == nil {
+		err = os.Rename(next, path)
 	}
-	return os.Rename(path+".new", path)
+	if err != nil {
+		return errors.Join(err, ignoreMissing(os.Remove(next)))
+	}
+	return nil
 }
 
 // everything gets a file in one stream, from its beginning at each try.
@@ -317,8 +379,6 @@ func (d *download) everything(ctx context.Context) error {
 
 // stream reads bytes from *at up to to, and moves *at as they are written.
 func (d *download) stream(ctx context.Context, at *int64, to int64, ranged bool) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	header := d.file.header.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -334,14 +394,10 @@ func (d *download) stream(ctx context.Context, at *int64, to int64, ranged bool)
 	if err := d.agrees(r, *at, to, ranged); err != nil {
 		return err
 	}
-	stalled := fmt.Errorf("%s: nothing came for %v", d.file.name, d.hub.Stall)
-	watch := time.AfterFunc(d.hub.Stall, func() { stop(stalled) })
-	defer watch.Stop()
 	buf := make([]byte, 256<<10)
 	for *at < to {
 		n, err := r.Body.Read(buf[:min(int64(len(buf)), to-*at)])
 		if n > 0 {
-			watch.Reset(d.hub.Stall)
 			if _, err := d.out.WriteAt(buf[:n], *at); err != nil {
 				return fmt.Errorf("%s: %w", d.file.name, err)
 			}
@@ -350,10 +406,8 @@ func (d *download) stream(ctx context.Context, at *int64, to int64, ranged bool)
 			d.told()
 		}
 		if *at < to && err != nil {
-			if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+			if cause := context.Cause(ctx); cause != nil {
 				return cause
-			} else if cause != nil {
-				err = cause
 			}
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
@@ -379,14 +433,15 @@ func (d *download) agrees(r *http.Response, at, to int64, ranged bool) error {
 	}
 	d.mu.Unlock()
 	if changed && d.file.sha256 == "" && d.file.git == "" {
-		return &Lied{d.file.name + ": it changed on the server meanwhile; get it again"}
+		return fmt.Errorf("%s: %w", d.file.name, errChanged)
 	}
 	if ranged && r.StatusCode == http.StatusOK {
 		return errNoParts
 	}
 	if ranged {
-		want := fmt.Sprintf("bytes %d-%d/%d", at, to-1, d.state.Size)
-		if got := r.Header.Get("Content-Range"); got != want && !strings.HasSuffix(got, "/*") {
+		span := fmt.Sprintf("bytes %d-%d/", at, to-1)
+		want := span + strconv.FormatInt(d.state.Size, 10)
+		if got := r.Header.Get("Content-Range"); got != want && got != span+"*" {
 			return &Lied{fmt.Sprintf("%s: the server answers with %q where %q was asked for", d.file.name, got, want)}
 		}
 	}
@@ -397,8 +452,8 @@ func (d *download) agrees(r *http.Response, at, to int64, ranged bool) error {
 }
 
 // check compares a file with its hash.
-func (h *Hub) check(f file) error {
-	in, err := plainfile.Open(f.path + unfinished)
+func (h *Hub) check(f file, path string) error {
+	in, err := plainfile.Open(path)
 	if err != nil {
 		return err
 	}
@@ -418,7 +473,7 @@ func (h *Hub) check(f file) error {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
-		return &Lied{fmt.Sprintf("%s: what came has the hash %s and should have %s; it was thrown away", f.name, got, want)}
+		return &Lied{fmt.Sprintf("%s: it has the hash %s and should have %s", f.name, got, want)}
 	}
 	return nil
 }

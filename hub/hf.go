@@ -56,7 +56,7 @@ func (h *Hub) pullHF(ctx context.Context, r Ref) (string, error) {
 	}
 	for _, s := range repo.Siblings {
 		if !safePath(s.Name) {
-			return "", &Lied{fmt.Sprintf("%s has a file named %q, which leads out of its folder", r, s.Name)}
+			return "", &Lied{fmt.Sprintf("%s has a file named %q, which leads out of its folder or is none", r, s.Name)}
 		}
 	}
 	files, main, err := choose(r, repo.Siblings)
@@ -75,7 +75,7 @@ func (h *Hub) pullHF(ctx context.Context, r Ref) (string, error) {
 		if err := os.MkdirAll(filepath.Dir(ref), 0o755); err != nil {
 			return "", err
 		}
-		if err := os.WriteFile(ref, []byte(repo.SHA), 0o644); err != nil {
+		if err := writeWhole(ref, []byte(repo.SHA)); err != nil {
 			return "", err
 		}
 	}
@@ -88,6 +88,9 @@ func (h *Hub) getSibling(ctx context.Context, r Ref, sha string, s sibling) erro
 	link := filepath.Join(dir, "snapshots", sha, filepath.FromSlash(s.Name))
 	if _, err := os.Stat(link); err == nil {
 		return nil
+	}
+	if s.Size != nil && *s.Size < 0 || s.LFS != nil && s.LFS.Size < 0 {
+		return &Lied{fmt.Sprintf("%s: the server says that %s has less than 0 bytes", r, s.Name)}
 	}
 	f := file{name: s.Name, size: -1, git: s.Blob}
 	f.address = fmt.Sprintf("%s/%s/resolve/%s/%s", h.Endpoint, r.Repo, sha, escapePath(s.Name))

@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/greta-project/greta/internal/plainfile"
 )
@@ -196,9 +198,13 @@ func (h *Hub) note(format string, args ...any) {
 	}
 }
 
+// unseen says whether a character steers a terminal, or how the others are shown.
+func unseen(r rune) bool { return !unicode.IsPrint(r) && !unicode.IsSpace(r) || unicode.IsControl(r) }
+
 // safePath says whether a file's name from a server stays within a folder.
 func safePath(name string) bool {
-	if name == "" || strings.ContainsAny(name, "\\\x00:") || strings.HasPrefix(name, "/") || len(name) > 512 {
+	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, unseen) || strings.ContainsAny(name, "\\:") ||
+		strings.HasPrefix(name, "/") || len(name) > 512 {
 		return false
 	}
 	for p := range strings.SplitSeq(name, "/") {

@@ -97,7 +97,7 @@ func (h *Hub) pullOllama(ctx context.Context, r Ref) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(h.manifestPath(r)), 0o755); err != nil {
 		return "", err
 	}
-	return blob, os.WriteFile(h.manifestPath(r), raw, 0o644)
+	return blob, writeWhole(h.manifestPath(r), raw)
 }
 
 // pullURL gets a file of an address. One whose hash is not given by #sha256= is taken as it comes.
@@ -107,17 +107,29 @@ func (h *Hub) pullURL(ctx context.Context, r Ref) (string, error) {
 		return "", err
 	}
 	name := filepath.Base(filepath.FromSlash(u.Path))
-	if !safePath(name) {
+	if !safePath(name) || name == addressFile || strings.HasSuffix(name, ".lock") || strings.Contains(name, unfinished) {
 		name = "model"
 	}
 	sum := sha256.Sum256([]byte(r.Address))
 	at := filepath.Join(h.URLDir, hex.EncodeToString(sum[:8]), name)
+	got, _ := os.Stat(at)
 	err = h.get(ctx, file{address: r.Address, name: name, path: at, lock: at + ".lock", size: -1, sha256: r.SHA256})
 	if err != nil {
 		return "", err
 	}
-	return at, os.WriteFile(filepath.Join(filepath.Dir(at), addressFile), []byte(r.Address+"\n"), 0o644)
+	about := filepath.Join(filepath.Dir(at), addressFile)
+	known, err := plainfile.Read(about)
+	text := r.Address + "\n" + r.SHA256 + "\n"
+	if err == nil && (r.SHA256 == "" || string(known) == text) {
+		return at, nil
+	}
+	if got != nil && r.SHA256 != "" { // it was here, and nobody compared it
+		if err := h.check(file{name: name, sha256: r.SHA256}, at); err != nil {
+			return "", fmt.Errorf("%w; greta rm %s takes away what is here", err, r)
+		}
+	}
+	return at, writeWhole(about, []byte(text))
 }
 
-// addressFile says where the file beside it comes from.
+// addressFile says where the file beside it comes from, and in its second line which hash was found right.
 const addressFile = "address.txt"

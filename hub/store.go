@@ -73,7 +73,8 @@ func (h *Hub) List() ([]Model, error) {
 			if e.Name() != addressFile && !strings.Contains(e.Name(), unfinished) && !strings.HasSuffix(e.Name(), ".lock") {
 				if st, err := e.Info(); err == nil {
 					at := filepath.Join(filepath.Dir(f), e.Name())
-					all = append(all, Model{strings.TrimSpace(string(address)), at, st.Size(), st.ModTime()})
+					first, _, _ := strings.Cut(string(address), "\n")
+					all = append(all, Model{strings.TrimSpace(first), at, st.Size(), st.ModTime()})
 				}
 			}
 		}
@@ -87,48 +88,81 @@ func entries(dir string) []os.DirEntry {
 	return all
 }
 
-// snapshots gives the models of a repository that its refs name: each GGUF file, or the folder.
+// revisions gives the names of a repository's commits that are here: those of its refs, or the commits themselves.
+func revisions(dir string) map[string][]string {
+	names := map[string][]string{}
+	for _, e := range entries(filepath.Join(dir, "snapshots")) {
+		if commit.MatchString(e.Name()) {
+			names[e.Name()] = nil
+		}
+	}
+	root := filepath.Join(dir, "refs")
+	_ = filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		data, err := plainfile.Read(at)
+		sha := strings.TrimSpace(string(data))
+		if _, here := names[sha]; err == nil && here {
+			rel, _ := filepath.Rel(root, at)
+			names[sha] = append(names[sha], filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	for sha := range names {
+		if names[sha] == nil {
+			names[sha] = []string{sha}
+		}
+	}
+	return names
+}
+
+// snapshots gives the models of a repository that are here: of each revision each GGUF file, or the folder.
 func (h *Hub) snapshots(dir, repo string) []Model {
 	var all []Model
-	for _, ref := range entries(filepath.Join(dir, "refs")) {
-		sha, err := plainfile.Read(filepath.Join(dir, "refs", ref.Name()))
-		if err != nil || !commit.MatchString(strings.TrimSpace(string(sha))) {
-			continue
+	for sha, names := range revisions(dir) {
+		for _, name := range names {
+			all = append(all, snapshotModels(filepath.Join(dir, "snapshots", sha),
+				Ref{Source: HF, Repo: repo, Revision: name})...)
 		}
-		snapshot := filepath.Join(dir, "snapshots", strings.TrimSpace(string(sha)))
-		r := Ref{Source: HF, Repo: repo, Revision: ref.Name()}
-		folder := Model{Name: r.String(), Path: snapshot}
-		groups := map[string]*Model{}
-		_ = filepath.WalkDir(snapshot, func(at string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return nil
-			}
-			st, err := os.Stat(at)
-			if err != nil {
-				return nil
-			}
-			m := &folder
-			if strings.HasSuffix(at, ".gguf") {
-				stem := shard.ReplaceAllString(filepath.Base(at), ".gguf")
-				if groups[stem] == nil {
-					q := r
-					q.Quant = strings.TrimSuffix(stem, ".gguf")
-					groups[stem] = &Model{Name: q.String(), Path: at}
-				}
-				m = groups[stem]
-			}
-			m.Bytes += st.Size()
-			if st.ModTime().After(m.Time) {
-				m.Time = st.ModTime()
-			}
+	}
+	return all
+}
+
+// snapshotModels gives the models of one commit.
+func snapshotModels(snapshot string, r Ref) []Model {
+	var all []Model
+	folder := Model{Name: r.String(), Path: snapshot}
+	groups := map[string]*Model{}
+	_ = filepath.WalkDir(snapshot, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
 			return nil
-		})
-		for _, g := range groups {
-			all = append(all, *g)
 		}
-		if files, _ := filepath.Glob(filepath.Join(snapshot, "*.safetensors")); len(files) > 0 {
-			all = append(all, folder)
+		st, err := os.Stat(at)
+		if err != nil {
+			return nil
 		}
+		m := &folder
+		if strings.HasSuffix(at, ".gguf") {
+			stem := shard.ReplaceAllString(filepath.Base(at), ".gguf")
+			if groups[stem] == nil {
+				q := r
+				q.Quant = strings.TrimSuffix(stem, ".gguf")
+				groups[stem] = &Model{Name: q.String(), Path: at}
+			}
+			m = groups[stem]
+		}
+		m.Bytes += st.Size()
+		if st.ModTime().After(m.Time) {
+			m.Time = st.ModTime()
+		}
+		return nil
+	})
+	for _, g := range groups {
+		all = append(all, *g)
+	}
+	if files, _ := filepath.Glob(filepath.Join(snapshot, "*.safetensors")); len(files) > 0 {
+		all = append(all, folder)
 	}
 	return all
 }
@@ -190,25 +224,77 @@ func (h *Hub) Remove(name string) (Model, error) {
 		}
 		return m, os.Remove(m.Path)
 	}
-	if r.Quant == "" {
-		return m, os.RemoveAll(h.repoDir(r.Repo))
-	}
-	stem := shard.ReplaceAllString(m.Path, ".gguf")
-	for _, e := range entries(filepath.Dir(m.Path)) {
-		at := filepath.Join(filepath.Dir(m.Path), e.Name())
-		if shard.ReplaceAllString(at, ".gguf") != stem {
+	return m, h.removeHF(r, m)
+}
+
+// removeHF takes a model out of its commit, and blobs, commits, refs and at last the repository that are of no more
+// use. Where the commit has another name too, only the name goes.
+func (h *Hub) removeHF(r Ref, m Model) error {
+	dir := h.repoDir(r.Repo)
+	ref := filepath.Join(dir, "refs", filepath.FromSlash(r.Revision))
+	for sha, names := range revisions(dir) {
+		if len(names) > 1 && slices.Contains(names, r.Revision) {
+			return os.Remove(ref)
+		} else if !slices.Contains(names, r.Revision) {
 			continue
 		}
-		if blob, err := filepath.EvalSymlinks(at); err == nil && blob != at {
-			if err := os.Remove(blob); err != nil {
-				return m, err
+		snapshot := filepath.Join(dir, "snapshots", sha)
+		left, err := h.unlink(snapshot, r, m)
+		if err != nil {
+			return err
+		}
+		if left == 0 {
+			if err := errors.Join(os.RemoveAll(snapshot), ignoreMissing(os.Remove(ref))); err != nil {
+				return err
 			}
 		}
-		if err := os.Remove(at); err != nil {
-			return m, err
+	}
+	if len(revisions(dir)) == 0 {
+		return os.RemoveAll(dir)
+	}
+	return h.sweep(dir)
+}
+
+// unlink takes a model's files out of a snapshot, and says how many stay.
+func (h *Hub) unlink(snapshot string, r Ref, m Model) (left int, err error) {
+	stem := shard.ReplaceAllString(m.Path, ".gguf")
+	err = filepath.WalkDir(snapshot, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		gguf := strings.HasSuffix(at, ".gguf")
+		if r.Quant == "" && !gguf || gguf && r.Quant != "" && shard.ReplaceAllString(at, ".gguf") == stem {
+			return os.Remove(at)
+		}
+		left++
+		return nil
+	})
+	return left, err
+}
+
+// sweep removes the blobs of a repository that no snapshot has. What is not finished stays.
+func (h *Hub) sweep(dir string) error {
+	used := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(dir, "snapshots"), func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if to, err := filepath.EvalSymlinks(at); err == nil {
+			used[filepath.Base(to)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range entries(filepath.Join(dir, "blobs")) {
+		if !used[e.Name()] && commit.MatchString(e.Name()) {
+			if err := os.Remove(filepath.Join(dir, "blobs", e.Name())); err != nil {
+				return err
+			}
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // Copy writes a model's files to a path: a file, or a folder that is there or ends in a slash. What is
@@ -227,8 +313,11 @@ func (h *Hub) Copy(ctx context.Context, name, to string) error {
 		intoFolder = true
 	}
 	if !st.IsDir() {
+		if !intoFolder && shard.MatchString(m.Path) {
+			return fmt.Errorf("%s has several files: %s must be a folder, or end in a slash", m.Name, to)
+		}
 		stem := shard.ReplaceAllString(m.Path, ".gguf")
-		if !intoFolder && stem == m.Path {
+		if !intoFolder {
 			return copyFile(ctx, m.Path, to)
 		}
 		for _, e := range entries(filepath.Dir(m.Path)) {

@@ -99,7 +99,12 @@ func openHub(errw io.Writer) (*hub.Hub, func(), error) {
 		}
 		b.set(done, total)
 	}
-	h.Notify = func(text string) { fmt.Fprintf(errw, "greta: %s\n", text) }
+	h.Notify = func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		b.clear()
+		fmt.Fprintf(errw, "greta: %s\n", text)
+	}
 	return h, func() {
 		mu.Lock()
 		defer mu.Unlock()
