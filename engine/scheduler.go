@@ -22,7 +22,8 @@ type SchedulerOptions struct {
 	Tokens int
 	// Page is how many positions a page has; 0: 32. Prefixes are shared by whole pages.
 	Page int
-	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256.
+	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256, or twice Sequences where
+	// that is more, so that prompts go on beside all of them.
 	Rows int
 	// Sequences run at once at most; 0: 64. Queue is how many wait at most; 0: 1024.
 	Sequences, Queue int
@@ -170,7 +171,7 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 		}
 	}
 	o.Page, o.Sequences = cmp.Or(o.Page, 32), cmp.Or(o.Sequences, 64)
-	o.Rows = cmp.Or(o.Rows, 256)
+	o.Rows = cmp.Or(o.Rows, max(256, 2*o.Sequences))
 	o.Sequences = min(o.Sequences, o.Rows) // a step has a row for each
 	if o.Tokens > 0 {
 		return nil

@@ -57,7 +57,7 @@ func (r *batchRunner) run(ctx context.Context) (err error) {
 		for _, p := range r.o.Prompts {
 			for _, n := range r.o.Gens {
 				for _, b := range r.o.Parallel {
-					if err := r.test(ctx, batchTest{p, n, d, b}); err != nil {
+					if err := r.test(ctx, batchTest{p: p, n: n, depth: d, b: b}); err != nil {
 						return err
 					}
 				}
@@ -68,17 +68,28 @@ func (r *batchRunner) run(ctx context.Context) (err error) {
 }
 
 // batchTest is one line of the table.
-type batchTest struct{ p, n, depth, b int }
+type batchTest struct {
+	p, n, depth, b int
+	lead           int // tokens that a sequence may have before all have one
+}
+
+// page is how many positions a page of the caches has.
+const page = 32
 
 // batchTimes are those of one repetition, seconds, and what its steps were.
 type batchTimes struct{ prompt, gen, rows, host float64 }
 
 func (r *batchRunner) test(ctx context.Context, t batchTest) (err error) {
 	r.o.Say("%s: %d sequences, %d + %d tokens @ d%d", r.o.Name, t.b, t.p, t.n, t.depth)
-	const page = 32
-	each := (t.depth + t.p + t.n + 1 + page) / page * page
+	rows := max(r.o.Rows, 2*t.b)
+	// Steps in which the first sequences answer already while the last pages of others' prompts are computed.
+	if t.n > 0 {
+		room := r.e.Options().Context - t.depth - t.p - t.n - 1
+		t.lead = max(0, min(min(t.depth+t.p, page)*t.b/(rows-t.b)+2, room))
+	}
+	each := (t.depth + t.p + t.n + t.lead + 1 + page) / page * page
 	s, err := engine.NewScheduler(r.e, engine.SchedulerOptions{
-		Tokens: (t.b + 1) * each, Page: page, Sequences: t.b, Rows: max(r.o.Rows, t.b), Queue: max(4*t.b, r.requests()),
+		Tokens: (t.b + 1) * each, Page: page, Sequences: t.b, Rows: rows, Queue: max(4*t.b, r.requests()),
 		Capture: r.o.Capture,
 	})
 	if err != nil {
@@ -148,7 +159,7 @@ func (r *batchRunner) all(ctx context.Context, s *engine.Scheduler, t batchTest,
 }
 
 // repeat runs a test once. Prompts are computed alone first; then they are known but for their last page, and tokens
-// are counted from when all sequences have their first.
+// are counted from when all sequences have their first until one has its last.
 func (r *batchRunner) repeat(ctx context.Context, s *engine.Scheduler, t batchTest) (x batchTimes, err error) {
 	r.salt++
 	if t.depth > 0 {
@@ -163,28 +174,20 @@ func (r *batchRunner) repeat(ctx context.Context, s *engine.Scheduler, t batchTe
 	x.prompt = time.Since(start).Seconds()
 	before := s.Stats()
 	times := make([][]time.Time, t.b) // of each sequence's tokens
-	err = r.all(ctx, s, t, t.depth+t.p, t.n+1, 0, func(seq int, tok engine.Token) {
+	err = r.all(ctx, s, t, t.depth+t.p, t.n+t.lead+1, 0, func(seq int, tok engine.Token) {
 		times[seq] = append(times[seq], tok.At)
 	})
 	if err != nil {
 		return x, err
 	}
 	after := s.Stats()
-	var from, to time.Time
-	for _, list := range times {
-		if list[0].After(from) {
-			from = list[0]
-		}
-	}
+	from, to := together(times)
 	counted, steps := 0, map[time.Time]bool{}
 	for _, list := range times {
 		for _, at := range list {
-			if at.After(from) {
+			if at.After(from) && !at.After(to) {
 				counted++
 				steps[at] = true
-			}
-			if at.After(to) {
-				to = at
 			}
 		}
 	}
@@ -194,6 +197,28 @@ func (r *batchRunner) repeat(ctx context.Context, s *engine.Scheduler, t batchTe
 	}
 	x.host = (after.Host - before.Host).Seconds() / float64(max(1, after.Steps-before.Steps))
 	return x, nil
+}
+
+// together is the time in which all sequences answered: from when the last had its first token until one had its last.
+// Where there is none, as when requests came in slower than others were answered, it ends with the last token of all.
+func together(times [][]time.Time) (from, to time.Time) {
+	var end time.Time
+	for _, list := range times {
+		first, last := list[0], list[len(list)-1]
+		if first.After(from) {
+			from = first
+		}
+		if to.IsZero() || last.Before(to) {
+			to = last
+		}
+		if last.After(end) {
+			end = last
+		}
+	}
+	if !to.After(from) {
+		return from, end
+	}
+	return from, to
 }
 
 // compare compares the best tokens of some sequences, behind tokens that were computed together, with those that

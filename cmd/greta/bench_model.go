@@ -72,7 +72,7 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.StringVar(&f.parallel, "parallel", "",
 		"sequences at once, a list, 1,8,32: measures -p and -n of all of them together, as llama-batched-bench does")
 	s.IntVar(&f.shared, "shared-prefix", 0, "with --parallel: tokens with which all prompts begin")
-	s.IntVar(&f.rows, "rows", 256, "with --parallel: most tokens in one step")
+	s.IntVar(&f.rows, "rows", 256, "with --parallel: most tokens in one step; no less than twice the sequences")
 	s.StringVar(&f.capture, "capture", "", "with --parallel: numbers of rows, 1,4,8 or 1..64*2, whose steps are captured "+
 		"before anything is measured")
 	s.Float64Var(&f.arrivals, "arrivals", 0, "with --parallel: simulate a load of so many requests a second on average, "+

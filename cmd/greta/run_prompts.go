@@ -194,7 +194,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 				lines[i].Adapter)
 		}
 	}
-	opt := engine.SchedulerOptions{Tokens: f.kvTokens, Sequences: f.parallel, Queue: 1 << 20, Rows: max(256, f.parallel)}
+	opt := engine.SchedulerOptions{Tokens: f.kvTokens, Sequences: f.parallel, Queue: 1 << 20}
 	if f.kvMemory != "" {
 		if opt.Memory, err = packcache.ParseBytes(f.kvMemory); err != nil {
 			return usagef("--kv-memory: %v", err)

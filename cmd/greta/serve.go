@@ -39,7 +39,7 @@ type serveFlags struct {
 	models, keysFile, template string
 	names, plainKeys           []string
 	idle                       time.Duration
-	mostLoaded, parallel       int
+	mostLoaded, parallel, rows int
 	logLevel, logFormat        string
 	newKey                     string
 	noPrefix                   bool
@@ -91,6 +91,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.DurationVar(&f.idle, "idle", 0, "unload a model that nobody asked for so long; 0: never")
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
 	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 64)")
+	s.IntVar(&f.rows, "max-num-batched-tokens", 0, "tokens of a step, of prompts and answers together (default: 256, or "+
+		"twice --parallel)")
 	f.steps.register(s)
 	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their "+
 		"beginning")
@@ -195,6 +197,8 @@ func (f *serveFlags) check() error {
 		return fmt.Errorf("--port %d: it must be between 0 and 65535", f.listen.Port)
 	case f.parallel < 0:
 		return fmt.Errorf("--parallel %d: it must be positive", f.parallel)
+	case f.rows < 0:
+		return fmt.Errorf("--max-num-batched-tokens %d: it must be positive", f.rows)
 	case f.opt.MaxRunning < 1 || f.opt.MaxQueue < 1 || f.opt.MaxBody < 1 || f.opt.MaxMessages < 1:
 		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
 	case f.opt.MaxTokens < 0:
@@ -334,18 +338,22 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if err != nil {
 		return nil, usage(err)
 	}
-	b.fitContext(1)
-	e, err := a.load(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	close = func() error { return errors.Join(e.Close(), b.close()) }
 	parallel := 64
 	for _, n := range []int{f.parallel, spec.Parallel} {
 		if n > 0 {
 			parallel = n
 		}
 	}
+	if f.rows > 0 && f.rows < parallel {
+		return nil, usagef("--max-num-batched-tokens %d: a step needs a token for each of %d sequences; let fewer run by "+
+			"--parallel", f.rows, parallel)
+	}
+	b.fitContext(1)
+	e, err := a.load(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	close = func() error { return errors.Join(e.Close(), b.close()) }
 	chat, err := servedChat(b, cmp.Or(spec.ChatTemplate, f.template))
 	if err != nil {
 		return nil, usage(err)
@@ -356,8 +364,8 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 			Rows: parallel, Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
 	}
-	eo := engine.SchedulerOptions{Sequences: parallel, Queue: f.opt.MaxQueue + f.opt.MaxRunning, NoPrefix: f.noPrefix,
-		Memory: f.cacheBytes()}
+	eo := engine.SchedulerOptions{Sequences: parallel, Rows: f.rows, Queue: f.opt.MaxQueue + f.opt.MaxRunning,
+		NoPrefix: f.noPrefix, Memory: f.cacheBytes()}
 	if err := f.steps.prefixes(&eo); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func TestServeAdapters(t *testing.T) {
 		want[name] = strings.TrimSuffix(r.out, "\n")
 	}
 	url := served(t, model, "--lora", "one="+first, "--adapter", "two="+second, "--exact", "--kv", "f32", "--draft", model,
-		"--parallel", "4", "--invariant", "--capture", "1,2")
+		"--parallel", "4", "--max-num-batched-tokens", "16", "--invariant", "--capture", "1,2")
 	type answer struct {
 		name, text string
 		status     int

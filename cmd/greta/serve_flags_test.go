@@ -90,7 +90,7 @@ func TestServePrefixes(t *testing.T) {
 		})
 	}
 	for _, args := range [][]string{{"--draft", "x"}, {"--no-prefix-cache", "--prefix-cache", dir},
-		{"--prefix-cache-limit", "1GB"}} {
+		{"--prefix-cache-limit", "1GB"}, {"--max-num-batched-tokens", "-1"}, {"--max-num-batched-tokens", "63"}} {
 		if r := greta(t, append([]string{"serve", model, "--port", "0"}, args...)...); r.code != exitUsage {
 			t.Errorf("%v: %+v", args, r)
 		}
