@@ -80,7 +80,7 @@ func TestChanged(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	s.answers(tag(2000))
-	if path, err = h.Pull(t.Context(), s.URL+"/m.gguf?2"); err != nil {
+	if _, err := h.Pull(t.Context(), s.URL+"/m.gguf?2"); err != nil {
 		t.Fatalf("gone on with: %v", err)
 	}
 	if n := len(s.requests("/m.gguf")); n < begun+4+1+1+6 {

@@ -11,8 +11,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // body makes a request's body, and says how many tokens its answer is to have.
@@ -84,25 +87,63 @@ func (r *runner) send(ctx context.Context, method, path string, body []byte) (*h
 	if resp.StatusCode != 200 {
 		defer resp.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 400))
-		return nil, fmt.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode, bytes.TrimSpace(text))
+		return nil, fmt.Errorf("%s %s: status %d: %s", method, path, resp.StatusCode, printed(bytes.TrimSpace(text)))
 	}
 	return resp, nil
 }
 
-// call asks once and reads a JSON answer.
+// printed gives a server's words as they are, or quoted where they would steer a terminal.
+func printed(text []byte) string {
+	if !utf8.Valid(text) || bytes.ContainsFunc(text, func(c rune) bool { return unicode.IsControl(c) && c != '\n' }) {
+		return strconv.Quote(string(text))
+	}
+	return string(text)
+}
+
+// mostAnswer bounds an answer that is no stream, and mostRest what is read behind the end of a stream.
+const (
+	mostAnswer = 32 << 20
+	mostRest   = 64 << 10
+)
+
+// call asks once and reads a JSON answer. It has a request's time.
 func (r *runner) call(ctx context.Context, method, path string, body []byte, into any) error {
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, r.opt.Timeout)
+	defer cancel()
+	err := r.callOnce(ctx, method, path, body, into)
+	if err != nil && ctx.Err() != nil && outer.Err() == nil {
+		return fmt.Errorf("%s %s: no answer within %v", method, path, r.opt.Timeout)
+	}
+	return err
+}
+
+func (r *runner) callOnce(ctx context.Context, method, path string, body []byte, into any) error {
 	resp, err := r.send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(into)
+	data, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > mostAnswer {
+		return fmt.Errorf("%s %s: the answer has more than %d bytes", method, path, mostAnswer)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s %s: the answer is not what is expected: %w", method, path, err)
+	}
+	return nil
 }
 
 type usage struct {
 	Prompt int `json:"prompt_tokens"`
 	Tokens int `json:"completion_tokens"`
 }
+
+// mostTokens is more than a word of four letters and a blank has.
+const mostTokens = 16
 
 // prepare finds the model, and how many tokens a word has.
 func (r *runner) prepare(ctx context.Context) error {
@@ -140,6 +181,10 @@ func (r *runner) prepare(ctx context.Context) error {
 		return fmt.Errorf("%d words have %v tokens, %d have %v: the server counts no tokens of prompts",
 			lengths[0], counts[0], lengths[1], counts[1])
 	}
+	if r.words > mostTokens {
+		return fmt.Errorf("%d words have %v tokens, %d have %v: no tokenizer makes so many of words of four letters",
+			lengths[0], counts[0], lengths[1], counts[1])
+	}
 	r.extra = max(0, counts[0]-r.words*float64(lengths[0]))
 	return nil
 }
@@ -175,22 +220,22 @@ func (r *runner) ask(ctx context.Context, start time.Time, body []byte) (o outco
 	scan.Buffer(make([]byte, 0, 16<<10), 16<<20)
 	done := false
 	for scan.Scan() {
-		data, ok := bytes.CutPrefix(scan.Bytes(), []byte("data: "))
+		data, ok := bytes.CutPrefix(scan.Bytes(), []byte("data:"))
 		if !ok {
 			continue
 		}
-		if string(data) == "[DONE]" {
+		if data = bytes.TrimSpace(data); string(data) == "[DONE]" {
 			done = true
 			break
 		}
 		now := time.Since(start)
 		var c chunk
 		if err := json.Unmarshal(data, &c); err != nil {
-			o.err = fmt.Errorf("an event is not JSON: %w: %.200s", err, data)
+			o.err = fmt.Errorf("an event is not JSON: %w: %s", err, printed(data[:min(len(data), 200)]))
 			return o
 		}
 		if c.Error != nil {
-			o.err = fmt.Errorf("the stream ended with an error: %s", c.Error.Message)
+			o.err = fmt.Errorf("the stream ended with an error: %s", printed([]byte(c.Error.Message)))
 			return o
 		}
 		if c.Usage != nil {
@@ -219,7 +264,7 @@ func (r *runner) ask(ctx context.Context, start time.Time, body []byte) (o outco
 	} else if !done {
 		o.err = fmt.Errorf("the stream ended without [DONE] behind %d chunks", o.chunks)
 	}
-	io.Copy(io.Discard, resp.Body) // so that the connection is used again
+	io.Copy(io.Discard, io.LimitReader(resp.Body, mostRest)) // so that the connection is used again
 	o.text = text.String()
 	return o
 }

@@ -101,9 +101,10 @@ func summarise(out []outcome, wants []int, took time.Duration, opt Options) *Lev
 			l.Failed++
 			errs[o.err.Error()]++
 			continue
-		case o.tokens == 0 || o.chunks == 0:
+		case o.tokens <= 0 || o.prompt < 0 || o.chunks == 0:
 			l.Failed++
-			errs[fmt.Sprintf("an answer has %d tokens by its usage, and %d chunks with text", o.tokens, o.chunks)]++
+			errs[fmt.Sprintf("an answer has %d tokens by its usage, its prompt %d, and %d chunks with text", o.tokens, o.prompt,
+				o.chunks)]++
 			continue
 		}
 		if !opt.NoEnd && o.tokens != wants[i] {
