@@ -175,11 +175,10 @@ func (r *reader) check() {
 	sizes := append(slices.Sorted(maps.Keys(params)), "S", "C", "R")
 	anything := append(slices.Concat(sizes, slices.Sorted(maps.Keys(words()))), slices.Sorted(maps.Keys(weights))...)
 	for _, p := range f.params {
-		if p.is != nil {
-			number(*p.is, true, anything)
-		}
-		if p.null != nil {
-			number(*p.null, true, anything)
+		for _, e := range []*expr{p.is, p.null, p.among, p.length} {
+			if e != nil {
+				number(*e, true, anything)
+			}
 		}
 		if p.from.string == "" {
 			continue
@@ -310,10 +309,10 @@ func (r *reader) unusedEquations() {
 }
 
 // unusedParams reports parameters that neither the file nor a block that it
-// repeats reads.
+// repeats reads; one that says what its values are has a use in that.
 func (f *File) unusedParams(es *errs, blocks []*File) {
 	for _, p := range f.params {
-		used := f.used[p.name.string] || p.name.src != nil
+		used := f.used[p.name.string] || p.name.src != nil || p.among != nil || p.length != nil
 		for _, b := range blocks {
 			used = used || b.param(p.name.string) != nil
 		}

@@ -69,13 +69,88 @@ func TestLayerTypes(t *testing.T) {
 			t.Errorf("%s %v: windows %s, want %s", c.arch, c.meta, got, c.want)
 		}
 	}
-	for _, bad := range [][]string{{s, f}, {s, f, "chunked_attention", f}} {
-		w := withAct(hfStub("Gemma2ForCausalLM", layerDims, false))
-		w.meta["layer_types"] = bad
-		if f, err := Match(w); err != nil {
-			t.Error(err)
-		} else if _, err := f.Build(Options{Weights: w}); err == nil {
-			t.Errorf("layer_types %q: no error", bad)
+}
+
+// Without layer_types each family has its configuration class's own rule.
+func TestLayerTypesAreNull(t *testing.T) {
+	type meta = map[string]any
+	const w = int64(5)
+	for _, c := range []struct {
+		arch, typ string
+		meta      meta
+		want      string
+	}{
+		{"GptOssForCausalLM", "gpt_oss", meta{"sliding_window": w}, "5 0 5 0"},
+		{"GptOssForCausalLM", "gpt_oss", nil, "128 0 128 0"},
+		{"Qwen2MoeForCausalLM", "qwen2_moe", meta{"sliding_window": w}, "0 0 0 0"},
+		{"Qwen2MoeForCausalLM", "qwen2_moe", meta{"sliding_window": w, "use_sliding_window": false}, "0 0 0 0"},
+		{"Qwen2MoeForCausalLM", "qwen2_moe", meta{"sliding_window": w, "use_sliding_window": true}, "5 0 5 0"},
+		{"Qwen2MoeForCausalLM", "qwen2_moe", meta{"sliding_window": w, "use_sliding_window": true,
+			"max_window_layers": int64(1)}, "5 0 0 0"},
+		{"Qwen3MoeForCausalLM", "qwen3_moe", meta{"sliding_window": w}, "0 0 0 0"},
+		{"Qwen3MoeForCausalLM", "qwen3_moe", meta{"sliding_window": w, "use_sliding_window": true}, "5 5 5 5"},
+		{"Qwen2ForCausalLM", "qwen2", meta{"sliding_window": w, "use_sliding_window": true,
+			"max_window_layers": int64(3)}, "0 0 0 5"},
+		{"Dots1ForCausalLM", "dots1", meta{"sliding_window": w}, "0 0 0 0"},
+		{"Dots1ForCausalLM", "dots1", meta{"sliding_window": w, "max_window_layers": int64(2)}, "0 0 5 5"},
+		{"CwmForCausalLM", "cwm", meta{"sliding_window": w}, "0 5 5 5"},
+		{"GraniteSWAForCausalLM", "granite_swa", meta{"sliding_window": w}, "0 5 5 5"},
+		{"MinistralForCausalLM", "ministral", meta{"sliding_window": w}, "5 5 5 5"},
+		{"SmolLM3ForCausalLM", "smollm3", meta{"sliding_window": w}, "0 0 0 0"},
+		{"SmolLM3ForCausalLM", "smollm3", meta{"sliding_window": w, "use_sliding_window": true}, "0 0 0 5"},
+		{"SmolLM3ForCausalLM", "smollm3", meta{"sliding_window": w, "use_sliding_window": true,
+			"no_rope_layer_interval": int64(2)}, "0 5 0 5"},
+		{"SmolLM3ForCausalLM", "smollm3", meta{"sliding_window": w, "use_sliding_window": true,
+			"no_rope_layers": []int64{0, 1, 1, 0}}, "5 0 0 5"},
+		{"Cohere2ForCausalLM", "cohere2", meta{"sliding_window": w}, "5 5 5 0"},
+		{"Cohere2MoeForCausalLM", "cohere2_moe", meta{"sliding_window": w, "rms_norm_eps": 1e-5,
+			"sliding_window_pattern": int64(2), "first_k_dense_replace": int64(1)}, "0 5 0 5"},
+		{"MellumForCausalLM", "mellum", meta{"sliding_window": w}, "0 0 0 0"},
+		{"LagunaForCausalLM", "laguna", meta{"sliding_window": w}, "0 0 0 0"},
+	} {
+		stub := hfStub(c.arch, layerDims, false)
+		stub.meta["model_type"] = c.typ
+		for k, v := range c.meta {
+			stub.meta[k] = v
+		}
+		if got, _ := windows(t, stub); got != c.want {
+			t.Errorf("%s %v: windows %s, want %s", c.arch, c.meta, got, c.want)
+		}
+	}
+}
+
+// Names that a family does not have, and lists of another length than the layers, are refused in all families.
+func TestLayerTypesAreKnown(t *testing.T) {
+	const s, f = "sliding_attention", "full_attention"
+	for _, c := range []struct {
+		arch, typ string
+		types     []string
+		next      int64
+		want      string
+	}{
+		{"Gemma2ForCausalLM", "gemma2", []string{s, f}, 0, "has 2 elements"},
+		{"Gemma2ForCausalLM", "gemma2", []string{s, f, "chunked_attention", f}, 0,
+			"layer_types of folder[2] is chunked_attention"},
+		{"Qwen3ForCausalLM", "qwen3", []string{s, f, s, f, s}, 0, "has 5 elements"},
+		{"LlamaForCausalLM", "llama", []string{f, f, f, s}, 0, "knows full_attention or attention"},
+		{"MistralForCausalLM", "mistral", []string{f, f, f, "sliding"}, 0, "folder[3] is sliding"},
+		{"Phi3ForCausalLM", "phi3", []string{f, f, f, f, f}, 0, "has 5 elements"},
+		{"GptOssForCausalLM", "gpt_oss", []string{s, f, "chunked_attention", f}, 0, "folder[2] is chunked_attention"},
+		{"GptOssForCausalLM", "gpt_oss", []string{s, f, s, f, s}, 0, "has 5 elements; decoder needs 4"},
+		{"GptOssForCausalLM", "gpt_oss", []string{s, f, s, f, s}, 1, ""},
+		{"Llama4ForCausalLM", "llama4_text", []string{s, f, f, f}, 0, "knows full_attention or chunked_attention"},
+		{"SmolLM3ForCausalLM", "smollm3", []string{"full_atention", f, f, f}, 0, "full_atention"},
+		{"SmolLM3ForCausalLM", "smollm3", []string{f, f, f, "attention"}, 0, ""},
+	} {
+		w := withAct(hfStub(c.arch, layerDims, false))
+		w.meta["model_type"], w.meta["layer_types"], w.meta["num_nextn_predict_layers"] = c.typ, c.types, c.next
+		m, err := Match(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Build(Options{Weights: w, S: 1, C: 64})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s %q: %v, want %q", c.arch, c.types, err, c.want)
 		}
 	}
 }

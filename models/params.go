@@ -182,7 +182,9 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 				continue
 			}
 			v, ok := metaValue(m)
-			if !ok {
+			if ok {
+				ok = s.known(p, k, v)
+			} else {
 				s.add(s.f.fail(p.name, 0, "%s: %s of %s is %v, which is not a finite number, word or list", name, k, w.Path(), m))
 			}
 			return v, w.Dialect() + " " + k, ok
@@ -199,6 +201,73 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 	}
 	v, ok := s.eval(p.is.text, p.is.tree, name+": ")
 	return v, "default", ok
+}
+
+// known says whether the metadata's value is one that the parameter's declaration allows; it reports what is not.
+func (s *scope) known(p *param, key string, v lang.Val) bool {
+	list, is := v.([]lang.Val)
+	where := fmt.Sprintf("%s of %s", s.key(key), s.o.Weights.Path())
+	if p.length != nil && is {
+		want, ok := s.eval(p.length.text, p.length.tree, p.name.string+": ")
+		if !ok {
+			return false
+		}
+		lengths, several := want.([]lang.Val)
+		if !several {
+			lengths = []lang.Val{want}
+		}
+		if !slices.Contains(lengths, lang.Val(float64(len(list)))) {
+			s.add(s.f.fail(p.name, 0, "%s: %s has %d elements; %s needs %s", p.name.string, where, len(list), s.f.name,
+				alternatives(lengths)))
+			return false
+		}
+	}
+	if p.among == nil {
+		return true
+	}
+	among, ok := s.eval(p.among.text, p.among.tree, p.name.string+": ")
+	if !ok {
+		return false
+	}
+	all, isList := among.([]lang.Val)
+	if !isList {
+		s.add(s.f.fail(p.among.text, 0, "%s: a list is wanted here, not %s", p.name.string, lang.Format(among)))
+		return false
+	}
+	elems := list
+	if !is {
+		elems = []lang.Val{v}
+	}
+	for i, e := range elems {
+		if slices.Contains(all, e) {
+			continue
+		}
+		at := ""
+		if is {
+			at = fmt.Sprintf("[%d]", i)
+		}
+		s.add(s.f.fail(p.name, 0, "%s: %s%s is %s; %s knows %s", p.name.string, where, at, lang.Format(e), s.f.name,
+			alternatives(all)))
+		return false
+	}
+	return true
+}
+
+// alternatives writes a list as text: a, b or c.
+func alternatives(list []lang.Val) string {
+	text := ""
+	for i, v := range list {
+		switch {
+		case slices.Contains(list[:i], v):
+			continue
+		case i > 0 && i == len(list)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += lang.Format(v)
+	}
+	return text
 }
 
 // key puts the architecture and the number of the block into a metadata key.

@@ -33,6 +33,8 @@ type (
 		null     *expr    // the value where the metadata say null; nil: as if the key were absent
 		from     text     // the weight whose shape says it, or empty
 		is       *expr
+		among    *expr // of what the metadata say: the list of which it, or each of its elements, is one; nil: anything
+		length   *expr // of a list of the metadata: how many elements it has, a number or a list of these; nil: any
 	}
 	// weightDecl is a tensor of the weights file.
 	weightDecl struct {
@@ -415,6 +417,9 @@ func (r *reader) decl(name text, v *yaml.Node, types ...string) (decl, bool) {
 	return d, true
 }
 
+// paramKeys are the keys of a parameter that is read from the weights' metadata.
+var paramKeys = []string{"gguf", "hf", "from", "is", "none", "among", "length"}
+
 func (r *reader) param(name text, v *yaml.Node) {
 	p := param{name: name}
 	ok := r.claim(name)
@@ -429,9 +434,10 @@ func (r *reader) param(name text, v *yaml.Node) {
 			ok = false
 		}
 	}
-	value, null := into(&p.is), into(&p.null)
+	parts := map[string]func(*yaml.Node){"is": into(&p.is), "none": into(&p.null), "among": into(&p.among),
+		"length": into(&p.length)}
 	if v.Kind != yaml.MappingNode {
-		value(v)
+		parts["is"](v)
 	} else {
 		r.pairs(v, "", func(key text, v *yaml.Node) {
 			switch key.string {
@@ -441,13 +447,10 @@ func (r *reader) param(name text, v *yaml.Node) {
 				p.hf = r.keys(v)
 			case "from":
 				p.from, _ = r.scalar(v, "the name of a weight")
-			case "is":
-				value(v)
-			case "none":
-				null(v)
+			case "is", "none", "among", "length":
+				parts[key.string](v)
 			default:
-				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string,
-					[]string{"gguf", "hf", "from", "is", "none"})))
+				r.add(r.fail(key, 0, "unknown key %s%s", key.string, didYouMean(key.string, paramKeys)))
 				ok = false
 			}
 		})

@@ -16,6 +16,8 @@ func Schema() []byte {
 	return append(data, '\n')
 }
 
+// schema is what a model file may hold.
+// It is in one piece: one literal that shows what stands where.
 func schema() *jsonschema.Schema {
 	type S = jsonschema.Schema
 	name := &S{Type: "string", Pattern: "^[A-Za-z_][A-Za-z0-9_]*$"}
@@ -37,12 +39,15 @@ func schema() *jsonschema.Schema {
 	one, eight := 1, maxDims
 	param := &S{AnyOf: []*S{
 		expr("an expression over other parameters"),
-		object("read from the weights' metadata", []string{"gguf", "hf", "from", "is", "none"}, nil, map[string]*S{
-			"gguf": str("key of GGUF's metadata; alternatives are divided by |; .$i at the end: the block's element of a list"),
-			"hf":   str("dotted key of config.json; alternatives are divided by |"),
-			"from": str("the weight whose own shape says it where the metadata do not"),
-			"is":   expr("the value where nothing else says it"),
-			"none": expr("the value where config.json says null, which otherwise means that the key is absent"),
+		object("read from the weights' metadata", paramKeys, nil, map[string]*S{
+			"gguf": str(
+				"key of GGUF's metadata; alternatives are divided by |; .$i at the end: the block's element of a list"),
+			"hf":     str("dotted key of config.json; alternatives are divided by |"),
+			"from":   str("the weight whose own shape says it where the metadata do not"),
+			"is":     expr("the value where nothing else says it"),
+			"none":   expr("the value where config.json says null, which otherwise means that the key is absent"),
+			"among":  expr("the list of which the metadata's value, or each element of it, must be one"),
+			"length": expr("how many elements a list of the metadata must have: a number, or a list of numbers"),
 		}),
 	}}
 	weight := object("a tensor of the weights", []string{"shape", "gguf", "hf", "if", "numbers", "optional"},

@@ -68,10 +68,12 @@ func (r *reader) take(t text, p *File) {
 	}
 	for _, q := range p.params {
 		q.name, q.from = mark(q.name), mark(q.from)
-		if q.is != nil {
-			e := *q.is
-			e.text = mark(e.text)
-			q.is = &e
+		for _, e := range []**expr{&q.is, &q.null, &q.among, &q.length} {
+			if *e != nil {
+				own := **e
+				own.text = mark(own.text)
+				*e = &own
+			}
 		}
 		if claim(q.name) {
 			r.f.params = append(r.f.params, q)
