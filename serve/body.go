@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"reflect"
@@ -21,24 +22,22 @@ import (
 // ignoredHeader names the fields of a request that did nothing.
 const ignoredHeader = "X-Greta-Ignored-Fields"
 
-// known are the JSON names of a struct's fields, embedded ones included.
-var known sync.Map // reflect.Type → map[string]bool
+// known are the JSON names of a struct's fields with their types, embedded ones included.
+var known sync.Map // reflect.Type → map[string]reflect.Type
 
-func fieldsOf(t reflect.Type) map[string]bool {
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	if m, ok := known.Load(t); ok {
-		return m.(map[string]bool)
+		return m.(map[string]reflect.Type)
 	}
-	m := map[string]bool{}
+	m := map[string]reflect.Type{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			for k := range fieldsOf(f.Type) {
-				m[k] = true
-			}
+			maps.Copy(m, fieldsOf(f.Type))
 		case name != "" && name != "-":
-			m[name] = true
+			m[name] = f.Type
 		}
 	}
 	known.Store(t, m)
@@ -89,11 +88,12 @@ func parseBody(h http.Header, body []byte, v any) error {
 	var ignored []string
 	same := false // but for the case of letters, in which encoding/json takes them for what they are not
 	for k, value := range keys {
-		if fields[k] {
+		if t := fields[k]; t != nil {
 			if i := nullIn(value); i >= 0 {
 				at := fmt.Sprintf("%s[%d]", k, i)
 				return badRequest(at, at+" is null; a value is expected")
 			}
+			ignored = append(ignored, unknownIn(value, t, k)...)
 			continue
 		}
 		if string(value) != "null" {
@@ -114,6 +114,47 @@ func parseBody(h http.Header, body []byte, v any) error {
 	return nil
 }
 
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// unknownIn names the fields of objects within a value that a type does not have, by their path without places in
+// arrays. What is read elsewhere, by types of their own, it passes over.
+func unknownIn(raw json.RawMessage, t reflect.Type, at string) (names []string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if reflect.PointerTo(t).Implements(unmarshaler) {
+		return nil
+	}
+	switch {
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String:
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) != nil {
+			return nil
+		}
+		for _, v := range list {
+			for _, name := range unknownIn(v, t.Elem(), at) {
+				if !slices.Contains(names, name) && len(names) < mostIgnored {
+					names = append(names, name)
+				}
+			}
+		}
+	case t.Kind() == reflect.Struct:
+		var o map[string]json.RawMessage
+		if json.Unmarshal(raw, &o) != nil {
+			return nil
+		}
+		fields := fieldsOf(t)
+		for k, v := range o {
+			if inner := fields[k]; inner != nil {
+				names = append(names, unknownIn(v, inner, at+"."+k)...)
+			} else if string(v) != "null" {
+				names = append(names, headerName(at+"."+k))
+			}
+		}
+	}
+	return names
+}
+
 // nullIn finds the first null among an array's values, which encoding/json would take for an empty value; -1: none.
 func nullIn(raw json.RawMessage) int {
 	var list []json.RawMessage
@@ -130,7 +171,7 @@ func nullIn(raw json.RawMessage) int {
 }
 
 // isName says whether a field is called so but for the case of letters.
-func isName(fields map[string]bool, name string) bool {
+func isName(fields map[string]reflect.Type, name string) bool {
 	for f := range fields {
 		if strings.EqualFold(f, name) {
 			return true
@@ -150,6 +191,9 @@ func headerName(k string) string {
 	return clean[:min(len(clean), 64)]
 }
 
+// mostIgnored bounds how many fields a header names.
+const mostIgnored = 50
+
 // addIgnored says that fields did nothing.
 func addIgnored(h http.Header, names ...string) {
 	if len(names) == 0 {
@@ -160,7 +204,7 @@ func addIgnored(h http.Header, names ...string) {
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	h.Set(ignoredHeader, strings.Join(names[:min(len(names), 50)], ", "))
+	h.Set(ignoredHeader, strings.Join(names[:min(len(names), mostIgnored)], ", "))
 }
 
 // checkDepth refuses JSON that lies deeper in itself than anything that is meant.

@@ -77,6 +77,15 @@ func TestFieldsAreHeard(t *testing.T) {
 	if got := head.Get(ignoredHeader); got != "MAX_TOKENS, Stream" || !strings.Contains(body, `"content":"hello"`) {
 		t.Errorf("ignored %q %s", got, body)
 	}
+	// So are names within the objects and lists of a request; what is known there is not named.
+	_, head, body = post(t, h.URL+"/v1/chat/completions", `{"messages": [{"role": "user", "content": "say hello",
+		"name": "me", "mood": 1}, {"role": "user", "content": "say hello", "mood": 2, "n\r": 1, "nothing": null}],
+		"stream": true, "stream_options": {"include_usage": true, "every": 2}, "tools": [{"type": "function", "cache": true,
+		"function": {"name": "f", "strict": false, "description": "x", "parameters": {"any": {"thing": 1}}, "kind": 2}}]}`)
+	if got, want := head.Get(ignoredHeader), "messages.mood, messages.n?, stream_options.every, tools.cache, "+
+		"tools.function.kind"; got != want {
+		t.Errorf("ignored %q, want %q %.200s", got, want, body)
+	}
 }
 
 // With continuous_usage_stats each chunk says what was used until then.

@@ -70,6 +70,9 @@ func TestHubVerbs(t *testing.T) {
 	if got := greta(t, "run", name, "-p", "The prince", "-n", "6"); got.code != 0 || got.out != want.out {
 		t.Errorf("by its name: exit %d, %q, want %q\n%s", got.code, got.out, want.out, got.err)
 	}
+	if got := greta(t, "run", name, "-p", "The prince", "-n", "6", "--draft", name); got.code != 0 || got.out != want.out {
+		t.Errorf("guesses by a name: exit %d, %q, want %q\n%s", got.code, got.out, want.out, got.err)
+	}
 	for _, args := range [][]string{{"show", name}, {"tokenize", name, "Hello"}, {"dump", name, "--stage", "spec"},
 		{"template", name, "--list", "--chat-template", "chatml"}} {
 		if r := greta(t, args...); r.code != 0 || r.out == "" {

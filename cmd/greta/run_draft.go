@@ -86,6 +86,10 @@ func (f *modelFlags) drafts(ctx context.Context, a *app, draft string, first *bu
 		opt.Draft = engine.NGrams
 		return close, nil
 	}
+	draft, err = localModel(ctx, a.err, draft)
+	if err != nil {
+		return close, err
+	}
 	b, err := f.beside(first, draft)
 	if err != nil {
 		return close, usage(fmt.Errorf("--draft: %w", err))

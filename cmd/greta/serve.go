@@ -409,6 +409,9 @@ func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOption
 	if err == nil {
 		return many, nil
 	}
+	if eo.PrefixDir != "" || eo.Draft != nil || len(eo.Capture) > 0 { // who asks for these is not left without them
+		return nil, usage(err)
+	}
 	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
