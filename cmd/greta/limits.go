@@ -7,24 +7,49 @@ import (
 	"github.com/greta-project/greta/engine/report"
 )
 
-// limitsBudget is the time that measuring a machine's limits may take.
-const limitsBudget = 250 * time.Millisecond
+// Times that measuring a machine's limits may take.
+const (
+	limitsBudget  = 250 * time.Millisecond
+	betweenBudget = 100 * time.Millisecond
+)
+
+// limitsMeter gives what measures the machine's limits for about a time, keeping the fastest; nil where it cannot tell.
+func (r *runner) limitsMeter() (func(budget time.Duration) (backends.Limits, error), error) {
+	measure := backends.LimitsOf(r.engine.Device())
+	if measure == nil || r.flags.noLimits {
+		return nil, nil
+	}
+	st, err := r.session.Step(1, 1)
+	if err != nil {
+		return nil, err
+	}
+	return func(budget time.Duration) (backends.Limits, error) {
+		l, err := measure(st.Program, budget)
+		r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
+		l.ReadGBs, l.GFlops = r.readGBs, r.gflops
+		return l, err
+	}, nil
+}
+
+// limitsBetween measures the limits between two samples: the memory that neighbours of a machine leave it changes in
+// seconds, and a roof of another moment is none.
+func (r *runner) limitsBetween() error {
+	measure, err := r.limitsMeter()
+	if err == nil && measure != nil {
+		_, err = measure(betweenBudget)
+	}
+	return err
+}
 
 // limits measures what the machine can do at most, where it can tell, next to
 // the run whose rates are compared with it.
 func (r *runner) limits() error {
-	measure := backends.LimitsOf(r.engine.Device())
-	if measure == nil || r.flags.noLimits {
-		return nil
-	}
-	st, err := r.session.Step(1, 1)
-	if err != nil {
+	measure, err := r.limitsMeter()
+	if err != nil || measure == nil {
 		return err
 	}
 	return raiseLimits(&r.report, r.update, r.cacheBytes(), func() (backends.Limits, error) {
-		l, err := measure(st.Program, limitsBudget)
-		r.readGBs, r.gflops = max(r.readGBs, l.ReadGBs), max(r.gflops, l.GFlops)
-		return l, err
+		return measure(limitsBudget)
 	})
 }
 

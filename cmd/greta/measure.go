@@ -248,7 +248,7 @@ func (r *runner) measure(ctx context.Context) error {
 		}
 		samples = append(samples, s)
 		r.noteSamples(samples)
-		return nil
+		return r.limitsBetween()
 	}, func() [][]float64 { return series(samples) }, func(n int) {
 		warmed, samples = append(warmed, samples[:n]...), samples[n:]
 	})
