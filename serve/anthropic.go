@@ -180,7 +180,6 @@ func addBlocks(out []Message, role, at string, blocks []block) ([]Message, error
 
 // turn makes the turn of the request.
 func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
-	given := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {
 	case given(q.Servers):
 		return t, unsupported("mcp_servers", "mcp_servers: this server calls no others")
@@ -272,7 +271,7 @@ func (q *messagesRequest) think(t *turn, h http.Header) error {
 // job makes a job of the request.
 func (q *messagesRequest) job(s *Server, model Model, t turn) (*job, error) {
 	j := &job{model: model, name: q.Model}
-	if q.Temperature != nil && *q.Temperature > 1 {
+	if q.Temperature != nil && !(*q.Temperature >= 0 && *q.Temperature <= 1) {
 		return nil, badRequest("temperature", fmt.Sprintf("temperature: it must be between 0 and 1, it is %v",
 			*q.Temperature))
 	}
@@ -534,6 +533,9 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, rs *request
 		return err
 	}
 	defer release()
+	if q.Model == "" {
+		return badRequest("model", "model: Field required")
+	}
 	t, err := q.turn(s, w.Header())
 	if err != nil {
 		return err

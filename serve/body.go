@@ -5,6 +5,7 @@ package serve
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // ignoredHeader names the fields of a request that did nothing.
@@ -55,11 +57,12 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	}
 	ctl := http.NewResponseController(w) // whose errors are those of writers that have no connection
 	_ = ctl.SetReadDeadline(time.Now().Add(bodyWait))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	body, err := wholeBody(http.MaxBytesReader(w, r.Body, most), r.Header.Get("Content-Encoding"), most)
 	_ = ctl.SetReadDeadline(time.Time{}) // so that a client that leaves is noticed, and one that waits is not
 	if err != nil {
 		var big *http.MaxBytesError
-		if errors.As(err, &big) {
+		var own *Error
+		if errors.As(err, &big) || errors.As(err, &own) {
 			return err
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -68,6 +71,27 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 		return badRequest("", "the body could not be read: "+err.Error())
 	}
 	return parseBody(w.Header(), body, v)
+}
+
+// wholeBody reads a body of one of the encodings that clients send, which may have so many bytes without it.
+func wholeBody(r io.Reader, encoding string, most int64) ([]byte, error) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "", "identity":
+		return io.ReadAll(r)
+	case "gzip", "x-gzip":
+	default:
+		return nil, &Error{Status: 415, Type: "invalid_request_error", Code: "unsupported_encoding",
+			Message: fmt.Sprintf("the body has the Content-Encoding %q; there are gzip and identity", clip(encoding, 50))}
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(z, most+1))
+	if err == nil && int64(len(body)) > most {
+		return nil, &http.MaxBytesError{Limit: most}
+	}
+	return body, err
 }
 
 // deepest is how far JSON values of a request may lie in each other.
@@ -83,6 +107,9 @@ func parseBody(h http.Header, body []byte, v any) error {
 	}
 	if keys == nil {
 		return badRequest("", "the body must be a JSON object, it is null")
+	}
+	if !utf8.Valid(body) { // which encoding/json reads as something else
+		return badRequest("", "the body is not UTF-8")
 	}
 	fields := fieldsOf(reflect.TypeOf(v).Elem())
 	var ignored []string
@@ -254,6 +281,12 @@ func jsonError(body []byte, err error) error {
 			return badRequest(field, fmt.Sprintf("each value in %s must be %s, one is %s", field, typeName(typ.Type),
 				article(typ.Value)))
 		}
+		if number, ok := strings.CutPrefix(typ.Value, "number "); ok && isNumber(typ.Type) {
+			if typeName(typ.Type) == "an integer" && strings.ContainsAny(number, ".eE") {
+				return badRequest(field, fmt.Sprintf("%s must be an integer, it is %s", field, clip(number, 50)))
+			}
+			return badRequest(field, fmt.Sprintf("%s is out of range: it is %s", field, clip(number, 50)))
+		}
 		return badRequest(field, fmt.Sprintf("%s must be %s, it is %s", field, typeName(typ.Type), article(typ.Value)))
 	}
 	return badRequest("", "the body is not JSON: "+err.Error())
@@ -274,6 +307,19 @@ func valueAt(body json.RawMessage, path string) (json.RawMessage, bool) {
 // tokenIDs reads an array of tokens. What encoding/json takes for 0, a null, is none.
 func tokenIDs(raw json.RawMessage) (ids []int32, ok bool) {
 	return ids, json.Unmarshal(raw, &ids) == nil && ids != nil && !bytes.Contains(raw, []byte("null"))
+}
+
+// isNumber says whether numbers are read into a type.
+func isNumber(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Float64
+}
+
+// given says whether a field has something in it; null and an empty list are nothing.
+func given(raw json.RawMessage) bool {
+	return len(raw) > 0 && string(raw) != "null" && string(raw) != "[]"
 }
 
 func article(kind string) string {

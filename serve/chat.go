@@ -41,7 +41,6 @@ type chatRequest struct {
 
 // refuse names what no model here can do.
 func (q *chatRequest) refuse(h http.Header) error {
-	given := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	for _, m := range q.Modalities {
 		if m != "text" {
 			return unsupported("modalities", fmt.Sprintf("this model answers in text, not in %s", clip(m, 50)))

@@ -69,7 +69,7 @@ func TestErrors(t *testing.T) {
 		{chat, ask("x", `"modalities": ["audio"]`), 400, "modalities", "unsupported_parameter", "audio"},
 		{chat, ask("x", `"audio": {"voice": "x"}`), 400, "audio", "unsupported_parameter", "audio"},
 		{chat, ask("x", `"reasoning_effort": "huge"`), 400, "reasoning_effort", "", "huge"},
-		{chat, ask("x", `"functions": []`), 400, "functions", "unsupported_parameter", "tools"},
+		{chat, ask("x", `"functions": [{}]`), 400, "functions", "unsupported_parameter", "tools"},
 		{chat, ask("panic", ""), 500, "", "internal_error", "req_"},
 		{text, `{"prompt": []}`, 400, "prompt", "", "empty"},
 		{text, `{"prompt": {}}`, 400, "prompt", "", "string"},

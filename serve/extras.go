@@ -27,20 +27,8 @@ func (s *Server) listModels(w http.ResponseWriter, r *http.Request, rs *requestS
 		for i := range list {
 			list[i] = list[i].anthropic()
 		}
-		return listPage(w, r, list)
 	}
-	first, last := "", ""
-	if len(list) > 0 {
-		first, last = list[0].ID, list[len(list)-1].ID
-	}
-	writeJSON(w, 200, struct {
-		Object string        `json:"object"`
-		Data   []modelObject `json:"data"`
-		First  string        `json:"first_id"` // Anthropic's
-		Last   string        `json:"last_id"`
-		More   bool          `json:"has_more"`
-	}{"list", list, first, last, false})
-	return nil
+	return listPage(w, r, list)
 }
 
 func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestState) error {
@@ -85,6 +73,8 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestSta
 		if ids, err = model.Text().Encode(*q.Prompt, q.AddBOS == nil || *q.AddBOS, true); err != nil {
 			return badRequest("prompt", err.Error())
 		}
+	case q.Messages == nil:
+		return badRequest("prompt", "prompt, or messages, is missing")
 	default:
 		messages, err := s.conversation(q.Messages)
 		if err != nil {

@@ -5,7 +5,9 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // listed has a name by which a page goes on.
@@ -17,8 +19,8 @@ func (o modelObject) listID() string { return o.ID }
 // mostListed is how much one page has at most.
 const mostListed = 1000
 
-// listPage writes what of a list a request asks for: limit, and after or before a name, as OpenAI (after) and Anthropic
-// (after_id, before_id) call them.
+// listPage writes what of a list a request asks for: limit, and after or before a name, as OpenAI (after, before) and
+// Anthropic (after_id, before_id) call them. A page has one end to go on from: both are refused.
 func listPage[T listed](w http.ResponseWriter, r *http.Request, all []T) error {
 	q := r.URL.Query()
 	limit := len(all)
@@ -29,35 +31,26 @@ func listPage[T listed](w http.ResponseWriter, r *http.Request, all []T) error {
 		}
 		limit = n
 	}
-	at := func(names ...string) (int, error) {
-		for _, name := range names {
-			id := q.Get(name)
-			if id == "" {
-				continue
-			}
-			for i, x := range all {
-				if x.listID() == id {
-					return i, nil
-				}
-			}
-			return 0, badRequest(name, fmt.Sprintf("%s: there is no %q in this list", name, clip(id, 100)))
+	page, more, cursor := all[:min(limit, len(all))], len(all) > limit, ""
+	for _, name := range []string{"after", "after_id", "before", "before_id"} {
+		id := q.Get(name)
+		if id == "" {
+			continue
 		}
-		return -1, nil
-	}
-	after, err := at("after", "after_id")
-	if err != nil {
-		return err
-	}
-	before, err := at("before_id")
-	if err != nil {
-		return err
-	}
-	page := all[after+1:]
-	more := len(page) > limit
-	page = page[:min(limit, len(page))]
-	if before >= 0 { // the page that ends there
-		page = all[max(0, before-limit):before]
-		more = before > limit
+		if cursor != "" {
+			return badRequest(name, fmt.Sprintf("%s and %s exclude each other", cursor, name))
+		}
+		cursor = name
+		at := slices.IndexFunc(all, func(x T) bool { return x.listID() == id })
+		switch {
+		case at < 0:
+			return badRequest(name, fmt.Sprintf("%s: there is no %q in this list", name, clip(id, 100)))
+		case strings.HasPrefix(name, "after"):
+			rest := all[at+1:]
+			page, more = rest[:min(limit, len(rest))], len(rest) > limit
+		default: // the page that ends there
+			page, more = all[max(0, at-limit):at], at > limit
+		}
 	}
 	out := struct {
 		Object string  `json:"object"`

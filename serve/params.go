@@ -61,13 +61,15 @@ type streamOptions struct {
 	Obfuscation     *bool `json:"include_obfuscation"` // nothing is padded here
 }
 
-// structuredFields are vLLM's ways to ask for a form, the older ones too.
+// structuredFields are vLLM's ways to ask for a form, the older ones too, and llama-server's.
 type structuredFields struct {
 	Structured    *structured     `json:"structured_outputs"`
 	GuidedJSON    json.RawMessage `json:"guided_json"`
 	GuidedRegex   string          `json:"guided_regex"`
 	GuidedChoice  []string        `json:"guided_choice"`
 	GuidedGrammar string          `json:"guided_grammar"`
+	JSONSchema    json.RawMessage `json:"json_schema"` // llama-server's
+	Grammar       string          `json:"grammar"`     // llama-server's
 }
 
 type structured struct {
@@ -81,12 +83,43 @@ type structured struct {
 
 // responseFormat is OpenAI's way.
 type responseFormat struct {
-	Type       string `json:"type"` // text, json_object, json_schema
+	Type       string          `json:"type"` // text, json_object, json_schema
+	Schema     json.RawMessage `json:"schema"`
 	JSONSchema *struct {
 		Name   string          `json:"name"`
 		Schema json.RawMessage `json:"schema"`
 		Strict *bool           `json:"strict"`
 	} `json:"json_schema"`
+}
+
+// form is the constraint that is asked for, nil: none. The schema may lie beside the type, as llama-server has it.
+func (r *responseFormat) form() (*Constraint, error) {
+	if r == nil {
+		return nil, nil
+	}
+	schema := r.Schema
+	switch r.Type {
+	case "", "text":
+		if given(schema) {
+			return nil, badRequest("response_format.type", "response_format.type must be json_schema for a schema")
+		}
+		return nil, nil
+	case "json_object":
+	case "json_schema":
+		if j := r.JSONSchema; j != nil && j.Name != "" {
+			schema = j.Schema
+		} else if j != nil || !given(schema) {
+			return nil, badRequest("response_format.json_schema",
+				"response_format of type json_schema needs json_schema with name and schema")
+		}
+	default:
+		return nil, badRequest("response_format.type", fmt.Sprintf(
+			"response_format.type must be text, json_object or json_schema, it is %q", clip(r.Type, 50)))
+	}
+	if !given(schema) {
+		return &Constraint{JSON: true}, nil
+	}
+	return &Constraint{Schema: schema}, nil
 }
 
 // within refuses a number outside its range.
@@ -234,25 +267,10 @@ func (f *structuredFields) constraint(format *responseFormat) (*Constraint, stri
 	add := func(name string, c *Constraint) {
 		found, param = append(found, c), name
 	}
-	if format != nil {
-		switch format.Type {
-		case "", "text":
-		case "json_object":
-			add("response_format", &Constraint{JSON: true})
-		case "json_schema":
-			if format.JSONSchema == nil || format.JSONSchema.Name == "" {
-				return nil, "", badRequest("response_format.json_schema",
-					"response_format of type json_schema needs json_schema with name and schema")
-			}
-			if schema := format.JSONSchema.Schema; len(schema) == 0 || string(schema) == "null" {
-				add("response_format", &Constraint{JSON: true})
-			} else {
-				add("response_format", &Constraint{Schema: schema})
-			}
-		default:
-			return nil, "", badRequest("response_format.type", fmt.Sprintf(
-				"response_format.type must be text, json_object or json_schema, it is %q", clip(format.Type, 50)))
-		}
+	if c, err := format.form(); err != nil {
+		return nil, "", err
+	} else if c != nil {
+		add("response_format", c)
 	}
 	st := f.Structured
 	if st == nil {
@@ -292,6 +310,12 @@ func (f *structuredFields) constraint(format *responseFormat) (*Constraint, stri
 	}
 	if st.Grammar != "" {
 		add(name("grammar"), &Constraint{Grammar: st.Grammar})
+	}
+	if given(f.JSONSchema) {
+		add("json_schema", &Constraint{Schema: f.JSONSchema})
+	}
+	if f.Grammar != "" {
+		add("grammar", &Constraint{Grammar: f.Grammar})
 	}
 	switch len(found) {
 	case 0:

@@ -5,8 +5,10 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 )
 
 // responseRequest is OpenAI's.
@@ -158,7 +160,6 @@ func itemMessages(items []inputItem, before []Message) ([]Message, error) {
 
 // refuse names what is not there.
 func (q *responseRequest) refuse(h http.Header) error {
-	given := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 	switch {
 	case given(q.Conversation):
 		return unsupported("conversation", "conversations are not kept; previous_response_id goes on from a response")
@@ -176,6 +177,9 @@ func (q *responseRequest) refuse(h http.Header) error {
 		if inc != "message.output_text.logprobs" {
 			addIgnored(h, "include")
 		}
+	}
+	if q.Tier != nil && *q.Tier != "auto" && *q.Tier != "default" {
+		addIgnored(h, "service_tier")
 	}
 	if q.Text != nil && q.Text.Verbosity != nil {
 		addIgnored(h, "text.verbosity")
@@ -212,6 +216,10 @@ func (q *responseRequest) turn(s *Server, rs *requestState, items []inputItem) (
 	var before []Message
 	if q.Previous != nil && *q.Previous != "" {
 		old, err := s.store.get(rs.key, *q.Previous)
+		var none *Error
+		if errors.As(err, &none) && none.Status == 404 {
+			none.Param, none.Code = "previous_response_id", "previous_response_not_found"
+		}
 		if err != nil {
 			return t, nil, err
 		}
@@ -412,10 +420,12 @@ func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, rs *reque
 		return err
 	}
 	items := append([]inputItem{}, old.Input...)
-	if r.URL.Query().Get("order") != "asc" { // the newest first is the protocol's default
-		for i, k := 0, len(items)-1; i < k; i, k = i+1, k-1 {
-			items[i], items[k] = items[k], items[i]
-		}
+	switch order := r.URL.Query().Get("order"); order {
+	case "asc":
+	case "", "desc": // the newest first is the protocol's default
+		slices.Reverse(items)
+	default:
+		return badRequest("order", fmt.Sprintf("order must be asc or desc, it is %q", clip(order, 50)))
 	}
 	return listPage(w, r, items)
 }

@@ -124,7 +124,6 @@ func (s *Server) routes() {
 	s.mux = http.NewServeMux()
 	ask := func(path string, p protocol, h handler) {
 		s.mux.HandleFunc("POST "+path, s.around(path, ScopeInference, p, true, h))
-		s.mux.HandleFunc(path, s.wrongMethod(p, "POST"))
 	}
 	read := func(method, path, scope string, h handler) {
 		s.mux.HandleFunc(method+" "+path, s.around(path, scope, openAI, false, h))
@@ -164,28 +163,45 @@ func (s *Server) routes() {
 	if !s.opt.NoPage {
 		s.pageRoutes()
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		p := openAI
-		if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(r.URL.Path, "/v1/messages") {
-			p = anthropic
+	s.mux.HandleFunc("/", s.noRoute)
+}
+
+// noRoute answers what no route does: an unknown path, or a known one by another method.
+func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
+	p := openAI
+	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(r.URL.Path, "/v1/messages") {
+		p = anthropic
+	}
+	var methods []string
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		if _, pattern := s.mux.Handler(&http.Request{Method: m, URL: r.URL, Host: r.Host}); pattern != "/" {
+			methods = append(methods, m)
 		}
+	}
+	if len(methods) == 0 {
 		writeError(w, p, newID("req_"), &Error{Status: 404, Type: "invalid_request_error", Code: "unknown_url",
 			Message: fmt.Sprintf("Unknown request URL: %s %s", r.Method, clip(r.URL.Path, 200))})
-	})
-}
-
-func (s *Server) wrongMethod(p protocol, want string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Allow", want)
-		writeError(w, p, newID("req_"), &Error{Status: 405, Type: "invalid_request_error", Code: "method_not_allowed",
-			Message: fmt.Sprintf("Not allowed to %s on %s; use %s", clip(r.Method, 20), clip(r.URL.Path, 200), want)})
+		return
 	}
+	w.Header().Set("Allow", strings.Join(methods, ", "))
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	writeError(w, p, newID("req_"), &Error{Status: 405, Type: "invalid_request_error", Code: "method_not_allowed",
+		Message: fmt.Sprintf("Not allowed to %s on %s; use %s", clip(r.Method, 20), clip(r.URL.Path, 200),
+			strings.Join(methods, " or "))})
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. A slash behind a path is nothing, as users of servers that redirect from it expect.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors(w, r) {
 		return
+	}
+	if path, ok := strings.CutSuffix(r.URL.Path, "/"); ok && path != "" {
+		same, url := *r, *r.URL
+		url.Path, url.RawPath = path, strings.TrimSuffix(url.RawPath, "/")
+		same.URL, r = &url, &same
 	}
 	s.mux.ServeHTTP(w, r)
 }

@@ -90,8 +90,7 @@ func place(key *Key, id string) string {
 }
 
 func notStored(id string) *Error {
-	return &Error{Status: 404, Type: "invalid_request_error", Code: "previous_response_not_found",
-		Param:   "previous_response_id",
+	return &Error{Status: 404, Type: "invalid_request_error",
 		Message: fmt.Sprintf("Response with id '%s' not found.", clip(id, 80))}
 }
 

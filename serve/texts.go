@@ -242,14 +242,15 @@ type document struct{ Text string }
 
 func (d *document) UnmarshalJSON(data []byte) error {
 	var text *string
+	var err error
 	if len(data) > 0 && data[0] == '{' {
 		var object struct{ Text *string }
-		_ = json.Unmarshal(data, &object) // what is wrong leaves no text
+		err = json.Unmarshal(data, &object)
 		text = object.Text
 	} else {
-		_ = json.Unmarshal(data, &text)
+		err = json.Unmarshal(data, &text)
 	}
-	if text == nil {
+	if err != nil || text == nil {
 		return badRequest("documents", `documents: each is a string or an object with "text"`)
 	}
 	d.Text = *text

@@ -97,6 +97,7 @@ func TestServeVectors(t *testing.T) {
 		{"/v1/completions", `{"prompt": "a"}`, "model", "unsupported_model", "`bert` does"},
 		{"/v1/embeddings", `{"input": [null]}`, "input[0]", "", "expected"},
 		{"/v1/embeddings", `{"input": [[1, null]]}`, "input[0]", "", "expected"},
+		{"/rerank", `{"query": "a", "documents": [5]}`, "documents", "", "each is a string"},
 		{"/rerank", `{"query": "a", "documents": ["a", null]}`, "documents[1]", "", "is null"},
 		{"/rerank", `{"query": "a", "documents": [{"txt": "a"}]}`, "documents", "", "each is a string"},
 	} {
