@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/bench/record"
 	"time"
 )
 
@@ -60,17 +63,38 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestRaise: a roof that a result passes is measured again.
+// TestRaise: a roof that a result passes is measured again; what stays above it is refused, unless it writes and
+// lies above by no more than writing explains.
 func TestRaise(t *testing.T) {
-	r := good()
-	r.Samples, r.Bytes, r.Flops = []float64{1e-3}, 30e6, 0 // 30 GB/s
-	r.Roofs.MeasuredReadGBs = 12
-	rates := []float64{10, 20, 31, 99}
-	if err := Raise(r, func() (float64, float64, error) {
-		gbs := rates[0]
-		rates = rates[1:]
-		return gbs, 0, nil
-	}); err != nil || r.Roofs.MeasuredReadGBs != 31 || len(rates) != 1 {
-		t.Errorf("%v, the roof is %g and %v were not asked for", err, r.Roofs.MeasuredReadGBs, rates)
+	for _, c := range []struct {
+		name    string
+		rates   []float64 // as they are measured; the last one stays
+		pieces  float64   // times that, its fastest ones
+		written float64
+		roof    float64
+		asked   int
+		verdict record.Verdict
+	}{
+		{"raised", []float64{10, 20, 31, 99}, 1, 0, 31, 3, ""},
+		{"within the spread", []float64{29.5}, 1, 0, 29.5, 1, ""},
+		{"held up, but for some pieces", []float64{9, 9, 9, 9, 25}, 2, 0, 50, 5, ""},
+		{"above", []float64{29}, 1, 0, 29, 5, record.Refused},
+		{"written", []float64{22}, 1, 10e6, 22, 5, ""},
+		{"more than is written", []float64{19}, 1, 10e6, 19, 5, record.Refused},
+	} {
+		r := good()
+		r.Samples, r.Bytes, r.Flops, r.Verdict = []float64{1e-3}, 30e6, 0, "" // 30 GB/s
+		r.Roofs.MeasuredReadGBs = 12
+		asked := 0
+		err := Raise(r, c.written, func() (Limits, error) {
+			asked++
+			rate := c.rates[min(asked, len(c.rates))-1]
+			return Limits{ReadGBs: rate, BestReadGBs: c.pieces * rate}, nil
+		})
+		if err != nil || r.Roofs.MeasuredReadGBs != c.roof || asked != c.asked || r.Verdict != c.verdict ||
+			(r.Verdict == record.Refused) != strings.Contains(r.Reason, "more than the roof") {
+			t.Errorf("%s: %v, the roof is %g, asked %d times, %q: %s", c.name, err, r.Roofs.MeasuredReadGBs, asked, r.Verdict,
+				r.Reason)
+		}
 	}
 }

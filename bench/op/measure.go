@@ -2,6 +2,7 @@ package op
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -175,12 +176,12 @@ func or(s, otherwise string) string {
 	return s
 }
 
+// lastCache is the size of the device's last-level cache, in bytes.
+func (m *measurement) lastCache() float64 { return cmp.Or(m.opt.Roofs.LastCache, AssumedCache) }
+
 // one measures a state of the caches.
 func (m *measurement) one(cache string) (err error) {
-	llc := m.opt.Roofs.LastCache
-	if llc == 0 {
-		llc = AssumedCache
-	}
+	llc := m.lastCache()
 	set, limit := 0.0, gpuLaunches
 	if m.host() {
 		limit = cpuLaunches
@@ -223,6 +224,14 @@ func (m *measurement) one(cache string) (err error) {
 		m.results = append(m.results, r)
 		return nil
 	}
+	if cache == record.Warm && p.set < llc {
+		// A cache's rate is nobody's roof here.
+		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
+	}
+	held, err := m.limits(p, &r)
+	if err != nil {
+		return err
+	}
 	if m.host() {
 		err = m.timeHost(p, &r)
 	} else {
@@ -232,11 +241,7 @@ func (m *measurement) one(cache string) (err error) {
 		err = m.unchanged(p, &r)
 	}
 	if err == nil {
-		err = m.limits(p, &r)
-	}
-	if cache == record.Warm && p.set < llc {
-		// A cache's rate is nobody's roof here.
-		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
+		err = held()
 	}
 	if err != nil {
 		return err
@@ -356,37 +361,46 @@ func (m *measurement) unchanged(p *placed, r *record.Result) error {
 // times that are compared with them.
 const limitsBudget = 60 * time.Millisecond
 
-// limits asks a device that can measure its roofs for those of this program: the
-// rate at which it reads these weights, or what else it reads, and arithmetic of their
-// type. What is faster than reading alone is refused.
-func (m *measurement) limits(p *placed, r *record.Result) error {
+// limits asks a device that can measure its roofs for those of this program: the rate at which it reads these weights,
+// or what else it reads, and arithmetic of their type. It is asked before the samples, and by held, behind them: what
+// is faster than reading alone is refused.
+func (m *measurement) limits(p *placed, r *record.Result) (held func() error, err error) {
 	limits := backends.LimitsOf(m.dev)
 	if limits == nil {
-		return nil
+		return func() error { return nil }, nil
 	}
-	measure := func() (backends.Limits, error) { return limits(p.program(p.copies), limitsBudget) }
+	cached := r.Cache == record.Warm && p.set < m.lastCache()
+	program := p.program(p.copies)
+	var best float64
+	measure := func() (guard.Limits, error) {
+		l, err := limits(program, limitsBudget)
+		best = max(best, l.BestReadGBs)
+		return guard.Limits{ReadGBs: l.ReadGBs, BestReadGBs: l.BestReadGBs, GFlops: l.GFlops}, err
+	}
 	l, err := measure()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if l.ReadGBs > 0 {
+	if l.ReadGBs > 0 && !cached {
 		r.Roofs.MeasuredReadGBs = l.ReadGBs
 	}
 	if l.GFlops > 0 {
 		r.Roofs.MeasuredGFlops = l.GFlops
 	}
-	best := l.BestReadGBs
-	if err := guard.Raise(r, func() (float64, float64, error) {
-		l, err := measure()
-		best = max(best, l.BestReadGBs)
-		return l.ReadGBs, l.GFlops, err
-	}); err != nil {
-		return err
-	}
-	return guard.Reading(r, best, func() (float64, error) {
-		l, err := measure()
-		return l.BestReadGBs, err
-	})
+	return func() error {
+		again := func() (float64, error) {
+			l, err := measure()
+			r.Roofs.Raise(l.ReadGBs, l.GFlops)
+			return best, err
+		}
+		if _, err := again(); err != nil {
+			return err
+		}
+		if err := guard.Reading(r, best, again); err != nil {
+			return err
+		}
+		return guard.Raise(r, m.c.cost().Write, measure)
+	}, nil
 }
 
 // enough says whether so many samples since then are enough.

@@ -258,6 +258,16 @@ func (r *Result) Intensity() float64 {
 	return r.Flops / r.Bytes
 }
 
+// Raise takes measured roofs that are higher than those that are known. What was not measured before stays so.
+func (x *Roofs) Raise(readGBs, gflops float64) {
+	if x.MeasuredReadGBs > 0 {
+		x.MeasuredReadGBs = max(x.MeasuredReadGBs, readGBs)
+	}
+	if x.MeasuredGFlops > 0 {
+		x.MeasuredGFlops = max(x.MeasuredGFlops, gflops)
+	}
+}
+
 // Least is the shortest time, in seconds, that the roofs allow, and which of
 // them binds: "memory", "compute", or "" where none is known.
 func (x Roofs) Least(bytes, flops float64, measured bool) (seconds float64, binds string) {

@@ -24,6 +24,7 @@ func TestLimitsAreMeasuredAgain(t *testing.T) {
 		{"a later loop that is slower is no roof", []float64{9.5, 5, 10}, 1, 3, true},
 		{"within the spread", []float64{9.85}, 10 / 9.85, 1, true},
 		{"always above", []float64{5, 4, 4, 4, 9, 4}, 10. / 9, limitTries, false},
+		{"held up, but for some pieces", []float64{5, 4, 4, 4, 5, 6}, 10. / 12, limitTries, true},
 	} {
 		rep := report.Report{Status: report.OK}
 		rep.Decode.SetPhase("tg1", 1, []time.Duration{time.Second})
@@ -31,7 +32,7 @@ func TestLimitsAreMeasuredAgain(t *testing.T) {
 		err := raiseLimits(&rep, func(change func()) { change() }, 10e9, func() (backends.Limits, error) {
 			rate := c.rates[min(asked, len(c.rates)-1)]
 			asked++
-			return backends.Limits{ReadGBs: rate, GFlops: 1, Arithmetic: "multiply-adds"}, nil
+			return backends.Limits{ReadGBs: rate, BestReadGBs: 2 * rate, GFlops: 1, Arithmetic: "multiply-adds"}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
