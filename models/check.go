@@ -215,6 +215,7 @@ func (r *reader) check() {
 			}
 		}
 	}
+	r.markPerBlock()
 	r.order()
 	r.unusedEquations()
 	for _, w := range f.weights {

@@ -25,6 +25,12 @@ func (p place) eval(e lang.Expr) (lang.Val, bool) {
 	return v, ok
 }
 
+// resolve gives a parameter's value at the place.
+func (p place) resolve(q *param) (r *resolved) {
+	p.s.inBlock(p.block, func() { r = p.s.resolve(q) })
+	return r
+}
+
 // folding decides the choices of a file that are the same in every place where it stands.
 type folding struct {
 	f      *File
@@ -47,7 +53,7 @@ func (fo *folding) depends(e lang.Expr) bool {
 			}
 			seen[n.Name] = true
 			if p := fo.f.param(n.Name); p != nil && p.is != nil && len(fo.places) > 0 {
-				if r := fo.places[0].s.resolve(p); r.origin == "default" {
+				if r := fo.places[0].resolve(p); r.origin == "default" {
 					look(p.is.tree)
 				}
 			}
@@ -262,7 +268,7 @@ func (fo *folding) told(e lang.Expr) bool {
 	found := false
 	walk(e, func(n lang.Name) {
 		if p := fo.f.param(n.Name); p != nil {
-			origin := fo.places[0].s.resolve(p).origin
+			origin := fo.places[0].resolve(p).origin
 			found = found || origin == "repeat" || strings.HasPrefix(origin, "hf ")
 		}
 	})

@@ -26,6 +26,7 @@ type drafting struct {
 type draftFile struct {
 	*folding
 	d       *drafting
+	layers  *folding // of a model: its places in the blocks that it repeats
 	body    []folded
 	params  map[string]bool // that are kept
 	weights map[string]bool
@@ -48,9 +49,9 @@ func (d *drafting) write() error {
 	top := newScope(&scratch, f, &o, -1, nil)
 	d.keys, d.named = map[string]bool{}, map[string]bool{}
 	model := &draftFile{folding: &folding{f: f, places: []place{{top, -1}}, subst: map[string]lang.Expr{}}, d: d}
+	model.layers = &folding{f: f, subst: model.subst}
 	blocks := map[*File]*draftFile{}
 	var order []*draftFile
-	layers := 0
 	for i := range f.body {
 		eq := &f.body[i]
 		if eq.repeat == nil {
@@ -61,8 +62,9 @@ func (d *drafting) write() error {
 		if !whole || n < 1 || n > maxRepeat {
 			return fmt.Errorf("%s: the number of layers is not known: %s", d.w.Path(), lang.Format(v))
 		}
-		layers = n
+		model.layers.places = nil
 		for number := range n {
+			model.layers.places = append(model.layers.places, place{top, number})
 			for c := range eq.repeat.blocks {
 				b := d.chosen(&eq.repeat.blocks[c], place{top, number})
 				if b == nil {
@@ -81,20 +83,16 @@ func (d *drafting) write() error {
 		b.body = b.folding.body(nil)
 		b.keep(nil)
 	}
-	inLayers := &folding{f: f, subst: model.subst}
-	for i := range layers {
-		inLayers.places = append(inLayers.places, place{top, i})
-	}
-	model.body = model.folding.body(func(eq *equation) folded { return d.repeat(eq, inLayers, blocks) })
+	model.body = model.folding.body(func(eq *equation) folded { return d.repeat(eq, model.layers, blocks) })
 	model.keep(order)
 	for _, b := range order {
 		b.guard()
 	}
 	model.guard()
 	d.unusedKeys()
-	texts := []string{model.text(inLayers)}
+	texts := []string{model.text()}
 	for _, b := range order {
-		texts = append(texts, b.text(nil))
+		texts = append(texts, b.text())
 	}
 	for i, b := range append([]*draftFile{model}, order...) {
 		d.Files = append(d.Files, DraftFile{d.blockName(b.f) + ".yaml", texts[i]})
@@ -195,10 +193,19 @@ func (f *draftFile) keep(blocks []*draftFile) {
 		need(eq.tree)
 	}
 	for _, b := range blocks {
-		for p := range b.params {
-			if f.f.param(p) != nil {
-				f.need(p, need)
+		for name := range b.params {
+			p := f.f.param(name)
+			if p == nil {
+				continue
 			}
+			names := false
+			if e := f.paramExpr(p); e != nil && f.f.perBlock[name] {
+				walk(e, func(lang.Name) { names = true })
+				if _, same := f.layers.constant(e); same && !names {
+					continue // the block's own file says it
+				}
+			}
+			f.need(name, need)
 		}
 	}
 	for _, d := range f.f.in {
@@ -264,18 +271,26 @@ func (f *draftFile) whenOf(w *weightDecl) lang.Expr {
 	return f.fold(w.when.tree)
 }
 
+// of gives the places at which a parameter has its values.
+func (f *draftFile) of(p *param) *folding {
+	if f.f.perBlock[p.name.string] {
+		return f.layers
+	}
+	return f.folding
+}
+
 // origin says where a parameter has its value from; own: not from the model or its repeat.
 func (f *draftFile) origin(p *param) (r *resolved, own bool) {
-	s := f.places[0].s
-	_, over := s.over[p.name.string]
-	return s.resolve(p), !over
+	at := f.of(p).places[0]
+	_, over := at.s.over[p.name.string]
+	return at.resolve(p), !over
 }
 
 // paramExpr gives the expression under which a parameter stands in the draft, nil where it is a value.
 func (f *draftFile) paramExpr(p *param) lang.Expr {
 	r, own := f.origin(p)
 	if own && r.origin == "default" && p.is != nil {
-		return f.fold(p.is.tree)
+		return f.of(p).fold(p.is.tree)
 	}
 	return nil
 }
@@ -303,7 +318,7 @@ func (f *draftFile) param(p *param) string {
 	case own && r.origin == "--set":
 		return quoted(value, false) + "   # guess"
 	case own && r.origin == "default":
-		text := quoted(lang.Print(f.fold(p.is.tree)), false)
+		text := quoted(lang.Print(f.of(p).fold(p.is.tree)), false)
 		if len(p.hf) == 0 {
 			return text
 		}
@@ -471,11 +486,11 @@ func (f *draftFile) prefix() string {
 	return best
 }
 
-// text writes a file. inLayers are the places of what a model asks of its layers; nil for a block.
+// text writes a file.
 // It is in one piece: one part of the file after the other.
-func (f *draftFile) text(inLayers *folding) string {
+func (f *draftFile) text() string {
 	var b strings.Builder
-	kind, model := "block", inLayers != nil
+	kind, model := "block", f.layers != nil
 	if model {
 		kind = "model"
 	}
@@ -531,7 +546,7 @@ func (f *draftFile) text(inLayers *folding) string {
 		}
 		places := f.places
 		if model && slices.ContainsFunc(w.sources["hf"], func(p pattern) bool { return strings.Contains(p.name, "$i") }) {
-			places = inLayers.places
+			places = f.layers.places
 		}
 		lines = append(lines, f.weightLine(w, places, prefix))
 	}

@@ -15,6 +15,8 @@ func FuzzModelFile(f *testing.F) {
 	f.Add([]byte("block: b\nin: {x: 'float[S, D]'}\nparams: {D: E, E: D}\nbody: {y: x * 2}\nout: y"))
 	f.Add([]byte("model: m\nin: {x: 'float[S, 4096]', pos: 'i32[S]'}\nbody: {y: 'repeat(99999, llama2_block, x, " +
 		"pos)'}\nout: y"))
+	f.Add([]byte("model: m\nin: {x: 'float[S, 4096]', pos: 'i32[S]'}\nparams: {window: 4 if far else j, far: i > 0, " +
+		"j: i}\nbody: {y: 'repeat(3, llama2_block, x, pos, H=8 if far else 4)'}\nout: y"))
 	f.Add([]byte("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := resolve("m.yaml", data, func(stem string) (string, []byte, error) {

@@ -58,6 +58,8 @@ type File struct {
 	kernels []*custom.Kernel
 	read    map[string]bool // names that an equation reads, not only asks for by has(…)
 	used    map[string]bool // names that an expression of the file mentions
+	// parameters and weights of a model that are another in each block that it repeats
+	perBlock map[string]bool
 	// what is declared and never used: often the other half of a misspelt name, so reported with
 	// Build's mistakes
 	late errs

@@ -26,6 +26,12 @@ type resolved struct {
 	bad    bool // its mistake is reported already
 }
 
+// paramKey names a parameter, and the block where that has a value of its own; else block is -1.
+type paramKey struct {
+	name  string
+	block int
+}
+
 // scope gives the names of one file, or of one block of a model, their values.
 type scope struct {
 	*errs
@@ -33,13 +39,13 @@ type scope struct {
 	o      *Options
 	block  int // number of the block; -1 in a model, outside repeat
 	over   map[string]resolved
-	params map[string]*resolved
+	params map[paramKey]*resolved
 	chain  []string // parameters being computed, for the message of a cycle
 	bad    bool     // an expression has met a name whose mistake is reported
 }
 
 func newScope(es *errs, f *File, o *Options, block int, over map[string]resolved) *scope {
-	return &scope{errs: es, f: f, o: o, block: block, over: over, params: map[string]*resolved{}}
+	return &scope{errs: es, f: f, o: o, block: block, over: over, params: map[paramKey]*resolved{}}
 }
 
 // lookup is the language's environment.
@@ -68,6 +74,14 @@ func (s *scope) lookup(name string) (lang.Val, bool) {
 		return nil, true
 	}
 	return name, words()[name]
+}
+
+// inBlock does something in which i is the number of a block.
+func (s *scope) inBlock(number int, f func()) {
+	outer := s.block
+	s.block = number
+	f()
+	s.block = outer
 }
 
 // present says whether a weight is there: whether its condition holds and the source has it.
@@ -115,7 +129,8 @@ func (s *scope) size(key string) (int64, bool) {
 			if _, rest, _ := strings.Cut(k, "."); rest != key {
 				continue
 			}
-			r := s.resolve(p)
+			var r *resolved
+			s.inBlock(max(0, s.block), func() { r = s.resolve(p) })
 			n, whole := lang.Int(r.val)
 			return int64(n), whole && !r.bad
 		}
@@ -125,11 +140,15 @@ func (s *scope) size(key string) (int64, bool) {
 
 func (s *scope) resolve(p *param) *resolved {
 	name := p.name.string
-	r := s.params[name]
+	key := paramKey{name, -1}
+	if s.f.perBlock[name] {
+		key.block = s.block
+	}
+	r := s.params[key]
 	switch {
 	case r == nil:
 		r = &resolved{}
-		s.params[name] = r
+		s.params[key] = r
 	case r.busy:
 		at := slices.Index(s.chain, name)
 		text := ""
@@ -140,6 +159,11 @@ func (s *scope) resolve(p *param) *resolved {
 		r.bad = true
 		return r
 	default:
+		return r
+	}
+	if s.f.perBlock[name] && s.block < 0 { // only --set can ask for it here: the reader refuses the rest
+		s.add(s.f.fail(p.name, 0, "%s", onlyInBlocks(name)))
+		r.bad = true
 		return r
 	}
 	if len(s.chain) >= 1000 {
@@ -159,7 +183,7 @@ func (s *scope) resolve(p *param) *resolved {
 // value finds a parameter's value: given from outside, from the metadata, from a
 // weight's shape, from its own expression, in this order.
 func (s *scope) value(p *param) (lang.Val, string, bool) {
-	name := p.name.string
+	name, label := p.name.string, s.label(p)
 	if o, ok := s.over[name]; ok {
 		return o.val, o.origin, !o.bad
 	}
@@ -175,17 +199,20 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 		for _, k := range keys {
 			m, ok := s.meta(k)
 			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) {
-				v, ok := s.eval(p.null.text, p.null.tree, name+": ")
+				v, ok := s.eval(p.null.text, p.null.tree, label+": ")
 				return v, w.Dialect() + " " + k + " null", ok
 			}
 			if !ok || m == nil {
 				continue
 			}
 			v, ok := metaValue(m)
-			if ok {
+			if n, short := m.(tooShort); short {
+				s.add(s.f.fail(p.name, 0, "%s: %s of %s has %d elements, none for block %d", label, strings.TrimSuffix(k, ".$i"),
+					w.Path(), n, max(0, s.block)))
+			} else if ok {
 				ok = s.known(p, k, v)
 			} else {
-				s.add(s.f.fail(p.name, 0, "%s: %s of %s is %v, which is not a finite number, word or list", name, k, w.Path(), m))
+				s.add(s.f.fail(p.name, 0, "%s: %s of %s is %v, which is not a finite number, word or list", label, k, w.Path(), m))
 			}
 			return v, w.Dialect() + " " + k, ok
 		}
@@ -199,16 +226,25 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 	if p.is == nil {
 		return nil, "absent", true
 	}
-	v, ok := s.eval(p.is.text, p.is.tree, name+": ")
+	v, ok := s.eval(p.is.text, p.is.tree, label+": ")
 	return v, "default", ok
+}
+
+// label is what messages call a parameter: with the block where that has a value of its own.
+func (s *scope) label(p *param) string {
+	if s.f.perBlock[p.name.string] {
+		return fmt.Sprintf("%s of block %d", p.name.string, s.block)
+	}
+	return p.name.string
 }
 
 // known says whether the metadata's value is one that the parameter's declaration allows; it reports what is not.
 func (s *scope) known(p *param, key string, v lang.Val) bool {
 	list, is := v.([]lang.Val)
+	name := s.label(p)
 	where := fmt.Sprintf("%s of %s", s.key(key), s.o.Weights.Path())
 	if p.length != nil && is {
-		want, ok := s.eval(p.length.text, p.length.tree, p.name.string+": ")
+		want, ok := s.eval(p.length.text, p.length.tree, name+": ")
 		if !ok {
 			return false
 		}
@@ -217,7 +253,7 @@ func (s *scope) known(p *param, key string, v lang.Val) bool {
 			lengths = []lang.Val{want}
 		}
 		if !slices.Contains(lengths, lang.Val(float64(len(list)))) {
-			s.add(s.f.fail(p.name, 0, "%s: %s has %d elements; %s needs %s", p.name.string, where, len(list), s.f.name,
+			s.add(s.f.fail(p.name, 0, "%s: %s has %d elements; %s needs %s", name, where, len(list), s.f.name,
 				alternatives(lengths)))
 			return false
 		}
@@ -225,13 +261,13 @@ func (s *scope) known(p *param, key string, v lang.Val) bool {
 	if p.among == nil {
 		return true
 	}
-	among, ok := s.eval(p.among.text, p.among.tree, p.name.string+": ")
+	among, ok := s.eval(p.among.text, p.among.tree, name+": ")
 	if !ok {
 		return false
 	}
 	all, isList := among.([]lang.Val)
 	if !isList {
-		s.add(s.f.fail(p.among.text, 0, "%s: a list is wanted here, not %s", p.name.string, lang.Format(among)))
+		s.add(s.f.fail(p.among.text, 0, "%s: a list is wanted here, not %s", name, lang.Format(among)))
 		return false
 	}
 	elems := list
@@ -246,7 +282,7 @@ func (s *scope) known(p *param, key string, v lang.Val) bool {
 		if is {
 			at = fmt.Sprintf("[%d]", i)
 		}
-		s.add(s.f.fail(p.name, 0, "%s: %s%s is %s; %s knows %s", p.name.string, where, at, lang.Format(e), s.f.name,
+		s.add(s.f.fail(p.name, 0, "%s: %s%s is %s; %s knows %s", name, where, at, lang.Format(e), s.f.name,
 			alternatives(all)))
 		return false
 	}
@@ -303,10 +339,13 @@ func (s *scope) meta(k string) (any, bool) {
 	return nil, false
 }
 
-// element gives a list's element; where the list is too short, what nothing accepts.
+// tooShort stands for the element of a list that has so many, and none for the block.
+type tooShort int
+
+// element gives a list's element.
 func element[E any](list []E, at int) (any, bool) {
 	if at >= len(list) {
-		return fmt.Sprintf("missing: the list has %d elements", len(list)), true
+		return tooShort(len(list)), true
 	}
 	return list[at], true
 }
@@ -370,10 +409,12 @@ func metaList[E any](m []E) (lang.Val, bool) {
 }
 
 // all resolves every parameter, so that all mistakes show at once, and checks
-// the file's requirements.
+// the file's requirements. A model's parameters that its blocks have of their own are left to these.
 func (s *scope) all() {
 	for i := range s.f.params {
-		s.resolve(&s.f.params[i])
+		if p := &s.f.params[i]; !s.f.perBlock[p.name.string] {
+			s.resolve(p)
+		}
 	}
 	for _, e := range s.f.require {
 		v, ok := s.eval(e.text, e.tree, "require: ")
@@ -434,31 +475,36 @@ func (f *File) checkSet(es *errs, set map[string]string) {
 	}
 }
 
-// inherit gives what a repeated block takes from the model: its parameters by
-// name, then those that repeat names, which win.
+// inherit gives what a repeated block takes from the model: what repeat names,
+// then the model's parameters by name.
 func (s *scope) inherit(eq *equation, b *File, number int) map[string]resolved {
 	over := map[string]resolved{}
-	for _, p := range b.params {
-		if own := s.f.param(p.name.string); own != nil {
+	s.inBlock(number, func() {
+		for _, n := range eq.repeat.named {
+			if b.param(n.Name) == nil { // another's of the group
+				continue
+			}
+			v, ok := s.eval(eq.rhs.text, n.X, fmt.Sprintf("%s: %s of block %d: ", eq.string, n.Name, number))
+			over[n.Name] = resolved{val: v, origin: "repeat", bad: !ok}
+		}
+		for _, p := range b.params {
+			name := p.name.string
+			own := s.f.param(name)
+			if _, named := over[name]; named || own == nil {
+				continue
+			}
 			r := *s.resolve(own)
-			over[p.name.string] = r
+			if s.f.perBlock[name] {
+				r.origin = "repeat"
+			}
+			over[name] = r
 		}
-	}
-	outer := s.block
-	s.block = number
-	for _, n := range eq.repeat.named {
-		if b.param(n.Name) == nil { // another's of the group
-			continue
-		}
-		v, ok := s.eval(eq.rhs.text, n.X, eq.string+": ")
-		over[n.Name] = resolved{val: v, origin: "repeat", bad: !ok}
-	}
-	s.block = outer
+	})
 	return over
 }
 
 // Params gives the parameters of the file and the own ones of the blocks that
-// it repeats (as block 0 has them), with their origins.
+// it repeats, with their origins; of what differs from block to block, those of block 0.
 func (f *File) Params(o Options) ([]Param, error) {
 	var es errs
 	o.defaults()
@@ -468,8 +514,16 @@ func (f *File) Params(o Options) ([]Param, error) {
 	s.all()
 	var all []Param
 	for i := range f.params {
-		r := s.resolve(&f.params[i])
-		all = append(all, Param{f.params[i].name.string, r.val, r.origin})
+		p := &f.params[i]
+		if !f.perBlock[p.name.string] {
+			r := s.resolve(p)
+			all = append(all, Param{p.name.string, r.val, r.origin})
+			continue
+		}
+		s.inBlock(0, func() {
+			r := s.resolve(p)
+			all = append(all, Param{p.name.string, r.val, r.origin + ", block 0"})
+		})
 	}
 	seen := map[*File]bool{}
 	for i := range f.body {
@@ -488,7 +542,8 @@ func (f *File) Params(o Options) ([]Param, error) {
 				inner.all()
 				for k := range b.params {
 					name := b.params[k].name.string
-					if r := inner.resolve(&b.params[k]); f.param(name) == nil || r.origin == "repeat" {
+					r := inner.resolve(&b.params[k])
+					if f.param(name) == nil || r.origin == "repeat" && !f.perBlock[name] {
 						all = append(all, Param{b.stem() + "." + name, r.val, r.origin})
 					}
 				}

@@ -39,7 +39,7 @@ func (in *instance) repeat(eq *equation) bool {
 	}
 	r.args = make([]*graph.Value, len(rep.args))
 	for k := range rep.args {
-		if k < len(eq.names) || !mentionsNumber(rep.args[k]) {
+		if k < len(eq.names) || !in.f.varies(rep.args[k]) {
 			if !r.arg(k) {
 				return false
 			}
@@ -49,7 +49,11 @@ func (in *instance) repeat(eq *equation) bool {
 		number := in.g.Blocks
 		in.g.Blocks++
 		for k, a := range rep.args {
-			if k >= len(eq.names) && mentionsNumber(a) && !r.numbered(number, func() bool { return r.arg(k) }) {
+			ok := true
+			if k >= len(eq.names) && in.f.varies(a) {
+				r.inBlock(number, func() { ok = r.arg(k) })
+			}
+			if !ok {
 				return false
 			}
 		}
@@ -63,21 +67,6 @@ func (in *instance) repeat(eq *equation) bool {
 		in.vals[n.string] = r.args[k]
 	}
 	return true
-}
-
-// mentionsNumber says whether an expression depends on the number of the block.
-func mentionsNumber(e lang.Expr) bool {
-	found := false
-	walk(e, func(n lang.Name) { found = found || n.Name == "i" })
-	return found
-}
-
-// numbered does something in which i is the number of a block.
-func (r *repetition) numbered(number int, f func() bool) bool {
-	outer := r.scope.block
-	r.scope.block = number
-	defer func() { r.scope.block = outer }()
-	return f()
 }
 
 // arg builds an operand.
@@ -126,15 +115,14 @@ func (r *repetition) choose(c *choice, number int) (b *File, at int, ok bool) {
 		case lang.Str:
 			return c.files[x.V], x.Pos(), true
 		case lang.Cond:
-			yes := false
-			ok := r.numbered(number, func() bool {
-				v, ok := r.eval(r.eq.rhs.text, x.If, r.eq.string+": ")
-				is := false
-				if yes, is = v.(bool); ok && !is {
-					return r.fail(x.If.Pos(), "a condition is wanted here, not %s", lang.Format(v))
-				}
-				return ok
+			var v lang.Val
+			r.inBlock(number, func() {
+				v, ok = r.eval(r.eq.rhs.text, x.If, fmt.Sprintf("%s: block %d: ", r.eq.string, number))
 			})
+			yes, is := v.(bool)
+			if ok && !is {
+				ok = r.fail(x.If.Pos(), "block %d: a condition is wanted here, not %s", number, lang.Format(v))
+			}
 			if !ok {
 				return nil, 0, false
 			}
@@ -164,7 +152,9 @@ func (r *repetition) block(c *choice, number int) bool {
 		return r.fail(at, "%s gives %d results, %d names are given", name, len(b.out), len(r.eq.names))
 	}
 	before := len(r.builder.list)
-	s := newScope(&r.builder.errs, b, r.o(), number, r.inherit(r.eq, b, number))
+	over := r.inherit(r.eq, b, number)
+	own := len(r.builder.list)
+	s := newScope(&r.builder.errs, b, r.o(), number, over)
 	inner := r.builder.instance(b, s, fmt.Sprintf("blk.%d.", number))
 	for k, d := range b.in {
 		shape, known := inner.shape(d.name.string, d.dims, tensor.F32)
@@ -176,6 +166,11 @@ func (r *repetition) block(c *choice, number int) bool {
 	}
 	if ok {
 		inner.run()
+	}
+	for _, e := range r.builder.list[own:] {
+		if number > 0 { // the blocks before have none of these mistakes
+			e.Msg = fmt.Sprintf("block %d: %s", number, e.Msg)
+		}
 	}
 	for k, name := range b.out {
 		if r.args[k] = inner.vals[name.string]; r.args[k] == nil {

@@ -38,7 +38,7 @@ func schema() *jsonschema.Schema {
 	}
 	one, eight := 1, maxDims
 	param := &S{AnyOf: []*S{
-		expr("an expression over other parameters"),
+		expr("an expression over other parameters, and i, the number of the block, where values differ by it"),
 		object("read from the weights' metadata", paramKeys, nil, map[string]*S{
 			"gguf": str(
 				"key of GGUF's metadata; alternatives are divided by |; .$i at the end: the block's element of a list"),
