@@ -106,7 +106,9 @@ func NewDraft(w Weights, name string, without ...string) (*Draft, error) {
 	}
 	d := &drafting{Draft: &Draft{From: best.String()}, w: w, name: name, from: best}
 	for _, h := range says {
-		if best.f.param(h.param) != nil {
+		if h.param == "" {
+			d.Guesses = append(d.Guesses, h.why)
+		} else if best.f.param(h.param) != nil {
 			d.Guesses = append(d.Guesses, fmt.Sprintf("%s: %s, because %s", h.param, h.value, h.why))
 		}
 	}
@@ -116,7 +118,7 @@ func NewDraft(w Weights, name string, without ...string) (*Draft, error) {
 	return d.Draft, nil
 }
 
-// wanted is what a hint sets.
+// wanted is what a hint sets; without a parameter it is a question.
 type wanted struct{ param, value, why string }
 
 // hinted gives what the hints that hold set.
@@ -140,6 +142,9 @@ func hinted(w Weights) (map[string]string, []wanted) {
 		}
 		if !holds {
 			continue
+		}
+		if len(h.Set) == 0 {
+			says = append(says, wanted{why: h.Says})
 		}
 		for _, p := range slices.Sorted(maps.Keys(h.Set)) {
 			if _, ok := set[p]; !ok {

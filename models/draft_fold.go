@@ -247,7 +247,11 @@ func (fo *folding) call(e lang.Call) lang.Expr {
 }
 
 // isDefault says whether an attribute has the value that it has where it is not given.
+// Which elements of a head turn together is always written: it is a guess that nothing but a comparison shows wrong.
 func (fo *folding) isDefault(op string, n lang.Named) bool {
+	if op == ops.RoPE.Name && n.Name == "layout" {
+		return false
+	}
 	v, ok := fo.constant(n.X)
 	if name, is := n.X.(lang.Name); is && !ok && words()[name.Name] && fo.f.param(name.Name) == nil {
 		v, ok = name.Name, true

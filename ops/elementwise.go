@@ -50,16 +50,18 @@ func unary(name, doc string, cost float64, f func(float64) float64) *graph.Op {
 	}
 }
 
+// function is what the attributes of an operator of single elements give, where it has some: these make it one that
+// UnaryFunc knows.
+type function interface {
+	of() func(float64) float64
+	params() (p, q float64) // the numbers that kernels are given
+}
+
 // UnaryFunc gives the function of a node that is one of single elements: of the operators above, and of
 // those with attributes but no other operands (affine, clamp, pow). Nil: it is none.
 func UnaryFunc(n *graph.Node) func(float64) float64 {
-	switch a := n.Attr.(type) {
-	case *AffineAttr:
-		return func(v float64) float64 { return a.By*v + a.Plus }
-	case *ClampAttr:
-		return func(v float64) float64 { return math.Min(math.Max(v, a.Low), a.High) }
-	case *PowAttr:
-		return func(v float64) float64 { return math.Pow(v, a.P) }
+	if a, ok := n.Attr.(function); ok {
+		return a.of()
 	}
 	return unaryFuncs[n.Op.Name]
 }
@@ -67,18 +69,28 @@ func UnaryFunc(n *graph.Node) func(float64) float64 {
 // UnaryParams gives the numbers that the function of affine (by, plus), clamp (low, high) or pow (p) has beside x,
 // for kernels that take all of these functions; zeros for those without.
 func UnaryParams(n *graph.Node) (p, q float64) {
-	switch a := n.Attr.(type) {
-	case *AffineAttr:
-		return a.By, a.Plus
-	case *ClampAttr:
-		return a.Low, a.High
-	case *PowAttr:
-		return a.P, 0
+	if a, ok := n.Attr.(function); ok {
+		return a.params()
 	}
 	return 0, 0
 }
 
-// withFunc is the reference of an operator whose function UnaryFunc knows.
+// Functions names the operators that UnaryFunc knows.
+func Functions() []string {
+	var names []string
+	for _, op := range basic {
+		known := unaryFuncs[op.Name] != nil
+		if op.Attr != nil {
+			_, known = op.Attr().(function)
+		}
+		if known {
+			names = append(names, op.Name)
+		}
+	}
+	return names
+}
+
+// withFunc is the reference of an operator whose attributes are a function.
 func withFunc(n *graph.Node, in, out []tensor.Tensor) error {
 	return elementwise(UnaryFunc(n))(n, in, out)
 }
@@ -88,6 +100,12 @@ type AffineAttr struct {
 	By   float64 `attr:"by"`
 	Plus float64 `attr:"plus"`
 }
+
+func (a *AffineAttr) of() func(float64) float64 {
+	return func(v float64) float64 { return a.By*v + a.Plus }
+}
+
+func (a *AffineAttr) params() (p, q float64) { return a.By, a.Plus }
 
 // Affine is y = by·x + plus; model files write it x + 1, 1 - x.
 var Affine = &graph.Op{
@@ -115,6 +133,12 @@ type ClampAttr struct {
 	High float64 `attr:"high"`
 }
 
+func (a *ClampAttr) of() func(float64) float64 {
+	return func(v float64) float64 { return math.Min(math.Max(v, a.Low), a.High) }
+}
+
+func (a *ClampAttr) params() (p, q float64) { return a.Low, a.High }
+
 // Clamp bounds x: y = min(max(x, low), high).
 var Clamp = &graph.Op{
 	Name:    "clamp",
@@ -136,6 +160,12 @@ var Clamp = &graph.Op{
 type PowAttr struct {
 	P float64 `attr:"p,required"`
 }
+
+func (a *PowAttr) of() func(float64) float64 {
+	return func(v float64) float64 { return math.Pow(v, a.P) }
+}
+
+func (a *PowAttr) params() (p, q float64) { return a.P, 0 }
 
 // Pow is y = x^p; model files write it x**p.
 var Pow = &graph.Op{

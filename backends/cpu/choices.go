@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
 )
 
 // The table of choices: what runs a node, and why.
@@ -30,19 +31,6 @@ var table = map[string]entry{
 	"min":             {bind: bindPair, why: byElement},
 	"max":             {bind: bindPair, why: byElement},
 	"greater":         {bind: bindPair, why: byElement},
-	"relu":            {bind: bindFunction, why: byElement},
-	"relu2":           {bind: bindFunction, why: byElement},
-	"exp":             {bind: bindFunction, why: byElement},
-	"log":             {bind: bindFunction, why: byElement},
-	"tanh":            {bind: bindFunction, why: byElement},
-	"softplus":        {bind: bindFunction, why: byElement},
-	"sqrt":            {bind: bindFunction, why: byElement},
-	"reciprocal":      {bind: bindFunction, why: byElement},
-	"abs":             {bind: bindFunction, why: byElement},
-	"floor":           {bind: bindFunction, why: byElement},
-	"affine":          {bind: bindFunction, why: byElement},
-	"clamp":           {bind: bindFunction, why: byElement},
-	"pow":             {bind: bindFunction, why: byElement},
 	"xielu":           {bind: bindFunction, why: byElement},
 	"concat":          {bind: bindConcat},
 	"slice":           {bind: bindSlice},
@@ -94,6 +82,12 @@ var table = map[string]entry{
 	"rows":    {bind: bindRows, why: because("rows are copied")},
 	"split":   {bind: bindSplit, why: because("a range of columns is copied")},
 	"view":    {bind: bindView, why: because("rows without gaps are copied")},
+}
+
+func init() { // functions of single elements need no more than their definition
+	for _, name := range ops.Functions() {
+		table[name] = entry{bind: bindFunction, why: byElement}
+	}
 }
 
 // typeOf names kernels after the type of an operand.

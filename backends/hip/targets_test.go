@@ -312,6 +312,9 @@ func TestTargets(t *testing.T) {
 			}
 		}
 	}
+	if len(jobs) == 0 {
+		t.Fatalf("GRETA_HIP_TARGETS=%q begins no program's name, as tile.hip does; they are in backends/hip/kernels", which)
+	}
 	dir := t.TempDir()
 	var mu sync.Mutex
 	var lines []string

@@ -5,7 +5,7 @@
 #   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
 # With --check nothing is written: unpacked, the files must be what the compiler gives. With a
-# pattern only the modules whose names grep finds it in are compiled.
+# pattern only the modules whose names have it, as grep reads it, are compiled: "matvec_q4_0".
 set -euo pipefail
 cd "$(dirname "$0")"
 glslc=${GLSLC:-glslc}
@@ -111,7 +111,8 @@ if [ $# -gt 0 ] && [ "$1" != --check ]; then only=$1; fi
 to=$(mktemp -d)
 trap 'rm -r "$to"' EXIT
 export glslc to
-jobs | grep -E "^[^ ]+ [^ ]*$only" | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
+jobs | grep -E "^[^ ]+ [^ ]*$only" >"$to/jobs" || { echo "make.sh: no module's name has $only in it; they are in spirv" >&2; exit 1; }
+<"$to/jobs" xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
   $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
 if [ "${1:-}" != --check ]; then
   mkdir -p spirv

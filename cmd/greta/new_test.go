@@ -16,13 +16,18 @@ func TestNew(t *testing.T) {
 	r := greta(t, "new", "mine", "--from", filepath.Join(dir, "config.json"), "--out", out)
 	model := filepath.Join(out, "mine.yaml")
 	if r.code != 0 || !strings.Contains(r.out, model+"\n") || !strings.Contains(r.out, "guesses, to look up") ||
-		!strings.Contains(r.out, "tensors that nothing reads: 0") || strings.Contains(r.out, "must be mended") {
+		!strings.Contains(r.out, "tensors that nothing reads: 0") ||
+		!strings.Contains(r.out, "rope layout=: which elements") || strings.Contains(r.out, "must be mended") {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	text, err := os.ReadFile(model)
 	if err != nil || !strings.Contains(string(text), "mine_attention_block, mine_mlp_block") ||
 		!strings.Contains(string(text), "# guess: config.json does not say") {
 		t.Errorf("%v\n%s", err, text)
+	}
+	block, err := os.ReadFile(filepath.Join(out, "mine_attention_block.yaml"))
+	if err != nil || !strings.Contains(string(block), "layout=half") {
+		t.Errorf("%v\n%s", err, block)
 	}
 	r = greta(t, "check", dir, "--model", model, "--expected", dir, "--json")
 	var g goldenReport
