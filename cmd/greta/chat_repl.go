@@ -269,7 +269,10 @@ func (p *plainLines) next(bool) (string, error) {
 func (p *plainLines) Close() error { return nil }
 
 // editor reads lines that a person types.
-type editor struct{ r *readline.Instance }
+type editor struct {
+	r    *readline.Instance
+	keys *pasteReader
+}
 
 var chatCommands = []string{"/help", "/clear", "/system", "/set", "/save", "/load", "/undo", "/retry", "/thoughts",
 	"/bye"}
@@ -279,12 +282,14 @@ func newEditor(history string) (*editor, error) {
 	for _, c := range chatCommands {
 		items = append(items, readline.PcItem(c))
 	}
+	keys := &pasteReader{ReadCloser: readline.NewCancelableStdin(readline.Stdin)}
 	r, err := readline.NewEx(&readline.Config{Prompt: ">>> ", HistoryFile: history, HistorySearchFold: true,
-		AutoComplete: readline.NewPrefixCompleter(items...), InterruptPrompt: "^C", EOFPrompt: ""})
+		AutoComplete: readline.NewPrefixCompleter(items...), InterruptPrompt: "^C", EOFPrompt: "",
+		DisableAutoSaveHistory: true, Stdin: keys})
 	if err != nil {
 		return nil, fmt.Errorf("the terminal: %w", err)
 	}
-	return &editor{r}, nil
+	return &editor{r, keys}, nil
 }
 
 func (e *editor) next(more bool) (string, error) {
@@ -292,11 +297,18 @@ func (e *editor) next(more bool) (string, error) {
 	if more {
 		e.r.SetPrompt("... ")
 	}
+	io.WriteString(readline.Stdout, pasteOn)
 	line, err := e.r.Readline()
+	io.WriteString(readline.Stdout, pasteOff)
 	if errors.Is(err, readline.ErrInterrupt) {
 		return "", errInterrupt
 	}
-	return line, err
+	if err != nil {
+		return "", err
+	}
+	line = e.keys.whole(line)
+	_ = e.r.SaveHistory(line) // a file that cannot be written takes nothing from the conversation
+	return strings.TrimRight(pastedSigns.Replace(line), "\n"), nil
 }
 
 func (e *editor) Close() error { return e.r.Close() }
@@ -414,6 +426,9 @@ func (r *repl) set(arg string) error {
 		return setVar(r.talk.Vars, "/set var", value)
 	default:
 		return usagef("/set %s: there is no such setting; /help lists them", name)
+	}
+	if errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange) {
+		err = errors.New("a number is expected, whole but for temperature, top-p, min-p and repeat-penalty")
 	}
 	if err == nil {
 		err = next.Validate()

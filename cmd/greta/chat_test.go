@@ -195,7 +195,10 @@ func TestChatInTerminal(t *testing.T) {
 	wait("a word that it is alive", shows("/bye ends"))
 	run("send-keys", "/clear", "Enter")
 	wait("an empty conversation", shows("nothing was said"))
-	run("send-keys", "C-d")
+	run("set-buffer", "first line\nsecond line\n")
+	run("paste-buffer", "-p") // as terminals mark it
+	wait("the pasted lines in one", shows(">>> first line␤second line␤"))
+	run("send-keys", "C-u", "C-d")
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if exec.Command(tmux, "-S", socket, "has-session").Run() != nil {
 			break
