@@ -391,23 +391,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRedirected: the token stays with the endpoint.
+// TestRedirected: the token stays with the endpoint; another port of the same host is another server.
 func TestRedirected(t *testing.T) {
-	cdn := newServer(t, model())
-	s := newServer(t, cdn.files)
-	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		other := strings.Replace(cdn.URL, "127.0.0.1", "localhost", 1)
-		http.Redirect(w, r, other+"/m-Q4_0.gguf?sig=1", http.StatusFound)
-		return true
-	})
-	h := testHub(t, s)
-	pulled(t, h, s)
-	if len(cdn.authorizations()) == 0 {
-		t.Error("nothing was redirected")
-	}
-	for _, token := range cdn.authorizations() {
-		if token != "" {
-			t.Errorf("the other host got the token %q", token)
+	for _, host := range []string{"127.0.0.1", "localhost"} {
+		cdn := newServer(t, model())
+		s := newServer(t, cdn.files)
+		s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
+			other := strings.Replace(cdn.URL, "127.0.0.1", host, 1)
+			http.Redirect(w, r, other+"/m-Q4_0.gguf?sig=1", http.StatusFound)
+			return true
+		})
+		h := testHub(t, s)
+		pulled(t, h, s)
+		if len(cdn.authorizations()) == 0 {
+			t.Errorf("%s: nothing was redirected", host)
+		}
+		for _, token := range cdn.authorizations() {
+			if token != "" {
+				t.Errorf("%s got the token %q", host, token)
+			}
 		}
 	}
 }

@@ -187,26 +187,6 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestRedirectedPort: another port of the same host is another server.
-func TestRedirectedPort(t *testing.T) {
-	cdn := newServer(t, model())
-	s := newServer(t, cdn.files)
-	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		http.Redirect(w, r, cdn.URL+"/m-Q4_0.gguf", http.StatusFound)
-		return true
-	})
-	h := testHub(t, s)
-	pulled(t, h, s)
-	if len(cdn.authorizations()) == 0 {
-		t.Error("nothing was redirected")
-	}
-	for _, token := range cdn.authorizations() {
-		if token != "" {
-			t.Errorf("another port got the token %q", token)
-		}
-	}
-}
-
 // TestRedirectedNowhere is told at once: trying again changes nothing.
 func TestRedirectedNowhere(t *testing.T) {
 	for to, want := range map[string]string{"/m-Q4_0.gguf": "redirect", "file:///etc/passwd": "scheme"} {

@@ -111,75 +111,95 @@ func parseBody(h http.Header, body []byte, v any) error {
 	if !utf8.Valid(body) { // which encoding/json reads as something else
 		return badRequest("", "the body is not UTF-8")
 	}
-	fields := fieldsOf(reflect.TypeOf(v).Elem())
-	var ignored []string
-	same := false // but for the case of letters, in which encoding/json takes them for what they are not
-	for k, value := range keys {
-		if t := fields[k]; t != nil {
-			if i := nullIn(value); i >= 0 {
-				at := fmt.Sprintf("%s[%d]", k, i)
-				return badRequest(at, at+" is null; a value is expected")
-			}
-			ignored = append(ignored, unknownIn(value, t, k)...)
-			continue
-		}
-		if string(value) != "null" {
-			ignored = append(ignored, headerName(k))
-		}
-		if isName(fields, k) {
-			same = true
-			delete(keys, k)
-		}
+	known := fitting{ignored: map[string]bool{}}
+	changed, err := known.object(keys, fieldsOf(reflect.TypeOf(v).Elem()), "")
+	if err != nil {
+		return err
 	}
-	if same {
+	if changed {
 		body, _ = json.Marshal(keys) // which was JSON
 	}
 	if err := json.Unmarshal(body, v); err != nil {
 		return jsonError(body, err)
 	}
-	addIgnored(h, ignored...)
+	addIgnored(h, slices.Collect(maps.Keys(known.ignored))...)
 	return nil
+}
+
+// fitting walks over a request's JSON beside the type that it will be read into.
+type fitting struct {
+	ignored map[string]bool // fields that no type has, by their path without places in arrays
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// unknownIn names the fields of objects within a value that a type does not have, by their path without places in
-// arrays. What is read elsewhere, by types of their own, it passes over.
-func unknownIn(raw json.RawMessage, t reflect.Type, at string) (names []string) {
+// value gives what is to be read of a value that lies at a path: without the fields whose names a type has but for the
+// case of letters, which encoding/json takes for these. It refuses nulls in arrays. What is read elsewhere, by types of
+// their own, and what is of another kind than the type, it leaves as it is.
+func (f *fitting) value(raw json.RawMessage, t reflect.Type, at string) (json.RawMessage, error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(unmarshaler) {
-		return nil
+		return raw, nil
 	}
 	switch {
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String:
 		var list []json.RawMessage
 		if json.Unmarshal(raw, &list) != nil {
-			return nil
+			return raw, nil
 		}
-		for _, v := range list {
-			for _, name := range unknownIn(v, t.Elem(), at) {
-				if !slices.Contains(names, name) && len(names) < mostIgnored {
-					names = append(names, name)
-				}
+		changed := false
+		for i, v := range list {
+			inner, err := f.value(v, t.Elem(), at)
+			if err != nil {
+				return nil, err
 			}
+			list[i], changed = inner, changed || !bytes.Equal(inner, v)
+		}
+		if changed {
+			raw, _ = json.Marshal(list)
 		}
 	case t.Kind() == reflect.Struct:
 		var o map[string]json.RawMessage
 		if json.Unmarshal(raw, &o) != nil {
-			return nil
+			return raw, nil
 		}
-		fields := fieldsOf(t)
-		for k, v := range o {
-			if inner := fields[k]; inner != nil {
-				names = append(names, unknownIn(v, inner, at+"."+k)...)
-			} else if string(v) != "null" {
-				names = append(names, headerName(at+"."+k))
-			}
+		if changed, err := f.object(o, fieldsOf(t), at); err != nil || changed {
+			again, _ := json.Marshal(o) // which was JSON
+			return again, err
 		}
 	}
-	return names
+	return raw, nil
+}
+
+// object does so with an object, and says whether that is another now.
+func (f *fitting) object(o map[string]json.RawMessage, fields map[string]reflect.Type, at string) (changed bool,
+	err error) {
+	for k, v := range o {
+		path := strings.TrimPrefix(at+"."+k, ".")
+		t := fields[k]
+		if t == nil {
+			if string(v) != "null" {
+				f.ignored[headerName(path)] = true
+			}
+			if isName(fields, k) {
+				delete(o, k)
+				changed = true
+			}
+			continue
+		}
+		if i := nullIn(v); i >= 0 {
+			path = fmt.Sprintf("%s[%d]", path, i)
+			return false, badRequest(path, path+" is null; a value is expected")
+		}
+		inner, err := f.value(v, t, path)
+		if err != nil {
+			return false, err
+		}
+		o[k], changed = inner, changed || !bytes.Equal(inner, v)
+	}
+	return changed, nil
 }
 
 // nullIn finds the first null among an array's values, which encoding/json would take for an empty value; -1: none.

@@ -86,6 +86,11 @@ func TestFieldsAreHeard(t *testing.T) {
 		"tools.function.kind"; got != want {
 		t.Errorf("ignored %q, want %q %.200s", got, want, body)
 	}
+	_, head, body = post(t, h.URL+"/v1/chat/completions", ask("say hello", `"stream": true, "stream_options":
+		{"Include_Usage": true}`))
+	if got := head.Get(ignoredHeader); got != "stream_options.Include_Usage" || strings.Contains(body, `"usage"`) {
+		t.Errorf("ignored %q %s", got, body)
+	}
 }
 
 // With continuous_usage_stats each chunk says what was used until then.
