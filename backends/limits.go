@@ -21,6 +21,8 @@ type Limits struct {
 	// GFlops is twice the multiply-adds a second, in 10⁹, that products of
 	// many rows with these weights could make on registers alone.
 	GFlops float64
+	// BestGFlops is that of the fastest piece, times the threads, as BestReadGBs.
+	BestGFlops float64
 	// Arithmetic names the instruction that GFlops is about.
 	Arithmetic string
 }

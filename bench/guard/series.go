@@ -80,16 +80,16 @@ func trend(series [][]float64) (most float64) {
 // differ by.
 const spread = 1.02
 
-// Limits are what a device measures of itself (backends.Limits): GB/s of reading, of its fastest pieces, and 10⁹
-// operations a second.
-type Limits struct{ ReadGBs, BestReadGBs, GFlops float64 }
+// Limits are what a device measures of itself (backends.Limits): GB/s of reading and 10⁹ operations a second, and
+// what the fastest pieces of both would make.
+type Limits struct{ ReadGBs, BestReadGBs, GFlops, BestGFlops float64 }
 
 // raiseTries is how often Raise measures limits again.
 const raiseTries = 5
 
 // Raise measures a device's limits again, raiseTries times at most, while a result is faster than the measured roofs
 // that it has: nothing is, so that something held their measurement up. The fastest counts, and of the last one the
-// fastest pieces of its reading. A result that stays above is refused. written of its bytes are not read: where they
+// fastest pieces. A result that stays above is refused. written of its bytes are not read: where they
 // are more than a few, ReadGate is what is refused.
 func Raise(r *record.Result, written float64, measure func() (Limits, error)) error {
 	median := stats.Summarize(r.Samples).Median
@@ -115,7 +115,7 @@ func Raise(r *record.Result, written float64, measure func() (Limits, error)) er
 			return err
 		}
 		if try == raiseTries-1 {
-			l.ReadGBs = max(l.ReadGBs, l.BestReadGBs)
+			l.ReadGBs, l.GFlops = max(l.ReadGBs, l.BestReadGBs), max(l.GFlops, l.BestGFlops)
 		}
 		r.Roofs.Raise(l.ReadGBs, l.GFlops)
 	}

@@ -248,7 +248,8 @@ func (r *runner) test(ctx context.Context, name string, p, n, depth int) error {
 		if err := guard.Raise(&res, 0, func() (guard.Limits, error) {
 			l, err := r.again(limitsBudget)
 			r.best = max(r.best, l.BestReadGBs)
-			return guard.Limits{ReadGBs: l.ReadGBs, BestReadGBs: l.BestReadGBs, GFlops: l.GFlops}, err
+			return guard.Limits{ReadGBs: l.ReadGBs, BestReadGBs: l.BestReadGBs, GFlops: l.GFlops,
+				BestGFlops: l.BestGFlops}, err
 		}); err != nil {
 			return err
 		}

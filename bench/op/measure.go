@@ -375,7 +375,8 @@ func (m *measurement) limits(p *placed, r *record.Result) (held func() error, er
 	measure := func() (guard.Limits, error) {
 		l, err := limits(program, limitsBudget)
 		best = max(best, l.BestReadGBs)
-		return guard.Limits{ReadGBs: l.ReadGBs, BestReadGBs: l.BestReadGBs, GFlops: l.GFlops}, err
+		return guard.Limits{ReadGBs: l.ReadGBs, BestReadGBs: l.BestReadGBs, GFlops: l.GFlops,
+			BestGFlops: l.BestGFlops}, err
 	}
 	l, err := measure()
 	if err != nil {

@@ -51,8 +51,11 @@ func (r *runner) limits() error {
 	err = raiseLimits(&r.report, r.update, r.cacheBytes(), func() (backends.Limits, error) {
 		return measure(limitsBudget)
 	})
-	if l := r.report.Decode.Limit; l != nil { // the profile's roof is the same
+	if l := r.report.Decode.Limit; l != nil { // the profile's roofs are the same
 		r.readGBs = max(r.readGBs, l.Rate)
+	}
+	if l := r.report.Prefill.Limit; l != nil {
+		r.gflops = max(r.gflops, l.Rate)
 	}
 	return err
 }
@@ -73,7 +76,7 @@ func (r *runner) cacheBytes() (caches float64) {
 const limitTries = 6
 
 // raiseLimits measures the machine's limits, and again where a phase was faster: something held the measurement up,
-// since nothing is faster than its roof. The fastest counts, and of the last one the fastest pieces of its reading. A
+// since nothing is faster than its roof. The fastest counts, and of the last one the fastest pieces. A
 // phase that stays above fails the report. A decode reads caches bytes a token beside the weights. The report is
 // changed in update only, so that it can be printed meanwhile.
 func raiseLimits(rep *report.Report, update func(func()), caches float64,
@@ -87,7 +90,7 @@ func raiseLimits(rep *report.Report, update func(func()), caches float64,
 		}
 		read, peak = max(read, l.ReadGBs), max(peak, l.GFlops)
 		if try == limitTries-1 {
-			read = max(read, l.BestReadGBs) // no less than what the machine can do
+			read, peak = max(read, l.BestReadGBs), max(peak, l.BestGFlops) // no less than what the machine can do
 		}
 		above = false
 		update(func() {
