@@ -109,7 +109,7 @@ func TestLayerTypesAreNull(t *testing.T) {
 		{"LagunaForCausalLM", "laguna", meta{"sliding_window": w}, "0 0 0 0"},
 	} {
 		stub := hfStub(c.arch, layerDims, false)
-		stub.meta["model_type"] = c.typ
+		stub.meta["model_type"], stub.meta["rope_parameters.rope_type"] = c.typ, "default"
 		for k, v := range c.meta {
 			stub.meta[k] = v
 		}
@@ -144,6 +144,7 @@ func TestLayerTypesAreKnown(t *testing.T) {
 	} {
 		w := withAct(hfStub(c.arch, layerDims, false))
 		w.meta["model_type"], w.meta["layer_types"], w.meta["num_nextn_predict_layers"] = c.typ, c.types, c.next
+		w.meta["rope_parameters.rope_type"] = "default"
 		m, err := Match(w)
 		if err != nil {
 			t.Fatal(err)

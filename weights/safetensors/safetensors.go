@@ -82,24 +82,24 @@ func (s *Source) open() error {
 }
 
 // liftText gives the tensors of the language model in a model of several modalities (config.json has text_config) the
-// names that they have where it stands alone: language_model.model.layers.0… and model.language_model.layers.0… become
-// model.layers.0…, language_model.lm_head… becomes lm_head…. Other tensors keep theirs, and so does a folder in which
-// two would then have the same.
+// names that they have where it stands alone: language_model.model.layers.0…, model.language_model.layers.0… and
+// model.text_model.layers.0… become model.layers.0…, language_model.lm_head… becomes lm_head…. Other tensors keep
+// theirs, and so does a folder in which two would then have the same.
 func (s *Source) liftText() {
 	if !slices.ContainsFunc(s.cfg.keys, func(k string) bool { return strings.HasPrefix(k, "text_config.") }) {
 		return
 	}
-	const part = "language_model."
 	names, byName := make([]string, len(s.names)), make(map[string]place, len(s.byName))
-	for i, old := range s.names {
-		name, ok := strings.CutPrefix(old, part)
-		if rest, inside := strings.CutPrefix(old, "model."+part); inside {
-			name, ok = "model."+rest, true
+	for i, name := range s.names {
+		names[i] = name
+		for _, part := range []string{"language_model.", "text_model."} {
+			if rest, ok := strings.CutPrefix(name, part); ok {
+				names[i] = rest
+			} else if rest, ok := strings.CutPrefix(name, "model."+part); ok {
+				names[i] = "model." + strings.TrimPrefix(rest, "model.")
+			}
 		}
-		if !ok {
-			name = old
-		}
-		names[i], byName[name] = name, s.byName[old]
+		byName[names[i]] = s.byName[name]
 	}
 	if len(byName) == len(s.byName) {
 		s.names, s.byName = names, byName

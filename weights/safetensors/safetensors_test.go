@@ -146,6 +146,8 @@ func TestLanguageModel(t *testing.T) {
 			[]string{"model.norm.weight", "lm_head.weight", "vision_tower.x"}},
 		{text, []string{"model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.x"},
 			[]string{"model.norm.weight", "lm_head.weight", "model.vision_tower.x"}},
+		{text, []string{"model.text_model.norm.weight", "model.language_model.model.x"},
+			[]string{"model.norm.weight", "model.x"}},
 		{text, []string{"model.language_model.norm.weight", "model.norm.weight"},
 			[]string{"model.language_model.norm.weight", "model.norm.weight"}},
 		{`{"hidden_size": 7}`, []string{"language_model.model.norm.weight"}, []string{"language_model.model.norm.weight"}},
