@@ -267,7 +267,8 @@ func (k *kernelReader) known(t text, tree lang.Expr) lang.Expr {
 		switch e := e.(type) {
 		case lang.Name:
 			if !slices.Contains(k.names, e.Name) && e.Name != "true" && e.Name != "false" {
-				k.add(k.fail(t, e.Pos(), "unknown name %s%s", e.Name, didYouMean(e.Name, k.names)))
+				k.add(k.fail(t, e.Pos(), "unknown name %s; a kernel of %s knows %s", e.Name, k.op.Name,
+					strings.Join(k.names, ", ")))
 				ok = false
 			}
 		case lang.Call:

@@ -148,6 +148,10 @@ func (s *source) yamlError(err error) *Error {
 			l := s.lines[line-1]
 			col = len(l) - len(strings.TrimLeft(l, " ")) + 1
 		}
+		if strings.Contains(msg, "expected ',' or ") { // the library names the line behind it
+			msg += "; inside […] and {…} an expression with brackets, braces or commas of its own wants quotes, in this line " +
+				"or the one before"
+		}
 		return s.at(line, col, "not YAML: %s", msg)
 	}
 	return s.at(0, 0, "not YAML: %s", msg)

@@ -62,7 +62,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{name: "no model", args: []string{"run"}, want: "one model"},
 		{name: "unknown verb", args: []string{"rnu"}, want: "did you mean run"},
-		{name: "unknown flag", args: []string{"run", model, "--promt", "x"}, want: "--promt"},
+		{name: "unknown flag", args: []string{"run", model, "--promt", "x"},
+			want: "unknown flag: --promt; did you mean --prompt? see greta run --help"},
 		{name: "no such file", args: []string{"run", "./nothing-here"}, want: "no such file"},
 		{name: "no such model file", args: []string{"run", "llama2_blok"}, want: "llama2_block"},
 		{name: "a folder that is no model", args: []string{"run", t.TempDir()}, want: "not a model"},

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/internal/atomicfile"
 	"github.com/greta-project/greta/internal/mapped"
 )
@@ -147,6 +149,24 @@ func loadError(err error) error {
 	return usage(err)
 }
 
+// nearFlag names the flag that an unknown one was meant to be.
+func nearFlag(c *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := lang.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return "did you mean --" + near + "? "
+	}
+	return ""
+}
+
 // root builds the command with its verbs.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -187,7 +207,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v; see %s --help", err, c.CommandPath())
+		return usagef("%v; %ssee %s --help", err, nearFlag(c, err), c.CommandPath())
 	})
 	root.AddCommand(a.runCmd(), a.checkCmd(), a.newCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
 		a.quantizeCmd(), a.imatrixCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(),

@@ -138,7 +138,8 @@ func TestImportsRunOneWay(t *testing.T) {
 				continue
 			}
 			if !allowed(own, pkg, dep) {
-				t.Errorf("%s: %s must not import %s", rel, own, dep)
+				t.Errorf("%s: %s must not import %s; the row of %q in mayImport says what the folder %s may, unless it has one of "+
+					"its own", rel, own, dep, own, pkg)
 			}
 		}
 	})

@@ -31,6 +31,23 @@ func commands(t *testing.T, text string) (lines []string, headings int) {
 	return lines, headings
 }
 
+// The model file that README shows is the built-in one, whole.
+func TestReadmeShowsTheFile(t *testing.T) {
+	file, err := os.ReadFile(testfiles.Repo(t, "models", "gemma2_block.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"README.md", "README.es.md"} {
+		text, err := os.ReadFile(testfiles.Repo(t, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "```yaml\n"+string(file)+"```") {
+			t.Errorf("%s does not show models/gemma2_block.yaml as it is: copy the file between ```yaml and ```", name)
+		}
+	}
+}
+
 // What can be typed is the same in both languages, and so are the chapters and what they point to.
 func TestBothReadmesSayTheSame(t *testing.T) {
 	read := func(name string) string {

@@ -219,13 +219,16 @@ func (p *plan) chooseTypes(name string, rep *Report) error {
 }
 
 // stored is the type that holds t's values exactly and that GGUF has, but for
-// f64 and blocks whose scales are f32, which become f32.
+// f64 and blocks that GGUF has no number for, which become f32.
 func stored(t tensor.Type) tensor.Type {
 	switch t {
-	case tensor.F64, tensor.NF4, tensor.F8E4M3_B32:
+	case tensor.F64:
 		return tensor.F32
 	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ:
 		return tensor.F16
+	}
+	if _, ok := gguf.TypeID(t); t.IsBlock() && !ok {
+		return tensor.F32
 	}
 	return t
 }

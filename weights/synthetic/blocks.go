@@ -47,7 +47,7 @@ func iq4Squares() float64 {
 	return float64(sum) / 16
 }
 
-// layouts by type. Uniform codes 0 … n-1 have the variance (n² - 1)/12.
+// layoutOf gives a type's; unit is 0 where there is none. Uniform codes 0 … n-1 have the variance (n² - 1)/12.
 func layoutOf(t tensor.Type) layout {
 	switch t {
 	case tensor.Q4_0:
@@ -76,11 +76,10 @@ func layoutOf(t tensor.Type) layout {
 		return layout{d: 0, dmin: -1, unit: math.Sqrt(iq4Squares() * codeSquares(-32, 31))}
 	case tensor.TQ1_0:
 		return layout{d: 52, dmin: -1, unit: math.Sqrt(2. / 3)}
+	case tensor.TQ2_0:
+		return layout{d: 64, dmin: -1, unit: math.Sqrt(1. / 2), fix: codesTQ2}
 	}
-	if l, ok := codeLayouts[t]; ok {
-		return l
-	}
-	return layout{d: 64, dmin: -1, unit: math.Sqrt(1. / 2), fix: codesTQ2} // tq2_0
+	return codeLayouts[t]
 }
 
 // scalesQ2K puts 8 … 15 into both halves of each of the 16 bytes of scales.

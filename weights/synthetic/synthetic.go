@@ -82,6 +82,9 @@ func FillKind(dst []byte, t tensor.Type, shape tensor.Shape, name string, seed u
 	switch {
 	case t.IsFloat():
 		fillChunks(dst, plainChunk*bytesOf(t), key, plainFiller(t, mean, std))
+	case t.IsBlock() && kind == Matrix && layoutOf(t).unit == 0:
+		return fmt.Errorf("synthetic weight %s: there are no blocks of %s: a row in weights/synthetic/codes.go "+
+			"says where its scales are", name, t)
 	case t.IsBlock() && kind == Matrix:
 		elems, bytes := t.Block()
 		fillChunks(dst, chunkElems/elems*bytes, key, blockFiller(t, std))
