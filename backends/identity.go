@@ -19,12 +19,6 @@ type Hashed interface {
 	CodeHash(n *graph.Node, variant string) string
 }
 
-// Invariant says whether a device was opened such that a row's results do not depend on the rows beside it.
-func Invariant(dev Device) bool {
-	d, ok := dev.(interface{ Invariant() bool })
-	return ok && d.Invariant()
-}
-
 // CodeHash is what a device says of its code (Hashed), "" where it cannot tell.
 func CodeHash(dev Device, n *graph.Node, variant string) string {
 	if h, ok := dev.(Hashed); ok {

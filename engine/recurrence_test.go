@@ -8,40 +8,18 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 )
 
-// hybridModel has recurrences beside a cache.
-const hybridModel = `model: hybrid
-in: {tokens: "i32[S]", pos: "i32[S]", last: "i32[R]"}
-params: {D: 32, V: 50, H: 4, Dh: D/H, K: 3}
-weights:
-  embd: {shape: [V, D], gguf: e}
-  conv: {shape: [D, K], gguf: c}
-  wg:   {shape: [D, D], gguf: g}
-  wqkv: {shape: [3*D, D], gguf: q}
-state:
-  hold: f32[2, D*(K-1)+1]
-  sum:  f32[2, D+1]
-  kc:   float[C, H, Dh]
-  vc:   float[C, H, Dh]
-body:
-  x: embed(tokens, embd)
-  h1, c: short_conv(hold, x, conv, pos)
-  s1, s: scan(sum, sigmoid(linear(c, wg)), c, pos)
-  q, k, v: split(linear(rmsnorm(s + x, eps=1e-5), wqkv), sizes=[D, D, D])
-  ks: push(kc, k as [S, H, Dh], pos)
-  vs: push(vc, v as [S, H, Dh], pos)
-  a: attention(q as [S, H, Dh], ks, vs, pos)
-  y: s + x + a as [S, D]
-  logits: linear(rmsnorm(rows(y, last), eps=1e-5), embd)
-out: logits
-`
-
 func hybrid(t testing.TB) Options {
 	t.Helper()
-	return Options{Model: modelFile(t, "hybrid.yaml", hybridModel), Device: newCPU(t, 2), Context: 120, KV: tensor.F32,
+	file, err := models.Load(testfiles.Repo(t, "internal", "testkit", "hybrid.yaml")) // recurrences beside a cache
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Options{Model: file, Device: newCPU(t, 2), Context: 120, KV: tensor.F32,
 		DType: tensor.F32}
 }
 

@@ -14,13 +14,29 @@ type attentionShape struct {
 	queries int // of a key/value head: tokens times the query heads that share it
 	block   int // queries of a block
 	parts   int // of the positions, at most
+	least   int // positions of a part at least
 }
 
 const (
 	attentionLanes = 16   // of a position, as in attention.hip
 	attentionMost  = 1024 // elements of a head
 	attentionPart  = 32   // positions of a part at least
+	// The same of an invariant device, and how many parts there are at most, so that a row's own length alone says how
+	// its positions are cut. Sums of parts lie in memory for each row and head, so that there are few.
+	invariantPart, invariantParts = 256, 16
 )
+
+// partsOf is into how many parts so many positions are cut at most where there are so many blocks of queries, and the
+// positions of a part at least.
+func (dev *Device) partsOf(positions, blocks int) (parts, least int) {
+	if dev.invariant {
+		return min(ceil(positions, invariantPart), invariantParts), invariantPart
+	}
+	if want := 4 * max(dev.units, 16); blocks < want {
+		return min(ceil(want, blocks), ceil(positions, 2*attentionPart), 32), attentionPart
+	}
+	return 1, attentionPart
+}
 
 // checkAttention says whether caches can be read and heads held in registers.
 func checkAttention(n *graph.Node) error {
@@ -39,16 +55,14 @@ func checkAttention(n *graph.Node) error {
 
 func (dev *Device) attentionShape(n *graph.Node) attentionShape {
 	q, k, v := n.In[0].Shape, n.In[1].Shape, n.In[2].Shape
-	s := attentionShape{queries: q[0] * q[1] / k[1], block: 4, parts: 1}
+	s := attentionShape{queries: q[0] * q[1] / k[1], block: 4}
 	// Registers hold a query's elements and its sums, shared memory the sums of all groups.
 	lines := ceil(q[2], attentionLanes) + ceil(v[2], attentionLanes)
-	for s.block > 1 && (s.block*lines > 96 || s.block*(v[2]+2) > 1400 || s.block/2 >= s.queries) {
+	for s.block > 1 && (s.block*lines > 96 || s.block*(v[2]+2) > 1400 || s.block/2 >= s.queries ||
+		dev.invariant && q[1]/k[1]%s.block != 0) { // then a block's queries are of one token
 		s.block /= 2
 	}
-	blocks := k[1] * ceil(s.queries, s.block)
-	if want := 4 * max(dev.units, 16); blocks < want {
-		s.parts = min(ceil(want, blocks), ceil(k[0], 2*attentionPart), 32)
-	}
+	s.parts, s.least = dev.partsOf(k[0], k[1]*ceil(s.queries, s.block))
 	return s
 }
 
@@ -169,7 +183,7 @@ func cacheLine(k, v *backends.Operand, kAt, vAt uintptr) int {
 // with what goes beyond the plain form (ops.Beyond).
 func attentionProgram(dh, dv, kt, vt, line int, s attentionShape, capped, more bool) program {
 	options := []string{define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt), define("VE", line),
-		define("QB", s.block), onOff("CAP", capped), define("G_PARTS", s.parts), define("G_PART", attentionPart)}
+		define("QB", s.block), onOff("CAP", capped), define("G_PARTS", s.parts), define("G_PART", s.least)}
 	if more {
 		options = append(options, "MORE=1")
 	}

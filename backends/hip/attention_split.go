@@ -46,7 +46,8 @@ func (dev *Device) takesSplit(n *graph.Node) bool {
 
 // usesSplit says whether a node goes to attention_split.hip.
 func (dev *Device) usesSplit(n *graph.Node) bool {
-	return dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && dev.takesSplit(n)
+	return !dev.invariant && dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) &&
+		dev.takesSplit(n)
 }
 
 // splitScratch is room for the sums of the first and the last row and head of each block.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -159,8 +160,28 @@ func checked(e entry, check func(*graph.Node) error) entry {
 	return e
 }
 
+// Invariant says whether the device was opened so.
+func (dev *Device) Invariant() bool { return dev.invariant }
+
+// rows is by how many rows the kernel of a product of n is chosen.
+func (dev *Device) rows(n int) int {
+	if dev.invariant {
+		return backends.InvariantRows
+	}
+	return n
+}
+
+// like is the product that a product's kernel and its variant are chosen for; other nodes as they are.
+func (dev *Device) like(n *graph.Node) *graph.Node {
+	if dev.invariant && takesLinear(n) {
+		return backends.WithRows(n, backends.InvariantRows)
+	}
+	return n
+}
+
 // choice finds the row that runs a node, nil where none takes it.
 func (dev *Device) choice(n *graph.Node) *choice {
+	n = dev.like(n)
 	e := table[n.Op.Name]
 	for i := range e.choices {
 		c := &e.choices[i]
@@ -171,10 +192,21 @@ func (dev *Device) choice(n *graph.Node) *choice {
 	return nil
 }
 
+// why is why a choice runs a node.
+func (dev *Device) why(n *graph.Node, c *choice) string {
+	switch {
+	case dev.invariant && takesLinear(n):
+		return fmt.Sprintf("invariant: as for %d rows, however many there are: %s", backends.InvariantRows, c.why)
+	case dev.invariant && (n.Op == ops.Attention || n.Op == ops.PagedAttention):
+		return "invariant: the positions of a row are divided by their own number alone; " + c.why
+	}
+	return c.why
+}
+
 // Variants names the configurations of a product's kernel.
 func (dev *Device) Variants(n *graph.Node) []string {
 	if c := dev.choice(n); c != nil && c.variants != nil {
-		return c.variants(dev, n)
+		return c.variants(dev, dev.like(n))
 	}
 	return nil
 }
@@ -349,7 +381,8 @@ func takesFlash(n *graph.Node) bool {
 }
 
 func (dev *Device) usesFlash(n *graph.Node) bool {
-	return dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) && takesFlash(n)
+	return !dev.invariant && dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) &&
+		takesFlash(n)
 }
 
 // takesAttend says whether attention_decode.hip computes a node, but for how its operands lie.
@@ -371,7 +404,8 @@ func takesAttend(n *graph.Node) bool {
 // attendBlock is how many queries of a key/value head a block of attention_decode.hip has, 0
 // where the node goes to attention.hip: where there is no such path, or caches are long.
 func (dev *Device) attendBlock(n *graph.Node) int {
-	if !hasHalves(dev.info.Level) || !dev.d.has(fnLaunchConfig) || !dev.on(pathAttend) || !takesAttend(n) {
+	if dev.invariant || !hasHalves(dev.info.Level) || !dev.d.has(fnLaunchConfig) || !dev.on(pathAttend) ||
+		!takesAttend(n) {
 		return 0
 	}
 	k := n.In[1].Shape

@@ -47,6 +47,7 @@ type Device struct {
 	areas     [2][]*buffer             // widened weights, the same
 	asked     func(*graph.Node) string // for variants, nil: the defaults
 	alone     bool                     // launches are not joined
+	invariant bool                     // a row's results do not depend on the rows beside it
 	overlaps  bool                     // launches may start before the one before them ends
 	early     *earlyLaunch
 	shares    map[uintptr]int // shared memory that functions may ask for, by their handles
@@ -62,7 +63,7 @@ type code struct {
 
 func openDevice(d *driver, f Found, opt Options) (*Device, error) {
 	dev := &Device{d: d, modules: map[program]uintptr{}, funcs: map[code]uintptr{}, tables: map[string]*buffer{},
-		kernels: map[string]*kernel{}, shares: map[uintptr]int{}, early: new(earlyLaunch)}
+		kernels: map[string]*kernel{}, shares: map[uintptr]int{}, early: new(earlyLaunch), invariant: opt.Invariant}
 	cache := DefaultCache()
 	if opt.Cache != nil {
 		cache = *opt.Cache

@@ -187,7 +187,7 @@ func names[T fmt.Stringer](all []T) []string {
 
 // f8Shape is the configuration of a product.
 func (dev *Device) f8Shape(p *product) f8Shape {
-	all := dev.f8ShapesFor(p.w.Type, p.columns, p.w.Shape[0], p.w.Shape[1])
+	all := dev.f8ShapesFor(p.w.Type, dev.rows(p.columns), p.w.Shape[0], p.w.Shape[1])
 	for _, s := range all {
 		if s.String() == p.variant {
 			return s
@@ -200,10 +200,10 @@ func (dev *Device) f8Shape(p *product) f8Shape {
 // are added differ from one sum in the last bits. Not where two products and a launch for the function are faster.
 func (dev *Device) f8Pair(p *product) (f8Shape, bool) {
 	const launch, element = 3, 12 / 3e6 // µs; two elements read and one written, at 3 TB/s
-	one, n, k := dev.f8Shape(p), p.w.Shape[0], p.w.Shape[1]
-	for _, s := range dev.f8ShapesFor(p.w.Type, p.columns, 2*n, k) {
+	one, n, k, rows := dev.f8Shape(p), p.w.Shape[0], p.w.Shape[1], dev.rows(p.columns)
+	for _, s := range dev.f8ShapesFor(p.w.Type, rows, 2*n, k) {
 		if s.repeatN == 2 && s.split == one.split {
-			return s, dev.f8Time(s, p.columns, 2*n, k) <= 2*dev.f8Time(one, p.columns, n, k)+launch+element*float64(p.columns*n)
+			return s, dev.f8Time(s, rows, 2*n, k) <= 2*dev.f8Time(one, rows, n, k)+launch+element*float64(rows*n)
 		}
 	}
 	return one, false

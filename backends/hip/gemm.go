@@ -270,7 +270,7 @@ func (b *binder) halves(shape gemmShape, options []string, x halfMatrix, matrice
 	pair pairing) {
 	tiles, full := shape.place(matrices, pair.of != "")
 	k := matrices[0].k
-	full = full && x.n%gemmRows == 0 && k == x.k
+	full = full && !b.dev.invariant && x.n%gemmRows == 0 && k == x.k
 	prog := newProgram("gemm.hip", append([]string{define("BN", shape.columns), define("STAGES", shape.stages),
 		define("RESIDENT", shape.blocks),
 		define("LAG", shape.lag), onOff("FULL", full)}, options...)...)
@@ -318,7 +318,7 @@ func (b *binder) gemmShape(products []product, paired bool) gemmShape {
 		n = append(n, p.w.Shape[0])
 	}
 	name := products[0].variant
-	all := b.dev.gemmShapesFor(products[0].w.Type, products[0].columns, n, paired)
+	all := b.dev.gemmShapesFor(products[0].w.Type, b.dev.rows(products[0].columns), n, paired)
 	for _, s := range all {
 		if name == "" || s.String() == name {
 			return s
@@ -336,7 +336,7 @@ func (dev *Device) variant(n *graph.Node) (string, error) {
 	if dev.asked == nil {
 		return "", nil
 	}
-	name := dev.asked(n)
+	name := dev.asked(dev.like(n))
 	if name == "" {
 		return "", nil
 	}

@@ -28,6 +28,9 @@ type Options struct {
 	// FP16 is On where the device opens with its paths of half precision on; see
 	// backends.Pathed and docs/health.md.
 	FP16 backends.Choice
+	// Invariant makes results of a row the same, bit for bit, whatever rows are beside it in a step: kernels of products
+	// are chosen as for backends.InvariantRows rows, and positions are cut by the length of each row alone.
+	Invariant bool
 }
 
 // Found is a device that could be opened.

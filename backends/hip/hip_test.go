@@ -68,6 +68,13 @@ func TestOperators(t *testing.T) {
 	t.Log(dev.Info())
 	closing(t, dev)
 	t.Run("exact", func(t *testing.T) { operators(t, open, -1) })
+	for _, half := range []backends.Choice{backends.Off, backends.On} {
+		t.Run(fmt.Sprint("invariant, half ", half), func(t *testing.T) {
+			operators(t, func(t testing.TB) *hip.Device {
+				return openWith(t, hip.Options{Invariant: true, FP16: half})
+			}, -1)
+		})
+	}
 	for v := range 8 {
 		t.Run(fmt.Sprint("half ", v), func(t *testing.T) { operators(t, openHalf, v) })
 	}

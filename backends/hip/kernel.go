@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -22,13 +23,14 @@ type kernel struct {
 	scratch int
 	rel     float64
 	variant string        // that was asked for, "" for the default
+	why     string        // it is chosen, where more than its choice says so
 	own     *customKernel // that a user wrote; nil: it is this package's
 }
 
 func (k *kernel) Name() string { return k.name }
 
 func (k *kernel) Traits() backends.Traits {
-	return backends.Traits{Scratch: k.scratch, Tolerance: k.rel, Why: k.choice.why}
+	return backends.Traits{Scratch: k.scratch, Tolerance: k.rel, Why: cmp.Or(k.why, k.choice.why)}
 }
 
 // Instance is what a user's kernel was made of, nil for others.
@@ -65,7 +67,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 				"of 8-bit floats")
 	}
 	rounding := dev.Rounding()
-	k := &kernel{dev: dev, choice: c, name: n.Op.Name, rel: rounding.Tolerance(n)}
+	k := &kernel{dev: dev, choice: c, name: n.Op.Name, rel: rounding.Tolerance(n), why: dev.why(n, c)}
 	if err := k.operands(n, &e); err != nil {
 		return nil, err
 	}

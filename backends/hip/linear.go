@@ -123,7 +123,7 @@ func (b *binder) tile(p product) {
 	n := p.w.Shape[0]
 	options := []string{define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", b.scalar(p.w)), b.bias(p)}
 	name, side := "tile", 64
-	if b.dev.largeTile(p.columns, n) {
+	if b.dev.largeTile(b.dev.rows(p.columns), n) {
 		name, side = "tile128", 128
 		options = append(options, onOff("X_SCALAR", b.loose(p.x)))
 	}

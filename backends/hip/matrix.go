@@ -44,7 +44,7 @@ func (b *binder) matrix(p product) {
 	scalar := b.scalar(p.w)
 	columns := b.dev.d.vendor().matrixColumns(p.w.Type, scalar)
 	k, weights := p.w.Shape[1], b.weightWords(p.w)
-	fp8 := b.dev.matrixFP8(b.l.Node)
+	fp8 := b.dev.matrixFP8(b.dev.like(b.l.Node))
 	if fp8 && scalar {
 		b.failf("weights of %s at an address that is no multiple of 16", p.w.Type)
 	}
@@ -53,7 +53,7 @@ func (b *binder) matrix(p product) {
 		k, parts, kp = k/2, 1, ceil(k/2, matrixStep)*matrixStep
 		weights[4], weights[5] = weights[4]/2, weights[5]/2
 	}
-	full := p.columns%matrixRows == 0 && n%columns == 0 && kp == k
+	full := !b.dev.invariant && p.columns%matrixRows == 0 && n%columns == 0 && kp == k
 	options := []string{define("W_TYPE", weightNames[p.w.Type]), onOff("W_SCALAR", scalar), b.bias(p), onOff("FULL", full)}
 	if fp8 {
 		options = append(options, "FP8=1")

@@ -39,15 +39,12 @@ func (b *binder) pool(i int) (o backends.Operand, at uintptr) {
 func (dev *Device) pagedShape(n *graph.Node) attentionShape {
 	q, k, v := n.In[0].Shape, n.In[1].Shape, n.In[2].Shape
 	share := q[1] / k[2]
-	s := attentionShape{queries: share, block: 4, parts: 1}
+	s := attentionShape{queries: share, block: 4}
 	lines := ceil(q[2], attentionLanes) + ceil(v[3], attentionLanes)
 	for s.block > 1 && (s.block*lines > 96 || s.block*(v[3]+2) > 1400 || s.block/2 >= share) {
 		s.block /= 2
 	}
-	blocks := q[0] * k[2] * ceil(share, s.block)
-	if want := 4 * max(dev.units, 16); blocks < want {
-		s.parts = min(ceil(want, blocks), ceil(n.In[5].Shape[1]*k[1], 2*attentionPart), 32)
-	}
+	s.parts, s.least = dev.partsOf(n.In[5].Shape[1]*k[1], q[0]*k[2]*ceil(share, s.block))
 	return s
 }
 
@@ -60,16 +57,16 @@ func pagedScratch(dev *Device, n *graph.Node) int {
 }
 
 // pagedProgram is the source of both kernels; what a push does not need of it is given too.
-func pagedProgram(dh, dv, kt, vt, line, block int, softcap bool, parts, page int) program {
+func pagedProgram(dh, dv, kt, vt, line int, s attentionShape, softcap bool, page int) program {
 	return newProgram("paged.hip", define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt),
-		define("VE", line), define("QB", block), onOff("CAP", softcap), define("G_PARTS", parts),
-		define("G_PART", attentionPart), define("PAGE", page))
+		define("VE", line), define("QB", s.block), onOff("CAP", softcap), define("G_PARTS", s.parts),
+		define("G_PART", s.least), define("PAGE", page))
 }
 
 func bindPagedPush(b *binder) {
 	pool, at := b.pool(0)
 	x := b.in(1)
-	prog := pagedProgram(1, 1, 0, 0, 1, 1, false, 1, 1)
+	prog := pagedProgram(1, 1, 0, 0, 1, attentionShape{block: 1, parts: 1, least: attentionPart}, false, 1)
 	across := min(ceil(x.RowElems(), 128), 8)
 	d := b.start(prog, "paged_push", 128, x.Shape[0], across, 1).
 		ptr(at).u32(cacheCode(pool.Type), pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).
@@ -89,8 +86,8 @@ func bindPagedAttention(b *binder) {
 	s := b.dev.pagedShape(n)
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
 	line := cacheLine(&k, &v, kAt, vAt)
-	prog := pagedProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s.block,
-		a.Softcap > 0, s.parts, n.In[1].Shape[1])
+	prog := pagedProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s, a.Softcap > 0,
+		n.In[1].Shape[1])
 	blocks := q.Shape[0] * ceil(s.queries, s.block)
 	var scratch, counters uintptr
 	if s.parts > 1 {

@@ -38,24 +38,30 @@ func (dev *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathMatrix, About: about, Auto: true, Code: codeHash(dev.c.target),
 			Takes: dev.takesCores})
 	}
-	if hasHalves(arch) {
+	if hasHalves(arch) && !dev.invariant {
 		all = append(all, backends.Path{Name: pathAttend, About: "attention of one token by clusters of blocks", Auto: true,
 			Code: codeHash(dev.c.target), Takes: takesAttend})
+	}
+	if hasHalves(arch) {
 		all = append(all, backends.Path{Name: pathHalf, About: "products of rows rounded to f16 (wgmma)", Half: true,
 			Auto: true,
 			Rel:  2e-3, Code: codeHash(dev.c.target), Takes: takesHalves})
 	}
-	all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats " +
-		"(dot products of bytes)",
-		Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
-			return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
-		}})
+	if !dev.invariant { // then nothing is chosen for one row
+		all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats " +
+			"(dot products of bytes)",
+			Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
+				return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
+			}})
+	}
 	if types := fp8Types(arch); types != nil {
 		all = append(all, backends.Path{Name: pathFP8, About: fmt.Sprintf("products of rows rounded to 8 bits with "+
 			"weights of %v (fp8 matrix instructions)", types),
 			OptIn: true, Rel: 5e-2, Types: types, Code: codeHash(dev.c.target), Takes: dev.takesFP8})
 	}
 	for i := range all {
+		takes := all[i].Takes
+		all[i].Takes = func(n *graph.Node) bool { return takes(dev.like(n)) }
 		all[i].On = dev.on(all[i].Name)
 	}
 	return all
@@ -85,7 +91,7 @@ func (dev *Device) openPaths(fp16 backends.Choice) {
 
 // Rounding is what the paths that are on round.
 func (dev *Device) Rounding() ops.Rounding {
-	r := ops.Rounding{Quant: dev.on(pathInt8), F16: hasHalves(dev.info.Level) && dev.on(pathHalf)}
+	r := ops.Rounding{Quant: dev.on(pathInt8) && !dev.invariant, F16: hasHalves(dev.info.Level) && dev.on(pathHalf)}
 	r.BF16 = r.F16 // weights of bf16 meet activations of bf16 there
 	if dev.on(pathFP8) {
 		r.F8 = fp8Types(dev.info.Level)

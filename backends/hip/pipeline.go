@@ -53,8 +53,8 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 	pair pairing) {
 	paired := pair.of != ""
 	tiles, full := shape.place(matrices, paired)
-	cluster := shape.clusterOf(x.n)
-	full = full && shape.whole(x.n)
+	cluster := shape.clusterOf(b.dev.rows(x.n))
+	full = full && !b.dev.invariant && shape.whole(x.n)
 	groups := ceil(x.n, cluster*gemmRows)
 	even := pair.out%8 == 0 && b.pointer(res)%8 == 0
 	if res.Buffer != nil {

@@ -179,11 +179,14 @@ func programsFor(arch string) []program {
 		all = append(all, p)
 	}
 	all = append(all, pointFile, generalFile, spreadFile, recurrenceFile, routeFile, ropeFile, ropeFiles(3))
-	all = append(all, attentionProgram(64, 64, 1, 1, 8, attentionShape{block: 4, parts: 4}, false, true),
-		attentionProgram(9, 5, 0, 0, 1, attentionShape{block: 1, parts: 1}, true, true))
-	all = append(all, pagedProgram(128, 128, 1, 1, 8, 4, false, 1, 32), pagedProgram(128, 128, 1, 1, 8, 1, true, 16, 16),
-		pagedProgram(7, 5, 0, 0, 1, 2, false, 1, 5), pagedProgram(128, 128, 3, 3, 8, 4, false, 4, 32),
-		pagedProgram(128, 128, 7, 7, 8, 4, false, 4, 32))
+	shape := func(block, parts int) attentionShape {
+		return attentionShape{block: block, parts: parts, least: attentionPart}
+	}
+	all = append(all, attentionProgram(64, 64, 1, 1, 8, shape(4, 4), false, true),
+		attentionProgram(9, 5, 0, 0, 1, shape(1, 1), true, true))
+	all = append(all, pagedProgram(128, 128, 1, 1, 8, shape(4, 1), false, 32),
+		pagedProgram(128, 128, 1, 1, 8, shape(1, 16), true, 16), pagedProgram(7, 5, 0, 0, 1, shape(2, 1), false, 5),
+		pagedProgram(128, 128, 3, 3, 8, shape(4, 4), false, 32), pagedProgram(128, 128, 7, 7, 8, shape(4, 4), false, 32))
 	if arch == "sm_89" {
 		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })
 	}

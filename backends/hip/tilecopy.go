@@ -22,7 +22,7 @@ func (s copyShape) bytes() int { return s.stages * 16 * (s.rows + s.columns) * (
 // copies multiplies by tilecopy.hip; false where operands are not as it needs them.
 func (b *binder) copies(p product) bool {
 	x := rowsOf(p.x)
-	if !b.dev.usesCopies(b.l.Node) || b.loose(p.x) || b.scalar(p.w) || x.inner != 1 {
+	if !b.dev.usesCopies(b.dev.like(b.l.Node)) || b.loose(p.x) || b.scalar(p.w) || x.inner != 1 {
 		return false
 	}
 	shape := copyShapes[0]

@@ -174,7 +174,7 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 			x, w := &l.In[0], &l.In[1]
 			if x.Buffer == o.Buffer && x.Offset == o.Offset && x.Shape.Last() == cols && x.Shape.Elems() == o.Shape.Elems() &&
 				x.Dense() && o.Dense() {
-				return b.d.formOf(k.on, w, x.Shape.Rows())
+				return b.d.formOf(k.on, w, b.d.rows(x.Shape.Rows()))
 			}
 		}
 		for j := range l.Out {
@@ -304,7 +304,7 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 	if x == nil || b.copies.all || !inside(o) || !readers(b.program, b.number, o, func(j, operand int) bool {
 		l := &b.program.Launches[j]
 		k, ok := l.Kernel.(*kernel)
-		return ok && operand == 0 && isLinear(l.Node) && b.d.formOf(k.on, &l.In[1], l.In[0].Shape.Rows()) == x.form
+		return ok && operand == 0 && isLinear(l.Node) && b.d.formOf(k.on, &l.In[1], b.d.rows(l.In[0].Shape.Rows())) == x.form
 	}) {
 		return false
 	}

@@ -20,21 +20,21 @@ const (
 
 // parts is into how many ranges of positions attention is cut: as many as give
 // the device enough workgroups, none shorter than a tile of a full cache.
-func parts(n *graph.Node) int {
+func (d *Device) parts(n *graph.Node) int {
 	q, k := n.In[0], n.In[1]
 	positions := k.Shape[0]
 	if w := graph.Attr[ops.AttentionAttr](n).Window; w > 0 {
 		positions = min(positions, w)
 	}
-	have := q.Shape[0] * q.Shape[1]
+	have := d.rows(q.Shape[0]) * q.Shape[1]
 	if have == 0 {
 		return 1
 	}
 	return max(1, min((positions+attentionTile-1)/attentionTile, attentionGroups/have))
 }
 
-func attentionScratch(_ *Device, n *graph.Node) int {
-	p := max(parts(n), fewParts(n))
+func attentionScratch(d *Device, n *graph.Node) int {
+	p := max(d.parts(n), fewParts(n))
 	if p == 1 {
 		return 0
 	}
@@ -335,7 +335,7 @@ func bindPlainAttention(b *bind) error {
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
-	n := parts(l.Node)
+	n := b.d.parts(l.Node)
 	more, name := ops.Beyond(l.Node) != "", "attention"
 	if more {
 		name = "attention_more"

@@ -3,6 +3,8 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
@@ -77,6 +79,17 @@ func init() { // what they bind asks for the choices of launches behind
 	}
 }
 
+// Invariant says whether the device was opened so.
+func (d *Device) Invariant() bool { return d.opt.Invariant }
+
+// rows is by how many rows kernels are chosen in a step of n.
+func (d *Device) rows(n int) int {
+	if d.opt.Invariant {
+		return backends.InvariantRows
+	}
+	return n
+}
+
 // choose finds the shader of a product of so many rows.
 func (q *question) choose() *productChoice {
 	for i := range productChoices {
@@ -87,7 +100,7 @@ func (q *question) choose() *productChoice {
 	return nil // not reached: the last takes all
 }
 
-// product is the choice for a weight as it lies.
+// product is the choice for a weight as it lies and so many rows, as rows gives them.
 func (d *Device) product(on taken, w *backends.Operand, rows int) *productChoice {
 	cols := w.Shape.Last()
 	return (&question{d, on, w.Type, cols, rows, aligned(w, cols, w.Stride) != 0}).choose()
@@ -132,7 +145,7 @@ func lined(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 ==
 
 func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *attentionChoice {
 	for i := range attentionChoices {
-		if c := &attentionChoices[i]; c.takes != nil && ops.Beyond(n) != "" {
+		if c := &attentionChoices[i]; c.takes != nil && (ops.Beyond(n) != "" || d.opt.Invariant) {
 			continue
 		} else if c.takes == nil || c.takes(d, on, n, k, v) {
 			return c
@@ -145,7 +158,7 @@ func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *att
 func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 	switch {
 	case isProduct(n) || n.Op == ops.LinearID:
-		w, rows := n.In[1], n.In[0].Shape.Rows()
+		w, rows := n.In[1], d.rows(n.In[0].Shape.Rows())
 		if n.Op == ops.LinearID {
 			rows = 1 // each with matrices of its own
 		}
@@ -154,10 +167,16 @@ func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 		if c.name == "matrix" && tile != nil && tile.name == regDecodeTile {
 			c = &productChoices[1]
 		}
+		if d.opt.Invariant && isProduct(n) {
+			return fmt.Sprintf("%s: invariant: as for %d rows, however many there are: %s", c.name, rows, c.why)
+		}
 		return c.name + ": " + c.why
 	case n.Op == ops.Attention:
 		k, v := denseOperand(n.In[1]), denseOperand(n.In[2])
 		c := d.attention(d.on, n, &k, &v)
+		if d.opt.Invariant {
+			return c.name + ": invariant: each row's positions by themselves; " + c.why
+		}
 		return c.name + ": " + c.why
 	}
 	return e.why

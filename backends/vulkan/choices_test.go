@@ -29,7 +29,7 @@ func (c capturing) Capture(p *backends.Program) (backends.Executable, error) {
 	return x, err
 }
 
-// parts says what runs as one.
+// partsText says what runs as one.
 func (e *executable) partsText() (all []testkit.Part) {
 	at := map[int]int{} // of a launch that does work, in all
 	for i, owner := range e.owners {
@@ -43,6 +43,9 @@ func (e *executable) partsText() (all []testkit.Part) {
 					code += fmt.Sprint(x.groups, x.spec, x.subgroup, x.push, x.waits, x.says, x.handed)
 				} else if x.handed {
 					code += " handed"
+				}
+				if e.d.opt.Invariant { // where variants must be the same
+					code += fmt.Sprint(" ", x.spec, x.subgroup)
 				}
 				part.Code = append(part.Code, code)
 			}

@@ -67,7 +67,7 @@ type fresh struct {
 // findFolds looks for them.
 func (d *Device) findFolds(p *backends.Program) *folds {
 	f := &folds{into: map[int]int{}, norms: map[int]int{}, gates: map[int]gate{}, fresh: map[int]fresh{}, read: -1}
-	if d.plain || int(d.p.limits.MaxPerStageDescriptorStorageBuffers) < foldBindings {
+	if d.plain || d.opt.Invariant || int(d.p.limits.MaxPerStageDescriptorStorageBuffers) < foldBindings {
 		return f
 	}
 	for i := range p.Launches {

@@ -39,8 +39,7 @@ func bindLinear(b *bind) error {
 	case ops.LinearScaled, ops.LinearScaledBias:
 		p.bias, p.factors = at(l.In, 3), &l.In[2]
 	}
-	n := p.x.Shape.Rows()
-	c := b.d.product(b.on, p.w, n)
+	c := b.d.product(b.on, p.w, b.d.rows(p.x.Shape.Rows()))
 	if p.factors != nil && c.form != "" {
 		return b.scaled(p, c)
 	}
@@ -140,7 +139,7 @@ func (b *bind) dotShape(t tensor.Type, cols, nx int) (size, r int) {
 
 // matVecDots multiplies bytes.
 func (b *bind) matVecDots(p product, part piece) {
-	nx := columns(p.x.Shape.Rows())
+	nx := columns(b.d.rows(p.x.Shape.Rows()))
 	size, per := b.dotShape(p.w.Type, p.w.Shape.Last(), nx)
 	x := b.convert(dots, p.x)
 	if x == nil {
@@ -395,7 +394,7 @@ func columns(n int) int {
 }
 
 func (b *bind) matVec(p product, part piece) {
-	nx := columns(p.x.Shape.Rows())
+	nx := columns(b.d.rows(p.x.Shape.Rows()))
 	if nx == 1 && part.count == p.w.Rows() && b.handVec(p, nil, 0) {
 		return
 	}
@@ -449,7 +448,7 @@ func (b *bind) tile(rows, n int) (size, part int) {
 }
 
 func (b *bind) matMul(p product, part piece) {
-	size, each := b.tile(part.count, p.x.Shape.Rows())
+	size, each := b.tile(part.count, b.d.rows(p.x.Shape.Rows()))
 	c := b.call(fmt.Sprintf("matmul_%s_%d", p.w.Type, size))
 	woff, x, r, y, boff, btype := b.operands(c, p, part)
 	foff, ftype := b.vector(c, p.factors)

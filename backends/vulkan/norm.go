@@ -91,7 +91,7 @@ func (b *bind) norm(o *backends.Operand) *folded {
 func (b *bind) foldsNorm() bool {
 	x, w, y := &b.l.In[0], at(b.l.In, 1), &b.l.Out[0]
 	out, ok := y.Buffer.(*buffer)
-	if !ok || out.use != backends.Arena || x.Shape.Rows() != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
+	if !ok || out.use != backends.Arena || b.d.rows(x.Shape.Rows()) != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
 		w == nil || w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() || b.program == nil {
 		return false
 	}
@@ -194,7 +194,7 @@ func (b *bind) normWide(add, layer bool) error {
 		b.none(c)
 	}
 	group := b.d.rowGroup(int(x.cols))
-	for x.n >= manyRows && group > 64 && x.cols <= 8*group { // an invocation has four vectors at most
+	for b.d.rows(int(x.n)) >= manyRows && group > 64 && x.cols <= 8*group { // an invocation has four vectors at most
 		group /= 2
 	}
 	c.spec = []uint32{group, flag(layer), flag(add), wtype, btype, kind, flag(store)}

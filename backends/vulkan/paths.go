@@ -88,7 +88,7 @@ func (d *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathMatrix, About: "products and attention by cooperative matrices of f16",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "join", "attention_matrix", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) || d.takesMatrixAttention(n)
+				return isProduct(n) && d.takesMatrix(n.In[1].Type, d.rows(n.In[0].Shape.Rows())) || d.takesMatrixAttention(n)
 			}})
 	}
 	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= regDecodeShared {
@@ -96,7 +96,7 @@ func (d *Device) Paths() []backends.Path {
 			"factors go straight to where they are multiplied",
 			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("regdecode", "join", "attention_ordered", "form", "norm"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows()) ||
+				return isProduct(n) && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), d.rows(n.In[0].Shape.Rows())) ||
 					d.takesRegDecodeAttention(n)
 			}})
 	}
@@ -115,7 +115,7 @@ func (d *Device) Paths() []backends.Path {
 					n.Op == ops.LinearID && takesDots(n.In[1].Type, 1)
 			}})
 	}
-	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate {
+	if d.has.dots && (d.p.inOrder || d.ordered) && !d.opt.Validate && !d.opt.Invariant {
 		all = append(all, backends.Path{Name: pathOverlap, About: "stages of a step that begin while the one before ends, " +
 			"without a barrier",
 			Half: true, Auto: true, Code: codeOf("chainq", "gateq", "handq", "handvec", "handgate", "attention_one"),

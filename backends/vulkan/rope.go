@@ -115,7 +115,7 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	if cache {
 		limit = y.Shape[0]
 	}
-	if storesRows(x, y) && (!rotate || !pair && 2*pairs == dh) {
+	if b.d.storesRows(x, y) && (!rotate || !pair && 2*pairs == dh) {
 		c.shader = "rope_rows"
 		b.lacked(c, lacks)
 		part := dh / 4 // invocations of a head
@@ -136,9 +136,9 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 }
 
 // storesRows says whether rope_rows.comp stores x in y, two elements at a time, where it need not be rotated.
-func storesRows(x, y *backends.Operand) bool {
+func (d *Device) storesRows(x, y *backends.Operand) bool {
 	dh := x.Shape.Last()
 	_, size := y.Type.Block()
-	return !isCoded(y.Type) && x.Rows() > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 && x.Stride%8 == 0 &&
-		y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
+	return !isCoded(y.Type) && d.rows(x.Rows()) > fewTokens && dh%4 == 0 && dh <= 256 && x.Offset%8 == 0 &&
+		x.Stride%8 == 0 && y.Offset%(2*size) == 0 && y.Stride%(2*size) == 0
 }

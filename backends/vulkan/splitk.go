@@ -36,8 +36,8 @@ func (b *bind) halved(p product, part piece, v *matrixVariant) int {
 	whole := func(o *backends.Operand) bool {
 		return o == nil || len(o.Shape) == 2 && o.Offset%16 == 0 && o.Stride%16 == 0
 	}
-	if !v.halves || b.program == nil || !isLinear(b.l.Node) || part.count != p.w.Rows() || part.count%4 != 0 ||
-		!whole(p.y) || !whole(p.r) {
+	if b.d.opt.Invariant || !v.halves || b.program == nil || !isLinear(b.l.Node) || part.count != p.w.Rows() ||
+		part.count%4 != 0 || !whole(p.y) || !whole(p.r) {
 		return 0
 	}
 	across, blocks := (p.x.Shape.Rows()+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols
@@ -65,7 +65,7 @@ func leftRows(tiles, rows, across, units int, v, narrow *matrixVariant) int {
 // nothing of one in pieces.
 func (b *bind) left(p product, part piece, v *matrixVariant) (int, *matrixVariant) {
 	narrow := narrower[v.name]
-	if narrow == nil || b.program == nil || part.count != p.w.Rows() {
+	if b.d.opt.Invariant || narrow == nil || b.program == nil || part.count != p.w.Rows() {
 		return 0, nil
 	}
 	across := (p.x.Shape.Rows() + v.rows - 1) / v.rows
@@ -152,7 +152,7 @@ func (b *bind) adds(j, n int, y *backends.Operand, x *due) bool {
 		return n == 1 && only && len(o.Shape) == 2 && o.Shape.Last()%4 == 0 && wholeRows(l.In, l.Out) &&
 			next.wanted(z, z.Shape.Last()) == halves
 	case ops.Push:
-		return n == 1 && only && len(o.Shape) == 3 && storesRows(o, &l.In[0])
+		return n == 1 && only && len(o.Shape) == 3 && b.d.storesRows(o, &l.In[0])
 	}
 	return false
 }

@@ -65,7 +65,11 @@ const tileShared, wideShared = (128+128)*9*16 + 4*128, (128+192)*9*16 + 4*128
 
 // Variants names the configurations of a node's kernel, the default first.
 func (d *Device) Variants(n *graph.Node) []string {
-	if d.core().size != 16 || !isProduct(n) || !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
+	if d.core().size != 16 || !isProduct(n) {
+		return nil
+	}
+	n = d.like(n)
+	if !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
 		return nil
 	}
 	var names []string
@@ -104,6 +108,14 @@ func (d *Device) Variants(n *graph.Node) []string {
 	return names
 }
 
+// like is the product that a product's variant is chosen for.
+func (d *Device) like(n *graph.Node) *graph.Node {
+	if d.opt.Invariant && isProduct(n) {
+		return backends.WithRows(n, backends.InvariantRows)
+	}
+	return n
+}
+
 // takesHalves says whether a product of so many tiles of regdecode.comp is faster by halves of them
 // than by other tiles.
 func (d *Device) takesHalves(n *graph.Node, tiles int) bool {
@@ -123,7 +135,7 @@ func (d *Device) variantOf(n *graph.Node) (*matrixVariant, error) {
 	}
 	name := list[0]
 	if d.chosen != nil {
-		if v := d.chosen(n); v != "" {
+		if v := d.chosen(d.like(n)); v != "" {
 			name = v
 		}
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	FP16 backends.Choice
 	// Tiled forces (1) or forbids (-1) products from shared memory; 0: as the device suggests.
 	Tiled int
+	// Invariant makes results of a row the same, bit for bit, whatever rows are beside it in a step: kernels of products
+	// are chosen as for backends.InvariantRows rows, and attention goes through the positions of each row by itself.
+	Invariant bool
 
 	hooks *hooks // of tests; nil: none
 }

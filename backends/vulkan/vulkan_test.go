@@ -49,9 +49,10 @@ func brief(dev *vulkan.Device) bool {
 // TestOperators runs the table of operators, with products by rows and by tiles; in
 // brief one case of every operator, and of every type of weights.
 func TestOperators(t *testing.T) {
-	for name, tiled := range map[string]int{"rows": -1, "tiles": 1} {
+	for name, opt := range map[string]vulkan.Options{"rows": {Tiled: -1}, "tiles": {Tiled: 1},
+		"invariant": {Tiled: 1, Invariant: true}} {
 		t.Run(name, func(t *testing.T) {
-			dev := open(t, vulkan.Options{Tiled: tiled})
+			dev := open(t, opt)
 			if brief(dev) {
 				eachType(t, dev)
 			} else {

@@ -76,10 +76,6 @@ func openBackend(name string, f deviceFlags) (backends.Device, error) {
 	}
 	for _, b := range backendTable {
 		if b.name == name {
-			if f.invariant && name != "cpu" && name != "ref" {
-				return nil, usagef("--invariant: the %s backend chooses kernels by the rows of a step, and so results depend on "+
-					"what is beside them; --backend cpu can keep them apart", name)
-			}
 			d, err := b.open(f)
 			if err != nil {
 				return nil, &exitError{code: exitNoDevice, err: err}

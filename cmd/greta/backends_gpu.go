@@ -21,7 +21,8 @@ import (
 func gpuBackends() []backend {
 	return []backend{
 		{"vulkan", func(f deviceFlags) (backends.Device, error) {
-			opt := vulkan.Options{Device: f.device, Validate: f.validate != nil, Message: f.validate, Cache: pipelineFolder()}
+			opt := vulkan.Options{Device: f.device, Validate: f.validate != nil, Message: f.validate, Cache: pipelineFolder(),
+				Invariant: f.invariant}
 			d, err := vulkan.New(opt)
 			if err != nil {
 				return nil, err
@@ -29,7 +30,8 @@ func gpuBackends() []backend {
 			return d, nil
 		}},
 		{"hip", func(f deviceFlags) (backends.Device, error) {
-			d, err := hip.New(hip.Options{Device: f.device, Built: f.kernels, Compiler: self("compile")})
+			d, err := hip.New(hip.Options{Device: f.device, Built: f.kernels, Compiler: self("compile"),
+				Invariant: f.invariant})
 			if err != nil {
 				return nil, err
 			}

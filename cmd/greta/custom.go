@@ -33,6 +33,9 @@ func (f *modelFlags) tryCustom(ctx context.Context, b *bundle, errw io.Writer) e
 			true: "runs without its own (--no-custom-kernels)"}[f.noCustom], "has no kernels:"))
 	case len(kernels) == 0 || f.noCustom:
 		return nil
+	case f.invariant && len(backends.CustomKernelsOf(b.device).CustomEndings()) > 0:
+		return usagef("--invariant: the model file has kernels of its own, whose results may depend on the rows of a step; " +
+			"--no-custom-kernels runs without them")
 	}
 	opt := b.opt
 	if opt.Context == 0 {

@@ -71,6 +71,10 @@ func TestCustomKernel(t *testing.T) {
 		!strings.Contains(r.err, "there are no kernels to check") {
 		t.Errorf("--check-kernels without kernels: exit code %d\n%s", r.code, r.err)
 	}
+	if r := greta(t, append([]string{"run", path, "--invariant", "--fp16", "off", "--context", "16", "--prefill", "5"},
+		device...)...); r.code != exitUsage || !strings.Contains(r.err, "--no-custom-kernels runs without them") {
+		t.Errorf("--invariant with kernels of one's own: exit code %d\n%s", r.code, r.err)
+	}
 	r = greta(t, append([]string{"dump", "--stage", "plan", path, "--fp16", "off", "--context", "16"}, device...)...)
 	if !strings.Contains(r.out, "h: custom:rms BLOCK=") || !strings.Contains(r.out, "rms.comp: checked at") {
 		t.Errorf("%s%s", r.out, r.err)

@@ -205,9 +205,8 @@ func (b *bundle) checkForced(some bool) error {
 
 // registerInvariant adds the flag of verbs that run several sequences in a step.
 func (f *modelFlags) registerInvariant(s *pflag.FlagSet) {
-	s.BoolVar(&f.invariant, "invariant", false, "cpu: results of a sequence are the same, bit for bit, whatever runs "+
-		"beside "+
-		"it; steps of several rows take longer")
+	s.BoolVar(&f.invariant, "invariant", false, "results of a sequence are the same, bit for bit, whatever runs "+
+		"beside it; on a processor steps of several rows take longer, on a GPU those of few")
 }
 
 func (f *modelFlags) deviceFlags() deviceFlags {

@@ -150,8 +150,6 @@ func TestBestOf(t *testing.T) {
 		{[]string{"--choices", "2", "--capture", "0"}, "one has 1 to"},
 		{[]string{"--choices", "2", "--parallel", "64", "--capture", "1..256"}, "are kept at most"},
 		{[]string{"--capture", "4"}, "it needs --prompts or --choices"},
-		{[]string{"--backend", "vulkan", "--invariant", "--exact=false"}, "depend on what is beside them"},
-		{[]string{"--backend", "hip", "--invariant", "--exact=false"}, "depend on what is beside them"},
 	} {
 		if r := greta(t, append([]string{"run"}, with(base, c.args...)...)...); r.code != exitUsage ||
 			!strings.Contains(r.err, c.want) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,5 +185,33 @@ func TestVulkanCodes(t *testing.T) {
 		if got := exitCode(err); got != want {
 			t.Errorf("%v: code %d, want %d", err, got, want)
 		}
+	}
+}
+
+// With --invariant an answer's log-probabilities are the same to the last bit alone and beside others, and what that
+// costs is printed.
+func TestVulkanInvariant(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	base := append([]string{trained(t), "-n", "6", "--logprobs", "3", "--invariant"}, device...)
+	prompts := []string{"The army", "Prince Andrew and the count", "It was late when", "No"}
+	path := filepath.Join(t.TempDir(), "prompts.txt")
+	if err := os.WriteFile(path, []byte(strings.Join(prompts, "\n")+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	one, r := promptAnswers(t, with(base, "--prompts", path, "--parallel", "1")...)
+	if r.code != 0 || len(one) != len(prompts) {
+		t.Fatalf("exit code %d, %d answers\n%s", r.code, len(one), r.err)
+	}
+	all, r := promptAnswers(t, with(base, "--prompts", path, "--parallel", "4")...)
+	for i := range one {
+		if r.code != 0 || len(all) != len(one) || !slices.Equal(all[i].Tokens, one[i].Tokens) ||
+			!reflect.DeepEqual(all[i].Logprobs, one[i].Logprobs) {
+			t.Fatalf("exit code %d: another answer than alone: %+v, %+v\n%s", r.code, all, one[i], r.err)
+		}
+	}
+	r = greta(t, append([]string{"bench", "model", trained(t), "--parallel", "2", "-p", "4", "-n", "2", "-r", "1",
+		"--no-store", "--invariant"}, device...)...)
+	if r.code != 0 || !strings.Contains(r.err, "times what it takes without: prompts ") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 }

@@ -281,3 +281,61 @@ func partText(p *backends.Program, part Part) string {
 	}
 	return strings.Join(nodes, " + ") + ": " + code + " (" + p.Launches[part.Launches[0]].Kernel.Traits().Why + ")"
 }
+
+// SameChoices demands of devices on which a row's results do not depend on the rows beside it that the same code, in
+// the same variant, runs each node of a model whatever the number of a step's rows. Parts of Code must name the
+// variant.
+func SameChoices(t *testing.T, devices []NullDevice) {
+	t.Helper()
+	for _, m := range choiceModels() {
+		if !slices.Contains([]string{"llama2_7b", "gpt_neox_20b", "mixtral_8x7b"}, m.name) {
+			continue
+		}
+		m.steps = []int{2, 1, 9, 65, 512}
+		for _, typ := range m.types {
+			for _, d := range devices {
+				t.Run(fmt.Sprint(m.name, "/", typ, "/", d.Name), func(t *testing.T) {
+					steps, err := captures(d, m, typ, rowlessText)
+					if err != nil {
+						t.Fatal(err)
+					}
+					texts := make([][]string, len(steps))
+					for i, lines := range steps {
+						for _, l := range lines {
+							if l.text != "" {
+								texts[i] = append(texts[i], l.text)
+							}
+						}
+						slices.Sort(texts[i])
+						texts[i] = slices.Compact(texts[i])
+						if !slices.Equal(texts[i], texts[0]) {
+							t.Errorf("%d rows and %d: %s", m.steps[i], m.steps[0],
+								firstDifference(strings.Join(texts[i], "\n"), strings.Join(texts[0], "\n")))
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// rowlessText names operators with their inputs and weights, what runs for them, and why; nothing of a selection of
+// rows, which steps have of whose rows not all are wanted.
+func rowlessText(p *backends.Program, part Part) string {
+	var nodes []string
+	for _, i := range part.Launches {
+		n := p.Launches[i].Node
+		if n.Op.Name == "rows" {
+			return ""
+		}
+		var weights []string
+		for _, v := range n.In {
+			if v != nil && v.Def == nil {
+				weights = append(weights, v.Root().Name)
+			}
+		}
+		nodes = append(nodes, fmt.Sprintf("%s(%s)", n.Op.Name, strings.Join(weights, " ")))
+	}
+	return fmt.Sprintf("%s: %s (%s)", strings.Join(nodes, " + "), strings.Join(part.Code, "; "),
+		p.Launches[part.Launches[0]].Kernel.Traits().Why)
+}
