@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/greta-project/greta/chat/parse"
@@ -127,4 +128,94 @@ func drive(t *testing.T, tok *tokenizer.Tokenizer, fresh func() (Mask, error), s
 		n, text = n+1, text+tok.Bytes(id)
 	}
 	return text, false
+}
+
+// TestForcedArguments: a forced call may have any arguments, which are read back as they are.
+func TestForcedArguments(t *testing.T) {
+	tok, err := tokenizer.Load(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	masks := NewGrammarMasks(tok)
+	bytes := map[string]int32{}
+	for id := range int32(tok.VocabSize()) {
+		if b := tok.Bytes(id); len(b) == 1 {
+			bytes[b] = id
+		}
+	}
+	tools := []Tool{{Name: "note", Parameters: json.RawMessage(`{"type": "object"}`)}}
+	for _, name := range parse.Names() {
+		f, err := parse.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes, err := f.Shapes(parseTools(tools), false)
+		if err != nil {
+			continue
+		}
+		chat := &TemplateChat{format: f}
+		c, err := chat.ToolMask(tools, true, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, err := masks.Constrain(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, arguments := range callArguments {
+			arguments = compact(t, arguments)
+			text := forcedText(shapes[0], arguments)
+			m, err := fresh()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range len(text) {
+				if err := m.Accept(bytes[text[i:i+1]]); err != nil {
+					t.Fatalf("%s: %q is not allowed from byte %d: %v", name, text, i, err)
+				}
+			}
+			for _, piece := range []int{1, len(text)} {
+				calls := readCalls(chat, "", text, piece)
+				if len(calls) != 1 || calls[0].Name != "note" || calls[0].Arguments != arguments {
+					t.Errorf("%s: %q is read as %+v", name, text, calls)
+				}
+			}
+		}
+	}
+}
+
+// compact writes JSON as a constrained model does.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// forcedText is a call of the tool note.
+func forcedText(s parse.Shape, arguments string) string {
+	schema := string(s.Schema)
+	if !strings.Contains(schema, `"note"`) { // the name stands in the beginning
+		return s.Begin + arguments + s.End
+	}
+	key, named := "arguments", "name"
+	if strings.Contains(schema, `"parameters"`) {
+		key = "parameters"
+	}
+	if strings.Contains(schema, `"tool_name"`) {
+		named = "tool_name"
+	}
+	text := `{"` + named + `":"note","` + key + `":` + arguments + "}"
+	if strings.HasPrefix(schema, `{"type":"array"`) {
+		text = "[" + text + "]"
+	}
+	return s.Begin + text + s.End
 }

@@ -46,6 +46,11 @@ var written = map[string]string{
 		"</｜DSML｜invoke>\n</｜DSML｜function_calls>",
 	"glm": "<tool_call>place\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n<tool_call>add\n" +
 		"<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n<arg_value>2.5</arg_value>\n</tool_call>",
+	"hy3": "<tool_calls:opensource>\n<tool_call:opensource>place<tool_sep:opensource>\n<arg_key:opensource>city" +
+		"</arg_key:opensource>\n<arg_value:opensource>Rome</arg_value:opensource>\n</tool_call:opensource>\n" +
+		"<tool_call:opensource>add<tool_sep:opensource>\n<arg_key:opensource>a</arg_key:opensource>\n" +
+		"<arg_value:opensource>1</arg_value:opensource>\n<arg_key:opensource>b</arg_key:opensource>\n" +
+		"<arg_value:opensource>2.5</arg_value:opensource>\n</tool_call:opensource>\n</tool_calls:opensource>",
 	"lfm":      `<|tool_call_start|>[place(city="Rome"), add(a=1, b=2.5)]<|tool_call_end|>`,
 	"pythonic": `[place(city="Rome"), add(a=1, b=2.5)]`,
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/greta-project/greta/chat/jinja"
 	"github.com/greta-project/greta/chat/parse"
@@ -18,6 +20,7 @@ import (
 type TemplateChat struct {
 	set    *template.Set
 	format *parse.Format
+	style  func() callStyle
 }
 
 // NewTemplateChat reads the templates, so that a wrong one is told before a conversation comes.
@@ -29,7 +32,27 @@ func NewTemplateChat(set *template.Set) (*TemplateChat, error) {
 	for _, name := range set.Names() {
 		all.WriteString(set.Text(name))
 	}
-	return &TemplateChat{set: set, format: parse.Find(all.String())}, nil
+	c := &TemplateChat{set: set, format: parse.Find(all.String())}
+	c.style = sync.OnceValue(c.callStyleOf)
+	return c, nil
+}
+
+// callStyle is how a template wants a message that calls tools: with a null in the place of an empty content, and with
+// arguments as a text. Templates are written for either, and leave calls out or fail of the other.
+type callStyle struct{ null, text bool }
+
+// callStyleOf finds the first style in which the template writes calls.
+func (c *TemplateChat) callStyleOf() callStyle {
+	const name = "greta_probe"
+	call := ToolCall{ID: "call00000", Name: name, Arguments: "{}"}
+	messages := []Message{{Role: "user"}, {Role: "assistant", ToolCalls: []ToolCall{call}}}
+	for _, style := range []callStyle{{}, {null: true}, {text: true}, {null: true, text: true}} {
+		text, err := c.render(messages, style, ChatOptions{NoPrompt: true})
+		if err == nil && strings.Contains(text, name) {
+			return style
+		}
+	}
+	return callStyle{}
 }
 
 // wireMessage is a message as templates know it, in OpenAI's form.
@@ -64,6 +87,25 @@ func list(v any) (*jinja.List, error) {
 
 // Prompt renders.
 func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error) {
+	var style callStyle
+	if slices.ContainsFunc(messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+		style = c.style()
+	}
+	text, err := c.render(messages, style, o)
+	if err != nil || !o.Continue {
+		return text, err
+	}
+	// What a template puts behind a message is taken away again, so that the message goes on.
+	last := strings.TrimSpace(messages[len(messages)-1].Content)
+	at := strings.LastIndex(text, last)
+	if last == "" || at < 0 {
+		return "", errors.New("the last message cannot be gone on from: it is not in what the template makes of it")
+	}
+	return text[:at+len(last)], nil
+}
+
+// render makes the text of messages.
+func (c *TemplateChat) render(messages []Message, style callStyle, o ChatOptions) (string, error) {
 	wires := make([]wireMessage, len(messages))
 	for i, m := range messages {
 		w := wireMessage{Role: m.Role, Content: &m.Content, Reasoning: m.Reasoning, Name: m.Name, CallID: m.ToolCallID}
@@ -75,6 +117,9 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 			x.Function.Name, x.Function.Arguments = call.Name, call.Arguments
 			w.ToolCalls = append(w.ToolCalls, x)
 		}
+		if len(w.ToolCalls) > 0 && m.Content == "" && style.null {
+			w.Content = nil
+		}
 		wires[i] = w
 	}
 	in := template.Input{AddGenerationPrompt: !o.Continue && !o.NoPrompt, Vars: variables(o)}
@@ -82,7 +127,9 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 	if err != nil {
 		return "", err
 	}
-	in.Messages = c.set.Fit(msgs)
+	if in.Messages = msgs; !style.text {
+		in.Messages = c.set.Fit(msgs)
+	}
 	if len(o.Tools) > 0 {
 		tools, err := list(wireTools(o.Tools))
 		if err != nil {
@@ -90,17 +137,7 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 		}
 		in.Tools = tools
 	}
-	text, err := c.set.Render(in)
-	if err != nil || !o.Continue {
-		return text, err
-	}
-	// What a template puts behind a message is taken away again, so that the message goes on.
-	last := strings.TrimSpace(messages[len(messages)-1].Content)
-	at := strings.LastIndex(text, last)
-	if last == "" || at < 0 {
-		return "", errors.New("the last message cannot be gone on from: it is not in what the template makes of it")
-	}
-	return text[:at+len(last)], nil
+	return c.set.Render(in)
 }
 
 type wireTool struct {

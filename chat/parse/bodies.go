@@ -81,6 +81,7 @@ type namedBody struct {
 	head   string
 	named  bool
 	v      value
+	given  bool   // some of the arguments came
 	behind string // what came behind the arguments, up to the closing tag
 	ended  bool
 }
@@ -122,9 +123,13 @@ func (b *namedBody) write(p *Parser, text string) (string, bool) {
 		}
 		if from >= 0 {
 			p.arguments(text[from:to])
+			b.given = true
 		}
 		if !b.ended {
 			return "", false
+		}
+		if !b.given {
+			p.arguments("{}")
 		}
 		text = text[max(to, 0):]
 	}
@@ -384,36 +389,67 @@ func (b *paramsBody) head(p *Parser) bool {
 func (b *paramsBody) param(p *Parser, at int) bool {
 	q := b.c.Param
 	rest := b.held[at:]
-	end := strings.Index(rest, q.Close)
 	i := strings.Index(rest, q.KeyEnd)
-	if i < 0 || end < i {
+	if i < 0 {
 		return false
 	}
-	key, text := strings.TrimSpace(rest[:i]), rest[i+len(q.KeyEnd):end]
+	key, from := strings.TrimSpace(rest[:i]), i+len(q.KeyEnd)
 	typed := false
 	if q.Value != "" {
-		j := strings.Index(text, q.Value)
+		j := strings.Index(rest[from:], q.Value)
 		if j < 0 {
 			return false
 		}
-		typed = q.Typed != "" && strings.Contains(text[:j], q.Typed)
-		text = text[j+len(q.Value):]
+		typed = q.Typed != "" && strings.Contains(rest[from:from+j], q.Typed)
+		from += j + len(q.Value)
 	}
-	text = strings.TrimPrefix(text, "\n")
-	text = strings.TrimSuffix(text, "\n")
-	kind := ""
-	if q.Typed == "" {
-		kind = p.typeOf(b.name, key)
+	text, n, quoted, ok := b.value(rest[from:])
+	if !ok {
+		return false
 	}
 	name, _ := json.Marshal(key)
 	lead := ", "
 	if b.count == 0 {
 		lead = "{"
 	}
-	p.arguments(lead + string(name) + ": " + asJSON(text, kind, q.Typed == "" || typed))
+	switch {
+	case quoted || q.Typed != "" && !typed:
+		text = quote(text)
+	case q.Typed != "":
+		text = asJSON(text, nil)
+	default:
+		text = asJSON(text, p.typesOf(b.name, key))
+	}
+	p.arguments(lead + string(name) + ": " + text)
 	b.count++
-	b.held = rest[end+len(q.Close):]
+	b.held = rest[from+n:]
 	return true
+}
+
+// value reads a parameter's value and its closing tag, n bytes, if they are whole. quoted says that it is a text.
+func (b *paramsBody) value(rest string) (text string, n int, quoted, ok bool) {
+	q := b.c.Param
+	if len(q.Quote) == 2 {
+		if len(rest) < len(q.Quote[0]) && strings.HasPrefix(q.Quote[0], rest) {
+			return "", 0, false, false
+		}
+		if inner, is := strings.CutPrefix(rest, q.Quote[0]); is {
+			end := strings.Index(inner, q.Quote[1]+q.Close)
+			if end < 0 {
+				return "", 0, false, false
+			}
+			return inner[:end], len(rest) - len(inner) + end + len(q.Quote[1]+q.Close), true, true
+		}
+	}
+	end := strings.Index(rest, q.Close)
+	if end < 0 {
+		return "", 0, false, false
+	}
+	text = rest[:end]
+	if !q.Exact {
+		text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
+	}
+	return text, end + len(q.Close), false, true
 }
 
 func (b *paramsBody) end(p *Parser) {
@@ -427,15 +463,49 @@ func (b *paramsBody) end(p *Parser) {
 	}
 }
 
-// asJSON writes a parameter: as a text where the schema wants one or it is no JSON.
-func asJSON(text, kind string, may bool) string {
-	if trimmed := strings.TrimSpace(text); may && kind != "string" && json.Valid([]byte(trimmed)) {
-		return trimmed
+// asJSON writes a parameter that may be of these types, nil: of any. A text is what is of no other of them; templates
+// write other values as JSON or as Python does.
+func asJSON(text string, types []string) string {
+	trimmed := strings.TrimSpace(text)
+	plain := json.Valid([]byte(trimmed))
+	if types == nil {
+		if plain {
+			return trimmed
+		}
+		return quote(text)
 	}
-	if may && kind == "boolean" && (text == "True" || text == "False") {
-		return strings.ToLower(text)
+	v, ok := trimmed, plain
+	if !ok {
+		v, ok = pythonLiteral(trimmed)
 	}
-	return quote(text)
+	kinds := kindsOf(v)
+	switch {
+	case ok && kinds[0] != "string" && (slices.Contains(types, kinds[0]) || slices.Contains(types, "number") &&
+		slices.Contains(kinds, "number")):
+		return v
+	case slices.Contains(types, "string") || !ok:
+		return quote(text)
+	}
+	return v // of another type than it may be
+}
+
+// kindsOf are JSON schema's types of a JSON value.
+func kindsOf(v string) []string {
+	switch {
+	case v == "" || v[0] == '"':
+		return []string{"string"}
+	case v[0] == '{':
+		return []string{"object"}
+	case v[0] == '[':
+		return []string{"array"}
+	case v == "null":
+		return []string{"null"}
+	case v == "true", v == "false":
+		return []string{"boolean"}
+	case strings.ContainsAny(v, ".eE"):
+		return []string{"number"}
+	}
+	return []string{"integer", "number"}
 }
 
 func quote(text string) string {
@@ -446,20 +516,57 @@ func quote(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// typeOf finds the type of a parameter in the schema of its tool.
-func (p *Parser) typeOf(tool, param string) string {
+// typesOf finds the types that a parameter may have in the schema of its tool; nil: any.
+func (p *Parser) typesOf(tool, param string) []string {
 	for _, t := range p.opt.Tools {
 		if t.Name != tool {
 			continue
 		}
 		var s struct {
-			Properties map[string]struct{ Type any }
+			Properties map[string]json.RawMessage
 		}
 		if json.Unmarshal(t.Schema, &s) != nil {
-			return ""
+			return nil
 		}
-		kind, _ := s.Properties[param].Type.(string)
-		return kind
+		return schemaTypes(s.Properties[param])
 	}
-	return ""
+	return nil
+}
+
+// schemaTypes are the types that a schema names; nil where it does not.
+func schemaTypes(schema json.RawMessage) (types []string) {
+	var s struct {
+		Type         any
+		Enum         []json.RawMessage
+		Const        json.RawMessage
+		AnyOf, OneOf []json.RawMessage
+	}
+	if json.Unmarshal(schema, &s) != nil {
+		return nil
+	}
+	switch t := s.Type.(type) {
+	case string:
+		return []string{t}
+	case []any:
+		for _, x := range t {
+			if name, ok := x.(string); ok {
+				types = append(types, name)
+			}
+		}
+		return types
+	}
+	if s.Const != nil {
+		s.Enum = []json.RawMessage{s.Const}
+	}
+	for _, v := range s.Enum {
+		types = append(types, kindsOf(strings.TrimSpace(string(v)))...)
+	}
+	for _, one := range append(s.AnyOf, s.OneOf...) {
+		more := schemaTypes(one)
+		if more == nil {
+			return nil
+		}
+		types = append(types, more...)
+	}
+	return types
 }

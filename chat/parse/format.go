@@ -59,6 +59,8 @@ type calls struct {
 	Param   struct {
 		Open, Value, Typed, Close string
 		KeyEnd                    string `yaml:"key_end"`
+		Exact                     bool
+		Quote                     []string
 	}
 	NameKeys []string `yaml:"name_keys"`
 	Write    *struct {
@@ -108,6 +110,9 @@ func read(data []byte) (*formats, error) {
 		}
 		if c.Body == "named" && c.Sep == "" || c.Body == "params" && (c.Param.Open == "" || c.Close == "") {
 			return nil, fmt.Errorf("formats: calls %s: something of sep, param.open, close is missing", c.Name)
+		}
+		if n := len(c.Param.Quote); n != 0 && n != 2 {
+			return nil, fmt.Errorf("formats: calls %s: param.quote has %d texts, two are expected", c.Name, n)
 		}
 		if c.Head == "" {
 			c.Head = `^\s*(?P<name>\S+)\s*$`

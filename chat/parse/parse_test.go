@@ -103,6 +103,10 @@ var answers = []struct {
 		`get_weather{"place": "Rome", "n": 3}`}}},
 	{"qwen3-coder", "", "<function=get_weather>\n<parameter=place>\n12\n</parameter>\n</function>", whole{"", "",
 		[]string{`get_weather{"place": "12"}`}}},
+	{"lfm", "", `<|tool_call_start|>[f(a="\u00e9\x41\ud83d\ude42\d\
+b", c='\'')]<|tool_call_end|>`, whole{"", "", []string{`f{"a": "éA🙂\\db", "c": "'"}`}}},
+	{"kimi", "", "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|><|tool_call_end|>", whole{"", "",
+		[]string{"now{}"}}},
 	{"qwen3-coder", "", "<function=now>\n</function>", whole{"", "", []string{"now{}"}}},
 	{"glm+think", "<think>", "a\n</think>\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg" +
 		"_key>b</arg_key>\n<arg_value>2.5</arg_value>\n</tool_call>", whole{"", "a", both[1:]}},

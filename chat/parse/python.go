@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
 // pythonBody reads a list of calls; each is given when it is whole.
@@ -178,13 +179,12 @@ func (s *scanner) str(q byte) (string, bool) {
 		case c == q:
 			s.at = i + 1
 			return quote(b.String()), true
-		case c == '\\' && i+1 < len(s.text):
-			i++
-			if r := strings.IndexByte("ntr", s.text[i]); r >= 0 {
-				b.WriteByte("\n\t\r"[r])
-			} else {
-				b.WriteByte(s.text[i])
+		case c == '\\':
+			n := unescape(&b, s.text[i+1:])
+			if n == 0 {
+				return "", false
 			}
+			i += n
 		default:
 			b.WriteByte(c)
 		}
@@ -245,4 +245,62 @@ func (s *scanner) dict(depth int) (string, bool) {
 		}
 		all = append(all, k+": "+v)
 	}
+}
+
+// unescape writes what an escape behind a backslash means in Python, and gives its length; 0: it is not whole.
+func unescape(b *strings.Builder, text string) int {
+	if text == "" {
+		return 0
+	}
+	digits := 0
+	switch c := text[0]; c {
+	case '\\', '\'', '"':
+		b.WriteByte(c)
+		return 1
+	case '\n': // the line goes on
+		return 1
+	case 'x':
+		digits = 2
+	case 'u':
+		digits = 4
+	case 'U':
+		digits = 8
+	default:
+		if i := strings.IndexByte("ntrbfav0", c); i >= 0 {
+			b.WriteByte("\n\t\r\b\f\a\v\x00"[i])
+			return 1
+		}
+		b.WriteByte('\\') // Python leaves it
+		b.WriteByte(c)
+		return 1
+	}
+	if len(text) <= digits {
+		return 0
+	}
+	n, err := strconv.ParseUint(text[1:1+digits], 16, 32)
+	if err != nil {
+		b.WriteByte('\\')
+		b.WriteByte(text[0])
+		return 1
+	}
+	low := text[1+digits:]
+	if utf16.IsSurrogate(rune(n)) && digits == 4 { // as JSON writes a character beyond 16 bits
+		if len(low) < 6 && strings.HasPrefix("\\u", low[:min(2, len(low))]) {
+			return 0
+		}
+		if m, err := strconv.ParseUint(low[min(2, len(low)):min(6, len(low))], 16, 32); err == nil && low[:2] == "\\u" {
+			b.WriteRune(utf16.DecodeRune(rune(n), rune(m)))
+			return 1 + digits + 6
+		}
+	}
+	b.WriteRune(rune(n))
+	return 1 + digits
+}
+
+// pythonLiteral reads one of Python's literals as JSON.
+func pythonLiteral(text string) (string, bool) {
+	s := &scanner{text: text + "\n"}
+	v, ok := s.value(0)
+	s.space()
+	return v, ok && s.at == len(s.text)
 }
