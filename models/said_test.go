@@ -74,3 +74,34 @@ func TestKindsAreKnown(t *testing.T) {
 		}
 	}
 }
+
+// TestFewSeen: attention to what an indexer chooses is attention to all as long as it chooses all, and refused behind.
+func TestFewSeen(t *testing.T) {
+	w := newStub("hf")
+	for key, n := range map[string]int64{"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
+		"num_key_value_heads": 2, "vocab_size": 64, "kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4,
+		"qk_nope_head_dim": 8, "v_head_dim": 8, "index_topk": 32} {
+		w.meta[key] = n
+	}
+	w.meta["architectures"], w.meta["model_type"] = []string{"DeepseekV32ForCausalLM"}, "deepseek_v32"
+	for name, shape := range map[string][]int{"self_attn.q_a_proj": {8, 16}, "self_attn.q_a_layernorm": {8},
+		"self_attn.q_b_proj": {24, 8}, "self_attn.kv_a_proj_with_mqa": {12, 16}, "self_attn.kv_a_layernorm": {8},
+		"self_attn.kv_b_proj": {32, 8}, "self_attn.o_proj": {16, 16}, "self_attn.indexer.wk": {8, 16},
+		"self_attn.indexer.wq_b": {16, 8}, "input_layernorm": {16}, "post_attention_layernorm": {16},
+		"mlp.gate_proj": {32, 16}, "mlp.up_proj": {32, 16}, "mlp.down_proj": {16, 32}} {
+		w.add("model.layers.0."+name+".weight", tensor.BF16, shape...)
+	}
+	w.add("model.embed_tokens.weight", tensor.BF16, 64, 16)
+	w.add("model.norm.weight", tensor.BF16, 16)
+	m, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Build(Options{Weights: w, S: 1, C: 32}); err != nil {
+		t.Error(err)
+	}
+	const says = "C is 33 (the context length); sees is 32 (hf index_topk)"
+	if _, err := m.Build(Options{Weights: w, S: 1, C: 33}); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("%v, want %s", err, says)
+	}
+}
