@@ -44,24 +44,29 @@ func MatchTask(w Weights, task string, dirs ...string) (*File, error) {
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%s: the metadata lack %s, so no model file can be chosen; name one by --model", w.Path(), key)
 	}
-	for other, hint := range hints {
-		if other == task {
+	var others []string
+	for _, h := range hints {
+		if h.task == task {
 			continue
 		}
-		m := matching{w, found, other, new([]string)}
+		m := matching{w, found, h.task, new([]string)}
 		if f, err := m.best(Names(), builtinText, readBuiltin); err == nil && f != "" {
-			return nil, fmt.Errorf("%s: %s has no file for this: %s", w.Path(), strings.Join(found, ", "), hint)
+			others = append(others, h.gives)
 		}
+	}
+	if len(others) > 0 {
+		return nil, fmt.Errorf("%s: %s has no file for this: it gives %s", w.Path(), strings.Join(found, ", "),
+			strings.Join(others, " or "))
 	}
 	return nil, fmt.Errorf("%s: no model file is for %s (%s); there are files for %s; name another by --model",
 		w.Path(), strings.Join(found, ", "), key, strings.Join(known, ", "))
 }
 
 // hints say what the files of a task are for.
-var hints = map[string]string{
-	"":    "it gives the logits of a next token (greta run)",
-	Embed: "it gives vectors of texts (greta embed)",
-	Score: "it gives scores of texts (greta rerank)",
+var hints = []struct{ task, gives string }{
+	{"", "the logits of a next token (greta run)"},
+	{Embed, "vectors of texts (greta embed)"},
+	{Score, "scores of texts (greta rerank)"},
 }
 
 // mentioning lists the built-in files whose match: names one of these architectures, or its class. It reads words and
