@@ -12,7 +12,8 @@ from typing import Any, Mapping, Sequence
 import torch
 
 from .nodes import Node, Source, reachable
-from .trace import NOTHING, Trace, leaves, opname, promoted
+from .operators import NOTHING
+from .trace import Trace, leaves, opname, promoted
 from .values import Builder, CannotSay, Const, Value
 from .write import Text, save_safetensors
 
@@ -174,13 +175,13 @@ def follow(module: torch.nn.Module, inputs: Inputs, tokens: int, constants_only:
         logging.getLogger("torch").setLevel(level)
     if any(n.op == "call_function" and _in_place(n.target) for n in program.graph.nodes):
         program = program.run_decompositions({})
-    result = Pass(*_walk(program, inputs, tokens, args, kwargs, constants_only), program)
+    result = _walk(program, inputs, tokens, args, kwargs, constants_only)
     for _ in range(4):
         table = _decompositions(program, result.trace)
         if not table or constants_only:
             break
         program = program.run_decompositions(table)
-        result = Pass(*_walk(program, inputs, tokens, args, kwargs, constants_only), program)
+        result = _walk(program, inputs, tokens, args, kwargs, constants_only)
     return result
 
 
@@ -205,7 +206,7 @@ def _decompositions(program: Any, trace: Trace) -> dict[Any, Any]:
     return found
 
 
-def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, constants_only: bool) -> Any:
+def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, constants_only: bool) -> Pass:
     builder = Builder(tokens)
     trace = Trace(builder)
     trace.constants_only = constants_only
@@ -234,8 +235,7 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
             size = max(x.size, 1)
             value = builder.last(x, torch.Size((tokens, *width)), 0).follow(lambda t: t.reshape(v.shape))
             assert size
-            if inputs.is_tokens:
-                value.ints = True  # type: ignore[attr-defined]
+            value.ints = inputs.is_tokens
             given.append(value)
         elif isinstance(v, torch.Tensor):
             given.append(Const(promoted(v)))
@@ -267,7 +267,7 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
     if out is None and not trace.problems and not constants_only:
         trace.problems.append(("output", "the module's result", "it does not depend on the inputs"))
     if trace.problems or constants_only:
-        return trace, builder, None
+        return Pass(trace, builder, None, program)
     try:
         if not isinstance(out, Value):
             raise CannotSay("it is neither activations nor logits")
@@ -279,12 +279,12 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
         n = builder.graph.view(n, (n.size // lead[-1], lead[-1]) if n.size > lead[-1] else (n.size,))
         if len(n.shape) > 1:
             n = builder.graph.view(n, (n.size,))
-        if n.op == "view" and n.inputs[0].shape == n.shape:
-            n = n.inputs[0]
-        return trace, builder, n
+        if n.op == "view" and n.below.shape == n.shape:
+            n = n.below
+        return Pass(trace, builder, n, program)
     except CannotSay as e:
         trace.problems.append(("output", "the module's result", str(e)))
-        return trace, builder, None
+        return Pass(trace, builder, None, program)
 
 
 def _export(module: torch.nn.Module, inputs: Inputs, path: Path, name: str | None) -> Export:
@@ -385,9 +385,9 @@ def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass],
     if probe < longer[-1]:
         notes.append(f"masks are seen for {probe} tokens: a window of more would not show")
     for nodes in keyed:
-        for n, keys in nodes:
+        for n, names in nodes:
             hidden = torch.zeros(probe, dtype=torch.bool)  # of the last token
-            for m in (m for k in keys for m in wide.trace.masks.get(k, [])):
+            for m in (m for k in names for m in wide.trace.masks.get(k, [])):
                 if m.dim() >= 2 and m.shape[-1] == probe and m.shape[-2] in (1, probe):
                     row = m.reshape(-1, m.shape[-2], probe)[0, -1]
                     hidden |= row != row[-1] if m.dtype == torch.bool else row <= -1e4  # a token sees itself

@@ -50,6 +50,13 @@ class Node:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def below(self) -> "Node":
+        """The first operand, which is no weight."""
+        n = self.inputs[0]
+        assert isinstance(n, Node)
+        return n
+
 
 # A number that stands for a function of one element, by which compositions are recognised.
 PROBE = torch.linspace(-5.5, 5.5, 97, dtype=torch.float64)
@@ -86,7 +93,7 @@ class Graph:
         self.where = ""
         self._known: dict[Any, Node] = {}
         self._next = 0
-        self._weights: dict[Any, Weight] = {}
+        self._weights: dict[Shape, list[Weight]] = {}
 
     # Making nodes
 
@@ -114,7 +121,7 @@ class Graph:
         if n.shape == shape:
             return n
         if n.op == "view":
-            return self.view(n.inputs[0], shape)
+            return self.view(n.below, shape)
         return self.node("view", (n,), shape)
 
     def unary(self, op: str, x: Node, **attrs: Any) -> Node:
@@ -122,7 +129,7 @@ class Graph:
         if op == "affine":
             by, plus = attrs["by"], attrs["plus"]
             if x.op == "affine":
-                by, plus, x = by * x.attrs["by"], plus + by * x.attrs["plus"], x.inputs[0]
+                by, plus, x = by * x.attrs["by"], plus + by * x.attrs["plus"], x.below
             if abs(by - 1) < 1e-12:
                 by = 1.0
             if by == 1 and plus == 0:
@@ -135,7 +142,7 @@ class Graph:
             if attrs["p"] == 1:
                 return x
             if x.op == "pow" and x.attrs["p"] in (0.5, -0.5, -1.0):
-                return self.unary("pow", x.inputs[0], p=x.attrs["p"] * attrs["p"])
+                return self.unary("pow", x.below, p=x.attrs["p"] * attrs["p"])
         n = self.node(op, (x,), x.shape, **attrs)
         if n.root is None:
             n.root = x.root or x
@@ -147,15 +154,15 @@ class Graph:
         """by * tanh(y / by) is a soft cap."""
         if x.op != "tanh" or plus != 0 or by <= 0:
             return None
-        y = x.inputs[0]
+        y = x.below
         inner = y.attrs["by"] if y.op == "affine" and y.attrs["plus"] == 0 else 1.0
         if abs(inner * by - 1) > 1e-6:
             return None
-        return self.unary("softcap", y.inputs[0] if y.op == "affine" else y, cap=by)
+        return self.unary("softcap", y.below if y.op == "affine" else y, cap=by)
 
     def recognised(self, n: Node) -> tuple[Node, float]:
         """A node and a factor that are the same function of the same elements, in greta's own operator if there is."""
-        if n.function is None or n.root is n.inputs[0] and len(n.inputs) == 1:
+        if n.function is None or n.root is None or n.root is n.inputs[0] and len(n.inputs) == 1:
             return n, 1.0
         y = n.function(PROBE)
         for op, attrs, f in KNOWN:
@@ -209,13 +216,13 @@ class Graph:
         r = plain(r)
         if r.op != "pow" or r.attrs["p"] != -0.5:
             return None
-        u, a, eps = plain(r.inputs[0]), 1.0, 0.0
+        u, a, eps = plain(r.below), 1.0, 0.0
         if u.op == "affine":
-            a, eps, u = u.attrs["by"], u.attrs["plus"], plain(u.inputs[0])
-        if u.op != "mean" or a <= 0 or eps < 0 or u.inputs[0].shape[-1] != x.shape[-1]:
+            a, eps, u = u.attrs["by"], u.attrs["plus"], plain(u.below)
+        if u.op != "mean" or a <= 0 or eps < 0 or u.below.shape[-1] != x.shape[-1]:
             return None
-        sq = plain(u.inputs[0])
-        if sq.op != "pow" or sq.attrs["p"] != 2.0 or plain(sq.inputs[0]) is not plain(x):
+        sq = plain(u.below)
+        if sq.op != "pow" or sq.attrs["p"] != 2.0 or plain(sq.below) is not plain(x):
             return None
         x = plain(x) if plain(x).shape == x.shape else x
         return self.node("rmsnorm", (x,), x.shape, eps=eps / a), a**-0.5
@@ -241,7 +248,7 @@ class Graph:
 
 
 def plain(n: Node) -> Node:
-    return n.inputs[0] if n.op == "view" else n
+    return n.below if n.op == "view" else n
 
 
 def reachable(out: Node) -> list[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -24,7 +24,15 @@ def empty(*shape: int) -> torch.Tensor:
     return torch.from_dlpack(greta.empty(shape))
 
 
-def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None, **options: Any) -> Any:
+class Operator(Protocol):
+    """What ``op`` gives: a ``torch.library.CustomOpDef`` of one tensor."""
+
+    model: greta.Model
+
+    def __call__(self, x: torch.Tensor, /) -> torch.Tensor: ...
+
+
+def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None, **options: Any) -> Operator:
     """An operator of PyTorch (``torch.library.custom_op``) that computes a block or model of greta's.
 
     ``model`` is a model file, weights, or what ``greta.load`` gave; ``options`` are those of ``greta.load``, such as
@@ -95,8 +103,8 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
         raise RuntimeError(f"torch.ops.greta.{name} has no gradient: greta computes forward only")
 
     made.register_autograd(backward)
-    made.model = loaded  # type: ignore[attr-defined]
-    return made
+    made.model = loaded
+    return cast(Operator, made)
 
 
 def tensor(array: Any) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .nodes import Graph, Node, Source
+from .nodes import Graph, Node, Source, plain
 from .values import Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
 
 if TYPE_CHECKING:
@@ -87,6 +87,10 @@ class Operators:
     b: Builder
     g: Graph
     attention: "Attention"
+
+    def move(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Puts elements elsewhere, as an operator does that computes nothing."""
+        raise NotImplementedError
 
     # Functions of elements
 
@@ -207,7 +211,7 @@ class Operators:
             )
         width = self.b.period(row[0], x.shape)
         w = self.b.named(row[0, :width], y.source, "bias")
-        below = n.inputs[0] if n.op == "view" else n
+        below = plain(n)
         if below.op in ("layernorm",) and len(below.inputs) == 2 and below.shape[-1] == width:
             n = self.g.node("layernorm", (*below.inputs, w), below.shape, **below.attrs)
         elif below.op == "linear" and len(below.inputs) == 2 and below.shape[-1] == width:
@@ -384,10 +388,10 @@ class Operators:
         x, width, d = self.rows(x, dim)
         n = self.b.resolve(x)
         n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
-        inner, by, plus = n.inputs[0] if n.op == "view" else n, 1.0, 0.0
+        inner, by, plus = plain(n), 1.0, 0.0
         if op == "mean" and inner.op == "affine":
             by, plus = inner.attrs["by"], inner.attrs["plus"]
-            n = self.g.view(inner.inputs[0], n.shape)
+            n = self.g.view(inner.below, n.shape)
         y = self.g.node(op, (n,), (*n.shape[:-1], 1), **attrs)
         y = self.g.unary("affine", y, by=by, plus=plus)
         v = self.b.fresh(y, x.follow(lambda t: t[..., 0]))
@@ -458,8 +462,8 @@ class Operators:
         x, width, _ = self.rows(x, -1)
         n, rows = self.node(x)
         n = self.g.view(n, (n.size // width, width) if n.size > width else (width,))
-        if n.op == "view" and n.inputs[0].shape == n.shape:
-            n = n.inputs[0]
+        if n.op == "view" and n.below.shape == n.shape:
+            n = n.below
         v = self.b.fresh(self.g.node(op, (n,), n.shape, eps=float(eps)), rows)
         if weight is not None:
             v = self.op_mul(v, weight)
@@ -609,8 +613,7 @@ class Operators:
         if not isinstance(w, Const) or not isinstance(ids, Value):
             raise CannotSay("an embedding whose table depends on the inputs")
         n = self.b.resolve(ids)
-        if n.op == "view":
-            n = n.inputs[0]
+        n = plain(n)
         if n.op != "tokens":
             raise CannotSay("an embedding of something else than the token ids or the positions")
         token, _ = self.b.rows_of(ids)

@@ -7,13 +7,18 @@ From these numbers come which elements are turned together, by which angle a pos
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from .nodes import Node
+    from .nodes import Node, Source, Weight
     from .values import Builder, Value
+
+
+Place = tuple[int, int]  # a node and one of its elements
+Element = dict[Place, torch.Tensor]  # what an element is the sum of: others, times factors of each position
+Turn = tuple[int, float, bool]  # the partner of an element, the angle a position, whether it is the first of the two
 
 
 class NoRotation(Exception):
@@ -49,12 +54,12 @@ def _widths(shape: torch.Size) -> list[int]:
     return widths
 
 
-def _elements(nodes: torch.Tensor, places: torch.Tensor, factors: torch.Tensor) -> list[dict]:
+def _elements(nodes: torch.Tensor, places: torch.Tensor, factors: torch.Tensor) -> list[Element]:
     """Of each element the elements that it is the sum of, with their factors a position."""
-    out: list[dict] = []
+    out: list[Element] = []
     used = (factors != 0).any(1)
     for e in range(nodes.shape[1]):
-        parts: dict = {}
+        parts: Element = {}
         for t in range(nodes.shape[0]):
             if bool(used[t, e]):
                 i = (int(nodes[t, e]), int(places[t, e]))
@@ -63,12 +68,12 @@ def _elements(nodes: torch.Tensor, places: torch.Tensor, factors: torch.Tensor) 
     return out
 
 
-def _pairs(elements: list[dict]) -> tuple[list, list, list]:
+def _pairs(elements: list[Element]) -> tuple[list[Place], list[float], list[Turn | None]]:
     """The input at each element's place and its factor, and for elements that turn (partner, angle, whether first)."""
-    by_inputs: dict = {}
-    inputs: list = [None] * len(elements)
-    weights: list = [1.0] * len(elements)
-    pairs: list = [None] * len(elements)
+    by_inputs: dict[frozenset[Place], dict[Place, list[int]]] = {}
+    inputs: list[Place] = [(-1, -1)] * len(elements)
+    weights = [1.0] * len(elements)
+    pairs: list[Turn | None] = [None] * len(elements)
     for e, parts in enumerate(elements):
         if len(parts) > 2 or not parts:
             raise NoRotation(f"{WHAT}: an element is a sum of {len(parts)} others")
@@ -90,7 +95,16 @@ def _pairs(elements: list[dict]) -> tuple[list, list, list]:
     return inputs, weights, pairs
 
 
-def _pair(elements: list[dict], a: int, c: int, p: tuple, q: tuple, inputs: list, weights: list, pairs: list) -> None:
+def _pair(
+    elements: list[Element],
+    a: int,
+    c: int,
+    p: Place,
+    q: Place,
+    inputs: list[Place],
+    weights: list[float],
+    pairs: list[Turn | None],
+) -> None:
     """Elements a and c are p and q, times their factors, turned by an angle a position."""
     wp, wq = float(elements[a][p][0]), float(elements[c][q][0])
     angle = _angle(elements[a][p] / wp, elements[c][p] / wp)
@@ -115,11 +129,11 @@ def _angle(cos: torch.Tensor, sin: torch.Tensor) -> float:
     return angle
 
 
-def _heads(pairs: list, count: int, width: int):
+def _heads(pairs: list[Turn | None], count: int, width: int) -> tuple[int, int, str, list[float]] | None:
     """start, dims, layout and angles, the same in every head of a width; None where it is otherwise."""
-    first = None
+    first: list[Turn | None] | None = None
     for h in range(0, count, width):
-        head = []
+        head: list[Turn | None] = []
         for e in range(width):
             p = pairs[h + e]
             if p is not None and not h <= p[0] < h + width:
@@ -128,15 +142,16 @@ def _heads(pairs: list, count: int, width: int):
         if first is None:
             first = head
         elif any(
-            (x is None) != (y is None) or x and (x[0] != y[0] or x[2] != y[2] or abs(x[1] - y[1]) > 1e-6)
+            (x is None) != (y is None) or x and y and (x[0] != y[0] or x[2] != y[2] or abs(x[1] - y[1]) > 1e-6)
             for x, y in zip(head, first)
         ):
             return None
-    turned = [e for e, p in enumerate(first) if p is not None]
+    turned = {e: p for e, p in enumerate(first or []) if p is not None}
     if not turned:
         return None
-    leaders = [e for e in turned if first[e][2]]
-    for start, dims in ((turned[0], turned[-1] + 1 - turned[0]), (0, width)):
+    leaders = {e: p for e, p in turned.items() if p[2]}
+    low, high = min(turned), max(turned)
+    for start, dims in ((low, high + 1 - low), (0, width)):
         half = dims // 2
         if dims % 2:
             continue
@@ -146,13 +161,20 @@ def _heads(pairs: list, count: int, width: int):
                 if layout == "half"
                 else {start + 2 * i: start + 2 * i + 1 for i in range(half)}
             )
-            if all(partner.get(e) == first[e][0] for e in leaders):
-                return start, dims, layout, [first[e][1] if e in leaders else 0.0 for e in sorted(partner)]
+            if all(partner.get(e) == p[0] for e, p in leaders.items()):
+                return start, dims, layout, [leaders[e][1] if e in leaders else 0.0 for e in sorted(partner)]
     return None
 
 
 def _apply(
-    b: "Builder", inputs: list, weighted: tuple, width: int, start: int, dims: int, layout: str, freqs: list[float]
+    b: "Builder",
+    inputs: list[Place],
+    weighted: tuple[list[float], Source | None],
+    width: int,
+    start: int,
+    dims: int,
+    layout: str,
+    freqs: list[float],
 ) -> "Node":
     g = b.graph
     count = len(inputs)
@@ -165,8 +187,8 @@ def _apply(
     else:
         factor = 1.0
         x = g.view(b.scaled(g.view(x, (count,)), weights, source, shape), tuple(shape))
-    attrs: dict = {"dims": dims, "layout": layout}
-    operands: list = []
+    attrs: dict[str, Any] = {"dims": dims, "layout": layout}
+    operands: list[Weight] = []
     base = power(freqs, dims)
     if base is None:
         attrs["base"] = 10000.0

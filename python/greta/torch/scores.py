@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .nodes import Node
+from .nodes import Node, plain
 from .operators import JOINS, MOVES, SAME
 from .values import Builder, CannotSay, Const, Scores, Value, scalar
 
@@ -235,8 +235,10 @@ class Attention:
             per = q.shape[-3] // k.shape[-3]
             k, v = (x.follow(lambda t: t.repeat_interleave(per, -3)) for x in (k, v))
         lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        wide = [self.heads(x.follow(lambda t: t.expand(*lead, *t.shape[-2:])), -2) for x in (q, k)]
         s = Scores(
-            *(self.heads(x.follow(lambda t: t.expand(*lead, *t.shape[-2:])), -2) for x in (q, k)),
+            wide[0],
+            wide[1],
             torch.Size((*lead, self.b.tokens, self.b.tokens)),
         )
         s = replace(s, scale=q.shape[-1] ** -0.5 if scale is None else float(scale), stage="probs")
@@ -265,7 +267,7 @@ class Attention:
         groups = len(keys)
         even = [h // (heads // groups) for h in range(heads)] if heads % groups == 0 else None
         if key_of == value_of == even:
-            k, v = (x.follow(lambda t, at=at: t[:, at]) for x, at in ((k, keys), (v, values)))
+            k, v = k.follow(lambda t: t[:, keys]), v.follow(lambda t: t[:, values])
         nq, nk, nv = (self.b.resolve(x) for x in (q, k, v))
         nq, scale = self.without_factor(nq, scale)
         nk, scale = self.without_factor(nk, scale)
@@ -285,7 +287,7 @@ class Attention:
     @staticmethod
     def without_factor(n: Node, scale: float) -> tuple[Node, float]:
         """A factor on all queries, or all keys, is one on the scores."""
-        below = n.inputs[0] if n.op == "view" else n
+        below = plain(n)
         if below.op == "affine" and below.attrs["plus"] == 0 and below.attrs["by"] > 0:
-            return below.inputs[0], scale * below.attrs["by"]
+            return below.below, scale * below.attrs["by"]
         return n, scale

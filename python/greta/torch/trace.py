@@ -76,7 +76,7 @@ class Trace(Operators):
             return Const(promoted(module.detach()))
         return module
 
-    def call(self, module: torch.fx.GraphModule, n: torch.fx.Node, env: dict, path: str) -> Any:
+    def call(self, module: torch.fx.GraphModule, n: torch.fx.Node, env: dict[torch.fx.Node, Any], path: str) -> Any:
         args = torch.fx.map_arg(n.args, lambda a: env[a])
         kwargs = torch.fx.map_arg(n.kwargs, lambda a: env[a])
         if any(a is NOTHING for a in leaves((args, kwargs))):

@@ -53,6 +53,7 @@ class Value:
     """A tensor that depends on the inputs: the sum of its terms."""
 
     terms: list[Term]
+    ints: bool = False  # token ids as they came
 
     @property
     def shape(self) -> torch.Size:
@@ -362,13 +363,15 @@ class Builder:
                     return g.node("expand", (x,), (len(starts), width), to=len(starts), copy=kind)
         if n.op == "linear" and len(n.shape) == 1:
             w = n.inputs[1]
+            assert isinstance(w, Weight)
             inputs = [n.inputs[0], self.graph.weight(w.value[places], None, w.source.name if w.source else w.hint)]
             if len(n.inputs) > 2:
                 b = n.inputs[2]
+                assert isinstance(b, Weight)
                 inputs.append(self.graph.weight(b.value[places], None, b.source.name if b.source else b.hint))
             return g.node("linear", tuple(inputs), (count,))
         if n.op == "view":
-            return self.take(n.inputs[0], places, shape)
+            return self.take(n.below, places, shape)
         cuts = [0, *(int(i) + 1 for i in torch.nonzero(places[1:] != places[:-1] + 1).flatten()), count]
         if len(cuts) <= 7:
             parts = tuple(self.take(n, places[a:b], torch.Size((b - a,))) for a, b in zip(cuts, cuts[1:]))

@@ -104,8 +104,7 @@ class Text:
         self.derived: list[str] = []
         self.counts: dict[str, int] = {}
         self.body: list[str] = []
-        for i in ("x", "tokens", "pos"):
-            self.taken.add(i)
+        self.taken.update(("x", "tokens", "pos"))
 
     @property
     def is_model(self) -> bool:
