@@ -225,7 +225,8 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %s; see %s --help", c.CommandPath(), what, c.CommandPath())
+			return usagef("%s takes %s: %s; see %s --help", c.CommandPath(), what,
+				strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())
 		}
 		return nil
 	}

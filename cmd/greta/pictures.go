@@ -143,6 +143,9 @@ pictures, such as one a device, --list names them and --nth chooses.`, strings.J
 		ValidArgs: pictures.Names(),
 		RunE: func(_ *cobra.Command, args []string) error {
 			kind := strings.ToLower(strings.TrimPrefix(filepath.Ext(f.out), "."))
+			if !f.list && f.out == "" {
+				return usagef("-o is missing: the file to draw to, which ends in .svg or .png; --list names what there is to draw")
+			}
 			if !f.list && kind != "svg" && kind != "png" {
 				return usagef("-o %q: a file that ends in .svg or .png is expected", f.out)
 			}

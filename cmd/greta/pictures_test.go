@@ -64,6 +64,8 @@ func TestReportPlotGap(t *testing.T) {
 	has(t, h.greta(0, "plot", "history", "--list").out, "1  History: Card A")
 	has(t, h.greta(2, "plot", "history", "--nth", "9", "-o", filepath.Join(dir, "h.svg")).err, "--nth 9", "history has 1")
 	has(t, h.greta(2, "plot", "history", "-o", filepath.Join(dir, "h.gif")).err, ".svg or .png")
+	has(t, h.greta(2, "plot", "history").err, "-o is missing")
+	has(t, h.greta(2, "plot").err, "the name of a picture: greta plot NAME -o FILE.svg|FILE.png; see")
 	has(t, h.greta(2, "plot", "cake", "-o", filepath.Join(dir, "h.svg")).err, "cake", "roofline")
 	has(t, h.greta(2, "plot", "latency", "-o", filepath.Join(dir, "h.svg")).err, "latency")
 
