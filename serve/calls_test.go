@@ -119,7 +119,7 @@ func readBack(t *testing.T, name string, chat *TemplateChat) (read int) {
 		}
 		answer = answer[:strings.LastIndex(answer, "Re5ult")]
 		if !strings.Contains(answer, "note") {
-			t.Logf("%s writes no calls", name)
+			t.Errorf("%s leaves calls out: %q", name, whole)
 			return read
 		}
 		calls := readCalls(chat, prompt, answer, 1<<20)

@@ -18,7 +18,6 @@ type sse struct {
 	json  *json.Encoder
 	line  bytes.Buffer
 	wait  time.Duration
-	given time.Time // when the reader's time was last counted from
 	begun bool
 }
 
@@ -43,13 +42,9 @@ func (e *sse) begin() {
 	e.w.WriteHeader(200)
 }
 
-// deadline gives a reader some time from now on, or an eighth less: setting it takes as long as writing a token's
-// event. Writers that know none are those of tests.
+// deadline gives a reader some time from now on. Writers that know none are those of tests.
 func (e *sse) deadline() {
-	if now := time.Now(); now.Sub(e.given) > e.wait/8 {
-		e.given = now
-		_ = e.ctl.SetWriteDeadline(now.Add(e.wait))
-	}
+	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.wait))
 }
 
 // event writes one event; name may be empty.

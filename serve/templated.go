@@ -38,15 +38,16 @@ func NewTemplateChat(set *template.Set) (*TemplateChat, error) {
 }
 
 // callStyle is how a template wants a message that calls tools: with a null in the place of an empty content, and with
-// arguments as a text. Templates are written for either, and leave calls out or fail of the other.
-type callStyle struct{ null, text bool }
+// arguments as a text. Templates are written for either, and leave calls out or fail of the other. Those that write no
+// calls get them in the content.
+type callStyle struct{ null, text, content bool }
 
 // callStyleOf finds the first style in which the template writes calls.
 func (c *TemplateChat) callStyleOf() callStyle {
 	const name = "greta_probe"
 	call := ToolCall{ID: "call00000", Name: name, Arguments: "{}"}
 	messages := []Message{{Role: "user"}, {Role: "assistant", ToolCalls: []ToolCall{call}}}
-	for _, style := range []callStyle{{}, {null: true}, {text: true}, {null: true, text: true}} {
+	for _, style := range []callStyle{{}, {null: true}, {text: true}, {null: true, text: true}, {content: true}} {
 		text, err := c.render(messages, style, ChatOptions{NoPrompt: true})
 		if err == nil && strings.Contains(text, name) {
 			return style
@@ -119,6 +120,11 @@ func (c *TemplateChat) render(messages []Message, style callStyle, o ChatOptions
 		}
 		if len(w.ToolCalls) > 0 && m.Content == "" && style.null {
 			w.Content = nil
+		}
+		if style.content && len(m.ToolCalls) > 0 {
+			text, _ := c.format.Write(parseCalls(m.ToolCalls))
+			text = m.Content + text
+			w.Content, w.ToolCalls = &text, nil
 		}
 		wires[i] = w
 	}
@@ -267,6 +273,14 @@ func parseTools(tools []Tool) []parse.Tool {
 	var out []parse.Tool
 	for _, t := range tools {
 		out = append(out, parse.Tool{Name: t.Name, Schema: t.Parameters})
+	}
+	return out
+}
+
+func parseCalls(calls []ToolCall) []parse.Call {
+	var out []parse.Call
+	for _, c := range calls {
+		out = append(out, parse.Call{Name: c.Name, Arguments: c.Arguments})
 	}
 	return out
 }

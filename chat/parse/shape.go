@@ -72,6 +72,40 @@ func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	return []Shape{{c.Write.Begin, c.Write.End, json.RawMessage(one)}}, nil
 }
 
+// Call is a call with its arguments as JSON.
+type Call struct{ Name, Arguments string }
+
+// Write gives calls as the family writes them; false where its calls are not JSON.
+func (f *Format) Write(calls []Call) (string, bool) {
+	c := f.calls
+	if c == nil || c.Write == nil {
+		return "", false
+	}
+	key := "arguments"
+	if k := c.argumentsKey(); k != "" {
+		key = k
+	}
+	var all []string
+	for _, call := range calls {
+		arguments := call.Arguments
+		if arguments == "" {
+			arguments = "{}"
+		}
+		text := arguments
+		if c.Body != "named" {
+			text = fmt.Sprintf("{%s: %s, %s: %s}", quote(c.NameKeys[0]), quote(call.Name), quote(key), arguments)
+		}
+		if !c.Write.List {
+			text = strings.ReplaceAll(c.Write.Begin, "{name}", call.Name) + text + c.Write.End
+		}
+		all = append(all, text)
+	}
+	if c.Write.List {
+		return c.Write.Begin + "[" + strings.Join(all, ", ") + "]" + c.Write.End, true
+	}
+	return strings.Join(all, "\n"), true
+}
+
 // Lists says whether all calls of an answer stand in one list.
 func (f *Format) Lists() bool { return f.calls != nil && f.calls.Write != nil && f.calls.Write.List }
 
