@@ -199,7 +199,7 @@ func (r *runner) warm(ctx context.Context, rng *rand.Rand, n int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no request was answered: %w", errs[0])
+	return fmt.Errorf("no request was answered, of --output %d tokens each: %w", r.opt.Output, errs[0])
 }
 
 // closed lets users send one request behind the other.

@@ -162,6 +162,31 @@ func TestTokensWereMade(t *testing.T) {
 	}
 }
 
+// A server that has no room for answers of that length: the error says which length was asked for.
+func TestNoRoomForAnswers(t *testing.T) {
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Prompt string
+			Stream bool
+		}
+		_ = json.NewDecoder(r.Body).Decode(&q)
+		switch {
+		case r.Method == http.MethodGet:
+			fmt.Fprint(w, `{"data": [{"id": "m"}]}`)
+		case q.Stream:
+			http.Error(w, "more than the context", http.StatusBadRequest)
+		default:
+			fmt.Fprintf(w, `{"usage": {"prompt_tokens": %d}}`, len(strings.Fields(q.Prompt)))
+		}
+	}))
+	defer h.Close()
+	_, err := Run(context.Background(), Options{URL: h.URL, Users: []int{1}, Burst: 1, Input: 1, Output: 77, N: 2})
+	if err == nil || !strings.Contains(err.Error(), "--output 77 tokens each: ") ||
+		!strings.Contains(err.Error(), "more than the context") {
+		t.Error(err)
+	}
+}
+
 func TestRateAndFiles(t *testing.T) {
 	h := httptest.NewServer(fake{claim: same, pieces: repeat})
 	defer h.Close()
