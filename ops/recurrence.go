@@ -12,7 +12,7 @@ import (
 // slots at least: a slot holds N elements as they are behind some position, and that position + 1, or 0 where it
 // holds none. A step at positions p … p+S-1 reads the slot of p-1 (at p = 0 the state is zero) and writes the oldest
 // of the others, so that a step that is run again gives the same. A position that no slot leads to is an error:
-// a recurrence cannot go back. Steps of one token and of many give the same results.
+// a recurrence cannot go back. Steps of one token and of many give the same results, up to rounding.
 //
 // Positions of a step follow each other.
 //
@@ -371,18 +371,20 @@ var WKV = &graph.Op{
 	Cost: recurrenceCost(6),
 }
 
+// WKVNothing is the exponent of a sum of nothing in wkv's state.
+const WKVNothing = -1e38
+
 // WKVStep advances one channel of wkv, whose numerator, denominator and exponent lie stride elements apart.
-func WKVStep[F float32 | float64](h []F, stride int, k, v, w, u F, first bool) F {
+func WKVStep(h []float64, stride int, k, v, w, u float64, first bool) float64 {
 	num, den, top := h[0], h[stride], h[2*stride]
 	if first {
-		top = -1e38
+		top = WKVNothing
 	}
-	exp := func(x F) F { return F(math.Exp(float64(x))) }
 	m := max(top, u+k)
-	old, now := exp(top-m), exp(u+k-m)
+	old, now := math.Exp(top-m), math.Exp(u+k-m)
 	y := (old*num + now*v) / (old*den + now)
 	m = max(top-w, k)
-	old, now = exp(top-w-m), exp(k-m)
+	old, now = math.Exp(top-w-m), math.Exp(k-m)
 	h[0], h[stride], h[2*stride] = old*num+now*v, old*den+now, m
 	return y
 }

@@ -43,12 +43,12 @@ var table = map[string]entry{
 	"shift":           {bind: bindShift},
 	"real":            {bind: bindReal},
 	"per_head":        {bind: bindPerHead},
-	"short_conv":      {bind: bindShortConv, check: checkSlots},
-	"scan":            {bind: bindScan, check: checkSlots},
-	"ssm":             {bind: bindSSM, check: checkSlots},
-	"delta":           {bind: bindDelta, check: checkSlots},
-	"dplr":            {bind: bindDPLR, check: checkSlots},
-	"wkv":             {bind: bindWKV, check: checkSlots},
+	"short_conv":      {bind: bindShortConv, check: checkSlots, why: byToken},
+	"scan":            {bind: bindScan, check: checkSlots, why: byToken},
+	"ssm":             {bind: bindSSM, check: checkHeads, why: whyChunks},
+	"delta":           {bind: bindDelta, check: checkHeads, why: whyChunks},
+	"dplr":            {bind: bindDPLR, check: checkHeads, why: byToken},
+	"wkv":             {bind: bindWKV, check: checkSlots, why: byToken},
 	"scale":           {bind: bindUnary, why: byElement},
 	"silu":            {bind: bindUnary, why: byElement},
 	"gelu":            {bind: bindUnary, why: byElement},
@@ -111,6 +111,7 @@ func because(why string) func(*Device, *graph.Node) string {
 var (
 	byElement = because("an element at a time, by vectors")
 	byRow     = because("a row at a time, by vectors")
+	byToken   = because("token by token, each state in the nearest cache")
 )
 
 // whyProduct is why a product's inner loop is the one that bindLinear binds; see there.

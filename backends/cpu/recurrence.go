@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu/simd"
@@ -22,7 +23,7 @@ type recurrence struct {
 	per   int // units of a chunk
 	// take brings unit u through rows [from, to): from the state before (nil: zero) to the one behind, which may be
 	// the same memory.
-	take func(u, from, to int, before, behind []float32)
+	take func(worker, u, from, to int, before, behind []float32)
 
 	y     rows // the result
 	spans []slotSpan
@@ -109,11 +110,11 @@ func (r *recurrence) runSlots(p *pool.Pool) error {
 	return nil
 }
 
-func (r *recurrence) Do(_, chunk int) {
+func (r *recurrence) Do(worker, chunk int) {
 	for u := chunk * r.per; u < min((chunk+1)*r.per, r.units); u++ {
 		for i := range r.spans {
 			s := &r.spans[i]
-			r.take(u, s.from, s.to, s.before, s.behind)
+			r.take(worker, u, s.from, s.to, s.before, s.behind)
 		}
 	}
 }
@@ -157,40 +158,49 @@ func bindShortConv(d *Device, l *backends.Launch) (runner, error) {
 		}
 	}
 	channels, k := w.n, w.cols
-	const block = 64 // channels of a unit
-	r, err := newRecurrence(l, &l.In[3], (channels+block-1)/block, 4)
+	const block = 256 // channels of a unit
+	r, err := newRecurrence(l, &l.In[3], (channels+block-1)/block, 1)
 	if err != nil {
 		return nil, err
 	}
-	// What a token sees of channel c, j tokens back.
-	seen := func(before []float32, begin, s, back, c int) float32 {
-		at := s - begin - back
-		if at >= 0 {
-			return x.row(begin + at)[c]
-		} else if before != nil {
-			return before[(k-1+at)*channels+c]
-		}
-		return 0
+	work := make([][]float32, d.pool.Size()) // w's columns, a product and zeros
+	for i := range work {
+		work[i] = cut(d, i, []int{(k + 2) * block})[0]
 	}
-	r.take = func(u, begin, end int, before, behind []float32) {
+	r.take = func(worker, u, begin, end int, before, behind []float32) {
 		from, to := u*block, min((u+1)*block, channels)
-		for s := begin; s < end; s++ {
-			row := r.y.row(s)
-			for c := from; c < to; c++ {
-				v := float32(0)
-				if b != nil {
-					v = b[c]
-				}
-				for j, f := range w.row(c) {
-					v += f * seen(before, begin, s, k-1-j, c)
-				}
-				row[c] = v
+		n := to - from
+		column := func(j int) []float32 { return work[worker][j*block:][:n] }
+		for c := range n {
+			for j, f := range w.row(from + c) {
+				column(j)[c] = f
 			}
 		}
-		for j := range k - 1 { // where behind is before, an element is read before it is written
-			for c := from; c < to; c++ {
-				behind[j*channels+c] = seen(before, begin, end-1, k-2-j, c)
+		product, zeros := column(k), column(k+1)
+		clear(zeros)
+		// What token s sees, back tokens before it.
+		seen := func(s, back int) []float32 {
+			at := s - begin - back
+			if at >= 0 {
+				return x.row(begin + at)[from:to]
+			} else if before != nil {
+				return before[(k-1+at)*channels:][from:to]
 			}
+			return zeros
+		}
+		for s := begin; s < end; s++ {
+			y := r.y.row(s)[from:to]
+			d.k.Mul(y, column(0), seen(s, k-1))
+			for j := 1; j < k; j++ {
+				d.k.Mul(product, column(j), seen(s, k-1-j))
+				d.k.Add(y, y, product)
+			}
+			if b != nil {
+				d.k.Add(y, y, b[from:to])
+			}
+		}
+		for j := range k - 1 { // where behind is before, rows are read before they are written
+			copy(behind[j*channels:][from:to], seen(end-1, k-2-j))
 		}
 	}
 	return r, nil
@@ -207,7 +217,7 @@ func bindScan(d *Device, l *backends.Launch) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.take = func(u, begin, end int, before, behind []float32) {
+	r.take = func(_, u, begin, end int, before, behind []float32) {
 		from, to := u*block, min((u+1)*block, x.cols)
 		h := fresh(before, behind, from, to-from)
 		for s := begin; s < end; s++ {
@@ -227,40 +237,87 @@ func bindSSM(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	x, dt, a, b, c := in[0], in[1], in[2], in[3], in[4]
-	heads, p, m := l.In[1].Shape[1], l.In[1].Shape[2], a.cols
-	g, size := l.In[4].Shape[1], l.In[4].Shape[2]
-	r, err := newRecurrence(l, &l.In[6], heads, elementChunk/max(1, 8*p*size))
+	heads, p := l.In[1].Shape[1], l.In[1].Shape[2]
+	g, size, k := l.In[4].Shape[1], l.In[4].Shape[2], d.k
+	share := heads / max(1, g)
+	if a.cols > 1 {
+		return bindChannelSSM(d, l, in)
+	}
+	block := 1
+	if chunks(d, l.Node) { // heads of a group share what the tokens of a chunk have with each other
+		block = max(1, min(share, heads/(4*d.pool.Size())))
+	}
+	r, err := newRecurrence(l, &l.In[6], (heads+block-1)/block, elementChunk/max(1, 8*block*p*size))
 	if err != nil {
 		return nil, err
 	}
-	k := d.k
-	work := make([][]float32, heads) // exp(dt·a) of a head that has several a
-	if m > 1 {
-		all := simd.AlignedFloats(heads * size)
-		for h := range work {
-			work[h] = all[h*size : (h+1)*size]
+	decay := func(s, h int) float32 { return float32(math.Exp(float64(dt.row(s)[h] * a.row(h)[0]))) }
+	var form *chunked
+	if chunks(d, l.Node) {
+		form = (&chunked{d: d, share: share, dk: size, dv: p, q: c, key: b, v: x, turned: true, decay: decay,
+			gain: func(s, h int) float32 { return dt.row(s)[h] }}).ready(r.y)
+	}
+	work := make([][][]float32, d.pool.Size())
+	for i := range work {
+		work[i] = cut(d, i, []int{p, 2 * size})
+	}
+	r.take = func(worker, u, begin, end int, before, behind []float32) {
+		h0, h1 := u*block, min((u+1)*block, heads)
+		state := fresh(before, behind, h0*p*size, (h1-h0)*p*size)
+		if form.takes(begin, end) {
+			form.run(worker, h0, h1, begin, end, state)
+			return
+		}
+		for h := h0; h < h1; h, state = h+1, state[p*size:] {
+			for s := begin; s < end; s++ {
+				fall, step := decay(s, h), dt.row(s)[h]
+				bs, cs := b.row(s*g+h/share), c.row(s*g+h/share)
+				xs, ys := x.row(s*heads+h), r.y.row(s*heads+h)
+				w := work[worker]
+				copy(w[1], bs)
+				copy(w[1][size:], cs)
+				k.Scale(w[0], step, xs)
+				k.RowsStep(ys, state, w[0], w[1], size, fall)
+			}
 		}
 	}
-	r.take = func(h, begin, end int, before, behind []float32) {
-		state := fresh(before, behind, h*p*size, p*size)
+	return r, nil
+}
+
+// bindChannelSSM binds an ssm with a decay for each element of a head's states: of heads that are single channels, as
+// Mamba 1 has them, many go through a token at once.
+func bindChannelSSM(d *Device, l *backends.Launch, in []rows) (runner, error) {
+	x, dt, a, b, c := in[0], in[1], in[2], in[3], in[4]
+	heads, p := l.In[1].Shape[1], l.In[1].Shape[2]
+	g, size := l.In[4].Shape[1], l.In[4].Shape[2]
+	share, most := heads/max(1, g), 64 // heads at once
+	if p > 1 || !a.dense() {
+		most = 1
+	}
+	r, err := newRecurrence(l, &l.In[6], (heads+most-1)/most, elementChunk/max(1, 64*most*p*size))
+	if err != nil {
+		return nil, err
+	}
+	work := make([][][]float32, d.pool.Size())
+	for i := range work {
+		work[i] = cut(d, i, []int{2 * most, 2 * size})
+	}
+	r.take = func(worker, u, begin, end int, before, behind []float32) {
+		from, to := u*most, min((u+1)*most, heads)
+		state := fresh(before, behind, from*p*size, (to-from)*p*size)
+		xs, w := work[worker][0], work[worker][1]
 		for s := begin; s < end; s++ {
-			step := dt.row(s)[h]
-			bs, cs := b.row(s*g+h/(heads/g)), c.row(s*g+h/(heads/g))
-			xs, ys := x.row(s*heads+h), r.y.row(s*heads+h)
-			decay := float32(math.Exp(float64(step * a.row(h)[0])))
-			if m > 1 {
-				k.Scale(work[h], step, a.row(h))
-				k.Exp(work[h], work[h])
-			}
-			for i := range p {
-				row := state[i*size : (i+1)*size]
-				if m > 1 {
-					k.Mul(row, row, work[h])
-				} else {
-					k.Scale(row, decay, row)
+			for h, n := from, 0; h < to; h += n {
+				group := h / share
+				n = min(to, (group+1)*share) - h
+				copy(w, b.row(s*g+group))
+				copy(w[size:], c.row(s*g+group))
+				copy(xs, dt.row(s)[h:h+n])
+				for i := range p {
+					copy(xs[n:], x.span(s*heads+h, n)[i:i+n])
+					d.k.ChannelSteps(r.y.span(s*heads+h, n)[i:i+n], state[((h-from)*p+i)*size:], a.data[h*a.stride:], xs, w,
+						size)
 				}
-				k.Axpy(row, step*xs[i], bs)
-				ys[i] = k.Dot(row, cs)
 			}
 		}
 	}
@@ -273,47 +330,66 @@ func bindDelta(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	q, key, v, g, beta := in[0], in[1], in[2], in[3], in[4]
-	heads, dk, dv, k := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], d.k
-	return matrixStates(l, &l.In[6], func(y rows, h, begin, end int, m, seen []float32) {
-		for s := begin; s < end; s++ {
-			at := s*heads + h
-			keys, decays, ys := key.row(at), g.row(at), y.row(at)
-			clear(seen)
-			decay := float32(math.Exp(float64(decays[0])))
-			for i := range dk {
-				if len(decays) > 1 {
-					decay = float32(math.Exp(float64(decays[i])))
-				}
-				row := m[i*dv : (i+1)*dv]
-				k.Scale(row, decay, row)
-				k.Axpy(seen, keys[i], row)
-			}
-			bs := beta.row(s)[h]
-			for j, x := range v.row(at) {
-				seen[j] = bs * (x - seen[j])
-			}
-			clear(ys)
-			queries := q.row(at)
-			for i := range dk {
-				row := m[i*dv : (i+1)*dv]
-				k.Axpy(row, keys[i], seen)
-				k.Axpy(ys, queries[i], row)
-			}
-		}
+	dk, dv := l.In[2].Shape[2], l.In[3].Shape[2]
+	var form *chunked
+	if chunks(d, l.Node) {
+		form = &chunked{d: d, share: 1, dk: dk, dv: dv, q: q, key: key, v: v, delta: true,
+			decay: func(s, h int) float32 { return float32(math.Exp(float64(at(&g, s, h)[0]))) },
+			gain:  func(s, h int) float32 { return beta.row(s)[h] }}
+	}
+	return matrixStates(d, l, &l.In[6], form, func(y []float32, s, h int, m []float32, x *stepOperand) {
+		b := beta.row(s)[h]
+		x.set(d, at(&g, s, h), at(&q, s, h), at(&key, s, h))
+		d.k.Mul(x.a, x.k, x.d) // what is taken off is of the state behind its decay
+		d.k.Scale(x.v, b, at(&v, s, h))
+		d.k.MatrixStep(y, m, x.all, dk, simd.StepTakes, -b)
 	})
 }
 
-// matrixStates is a recurrence whose heads have a matrix [dk, dv] each, which take changes, and dv floats to work with.
-func matrixStates(l *backends.Launch, pos *backends.Operand, take func(y rows, h, begin, end int, m, work []float32)) (
-	runner, error) {
+// stepOperand is what simd's MatrixStep takes of a token: decays, query, key, a, b and value.
+type stepOperand struct{ all, d, q, k, a, b, v []float32 }
+
+// set takes the decays by their logs, or the one that all share.
+func (x *stepOperand) set(d *Device, logs, q, key []float32) {
+	if len(logs) == len(x.d) {
+		d.k.Exp(x.d, logs)
+	} else {
+		fall := float32(math.Exp(float64(logs[0])))
+		for i := range x.d {
+			x.d[i] = fall
+		}
+	}
+	copy(x.q, q)
+	copy(x.k, key)
+}
+
+// matrixStates is a recurrence whose heads have a matrix [dk, dv] each, which step takes through a token, or form,
+// where it takes the rows. A nil form takes none.
+func matrixStates(d *Device, l *backends.Launch, pos *backends.Operand, form *chunked,
+	step func(y []float32, s, h int, m []float32, x *stepOperand)) (runner, error) {
 	heads, dk, dv := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2]
 	r, err := newRecurrence(l, pos, heads, elementChunk/max(1, 8*dk*dv))
 	if err != nil {
 		return nil, err
 	}
-	work := simd.AlignedFloats(heads * dv)
-	r.take = func(h, begin, end int, before, behind []float32) {
-		take(r.y, h, begin, end, fresh(before, behind, h*dk*dv, dk*dv), work[h*dv:(h+1)*dv])
+	if form != nil {
+		form.ready(r.y)
+	}
+	work := make([]stepOperand, d.pool.Size())
+	for i := range work {
+		all := cut(d, i, []int{5*dk + dv})[0]
+		part := func(i int) []float32 { return all[i*dk : (i+1)*dk] }
+		work[i] = stepOperand{all, part(0), part(1), part(2), part(3), part(4), all[5*dk:]}
+	}
+	r.take = func(worker, h, begin, end int, before, behind []float32) {
+		m := fresh(before, behind, h*dk*dv, dk*dv)
+		if form.takes(begin, end) {
+			form.run(worker, h, h+1, begin, end, m)
+			return
+		}
+		for s := begin; s < end; s++ {
+			step(at(&r.y, s, h), s, h, m, &work[worker])
+		}
 	}
 	return r, nil
 }
@@ -333,19 +409,44 @@ func bindWKV(d *Device, l *backends.Launch) (runner, error) {
 		return nil, err
 	}
 	n := keys.cols
-	r, err := newRecurrence(l, &l.In[5], n, 64)
+	const block = 256 // channels of a unit
+	r, err := newRecurrence(l, &l.In[5], (n+block-1)/block, 1)
 	if err != nil {
 		return nil, err
 	}
-	r.take = func(c, begin, end int, before, behind []float32) {
+	work := make([][]float32, d.pool.Size())
+	for i := range work {
+		work[i] = cut(d, i, []int{2 * block})[0]
+	}
+	r.take = func(worker, u, begin, end int, before, behind []float32) {
+		from, to := u*block, min((u+1)*block, n)
 		for part := range 3 {
-			fresh(before, behind, part*n+c, 1)
+			h := fresh(before, behind, part*n+from, to-from)
+			for c := 0; c < len(h) && before == nil && part == 2; c++ {
+				h[c] = ops.WKVNothing
+			}
 		}
+		both := work[worker]
+		copy(both, w[from:to])
+		copy(both[to-from:], bonus[from:to])
 		for s := begin; s < end; s++ {
-			r.y.row(s)[c] = ops.WKVStep(behind[c:], n, keys.row(s)[c], v.row(s)[c], w[c], bonus[c], before == nil && s == begin)
+			d.k.WKVStep(r.y.row(s)[from:to], behind[from:], keys.row(s)[from:to], v.row(s)[from:to], both, n)
 		}
 	}
 	return r, nil
+}
+
+// checkHeads says whether a recurrence whose heads have matrices as their states can run: MatrixStep and its kin count
+// rows and columns in 16 bits.
+func checkHeads(n *graph.Node) error {
+	sizes := []int{n.In[2].Shape.Last(), n.In[3].Shape.Last()} // of keys and values
+	if n.Op == ops.SSM {
+		sizes = []int{n.In[4].Shape.Last()}
+	}
+	if most := slices.Max(sizes); most >= 1<<16 {
+		return fmt.Errorf("heads of %d elements; %d are the most", most, 1<<16-1)
+	}
+	return checkSlots(n)
 }
 
 // checkSlots says whether a recurrence's state can be read in place.
@@ -363,44 +464,24 @@ func bindDPLR(d *Device, l *backends.Launch) (runner, error) {
 	}
 	q, key, v, g := in[0], in[1], in[2], in[3]
 	var a, b rows
-	rank, before := ops.DPLRRank(l.Node), graph.Attr[ops.DPLRAttr](l.Node).Before
+	does, rank := 0, ops.DPLRRank(l.Node)
 	if rank {
 		if in, err = operands(d, l.In[6:8]); err != nil {
 			return nil, err
 		}
-		a, b = in[0], in[1]
+		a, b, does = in[0], in[1], simd.StepTakes|simd.StepGives
 	}
-	heads, dk, dv, k := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], d.k
-	return matrixStates(l, &l.In[5], func(y rows, h, begin, end int, m, seen []float32) {
-		for s := begin; s < end; s++ {
-			at := s*heads + h
-			queries, keys, values, decays, ys := q.row(at), key.row(at), v.row(at), g.row(at), y.row(at)
-			clear(ys)
-			clear(seen)
-			for i := range dk {
-				row := m[i*dv : (i+1)*dv]
-				if rank {
-					k.Axpy(seen, a.row(at)[i], row)
-				}
-				if before {
-					k.Axpy(ys, queries[i], row)
-				}
-			}
-			decay := float32(math.Exp(float64(decays[0])))
-			for i := range dk {
-				if len(decays) > 1 {
-					decay = float32(math.Exp(float64(decays[i])))
-				}
-				row := m[i*dv : (i+1)*dv]
-				k.Scale(row, decay, row)
-				k.Axpy(row, keys[i], values)
-				if rank {
-					k.Axpy(row, b.row(at)[i], seen)
-				}
-				if !before {
-					k.Axpy(ys, queries[i], row)
-				}
-			}
+	if graph.Attr[ops.DPLRAttr](l.Node).Before {
+		does |= simd.StepBefore
+	}
+	dk := l.In[2].Shape[2]
+	return matrixStates(d, l, &l.In[5], nil, func(y []float32, s, h int, m []float32, x *stepOperand) {
+		x.set(d, at(&g, s, h), at(&q, s, h), at(&key, s, h))
+		if rank {
+			copy(x.a, at(&a, s, h))
+			copy(x.b, at(&b, s, h))
 		}
+		copy(x.v, at(&v, s, h))
+		d.k.MatrixStep(y, m, x.all, dk, does, 0)
 	})
 }

@@ -3,6 +3,7 @@ package op
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 
 	"github.com/greta-project/greta/graph"
@@ -51,8 +52,33 @@ func (c *Case) data() ([][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: operand %s: %w", c.Name(), v, err)
 		}
+		if ops.SlotElems(c.Node) > 0 && v.Type == tensor.F32 {
+			tame(c.Node, v, tensor.View[float32](all[i]))
+		}
 	}
 	return all, nil
+}
+
+// tame makes of normal numbers, an operand of a recurrence, such as models have: decays of at most one, and what is
+// added and taken off of such size that states do not grow however many tokens there are.
+func tame(n *graph.Node, v *graph.Value, vals []float32) {
+	f := func(x float64) float64 { return x }
+	length := math.Sqrt(float64(v.Shape.Last()))
+	switch n.Op.Name + " " + v.Name {
+	case "scan a":
+		f = func(x float64) float64 { return math.Exp(-math.Abs(x)) }
+	case "ssm dt":
+		f = math.Abs
+	case "ssm a", "delta decays", "dplr decays":
+		f = func(x float64) float64 { return -math.Abs(x) / 8 }
+	case "delta keys", "dplr a", "dplr b":
+		f = func(x float64) float64 { return x / length }
+	case "delta beta":
+		f = func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
+	}
+	for i, x := range vals {
+		vals[i] = float32(f(float64(x)))
+	}
 }
 
 // integers makes positions, and indices into what they choose from: different

@@ -1,5 +1,5 @@
 // Elementwise kernels and reductions over f32 vectors of any length n.
-#include "vec.h"
+#include "exp.h"
 
 // EACH runs BODY for i = 0, VL, … with full loads, then once with n - i lanes.
 // LOAD(p) and STORE(p, v) mean the right thing in both.
@@ -57,28 +57,6 @@ void turn_pairs(float *y, const float *x, const float *c, const float *s, long n
 // turn_halves: y[i] = x[i]·c[i] - x[n+i]·s[i], y[n+i] = x[i]·s[i] + x[n+i]·c[i].
 void turn_halves(float *y, const float *x, const float *c, const float *s, long n) {
   EACH(vf a = LOAD(x); vf b = LOAD(x + n); vf u = LOAD(c); vf v = LOAD(s); STORE(y, fnma(b, v, a * u)); STORE(y + n, fma(a, v, b * u));)
-}
-
-// vexp: x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor polynomial to
-// degree 7 (error below 2^-27 relative), then times 2^n in two steps so that
-// subnormal results are rounded once. Overflow gives inf, NaN stays.
-INLINE vf vexp(vf x) {
-  x = where_lt(x, vset(-104.f), vset(-104.f), x);
-  x = where_lt(vset(89.f), x, vset(89.f), x);
-  vi n = round_i(x * vset(1.44269504f));
-  vf nf = from_i(n);
-  vf r = fnma(nf, vset(0x1.62e4p-1f), x);           // ln 2, high part: exact product
-  r = fnma(nf, vset(0x1.7f7d1cp-20f), r);           // ln 2, the rest
-  vf p = fma(r, vset(1.f / 5040), vset(1.f / 720));
-  p = fma(p, r, vset(1.f / 120));
-  p = fma(p, r, vset(1.f / 24));
-  p = fma(p, r, vset(1.f / 6));
-  p = fma(p, r, vset(0.5f));
-  p = fma(p * r, r, r);
-  p += vset(1.f);
-  vi half = sar(n, 1);
-  vf a = (vf)shl(addi(half, viset(127)), 23), b = (vf)shl(addi(subi(n, half), viset(127)), 23);
-  return p * a * b;
 }
 
 // vexp0 leaves out what is nothing beside e^0: subnormal numbers, and products

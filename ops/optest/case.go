@@ -32,6 +32,8 @@ type Case struct {
 	//	<n      random values in [0, n), of an i32
 	//	#n      random whole numbers in [0, n), of a float: many are equal
 	//	*n      the values times n, of a float
+	//	-n      minus the sizes of the values times n, of a float: logs of decays
+	//	%n      minus infinity in the place of each n-th value, of a float: the log of a decay of 0
 	//	@n,m,…  a recurrence's state, f32: slots that hold it as it is before positions n, m, …; others are empty
 	Args string
 	// Limits for arithmetic in f32 against float64: |got - want| / |want| in the
@@ -151,8 +153,16 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 			return o, err
 		}
 	}
-	if o.Data, err = random(v, whole, times, rng); err != nil || flag['@'] == "" {
+	if o.Data, err = random(v, whole, times, rng); err != nil {
 		return o, err
+	}
+	if flag['-'] != "" || flag['%'] != "" {
+		if err := logs(&o, flag['-'], flag['%']); err != nil {
+			return o, err
+		}
+	}
+	if flag['@'] == "" {
+		return o, nil
 	}
 	// A recurrence's state: slots are marked as those before the positions, others as empty.
 	at, err := integers(strings.Count(flag['@'], ",")+1, flag['@'], "", rng)
@@ -165,6 +175,35 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 		copy(o.Data[(i+1)*v.Shape[1:].Elems()*width-width:], tensor.Bytes(mark))
 	}
 	return o, err
+}
+
+// logs makes logs of decays of an operand's values: minus their sizes times the number size, and minus infinity for
+// each gone-th. An empty text leaves out its part.
+func logs(o *Operand, size, gone string) error {
+	if o.Value.Type == tensor.F64 {
+		return logsOf(tensor.View[float64](o.Data), size, gone)
+	}
+	return logsOf(tensor.View[float32](o.Data), size, gone)
+}
+
+func logsOf[F float32 | float64](vals []F, size, gone string) error {
+	if size != "" {
+		by, err := strconv.ParseFloat(size, 64)
+		if err != nil {
+			return err
+		}
+		for i, x := range vals {
+			vals[i] = -F(float32(by * math.Abs(float64(x))))
+		}
+	}
+	if gone == "" {
+		return nil
+	}
+	each, err := strconv.Atoi(gone)
+	for i := each - 1; err == nil && i < len(vals); i += each {
+		vals[i] = F(math.Inf(-1))
+	}
+	return err
 }
 
 func integers(n int, list, below string, rng *rand.Rand) ([]byte, error) {

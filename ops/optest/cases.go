@@ -20,6 +20,10 @@ const (
 // Cases is the table: every operator, odd sizes, one token and several.
 func Cases() []Case {
 	all := append(append([]Case(nil), table...), generalTable...)
+	for _, n := range []int{24, 67, 130} {
+		all = append(all, LongRecurrences(n, "-0.3")...)
+	}
+	all = append(all, LongRecurrences(66, "-2 %5")...)
 	for _, t := range tensor.Types() {
 		if quant.Supported(t) {
 			all = append(all, typeCases(t)...)

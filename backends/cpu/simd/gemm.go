@@ -127,6 +127,52 @@ func (k *Kernels) MulPanel(c, w, x []float32, cols, apart, s int, add bool) {
 	}
 }
 
+// PackColumns lays rows rows of cols columns, ld floats apart, into panels of MR columns as they lie,
+// [cols/MR][rows][MR], as PackTile would lay their transpose; columns that lack are zeros. dst has Tiles(cols)·rows·MR
+// floats.
+func (k *Kernels) PackColumns(dst, src []float32, ld, rows, cols int) {
+	if ld < cols || rows > 0 && len(src) < (rows-1)*ld+cols || len(dst) < k.Tiles(cols)*rows*k.mr {
+		panic(fmt.Sprintf("simd: PackColumns of %d rows of %d, %d apart, from %d to %d floats", rows, cols, ld, len(src),
+			len(dst)))
+	}
+	for i := 0; i < cols; i, dst = i+k.mr, dst[rows*k.mr:] {
+		n := min(k.mr, cols-i)
+		for r := range rows {
+			to := dst[r*k.mr:][:k.mr]
+			copy(to[:n], src[r*ld+i:])
+			clear(to[n:])
+		}
+	}
+}
+
+// Tiles gives the number of panels of MR that n columns make.
+func (k *Kernels) Tiles(n int) int { return (n + k.mr - 1) / k.mr }
+
+// MulTiles computes y[j·ldy+i] (+)= Σ_c w[c, i]·x[j, c] for i < n, j < s and c < cols. w lies in panels of MR, wapart
+// floats from each other, as PackTile or PackColumns lay them, x in panels of NR, xapart floats apart, as PackTile or
+// SpreadRows do.
+func (k *Kernels) MulTiles(y []float32, ldy, n int, w []float32, wapart int, x []float32, xapart, s, cols int,
+	add bool) {
+	if n <= 0 || s <= 0 {
+		return
+	}
+	if cols < 0 || ldy < n || len(y) < (s-1)*ldy+n || wapart < cols*k.mr || xapart < cols*k.nr ||
+		len(w) < (k.Tiles(n)-1)*wapart+cols*k.mr || len(x) < (k.Panels(s)-1)*xapart+cols*k.nr {
+		panic(fmt.Sprintf("simd: MulTiles of %d by %d by %d, %d, %d and %d apart, from %d and %d to %d floats", s, n, cols,
+			ldy, wapart, xapart, len(w), len(x), len(y)))
+	}
+	adding := 0
+	if add {
+		adding = 1 << 16
+	}
+	for i := 0; i < n; i += k.mr {
+		for j := 0; j < s; j += k.nr {
+			k.k.Micro(ptr(w[i/k.mr*wapart:]), ptr(x[j/k.nr*xapart:]), ptr(y[j*ldy+i:]), ldy, cols,
+				min(k.mr, n-i)|min(k.nr, s-j)<<8|adding)
+		}
+	}
+}
+
 // SoftmaxTile takes rows of MR scores each, column by column: most becomes the largest yet, change
 // e^(what it was - most), scores e^(score - most), sum what it was times change plus their sum. Where a
 // power is below e^-60 it is 0, as in ExpSum. It says whether most has changed in any column. NaNs

@@ -89,6 +89,18 @@ type kernels struct {
 	SiLU        func(y, x, u unsafe.Pointer, n int)                  `c:"silu"`     // y = x/(1+e^-x)·u; u may be nil
 	GELUTanh    func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_tanh"`
 	GELUErf     func(y, x, u unsafe.Pointer, n int)                  `c:"gelu_erf"`
+	// A token of a state h [rows, cols]; x holds d, q, k, a and b of rows elements each, and v of cols. r = aᵀh with flag
+	// 1, else 0; h = d·h + k vᵀ + b rᵀ with flag 2, else d·h + k (v + by·r)ᵀ; y = qᵀh, with flag 4 of the h before.
+	// shape = rows | cols<<16 | flags<<32.
+	MatrixStep func(h, x, y unsafe.Pointer, shape int, by float32) `c:"matrix_step"`
+	// A token of channels' states h [channels, n]: h[c,i] = e^(x[c]·a[c,i])·h[c,i] + x[c]·x[channels+c]·w[i],
+	// y[c] = Σ_i h[c,i]·w[n+i]. shape = n | channels<<16.
+	ChannelSteps func(h, a, x, w, y unsafe.Pointer, shape int) `c:"channel_steps"`
+	// A token of a state h [rows, n]: h[r,i] = d·h[r,i] + x[r]·w[i], y[r] = Σ_i h[r,i]·w[n+i]. shape = n | rows<<16.
+	RowsStep func(h, x, w, y unsafe.Pointer, shape int, d float32) `c:"rows_step"`
+	// A token of n channels of ops.WKV, parts of h far elements apart; w holds n decays, then n bonuses.
+	// shape = n | far<<16.
+	WKVStep func(h, keys, values, w, y unsafe.Pointer, shape int) `c:"wkv_step"`
 	// reads n bytes, so many parts of them side by side
 	ReadAll func(p unsafe.Pointer, n, streams int) float32 `c:"read_all"`
 	// n rounds of multiply-adds on registers, as many as it returns; p has 64 bytes.

@@ -113,8 +113,12 @@ var goKernels = kernels{
 			ys[i] *= fs[i%goMR]
 		}
 	},
-	Exp:  func(y, x unsafe.Pointer, n int) { mapGo(exp32)(x, y, n) },
-	SiLU: gateGo(func(x float64) float64 { return x / (1 + math.Exp(-x)) }),
+	Exp:          func(y, x unsafe.Pointer, n int) { mapGo(exp32)(x, y, n) },
+	MatrixStep:   matrixStepGo,
+	ChannelSteps: channelStepsGo,
+	RowsStep:     rowsStepGo,
+	WKVStep:      wkvStepGo,
+	SiLU:         gateGo(func(x float64) float64 { return x / (1 + math.Exp(-x)) }),
 	GELUTanh: gateGo(func(x float64) float64 {
 		return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 	}),
@@ -138,6 +142,83 @@ func expNeg(x float32) float32 {
 		return 0
 	}
 	return exp32(x)
+}
+
+func matrixStepGo(h, x, y unsafe.Pointer, shape int, by float32) {
+	rows, cols, does := shape&0xffff, shape>>16&0xffff, shape>>32
+	hs, ys, xs := floats(h, rows*cols), floats(y, cols), floats(x, 5*rows+cols)
+	part := func(i int) []float32 { return xs[i*rows:][:rows] }
+	d, q, k, a, b, vs := part(0), part(1), part(2), part(3), part(4), xs[5*rows:]
+	for j, v := range vs {
+		r, sum := float32(0), float32(0)
+		for i := range rows {
+			if does&StepTakes != 0 {
+				r += a[i] * hs[i*cols+j]
+			}
+			if does&StepBefore != 0 {
+				sum += q[i] * hs[i*cols+j]
+			}
+		}
+		if does&StepGives == 0 {
+			v += by * r
+		}
+		for i := range rows {
+			m := d[i]*hs[i*cols+j] + k[i]*v
+			if does&StepGives != 0 {
+				m += b[i] * r
+			}
+			if does&StepBefore == 0 {
+				sum += q[i] * m
+			}
+			hs[i*cols+j] = m
+		}
+		ys[j] = sum
+	}
+}
+
+func channelStepsGo(h, a, x, w, y unsafe.Pointer, shape int) {
+	n, channels := shape&0xffff, shape>>16
+	hs, as, xs, ws, ys := floats(h, n*channels), floats(a, n*channels), floats(x, 2*channels), floats(w, 2*n),
+		floats(y, channels)
+	for c := range ys {
+		dt, sum := xs[c], float32(0)
+		in := dt * xs[channels+c]
+		for i := range n {
+			m := exp32(dt*as[c*n+i])*hs[c*n+i] + in*ws[i]
+			hs[c*n+i] = m
+			sum += m * ws[n+i]
+		}
+		ys[c] = sum
+	}
+}
+
+func rowsStepGo(h, x, w, y unsafe.Pointer, shape int, d float32) {
+	n, rows := shape&0xffff, shape>>16
+	hs, xs, ws, ys := floats(h, n*rows), floats(x, rows), floats(w, 2*n), floats(y, rows)
+	for r := range ys {
+		sum := float32(0)
+		for i := range n {
+			m := d*hs[r*n+i] + xs[r]*ws[i]
+			hs[r*n+i] = m
+			sum += m * ws[n+i]
+		}
+		ys[r] = sum
+	}
+}
+
+func wkvStepGo(h, keys, values, w, y unsafe.Pointer, shape int) {
+	n, far := shape&0xffff, shape>>16
+	hs, ks, vs, ws, ys := floats(h, 2*far+n), floats(keys, n), floats(values, n), floats(w, 2*n), floats(y, n)
+	for c, v := range vs {
+		num, den, top, now := hs[c], hs[far+c], hs[2*far+c], ws[n+c]+ks[c]
+		m := max(top, now)
+		old, is := exp32(top-m), exp32(now-m)
+		ys[c] = (old*num + is*v) / (old*den + is)
+		top -= ws[c]
+		m = max(top, ks[c])
+		old, is = exp32(top-m), exp32(ks[c]-m)
+		hs[c], hs[far+c], hs[2*far+c] = old*num+is*v, old*den+is, m
+	}
 }
 
 func floats(p unsafe.Pointer, n int) []float32 { return elements[float32](p, 0, n) }
