@@ -90,23 +90,32 @@ func (q *equation) build(e lang.Expr, names []string) ([]*Value, *lang.Error) {
 	case lang.Call:
 		return q.call(e, names)
 	case lang.Cond:
-		c, err := lang.Eval(e.If, q.sc.Env)
+		x, err := q.chosen(e)
 		if err != nil {
-			return nil, q.wrap(err)
+			return nil, err
 		}
-		yes, ok := c.(bool)
-		if c == nil {
-			return nil, q.fail(e.If.Pos(), "a condition is wanted here, but this is absent: nothing says its value; ask has(…)")
-		}
-		if !ok {
-			return nil, q.fail(e.If.Pos(), "a condition is wanted here, not %s", lang.Format(c))
-		}
-		if yes {
-			return q.build(e.Then, names)
-		}
-		return q.build(e.Else, names)
+		return q.build(x, names)
 	}
 	return nil, q.fail(e.Pos(), "a tensor is wanted here")
+}
+
+// chosen gives the branch that a condition chooses.
+func (q *equation) chosen(e lang.Cond) (lang.Expr, *lang.Error) {
+	c, err := lang.Eval(e.If, q.sc.Env)
+	if err != nil {
+		return nil, q.wrap(err)
+	}
+	yes, ok := c.(bool)
+	if c == nil {
+		return nil, q.fail(e.If.Pos(), "a condition is wanted here, but this is absent: nothing says its value; ask has(…)")
+	}
+	if !ok {
+		return nil, q.fail(e.If.Pos(), "a condition is wanted here, not %s", lang.Format(c))
+	}
+	if yes {
+		return e.Then, nil
+	}
+	return e.Else, nil
 }
 
 func (q *equation) wrap(err error) *lang.Error {
@@ -405,8 +414,14 @@ func (q *equation) clamp(e lang.Call) (lang.Call, bool) {
 }
 
 // operand builds an operand; an optional weight that is absent gives nil
-// where the operator can do without.
+// where the operator can do without, chosen by a condition or not.
 func (q *equation) operand(e lang.Expr, optional bool) (*Value, *lang.Error) {
+	for c, is := e.(lang.Cond); is; c, is = e.(lang.Cond) {
+		var err *lang.Error
+		if e, err = q.chosen(c); err != nil {
+			return nil, err
+		}
+	}
 	if n, ok := e.(lang.Name); ok && optional {
 		if v, ok := q.sc.Values[n.Name]; ok && v == nil {
 			return nil, nil
