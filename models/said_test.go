@@ -62,7 +62,8 @@ func TestSaid(t *testing.T) {
 // TestKindsAreKnown: weights of an architecture that this file reads, but of a kind that it does not know, are refused
 // and not computed by Llama's rules.
 func TestKindsAreKnown(t *testing.T) {
-	for kind, ok := range map[string]bool{"smollm3": true, "kimi_k2": true, "llama": true, "smollm4": false} {
+	kinds := map[string]bool{"smollm3": true, "kimi_k2": true, "bailing_moe": true, "llama": true, "smollm4": false}
+	for kind, ok := range kinds {
 		for _, arch := range []string{"SmolLM3ForCausalLM", "LlavaForConditionalGeneration"} {
 			w := hfStub(arch, layerDims, false)
 			w.meta["text_config.model_type"] = kind
