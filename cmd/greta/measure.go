@@ -76,6 +76,11 @@ func (r *runner) once(ctx context.Context, in *model.Input, p, n int) (*sample, 
 		}
 		note(out)
 	}
+	if r.sequences(in) || r.chooses(in) { // what follows is computed again from here
+		if err := r.session.Keep(); err != nil {
+			return nil, err
+		}
+	}
 	for i := range n {
 		if i == warmDecode {
 			s.early = digest(sum)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -131,6 +132,17 @@ func TestVulkanGreedy(t *testing.T) {
 			}
 		} else if rep.Greedy != nil || same >= 0 {
 			t.Errorf("%v: tokens chosen by the device: %+v, %+v", more, rep.Greedy, rep.Checks)
+		}
+	}
+}
+
+// What is computed again behind a prompt begins at the recurrences' states there: of a block, of a model, and profiled.
+func TestVulkanRecurrences(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	for _, arg := range [][]string{{"models/conv_block.yaml", "--set", "D=64"}, {"../../testdata/families/mamba"}} {
+		rep := runReport(t, with(with(arg, "--prefill", "9", "--gen", "12", "--repeat", "2", "--profile"), device...)...)
+		if again := cmp.Or(rep.Sequence, rep.Greedy); rep.Status != report.OK || again == nil || len(again.SamplesMS) != 2 {
+			t.Errorf("%s: %s, %+v, checks %+v", arg, rep.Status, again, rep.Checks)
 		}
 	}
 }
