@@ -285,7 +285,12 @@ var layerNumber = regexp.MustCompile(`^(.*?\.)(\d+)(\..*)$`)
 // complete gives the file's weights the names that these weights have for what it knows under others: another word
 // before the layers, another outermost one, and biases beside what is read.
 func (f *File) complete(w Weights) {
-	names := map[string]bool{}
+	names, known := map[string]bool{}, map[string]bool{}
+	for i := range f.weights {
+		for _, p := range f.weights[i].sources["hf"] {
+			known[p.name] = true
+		}
+	}
 	counts, layers := map[string]int{}, ""
 	for _, n := range w.Names() {
 		names[n] = true
@@ -316,7 +321,8 @@ func (f *File) complete(w Weights) {
 			}
 			end := "." + strings.Join(parts[len(parts)-2:], ".")
 			for n := range names {
-				if strings.HasSuffix(n, end) && !layerNumber.MatchString(n) {
+				// What the file knows by its whole name is that.
+				if strings.HasSuffix(n, end) && !known[n] && !layerNumber.MatchString(n) {
 					p.name = n
 					add(d, p)
 				}
