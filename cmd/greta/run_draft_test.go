@@ -16,6 +16,7 @@ import (
 func TestDraft(t *testing.T) {
 	base := []string{trained(t), "--prompt", "Prince Andrew and the count and Prince Andrew and", "--gen", "60",
 		"--exact", "--kv", "f32"}
+	right := 0
 	for _, how := range [][]string{nil, {"--temperature", "0.8", "--seed", "3"}, {"--repeat-penalty", "1.2"},
 		{"--logprobs", "2"}} {
 		want := runReport(t, with(base, how...)...)
@@ -29,13 +30,20 @@ func TestDraft(t *testing.T) {
 				len(got.Logprobs) != len(want.Logprobs) {
 				t.Fatalf("%v, --draft %s: %+v", how, draft, got)
 			}
-			// The model guesses for itself, so that its guesses are right but where no more tokens are wanted. How deep
-			// it guesses follows the times of steps, which others on the machine change.
-			if draft != "ngram" && *got.Steps > len(got.GeneratedTokens)*2/3 {
-				t.Errorf("%v: %d steps for %d tokens, %d of %d guesses right", how, *got.Steps, len(got.GeneratedTokens),
+			// A right guess saves a step. The model guesses for itself, so that it is right; how often it guesses
+			// follows the times of steps, which others on the machine change.
+			n := len(got.GeneratedTokens)
+			if draft != "ngram" {
+				right += *got.Accepted
+			}
+			if *got.Steps+*got.Accepted != n {
+				t.Errorf("%v, --draft %s: %d steps for %d tokens, %d of %d guesses right", how, draft, *got.Steps, n,
 					*got.Accepted, *got.Drafted)
 			}
 		}
+	}
+	if right == 0 {
+		t.Error("the model guesses for itself, and no guess was right in four texts")
 	}
 }
 
