@@ -45,7 +45,7 @@ func group(n *graph.Node) string {
 var (
 	attentionFiles = []string{"attention.hip", "attention_split.hip", "flash.hip", "paged.hip"}
 	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "general.hip", "spread.hip", "recurrence.hip",
-		"rope.hip", "moe.hip"}
+		"heads.hip", "rope.hip", "moe.hip"}
 )
 
 var codeHashes sync.Map // by group

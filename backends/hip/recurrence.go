@@ -13,10 +13,25 @@ import (
 
 var recurrenceFile = newProgram("recurrence.hip")
 
-const recurrenceThreads = 64 // NT in recurrence.hip
+// Of slots.h and heads.hip.
+const (
+	recurrenceThreads = 64 // NT
+	rowLanes          = 8  // ROW_LANES
+	columnLanes       = 4  // COLUMN_LANES
+	mostStateRegs     = 32 // that a thread keeps of a state
+)
+
+// headsFile goes through rows or columns of n elements of heads' states, by so many lanes each.
+func headsFile(n, lanes int) program {
+	regs := ceil(n, lanes)
+	if regs > mostStateRegs {
+		regs = 0
+	}
+	return newProgram("heads.hip", define("REGS", regs), onOff("EVEN", n%lanes == 0))
+}
 
 func init() {
-	const why = "slots are planned, then a channel or a part of a head a thread"
+	const why = "slots are planned, then a thread keeps a channel's or a part of a head's state"
 	for name, bind := range map[string]func(*binder){"short_conv": bindShortConv, "scan": bindScan, "wkv": bindWKV,
 		"ssm": bindSSM, "delta": bindDelta, "dplr": bindDPLR} {
 		e := checked(only("recurrence", why, bind, 2, 3, 4), checkState)
@@ -34,7 +49,7 @@ func checkState(n *graph.Node) error {
 
 // recurrence plans a step and starts the function of the operator, with the state, the plan and the result passed: n
 // threads, and the number of the operand of positions.
-func (b *binder) recurrence(n, pos int) *dispatch {
+func (b *binder) recurrence(file program, n, pos int) *dispatch {
 	state, plan := b.dense(b.in(0)), b.scratch()
 	rows, shape := b.in(pos).Shape.Elems(), b.in(0).Shape
 	var slot uintptr
@@ -43,7 +58,7 @@ func (b *binder) recurrence(n, pos int) *dispatch {
 	}
 	b.status(b.start(recurrenceFile, "slots", recurrenceThreads, 1, 1, 1).
 		ptr(state, b.dense(b.in(pos)), slot, plan).u32(rows, shape[0], shape[1]))
-	d := b.start(recurrenceFile, b.l.Node.Op.Name, recurrenceThreads, ceil(n, recurrenceThreads), 1, 1).ptr(state)
+	d := b.start(file, b.l.Node.Op.Name, recurrenceThreads, ceil(n, recurrenceThreads), 1, 1).ptr(state)
 	d.args.add(uint64(plan), uint64(uint32(rows))) // struct Plan
 	return d.ptr(b.out(1))
 }
@@ -65,7 +80,7 @@ func (b *binder) weight(d *dispatch, i int) {
 
 func bindShortConv(b *binder) {
 	channels, k := b.in(2).Shape[0], b.in(2).Shape[1]
-	d := b.recurrence(channels, 3)
+	d := b.recurrence(recurrenceFile, channels, 3)
 	b.step(d, 1)
 	b.weight(d, 2)
 	b.weight(d, 4)
@@ -74,7 +89,7 @@ func bindShortConv(b *binder) {
 
 func bindScan(b *binder) {
 	channels := b.in(2).Shape[1]
-	d := b.recurrence(channels, 3)
+	d := b.recurrence(recurrenceFile, channels, 3)
 	b.step(d, 1)
 	b.step(d, 2)
 	d.u32(channels, b.in(0).Shape[1])
@@ -82,7 +97,7 @@ func bindScan(b *binder) {
 
 func bindWKV(b *binder) {
 	channels := b.in(1).Shape[1]
-	d := b.recurrence(channels, 5)
+	d := b.recurrence(recurrenceFile, channels, 5)
 	b.step(d, 1)
 	b.step(d, 2)
 	b.weight(d, 3)
@@ -93,7 +108,7 @@ func bindWKV(b *binder) {
 func bindSSM(b *binder) {
 	heads, p, m := b.in(1).Shape[1], b.in(1).Shape[2], b.in(3).Shape[1]
 	groups, n := b.in(4).Shape[1], b.in(4).Shape[2]
-	d := b.recurrence(8*heads*p, 6) // LANES in recurrence.hip
+	d := b.recurrence(headsFile(n, rowLanes), rowLanes*heads*p, 6)
 	b.step(d, 1)
 	b.step(d, 2)
 	b.weight(d, 3)
@@ -104,7 +119,7 @@ func bindSSM(b *binder) {
 
 func bindDelta(b *binder) {
 	heads, dk, dv, dg := b.in(2).Shape[1], b.in(2).Shape[2], b.in(3).Shape[2], b.in(4).Shape[2]
-	d := b.recurrence(heads*dv, 6)
+	d := b.recurrence(headsFile(dk, columnLanes), columnLanes*8*ceil(heads*dv, 8), 6)
 	for i := 1; i <= 5; i++ {
 		b.step(d, i)
 	}
@@ -113,7 +128,7 @@ func bindDelta(b *binder) {
 
 func bindDPLR(b *binder) {
 	heads, dk, dv, dg := b.in(2).Shape[1], b.in(2).Shape[2], b.in(3).Shape[2], b.in(4).Shape[2]
-	d := b.recurrence(heads*dv, 5)
+	d := b.recurrence(headsFile(dk, columnLanes), columnLanes*8*ceil(heads*dv, 8), 5)
 	for i := 1; i <= 4; i++ {
 		b.step(d, i)
 	}

@@ -178,7 +178,9 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	all = append(all, pointFile, generalFile, spreadFile, recurrenceFile, routeFile, ropeFile, ropeFiles(3))
+	all = append(all, pointFile, generalFile, spreadFile, recurrenceFile, headsFile(128, rowLanes),
+		headsFile(128, columnLanes), headsFile(127, columnLanes), headsFile(1000, columnLanes),
+		routeFile, ropeFile, ropeFiles(3))
 	shape := func(block, parts int) attentionShape {
 		return attentionShape{block: block, parts: parts, least: attentionPart}
 	}
