@@ -89,25 +89,19 @@ const raiseTries = 5
 
 // Raise measures a device's limits again, raiseTries times at most, while a result is faster than the measured roofs
 // that it has: nothing is, so that something held their measurement up. The fastest counts, and of the last one the
-// fastest pieces. A result that stays above is refused. written of its bytes are not read: where they
-// are more than a few, ReadGate is what is refused.
+// fastest pieces. A result that stays above is refused. written of its bytes are not read: where they are more than a
+// few, ReadGate is what is refused.
 func Raise(r *record.Result, written float64, measure func() (Limits, error)) error {
 	median := stats.Summarize(r.Samples).Median
-	for try := range raiseTries + 1 {
+	above := func() (share float64, binds string) {
 		least, binds := r.Roofs.Least(r.Bytes, r.Flops, true)
-		if !(median > 0) || least <= spread*median {
-			return nil
-		}
-		if try == raiseTries {
-			above, most := least/median, spread
-			if binds == "memory" && written > 0.05*r.Bytes {
-				most = ReadGate
-			}
-			if above > most && (r.Verdict == "" || r.Verdict == record.OK) {
-				r.Verdict = record.Refused
-				r.Reason = fmt.Sprintf("%.0f %% of the device's own %s, measured %d times beside it: more than the roof, so that "+
-					"one of the two figures is wrong; try again on a quiet machine", 100*above, measuredWhat[binds], try+1)
-			}
+		return least / median, binds
+	}
+	if !(median > 0) {
+		return nil
+	}
+	for try := range raiseTries {
+		if share, _ := above(); share <= spread {
 			return nil
 		}
 		l, err := measure()
@@ -118,6 +112,16 @@ func Raise(r *record.Result, written float64, measure func() (Limits, error)) er
 			l.ReadGBs, l.GFlops = max(l.ReadGBs, l.BestReadGBs), max(l.GFlops, l.BestGFlops)
 		}
 		r.Roofs.Raise(l.ReadGBs, l.GFlops)
+	}
+	share, binds := above()
+	most := spread
+	if binds == "memory" && written > 0.05*r.Bytes {
+		most = ReadGate
+	}
+	if share > most && (r.Verdict == "" || r.Verdict == record.OK) {
+		r.Verdict = record.Refused
+		r.Reason = fmt.Sprintf("%.0f %% of the device's own %s, measured %d times beside it: more than the roof, so that "+
+			"one of the two figures is wrong; try again on a quiet machine", 100*share, measuredWhat[binds], raiseTries+1)
 	}
 	return nil
 }

@@ -176,12 +176,9 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// lastCache is the size of the device's last-level cache, in bytes.
-func (m *measurement) lastCache() float64 { return cmp.Or(m.opt.Roofs.LastCache, AssumedCache) }
-
 // one measures a state of the caches.
 func (m *measurement) one(cache string) (err error) {
-	llc := m.lastCache()
+	llc := cmp.Or(m.opt.Roofs.LastCache, AssumedCache)
 	set, limit := 0.0, gpuLaunches
 	if m.host() {
 		limit = cpuLaunches
@@ -224,11 +221,11 @@ func (m *measurement) one(cache string) (err error) {
 		m.results = append(m.results, r)
 		return nil
 	}
-	if cache == record.Warm && p.set < llc {
-		// A cache's rate is nobody's roof here.
+	cached := cache == record.Warm && p.set < llc
+	if cached { // a cache's rate is nobody's roof here
 		r.Roofs.ReadGBs, r.Roofs.MeasuredReadGBs = 0, 0
 	}
-	held, err := m.limits(p, &r)
+	held, err := m.limits(p, &r, cached)
 	if err != nil {
 		return err
 	}
@@ -363,13 +360,12 @@ const limitsBudget = 60 * time.Millisecond
 
 // limits asks a device that can measure its roofs for those of this program: the rate at which it reads these weights,
 // or what else it reads, and arithmetic of their type. It is asked before the samples, and by held, behind them: what
-// is faster than reading alone is refused.
-func (m *measurement) limits(p *placed, r *record.Result) (held func() error, err error) {
+// is faster than reading alone is refused. Of operands in a cache only arithmetic is a roof.
+func (m *measurement) limits(p *placed, r *record.Result, cached bool) (held func() error, err error) {
 	limits := backends.LimitsOf(m.dev)
 	if limits == nil {
 		return func() error { return nil }, nil
 	}
-	cached := r.Cache == record.Warm && p.set < m.lastCache()
 	program := p.program(p.copies)
 	var best float64
 	measure := func() (guard.Limits, error) {

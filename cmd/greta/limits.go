@@ -76,9 +76,9 @@ func (r *runner) cacheBytes() (caches float64) {
 const limitTries = 6
 
 // raiseLimits measures the machine's limits, and again where a phase was faster: something held the measurement up,
-// since nothing is faster than its roof. The fastest counts, and of the last one the fastest pieces. A
-// phase that stays above fails the report. A decode reads caches bytes a token beside the weights. The report is
-// changed in update only, so that it can be printed meanwhile.
+// since nothing is faster than its roof. The fastest counts, and of the last one the fastest pieces. A phase that stays
+// above fails the report. A decode reads caches bytes a token beside the weights. The report is changed in update only,
+// so that it can be printed meanwhile.
 func raiseLimits(rep *report.Report, update func(func()), caches float64,
 	measure func() (backends.Limits, error)) error {
 	var read, peak float64
