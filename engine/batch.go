@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
@@ -32,6 +33,7 @@ type batch struct {
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
 	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
+	parts                        StepParts
 }
 
 // span is a range of the table.
@@ -351,6 +353,12 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 // step computes the rows of a plan. Behind it, row i of the results is that of the plan's i-th wanted row: logits, or
 // with picks the most likely tokens.
 func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
+	from := time.Now()
+	lap := func(part *time.Duration) {
+		now := time.Now()
+		*part += now.Sub(from)
+		from = now
+	}
 	if err := b.orders(p); err != nil {
 		return err
 	}
@@ -379,15 +387,18 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 			return err
 		}
 	}
+	lap(&b.parts.Write)
 	if err := st.submit(); err != nil {
 		return err
 	}
+	lap(&b.parts.Submit)
 	if b.submitted != nil {
 		b.submitted()
 	}
 	if err := b.mem.wait(st); err != nil {
 		return err
 	}
+	lap(&b.parts.Wait)
 	for i := range p.Runs {
 		if r := &p.Runs[i]; r.Keep >= 0 {
 			if err := b.copyState(r.Seq.Slot(), r.Keep); err != nil {
@@ -395,7 +406,9 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 			}
 		}
 	}
-	return b.read(st, p, kind)
+	err = b.read(st, p, kind)
+	lap(&b.parts.Read)
+	return err
 }
 
 // read brings the results of the wanted rows to the host.

@@ -95,8 +95,17 @@ type Stats struct {
 	PageSize  int
 	PageBytes int           // of all caches together
 	Host      time.Duration // of all steps, what was not spent in the device
-	Device    time.Duration
+	Device    time.Duration // Parts says on what
+	Parts     StepParts
 	Captured  int // steps that are captured now
+}
+
+// StepParts is what the time of all steps in the device went into.
+type StepParts struct {
+	Write  time.Duration // pages to be moved, the table and the inputs
+	Submit time.Duration // until the driver has the commands
+	Wait   time.Duration // until the device has ended; readers are woken in it
+	Read   time.Duration // states to be kept, and results
 }
 
 // NewScheduler gives an engine's model to many sequences. They have memory of their own; other sessions of the engine
@@ -396,6 +405,7 @@ func (s *Scheduler) loop() {
 			s.loss(err)
 		}
 		s.stats.Device += device
+		s.stats.Parts = s.batch.parts
 		s.stats.Host += time.Since(start) - device
 		s.stats.Captured = len(s.batch.mem.steps)
 	}

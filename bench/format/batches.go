@@ -13,6 +13,10 @@ const (
 	GenTime    = "t_tg_s"      // median time of all tokens behind them
 	StepRows   = "rows_a_step" // in decode
 	HostStep   = "host_s"      // median time of a step of decode outside of the device
+	WriteStep  = "write_s"     // of that step in the device: writing inputs,
+	SubmitStep = "submit_s"    // giving commands to the driver,
+	WaitStep   = "wait_s"      // waiting for their end,
+	ReadStep   = "read_s"      // and reading results
 	FloorShare = "floor_share" // of decode: the time in which weights and caches are read, over the time it took
 )
 
@@ -27,8 +31,8 @@ func Batches(run *record.Run, results []record.Result) *Report {
 	}
 	people.Columns = append(people.Columns, Column{"verdict", true})
 	for _, name := range []string{"model", "type_k", "backend", "n_depth", "pp", "tg", "pl", "n_kv", "t_pp", "speed_pp",
-		"t_tg", "speed_tg", "t", "speed", "floor_share", "rows_a_step", "host_ns", "check_against", "rel_l2", "max_abs",
-		"verdict", "reason", "run"} {
+		"t_tg", "speed_tg", "t", "speed", "floor_share", "rows_a_step", "host_ns", "write_ns", "submit_ns", "wait_ns",
+		"read_ns", "check_against", "rel_l2", "max_abs", "verdict", "reason", "run"} {
 		full.Columns = append(full.Columns, Column{Name: name})
 	}
 	for i := range results {
@@ -53,7 +57,8 @@ func Batches(run *record.Run, results []record.Result) *Report {
 		*row = append(*row, relL2(t), verdict(t))
 		full.Rows = append(full.Rows, []any{model, t.Params["kv"], run.Env.Backend, int(d), int(pp), int(tg), int(b), int(kv),
 			prompt, b * pp / prompt, gen, b * tg / gen, prompt + gen, b * (pp + tg) / (prompt + gen), m[FloorShare], m[StepRows],
-			1e9 * m[HostStep], t.Check.Against, t.Check.RelL2, t.Check.MaxAbs, string(t.Verdict), t.Reason, run.ID})
+			1e9 * m[HostStep], 1e9 * m[WriteStep], 1e9 * m[SubmitStep], 1e9 * m[WaitStep], 1e9 * m[ReadStep], t.Check.Against,
+			t.Check.RelL2, t.Check.MaxAbs, string(t.Verdict), t.Reason, run.ID})
 	}
 	people.dropEmpty()
 	r.People, r.Full = []*Table{people}, full

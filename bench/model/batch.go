@@ -77,7 +77,7 @@ type batchTest struct {
 const page = 32
 
 // batchTimes are those of one repetition, seconds, and what its steps were.
-type batchTimes struct{ prompt, gen, rows, host float64 }
+type batchTimes struct{ prompt, gen, rows, host, write, submit, wait, read float64 }
 
 func (r *batchRunner) test(ctx context.Context, t batchTest) (err error) {
 	r.o.Say("%s: %d sequences, %d + %d tokens @ d%d", r.o.Name, t.b, t.p, t.n, t.depth)
@@ -195,7 +195,10 @@ func (r *batchRunner) repeat(ctx context.Context, s *engine.Scheduler, t batchTe
 		x.gen = to.Sub(from).Seconds() / float64(counted) * float64(t.b*t.n)
 		x.rows = float64(counted) / float64(len(steps))
 	}
-	x.host = (after.Host - before.Host).Seconds() / float64(max(1, after.Steps-before.Steps))
+	step := func(d time.Duration) float64 { return d.Seconds() / float64(max(1, after.Steps-before.Steps)) }
+	x.host = step(after.Host - before.Host)
+	x.write, x.submit = step(after.Parts.Write-before.Parts.Write), step(after.Parts.Submit-before.Parts.Submit)
+	x.wait, x.read = step(after.Parts.Wait-before.Parts.Wait), step(after.Parts.Read-before.Parts.Read)
 	return x, nil
 }
 
@@ -276,8 +279,12 @@ func (r *batchRunner) batchResult(t batchTest, all []batchTimes, check record.Ch
 		Metrics: map[string]float64{
 			format.Positions: float64(t.p), format.Generated: float64(t.n), format.Depth: float64(t.depth),
 			format.Sequences: float64(t.b), format.PromptTime: prompt, format.GenTime: gen,
-			format.StepRows: median(func(x *batchTimes) float64 { return x.rows }),
-			format.HostStep: median(func(x *batchTimes) float64 { return x.host }),
+			format.StepRows:   median(func(x *batchTimes) float64 { return x.rows }),
+			format.HostStep:   median(func(x *batchTimes) float64 { return x.host }),
+			format.WriteStep:  median(func(x *batchTimes) float64 { return x.write }),
+			format.SubmitStep: median(func(x *batchTimes) float64 { return x.submit }),
+			format.WaitStep:   median(func(x *batchTimes) float64 { return x.wait }),
+			format.ReadStep:   median(func(x *batchTimes) float64 { return x.read }),
 		},
 	}
 	if info.Backend == "cpu" {

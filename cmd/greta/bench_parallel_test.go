@@ -26,6 +26,11 @@ func TestBenchParallel(t *testing.T) {
 		SpeedTG float64 `json:"speed_tg"`
 		TTG     float64 `json:"t_tg"`
 		Rows    float64 `json:"rows_a_step"`
+		Host    float64 `json:"host_ns"`
+		Write   float64 `json:"write_ns"`
+		Submit  float64 `json:"submit_ns"`
+		Wait    float64 `json:"wait_ns"`
+		Read    float64 `json:"read_ns"`
 		Against string  `json:"check_against"`
 		Verdict string  `json:"verdict"`
 	}
@@ -42,6 +47,9 @@ func TestBenchParallel(t *testing.T) {
 			x.Verdict != "ok" || x.Against != "float64" || !(x.Rows > float64(b)/2 && x.Rows <= float64(b)) ||
 			x.SpeedTG/rate > 1.001 || x.SpeedTG/rate < .999 {
 			t.Errorf("line %d: %+v", i, x)
+		}
+		if !(x.Host > 0 && x.Write > 0 && x.Submit > 0 && x.Wait > 0 && x.Read > 0) {
+			t.Errorf("line %d: a step's time has a part without length: %+v", i, x)
 		}
 	}
 	r = greta(t, "bench", "model", trained(t), "--parallel", "2", "-p", "8", "-n", "3", "-r", "1", "--no-store")
