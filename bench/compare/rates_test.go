@@ -31,7 +31,7 @@ func simulate(rng *rand.Rand, trials, benches, codes, before, now int, noise, wi
 			if b == 0 {
 				x *= slow
 			}
-			e := entry(r, fmt.Sprint("b", b), x, 5, rng.Uint64())
+			e := entry(r, fmt.Sprint("b", b), x, 8, rng.Uint64())
 			out = append(out, e)
 		}
 		return out
@@ -83,6 +83,12 @@ func TestGateRates(t *testing.T) {
 		noise, wild                 float64
 		atLeast                     float64 // slowdowns found among all, noisy or not
 	}{
+		{1, 1, 1, 1, 0.05, 1, 0},
+		{1, 1, 2, 1, 0.05, 1, 0},
+		{4, 1, 1, 1, 0.05, 1, 0},
+		{4, 3, 2, 1, 0.08, 1, 0},
+		{1, 1, 1, 1, 0.05, 3, 0},
+		{4, 1, 2, 1, 0.05, 3, 0},
 		{1, 1, 3, 1, 0.01, 1, 0.5},
 		{1, 1, 10, 1, 0.01, 1, 0.99},
 		{1, 1, 10, 1, 0.02, 1, 0.5},
