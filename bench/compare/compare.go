@@ -130,10 +130,6 @@ func (r *Row) Why() string {
 	case Few:
 		return fmt.Sprintf("%d and %d samples cannot show a difference", r.Old.Time.N, r.New.Time.N)
 	}
-	if r.Runs != nil && r.Runs.Before < enoughRuns {
-		return fmt.Sprintf("%d of %d runs that are needed of the code before: less than 10 %% is not looked at",
-			r.Runs.Before, enoughRuns)
-	}
 	return ""
 }
 
@@ -360,45 +356,36 @@ func (c *Comparison) settle() {
 	slices.SortFunc(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
 	least := 0.0
 	for _, r := range tested {
-		if r.Runs != nil && r.Runs.Before >= enoughRuns {
+		if r.Runs != nil {
 			r.Runs.settle(c.Alpha, r.Band, len(tested))
-			r.widen(r.Runs.limit(c.Alpha, len(tested)), fmt.Sprintf("%d runs", r.Runs.Before))
+			r.widen(r.Runs.limit(c.Alpha, len(tested)), r.Runs.from())
 		}
 	}
 	for i, r := range tested {
 		// Holm: the smallest of n by n, the next by n-1; never below one before it.
 		least = max(least, min(1, r.RawP*float64(len(tested)-i)))
 		r.P = least
-		if r.Runs != nil && r.Runs.Before >= enoughRuns {
-			r.judge(c.Alpha, c.Band)
-			continue
-		}
-		if math.Abs(r.Ratio-1) <= r.Band {
-			continue
-		}
-		if r.P > c.Alpha {
-			// Even if all samples of one side lay beyond the other's, and all tests were so,
-			// these would be too few among so many tests.
-			if leastP(r.Old.Time.N, r.New.Time.N)*float64(len(tested)) > c.Alpha {
-				r.Outcome = Few
-			}
-			continue
-		}
-		if r.Outcome = Slower; r.Ratio < 1 {
-			r.Outcome = Faster
-		}
+		r.judge(c.Alpha, c.Band, len(tested))
 	}
 	c.sort()
 }
 
-// judge decides a row of a gate that knows the noise between runs, with P adjusted.
-func (r *Row) judge(alpha, band float64) {
-	switch {
-	case r.P <= alpha && r.Ratio > 1+band:
+// judge decides a row of so many that were tested, with P adjusted. The noise between the runs of a gate is in its P,
+// that of other comparisons in their band.
+func (r *Row) judge(alpha, band float64, tests int) {
+	if r.Runs == nil {
+		band = r.Band
+	}
+	// Even if all samples of one side lay beyond the other's, and all tests were so, these are too few among so many.
+	few := (r.Runs == nil || r.Runs.Assumed) && leastP(r.Old.Time.N, r.New.Time.N)*float64(tests) > alpha
+	switch beyond := math.Abs(r.Ratio-1) > band; {
+	case beyond && r.P <= alpha && r.Ratio > 1:
 		r.Outcome = Slower
-	case r.P <= alpha && r.Ratio < 1-band:
+	case beyond && r.P <= alpha:
 		r.Outcome = Faster
-	case r.Runs.Power < wanted:
+	case beyond && few:
+		r.Outcome = Few
+	case r.Runs != nil && r.Runs.Power < wanted:
 		r.Outcome = Noisy
 	}
 }

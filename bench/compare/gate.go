@@ -109,11 +109,7 @@ func gateRow(k key, before []*store.Entry, e *store.Entry, opt Options) Row {
 	if best == nil {
 		return newRow(k, nil, e, opt)
 	}
-	few := opt
-	if len(best.logs) < enoughRuns {
-		few.Band = max(opt.Band, target)
-	}
-	row := newRow(k, best.middle(), e, few)
+	row := newRow(k, best.middle(), e, opt)
 	if row.Outcome != Same && row.Outcome != Few { // there is nothing to test
 		return row
 	}
@@ -125,14 +121,16 @@ func gateRow(k key, before []*store.Entry, e *store.Entry, opt Options) Row {
 	return row
 }
 
-// weigh takes the runs of two codes as what is tested, where they are enough.
+// weigh takes the runs of two codes as what is tested. Where the noise between them is assumed, their samples must
+// differ too.
 func (row *Row) weigh(before, now *group, codes int, opt Options) {
 	row.Runs = newRuns(before, now, codes)
-	if row.Runs.Before < enoughRuns {
+	row.Delta, row.Band, row.BandFrom, row.Ratio = 0, max(opt.Band, 0), "", row.Runs.ratio()
+	if row.Runs.Assumed {
+		row.RawP = max(row.RawP, row.Runs.p())
 		return
 	}
-	row.Outcome, row.Delta, row.Band, row.BandFrom = Same, 0, max(opt.Band, 0), ""
-	row.Ratio, row.RawP = row.Runs.ratio(), row.Runs.p()
+	row.Outcome, row.RawP = Same, row.Runs.p()
 }
 
 // Turns compares runs of two programs that took turns, as Gate does, whatever code they say they are. A result that

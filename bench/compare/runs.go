@@ -30,6 +30,9 @@ const (
 	// far more than the others, more often than the normal distribution has it. A median of three is not moved by one.
 	wildFreedom = 4
 	leastNoise  = 1e-6 // of logarithms: medians that are equal to the last digit
+	// assumedNoise stands for the noise between runs as long as fewer runs than enough say what it is. On a machine
+	// that other programs used too, medians of identical short runs had such a spread, and tails as wildFreedom's.
+	assumedNoise = 0.08
 )
 
 // code is what makes runs comparable as repetitions: the kernels' sources and the commit.
@@ -111,11 +114,13 @@ type Runs struct {
 	Now    int `json:"now"`    // runs of the code that is judged
 	Codes  int `json:"codes"`  // among which the one before is the best
 	// Noise is the standard deviation of a run's median, relative: between runs of the same code, or
-	// the drift within runs, if that is more. 0 with less than three runs.
-	Noise float64 `json:"noise,omitempty"`
+	// the drift within runs, if that is more.
+	Noise float64 `json:"noise"`
+	// Assumed says that there are too few runs of the code before to know the noise between them.
+	Assumed bool `json:"assumed,omitempty"`
 	// Power is how often a slowdown of a tenth is found with this noise, so many runs and tests.
 	Power float64 `json:"power,omitempty"`
-	// Need is how many runs of either code would find it often enough, 0 where no hundred would.
+	// Need is how many runs of either code would find it often enough, 0 where no hundred would or the noise is assumed.
 	Need int `json:"need,omitempty"`
 
 	typical, now float64 // logarithms of typical seconds
@@ -124,11 +129,8 @@ type Runs struct {
 
 func newRuns(before, now *group, codes int) *Runs {
 	r := &Runs{Before: len(before.logs), Now: len(now.logs), Codes: codes, typical: before.typical(), now: now.typical()}
-	r.freedom = freedom(r.Before, r.Now)
-	if r.Before < enoughRuns {
-		return r
-	}
-	sum := 0.0
+	r.Assumed = r.Before < enoughRuns
+	sum, known := 0.0, r.Before+r.Now-2
 	for _, g := range []*group{before, now} {
 		if n := len(g.logs); n > 1 {
 			sum += stat.Variance(g.logs, nil) * float64(n-1)
@@ -139,7 +141,12 @@ func newRuns(before, now *group, codes int) *Runs {
 		drifts = append(drifts, drift(e.Samples))
 	}
 	within := max(stats.Summarize(drifts).Median, drift(now.entries[0].Samples))
-	r.Noise = max(math.Sqrt(sum/float64(r.Before+r.Now-2)), within, leastNoise)
+	between := math.Sqrt(sum / float64(max(known, 1)))
+	r.freedom = freedom(known, r.Now)
+	if r.Assumed {
+		between, r.freedom = max(between, assumedNoise), wildFreedom
+	}
+	r.Noise = max(between, within, leastNoise)
 	return r
 }
 
@@ -157,13 +164,12 @@ func share(n int) float64 {
 // wide is the standard deviation of the difference of two typical runs, with before and now runs.
 func (r *Runs) wide(before, now int) float64 { return r.Noise * math.Sqrt(share(before)+share(now)) }
 
-// freedom is the degrees of freedom of the test.
-func freedom(before, now int) float64 {
-	n := float64(before + now - 2)
-	if now < 3 {
-		n = min(n, wildFreedom)
+// freedom is the degrees of freedom of the test, where runs of either code together have so many.
+func freedom(known, now int) float64 {
+	if now < enoughRuns {
+		known = min(known, wildFreedom)
 	}
-	return n
+	return float64(known)
 }
 
 func student(freedom float64) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: freedom} }
@@ -189,15 +195,28 @@ func (r *Runs) settle(alpha, band float64, tests int) {
 		return distuv.UnitNormal.CDF((math.Log1p(target) - at) / (wide * up))
 	}
 	r.Power = power(r.Before, r.Now, r.freedom)
-	for n := enoughRuns; n <= 100 && r.Need == 0; n++ {
-		if power(max(n, r.Before), max(n, r.Now), freedom(max(n, r.Before), max(n, r.Now))) >= wanted {
+	for n := enoughRuns; n <= 100 && r.Need == 0 && !r.Assumed; n++ {
+		b, now := max(n, r.Before), max(n, r.Now)
+		if power(b, now, freedom(b+now-2, now)) >= wanted {
 			r.Need = n
 		}
 	}
 }
 
+// from says what the noise is known from.
+func (r *Runs) from() string {
+	if r.Assumed {
+		return "assumption"
+	}
+	return fmt.Sprintf("%d runs", r.Before)
+}
+
 // cannot says why nothing can be told, and what would help.
 func (r *Runs) cannot() string {
+	if r.Assumed {
+		return fmt.Sprintf("cannot tell: %d of %d runs that are needed of the code before; until then noise of %.2g %% is "+
+			"assumed", r.Before, enoughRuns, 100*r.Noise)
+	}
 	text := fmt.Sprintf("cannot tell: noise of %.2g %% between runs, a slowdown of 10 %% is found %.0f of 100 times",
 		100*r.Noise, 100*r.Power)
 	if r.Need > 0 {

@@ -40,7 +40,8 @@ runs explains, or is no longer OK.
 
 Three runs of a code or more say what the noise is. Where a slowdown of 10 % would be
 missed more than 1 of 10 times the result is noisy: --noisy warn lets it pass and says so,
---noisy fail ends with exit code 7. With fewer runs only more than 10 % counts.
+--noisy fail ends with exit code 7. With fewer runs noise of 8 % is assumed: half as long
+again or more is slower, the rest is noisy.
 
 --against takes a greta, or a commit to build one of, and measures anew: the command of
 the run is repeated by it and by this greta in turns (--rounds of each), so that both
@@ -130,15 +131,13 @@ func (a *app) opens(c *compare.Comparison, fail bool) error {
 	}
 	if n := c.Count(compare.Noisy); n > 0 {
 		why := fmt.Sprintf("%d of %d results cannot be told from noise; the first is %s", n, len(c.Rows), c.Rows[0].Name)
+		if few := fewRuns(c); few > 0 {
+			why += fmt.Sprintf("; %d have less than 3 runs of one code before them, which are needed to know the noise", few)
+		}
 		if fail {
 			return &exitError{code: exitNoisy, err: errors.New(why)}
 		}
 		fmt.Fprintf(a.err, "greta: warning: %s; they passed unjudged\n", why)
-	}
-	if n := fewRuns(c); n > 0 {
-		fmt.Fprintf(a.err, "greta: %d of %d results have less than 3 runs of one code before them: only more than 10 %% "+
-			"was looked for\n",
-			n, len(c.Rows))
 	}
 	if n := c.Count(compare.Few); n > 0 {
 		fmt.Fprintf(a.err, "greta: %d of %d results have too few samples to show a difference: they passed unjudged; "+
@@ -150,11 +149,11 @@ func (a *app) opens(c *compare.Comparison, fail bool) error {
 	return nil
 }
 
-// fewRuns counts results that are held against a code whose noise is not known.
+// fewRuns counts results of which nothing can be told as the noise between runs is not known.
 func fewRuns(c *compare.Comparison) int {
 	n := 0
 	for i := range c.Rows {
-		if r := c.Rows[i].Runs; r != nil && r.Noise == 0 {
+		if r := &c.Rows[i]; r.Outcome == compare.Noisy && r.Runs.Assumed {
 			n++
 		}
 	}

@@ -93,8 +93,8 @@ greta gate judges it, but of every benchmark's last run).`,
 						c.Unjudged)
 				}
 				if c.Noisy > 0 {
-					fmt.Fprintf(a.err, "greta: of %d last results nothing can be told: too much noise between runs; see greta gate\n",
-						c.Noisy)
+					fmt.Fprintf(a.err, "greta: of %d last results nothing can be told: too much noise between runs, or too few "+
+						"runs to know it; see greta gate\n", c.Noisy)
 				}
 				if len(c.Rows) == 0 && c.Unjudged+c.Noisy > 0 {
 					_, err = fmt.Fprintln(a.out, "nothing is known to have got slower")

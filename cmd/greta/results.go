@@ -234,7 +234,7 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			change = fmt.Sprintf("%+.1f %%", 100*(r.Ratio-1))
 			delta = fmt.Sprintf("%+.2f", r.Delta)
 		}
-		if r.Runs != nil && r.Runs.Noise > 0 {
+		if r.Runs != nil {
 			delta = "" // of samples, and runs are compared
 		}
 		switch o := r.Outcome; {
@@ -249,7 +249,7 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			band += " by " + r.BandFrom
 		}
 		verdict := outcomeText(r.Outcome)
-		if n := r.Runs; n != nil && n.Noise > 0 && r.Outcome != compare.Noisy {
+		if n := r.Runs; n != nil && !n.Assumed && r.Outcome != compare.Noisy {
 			verdict += fmt.Sprintf(": noise %.2g %% between %d+%d runs, finds 10 %% %.0f of 100 times",
 				100*n.Noise, n.Before, n.Now, 100*n.Power)
 		}
@@ -267,7 +267,7 @@ func comparisonRules(c *compare.Comparison) string {
 		return fmt.Sprintf(`
 change   of typical runs; slower where p is at most %g and the change is more than %.1f %%
 p        of Student's test on logarithms of runs' medians, adjusted by Holm's method for %d tests; with less than three
-         runs of the code before that of Mann and Whitney on samples, and a change counts from 10 %% on
+         runs of the code before with noise that is assumed, and at least that of Mann and Whitney on samples
 band     the least change that the noise between runs lets be seen, by Bonferroni's bound
 noisy    a slowdown of 10 %% would be missed more than 1 of 10 times
 `, c.Alpha, 100*c.Band, c.Tests)

@@ -95,9 +95,9 @@ func TestHistory(t *testing.T) {
 	h := newShelf(t)
 	a := h.run("aaaa1111", "CPU A", map[string]float64{"op/add": 1e-3, "op/mul": 1e-3})
 	h.run("bbbb2222", "CPU B", map[string]float64{"op/add": 5e-4})
-	c := h.run("cccc3333", "CPU A", map[string]float64{"op/add": 1.2e-3, "op/mul": 1e-3, "model/pp512": -1})
+	c := h.run("cccc3333", "CPU A", map[string]float64{"op/add": 2.4e-3, "op/mul": 1e-3, "model/pp512": -1})
 	all := h.greta(0, "history")
-	has(t, all.out, "op/add  CPU A, cpu, host time", "op/add  CPU B", "op/mul", "+20.0 %", "1.00 ms", a, c,
+	has(t, all.out, "op/add  CPU A, cpu, host time", "op/add  CPU B", "op/mul", "+140.0 %", "1.00 ms", a, c,
 		"FAILED: the result is wrong", "aaaa1111")
 	has(t, h.greta(0, "history", "--bench", "op/a*").out, "op/add")
 	hasNot(t, h.greta(0, "history", "--bench", "op/a*").out, "op/mul", "model/")
@@ -114,9 +114,10 @@ func TestHistory(t *testing.T) {
 	has(t, h.greta(exitUsage, "history", "--bench", "op/[a").err, "--bench op/[a", "no ]")
 	has(t, h.greta(0, "history", "--bench", "op/[a]*").out, "op/add")
 	worse := h.greta(0, "history", "--regress")
-	has(t, worse.out, "op/add", "+20.0 %", "SLOWER", "Holm", "3.0 %")
+	has(t, worse.out, "op/add", "+140.0 %", "SLOWER", "Holm", "3.0 %")
 	hasNot(t, worse.out, "op/mul", "CPU B")
-	has(t, h.greta(0, "history", "--regress", "--band", "30").out, "nothing got slower")
+	banded := h.greta(0, "history", "--regress", "--band", "200")
+	has(t, banded.out+banded.err, "of 2 last results nothing can be told", "nothing is known to have got slower")
 	var lines []historyLine
 	if err := json.Unmarshal([]byte(h.greta(0, "history", "--json", "--bench", "op/add").out), &lines); err != nil {
 		t.Fatal(err)
@@ -212,7 +213,8 @@ func TestGateVerb(t *testing.T) {
 		t.Error(r.err)
 	}
 	h.run("b", "CPU", map[string]float64{"op/add": 1.05e-3, "op/mul": 1e-3})
-	has(t, h.greta(0, "gate").err, "less than 3 runs")
+	has(t, h.greta(0, "gate").err, "2 of 2 results cannot be told", "2 have less than 3 runs of one code before them")
+	has(t, h.greta(exitNoisy, "gate", "--noisy", "fail").out, "noisy: cannot tell: 1 of 3 runs that are needed")
 	for range 3 {
 		h.run("a", "CPU", map[string]float64{"op/add": 1e-3, "op/mul": 1e-3})
 	}
