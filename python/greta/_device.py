@@ -102,26 +102,37 @@ class _Driver:
         return text.value.decode().lower()
 
     def share(self, at: int) -> tuple[bytes, int, int]:
-        """The handle of the allocation in which an address lies, its first address and its size."""
+        """The handle of the allocation in which an address lies, its first address and its size.
+
+        Raises DeviceError for memory without one: what is not of cudaMalloc or hipMalloc, such as PyTorch's expandable
+        segments, cudaMallocAsync's and managed memory.
+        """
         base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
-        try:
-            self._call(
-                self._name("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
-                ctypes.byref(base),
-                ctypes.byref(size),
-                ctypes.c_uint64(at),
-            )
-            self._call(self._name("cuIpcGetMemHandle", "hipIpcGetMemHandle"), ctypes.byref(handle), base)
-        except DeviceError as e:
-            raise UnsupportedError(
-                f"this memory of the GPU has no handle for other processes ({e}): it must come from cudaMalloc or "
-                "hipMalloc; PyTorch's expandable segments, cudaMallocAsync and managed memory have none"
-            ) from e
+        self._call(
+            self._name("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
+            ctypes.byref(base),
+            ctypes.byref(size),
+            ctypes.c_uint64(at),
+        )
+        self._call(self._name("cuIpcGetMemHandle", "hipIpcGetMemHandle"), ctypes.byref(handle), base)
         return bytes(handle.bytes), int(base.value), int(size.value)
 
-    def finish(self) -> None:
-        """Waits for what is on the default stream."""
-        self._call(self._name("cuStreamSynchronize", "hipStreamSynchronize"), ctypes.c_void_p(None))
+    def device_of(self, at: int) -> int:
+        """The number of the device on which an address lies."""
+        number = ctypes.c_int()
+        name = self._name("cuPointerGetAttribute", "hipPointerGetAttribute")
+        self._call(name, ctypes.byref(number), 9, ctypes.c_uint64(at))  # …_ATTRIBUTE_DEVICE_ORDINAL
+        return number.value
+
+    def copy(self, to: int, at: int, nbytes: int) -> None:
+        """Copies on the card, and waits for it."""
+        name = self._name("cuMemcpyDtoD_v2", "hipMemcpyDtoD")
+        self._call(name, ctypes.c_uint64(to), ctypes.c_uint64(at), ctypes.c_size_t(nbytes))
+        self.finish()
+
+    def finish(self, stream: int | None = None) -> None:
+        """Waits for what is on a stream, by its handle; None: on the default one."""
+        self._call(self._name("cuStreamSynchronize", "hipStreamSynchronize"), ctypes.c_void_p(stream))
 
     def allocate(self, nbytes: int) -> int:
         at = ctypes.c_uint64()
@@ -180,12 +191,15 @@ def device_of(x: Any) -> tuple[int, int] | None:
 
 
 class DeviceTensor:
-    """A tensor in memory of a GPU, as it is sent. The memory stays its owner's, and lives as long as this does."""
+    """A tensor in memory of a GPU, as it is sent. The memory stays its owner's, and lives as long as this does.
+
+    Memory that has no handle for other processes is copied on the card, to some that has, and `written` copies back.
+    """
 
     def __init__(self, x: Any, what: str) -> None:
         """x is a tensor with __dlpack__: dense, of float32. What was started on it is waited for.
 
-        Raises UsageError for other types and layouts, UnsupportedError for memory that cannot be handed over.
+        Raises UsageError for other types and layouts, UnsupportedError for a device that is none of CUDA's or ROCm's.
         """
         kind, self.device = device_of(x) or (0, 0)
         if kind not in _KINDS:
@@ -209,22 +223,61 @@ class DeviceTensor:
                 if n > 1 and stride not in (-1, step):
                     raise UsageError(f"{what} is not contiguous: memory of a GPU is used as it lies")
                 step *= n
-            self.nbytes = 4 * step
             if step == 0:
                 raise UsageError(f"{what} is empty: a tensor of shape {self.shape}")
             self.address = int(t.data or 0) + int(t.byte_offset)
-            handle, base, size = driver.share(self.address)
+        self._share()
+
+    @classmethod
+    def at(cls, kind: str, address: int, shape: Sequence[int], stream: int) -> DeviceTensor:
+        """The dense float32 at an address, which its owner keeps. What is on the stream is waited for."""
+        self = cls.__new__(cls)
+        driver = _driver(kind)
+        self.kind, self.device, self.address, self.shape = kind, driver.device_of(address), address, list(shape)
+        with driver.on(self.device):
+            driver.finish(stream)
+        self._share()
+        return self
+
+    def _share(self) -> None:
+        driver = _driver(self.kind)
+        self.nbytes = 4
+        for n in self.shape:
+            self.nbytes *= n
+        self._copy: DeviceArray | None = None
+        with driver.on(self.device):
+            at = self.address
+            try:
+                handle, base, size = driver.share(at)
+            except DeviceError:
+                self._copy = DeviceArray(self, self.shape)
+                at = self._copy.address
+                driver.copy(at, self.address, self.nbytes)
+                handle, base, size = driver.share(at)
+            location = driver.location(self.device)
         self.wire: dict[str, Any] = {
             "type": "f32",
             "shape": self.shape,
-            "offset": self.address - base,
+            "offset": at - base,
             "device": {
                 "kind": self.kind,
-                "location": driver.location(self.device),
+                "location": location,
                 "handle": base64.b64encode(handle).decode(),
                 "bytes": size,
             },
         }
+
+    @property
+    def copied(self) -> bool:
+        """Whether greta has a copy, since the memory has no handle."""
+        return self._copy is not None
+
+    def written(self) -> None:
+        """Of a result: it is where it belongs behind this."""
+        if self._copy is not None:
+            driver = _driver(self.kind)
+            with driver.on(self.device):
+                driver.copy(self.address, self._copy.address, self.nbytes)
 
 
 class DeviceArray:

@@ -235,9 +235,13 @@ class Session:
             if len(rows.shape) != 2:
                 raise UsageError(f"x has the shape {rows.shape}, expected is [rows, {info.width}]")
             out = _device.DeviceArray(rows, (rows.shape[0], info.output))
-        place = _device.DeviceTensor(out, "out")
-        self._run({"x": rows.wire, "out": place.wire, **args}, keep=(rows, place, x, out))
+        self._held(rows, _device.DeviceTensor(out, "out"), args)
         return out
+
+    def _held(self, rows: _device.DeviceTensor, place: _device.DeviceTensor, args: dict[str, Any]) -> None:
+        """Runs a block on rows of a GPU and leaves its output there."""
+        self._run({"x": rows.wire, "out": place.wire, **args}, keep=(rows, place))
+        place.written()
 
     def prefill(self, tokens: Sequence[int], *, all: bool = False) -> Array:
         """Computes tokens behind those that are there; gives the logits [vocabulary] behind the last.
@@ -383,11 +387,14 @@ class Model:
             if out is not None:
                 raise UsageError("out is for a block's rows in memory of a GPU")
             return self.logits(x)
+        return self._fresh()._block(x, out, {"reset": True})
+
+    def _fresh(self) -> Session:
+        """The session of calls that begin at position 0 each."""
         with self._lock:
             if self._forward is None:
                 self._forward = Session(self)
-            session = self._forward
-        return session._block(x, out, {"reset": True})
+            return self._forward
 
     def session(self) -> Session:
         """A session: caches of one's own."""

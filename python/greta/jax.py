@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,18 +15,20 @@ import numpy as np
 
 import greta
 
+from . import _ffi
+from ._device import DeviceTensor
 from ._errors import UnsupportedError, UsageError
 
 _loaded: dict[tuple[Any, ...], greta.Model] = {}
 
 
 def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) -> Any:
-    """What a block or model of greta's computes of ``x``, also under ``jit`` and ``vmap`` (``jax.pure_callback``).
+    """What a block or model of greta's computes of ``x``, also under ``jit`` and ``vmap``.
 
     ``model`` is what ``greta.load`` gave, or a path, loaded once with ``options`` of ``greta.load``. Of a block ``x``
     is ``[..., S, D]`` and the result ``[..., S, E]`` of the type of ``x``; of a model ``x`` are token ids ``[...,
     S]`` and the result is logits ``[..., S, V]`` of float32. Each sequence begins at position 0. It has no gradient.
-    On a GPU JAX copies ``x`` to the host and the result back.
+    On a GPU a block of ``backend="hip"`` stays there; otherwise JAX copies ``x`` to the host and the result back.
 
     Raises UsageError for other shapes and types.
     """
@@ -46,15 +52,90 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
     if jnp.iscomplexobj(x):
         raise UnsupportedError("complex numbers")
     shape = (*x.shape[:-1], loaded.info.output) if block else (*x.shape, loaded.info.vocabulary)
-    result = jax.ShapeDtypeStruct(shape, x.dtype if block else jnp.float32)
+    if not x.size or not all(shape):
+        return jnp.zeros(shape, x.dtype if block else jnp.float32)
+    if block:
+        given = x.astype(jnp.float32)
+    else:  # what is no id stays none
+        info = jnp.iinfo(x.dtype)
+        given = jnp.clip(x, max(-1, info.min), min(2**31 - 1, info.max)).astype(jnp.int32)
+    y = _called(loaded, given, jax.ShapeDtypeStruct(shape, jnp.float32))
+    return y.astype(x.dtype) if block else y
 
-    def host(x: Any) -> Any:
-        a = np.asarray(x)
-        if not block:
-            rows = [np.asarray(loaded.logits(r.tolist())) for r in a.reshape(-1, a.shape[-1])]
-        else:
-            rows = [np.asarray(loaded(np.ascontiguousarray(r, np.float32))) for r in a.reshape(-1, *a.shape[-2:])]
-        y = rows[0] if len(rows) == 1 else np.stack(rows) if rows else np.empty(shape)
-        return y.reshape(*a.shape[: a.ndim - (2 if block else 1)], *y.shape[-2:]).astype(result.dtype, copy=False)
 
-    return jax.pure_callback(host, result, x, vmap_method="expand_dims")
+def _called(model: greta.Model, x: Any, result: jax.ShapeDtypeStruct) -> Any:
+    def foreign(x: Any) -> Any:
+        call = jax.ffi.ffi_call(_NAME, result, vmap_method="expand_dims")
+        return call(x, model=np.int64(_number(model)))
+
+    def callback(x: Any) -> Any:
+        def host(a: Any) -> Any:
+            # vmap has put sizes in front, of the result as of the argument
+            y = np.empty((*np.shape(a)[: np.ndim(a) - x.ndim], *result.shape), np.float32)
+            _on_host(model, np.asarray(a), y)
+            return y
+
+        return jax.pure_callback(host, result, x, vmap_method="expand_dims")
+
+    ways = {p: foreign for p in _registered() if p == "cpu" or model.info.kind == "block" and model.info.backend == "hip"}
+    return jax.lax.platform_dependent(x, **ways, default=callback) if ways else callback(x)
+
+
+_NAME = "greta"
+_PLATFORMS = {"cpu": "cpu", "cuda": "CUDA", "rocm": "ROCM"}  # as JAX's functions and XLA's registry call them
+_numbers: weakref.WeakKeyDictionary[greta.Model, int] = weakref.WeakKeyDictionary()
+
+
+@functools.cache
+def _registered() -> frozenset[str]:
+    """The platforms whose compiled programs call greta by XLA's foreign function interface; on others JAX calls back."""
+    if not hasattr(jax, "ffi"):
+        return frozenset()
+    done = set()
+    for name, theirs in _PLATFORMS.items():
+        try:
+            jax.ffi.register_ffi_target(_NAME, jax.ffi.pycapsule(_ffi.handlers[theirs]), platform=theirs)
+            done.add(name)
+        except Exception:  # it cannot call what has this version
+            pass
+    return frozenset(done)
+
+
+def _number(model: greta.Model) -> int:
+    if model not in _numbers:
+        _numbers[model] = _ffi.add(functools.partial(_run, model))
+    return _numbers[model]
+
+
+def _run(model: greta.Model, kind: str, stream: int, x: _ffi.Place, y: _ffi.Place) -> None:
+    """What a compiled program calls: _ffi.Target."""
+    if not kind:
+        _on_host(model, _array(x), _array(y))
+        return
+    rows, width, sequences = x.shape[-2], y.shape[-1], 1
+    for n in x.shape[:-2]:
+        sequences *= n
+    for i in range(sequences):
+        inner = [DeviceTensor.at(kind, p.address + 4 * i * rows * p.shape[-1], [rows, p.shape[-1]], stream) for p in (x, y)]
+        model._fresh()._held(inner[0], inner[1], {"reset": True})
+
+
+def _array(p: _ffi.Place) -> Any:
+    count = 1
+    for n in p.shape:
+        count *= n
+    kind = ctypes.c_int32 if p.integers else ctypes.c_float
+    return np.ctypeslib.as_array((kind * count).from_address(p.address)).reshape(p.shape)
+
+
+def _on_host(model: greta.Model, x: Any, y: Any) -> None:
+    """Computes y of x, both in the host's memory."""
+    compute: Callable[[Any], Any]
+    if model.info.kind == "block":
+        x = x.reshape(-1, *x.shape[-2:])
+        compute = lambda rows: model(np.ascontiguousarray(rows))  # noqa: E731
+    else:
+        x = x.reshape(-1, x.shape[-1])
+        compute = lambda ids: model.logits(ids.tolist())  # noqa: E731
+    for sequence, out in zip(x, y.reshape(-1, *y.shape[-2:])):
+        out[...] = compute(sequence)

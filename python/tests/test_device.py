@@ -26,6 +26,7 @@ class Driver:
         self.memory: dict[int, Any] = {}
         self.current: list[int] = []
         self.log: list[str] = []
+        self.hidden: set[int] = set()  # allocations without a handle
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
@@ -40,11 +41,21 @@ class Driver:
         assert self.current
         for base, data in self.memory.items():
             if base <= at < base + len(data):
+                if base in self.hidden:
+                    raise DeviceError("cuIpcGetMemHandle failed with 1")
                 return base.to_bytes(64, "little"), base, len(data)
         raise AssertionError("no such memory")
 
-    def finish(self) -> None:
-        self.log.append("finish")
+    def finish(self, stream: int | None = None) -> None:
+        self.log.append("finish" if stream is None else f"finish {stream}")
+
+    def device_of(self, at: int) -> int:
+        return 1
+
+    def copy(self, to: int, at: int, nbytes: int) -> None:
+        assert self.current
+        self.log.append(f"copy {nbytes}")
+        ctypes.memmove(to, at, nbytes)
 
     def allocate(self, nbytes: int) -> int:
         data = ctypes.create_string_buffer(nbytes)
@@ -98,6 +109,32 @@ def test_sent(driver: Driver) -> None:
     }
     one = _device.DeviceTensor(Tensor(driver, x[:1, :3]), "x")  # one row: its stride means nothing
     assert one.wire["shape"] == [1, 3]
+
+
+def test_without_a_handle(driver: Driver) -> None:
+    """Memory that cannot be handed over is copied on the card, there and back; what is beside it stays."""
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    at = x.__array_interface__["data"][0]
+    tensor = Tensor(driver, x[2:5])
+    driver.hidden.add(at)
+    t = _device.DeviceTensor(tensor, "x")
+    assert t.copied and t.wire["shape"] == [3, 4] and t.wire["offset"] == 0
+    handle = int.from_bytes(base64.b64decode(t.wire["device"]["handle"]), "little")
+    assert handle != at and bytes(driver.memory[handle][:48]) == x[2:5].tobytes()
+    ctypes.memset(handle, 0, 48)  # what greta writes
+    t.written()
+    assert not x[2:5].any() and list(x[5]) == [20, 21, 22, 23] and list(x[1]) == [4, 5, 6, 7]
+    del t
+    gc.collect()
+    assert handle not in driver.memory
+    driver.hidden.clear()
+    t = _device.DeviceTensor(tensor, "x")
+    del driver.log[:]
+    t.written()
+    assert not t.copied and driver.log == []  # it lies where it belongs
+    placed = _device.DeviceTensor.at("cuda", at + 16, [2, 4], 77)
+    assert placed.wire["offset"] == 16 and placed.wire["shape"] == [2, 4] and driver.log == ["finish 77"]
+    assert placed.device == 1 and not driver.current
 
 
 def test_refusals(driver: Driver, block: greta.Model) -> None:

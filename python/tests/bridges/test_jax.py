@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
 from conftest import needed
 
 jax = needed("jax")
@@ -11,6 +14,7 @@ import pytest  # noqa: E402
 
 import greta  # noqa: E402
 import greta.jax  # noqa: E402
+from greta import _ffi, _shared  # noqa: E402
 
 
 def test_jit_vmap_and_values(block):
@@ -39,6 +43,148 @@ def test_tokens(model):
     assert y.shape == (2, 3, 2048) and np.array_equal(y[0, :2], y[1, :2])
 
 
+def test_where_it_lies(block, monkeypatch):
+    """A program that JAX has compiled calls greta with its own buffers: no copy of what lies in greta's memory."""
+    assert "cpu" in greta.jax._registered()
+    shared = greta.empty((5, 64))
+    shared[...] = np.random.default_rng(2).standard_normal((5, 64))
+    x = jax.numpy.from_dlpack(shared)
+    assert x.unsafe_buffer_pointer() == shared.ctypes.data
+    located = []
+    locate = _shared.locate
+    monkeypatch.setattr(_shared, "locate", lambda a: located.append(locate(a)) or located[-1])
+    assert np.array_equal(jax.jit(lambda x: greta.jax.call(block, x))(x), block(shared))
+    assert [place is not None for place in located] == [True, True]
+
+
+def test_by_a_callback(block, monkeypatch):
+    """Where XLA refuses the handler, JAX calls back."""
+    monkeypatch.setattr(greta.jax, "_registered", frozenset)
+    test_jit_vmap_and_values(block)
+
+
+def test_odd_inputs(block, model):
+    assert greta.jax.call(block, np.ones((2, 0, 64), np.float32)).shape == (2, 0, 64)
+    assert greta.jax.call(block, np.ones((0, 2, 64), np.float16)).dtype == "float16"
+    assert greta.jax.call(model, np.ones((0,), np.int32)).shape == (0, 2048)
+    x = np.random.default_rng(3).standard_normal((64, 5)).astype(np.float32)
+    assert np.array_equal(greta.jax.call(block, x.T), block(np.ascontiguousarray(x.T)))
+    for ids, word in (([1, 5000], "5000"), (np.array([2**32 - 1], np.uint32), "2147483647"), ([-7], "-1")):
+        with pytest.raises(Exception, match=word):
+            jax.block_until_ready(greta.jax.call(model, np.asarray(ids)))
+    with pytest.raises(Exception, match="fit the context"):
+        jax.block_until_ready(jax.jit(lambda x: greta.jax.call(block, x))(np.ones((5000, 64), np.float32)))
+    assert np.array_equal(greta.jax.call(block, x.T), block(np.ascontiguousarray(x.T)))  # it goes on
+
+
+def test_threads(block):
+    """Compiled functions run in several threads at once."""
+    f = jax.jit(lambda x: greta.jax.call(block, x) + 1)
+    x = [np.full((3, 64), i, np.float32) for i in range(8)]
+    want = [block(a) + 1 for a in x]
+    with ThreadPoolExecutor(4) as pool:
+        for got, w in zip(pool.map(f, x * 5), want * 5):
+            assert np.allclose(got, w, rtol=1e-6)
+
+
+def test_on_a_card(block, monkeypatch):
+    """On a GPU each sequence goes to greta at its address, behind what is on XLA's stream."""
+    sent = []
+
+    class Tensor:
+        @staticmethod
+        def at(kind, address, shape, stream):
+            return (kind, address, shape, stream)
+
+    class Session:
+        def _held(self, rows, place, args):
+            sent.append((rows, place, args))
+
+    class Place:
+        def __init__(self, address, shape):
+            self.address, self.shape = address, shape
+
+    class Model:
+        info = block.info
+        _fresh = Session
+
+    monkeypatch.setattr(greta.jax, "DeviceTensor", Tensor)
+    greta.jax._run(Model(), "cuda", 9, Place(1000, [2, 3, 4]), Place(5000, [2, 3, 8]))
+    assert sent == [
+        (("cuda", 1000, [3, 4], 9), ("cuda", 5000, [3, 8], 9), {"reset": True}),
+        (("cuda", 1048, [3, 4], 9), ("cuda", 5096, [3, 8], 9), {"reset": True}),
+    ]
+
+
+class Frame:
+    """A call as XLA makes it, of two buffers and the number of what is called."""
+
+    def __init__(self, number=0, minor=5, major=0):
+        self.errors = []
+
+        def create(args):
+            self.errors.append(args.contents.message.decode())
+            return 4711
+
+        self.x, self.y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+        self.api = _ffi._Api(ctypes.sizeof(_ffi._Api))
+        self.api.version.major, self.api.version.minor = major, minor
+        self.api.error_create = type(self.api.error_create)(create)
+        self.dims = (ctypes.c_int64 * 2)(2, 3)
+        self.value = ctypes.c_int64(number)
+        self.buffers = [_ffi._Buffer(48, None, 11, a.ctypes.data, 2, self.dims) for a in (self.x, self.y)]
+        self.scalar = _ffi._Scalar(5, ctypes.pointer(self.value))
+        frame = _ffi._Frame(ctypes.sizeof(_ffi._Frame) + 8, None, ctypes.pointer(self.api), None, 3)
+        for part, held in ((frame.arguments, self.buffers[0]), (frame.results, self.buffers[1])):
+            part.size, part.count = 40, 1
+            part.types = ctypes.pointer(ctypes.c_int(1))
+            part.values = ctypes.pointer(ctypes.pointer(held))
+        frame.attributes.size, frame.attributes.count = 48, 1
+        frame.attributes.types = ctypes.pointer(ctypes.c_int(3))
+        frame.attributes.values = ctypes.pointer(ctypes.pointer(self.scalar))
+        self.frame = frame
+
+    def call(self):
+        return _ffi.handlers["cpu"](ctypes.pointer(self.frame))
+
+
+def test_frames():
+    """What XLA gives is checked before it is used; what is wrong is an error of the call."""
+
+    def double(kind, stream, x, y):
+        assert (kind, stream, x.shape, y.shape) == ("", 0, [2, 3], [2, 3])
+        greta.jax._array(y)[...] = 2 * greta.jax._array(x)
+
+    number = _ffi.add(double)
+    f = Frame(number)
+    assert f.call() is None and np.array_equal(f.y, 2 * f.x)
+
+    def failed(words, change):
+        f = Frame(number)
+        change(f)
+        assert f.call() == 4711 and words in f.errors[0] and not f.y.any(), f.errors
+
+    failed("another layout", lambda f: setattr(f.frame, "size", 100))
+    failed("another layout", lambda f: setattr(f.frame.arguments, "size", 8))
+    failed("another layout", lambda f: setattr(f.buffers[1], "size", 16))
+    failed("one argument", lambda f: setattr(f.frame.results, "count", 2))
+    failed("of its type 12", lambda f: setattr(f.buffers[0], "type", 12))
+    failed("KeyError", lambda f: setattr(f.value, "value", 1 << 40))
+    f = Frame(number)
+    f.frame.stage = 1  # prepare: nothing to do
+    assert f.call() is None and not f.y.any()
+
+
+def test_versions():
+    """A minor version that appends fields is one that greta can be called by; another major version is not claimed."""
+    for major, minor, want in ((0, 1, (0, 1)), (0, 9, (0, 9)), (1, 0, (0, 1))):
+        f = Frame(major=major, minor=minor)
+        metadata = _ffi._Metadata(ctypes.sizeof(_ffi._Metadata))
+        asked = _ffi._MetadataExtension(_ffi._Extension(24, 1), ctypes.pointer(metadata))
+        f.frame.extension = ctypes.cast(ctypes.pointer(asked), ctypes.POINTER(_ffi._Extension))
+        assert f.call() is None and (metadata.version.major, metadata.version.minor) == want
+
+
 def test_refusals(block):
     with pytest.raises(greta.UsageError, match="takes"):
         greta.jax.call(block, np.ones((2, 3), np.float32))
@@ -46,5 +192,5 @@ def test_refusals(block):
         greta.jax.call(block, np.ones((2, 64), np.int32))
     with pytest.raises(greta.UsageError, match="is loaded"):
         greta.jax.call(block, np.ones((2, 64), np.float32), context=4)
-    with pytest.raises(ValueError, match="JVP"):
+    with pytest.raises(ValueError, match="JVP|cannot be differentiated"):
         jax.grad(lambda x: greta.jax.call(block, x).sum())(np.ones((2, 64), np.float32))

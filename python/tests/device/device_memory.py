@@ -220,21 +220,29 @@ def refusals() -> str:
     args = {"session": number, "x": broken, "out": wire}
     refused(greta.UnsupportedError, "", lambda: model._process.call("run-session", args))
     model(x)  # it goes on
-    text = (
-        "import torch, greta; x = torch.randn(4, 256, device='cuda')\n"
-        "m = greta.load('mlp_block', backend='hip', set={'D': 256, 'F': 512})\n"
-        "try:\n    m(x)\nexcept greta.UnsupportedError as e:\n    print('refused', 'expandable segments' in str(e))\n"
-    )
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        run = subprocess.run(
-            [sys.executable, "-c", text],
-            env={**os.environ, name: "expandable_segments:True"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        said += f"; {name}=expandable_segments:True: {run.stdout.strip() or run.stderr.strip()[-200:]}"
     return said
+
+
+def without_handle() -> str:
+    """Memory that has no handle for other processes is copied on the card, in and out."""
+    text = (
+        "import torch, greta\n"
+        "from greta._device import DeviceTensor\n"
+        "x, out = torch.randn(4, 256, device='cuda'), torch.zeros(6, 256, device='cuda')\n"
+        "m = greta.load('mlp_block', backend='hip', set={'D': 256, 'F': 512})\n"
+        "want = torch.from_numpy(m(x.cpu().numpy()).copy())\n"
+        "assert torch.equal(torch.from_dlpack(m(x)).cpu(), want)\n"
+        "m(x, out=out[1:5])\n"
+        "assert torch.equal(out[1:5].cpu(), want) and not out[0].any() and not out[5].any()\n"
+        "print('copied' if DeviceTensor(x, 'x').copied else 'where it lies')\n"
+    )
+    said = []
+    for value in ("expandable_segments:True", "backend:cudaMallocAsync"):
+        env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value}
+        run = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=300)
+        assert run.returncode == 0, run.stderr[-500:]
+        said.append(f"{value}: {run.stdout.strip()}")
+    return "; ".join(said)
 
 
 def greta_killed() -> str:
@@ -272,14 +280,40 @@ def with_jax() -> str:
     import greta.jax
 
     want = model(np.asarray(x))
+    places: list[_device.DeviceTensor] = []
+    share = _device.DeviceTensor._share
+
+    def watched(self: _device.DeviceTensor) -> None:
+        share(self)
+        places.append(self)
+
+    _device.DeviceTensor._share = watched  # type: ignore[method-assign]
     try:
-        y = jax.numpy.from_dlpack(model(x))
-    except greta.UnsupportedError as e:
-        assert "has no handle" in str(e), e
-        assert np.array_equal(np.asarray(greta.jax.call(model, x)), want)
-        return "its memory has no handle and is refused; greta.jax.call goes by the host"
-    assert np.array_equal(np.asarray(y), want)
-    return "in and out"
+        y = model(x)
+        got = jax.numpy.from_dlpack(y)
+        assert places[0].address == x.unsafe_buffer_pointer() and got.unsafe_buffer_pointer() == y.address
+        assert np.array_equal(np.asarray(got), want)
+        copied = places[0].copied
+        del places[:]
+        f = jax.jit(lambda a: greta.jax.call(model, a))
+        got = f(x)
+        assert np.array_equal(np.asarray(got), want)
+        assert len(places) == 2, "jit went by the host"
+        assert [p.address for p in places] == [x.unsafe_buffer_pointer(), got.unsafe_buffer_pointer()]
+        batch = jax.jit(jax.vmap(lambda a: jax.numpy.tanh(greta.jax.call(model, a * 2)) + 1))
+        both = np.asarray(batch(jax.numpy.stack([x, 3 * x])))
+        far = np.tanh(model(np.asarray(6 * x))) + 1
+        assert np.allclose(both[1], far, atol=1e-6), np.abs(both[1] - far).max()
+        try:
+            jax.block_until_ready(f(jax.numpy.ones((9000, 256))))
+        except Exception as e:
+            assert "fit the context" in str(e), e
+        else:
+            raise AssertionError("more rows than the context has were taken")
+    finally:
+        _device.DeviceTensor._share = share  # type: ignore[method-assign]
+    how = "copied on the card, since it has no handle" if copied else "read and written where it lies"
+    return f"in and out, under jit and vmap: JAX's memory is {how}"
 
 
 for work in (
@@ -291,6 +325,7 @@ for work in (
     times,
     large,
     refusals,
+    without_handle,
     greta_killed,
     two_devices,
     with_jax,
