@@ -508,7 +508,10 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
         args["stop"] = [stops] if isinstance(stops, str) else list(stops)
     bias = options.pop("logit_bias", None)
     if bias:
-        args["logit_bias"] = {str(int(k)): float(v) for k, v in bias.items()}
+        try:
+            args["logit_bias"] = {str(int(k)): float(v) for k, v in bias.items()}
+        except (AttributeError, TypeError, ValueError) as e:
+            raise UsageError(f"logit_bias: numbers by token id are expected: {e}") from e
     for name, value in options.items():
         if name not in _names:
             import difflib
@@ -516,6 +519,8 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, [*_names, "do_sample", "stop_strings", "logit_bias"], 1)
             hint = f"; did you mean {near[0]}?" if near else "; there are " + ", ".join(sorted(_names))
             raise UsageError(f"generate has no option {name}{hint}")
+        if name in ("regex", "choice", "grammar") and value is not None and not value:
+            raise UsageError(f"{name} is empty: it says nothing of the answer's form")
         if value is not None:
             args[_names[name]] = value
     return args

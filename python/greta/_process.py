@@ -22,7 +22,7 @@ from typing import Any
 
 from . import _shared
 from ._binary import find_binary
-from ._errors import GretaError, ProcessDied, ProtocolError, from_wire
+from ._errors import GretaError, ProcessDied, ProtocolError, UsageError, from_wire
 
 PROTOCOL = 1
 
@@ -306,9 +306,22 @@ def _again(e: ProcessDied) -> ProcessDied:
     return ProcessDied(str(e), e.returncode, e.stderr)
 
 
+def _plain(value: Any) -> Any:
+    """A number of NumPy's, or an array, as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{value!r} is no text, number or list")
+
+
 def _encode(message: dict[str, Any], payload: Any) -> bytes:
-    """A frame up to its payload."""
-    header = json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    """A frame up to its payload. Raises UsageError for what greta would not take for a request, which would end it."""
+    try:
+        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError, RecursionError) as e:  # what is no JSON, among it infinity and what is no number
+        raise UsageError(f"{message['op']}: an argument cannot be sent: {e}") from e
+    header = text.encode("utf-8", "surrogatepass")
+    if len(header) > _most_header:
+        raise UsageError(f"{message['op']}: arguments of {len(header)} bytes: at most {_most_header} can be sent")
     return _prefix.pack(len(header), memoryview(payload).nbytes) + header
 
 

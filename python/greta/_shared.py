@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._errors import UnsupportedError, UsageError, need
+from ._errors import OutOfMemoryError, UnsupportedError, UsageError, need
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,8 +48,10 @@ class SharedMemory:
             os.ftruncate(self._fd, nbytes)
             fcntl.fcntl(self._fd, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW)
             self.buffer = mmap.mmap(self._fd, nbytes)
-        except BaseException:
+        except BaseException as e:
             os.close(self._fd)
+            if isinstance(e, (OSError, OverflowError)):
+                raise OutOfMemoryError(f"{nbytes} bytes of shared memory cannot be had: {e}") from e
             raise
         self._finalizer = weakref.finalize(self, os.close, self._fd)
         self.pid = os.getpid()

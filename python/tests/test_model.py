@@ -96,6 +96,14 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
         ("vocabulary has 2048", [5000], {}),
         ("more than this model.s maximum context length of 256", "a", {"max_new_tokens": 300}),
         ("cannot unmarshal", "a", {"top_k": "many"}),
+        ("cannot be sent", "a", {"temperature": float("nan")}),  # what is no JSON would end the process
+        ("cannot be sent", "a", {"top_p": float("inf")}),
+        ("is no text, number or list", "a", {"schema": {"type": object()}}),
+        ("by token id", "a", {"logit_bias": {"x": 1}}),
+        ("by token id", "a", {"logit_bias": [1]}),
+        ("choice is empty", "a", {"choice": []}),
+        ("regex is empty", "a", {"regex": ""}),
+        ("bytes: at most", "a" * (65 << 20), {}),
     ]:
         with pytest.raises(greta.UsageError, match=words):
             model.generate(prompts, **options).results()  # type: ignore[arg-type]
@@ -105,6 +113,11 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
         greta.load(tolstoy, contxt=5, process=process)
     with pytest.raises(greta.UsageError, match="a text, a number"):
         greta.load(tolstoy, lora=object(), process=process)
+    with pytest.raises(greta.UsageError, match="cannot be sent"):
+        greta.load(b"model.gguf", process=process)  # type: ignore[arg-type]
+    with pytest.raises(greta.OutOfMemoryError, match="cannot be had"):
+        greta.empty((1 << 40, 1 << 20))
+    assert model.generate("a", top_k=np.int64(1), temperature=np.float32(0.5), max_new_tokens=1).results()
     with pytest.raises(greta.GretaError, match="abacus"):
         greta.load(tolstoy, backend="abacus", process=process)
     with pytest.raises(greta.UsageError, match="chat template"):
