@@ -186,7 +186,10 @@ def device_of(x: Any) -> tuple[int, int] | None:
     """DLPack's type and number of the device that a tensor lies on; None: the host."""
     if not hasattr(x, "__dlpack_device__"):
         return None
-    kind, number = x.__dlpack_device__()
+    try:
+        kind, number = x.__dlpack_device__()
+    except (BufferError, RuntimeError, TypeError, ValueError) as e:
+        raise UsageError(f"the tensor has no memory that DLPack knows: {e}") from e
     return None if int(kind) in _HOST else (int(kind), int(number))
 
 
@@ -209,6 +212,10 @@ class DeviceTensor:
             )
         self.kind = _KINDS[kind]
         driver = _driver(self.kind)
+        if hasattr(x, "resolve_neg") and x.resolve_neg() is not x:
+            raise UsageError(f"{what} is to be negated yet: give x.resolve_neg()")
+        if getattr(x, "requires_grad", False):
+            raise UsageError(f"{what} wants a gradient, which greta does not compute: give x.detach()")
         with driver.on(self.device):
             # The default stream waits for the producer's, and we for that.
             self._capsule = x.__dlpack__(stream=1 if self.kind == "cuda" else 0)

@@ -519,7 +519,7 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, [*_names, "do_sample", "stop_strings", "logit_bias"], 1)
             hint = f"; did you mean {near[0]}?" if near else "; there are " + ", ".join(sorted(_names))
             raise UsageError(f"generate has no option {name}{hint}")
-        if name in ("regex", "choice", "grammar") and value is not None and not value:
+        if name in ("regex", "choice", "grammar") and hasattr(value, "__len__") and len(value) == 0:
             raise UsageError(f"{name} is empty: it says nothing of the answer's form")
         if value is not None:
             args[_names[name]] = value

@@ -124,7 +124,13 @@ def as_array(x: Any) -> Array:
             raise UnsupportedError(
                 f"the tensor lies on a device (DLPack's type {int(device[0])}): here greta takes tensors of the host"
             )
-        x = np.from_dlpack(x)
+        if hasattr(x, "resolve_neg"):
+            x = x.resolve_neg()  # PyTorch hands a tensor that is to be negated over as it lies
+        try:
+            x = np.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError, ValueError) as e:
+            hint = "give float32 that wants no gradient, of PyTorch x.detach().float()"
+            raise UsageError(f"the tensor cannot be handed over: {str(e).rstrip('.')}; {hint}") from e
     x = np.asarray(x)
     if x.dtype.kind not in "fiu":
         raise UsageError(f"an array of {x.dtype}: numbers are expected, float32 for no copy")

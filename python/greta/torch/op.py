@@ -52,11 +52,15 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
     width = loaded.info.output if block else loaded.info.vocabulary
     if name is None:
         name = f"{re.sub(r'[^0-9a-zA-Z_]', '_', loaded.info.name)}_{next(_numbers)}"
+    if not name.isidentifier():
+        raise UsageError(f"name={name!r}: letters, digits and _ make an operator's name")
     if hasattr(torch.ops.greta, name):
         raise UsageError(f"torch.ops.greta.{name} is there already: give the operator another name")
 
     def compute(x: torch.Tensor) -> torch.Tensor:
         refuse(loaded, block, x)
+        if not x.numel():
+            return x.new_empty(shape_of(x), dtype=dtype_of(x))
         inner = x.shape[:-2] if block else x.shape[:-1]
         flat = x.detach().reshape(-1, *x.shape[len(inner) :])
         if x.device.type != "cpu":
@@ -65,13 +69,8 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
             results = [tensor(loaded(s.to(torch.float32).contiguous().numpy())) for s in flat]
         else:
             results = [tensor(loaded.logits(s.tolist())) for s in flat]
-        if len(results) == 1:
-            y = results[0].reshape(*inner, *results[0].shape)
-        elif results:
-            y = torch.stack(results).reshape(*inner, *results[0].shape)
-        else:
-            y = torch.empty(shape_of(x))
-        return y.to(dtype_of(x))
+        y = results[0] if len(results) == 1 else torch.stack(results)
+        return y.reshape(*inner, *results[0].shape).to(dtype_of(x))
 
     def on_device(x: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
         if not block or loaded.info.backend != "hip":
@@ -81,9 +80,8 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
                 f"that card, not {what}: call it with x.cpu()"
             )
         y = torch.empty((len(flat), flat.shape[1], width), device=x.device, dtype=torch.float32)
-        if flat.numel():
-            for rows, out in zip(flat.to(torch.float32).contiguous(), y):
-                loaded(rows, out=out)
+        for rows, out in zip(flat.to(torch.float32).contiguous(), y):
+            loaded(rows, out=out)
         return y.reshape(shape_of(x)).to(dtype_of(x))
 
     def dtype_of(x: torch.Tensor) -> torch.dtype:

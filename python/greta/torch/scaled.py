@@ -116,6 +116,8 @@ def scaled_mm(
         raise UsageError(f"A is of {a.dtype}: 8-bit floats, float32, float16 or bfloat16 are expected")
     if a.dim() != 2 or a.shape[1] != B.k:
         raise UsageError(f"A has shape {list(a.shape)}: [M, {B.k}] is expected, for B is {list(B.shape)}")
+    if a.requires_grad:
+        raise UsageError("A wants a gradient, which greta does not compute: give A.detach()")
     if not out_dtype.is_floating_point:
         raise UsageError(f"out_dtype={out_dtype}: a type of floats is expected")
     m = a.shape[0]
@@ -134,7 +136,10 @@ def scaled_mm(
 
 
 def _factors(scale: Any, what: str, count: int) -> torch.Tensor:
-    s = torch.as_tensor(scale, dtype=torch.float32)
+    try:
+        s = torch.as_tensor(scale, dtype=torch.float32)
+    except (RuntimeError, TypeError, ValueError) as e:
+        raise UsageError(f"{what}: a number, or {count} of them, are expected: {e}") from e
     if s.numel() != 1 and (s.numel() != count or s.squeeze().dim() > 1):
         raise UsageError(f"{what} has shape {list(s.shape)}: a number, or {count} of them, are expected")
     return s

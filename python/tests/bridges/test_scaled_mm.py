@@ -69,6 +69,8 @@ def test_bytes_name_their_kind():
         (lambda: scaled_mm(a, prepack(b), 1, torch.ones(3)), "scale_b"),
         (lambda: scaled_mm(a, prepack(b), 1, 1, torch.ones(3)), "bias"),
         (lambda: scaled_mm(a.view(torch.uint8), prepack(b), 1, 1), "say which floats"),
+        (lambda: scaled_mm(a, prepack(b), None, 1), "scale_a: a number, or 3 of them"),
+        (lambda: scaled_mm(a.float().requires_grad_(), prepack(b), 1, 1), "A.detach"),
     ]:
         with pytest.raises(greta.UsageError, match=message):
             wrong()

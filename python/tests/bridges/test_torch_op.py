@@ -32,7 +32,8 @@ def test_values_and_batches(op):
         assert torch.equal(got, torch.from_numpy(op.model(one.numpy()).copy()))
     assert op(x.bfloat16()).dtype == torch.bfloat16
     assert torch.allclose(op(x.double()), y.double())
-    assert op(torch.empty(0, 5, 64)).shape == (0, 5, 64)
+    for empty in ((0, 5, 64), (2, 0, 64), (0, 0, 64)):
+        assert op(torch.empty(empty, dtype=torch.float16)).shape == empty
 
 
 def test_opcheck(op):
@@ -114,3 +115,18 @@ def test_refusals(op):
             greta.torch.op(op.model, name=name)
     with pytest.raises(greta.UsageError, match="is loaded"):
         greta.torch.op(op.model, context=3)
+
+
+def test_tensors_by_dlpack(op):
+    """A model takes PyTorch's tensors by themselves; what DLPack does not hand over is named, with what to do."""
+    block, x = op.model, torch.randn(5, 64)
+    want = torch.from_numpy(block(x).copy())
+    for same in (x.double(), x.T.contiguous().T, torch._neg_view(-x)):
+        assert torch.equal(torch.from_numpy(block(same).copy()), want)
+    for other in (x.bfloat16(), x.clone().requires_grad_(), x.to_sparse(), x.to(torch.float8_e4m3fn)):
+        with pytest.raises(greta.UsageError, match="cannot be handed over.*x.detach"):
+            block(other)
+    with pytest.raises(greta.UsageError, match="no memory"):
+        block(torch.empty(3, 64, device="meta"))
+    with pytest.raises(greta.UsageError, match="make an operator's name"):
+        greta.torch.op(block, name="a b-c")
