@@ -3,8 +3,11 @@ package models
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -77,6 +80,75 @@ func TestClassDefaults(t *testing.T) {
 		}
 		if c.kind == "llama4_text" && text(map[string]any{"no_rope_layers": []int64{}}) != full {
 			t.Errorf("%s: an empty list of layers whose heads turn is not that of none", c.arch)
+		}
+	}
+}
+
+// nulled is a folder whose config.json has nulls.
+type nulled struct {
+	*stub
+	keys []string
+}
+
+func (n nulled) Null(key string) bool { return slices.Contains(n.keys, key) }
+
+// TestUsual: a key that config.json lacks has the value that transformers' class has for its model_type, whatever file
+// asks; what the folder says, a weight's shape, a null and an object that is there come before.
+func TestUsual(t *testing.T) {
+	const text = `model: tiny
+in: {tokens: "i32[S]", last: "i32[R]"}
+params:
+  D: {from: embd, is: 4}
+  E: {hf: n_routed_experts, from: embd, is: 7}   # a shape says more than a class
+  by: {hf: routed_scaling_factor | route_scale, is: 1}
+  kind: {hf: rope_scaling.rope_type | rope_parameters.rope_type, is: none}
+  theta: {hf: rope_parameters.rope_theta | rope_theta, is: 77}
+  other: {hf: no_such_key, is: 3}
+weights:
+  embd: {shape: [E, D], gguf: token_embd.weight, hf: embed.weight}
+body:
+  logits: linear(rows(embed(tokens, embd) * (by + theta + other + (1 if kind == "llama3" else 0)), last), embd)
+out: logits
+`
+	for _, c := range []struct {
+		dialect string
+		meta    map[string]any
+		nulls   []string
+		want    string
+	}{
+		{"hf", nil, nil, "E = 6, by = 1, kind = none, theta = 77, other = 3"},
+		{"hf", map[string]any{"model_type": "unheard_of"}, nil, "E = 6, by = 1, kind = none, theta = 77, other = 3"},
+		{"hf", map[string]any{"model_type": "deepseek_v3"}, nil, "E = 6, by = 2.5, kind = default, theta = 10000, other = 3"},
+		{"hf", map[string]any{"text_config.model_type": "deepseek_v3", "model_type": "llama"}, nil,
+			"E = 6, by = 2.5, kind = default, theta = 10000, other = 3"},
+		{"hf", map[string]any{"model_type": "deepseek_v3", "route_scale": 3.5}, nil,
+			"E = 6, by = 3.5, kind = default, theta = 10000, other = 3"},
+		{"hf", map[string]any{"model_type": "deepseek_v3"}, []string{"routed_scaling_factor"},
+			"E = 6, by = 1, kind = default, theta = 10000, other = 3"},
+		{"hf", map[string]any{"model_type": "cwm"}, nil, "E = 6, by = 1, kind = llama3, theta = 1000000, other = 3"},
+		{"hf", map[string]any{"model_type": "cwm", "rope_scaling.factor": 2.0}, nil,
+			"E = 6, by = 1, kind = none, theta = 1000000, other = 3"},
+		{"gguf", map[string]any{"model_type": "deepseek_v3"}, nil, "E = 6, by = 1, kind = none, theta = 77, other = 3"},
+	} {
+		f, err := resolve("tiny.yaml", []byte(text), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := newStub(c.dialect)
+		w.add(map[string]string{"hf": "embed.weight", "gguf": "token_embd.weight"}[c.dialect], tensor.BF16, 6, 4)
+		maps.Copy(w.meta, c.meta)
+		all, err := f.Params(Options{Weights: nulled{w, c.nulls}, S: 1, C: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range all {
+			if slices.Contains([]string{"E", "by", "kind", "theta", "other"}, p.Name) {
+				got = append(got, p.Name+" = "+lang.Format(p.Value))
+			}
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s %v null %v: %s, want %s", c.dialect, c.meta, c.nulls, strings.Join(got, ", "), c.want)
 		}
 	}
 }

@@ -304,6 +304,7 @@ func (f *draftFile) param(p *param) string {
 	}
 	key, fromKey := strings.CutPrefix(r.origin, "hf ")
 	key = strings.TrimSuffix(key, " null")
+	usual, fromClass := strings.CutPrefix(r.origin, usualOrigin)
 	weight, fromShape := strings.CutPrefix(r.origin, "shape of ")
 	_, list := r.val.([]lang.Val)
 	switch {
@@ -311,6 +312,8 @@ func (f *draftFile) param(p *param) string {
 		return fmt.Sprintf("{hf: %s}", key)
 	case own && fromKey:
 		return fmt.Sprintf("{hf: %s, is: %s}", key, quoted(value, true))
+	case own && fromClass:
+		return fmt.Sprintf("{hf: %s, is: %s}   # transformers' default", usual, quoted(value, true))
 	case own && fromShape && f.weights[weight]:
 		return fmt.Sprintf("{from: %s, is: %s}", weight, quoted(value, true))
 	case own && r.origin == "absent":

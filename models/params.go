@@ -180,8 +180,8 @@ func (s *scope) resolve(p *param) *resolved {
 	return r
 }
 
-// value finds a parameter's value: given from outside, from the metadata, from a
-// weight's shape, from its own expression, in this order.
+// value finds a parameter's value: given from outside, from the metadata, from a weight's shape, from what transformers
+// takes for a key that is absent, from its own expression, in this order.
 func (s *scope) value(p *param) (lang.Val, string, bool) {
 	name, label := p.name.string, s.label(p)
 	if o, ok := s.over[name]; ok {
@@ -221,6 +221,9 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			} else if n, ok := from.sourceSize(w, max(0, s.block), name); ok {
 				return float64(n), "shape of " + p.from.string, true
 			}
+		}
+		if v, origin, ok := s.usual(p); ok {
+			return v, origin, true
 		}
 	}
 	if p.is == nil {

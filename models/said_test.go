@@ -11,7 +11,7 @@ import (
 // TestSaid: what config.json says is computed so, or refused with the key that says it.
 func TestSaid(t *testing.T) {
 	dense, experts := layerDims, layerDims
-	experts.e = 4
+	experts.e = 8 // of which qwen3_moe's class takes as many
 	for _, c := range []struct {
 		arch, kind string
 		d          dims
@@ -31,7 +31,8 @@ func TestSaid(t *testing.T) {
 		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"rms_norm_eps": 1e-3}, "eps=0.001", ""},
 		{"HeliumForCausalLM", "helium", dense, nil, "eps=1e-08", ""},
 		{"MellumForCausalLM", "mellum", dense, nil, "= rmsnorm(e0, blk.0.pre)\n", ""},
-		{"CwmForCausalLM", "cwm", dense, nil, "", "turn_said is null"},
+		{"CwmForCausalLM", "cwm", dense, nil, "scaling=llama3, factor=16", ""},
+		{"CwmForCausalLM", "cwm", dense, map[string]any{"rope_parameters.rope_theta": 1e6}, "", "turn_said is null"},
 		{"MellumForCausalLM", "mellum", dense, map[string]any{"rope_parameters.sliding_attention.rope_type": "yarn"}, "",
 			"kind_near is yarn (hf rope_parameters.sliding_attention.rope_type)"},
 		{"Gemma3ForCausalLM", "gemma3_text", dense, map[string]any{"use_bidirectional_attention": true}, "",

@@ -3,6 +3,8 @@ package models
 import (
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,6 +37,7 @@ func (s *stub) add(name string, t tensor.Type, shape ...int) {
 func (s *stub) Path() string                { return s.path }
 func (s *stub) Dialect() string             { return s.dialect }
 func (s *stub) Meta(key string) (any, bool) { v, ok := s.meta[key]; return v, ok }
+func (s *stub) Keys() []string              { return slices.Sorted(maps.Keys(s.meta)) }
 func (s *stub) Names() []string             { return s.names }
 func (s *stub) Lookup(name string) (tensor.Type, tensor.Shape, bool) {
 	shape, ok := s.shapes[name]

@@ -1,0 +1,70 @@
+package models
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/greta-project/greta/graph/lang"
+	"gopkg.in/yaml.v3"
+)
+
+//go:embed usual/transformers.yaml
+var usualText []byte
+
+// usualKeys is what transformers takes for keys that config.json lacks: by model_type, then by dotted key.
+var usualKeys = sync.OnceValue(func() (all map[string]map[string]any) {
+	if err := yaml.Unmarshal(usualText, &all); err != nil {
+		panic("usual/transformers.yaml: " + err.Error())
+	}
+	return all
+})
+
+// usualOrigin is the origin of a parameter that config.json does not give and transformers' class for it does.
+const usualOrigin = "transformers' default "
+
+// usual gives what transformers takes where config.json has none of a parameter's keys. A null is not absent: a class
+// takes it as it is. Nor is a key of an object absent where the object is there, under any of the names that the
+// parameter has for it: it stands for the whole of the class's own.
+func (s *scope) usual(p *param) (lang.Val, string, bool) {
+	w := s.o.Weights
+	if w.Dialect() != "hf" || len(p.hf) == 0 {
+		return nil, "", false
+	}
+	kind, ok := w.Meta("text_config.model_type")
+	if !ok {
+		kind, _ = w.Meta("model_type")
+	}
+	name, _ := kind.(string)
+	values := usualKeys()[name]
+	if values == nil {
+		return nil, "", false
+	}
+	null, _ := w.(interface{ Null(key string) bool })
+	given, _ := w.(interface{ Keys() []string })
+	whole := false
+	for _, k := range p.hf {
+		if null != nil && null.Null(s.key(k)) {
+			return nil, "", false
+		}
+		if object, _, dotted := strings.Cut(k, "."); dotted && given != nil {
+			whole = whole || slices.ContainsFunc(given.Keys(), func(have string) bool {
+				return strings.HasPrefix(strings.TrimPrefix(have, "text_config."), object+".")
+			})
+		}
+	}
+	for _, k := range p.hf {
+		m, ok := values[k]
+		if !ok || whole && strings.Contains(k, ".") {
+			continue
+		}
+		if n, is := m.(int); is {
+			m = int64(n)
+		}
+		if v, ok := metaValue(m); ok {
+			return v, usualOrigin + k, true
+		}
+	}
+	return nil, "", false
+}
