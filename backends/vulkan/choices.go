@@ -254,11 +254,13 @@ func init() { // the binders of the table refer to it through Kernel
 	for _, name := range []string{"sub", "div", "min", "max", "greater"} {
 		kernels[name] = entry{bind: bindPair, typed: -1, why: pairwise}
 	}
-	const channelwise = "slots are planned, then a channel or a row of a head an invocation"
-	for name, bind := range map[string]binder{"short_conv": bindChannels, "scan": bindChannels, "wkv": bindChannels,
-		"ssm": bindSSM, "delta": bindDelta, "dplr": bindDPLR} {
+	const channelwise = "slots are planned, then an invocation keeps a channel's or a part of a head's state"
+	for name, bind := range map[string]binder{"scan": bindChannels, "wkv": bindChannels, "ssm": bindSSM,
+		"delta": bindDelta, "dplr": bindDPLR} {
 		kernels[name] = entry{bind: bind, typed: -1, scratch: slotScratch, why: channelwise}
 	}
+	kernels["short_conv"] = entry{bind: bindShortConv, typed: -1, scratch: slotScratch,
+		why: "slots are planned, then rows side by side, the first ones of a sequence together"}
 	for _, name := range rowSums {
 		kernels[name] = entry{bind: bindRowSum, typed: -1, why: rowwise}
 	}

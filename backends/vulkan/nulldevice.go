@@ -28,18 +28,19 @@ var nullClasses = map[string]func(p *physical, f *features){
 	},
 	// A processor that is a Vulkan device (lavapipe of Mesa 22).
 	"software": func(p *physical, f *features) {
-		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup = Software, 8, 8, 8
+		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.shuffle = Software, 8, 8, 8, true
 		p.limits.MaxStorageBufferRange = 1 << 27
 		f.halves, f.bytes, f.dots, f.sizes = true, true, true, true
 	},
 	// An APU or a card without matrices, with subgroups of 32 or 64.
 	"int8": func(p *physical, f *features) {
-		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.Shared = Integrated, 64, 32, 64, 64<<10
+		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.Shared, p.shuffle = Integrated, 64, 32, 64, 64<<10, true
 		f.halves, f.bytes, f.dots, f.sizes = true, true, true, true
 	},
 	// A Radeon with cooperative matrices (RDNA3 and later).
 	"radeon": func(p *physical, f *features) {
 		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.Shared = Discrete, 64, 32, 64, 64<<10
+		p.shuffle = true
 		f.halves, f.bytes, f.dots, f.sizes, f.matrix = true, true, true, true, true
 		p.Matrices = []string{"16x16x16 f16·f16+f32→f32"}
 	},

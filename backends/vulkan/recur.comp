@@ -1,92 +1,90 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "common.glsl"
 #include "slots.glsl"
-// Recurrences of channels: OP 0 short_conv, 1 scan, 2 wkv. An invocation takes a channel through all rows.
+// Recurrences of channels, scan and wkv. An invocation takes a channel through the rows of a step, of which it reads
+// AHEAD at a time, so that memory answers once for all of them.
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint OP = 0;
-layout(constant_id = 2) const uint WTYPE = F32; // of w, or wkv's decay
-layout(constant_id = 3) const uint BTYPE = 0;   // of b, 0: there is none, or wkv's bonus
+layout(constant_id = 1) const bool WKV = false;
+layout(constant_id = 2) const uint WTYPE = F32; // of wkv's decay
+layout(constant_id = 3) const uint BTYPE = F32; // of wkv's bonus
 layout(binding = 2, std430) readonly buffer BX { float x[]; };
 layout(binding = 3, std430) readonly buffer BA { float a[]; }; // scan's a, wkv's values
 layout(binding = 4, std430) readonly buffer BW { uint w[]; };
 layout(binding = 5, std430) readonly buffer BB { uint b[]; };
 layout(binding = 6, std430) writeonly buffer BY { float y[]; };
 layout(push_constant) uniform Push {
-  uint tokens, channels, k, width;
-  uint stateoff, planoff, xoff, xstride, aoff, astride, woff, boff, yoff, ystride;
+  uint tokens, channels, width, stateoff, planoff, xoff, xstride, aoff, astride, woff, boff, yoff, ystride;
 };
+const uint AHEAD = 8;
+const int OTHERS = -4; // a row of a sequence that other workgroups take
 
-// before is the state of a channel as it was behind row r0 - 1.
+// before is an element of a channel's state as a slot has it.
 float before(int src, uint i, uint c) {
   return src < 0 ? 0.0 : state[stateoff + uint(src) * width + i * channels + c];
 }
 
-void conv(uint c) {
-  uint r0 = 0;
-  int src = FRESH;
-  for (uint s = 0; s < tokens; s++) {
-    int now = source(planoff, s);
-    if (now == PAD) { y[yoff + s * ystride + c] = 0; continue; }
-    if (now != ON) { r0 = s; src = now; }
-    float v = BTYPE != 0 ? NARROW(b, BTYPE, boff + c) : 0.0;
-    for (uint j = 0; j < k; j++) {
-      uint back = k - 1 - j;
-      float e = s >= r0 + back ? x[xoff + (s - back) * xstride + c] : before(src, k - 1 + s - r0 - back, c);
-      v = fma(NARROW(w, WTYPE, woff + c * k + j), e, v);
-    }
-    y[yoff + s * ystride + c] = v;
-    if (!last(planoff, s, tokens)) continue;
-    for (uint j = 0; j + 1 < k; j++) { // what is read lies behind what was written
-      uint back = k - 2 - j;
-      float e = s >= r0 + back ? x[xoff + (s - back) * xstride + c] : before(src, k - 1 + s - r0 - back, c);
-      state[stateoff + uint(target(planoff, s)) * width + j * channels + c] = e;
-    }
-  }
-}
-
 void main() {
-  uint c = gl_GlobalInvocationID.x;
+  const uint c = gl_GlobalInvocationID.x;
   if (c >= channels) return;
-  if (OP == 0) {
-    conv(c);
-    return;
-  }
   float h = 0, den = 0, top = 0, fall = 0, bonus = 0;
-  if (OP == 2) {
+  if (WKV) {
     fall = NARROW(w, WTYPE, woff + c);
     bonus = NARROW(b, BTYPE, boff + c);
   }
-  for (uint s = 0; s < tokens; s++) {
-    int now = source(planoff, s);
-    if (now == PAD) { y[yoff + s * ystride + c] = 0; continue; }
-    if (now != ON) {
-      h = before(now, 0, c);
-      if (OP == 2) {
-        den = before(now, 1, c);
-        top = now == FRESH ? -1.0e38 : before(now, 2, c);
-      }
+  bool turn = false;
+  for (uint first = 0; first < tokens; first += AHEAD) {
+    int from[AHEAD + 1];
+    float xs[AHEAD], as[AHEAD];
+    [[unroll]] for (uint i = 0; i <= AHEAD; i++) from[i] = first + i < tokens ? source(planoff, first + i) : PAD;
+    uint takes = 0; // a bit for each row
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+      if (from[i] != ON) turn = first + i < tokens && (first + i) % gl_NumWorkGroups.y == gl_WorkGroupID.y;
+      takes |= uint(turn) << i;
     }
-    float e = x[xoff + s * xstride + c], v = a[aoff + s * astride + c];
-    if (OP == 1) {
-      h = fma(v, h, e);
-      y[yoff + s * ystride + c] = h;
-    } else { // e is the key, v the value
-      float m = max(top, bonus + e), was = exp_(top - m), is = exp_(bonus + e - m);
-      y[yoff + s * ystride + c] = (was * h + is * v) / (was * den + is);
-      m = max(top - fall, e);
-      was = exp_(top - fall - m);
-      is = exp_(e - m);
-      h = was * h + is * v;
-      den = was * den + is;
-      top = m;
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+      const uint s = (takes >> i & 1) != 0 ? first + i : 0;
+      xs[i] = x[xoff + s * xstride + c];
+      as[i] = a[aoff + s * astride + c];
     }
-    if (last(planoff, s, tokens)) {
-      uint at = stateoff + uint(target(planoff, s)) * width + c;
-      state[at] = h;
-      if (OP == 2) {
-        state[at + channels] = den;
-        state[at + 2 * channels] = top;
+    [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+      if ((takes >> i & 1) != 0) {
+        const uint to = yoff + (first + i) * ystride + c;
+        const int now = from[i];
+        if (now == PAD) {
+          y[to] = 0;
+        } else {
+          if (now != ON) {
+            h = before(now, 0, c);
+            if (WKV) {
+              den = before(now, 1, c);
+              top = now == FRESH ? -1.0e38 : before(now, 2, c);
+            }
+          }
+          if (WKV) {
+            const float key = xs[i];
+            float m = max(top, bonus + key), was = exp_(top - m), is = exp_(bonus + key - m);
+            y[to] = (was * h + is * as[i]) / (was * den + is);
+            m = max(top - fall, key);
+            was = exp_(top - fall - m);
+            is = exp_(key - m);
+            h = was * h + is * as[i];
+            den = was * den + is;
+            top = m;
+          } else {
+            h = fma(as[i], h, xs[i]);
+            y[to] = h;
+          }
+          if (from[i + 1] != ON) {
+            const uint at = stateoff + uint(target(planoff, first + i)) * width + c;
+            state[at] = h;
+            if (WKV) {
+              state[at + channels] = den;
+              state[at + 2 * channels] = top;
+            }
+          }
+        }
       }
     }
   }

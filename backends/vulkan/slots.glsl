@@ -7,4 +7,3 @@ const int FRESH = -1, ON = -2, PAD = -3; // from nothing, from the row before, n
 
 int source(uint planoff, uint s) { return plan[planoff + 2 * s]; }
 int target(uint planoff, uint s) { return plan[planoff + 2 * s + 1]; }
-bool last(uint planoff, uint s, uint tokens) { return s + 1 == tokens || source(planoff, s + 1) != ON; }
