@@ -156,7 +156,7 @@ func (d *Device) readRate(parts [][]byte, budget time.Duration) (rate, best floa
 	for start, turn := time.Now(), 0; turn < len(simd.ReadStreams) || time.Since(start) < budget; turn++ {
 		r.streams = simd.ReadStreams[turn%len(simd.ReadStreams)]
 		begin := time.Now()
-		d.pool.Run(r, len(r.pieces))
+		d.pool.RunAll(r, len(r.pieces))
 		rate = max(rate, float64(bytes)/max(1, float64(time.Since(begin))))
 	}
 	for _, b := range r.best {
@@ -198,7 +198,7 @@ func (d *Device) peakRate(peak *simd.Peak, budget time.Duration) (rate, best flo
 	for start := time.Now(); time.Since(start) < budget; {
 		clear(m.done)
 		from := time.Now()
-		d.pool.Run(m, 64*workers)
+		d.pool.RunAll(m, 64*workers)
 		took := time.Since(from)
 		sum := 0
 		for _, n := range m.done {

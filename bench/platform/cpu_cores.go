@@ -40,7 +40,7 @@ func launchCPU(c *CPU) error {
 				time.Sleep(w.rest)
 				begin := time.Now()
 				for range n {
-					p.Run(task, c.threads)
+					p.RunAll(task, c.threads)
 				}
 				took := time.Since(begin).Seconds()
 				regions += n
@@ -102,8 +102,8 @@ func smallCPU(c *CPU) error {
 			return func() (float64, float64, error) {
 				begin := time.Now()
 				for range k {
-					p.Run(there, chunks)
-					p.Run(back, chunks)
+					p.RunAll(there, chunks)
+					p.RunAll(back, chunks)
 				}
 				return 0, time.Since(begin).Seconds() / 2, nil
 			}, nil, nil

@@ -50,6 +50,10 @@ const (
 	joinTakes  = 200 // polls for a chunk before it is computed again
 	joinYields = 100 // yields for the last chunk before parking
 
+	// A worker visits the scheduler once in so many regions, however soon they follow each other: a goroutine that wants
+	// its core would else wait until the worker is stopped, which is while it holds a chunk.
+	restRegions = 16
+
 	// Where a program keeps a CPU busy, a system that counts who waits where may leave a worker on the
 	// caller's CPU for good, and the two only take turns. A worker that has polled for so many visits
 	// to the scheduler where the caller was last seen, which is looked at in every so many
@@ -71,10 +75,12 @@ type Pool struct {
 	spin time.Duration
 
 	run    sync.Mutex // one region at a time
-	task   Task       // of the current region: written before state opens it,
-	chunks int        // read only by holders of a unit
-	per    int        // chunks in a unit
-	units  int        // in all
+	weigh  balance
+	now    func() time.Time
+	task   Task // of the current region: written before state opens it,
+	chunks int  // read only by holders of a unit
+	per    int  // chunks in a unit
+	units  int  // in all
 
 	_     line
 	state atomic.Uint64 // region number << 32 | units in it
@@ -113,6 +119,7 @@ type worker struct {
 	ahead   *Ahead
 	step    int
 	moved   time.Time // when it last left the caller's CPU
+	awaited uint      // regions
 	_       line
 }
 
@@ -150,7 +157,8 @@ func New(size int) *Pool {
 
 func newPool(size int, spin time.Duration) *Pool {
 	size = max(size, 1)
-	p := &Pool{size: size, spin: spin, finished: make(chan struct{}, 1), workers: make([]worker, size)}
+	p := &Pool{size: size, spin: spin, now: time.Now, finished: make(chan struct{}, 1), workers: make([]worker, size)}
+	p.weigh.since = p.now()
 	p.home.Store(-1)
 	for id := 1; id < size; id++ {
 		p.workers[id].wake = make(chan struct{}, 1)
@@ -168,12 +176,18 @@ func (p *Pool) Size() int { return p.size }
 // others, and goes through them in order, one at a time. Nothing is allocated.
 // Calls from several goroutines take turns; a task must not call Run on its own
 // pool. After Close the caller computes all chunks itself.
+//
+// Where other programs keep the workers from running, so that waiting for them costs more than
+// they save, the caller computes all chunks itself too, for a while.
 func (p *Pool) Run(t Task, chunks int) { p.RunAhead(t, chunks, nil) }
+
+// RunAll is Run that divides the chunks whatever it costs: for measuring what all workers can do.
+func (p *Pool) RunAll(t Task, chunks int) { p.begin(t, nil, chunks, 1, nil, true) }
 
 // RunAhead is Run. From then on workers that wait work on next, unless it is nil, until
 // another is named or Settle is called. It is not done by the caller when no other worker
 // takes part.
-func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) { p.begin(t, nil, chunks, 1, next) }
+func (p *Pool) RunAhead(t Task, chunks int, next *Ahead) { p.begin(t, nil, chunks, 1, next, false) }
 
 // smallShare is in how many parts a worker's share of a region of small chunks falls.
 const smallShare = 8
@@ -181,19 +195,20 @@ const smallShare = 8
 // RunSmall is Run for chunks of well under a microsecond: several that follow each other are claimed at once, so that
 // claiming them does not take longer than what they do.
 func (p *Pool) RunSmall(t Task, chunks int) {
-	p.begin(t, nil, chunks, max(1, chunks/(smallShare*p.size)), nil)
+	p.begin(t, nil, chunks, max(1, chunks/(smallShare*p.size)), nil, false)
 }
 
 // RunRedo is RunAhead of a task whose chunks can be computed twice.
-func (p *Pool) RunRedo(t *Redo, chunks int, next *Ahead) { p.begin(*t, t, chunks, 1, next) }
+func (p *Pool) RunRedo(t *Redo, chunks int, next *Ahead) { p.begin(*t, t, chunks, 1, next, false) }
 
-func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead) {
+// begin runs a region whose chunks are claimed per at once. With all it is divided though sharing has lost lately.
+func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead, all bool) {
 	if chunks <= 0 {
 		return
 	}
 	p.run.Lock()
 	defer p.run.Unlock()
-	if p.size == 1 || chunks == 1 || p.quit.Load() {
+	if p.size == 1 || chunks == 1 || p.quit.Load() || !all && p.weigh.alone(p.now) {
 		for c := range chunks {
 			t.Do(0, c)
 		}
@@ -222,7 +237,8 @@ func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead) {
 	if p.sleepers.Load() > 0 {
 		p.wakeUp(p.units - 1)
 	}
-	p.drain(0)
+	p.weigh.units += p.units
+	p.weigh.mine += p.drain(0)
 	p.join()
 	p.task = nil
 }
@@ -272,11 +288,11 @@ func (p *Pool) wakeUp(n int) {
 
 // drain claims and computes units: its own range, then halves of what is left of
 // those whose numbers differ from its own in one bit. That is a look at few of many
-// workers, and still spreads what is left over all of them.
-func (p *Pool) drain(id int) {
+// workers, and still spreads what is left over all of them. It gives how many it did.
+func (p *Pool) drain(id int) (n int) {
 	w := &p.workers[id]
 	w.busy.Store(true)
-	for n := 0; ; n++ {
+	for ; ; n++ {
 		s, ok := p.next(id, n)
 		for !ok && p.share(id) {
 			s, ok = p.next(id, n)
@@ -305,6 +321,7 @@ func (p *Pool) drain(id int) {
 		(*redo).Commit(id, unit)
 	}
 	w.busy.Store(false)
+	return n
 }
 
 // finish counts the units that a worker has done. It counts them when it finds no more:
@@ -347,6 +364,7 @@ func (p *Pool) replace() {
 		}
 		if left.CompareAndSwap(raw, uint64(makeSpan(s.region(), 0, s.to(), s.to()))) {
 			(*redo).Do(0, s.from()-1)
+			p.weigh.mine++
 			p.done.Add(uint64(s.done() + 1))
 		}
 	}
@@ -423,15 +441,24 @@ func (p *Pool) left(id int) (s span, raw uint64) {
 // worker has not come.
 func (p *Pool) join() {
 	units := uint64(p.units)
+	var start time.Time // of a wait that is too long
+	defer func() {
+		if !start.IsZero() {
+			p.weigh.wait(start, p.now())
+		}
+	}()
 	for i := 0; ; i++ {
 		done := p.done.Load()
 		if done == units {
 			return
 		}
+		if i == joinPolls {
+			start = p.now()
+		}
 		if i%joinLooks == 0 {
 			for from := 1; from < p.size; from++ {
 				for p.take(0, from) {
-					p.drain(0)
+					p.weigh.mine += p.drain(0)
 				}
 			}
 		}
@@ -471,6 +498,9 @@ func (p *Pool) work(id int) {
 // await returns true when a region has begun, false when the pool closes.
 func (p *Pool) await(id int) bool {
 	w := &p.workers[id]
+	if w.awaited++; w.awaited%restRegions == 0 {
+		runtime.Gosched() // where region follows region nobody else had this core, and now no chunk is held
+	}
 	for {
 		var start time.Time
 		for i := 0; ; i++ {
