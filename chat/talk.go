@@ -80,7 +80,7 @@ type Talk struct {
 
 	// Note is told what happens beside the answer, such as messages that are left out; nil: nobody.
 	Note    func(string)
-	skipped int // messages that were said to be left out
+	skipped int // messages that are left out, the oldest
 	turn    uint64
 }
 
@@ -114,7 +114,9 @@ func (t *Talk) Undo() bool {
 	for i := len(t.Messages) - 1; i >= 0; i-- {
 		if t.Messages[i].Role == "user" {
 			t.Messages = t.Messages[:i]
-			t.skipped = min(t.skipped, i)
+			if i <= t.skipped { // nothing is left of what was told: there is room for older turns
+				t.skipped = 0
+			}
 			return true
 		}
 	}
@@ -148,11 +150,13 @@ func (t *Talk) reserve() int {
 	return max(1, min(n, 512))
 }
 
-// prompt renders the conversation. Where it does not fit, the oldest turns are left out, never the
-// system's text and the last question.
+// prompt renders the conversation. Where it does not fit, the oldest turns are left out from then on until half of the
+// room is free, so that the next prompts begin as this one does and the caches keep that. The system's text and the
+// last question stay always, the turn before it where that fits.
 func (t *Talk) prompt() (string, []int32, error) {
 	room := t.Runner.Context() - t.reserve()
-	for from := 0; ; {
+	most := room
+	for from := t.skipped; ; {
 		text, err := t.render(from)
 		if err != nil {
 			return "", nil, err
@@ -164,7 +168,8 @@ func (t *Talk) prompt() (string, []int32, error) {
 		if len(ids) == 0 {
 			return "", nil, errors.New("the chat template makes no text of this conversation")
 		}
-		if len(ids) <= room {
+		next := t.nextTurn(from)
+		if len(ids) <= most || len(ids) <= room && (next < 0 || t.nextTurn(next) < 0) {
 			if from > t.skipped && t.Note != nil {
 				t.Note(fmt.Sprintf("the context of %d tokens is full: the oldest %d messages are left out from now on",
 					t.Runner.Context(), from))
@@ -172,11 +177,10 @@ func (t *Talk) prompt() (string, []int32, error) {
 			t.skipped = from
 			return text, ids, nil
 		}
-		next := t.nextTurn(from)
 		if next < 0 {
 			return "", nil, &TooLong{len(ids), t.Runner.Context()}
 		}
-		from = next
+		from, most = next, room/2
 	}
 }
 
@@ -207,6 +211,7 @@ func (t *Talk) render(from int) (string, error) {
 
 // answer continues the conversation and adds what came to it.
 func (t *Talk) answer(ctx context.Context, show func(parse.Part)) (Answer, error) {
+	skipped := t.skipped
 	text, ids, err := t.prompt()
 	if err != nil {
 		return Answer{}, err
@@ -222,6 +227,7 @@ func (t *Talk) answer(ctx context.Context, show func(parse.Part)) (Answer, error
 	stats, err := t.Runner.Run(ctx, ids, RunOptions{Max: t.Max, Sampling: s, End: t.Text.IsEnd, Emit: w.token})
 	w.end()
 	if err != nil {
+		t.skipped = skipped
 		return Answer{}, err
 	}
 	a := Answer{Stats: stats, Message: Message{Role: "assistant", Content: w.content, Reasoning: w.reasoning}}

@@ -174,6 +174,73 @@ func TestContextFull(t *testing.T) {
 	}
 }
 
+// caches are a runner's that keeps what two prompts begin with alike, and counts what it computes.
+type caches struct {
+	script
+	have     []int32
+	computed []int // tokens of each prompt
+}
+
+func (c *caches) Run(ctx context.Context, tokens []int32, o RunOptions) (Stats, error) {
+	kept := 0
+	for kept < min(len(tokens), len(c.have)) && tokens[kept] == c.have[kept] {
+		kept++
+	}
+	c.computed = append(c.computed, len(tokens)-kept)
+	c.have = append(append([]int32{}, tokens...), c.answers[0]...)
+	return c.script.Run(ctx, tokens, o)
+}
+
+// TestContextFullKeepsCaches: a turn that leaves others out makes room for several that go on from what the caches
+// hold. Over ten turns of 50 tokens with a full context 653 tokens are computed, 3 times from the system's text on; one
+// turn left out at a time would take 2,480, all ten times.
+func TestContextFullKeepsCaches(t *testing.T) {
+	k, _ := talk(0)
+	c := &caches{script: script{size: 400}}
+	k.Runner, k.System = c, "SYS"
+	longest := 0
+	for turn := range 20 {
+		c.answers = [][]int32{says("an answer of 24 letters.")}
+		ask(t, k, "question number "+string(rune('a'+turn)))
+		if last := c.prompts[turn]; turn > 0 && !strings.Contains(last, "an answer") {
+			t.Errorf("turn %d does not see the one before: %q", turn, last)
+		}
+		longest = max(longest, len(c.prompts[turn]))
+	}
+	again, sum := 0, 0
+	for _, n := range c.computed[10:] {
+		sum += n
+		if n > 100 {
+			again++
+		}
+	}
+	if again != 3 || sum != 653 {
+		t.Errorf("%d of ten prompts were computed again, want 3; %d tokens in all, want 653: %v", again, sum, c.computed)
+	}
+	if longest > 300 || longest < 200 {
+		t.Errorf("the longest prompt has %d tokens of 300", longest)
+	}
+}
+
+// TestContextFullKeepsLastTurn: the turn that a question is about is not left out to make room for coming ones, and
+// older turns come back where what followed them is taken back.
+func TestContextFullKeepsLastTurn(t *testing.T) {
+	long := says(strings.Repeat("long ", 28))
+	k, s := talk(400, long, long, long, says("so"), long)
+	for _, q := range []string{"one", "two", "three"} {
+		ask(t, k, q)
+	}
+	if got := s.prompts[2]; !strings.HasPrefix(got, "[u:two][a:long ") {
+		t.Errorf("the last turn is left out, which fits: %q", got)
+	}
+	for k.Undo() && len(k.Messages) > 2 {
+	}
+	ask(t, k, "and")
+	if got := s.prompts[3]; !strings.HasPrefix(got, "[u:one][a:long ") {
+		t.Errorf("a turn that fits again is left out: %q", got)
+	}
+}
+
 // TestInterrupted keeps what came of an answer.
 func TestInterrupted(t *testing.T) {
 	k, _ := talk(1000, says("A long answer"))
