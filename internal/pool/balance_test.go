@@ -124,6 +124,12 @@ func TestAloneAfterLoss(t *testing.T) {
 	if n := c.ran[1].Load(); n != before {
 		t.Errorf("a worker ran %d chunks while the caller was to be alone", n-before)
 	}
+	var computed atomic.Int32 // alone, Do would be called
+	var again Redo = &redone{got: make([]atomic.Int32, 8), mine: make([]int, 2),
+		slow: func(int, int) { computed.Add(1) }}
+	if p.RunRedo(&again, 8, nil); computed.Load() < 8 {
+		t.Errorf("%d of 8 chunks that can be computed twice were shared", computed.Load())
+	}
 	both := newCounter(2, 64)
 	meet := make(chan struct{})
 	both.body = func(worker, chunk int) { // each waits for the other once

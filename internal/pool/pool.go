@@ -178,7 +178,7 @@ func (p *Pool) Size() int { return p.size }
 // pool. After Close the caller computes all chunks itself.
 //
 // Where other programs keep the workers from running, so that waiting for them costs more than
-// they save, the caller computes all chunks itself too, for a while.
+// they save, the caller computes all chunks itself too, for a while; not those of RunRedo.
 func (p *Pool) Run(t Task, chunks int) { p.RunAhead(t, chunks, nil) }
 
 // RunAll is Run that divides the chunks whatever it costs: for measuring what all workers can do.
@@ -208,7 +208,8 @@ func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead, all bool)
 	}
 	p.run.Lock()
 	defer p.run.Unlock()
-	if p.size == 1 || chunks == 1 || p.quit.Load() || !all && p.weigh.alone(p.now) {
+	shared := all || redo != nil // a chunk that can be computed twice holds nobody up
+	if p.size == 1 || chunks == 1 || p.quit.Load() || !shared && p.weigh.alone(p.now) {
 		for c := range chunks {
 			t.Do(0, c)
 		}
@@ -237,9 +238,14 @@ func (p *Pool) begin(t Task, redo *Redo, chunks, per int, next *Ahead, all bool)
 	if p.sleepers.Load() > 0 {
 		p.wakeUp(p.units - 1)
 	}
-	p.weigh.units += p.units
-	p.weigh.mine += p.drain(0)
-	p.join()
+	mine := p.drain(0)
+	waited, more := p.join()
+	if redo == nil {
+		p.weigh.units, p.weigh.mine = p.weigh.units+p.units, p.weigh.mine+mine+more
+		if !waited.IsZero() {
+			p.weigh.wait(waited, p.now())
+		}
+	}
 	p.task = nil
 }
 
@@ -364,7 +370,6 @@ func (p *Pool) replace() {
 		}
 		if left.CompareAndSwap(raw, uint64(makeSpan(s.region(), 0, s.to(), s.to()))) {
 			(*redo).Do(0, s.from()-1)
-			p.weigh.mine++
 			p.done.Add(uint64(s.done() + 1))
 		}
 	}
@@ -438,34 +443,28 @@ func (p *Pool) left(id int) (s span, raw uint64) {
 }
 
 // join waits for the units that other workers still hold, and looks for those whose
-// worker has not come.
-func (p *Pool) join() {
+// worker has not come. It gives since when it has waited for long, if it has, and how many units it did.
+func (p *Pool) join() (since time.Time, mine int) {
 	units := uint64(p.units)
-	var start time.Time // of a wait that is too long
-	defer func() {
-		if !start.IsZero() {
-			p.weigh.wait(start, p.now())
-		}
-	}()
 	for i := 0; ; i++ {
 		done := p.done.Load()
 		if done == units {
-			return
+			return since, mine
 		}
 		if i == joinPolls {
-			start = p.now()
+			since = p.now()
 		}
 		if i%joinLooks == 0 {
 			for from := 1; from < p.size; from++ {
 				for p.take(0, from) {
-					p.weigh.mine += p.drain(0)
+					mine += p.drain(0)
 				}
 			}
 		}
 		if i%joinLooks == 0 && i >= joinTakes {
 			p.replace()
 			if p.done.Load() == units {
-				return
+				return since, mine
 			}
 		}
 		switch {
@@ -477,7 +476,7 @@ func (p *Pool) join() {
 		default: // someone lost its core: leave ours to it
 			p.waiting.Store(true)
 			if p.done.Load() == units && p.waiting.CompareAndSwap(true, false) {
-				return
+				return since, mine
 			}
 			// Whoever finished the region before may see this flag late and
 			// answer it, hence the loop.
