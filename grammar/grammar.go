@@ -30,6 +30,8 @@ type Options struct {
 	// again. A source that Compile is given beside them is what the text may be
 	// instead, which needs Direct.
 	Triggers []Trigger
+	// Group is what begins and ends several triggers together: Begin, Body and End of one or more stand between.
+	Group [2]string
 	// Direct keeps free text away from triggers: white space and Between alone
 	// come before, between and after them, and before the first one at most one
 	// text from Lead's first tag to its second.
@@ -51,11 +53,12 @@ type Trigger struct {
 	End   string // "": none
 }
 
-// Source is what to constrain to. Make one with Schema, GBNF, Regex, Choice or JSON.
+// Source is what to constrain to. Make one with Schema, Params, GBNF, Regex, Choice or JSON.
 type Source struct {
 	kind  string
 	text  string
 	texts []string
+	tags  *Tags
 }
 
 // Schema constrains to the JSON values that are valid under a JSON schema.
@@ -142,6 +145,8 @@ func (b *builder) source(src Source) (func() (int32, error), error) {
 	switch src.kind {
 	case "schema":
 		return b.schema(src.text)
+	case "params":
+		return b.params(src.text, src.tags)
 	case "regex":
 		r, err := a.wholePattern(src.text)
 		if err != nil {
@@ -275,12 +280,9 @@ func (b *builder) between() rx {
 
 // tags are those of the triggers.
 func (b *builder) tags() (opens, ends []rx) {
+	b.tag(b.opt.Group[0] + b.opt.Group[1])
 	for _, t := range b.opt.Triggers {
-		end := rxEps
-		if t.End != "" {
-			end = b.tag(t.End)
-		}
-		opens, ends = append(opens, b.tag(t.Begin)), append(ends, end)
+		opens, ends = append(opens, b.tag(t.Begin)), append(ends, b.tag(t.End))
 	}
 	return opens, ends
 }
@@ -309,8 +311,8 @@ func (b *builder) lazy(src Source) (int32, error) {
 		if err != nil {
 			return 0, err
 		}
-		bodies, begins = append(bodies, body), append(begins, t.Begin)
-		b.m.a.splitText(t.Begin + t.End)
+		bodies, begins = append(bodies, body), append(begins, b.opt.Group[0]+t.Begin)
+		b.m.a.splitText(b.opt.Group[0] + t.Begin + t.End + b.opt.Group[1])
 	}
 	for _, t := range append([]string{b.opt.After, b.opt.Lead[0], b.opt.Lead[1], " \t\r\n"}, b.opt.Between...) {
 		b.m.a.splitText(t)
@@ -357,23 +359,36 @@ func (b *builder) lazy(src Source) (int32, error) {
 	m.states[mid].final = !b.opt.Must && !b.opt.Direct
 	m.states[last].final = true
 	m.states[again].terms = []term{{free, last}}
+	return rule, b.triggers(rule, mid, again, last, opens, ends, bodies)
+}
+
+// triggers makes the constrained parts: they begin at mid or last, and go on at again, or at last where there is one.
+func (b *builder) triggers(rule, mid, again, last int32, opens, ends []rx, bodies []func() (int32, error)) error {
+	m := b.m
+	done := again
+	if b.opt.Once {
+		done = last
+	}
+	group := m.fixed(rule) // behind a part, before the end of its group
+	m.states[group].terms = []term{{b.tag(b.opt.Group[1]), done}}
 	for i := range b.opt.Triggers {
 		inner, err := bodies[i]()
 		if err != nil {
-			return 0, err
+			return err
 		}
-		open, close, done := m.fixed(rule), m.fixed(rule), again
-		if b.opt.Once {
-			done = last
-		}
-		m.states[mid].terms = append(m.states[mid].terms, term{opens[i], open})
+		open, close := m.fixed(rule), m.fixed(rule)
+		first := m.a.cat(b.tag(b.opt.Group[0]), opens[i])
+		m.states[mid].terms = append(m.states[mid].terms, term{first, open})
 		if !b.opt.Once {
-			m.states[last].terms = append(m.states[last].terms, term{opens[i], open})
+			m.states[last].terms = append(m.states[last].terms, term{first, open})
+		}
+		if !b.opt.Once && b.opt.Group[0] != "" {
+			m.states[group].terms = append(m.states[group].terms, term{opens[i], open})
 		}
 		m.states[open].calls = []call{{inner, close}}
-		m.states[close].terms = []term{{ends[i], done}}
+		m.states[close].terms = []term{{ends[i], group}}
 	}
-	return rule, nil
+	return nil
 }
 
 // tag matches a text, in which what is called as a special token may be this.

@@ -17,6 +17,7 @@ type vnode struct {
 	objects []*objectSpec
 	arrays  []*arraySpec
 	live    bool // some value meets it
+	tagged  *taggedValue
 }
 
 // objectSpec is one alternative of objects. Members come in any order.
@@ -30,6 +31,7 @@ type objectSpec struct {
 	others   []keyClass
 	min, max int
 	duties   int // obligations: "some member is …"
+	tags     *paramTags
 }
 
 // variant is one way to read a value: where it stands, and what it fulfils.
@@ -143,6 +145,11 @@ func (c *compiler) object(s *shape) (*objectSpec, error) {
 		add(key)
 		required[key] = true
 	}
+	if c.tags != nil {
+		if i := slices.IndexFunc(o.keys, c.endsTag); i >= 0 {
+			return nil, refuse(c.at, "properties", "the name %q has a tag of the model's calls in it", o.keys[i])
+		}
+	}
 	if len(o.keys) > 60000 {
 		return nil, refuse(c.at, "properties", "more than 60000 names")
 	}
@@ -223,7 +230,7 @@ func (c *compiler) otherKeys(o *objectSpec, s *shape) error {
 	if len(o.keys) > 0 {
 		rest = c.a.notText(c.a.oneOf(o.trie, nil))
 	}
-	rest = c.a.and(append([]rx{rest}, s.names...)...)
+	rest = c.writable(c.a.and(append([]rx{rest}, s.names...)...))
 	classes := []class{{rest, map[string]bool{}, 0}}
 	divide := func(r rx, mark func(*class)) error {
 		var out []class

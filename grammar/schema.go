@@ -63,6 +63,8 @@ type compiler struct {
 	constants map[*value]*value
 	disjoint  map[[2]lit]bool
 
+	tags *paramTags // how the root's members are written; nil: as JSON has them
+
 	number, integer, decimal rx
 	ws                       rx
 

@@ -82,14 +82,16 @@ func (n *schemaNet) state(m *machine, k stateKey) state {
 	spec := k.spec &^ n.id
 	switch k.kind {
 	case stValue:
+		if place := n.c.nodes[spec]; place.tagged != nil {
+			return n.taggedState(m, k, place)
+		}
 		s := state{rule: n.rule[spec]}
 		done := m.stateOf(stateKey{kind: stDone, spec: k.spec})
 		if r := n.c.nodes[spec].scalar; r != rxNone {
 			s.terms = append(s.terms, term{r, done})
 		}
 		for _, o := range n.lists[0][spec] {
-			first := stateKey{kind: stObject, spec: n.id | o, seen: n.seenSet(make([]uint64, len(n.objects[o].required)))}
-			s.terms = append(s.terms, term{n.words.open, m.stateOf(first)})
+			s.terms = append(s.terms, term{n.words.open, m.stateOf(n.firstOf(o))})
 		}
 		for _, ar := range n.lists[1][spec] {
 			s.terms = append(s.terms, term{n.words.openA, m.stateOf(stateKey{kind: stArray, spec: n.id | ar})})
@@ -101,6 +103,11 @@ func (n *schemaNet) state(m *machine, k stateKey) state {
 		return n.objectState(m, k, n.objects[spec], n.owner[spec])
 	}
 	return n.arrayState(m, k, n.arrays[spec], n.owners[spec])
+}
+
+// firstOf is the state before the members of an object.
+func (n *schemaNet) firstOf(o int32) stateKey {
+	return stateKey{kind: stObject, spec: n.id | o, seen: n.seenSet(make([]uint64, len(n.objects[o].required)))}
 }
 
 // done is the final state of the place whose rule is given.
@@ -115,7 +122,10 @@ func (n *schemaNet) objectState(m *machine, k stateKey, o *objectSpec, rule int3
 	if k.phase == phAfter || k.phase == phFirst {
 		if n.mayClose(k, o, seen) {
 			r := n.words.close
-			if k.phase == phFirst { // whitespace was read with the brace
+			switch {
+			case o.tags != nil:
+				r = rxEps
+			case k.phase == phFirst: // whitespace was read with the brace
 				r = n.c.a.lit("}")
 			}
 			s.terms = append(s.terms, term{r, n.done(m, rule)})
@@ -124,9 +134,11 @@ func (n *schemaNet) objectState(m *machine, k stateKey, o *objectSpec, rule int3
 	switch k.phase {
 	case phAfter:
 		if named, others := n.mayFollow(k, o, seen); others || anyBit(named, 0, int32(len(o.keys))) {
-			next := k
-			next.phase = phKey
-			s.terms = append(s.terms, term{n.words.comma, m.stateOf(next)})
+			next, comma := k, n.words.comma
+			if next.phase = phKey; o.tags != nil {
+				comma = rxEps
+			}
+			s.terms = append(s.terms, term{comma, m.stateOf(next)})
 		}
 	case phFirst, phKey:
 		n.keyTerms(m, k, o, seen, &s)
@@ -206,7 +218,9 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 			byText[i>>6] |= 1 << (i & 63)
 		}
 	}
-	if byText != nil {
+	if o.tags != nil {
+		n.taggedKeys(m, k, o, byText, s)
+	} else if byText != nil {
 		s.terms = append(s.terms, term{a.jsonString(a.oneOf(o.trie, byText), n.words.colon), ^self})
 	}
 	if !others {
@@ -218,7 +232,13 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 		}
 		next := k
 		next.phase = int8(phOther + i)
-		s.terms = append(s.terms, term{a.jsonString(class.keys, n.words.colon), m.stateOf(next)})
+		key := rxNone
+		if o.tags != nil {
+			key = a.cat(o.tags.open, class.keys)
+		} else {
+			key = a.jsonString(class.keys, n.words.colon)
+		}
+		s.terms = append(s.terms, term{key, m.stateOf(next)})
 	}
 }
 

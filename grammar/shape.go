@@ -84,7 +84,7 @@ func (c *compiler) shapeText(s *shape) rx {
 	if s.minL > 0 || s.maxL >= 0 {
 		list = append(list, c.a.rep(c.a.anyChar, s.minL, s.maxL))
 	}
-	r := c.a.and(append(list, c.a.text)...)
+	r := c.writable(c.a.and(append(list, c.a.text)...))
 	if !c.a.alive(r) {
 		return rxNone
 	}

@@ -44,6 +44,12 @@ var written = map[string]string{
 		"Rome</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"add\">\n<｜DSML｜parameter name=\"a\" " +
 		"string=\"false\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" string=\"false\">2.5</｜DSML｜parameter>\n" +
 		"</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+	"glm-4.7": "<tool_call>place<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call><tool_call>add" +
+		"<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key><arg_value>2.5</arg_value></tool_call>",
+	"deepseek-4": "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"place\">\n<｜DSML｜parameter name=\"city\" " +
+		"string=\"true\">Rome</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"add\">\n" +
+		"<｜DSML｜parameter name=\"a\" string=\"false\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" " +
+		"string=\"false\">2.5</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
 	"glm": "<tool_call>place\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call>\n<tool_call>add\n" +
 		"<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n<arg_value>2.5</arg_value>\n</tool_call>",
 	"hy3": "<tool_calls:opensource>\n<tool_call:opensource>place<tool_sep:opensource>\n<arg_key:opensource>city" +
@@ -87,7 +93,9 @@ func writeCalls(f *parse.Format, name string) (string, int) {
 	case err != nil:
 		return "", 0
 	case len(shapes) == 2:
-		return shapes[0].Begin + twoCalls[0][1] + shapes[0].End + shapes[1].Begin + twoCalls[1][1] + shapes[1].End, 2
+		group := f.Group()
+		return group[0] + shapes[0].Begin + twoCalls[0][1] + shapes[0].End + shapes[1].Begin + twoCalls[1][1] +
+			shapes[1].End + group[1], 2
 	}
 	var keys struct {
 		Items, AnyOf json.RawMessage

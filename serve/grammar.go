@@ -38,11 +38,11 @@ func (c *Constraint) source() (grammar.Source, grammar.Options) {
 	case c.Calls != nil:
 		for _, s := range c.Calls.Shapes {
 			if s.Open == "" {
-				return grammar.Schema(string(s.Schema)), o
+				return s.source(), o
 			}
-			o.Triggers = append(o.Triggers,
-				grammar.Trigger{Begin: s.Open, Body: grammar.Schema(string(s.Schema)), End: s.Close})
+			o.Triggers = append(o.Triggers, grammar.Trigger{Begin: s.Open, Body: s.source(), End: s.Close})
 		}
+		o.Group = c.Calls.Group
 		o.Must, o.Once = c.Calls.Must, c.Calls.Once
 		o.NotInText, o.NotBefore = c.Calls.NotInText, c.Calls.NotInThoughts
 		o.Direct, o.Lead, o.Between = c.Calls.Must || c.Calls.Else != nil, c.Calls.Lead, c.Calls.Between
@@ -61,6 +61,15 @@ func (c *Constraint) source() (grammar.Source, grammar.Options) {
 		return grammar.Choice(c.Choice...), o
 	}
 	return grammar.GBNF(c.Grammar), o
+}
+
+// source is what stands between a call's texts.
+func (s *CallShape) source() grammar.Source {
+	if p := s.Params; p != nil {
+		return grammar.Params(string(s.Schema), grammar.Tags{Open: p.Open, Text: p.Text, Value: p.Value,
+			NameEnd: p.NameEnd, End: p.End, Lines: p.Lines, Types: p.Types, Others: p.Others})
+	}
+	return grammar.Schema(string(s.Schema))
 }
 
 // Constrain compiles a constraint, or finds it among the last ones.

@@ -12,6 +12,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/greta-project/greta/chat/parse"
 	"github.com/greta-project/greta/engine"
 )
 
@@ -150,6 +151,8 @@ type CallForm struct {
 	Shapes     []CallShape // the ways to write one; where one's Open is "", the answer is a call
 	Must, Once bool        // there must be one, there may be no more
 
+	Group [2]string // what begins and ends all calls that follow each other
+
 	// Else is the form of an answer that is no call; nil: any text. Where it is set or a call is a must, a call has no
 	// text beside it but Between, and thoughts before the first one where they are between the tags of Lead.
 	Else    *Constraint
@@ -164,6 +167,7 @@ type CallForm struct {
 type CallShape struct {
 	Open, Close string          // texts around it
 	Schema      json.RawMessage // of what stands between them
+	Params      *parse.Params   // how arguments are tagged there; nil: JSON
 }
 
 // Mask says which tokens may come next. engine and grammar mean the same by it.

@@ -237,24 +237,24 @@ func (c *TemplateChat) ThoughtsEnd(prompt string, o ChatOptions) string {
 	return ""
 }
 
-// ToolMask is the form of calls, where the family writes their arguments as JSON.
+// ToolMask is the form of calls.
 func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, error) {
 	shapes, err := c.format.Shapes(parseTools(tools), several)
 	if err != nil {
 		return Constraint{}, fmt.Errorf("a call cannot be forced of this model: %w; tool_choice auto lets it choose", err)
 	}
-	form := &CallForm{Must: must, Once: !several || c.format.Lists()}
+	form := &CallForm{Must: must, Once: !several || c.format.Lists(), Group: c.format.Group()}
 	form.NotInText, form.NotInThoughts = c.format.Beginnings(shapes)
 	form.Lead, form.Between = c.format.Around()
 	for _, s := range shapes {
 		if s.Begin == "" && !must {
 			return Constraint{}, errors.New("nothing tells a call from a text before it has come")
 		}
-		if overlaps(s.Begin) {
+		if overlaps(form.Group[0] + s.Begin) {
 			return Constraint{}, fmt.Errorf("a call cannot be forced of this model: what begins one, %q, ends as it "+
 				"begins, so that text before it could be read as a part of it; tool_choice auto lets it choose", s.Begin)
 		}
-		form.Shapes = append(form.Shapes, CallShape{s.Begin, s.End, s.Schema})
+		form.Shapes = append(form.Shapes, CallShape{s.Begin, s.End, s.Schema, s.Params})
 	}
 	return Constraint{Calls: form}, nil
 }

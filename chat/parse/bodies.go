@@ -522,51 +522,11 @@ func (p *Parser) typesOf(tool, param string) []string {
 		if t.Name != tool {
 			continue
 		}
-		var s struct {
-			Properties map[string]json.RawMessage
+		named, others := paramTypes(t.Schema)
+		if types, ok := named[param]; ok {
+			return types
 		}
-		if json.Unmarshal(t.Schema, &s) != nil {
-			return nil
-		}
-		return schemaTypes(s.Properties[param])
+		return others
 	}
 	return nil
-}
-
-// schemaTypes are the types that a schema names; nil where it does not.
-func schemaTypes(schema json.RawMessage) (types []string) {
-	var s struct {
-		Type         any
-		Enum         []json.RawMessage
-		Const        json.RawMessage
-		AnyOf, OneOf []json.RawMessage
-	}
-	if json.Unmarshal(schema, &s) != nil {
-		return nil
-	}
-	switch t := s.Type.(type) {
-	case string:
-		return []string{t}
-	case []any:
-		for _, x := range t {
-			if name, ok := x.(string); ok {
-				types = append(types, name)
-			}
-		}
-		return types
-	}
-	if s.Const != nil {
-		s.Enum = []json.RawMessage{s.Const}
-	}
-	for _, v := range s.Enum {
-		types = append(types, kindsOf(strings.TrimSpace(string(v)))...)
-	}
-	for _, one := range append(s.AnyOf, s.OneOf...) {
-		more := schemaTypes(one)
-		if more == nil {
-			return nil
-		}
-		types = append(types, more...)
-	}
-	return types
 }

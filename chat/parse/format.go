@@ -64,8 +64,9 @@ type calls struct {
 	}
 	NameKeys []string `yaml:"name_keys"`
 	Write    *struct {
-		Begin, End string
-		List       bool
+		Open, Begin, End, Close string
+		List                    bool
+		Text, Value             []string
 	}
 	head *regexp.Regexp
 }
@@ -113,6 +114,14 @@ func read(data []byte) (*formats, error) {
 		}
 		if n := len(c.Param.Quote); n != 0 && n != 2 {
 			return nil, fmt.Errorf("formats: calls %s: param.quote has %d texts, two are expected", c.Name, n)
+		}
+		if w := c.Write; w != nil && c.Body == "params" {
+			if w.Value == nil {
+				w.Value = w.Text
+			}
+			if len(w.Text) != 2 || len(w.Value) != 2 {
+				return nil, fmt.Errorf("formats: calls %s: write.text and write.value are two texts each", c.Name)
+			}
 		}
 		if c.Head == "" {
 			c.Head = `^\s*(?P<name>\S+)\s*$`

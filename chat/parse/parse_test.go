@@ -267,7 +267,7 @@ func TestShapes(t *testing.T) {
 		shapes, err := f.Shapes(tools, true)
 		if f.calls == nil || f.calls.Write == nil {
 			if err == nil {
-				t.Errorf("%s: shapes of calls that are no JSON", name)
+				t.Errorf("%s: shapes of calls that nobody knows to write", name)
 			}
 			continue
 		}
@@ -278,6 +278,9 @@ func TestShapes(t *testing.T) {
 		for i, s := range shapes {
 			args := `{"place": "Rome"}`
 			text := s.Begin + args + s.End
+			if s.Params != nil {
+				text, _ = f.Write([]Call{{tools[i].Name, args}})
+			}
 			if len(shapes) == 1 {
 				key := f.calls.argumentsKey()
 				if key == "" {
@@ -305,7 +308,7 @@ func TestShapes(t *testing.T) {
 	shapes, err := f.Shapes([]Tool{{Name: "a"}, {Name: "b", Schema: json.RawMessage(
 		`{"properties": {"x": {"$ref": "#/$defs/y"}}, "$defs": {"y": {"type": "string"}}}`)}}, true)
 	if err != nil || !strings.Contains(string(shapes[0].Schema), `"#/anyOf/1/properties/arguments/$defs/y"`) {
-		t.Errorf("%s, %v", shapes, err)
+		t.Errorf("%+v, %v", shapes, err)
 	}
 	if _, err := f.Shapes(nil, true); err == nil {
 		t.Error("shapes of no tools")

@@ -11,19 +11,54 @@ import (
 	"strings"
 )
 
-// Shape is a way to write a call: a text, JSON that a schema allows, a text. Begin is "" where the call is the whole
-// answer.
+// Shape is a way to write a call: a text, what a schema allows, a text. Begin is "" where the call is the whole
+// answer. Between the texts stands JSON, or tagged parameters where Params is set.
 type Shape struct {
 	Begin, End string
 	Schema     json.RawMessage
+	Params     *Params
 }
 
-// Shapes gives the ways to call tools, several where a family writes them into one list. A format whose calls are not
-// JSON has none, which is an error.
+// Params say how a call's arguments are written as tagged parameters: Open, the name, then a text between the two of
+// Text, or another value as JSON between the two of Value.
+type Params struct {
+	Open        string
+	Text, Value [2]string
+	NameEnd     string // ends a name to the parser
+	End         string // ends a value to the parser
+	Lines       bool   // the parser takes an end of line away at both ends of a value
+	// Types are those by which the parser tells a text from another value, Others those of names that the schema does
+	// not have; nil: any.
+	Types  map[string][]string
+	Others []string
+}
+
+// params are those of a tool.
+func (c *calls) params(schema json.RawMessage) *Params {
+	p := &Params{Open: c.Param.Open, Text: [2]string(c.Write.Text), Value: [2]string(c.Write.Value),
+		NameEnd: c.Param.KeyEnd, End: c.Param.Close}
+	p.Lines = !c.Param.Exact && len(c.Param.Quote) == 0 && !strings.HasSuffix(p.Text[0], "\n")
+	if c.Param.Typed == "" {
+		p.Types, p.Others = paramTypes(schema)
+	}
+	return p
+}
+
+// Group is what begins and ends all calls of an answer together.
+func (f *Format) Group() [2]string {
+	if f.calls == nil || f.calls.Write == nil {
+		return [2]string{}
+	}
+	return [2]string{f.calls.Write.Open, f.calls.Write.Close}
+}
+
+// Shapes gives the ways to call tools, several where a family writes them into one list. A format whose calls cannot
+// be constrained has none, which is an error.
 func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	c := f.calls
 	if c == nil || c.Write == nil {
-		return nil, fmt.Errorf("the calls of the format %s cannot be constrained: they are not JSON", f.Name())
+		return nil, fmt.Errorf("the calls of the format %s cannot be constrained: they are neither JSON nor tagged "+
+			"parameters", f.Name())
 	}
 	if len(tools) == 0 {
 		return nil, fmt.Errorf("there is no tool to call")
@@ -38,9 +73,12 @@ func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 		if !json.Valid(schema) {
 			return nil, fmt.Errorf("the schema of the tool %s is no JSON", t.Name)
 		}
-		if c.Body == "named" {
-			begin := strings.ReplaceAll(c.Write.Begin, "{name}", t.Name)
-			shapes = append(shapes, Shape{Begin: begin, End: c.Write.End, Schema: schema})
+		if c.Body != "json" {
+			shape := Shape{Begin: strings.ReplaceAll(c.Write.Begin, "{name}", t.Name), End: c.Write.End, Schema: schema}
+			if c.Body == "params" {
+				shape.Params = c.params(schema)
+			}
+			shapes = append(shapes, shape)
 			continue
 		}
 		key := "arguments"
@@ -59,7 +97,7 @@ func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 			`"required":[%s,%s],"additionalProperties":false}`, quote(c.NameKeys[0]), quote(t.Name), quote(key), inner,
 			quote(c.NameKeys[0]), quote(key)))
 	}
-	if c.Body == "named" {
+	if c.Body != "json" {
 		return shapes, nil
 	}
 	one := `{"anyOf":[` + strings.Join(either, ",") + `]}`
@@ -69,13 +107,13 @@ func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	case c.Write.List:
 		one = `{"type":"array","minItems":1,"maxItems":1,"items":` + one + `}`
 	}
-	return []Shape{{c.Write.Begin, c.Write.End, json.RawMessage(one)}}, nil
+	return []Shape{{Begin: c.Write.Begin, End: c.Write.End, Schema: json.RawMessage(one)}}, nil
 }
 
 // Call is a call with its arguments as JSON.
 type Call struct{ Name, Arguments string }
 
-// Write gives calls as the family writes them; false where its calls are not JSON.
+// Write gives calls as the family writes them; false where it does not know how.
 func (f *Format) Write(calls []Call) (string, bool) {
 	c := f.calls
 	if c == nil || c.Write == nil {
@@ -92,7 +130,10 @@ func (f *Format) Write(calls []Call) (string, bool) {
 			arguments = "{}"
 		}
 		text := arguments
-		if c.Body != "named" {
+		switch c.Body {
+		case "params":
+			text = c.writeParams(arguments)
+		case "json":
 			text = fmt.Sprintf("{%s: %s, %s: %s}", quote(c.NameKeys[0]), quote(call.Name), quote(key), arguments)
 		}
 		if !c.Write.List {
@@ -103,7 +144,32 @@ func (f *Format) Write(calls []Call) (string, bool) {
 	if c.Write.List {
 		return c.Write.Begin + "[" + strings.Join(all, ", ") + "]" + c.Write.End, true
 	}
+	if c.Write.Open != "" {
+		return c.Write.Open + strings.Join(all, "") + c.Write.Close, true
+	}
 	return strings.Join(all, "\n"), true
+}
+
+// writeParams writes arguments as tagged parameters, in their order.
+func (c *calls) writeParams(arguments string) string {
+	var b strings.Builder
+	d := json.NewDecoder(strings.NewReader(arguments))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return ""
+	}
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			break
+		}
+		around, text := c.Write.Value, string(value)
+		if value[0] == '"' && json.Unmarshal(value, &text) == nil {
+			around = c.Write.Text
+		}
+		b.WriteString(c.Param.Open + name.(string) + around[0] + text + around[1])
+	}
+	return b.String()
 }
 
 // Lists says whether all calls of an answer stand in one list.
