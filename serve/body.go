@@ -11,10 +11,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
+	"math/big"
 	"net/http"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -134,7 +137,8 @@ type fitting struct {
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 // value gives what is to be read of a value that lies at a path: without the fields whose names a type has but for the
-// case of letters, which encoding/json takes for these. It refuses nulls in arrays. What is read elsewhere, by types of
+// case of letters, which encoding/json takes for these, and with integers written as such: 10.0 is one. It refuses
+// nulls in arrays. What is read elsewhere, by types of
 // their own, and what is of another kind than the type, it leaves as it is.
 func (f *fitting) value(raw json.RawMessage, t reflect.Type, at string) (json.RawMessage, error) {
 	for t.Kind() == reflect.Pointer {
@@ -144,6 +148,8 @@ func (f *fitting) value(raw json.RawMessage, t reflect.Type, at string) (json.Ra
 		return raw, nil
 	}
 	switch {
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return integral(raw), nil
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.String:
 		var list []json.RawMessage
 		if json.Unmarshal(raw, &list) != nil {
@@ -171,6 +177,26 @@ func (f *fitting) value(raw json.RawMessage, t reflect.Type, at string) (json.Ra
 		}
 	}
 	return raw, nil
+}
+
+// integral writes a number that is an integer, such as 10.0 or 1e1, without point and exponent.
+func integral(raw json.RawMessage) json.RawMessage {
+	text := string(bytes.TrimSpace(raw))
+	if !strings.ContainsAny(text, ".eE") || len(text) > 400 {
+		return raw
+	}
+	// No exponent makes more digits than this of a number that fits.
+	if f, err := strconv.ParseFloat(text, 64); err != nil || math.Abs(f) > 1e19 || f != 0 && math.Abs(f) < 1 {
+		return raw
+	}
+	_, exp, _ := strings.Cut(strings.ToLower(text), "e")
+	if n, err := strconv.Atoi(exp); exp != "" && (err != nil || n > 1000 || n < -1000) {
+		return raw
+	}
+	if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() {
+		return json.RawMessage(r.Num().String())
+	}
+	return raw
 }
 
 // object does so with an object, and says whether that is another now.
@@ -326,7 +352,11 @@ func valueAt(body json.RawMessage, path string) (json.RawMessage, bool) {
 
 // tokenIDs reads an array of tokens. What encoding/json takes for 0, a null, is none.
 func tokenIDs(raw json.RawMessage) (ids []int32, ok bool) {
-	return ids, json.Unmarshal(raw, &ids) == nil && ids != nil && !bytes.Contains(raw, []byte("null"))
+	if raw, _ = new(fitting).value(raw, reflect.TypeOf(ids), ""); len(raw) == 0 {
+		return nil, false
+	}
+	err := json.Unmarshal(raw, &ids)
+	return ids, err == nil && ids != nil && !bytes.Contains(raw, []byte("null"))
 }
 
 // isNumber says whether numbers are read into a type.

@@ -213,3 +213,58 @@ func TestTokenizeConversation(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// TestIntegers: what is integral is an integer however it is written, what is not is refused by the field's name.
+func TestIntegers(t *testing.T) {
+	_, h := testServer(t, newFake())
+	for text, ok := range map[string]bool{"10.0": true, "1e1": true, "1E+1": true, "1.0e1": true, "100e-1": true,
+		"10": true, "10.5": false, "1e-1": false, "1e999": false, "1e400000000": false, "1e-400000000": false,
+		"9223372036854775808.0": false, "true": false, `"10"`: false, "10.00000000000000000000000001": false} {
+		for path, body := range map[string]string{
+			"chat/completions": ask("say a b c", `"max_tokens": `+text),
+			"completions":      `{"prompt": "x", "max_tokens": ` + text + `}`,
+			"responses":        `{"input": "x", "max_output_tokens": ` + text + `}`,
+		} {
+			param := "max_tokens"
+			if path == "responses" {
+				param = "max_output_tokens"
+			}
+			status, _, got := post(t, h.URL+"/v1/"+path, body)
+			e := as[struct{ Error struct{ Param string } }](t, got)
+			if want := map[bool]int{true: 200, false: 400}[ok]; status != want || !ok && e.Error.Param != param {
+				t.Errorf("%s %s: %d %.300s", path, text, status, got)
+			}
+		}
+	}
+	for body, status := range map[string]int{
+		`{"prompt": [1.0, 2e0], "max_tokens": 1}`:                  200,
+		`{"prompt": [[1.0], [2]], "max_tokens": 1}`:                200,
+		`{"prompt": [1.5], "max_tokens": 1}`:                       400,
+		`{"prompt": "x", "stop_token_ids": [5.0], "n": 1.0}`:       200,
+		`{"prompt": "x", "stop_token_ids": [5.5]}`:                 400,
+		`{"prompt": "x", "seed": -7.0, "logprobs": 1e0}`:           200,
+		`{"prompt": "x", "seed": 0.0, "logit_bias": {"5": 1.5}}`:   200,
+		`{"prompt": "x", "seed": -0.0, "stream_options": {"a":1}}`: 400,
+	} {
+		if got, _, answer := post(t, h.URL+"/v1/completions", body); got != status {
+			t.Errorf("%s: %d %.300s", body, got, answer)
+		}
+	}
+}
+
+// TestTemplateErrors: what a template says against a conversation has its name and line, and no path of the server's.
+func TestTemplateErrors(t *testing.T) {
+	for path, name := range map[string]string{"/srv/secret/own.jinja": "own.jinja",
+		"/srv/secret/model": "the chat template",
+		"chatml":            "chatml", "/srv/secret/m.gguf": "the chat template"} {
+		chat, err := NewTemplateChat(template.New(path, "\n{{ raise_exception('no such thing') }}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = chat.Prompt([]Message{{Role: "user", Content: "x"}}, ChatOptions{})
+		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), name+", line 2") ||
+			!strings.Contains(err.Error(), "no such thing") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ package serve
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +22,12 @@ const mostListed = 1000
 
 // listPage writes what of a list a request asks for: limit, and after or before a name, as OpenAI (after, before) and
 // Anthropic (after_id, before_id) call them. A page has one end to go on from: both are refused.
+// Without a request it is the whole list.
 func listPage[T listed](w http.ResponseWriter, r *http.Request, all []T) error {
-	q := r.URL.Query()
+	var q url.Values
+	if r != nil {
+		q = r.URL.Query()
+	}
 	limit := len(all)
 	if text := q.Get("limit"); text != "" {
 		n, err := strconv.Atoi(text)

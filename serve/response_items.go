@@ -36,6 +36,12 @@ type responseObject struct {
 	Usage        any               `json:"usage,omitempty"`
 	User         *string           `json:"user,omitempty"`
 	Metadata     map[string]string `json:"metadata"`
+	Conversation *responseParent   `json:"conversation,omitempty"`
+}
+
+// responseParent is the conversation that a response belongs to.
+type responseParent struct {
+	ID string `json:"id"`
 }
 
 // outputItem is a message, a call or thoughts.
@@ -69,6 +75,9 @@ func (q *responseRequest) object(t turn, j *job) *responseObject {
 		Tier:     "default", Store: q.Store == nil || *q.Store, Temperature: j.request.Sampling.Temperature,
 		TopP:       j.request.Sampling.TopP,
 		Truncation: "disabled", User: q.User, Tools: []responseTool{}, Metadata: map[string]string{}, ToolChoice: "auto"}
+	if id, _ := q.belongsTo(); id != "" { // whose error was told already
+		o.Conversation = &responseParent{id}
+	}
 	o.Tools = append(o.Tools, q.Tools...)
 	for i := range o.Tools { // the protocol wants them there
 		if o.Tools[i].Strict == nil {

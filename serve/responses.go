@@ -5,7 +5,6 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -71,6 +70,7 @@ type inputItem struct {
 	Name      string          `json:"name,omitempty"`
 	Arguments string          `json:"arguments,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
+	Summary   json.RawMessage `json:"summary,omitempty"`
 	Status    string          `json:"status,omitempty"`
 }
 
@@ -92,23 +92,76 @@ func (q *responseRequest) items() ([]inputItem, error) {
 	if len(items) == 0 {
 		return nil, badRequest("input", "input is an empty array")
 	}
-	for i := range items {
-		if items[i].Type == "" {
-			items[i].Type = "message"
-		}
-		if items[i].ID == "" {
-			items[i].ID = newID("item_")
-		}
-	}
-	return items, nil
+	return items, complete(items, "input")
 }
 
-// itemMessages makes messages of items. Calls that follow each other are one message's.
-func itemMessages(items []inputItem, before []Message) ([]Message, error) {
+// complete gives items what the protocol's own have: a type, an id, a status, and lists where a client wrote less.
+func complete(items []inputItem, param string) error {
+	for i := range items {
+		it := &items[i]
+		if it.Type == "" {
+			it.Type = "message"
+		}
+		if it.ID == "" {
+			it.ID = newID(map[string]string{"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}[it.Type])
+		}
+		switch it.Status {
+		case "":
+			it.Status = "completed"
+		case "in_progress", "completed", "incomplete":
+		default:
+			at := fmt.Sprintf("%s[%d].status", param, i)
+			return badRequest(at, fmt.Sprintf("%s must be in_progress, completed or incomplete, it is %q", at,
+				clip(it.Status, 50)))
+		}
+		switch {
+		case it.Type == "message":
+			it.Content = completeContent(it.Content, it.Role)
+		case it.Type == "function_call" && it.Arguments == "":
+			it.Arguments = "{}"
+		case it.Type == "function_call_output" && !given(it.Output):
+			it.Output = json.RawMessage(`""`)
+		case it.Type == "reasoning" && !given(it.Summary):
+			it.Summary = json.RawMessage("[]")
+		}
+	}
+	return nil
+}
+
+// completeContent makes a list of parts of a message's content. What is neither a text nor parts stays.
+func completeContent(raw json.RawMessage, role string) json.RawMessage {
+	var text string
+	var parts []map[string]any
+	if json.Unmarshal(raw, &text) == nil && given(raw) {
+		kind := "input_text"
+		if role == "assistant" {
+			kind = "output_text"
+		}
+		parts = []map[string]any{{"type": kind, "text": text}}
+	} else if json.Unmarshal(raw, &parts) != nil {
+		return raw
+	}
+	for _, p := range parts {
+		for _, list := range []string{"annotations", "logprobs"} {
+			if p != nil && p["type"] == "output_text" && p[list] == nil {
+				p[list] = []any{}
+			}
+		}
+	}
+	again, err := json.Marshal(parts)
+	if err != nil || parts == nil {
+		return raw
+	}
+	return again
+}
+
+// itemMessages makes messages of items, and names a wrong one by the field that it stands in. Calls that follow each
+// other are one message's.
+func itemMessages(items []inputItem, before []Message, param string) ([]Message, error) {
 	out := before
 	calling := false
 	for i, it := range items {
-		at := fmt.Sprintf("input[%d]", i)
+		at := fmt.Sprintf("%s[%d]", param, i)
 		was := calling
 		calling = false
 		switch it.Type {
@@ -160,9 +213,10 @@ func itemMessages(items []inputItem, before []Message) ([]Message, error) {
 
 // refuse names what is not there.
 func (q *responseRequest) refuse(h http.Header) error {
+	if err := checkMetadata(q.Metadata); err != nil {
+		return err
+	}
 	switch {
-	case given(q.Conversation):
-		return unsupported("conversation", "conversations are not kept; previous_response_id goes on from a response")
 	case given(q.Prompt):
 		return unsupported("prompt", "prompt templates are not kept here")
 	case q.Background != nil && *q.Background:
@@ -213,19 +267,11 @@ func (q *responseRequest) form() (*Constraint, error) {
 
 // turn makes the turn of the request, with the messages that stay.
 func (q *responseRequest) turn(s *Server, rs *requestState, items []inputItem) (t turn, kept []Message, err error) {
-	var before []Message
-	if q.Previous != nil && *q.Previous != "" {
-		old, err := s.store.get(rs.key, *q.Previous)
-		var none *Error
-		if errors.As(err, &none) && none.Status == 404 {
-			none.Param, none.Code = "previous_response_id", "previous_response_not_found"
-		}
-		if err != nil {
-			return t, nil, err
-		}
-		before = old.Messages
+	before, err := q.earlier(s, rs, items)
+	if err != nil {
+		return t, nil, err
 	}
-	if kept, err = itemMessages(items, before[:len(before):len(before)]); err != nil {
+	if kept, err = itemMessages(items, before[:len(before):len(before)], "input"); err != nil {
 		return t, nil, err
 	}
 	if len(kept) > s.opt.MaxMessages {
@@ -324,8 +370,8 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request, rs *requ
 	keep := q.Store == nil || *q.Store
 	save := func(u usage) error {
 		b.finish(u)
-		if !keep {
-			return nil
+		if err := s.remember(rs, b.object, items); err != nil || !keep {
+			return err
 		}
 		return s.store.put(rs.key, &stored{ID: b.object.ID, Input: items,
 			Messages: append(kept[:len(kept):len(kept)], b.message()), Response: b.object})
@@ -400,7 +446,7 @@ func (s *Server) getResponse(w http.ResponseWriter, r *http.Request, rs *request
 
 func (s *Server) deleteResponse(w http.ResponseWriter, r *http.Request, rs *requestState) error {
 	id := r.PathValue("id")
-	if err := s.store.remove(rs.key, id); err != nil {
+	if err := s.store.remove(rs.key, responseKind, id); err != nil {
 		return err
 	}
 	writeJSON(w, 200, map[string]any{"id": id, "object": "response", "deleted": true})
@@ -419,7 +465,12 @@ func (s *Server) responseItems(w http.ResponseWriter, r *http.Request, rs *reque
 	if err != nil {
 		return err
 	}
-	items := append([]inputItem{}, old.Input...)
+	return itemPage(w, r, old.Input)
+}
+
+// itemPage writes what of a list of items a request asks for.
+func itemPage(w http.ResponseWriter, r *http.Request, all []inputItem) error {
+	items := append([]inputItem{}, all...)
 	switch order := r.URL.Query().Get("order"); order {
 	case "asc":
 	case "", "desc": // the newest first is the protocol's default

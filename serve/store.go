@@ -1,4 +1,4 @@
-// Stored responses: in memory, or a file each, written so that a crash leaves it whole or not there.
+// Stored responses and conversations: in memory, or a file each, written so that a crash leaves it whole or not there.
 
 package serve
 
@@ -29,7 +29,7 @@ type stored struct {
 	Response *responseObject `json:"response"`
 }
 
-// store keeps responses. Each key sees its own alone.
+// store keeps responses and conversations. Each key sees its own alone.
 type store struct {
 	dir  string // "": in memory
 	most int
@@ -37,6 +37,8 @@ type store struct {
 	mu    sync.Mutex
 	kept  map[string][]byte // by owner and id; nil where it is in a file
 	order []string          // the oldest first
+
+	changing sync.Mutex // held where what is stored is read, changed and stored anew
 }
 
 // openStore opens a folder, or a store in memory. What a crash left half written is removed.
@@ -59,7 +61,7 @@ func openStore(dir string, most int) (*store, error) {
 		}
 		rel, _ := filepath.Rel(dir, path)
 		name, ok := strings.CutSuffix(filepath.ToSlash(rel), ".json")
-		if owner, id, two := strings.Cut(name, "/"); !ok || !two || len(owner) != ownerDigits || !responseID.MatchString(id) {
+		if owner, id, two := strings.Cut(name, "/"); !ok || !two || len(owner) != ownerDigits || !storedID.MatchString(id) {
 			return nil // not ours
 		}
 		if st, err := d.Info(); err == nil {
@@ -78,8 +80,14 @@ func openStore(dir string, most int) (*store, error) {
 	return s, nil
 }
 
-// responseID is what newID gives; nothing else becomes a path.
-var responseID = regexp.MustCompile(`^resp_[a-z2-7]{24}$`)
+// storedID is what newID gives; nothing else becomes a path.
+var storedID = regexp.MustCompile(`^(resp|conv)_[a-z2-7]{24}$`)
+
+// Kinds of what is stored, as ids begin.
+const (
+	responseKind     = "resp_"
+	conversationKind = "conv_"
+)
 
 const ownerDigits = 32
 
@@ -89,49 +97,58 @@ func place(key *Key, id string) string {
 	return hex.EncodeToString(sum[:])[:ownerDigits] + "/" + id
 }
 
-func notStored(id string) *Error {
+func notStored(kind, id string) *Error {
+	name := map[string]string{responseKind: "Response", conversationKind: "Conversation"}[kind]
 	return &Error{Status: 404, Type: "invalid_request_error",
-		Message: fmt.Sprintf("Response with id '%s' not found.", clip(id, 80))}
+		Message: fmt.Sprintf("%s with id '%s' not found.", name, clip(id, 80))}
 }
 
 // get gives a response of that key.
 func (s *store) get(key *Key, id string) (*stored, error) {
-	if !responseID.MatchString(id) {
-		return nil, notStored(id)
+	var v stored
+	return &v, s.load(key, responseKind, id, &v)
+}
+
+// load reads what that key has of a kind.
+func (s *store) load(key *Key, kind, id string, v any) error {
+	if !strings.HasPrefix(id, kind) || !storedID.MatchString(id) {
+		return notStored(kind, id)
 	}
 	name := place(key, id)
 	s.mu.Lock()
 	data, ok := s.kept[name]
 	s.mu.Unlock()
 	if !ok {
-		return nil, notStored(id)
+		return notStored(kind, id)
 	}
 	if data == nil {
 		var err error
 		if data, err = plainfile.Read(s.path(name)); errors.Is(err, fs.ErrNotExist) {
-			return nil, notStored(id)
+			return notStored(kind, id)
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	var v stored
-	if err := json.Unmarshal(data, &v); err != nil {
-		return nil, fmt.Errorf("the stored response %s is damaged: %w", id, err)
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("what is stored as %s is damaged: %w", id, err)
 	}
-	return &v, nil
+	return nil
 }
 
 func (s *store) path(name string) string {
 	return filepath.Join(s.dir, filepath.FromSlash(name)+".json")
 }
 
-// put keeps a response; the oldest goes where there are too many. An error means that it is not kept.
-func (s *store) put(key *Key, v *stored) error {
+// put keeps a response.
+func (s *store) put(key *Key, v *stored) error { return s.save(key, v.ID, v) }
+
+// save keeps something under its id; the oldest goes where there is too much. An error means that it is not kept.
+func (s *store) save(key *Key, id string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	name := place(key, v.ID)
+	name := place(key, id)
 	if s.dir != "" {
 		path := s.path(name)
 		err := os.MkdirAll(filepath.Dir(path), 0o700)
@@ -140,11 +157,14 @@ func (s *store) put(key *Key, v *stored) error {
 		}
 		if err != nil {
 			return &Error{Status: 500, Type: "server_error", Code: "not_stored",
-				Message: "the response could not be stored: " + err.Error() + "; store: false asks for none"}
+				Message: fmt.Sprintf("%s could not be stored: %v; store: false asks for no response", id, unpathed(err))}
 		}
 		data = nil
 	}
 	s.mu.Lock()
+	if _, again := s.kept[name]; again {
+		s.order = slices.DeleteFunc(s.order, func(n string) bool { return n == name })
+	}
 	s.kept[name] = data
 	s.order = append(s.order, name)
 	var gone []string
@@ -165,15 +185,27 @@ func (s *store) put(key *Key, v *stored) error {
 	return nil
 }
 
-// remove forgets a response of that key.
-func (s *store) remove(key *Key, id string) error {
+// unpathed is what is wrong with a file, without where it lies.
+func unpathed(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+// remove forgets what that key has of a kind.
+func (s *store) remove(key *Key, kind, id string) error {
+	if !strings.HasPrefix(id, kind) || !storedID.MatchString(id) {
+		return notStored(kind, id)
+	}
 	name := place(key, id)
 	s.mu.Lock()
 	_, ok := s.kept[name]
 	delete(s.kept, name)
 	s.mu.Unlock()
-	if !ok || !responseID.MatchString(id) {
-		return notStored(id)
+	if !ok {
+		return notStored(kind, id)
 	}
 	if s.dir != "" {
 		return os.Remove(s.path(name))

@@ -32,7 +32,7 @@ func NewTemplateChat(set *template.Set) (*TemplateChat, error) {
 	for _, name := range set.Names() {
 		all.WriteString(set.Text(name))
 	}
-	c := &TemplateChat{set: set, format: parse.Find(all.String())}
+	c := &TemplateChat{set: set.Public(), format: parse.Find(all.String())}
 	c.style = sync.OnceValue(c.callStyleOf)
 	return c, nil
 }

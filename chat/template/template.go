@@ -6,6 +6,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,16 @@ func (s *Set) Names() []string {
 
 // Text gives a template as it was found.
 func (s *Set) Text(name string) string { return s.texts[name] }
+
+// Public gives the set under a name for clients, which are told of no folder: that of the template alone.
+func (s *Set) Public() *Set {
+	c := *s
+	c.Path = "the chat template"
+	if strings.HasSuffix(s.Path, ".jinja") || !strings.ContainsAny(s.Path, `/\.`) {
+		c.Path += " " + filepath.Base(s.Path)
+	}
+	return &c
+}
 
 // Refusal is what a template says against a conversation, or how it failed: bad input, not a failure of the program.
 type Refusal struct {
