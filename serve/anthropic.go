@@ -154,6 +154,9 @@ func addBlocks(out []Message, role, at string, blocks []block) ([]Message, error
 			if args == "" {
 				args = "{}"
 			}
+			if args[0] != '{' {
+				return nil, badRequest(here+".input", here+".input: it must be an object")
+			}
 			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: b.ID, Name: b.Name, Arguments: args})
 		case "tool_result":
 			if b.ToolUseID == "" {
@@ -188,6 +191,9 @@ func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
 	}
 	if given(q.Metadata) {
 		addIgnored(h, "metadata")
+	}
+	if err := checkTier(h, q.Tier, "auto", "standard_only"); err != nil {
+		return t, err
 	}
 	if t.messages, err = q.messages(s); err != nil {
 		return t, err

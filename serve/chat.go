@@ -59,10 +59,7 @@ func (q *chatRequest) refuse(h http.Header) error {
 	if given(q.Metadata) {
 		addIgnored(h, "metadata")
 	}
-	if q.ServiceTier != "" && q.ServiceTier != "auto" && q.ServiceTier != "default" {
-		addIgnored(h, "service_tier")
-	}
-	return nil
+	return checkTier(h, q.ServiceTier, openAITiers...)
 }
 
 // topLogprobs makes Request.Logprobs of OpenAI's two fields.

@@ -267,11 +267,11 @@ func (q *responseRequest) belongsTo() (id string, err error) {
 	var o struct {
 		ID string `json:"id"`
 	}
-	if json.Unmarshal(q.Conversation, &id) != nil {
-		if json.Unmarshal(q.Conversation, &o) != nil || o.ID == "" {
-			return "", badRequest("conversation", "conversation must be the id of one, or an object with id")
-		}
+	if json.Unmarshal(q.Conversation, &id) != nil && json.Unmarshal(q.Conversation, &o) == nil {
 		id = o.ID
+	}
+	if id == "" {
+		return "", badRequest("conversation", "conversation must be the id of one, or an object with id")
 	}
 	if q.Previous != nil && *q.Previous != "" {
 		return "", badRequest("conversation", "conversation and previous_response_id exclude each other")

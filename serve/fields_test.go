@@ -18,6 +18,23 @@ func templateOf(t *testing.T, text string) Chat {
 	return chat
 }
 
+// fieldCase is a request whose field is refused in these words.
+type fieldCase struct{ path, body, param, says string }
+
+// refusedAs asks, and compares what is said of which field.
+func refusedAs(t *testing.T, url string, cases []fieldCase) {
+	t.Helper()
+	for _, c := range cases {
+		status, _, body := post(t, url+"/v1/"+c.path, c.body)
+		e := as[struct {
+			Error struct{ Message, Param string }
+		}](t, body)
+		if status != 400 || e.Error.Param != c.param || !strings.Contains(e.Error.Message, c.says) {
+			t.Errorf("%s %.300s: %d %s", c.path, c.body, status, body)
+		}
+	}
+}
+
 // What a field asks for happens, or is refused with the field's name.
 func TestFieldsAreHeard(t *testing.T) {
 	_, h := testServer(t, newFake())
@@ -26,7 +43,7 @@ func TestFieldsAreHeard(t *testing.T) {
 		return `{"model": "fake", "max_tokens": 2000, "messages": [{"role": "user", "content": "say x"}], ` + more + `}`
 	}
 	respond := func(more string) string { return `{"model": "fake", "input": "say x", ` + more + `}` }
-	for _, c := range []struct{ path, body, param, says string }{
+	refusedAs(t, h.URL, []fieldCase{
 		{"chat/completions", ask("x", `"min_tokens": 9, "max_tokens": 5`), "min_tokens", "more than the 5 tokens"},
 		{"completions", `{"prompt": "x", "min_tokens": 17}`, "min_tokens", "more than the 16 tokens"},
 		{"chat/completions", ask("x", `"repetition_penalty": 0`), "repetition_penalty", "more than 0"},
@@ -53,15 +70,7 @@ func TestFieldsAreHeard(t *testing.T) {
 		{"messages", claude(`"tools": [{"name": "a", "input_schema": {"type": "object"}},
 			{"name": "a", "input_schema": {"type": "object"}}]`), "", `two are called "a"`},
 		{"messages", claude(`"tools": [{"name": "a", "input_schema": {"type": "array"}}]`), "", "are an object"},
-	} {
-		status, _, body := post(t, h.URL+"/v1/"+c.path, c.body)
-		e := as[struct {
-			Error struct{ Message, Param string }
-		}](t, body)
-		if status != 400 || e.Error.Param != c.param || !strings.Contains(e.Error.Message, c.says) {
-			t.Errorf("%s %.300s: %d %s", c.path, c.body, status, body)
-		}
-	}
+	})
 	named := `"tools": [{"type": "function", "name": "a"}, {"type": "function", "name": "b"}], "tool_choice":
 		{"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "b"}]}`
 	if status, _, body := post(t, h.URL+"/v1/responses", respond(named)); status != 200 ||
@@ -267,4 +276,66 @@ func TestTemplateErrors(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+}
+
+// TestBadArguments: where a template wants a call's arguments as an object, what is none is told as that.
+func TestBadArguments(t *testing.T) {
+	chat := templateOf(t, `{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}`+
+		`{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{% endfor %}{% endfor %}`)
+	fake := newFake()
+	fake.chat = chat
+	_, h := testServer(t, fake)
+	body := func(arguments string) string {
+		return `{"messages": [{"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f",
+			"arguments": ` + arguments + `}}]}, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}`
+	}
+	if status, _, got := post(t, h.URL+"/v1/chat/completions", body(`"{\"a\": 1}"`)); status != 200 {
+		t.Errorf("%d %s", status, got)
+	}
+	status, _, got := post(t, h.URL+"/v1/chat/completions", body(`"{\"a\": "`))
+	if status != 400 || !strings.Contains(got, "the arguments of the call c1 of f are no JSON object") {
+		t.Errorf("%d %s", status, got)
+	}
+}
+
+// TestPaths: two slashes for one, and one behind a path, are nothing; a path that leads out is unknown, in the
+// protocol's own words.
+func TestPaths(t *testing.T) {
+	_, h := testServer(t, newFake())
+	for path, want := range map[string]int{"/v1//models": 200, "//v1/models": 200, "/v1/models//": 200, "/v1/models/": 200,
+		"/v1/./models/fake": 200, "/v1/responses/%2e%2e%2f": 404, "/v1/responses/..": 404, "/%00": 404} {
+		status, _, got := get(t, h.URL+path)
+		if status != want || !json.Valid([]byte(got)) {
+			t.Errorf("%s: %d %s", path, status, got)
+		}
+	}
+	if status, _, got := post(t, h.URL+"//v1//chat/completions/", ask("say hello", "")); status != 200 {
+		t.Errorf("%d %s", status, got)
+	}
+}
+
+// TestFieldsWithoutMeaning: values that no protocol has are refused, and are not taken for none.
+func TestFieldsWithoutMeaning(t *testing.T) {
+	_, h := testServer(t, newFake())
+	claude := func(more string) string {
+		return `{"model": "fake", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], ` + more + `}`
+	}
+	respond := func(more string) string { return `{"model": "fake", "input": "x", ` + more + `}` }
+	refusedAs(t, h.URL, []fieldCase{
+		{"chat/completions", ask("x", `"service_tier": "odd"`), "service_tier", "one of auto"},
+		{"chat/completions", ask("x", `"response_format": {}`), "response_format.type", "is missing"},
+		{"chat/completions", ask("x", `"response_format": {"json_schema": {"name": "n", "schema": {}}}`),
+			"response_format.type", "must be json_schema"},
+		{"chat/completions", ask("x", `"response_format": {"type": "text", "json_schema": {"name": "n", "schema": {}}}`),
+			"response_format.type", "must be json_schema"},
+		{"responses", respond(`"service_tier": "odd"`), "service_tier", "one of auto"},
+		{"responses", `{"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}]}`,
+			"input[0].arguments", "must be a string, it is an object"},
+		{"responses", `{"input": ["x"]}`, "input[0]", "must be an object"},
+		{"responses", `{"input": [{"role": "user", "content": "x"}, null]}`, "input[1]", "is null"},
+		{"responses", respond(`"conversation": ""`), "conversation", "the id of one"},
+		{"messages", claude(`"service_tier": "flex"`), "", "one of auto, standard_only"},
+		{"messages", `{"model": "fake", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant",
+			"content": [{"type": "tool_use", "id": "t", "name": "f", "input": [1]}]}]}`, "", ".input: it must be an object"},
+	})
 }

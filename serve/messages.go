@@ -383,7 +383,7 @@ func (j *job) prompt(t turn) error {
 	j.options = ChatOptions{Tools: t.tools, Effort: t.effort, Continue: t.goOn, NoPrompt: t.noPrompt, Variables: t.vars}
 	text, err := chat.Prompt(t.messages, j.options)
 	if err != nil {
-		return badRequest("messages", "the model's chat template refuses this conversation: "+err.Error())
+		return refusedPrompt(t.messages, err)
 	}
 	j.prompted = text
 	if j.request.Prompt, err = j.model.Text().Encode(text, !chat.HasBOS(text), true); err != nil {
@@ -398,6 +398,22 @@ func (j *job) prompt(t turn) error {
 		j.form.Free = chat.ThoughtsEnd(text, j.options)
 	}
 	return j.compile()
+}
+
+// refusedPrompt says why a template made no prompt. Most want a call's arguments as an object, which a client may have
+// of an answer that was cut short.
+func refusedPrompt(messages []Message, err error) error {
+	why := "the model's chat template refuses this conversation: " + err.Error()
+	for _, m := range messages {
+		for _, c := range m.ToolCalls {
+			var o map[string]json.RawMessage
+			if json.Unmarshal([]byte(c.Arguments), &o) != nil {
+				return badRequest("messages", fmt.Sprintf("the arguments of the call %s of %s are no JSON object: %s; %s",
+					clip(c.ID, 50), c.Name, clip(c.Arguments, 80), why))
+			}
+		}
+	}
+	return badRequest("messages", why)
 }
 
 // formOfCalls holds calls to their tools' schemas. Beside a form of the answer a call is what the model may choose

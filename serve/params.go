@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // texts is a string or a list of them.
@@ -100,8 +103,12 @@ func (r *responseFormat) form() (*Constraint, error) {
 	schema := r.Schema
 	switch r.Type {
 	case "", "text":
-		if given(schema) {
+		if given(schema) || r.JSONSchema != nil {
 			return nil, badRequest("response_format.type", "response_format.type must be json_schema for a schema")
+		}
+		if r.Type == "" {
+			return nil, badRequest("response_format.type", "response_format.type is missing; it must be text, json_object "+
+				"or json_schema")
 		}
 		return nil, nil
 	case "json_object":
@@ -121,6 +128,25 @@ func (r *responseFormat) form() (*Constraint, error) {
 	}
 	return &Constraint{Schema: schema}, nil
 }
+
+// checkTier refuses a service tier that the protocol does not have. There is one kind of service here: others are
+// named as ignored.
+func checkTier(h http.Header, tier string, known ...string) error {
+	if tier == "" {
+		return nil
+	}
+	if !slices.Contains(known, tier) {
+		return badRequest("service_tier", fmt.Sprintf("service_tier must be one of %s, it is %q", strings.Join(known, ", "),
+			clip(tier, 50)))
+	}
+	if !slices.Contains([]string{"auto", "default", "standard_only"}, tier) {
+		addIgnored(h, "service_tier")
+	}
+	return nil
+}
+
+// openAITiers are OpenAI's.
+var openAITiers = []string{"auto", "default", "flex", "scale", "priority", "fast", "ultrafast"}
 
 // within refuses a number outside its range.
 func within(name string, v *float64, low, high, def float64) (float64, error) {

@@ -5,6 +5,7 @@ package serve
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -85,12 +86,24 @@ func (q *responseRequest) items() ([]inputItem, error) {
 		content, _ := json.Marshal([]map[string]string{{"type": "input_text", "text": text}})
 		return []inputItem{{Type: "message", ID: newID("msg_"), Role: "user", Content: content, Status: "completed"}}, nil
 	}
-	var items []inputItem
-	if err := json.Unmarshal(raw, &items); err != nil {
+	var all []json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
 		return nil, badRequest("input", "input must be a string or an array of items")
 	}
-	if len(items) == 0 {
+	if len(all) == 0 {
 		return nil, badRequest("input", "input is an empty array")
+	}
+	items := make([]inputItem, len(all))
+	for i, one := range all {
+		at := fmt.Sprintf("input[%d]", i)
+		var wrong *json.UnmarshalTypeError
+		switch err := json.Unmarshal(one, &items[i]); {
+		case errors.As(err, &wrong) && wrong.Field != "":
+			at += "." + wrong.Field
+			return nil, badRequest(at, fmt.Sprintf("%s must be %s, it is %s", at, typeName(wrong.Type), article(wrong.Value)))
+		case err != nil || one[0] != '{':
+			return nil, badRequest(at, at+" must be an object")
+		}
 	}
 	return items, complete(items, "input")
 }
@@ -232,8 +245,10 @@ func (q *responseRequest) refuse(h http.Header) error {
 			addIgnored(h, "include")
 		}
 	}
-	if q.Tier != nil && *q.Tier != "auto" && *q.Tier != "default" {
-		addIgnored(h, "service_tier")
+	if q.Tier != nil {
+		if err := checkTier(h, *q.Tier, openAITiers...); err != nil {
+			return err
+		}
 	}
 	if q.Text != nil && q.Text.Verbosity != nil {
 		addIgnored(h, "text.verbosity")

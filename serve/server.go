@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -201,14 +202,15 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 			strings.Join(methods, " or "))})
 }
 
-// ServeHTTP answers one request. A slash behind a path is nothing, as users of servers that redirect from it expect.
+// ServeHTTP answers one request. A slash behind a path is nothing, nor are two for one, as users of servers that
+// redirect from them expect.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.cors(w, r) {
 		return
 	}
-	if path, ok := strings.CutSuffix(r.URL.Path, "/"); ok && path != "" {
+	if clean := path.Clean("/" + r.URL.Path); clean != r.URL.Path {
 		same, url := *r, *r.URL
-		url.Path, url.RawPath = path, strings.TrimSuffix(url.RawPath, "/")
+		url.Path, url.RawPath = clean, ""
 		same.URL, r = &url, &same
 	}
 	s.mux.ServeHTTP(w, r)
