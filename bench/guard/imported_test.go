@@ -42,6 +42,12 @@ func cores2() (*record.Result, *record.Run) {
 			Device: "Intel(R) Xeon(R) Processor", Level: "amx", Threads: 2}}
 }
 
+// lasted is the begin and the end of a run that took so long.
+func lasted(d time.Duration) (begin, end time.Time) {
+	begin = time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	return begin, begin.Add(d)
+}
+
 // TestLies: what a file says that cannot be of its device is refused with the reason, on each backend; in one piece as
 // a table of lies.
 func TestLies(t *testing.T) {
@@ -132,6 +138,22 @@ func TestLies(t *testing.T) {
 		{"the best sample alone", []of{h200, cores2}, func(r *record.Result, _ *record.Run) {
 			r.Samples, r.Host = r.Samples[:1], nil
 		}, "was to have 3"},
+		{"times longer than the run", []of{h200, vulkanH200, cores2}, func(r *record.Result, run *record.Run) {
+			run.Started, run.Ended = lasted(10 * time.Second)
+			r.Samples, r.Host = []float64{5, 5, 5}, nil
+		}, "samples of 15 s together"},
+		{"one time longer than the run", []of{cores2}, func(r *record.Result, run *record.Run) {
+			run.Started, run.Ended = lasted(10 * time.Second)
+			r.Bench, r.Samples = "model/tg128", []float64{12, 1, 1}
+		}, "a sample of 12 s"},
+		{"sequences side by side", []of{cores2}, func(r *record.Result, run *record.Run) {
+			run.Started, run.Ended = lasted(10 * time.Second)
+			r.Bench, r.Samples = "model/tg128", []float64{5, 5, 5}
+		}, ""},
+		{"a run that was killed", []of{cores2}, func(r *record.Result, run *record.Run) {
+			run.Started, _ = lasted(time.Second)
+			r.Samples = []float64{5, 5, 5}
+		}, ""},
 		{"a negative time of the host", []of{h200}, func(r *record.Result, _ *record.Run) { r.Host[1] = -1 }, "host's clock"},
 	} {
 		for _, of := range c.of {
