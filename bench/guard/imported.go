@@ -18,6 +18,9 @@ const ReadLoop = "read_loop_gbs"
 // clockSkew is by how much another machine's clock may be ahead.
 const clockSkew = 24 * time.Hour
 
+// lastingSlack is by how much a clock that is set while a run is measured may make it look shorter.
+const lastingSlack = time.Second
+
 // Dates refuses a run that began in the future, or ended before it began: it would be the newest of all for good.
 func Dates(run *record.Run, now time.Time) error {
 	switch {
@@ -42,7 +45,7 @@ func Imported(r *record.Result, run *record.Run) {
 	if r.Verdict != record.OK {
 		return
 	}
-	for _, rule := range []func(*record.Result, *record.Run) string{numbers, checked, counted, possible, told} {
+	for _, rule := range []func(*record.Result, *record.Run) string{numbers, checked, counted, lasting, possible, told} {
 		if why := rule(r, run); why != "" {
 			r.Verdict, r.Reason = record.Refused, why
 			return
@@ -147,6 +150,26 @@ func counted(r *record.Result, run *record.Run) string {
 	}
 	if want := asked(run.Command); want > len(r.Samples) && f == "op" {
 		return fmt.Sprintf("it has %d samples and was to have %d at least", len(r.Samples), want)
+	}
+	return ""
+}
+
+// lasting: what was timed took place within the run. Samples of an operator follow each other; sequences of a model
+// may have run side by side, so of those each is held against the run.
+func lasting(r *record.Result, run *record.Run) string {
+	if run.Ended.IsZero() {
+		return ""
+	}
+	ran := run.Ended.Sub(run.Started).Seconds()
+	most := ran + lastingSlack.Seconds()
+	sum := 0.0
+	for _, s := range r.Samples {
+		if sum += s; s > most {
+			return fmt.Sprintf("a sample of %.4g s, and the run took %.4g s", s, ran)
+		}
+	}
+	if family(r) == "op" && sum > most {
+		return fmt.Sprintf("samples of %.4g s together, and the run took %.4g s", sum, ran)
 	}
 	return ""
 }
