@@ -201,4 +201,21 @@ func TestModelTypeStandsIn(t *testing.T) {
 			t.Errorf("model_type %s: %v", typ, err)
 		}
 	}
+	// What match.hf has alone, whatever the weights are.
+	for typ, arch := range map[string]string{"gemma3_text": "Gemma3ForCausalLM", "llama4_text": "Llama4ForCausalLM",
+		"qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+		"gpt2": "GPT2LMHeadModel", "openai-gpt": "OpenAIGPTLMHeadModel", "xlm-roberta": "XLMRobertaModel",
+		"mistral3": "Mistral3ForConditionalGeneration", "aria_text": "AriaTextForCausalLM"} {
+		w := newStub("hf")
+		w.meta["model_type"] = typ
+		if !named(w, typ, []string{arch}) {
+			t.Errorf("model_type %s is not that of %s", typ, arch)
+		}
+		if named(w, typ, []string{"QwenForCausalLM", "Gemma3nForCausalLM", "GPTJForCausalLM"}) {
+			t.Errorf("model_type %s is another's", typ)
+		}
+		if found := mentioning([]string{typ}); len(found) == 0 {
+			t.Errorf("model_type %s: no model file names its class", typ)
+		}
+	}
 }
