@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/greta-project/greta/internal/hfclass"
 )
 
 // Match gives the model file for weights: by GGUF's general.architecture and the
@@ -80,9 +82,8 @@ func mentioning(found []string) []string {
 		_, text, _ := strings.Cut(string(data), "\nmatch:")
 		for line := range strings.Lines(text) {
 			for _, word := range strings.FieldsFunc(line, betweenWords) {
-				class, _ := strings.CutSuffix(word, "ForCausalLM")
 				for _, f := range found {
-					if word == f || plainClass(class) == plainClass(f) {
+					if word == f || hfclass.Means(f, word) {
 						return false
 					}
 				}
@@ -99,9 +100,6 @@ func mentioning(found []string) []string {
 }
 
 func betweenWords(r rune) bool { return strings.ContainsRune("{}[]:, \n", r) }
-
-// plainClass is how a model_type and the class that it is of are compared.
-func plainClass(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
 
 func builtinText(stem string) ([]byte, error) {
 	_, data, err := readBuiltin(stem)
@@ -128,8 +126,7 @@ func architectures(w Weights) []string {
 }
 
 // named says whether what weights say of themselves is one of a model file's
-// architectures. A model_type, which stands in where config.json names no
-// architecture, is the beginning of one: gpt_neox of GPTNeoXForCausalLM.
+// architectures. A model_type stands in where config.json names no architecture.
 func named(w Weights, found string, want []string) bool {
 	if slices.Contains(want, found) {
 		return true
@@ -139,10 +136,7 @@ func named(w Weights, found string, want []string) bool {
 			return false
 		}
 	}
-	return slices.ContainsFunc(want, func(arch string) bool {
-		class, ok := strings.CutSuffix(arch, "ForCausalLM")
-		return ok && plainClass(class) == plainClass(found)
-	})
+	return slices.ContainsFunc(want, func(class string) bool { return hfclass.Means(found, class) })
 }
 
 // matching is a search for the model file of weights.

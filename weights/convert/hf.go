@@ -2,11 +2,13 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/gguf"
@@ -90,7 +92,7 @@ func Named(src weights.Source) bool {
 func (h *hfPlan) identify() error {
 	v, _ := h.src.Meta("architectures")
 	archs, _ := v.([]string)
-	if len(archs) == 0 { // model_type is the beginning of the class's name
+	if len(archs) == 0 {
 		archs = classOf(h.src)
 	}
 	if len(archs) == 0 {
@@ -124,9 +126,8 @@ func (h *hfPlan) identify() error {
 // classOf finds the class by config.json's model_type.
 func classOf(src weights.Source) []string {
 	typ, _ := metaString(src, "model_type")
-	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
-	for name := range families {
-		if plain(strings.TrimSuffix(name, "ForCausalLM")) == plain(typ) {
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if hfclass.Means(typ, name) {
 			return []string{name}
 		}
 	}
