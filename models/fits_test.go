@@ -35,6 +35,25 @@ func TestUnreadBias(t *testing.T) {
 	}
 }
 
+// TestUnreadBiasOfTiedHead: a head that has the embedding's weights can have a bias of its own.
+func TestUnreadBiasOfTiedHead(t *testing.T) {
+	const bias = "lm_head.bias"
+	for _, arch := range []string{"LlamaForCausalLM", "Qwen3ForCausalLM"} {
+		w := hfStub(arch, layerDims, true)
+		f, err := Match(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Build(Options{Weights: w}); err != nil {
+			t.Fatal(err)
+		}
+		w.add(bias, tensor.F32, layerDims.v)
+		if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(), bias+" beside") {
+			t.Errorf("%s: %v", arch, err)
+		}
+	}
+}
+
 // What a file has beyond what its model file knows makes results wrong, and is refused; what changes nothing is not.
 func TestUnread(t *testing.T) {
 	f, err := Builtin("llama2_7b")
