@@ -126,7 +126,7 @@ func (f *File) unread(b *builder) error {
 			continue
 		}
 		stem, index, inLayer := layer(name)
-		if bias, ok := strings.CutSuffix(name, ".bias"); ok && read[bias+".weight"] {
+		if of, ok := strings.CutSuffix(name, ".bias"); ok && (read[of+".weight"] || b.isTied(of)) {
 			biases = append(biases, name)
 			continue
 		}
@@ -152,6 +152,12 @@ func (f *File) unread(b *builder) error {
 		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", stems[stem]))
 	}
 	return f.unreadMeta(b)
+}
+
+// isTied says whether the file has a name for a weight that other weights stand in for, and none for its bias.
+func (b *builder) isTied(of string) bool {
+	_, _, there := b.o.Weights.Lookup(of + ".weight")
+	return !there && b.known.hasTensor(of+".weight") && !b.known.hasTensor(of+".bias")
 }
 
 // causal says whether an attention of a graph sees nothing behind its own position.
