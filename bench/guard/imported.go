@@ -19,7 +19,7 @@ const ReadLoop = "read_loop_gbs"
 const clockSkew = 24 * time.Hour
 
 // lastingSlack is by how much a clock that is set while a run is measured may make it look shorter.
-const lastingSlack = time.Second
+const lastingSlack = time.Minute
 
 // Dates refuses a run that began in the future, or ended before it began: it would be the newest of all for good.
 func Dates(run *record.Run, now time.Time) error {

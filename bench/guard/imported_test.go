@@ -140,19 +140,19 @@ func TestLies(t *testing.T) {
 		}, "was to have 3"},
 		{"times longer than the run", []of{h200, vulkanH200, cores2}, func(r *record.Result, run *record.Run) {
 			run.Started, run.Ended = lasted(10 * time.Second)
-			r.Samples, r.Host = []float64{5, 5, 5}, nil
-		}, "samples of 15 s together"},
+			r.Samples, r.Host = []float64{50, 50, 50}, nil
+		}, "samples of 150 s together"},
 		{"one time longer than the run", []of{cores2}, func(r *record.Result, run *record.Run) {
 			run.Started, run.Ended = lasted(10 * time.Second)
-			r.Bench, r.Samples = "model/tg128", []float64{12, 1, 1}
-		}, "a sample of 12 s"},
+			r.Bench, r.Samples = "model/tg128", []float64{120, 1, 1}
+		}, "a sample of 120 s"},
 		{"sequences side by side", []of{cores2}, func(r *record.Result, run *record.Run) {
 			run.Started, run.Ended = lasted(10 * time.Second)
-			r.Bench, r.Samples = "model/tg128", []float64{5, 5, 5}
+			r.Bench, r.Samples = "model/tg128", []float64{50, 50, 50}
 		}, ""},
 		{"a run that was killed", []of{cores2}, func(r *record.Result, run *record.Run) {
 			run.Started, _ = lasted(time.Second)
-			r.Samples = []float64{5, 5, 5}
+			r.Samples = []float64{50, 50, 50}
 		}, ""},
 		{"a negative time of the host", []of{h200}, func(r *record.Result, _ *record.Run) { r.Host[1] = -1 }, "host's clock"},
 	} {
