@@ -6,41 +6,11 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/greta-project/greta/bench/compare"
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/record"
 )
-
-const dot = vg.Length(3.2)
-
-func glyph(i int) draw.GlyphDrawer {
-	shapes := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{},
-		draw.RingGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}}
-	return shapes[i%len(shapes)]
-}
-
-// label writes a word above a point, around it or ending there.
-func label(p *plot.Plot, at plotter.XY, word string, ends bool) {
-	l, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{at}, Labels: []string{word}})
-	if err != nil {
-		return
-	}
-	l.TextStyle[0] = p.X.Tick.Label
-	l.TextStyle[0].XAlign, l.TextStyle[0].YAlign = text.XCenter, text.YBottom
-	if ends {
-		l.TextStyle[0].XAlign = text.XRight
-	}
-	l.Offset.Y = vg.Points(1)
-	p.Add(l)
-}
 
 // steps draws what a step of a model is made of, a bar a step, by the results of
 // greta bench op --model: how long each kernel takes, times how often it is launched.
@@ -109,13 +79,12 @@ func steps(all []point) []*Picture {
 		list := of[dev]
 		slices.SortFunc(list, func(a, b *bar) int { return cmp.Compare(a.name, b.name) })
 		pic := &Picture{Name: "step", Title: "Kernels of a step: " + dev, width: wide,
-			height: vg.Length(3+1.8*float64(len(list))) * vg.Centimeter,
+			height: (3 + 1.8*float64(len(list))) * centimetre,
 			Caption: "How the time of a step is divided among its kernels: each kernel's time by itself, operands from " +
 				"memory where that was measured, times its launches in the step, as a share of their sum.",
 			Head: []string{"step", "kernel", "launches", "µs in all", "share"}}
-		pic.plot = newPlot(pic.Title, "share of the step's kernels", "")
-		pic.plot.X.Min, pic.plot.X.Max = 0, 1
-		pic.plot.X.Tick.Marker = percents{}
+		pic.plot = newChart(pic.Title, "share of the step's kernels", "")
+		pic.plot.X.ticks = percents
 		var ops []string
 		totals := map[string]float64{}
 		for _, b := range list {
@@ -127,9 +96,9 @@ func steps(all []point) []*Picture {
 			}
 		}
 		slices.SortStableFunc(ops, func(a, b string) int { return cmp.Compare(totals[b], totals[a]) })
-		var below *plotter.BarChart
+		below := make([]float64, len(list))
 		for i, op := range ops {
-			vals := make(plotter.Values, len(list))
+			above := slices.Clone(below)
 			for k, b := range list {
 				sum := 0.0
 				for _, x := range b.parts {
@@ -137,25 +106,15 @@ func steps(all []point) []*Picture {
 				}
 				for _, x := range b.parts {
 					if x.name == op {
-						vals[k] = x.micros / sum
+						above[k] += x.micros / sum
 						name, _, _ := strings.Cut(b.name, "\x00")
 						pic.Rows = append(pic.Rows, []string{name, op, g(x.launches), g(x.micros),
 							fmt.Sprintf("%.1f %%", 100*x.micros/sum)})
 					}
 				}
 			}
-			c, err := plotter.NewBarChart(vals, 22)
-			if err != nil {
-				continue
-			}
-			c.Horizontal, c.Color = true, colour(i)
-			c.LineStyle.Color, c.LineStyle.Width = paper, 0.8
-			if below != nil {
-				c.StackOn(below)
-			}
-			below = c
-			pic.plot.Add(c)
-			pic.plot.Legend.Add(op, c)
+			rowsOfBars(pic.plot, i, op, below, above, 22, 0, stroke{color: paper, width: .8})
+			below = above
 		}
 		var names []string
 		for _, b := range list {
@@ -166,39 +125,10 @@ func steps(all []point) []*Picture {
 			}
 			names = append(names, fmt.Sprintf("%s, %s µs", name, g(sum)))
 		}
-		pic.plot.NominalY(names...)
+		pic.plot.names(names)
 		pic.plot.X.Min, pic.plot.X.Max = 0, 1.45 // room for the legend at the right
 		slices.SortStableFunc(pic.Rows, func(a, b []string) int { return cmp.Compare(a[0], b[0]) })
 		out = append(out, pic)
-	}
-	return out
-}
-
-// ratios labels an axis of ratios with two or three decimals.
-type ratios struct{}
-
-// Ticks implements plot.Ticker.
-func (ratios) Ticks(low, high float64) []plot.Tick {
-	out := plot.DefaultTicks{}.Ticks(low, high)
-	for i := range out {
-		if out[i].Label != "" {
-			out[i].Label = strings.TrimSuffix(fmt.Sprintf("%.3f", out[i].Value), "0")
-		}
-	}
-	return out
-}
-
-type percents struct{}
-
-// Ticks implements plot.Ticker.
-func (percents) Ticks(_, _ float64) []plot.Tick {
-	var out []plot.Tick
-	for i := 0; i <= 10; i++ {
-		t := plot.Tick{Value: float64(i) / 10}
-		if i%2 == 0 {
-			t.Label = fmt.Sprintf("%d %%", 10*i)
-		}
-		out = append(out, t)
 	}
 	return out
 }
@@ -248,14 +178,14 @@ func devices(all []point) []*Picture {
 	}
 	slices.Reverse(shown) // the first at the top
 	pic := &Picture{Name: "devices", Title: "Devices compared", width: wide,
-		height: vg.Length(2.5+float64(len(shown))*(0.5+0.36*float64(len(devs)))) * vg.Centimeter,
+		height: (2.5 + float64(len(shown))*(0.5+0.36*float64(len(devs)))) * centimetre,
 		Caption: "Speed as a part of the fastest device's, by medians of the last results. Every benchmark that two " +
 			"devices ran is in the table; a selection is drawn.",
 		Head: append([]string{"benchmark"}, devs...)}
-	pic.plot = newPlot(pic.Title, "speed, the fastest is 1", "")
-	thick := vg.Points(9)
+	pic.plot = newChart(pic.Title, "speed, the fastest is 1", "")
+	const thick = 9
 	for i, d := range devs {
-		vals := make(plotter.Values, len(shown))
+		vals := make([]float64, len(shown))
 		for k, r := range shown {
 			if t := r.times[d]; t > 0 {
 				fastest := math.Inf(1)
@@ -265,20 +195,14 @@ func devices(all []point) []*Picture {
 				vals[k] = fastest / t
 			}
 		}
-		c, err := plotter.NewBarChart(vals, thick)
-		if err != nil {
-			continue
-		}
-		c.Horizontal, c.Color, c.LineStyle.Width = true, colour(i), 0
-		c.Offset = thick * vg.Length(float64(len(devs)-1)/2-float64(i)) * 1.05
-		pic.plot.Add(c)
-		pic.plot.Legend.Add(d, c)
+		above := 1.05 * thick * (float64(len(devs)-1)/2 - float64(i))
+		rowsOfBars(pic.plot, i, d, make([]float64, len(shown)), vals, thick, above, stroke{})
 	}
 	var labels []string
 	for _, r := range shown {
 		labels = append(labels, r.name)
 	}
-	pic.plot.NominalY(labels...)
+	pic.plot.names(labels)
 	pic.plot.X.Min, pic.plot.X.Max = 0, 1.02
 	pic.plot.Y.Max += 0.6 * float64(len(devs)) // the legend's place
 	for _, r := range rows {
@@ -321,52 +245,38 @@ func histories(all []point) []*Picture {
 				"lies the band of %.0f %% that counts as noise. The %d benchmarks with most results are drawn, all are in "+
 				"the table.", 100*compare.DefaultBand, min(most, len(names))),
 			Head: []string{"benchmark", "when", "commit", "median", "of the best"}}
-		pic.plot = newPlot(pic.Title, "", "time, the best is 1")
-		pic.plot.X.Tick.Marker = plot.TimeTicks{Format: "01-02\n15:04", Time: plot.UnixTimeIn(time.UTC)}
+		pic.plot = newChart(pic.Title, "", "time, the best is 1")
+		pic.plot.X.ticks = clock
 		first, last := math.Inf(1), math.Inf(-1)
 		for i, n := range names {
 			best := math.Inf(1)
 			for _, p := range by[n] {
 				best = min(best, p.time.Median)
 			}
-			var xy plotter.XYs
-			var bars errorBars
+			var medians []xy
+			var ends []spread
 			for k := range by[n] {
 				p := &by[n][k]
 				x := float64(p.run.Started.Unix())
 				first, last = min(first, x), max(last, x)
-				xy = append(xy, plotter.XY{X: x, Y: p.time.Median / best})
-				bars.XYs = append(bars.XYs, xy[k])
-				bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{(p.time.Median - p.time.Lo) / best,
-					(p.time.Hi - p.time.Median) / best})
+				at := xy{x, p.time.Median / best}
+				medians = append(medians, at)
+				ends = append(ends, spread{at, p.time.Lo / best, p.time.Hi / best})
 				pic.Rows = append(pic.Rows, []string{nameOf(p), when(p.run.Started), p.run.Env.Commit,
 					format.Seconds(p.time.Median), fmt.Sprintf("%.3f", p.time.Median/best)})
 			}
 			if i >= most {
 				continue
 			}
-			lines(pic.plot, i, nameOf(&by[n][0]), xy)
-			if e, err := plotter.NewYErrorBars(bars); err == nil {
-				e.Color, e.CapWidth = colour(i), vg.Points(3)
-				pic.plot.Add(e)
-			}
+			lines(pic.plot, i, nameOf(&by[n][0]), medians)
+			intervals(pic.plot, i, ends)
 		}
 		for _, y := range []float64{1, 1 + compare.DefaultBand} {
-			if l, err := plotter.NewLine(plotter.XYs{{X: first, Y: y}, {X: last, Y: y}}); err == nil {
-				l.Color, l.Width, l.Dashes = ink, 0.8, []vg.Length{3, 3}
-				pic.plot.Add(l)
-			}
+			segment(pic.plot, xy{first, y}, xy{last, y}, stroke{ink, .8, []float64{3, 3}})
 		}
-		pic.plot.Y.Tick.Marker = ratios{}
 		pic.plot.Y.Min = min(pic.plot.Y.Min, 0.99)
 		pic.plot.Y.Max += 0.6 * (pic.plot.Y.Max - pic.plot.Y.Min) // the legend's place
 		out = append(out, pic)
 	}
 	return out
-}
-
-// errorBars are points with the ends of their intervals.
-type errorBars struct {
-	plotter.XYs
-	plotter.YErrors
 }

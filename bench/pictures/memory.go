@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/record"
 )
@@ -51,15 +48,15 @@ func bandwidth(all []point) []*Picture {
 	for _, dev := range devs {
 		pic := &Picture{Name: "bandwidth", Title: "Bandwidth over size: " + dev, width: wide, height: high,
 			Head: []string{"benchmark", "size", "GB/s", "95 %"}}
-		pic.plot = newPlot(pic.Title, "bytes that are gone through", "GB/s")
+		pic.plot = newChart(pic.Title, "bytes that are gone through", "GB/s")
 		names, by := groups(of[dev], func(p point) string { return sweep(&p) })
 		drawn := 0
 		for _, name := range names {
 			list := by[name]
-			xy := plotter.XYs{}
+			var ps []xy
 			distinct := map[float64]bool{}
 			for i := range list {
-				xy = append(xy, plotter.XY{X: bytesOf(&list[i]), Y: list[i].gbs()})
+				ps = append(ps, xy{bytesOf(&list[i]), list[i].gbs()})
 				distinct[bytesOf(&list[i])] = true
 			}
 			if len(distinct) < 4 { // one size, or a few: no curve
@@ -71,13 +68,13 @@ func bandwidth(all []point) []*Picture {
 				pic.Rows = append(pic.Rows, []string{name, Size(bytesOf(p)), g(p.gbs()),
 					g(p.Bytes/p.time.Hi/1e9) + " to " + g(p.Bytes/p.time.Lo/1e9)})
 			}
-			lines(pic.plot, drawn, name, xy)
+			lines(pic.plot, drawn, name, ps)
 			drawn++
 		}
 		if drawn == 0 {
 			continue
 		}
-		logX(pic.plot, sizes{})
+		logX(pic.plot, sizes)
 		logY(pic.plot)
 		marks := levels(all, dev)
 		for i, l := range marks {
@@ -101,27 +98,27 @@ type level struct {
 func levels(all []point, dev string) []level {
 	var out []level
 	var last float64
-	var xy plotter.XYs
+	var ps []xy
 	for _, p := range latest(all) {
 		if p.device != dev {
 			continue
 		}
 		last = max(last, p.Roofs.LastCache)
 		if isLatency(&p) {
-			xy = append(xy, plotter.XY{X: bytesOf(&p), Y: p.time.Median})
+			ps = append(ps, xy{bytesOf(&p), p.time.Median})
 		}
 	}
-	slices.SortFunc(xy, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+	slices.SortFunc(ps, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
 	best, at := 0.0, -1
 	flush := func() {
 		if at >= 0 {
-			out = append(out, level{math.Sqrt(xy[at-1].X * xy[at].X), "latency steps"})
+			out = append(out, level{math.Sqrt(ps[at-1].X * ps[at].X), "latency steps"})
 		}
 		best, at = 0, -1
 	}
-	for i := 1; i < len(xy); i++ {
-		up := xy[i].Y / xy[i-1].Y
-		if at >= 0 && xy[i].X > 2.5*xy[at].X {
+	for i := 1; i < len(ps); i++ {
+		up := ps[i].Y / ps[i-1].Y
+		if at >= 0 && ps[i].X > 2.5*ps[at].X {
 			flush()
 		}
 		if up > 1.25 && up > best {
@@ -160,15 +157,15 @@ func latency(all []point) []*Picture {
 	pic := &Picture{Name: "latency", Title: "Latency of a dependent load", width: wide, height: high,
 		Caption: "A pointer chase through one random cycle, one load in flight, over the size of the cycle.",
 		Head:    []string{"device", "size", "ns", "cycles", "95 %, ns"}}
-	pic.plot = newPlot(pic.Title, "bytes that are gone through", "ns")
+	pic.plot = newChart(pic.Title, "bytes that are gone through", "ns")
 	devs, of := groups(pts, func(p point) string { return p.device })
 	for i, dev := range devs {
-		var xy plotter.XYs
+		var ps []xy
 		list := of[dev]
 		slices.SortFunc(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
 		for k := range list {
 			p := &list[k]
-			xy = append(xy, plotter.XY{X: bytesOf(p), Y: p.time.Median * 1e9})
+			ps = append(ps, xy{bytesOf(p), p.time.Median * 1e9})
 			cycles := ""
 			if c := p.Metrics["cycles"]; c > 0 {
 				cycles = g(c)
@@ -176,11 +173,11 @@ func latency(all []point) []*Picture {
 			pic.Rows = append(pic.Rows, []string{dev, Size(bytesOf(p)), g(p.time.Median * 1e9), cycles,
 				g(p.time.Lo*1e9) + " to " + g(p.time.Hi*1e9)})
 		}
-		lines(pic.plot, i, dev, xy)
+		lines(pic.plot, i, dev, ps)
 	}
-	logX(pic.plot, sizes{})
+	logX(pic.plot, sizes)
 	logY(pic.plot)
-	pic.plot.Legend.Left = true
+	pic.plot.legendLeft = true
 	return []*Picture{pic}
 }
 
@@ -253,7 +250,7 @@ func rooflines(all []point) []*Picture {
 			Caption: "What kernels reach over the flops that they do for a byte. Left of a corner memory binds, right of it " +
 				"arithmetic. Roofs: solid where measured, dashed where modelled from the device's attributes.",
 			Head: []string{"kernel", "flop/byte", "GFLOP/s", "GB/s", "of modelled roof", "of measured roof"}}
-		pic.plot = newPlot(pic.Title, "flop/byte", "GFLOP/s")
+		pic.plot = newChart(pic.Title, "flop/byte", "GFLOP/s")
 		names, by := groups(pts, func(p point) string {
 			if p.Bench == "platform/roofline" {
 				return strings.TrimSpace(chains + p.Params["type"])
@@ -263,25 +260,19 @@ func rooflines(all []point) []*Picture {
 		lowX, highX := math.Inf(1), 0.0
 		for i, name := range names {
 			list := by[name]
-			var xy plotter.XYs
+			var ps []xy
 			for k := range list {
 				p := &list[k]
 				x := p.Intensity()
 				lowX, highX = min(lowX, x), max(highX, x)
-				xy = append(xy, plotter.XY{X: x, Y: p.gflops()})
+				ps = append(ps, xy{x, p.gflops()})
 				pic.Rows = append(pic.Rows, []string{nameOf(p), g(x), g(p.gflops()), g(p.gbs()), share(p, false), share(p, true)})
 			}
 			if strings.HasPrefix(name, chains) {
-				lines(pic.plot, i, name, xy)
+				lines(pic.plot, i, name, ps)
 				continue
 			}
-			s, err := plotter.NewScatter(xy)
-			if err != nil {
-				continue
-			}
-			s.Color, s.Shape, s.Radius = colour(i), glyph(i), dot
-			pic.plot.Add(s)
-			pic.plot.Legend.Add(name, s)
+			scatter(pic.plot, i, name, ps)
 		}
 		for _, c := range compute { // the corners are part of the picture
 			for _, m := range memory {
@@ -292,9 +283,9 @@ func rooflines(all []point) []*Picture {
 			lowX, highX = lowX/2, 2*highX
 		}
 		drawRoofs(pic, memory, compute, lowX, highX)
-		logX(pic.plot, decades{})
+		logX(pic.plot, decades)
 		logY(pic.plot)
-		pic.plot.Legend.Top, pic.plot.Legend.Left = false, false
+		pic.plot.legendBottom = true
 		out = append(out, pic)
 	}
 	return out
@@ -339,20 +330,16 @@ func drawRoofs(pic *Picture, memory, compute []roof, lowX, highX float64) {
 	for _, c := range compute {
 		highest = max(highest, c.rate)
 	}
-	line := func(r roof, word string, from, to plotter.XY) {
-		l, err := plotter.NewLine(plotter.XYs{from, to})
-		if err != nil {
-			return
-		}
-		l.Color, l.Width = ink, 1
+	line := func(r roof, name string, from, to xy) {
+		s := stroke{color: ink, width: 1}
 		if !strings.HasSuffix(r.name, "measured") {
-			l.Dashes = []vg.Length{4, 3}
+			s.dashes = []float64{4, 3}
 		}
-		pic.plot.Add(l)
-		if level := from.Y == to.Y; word != "" && level {
-			label(pic.plot, to, word, true)
-		} else if word != "" {
-			label(pic.plot, plotter.XY{X: math.Sqrt(from.X * to.X), Y: math.Sqrt(from.Y * to.Y)}, word, true)
+		segment(pic.plot, from, to, s)
+		if level := from.Y == to.Y; name != "" && level {
+			word(pic.plot, to, name)
+		} else if name != "" {
+			word(pic.plot, xy{math.Sqrt(from.X * to.X), math.Sqrt(from.Y * to.Y)}, name)
 		}
 	}
 	steepest := 0.0
@@ -365,7 +352,7 @@ func drawRoofs(pic *Picture, memory, compute []roof, lowX, highX float64) {
 		if highest > 0 {
 			end = min(highX, highest/m.rate)
 		}
-		line(m, words[i], plotter.XY{X: lowX, Y: lowX * m.rate}, plotter.XY{X: end, Y: end * m.rate})
+		line(m, words[i], xy{lowX, lowX * m.rate}, xy{end, end * m.rate})
 	}
 	compute, words = named(compute)
 	for i, c := range compute {
@@ -373,6 +360,6 @@ func drawRoofs(pic *Picture, memory, compute []roof, lowX, highX float64) {
 		if steepest > 0 {
 			start = max(lowX, min(c.rate/steepest, highX/2))
 		}
-		line(c, words[i], plotter.XY{X: start, Y: c.rate}, plotter.XY{X: highX, Y: c.rate})
+		line(c, words[i], xy{start, c.rate}, xy{highX, c.rate})
 	}
 }
