@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the kernels to spirv, each compressed by zstd. They are made by Debian 13's glslc 2025.2 (other
-# versions give other bytes): GLSLC names it.
+# Compiles the kernels to spirv, each packed by tools/spvpack and compressed by zstd. They are made by Debian 13's
+# glslc 2025.2 (other versions give other bytes): GLSLC names it.
 #
 #   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
@@ -114,6 +114,8 @@ only=.
 if [ $# -gt 0 ] && [ "$1" != --check ]; then only=$1; fi
 to=$(mktemp -d)
 trap 'rm -r "$to"' EXIT
+go build -o "$to/spvpack" ../../tools/spvpack
+unpacked() { zstd -dqc "$1" | "$to/spvpack" -d; }
 export glslc to
 jobs | grep -E "^[^ ]+ [^ ]*$only" >"$to/jobs" || { echo "make.sh: no module's name has $only in it; they are in spirv" >&2; exit 1; }
 <"$to/jobs" xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
@@ -122,7 +124,9 @@ if [ "${1:-}" != --check ]; then
   mkdir -p spirv
   for f in "$to"/*.spv; do # what compiles to the same keeps its file, whichever zstd packed it
     packed=spirv/$(basename "$f").zst
-    [ -f "$packed" ] && zstd -dqc "$packed" | cmp -s - "$f" || zstd -qf --ultra -22 "$f" -o "$packed"
+    [ -f "$packed" ] && unpacked "$packed" | cmp -s - "$f" && continue
+    "$to/spvpack" <"$f" >"$to/packed"
+    zstd -qf --ultra -22 "$to/packed" -o "$packed" # of a file, whose size it knows
   done
 else
   for f in spirv/*.spv.zst; do
@@ -130,7 +134,7 @@ else
     [ -f "$to/$name" ] || { echo "$f has no source"; status=1; }
   done
   for f in "$to"/*.spv; do
-    zstd -dqc "spirv/$(basename "$f").zst" | cmp - "$f" || status=1
+    unpacked "spirv/$(basename "$f").zst" | cmp - "$f" || status=1
   done
 fi
 exit $status

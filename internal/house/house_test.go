@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 		"bench/serve", "bench/gap", "bridge"},
 	"tools":          {},
 	"tools/versions": {"internal"},
+	"tools/spvpack":  {"backends/vulkan"},
 
 	"engine/prefixcache": {},
 }

@@ -1,0 +1,109 @@
+package spvpack
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// module is a random module: instructions of all kinds, numbers near each other and not.
+func module(rnd *rand.Rand) []uint32 {
+	words := []uint32{Magic, 0x10500, 7, 1000, 0}
+	for range rnd.IntN(200) {
+		n := 1 + rnd.IntN(9)
+		words = append(words, uint32(rnd.IntN(5000))|uint32(n)<<16)
+		for range n - 1 {
+			w := rnd.Uint32() >> rnd.IntN(32)
+			if rnd.IntN(8) == 0 {
+				w = ^uint32(0) - w%3
+			}
+			words = append(words, w)
+		}
+	}
+	return words
+}
+
+func TestUnpackGivesWhatWasPacked(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for i := range 2000 {
+		words := module(rnd)
+		packed, err := Pack(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plain []byte
+		for _, w := range words {
+			plain = binary.LittleEndian.AppendUint32(plain, w)
+		}
+		for _, code := range [][]byte{packed, plain} {
+			got, err := Words(code)
+			if err != nil || !slices.Equal(got, words) {
+				t.Fatalf("module %d of %d words comes back as %d: %v", i, len(words), len(got), err)
+			}
+		}
+	}
+}
+
+// TestNumberedAnew: the same code with its values numbered from another place on has the same bytes.
+func TestNumberedAnew(t *testing.T) {
+	code := func(first uint32) []byte {
+		words := []uint32{Magic, 0x10500, 7, 1000, 0, 17 | 2<<16, 1, 128 | 5<<16, 6, first, first - 1, first - 2}
+		for i := range uint32(20) { // floats added to those before
+			words = append(words, 129|5<<16, 6, first+i+1, first+i, first+i-3)
+		}
+		packed, err := Pack(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
+	}
+	a, b := code(100), code(30000)
+	if tail := 100; !slices.Equal(a[len(a)-tail:], b[len(b)-tail:]) {
+		t.Errorf("the last %d bytes differ:\n%x\n%x", tail, a, b)
+	}
+}
+
+func TestDamage(t *testing.T) {
+	good, err := Pack(module(rand.New(rand.NewPCG(3, 4))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := slices.Clone(good[:13])
+	if first, n := binary.Uvarint(good); first != Magic || n == 0 {
+		t.Fatal("the first number is not the magic one")
+	}
+	for name, bad := range map[string][]byte{"nothing": nil, "cut off": good[:len(good)-1], "a header": good[:4],
+		"a long instruction": append(long, 0xff, 0xff, 0x03, 0xff, 0xff, 0x03, 1), "another beginning": {1, 2, 3, 4, 5},
+		"half a word": {3, 2, 0x23, 7, 1}} {
+		if _, err := Words(bad); err == nil {
+			t.Errorf("%s has no error", name)
+		}
+	}
+	for name, bad := range map[string][]uint32{"nothing": nil, "another first word": {1, 2, 3, 4, 5},
+		"no words": {Magic, 0, 0, 1, 0, 0}, "a long instruction": {Magic, 0, 0, 1, 0, 2 << 16}} {
+		if _, err := Pack(bad); err == nil {
+			t.Errorf("%s is packed", name)
+		}
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	for seed := range uint64(5) {
+		packed, _ := Pack(module(rand.New(rand.NewPCG(seed, 0))))
+		f.Add(packed)
+	}
+	f.Fuzz(func(t *testing.T, packed []byte) {
+		words, err := Unpack(packed)
+		if err != nil {
+			return
+		}
+		again, err := Pack(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := Unpack(again); err != nil || !slices.Equal(back, words) {
+			t.Fatalf("%v comes back as %v: %v", words, back, err)
+		}
+	})
+}
