@@ -1,4 +1,4 @@
-"""What JAX's compiler calls: a handler of XLA's foreign function interface, in ctypes.
+"""What a program that JAX compiled for a GPU calls: a handler of XLA's foreign function interface, in ctypes.
 
 The structures are those of xla/ffi/api/c_api.h, major version 0. By its rules a minor version appends fields only, and
 each structure says its size: what is read here is checked against that, so that another layout is an error of the call.
@@ -7,7 +7,6 @@ XLA asks a handler for its version when it is registered, and refuses one that i
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import functools
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 from ._errors import UnsupportedError
 
 _EXECUTE = 3  # of XLA_FFI_ExecutionStage
-_F32, _S32 = 11, 4  # of XLA_FFI_DataType
+_F32 = 11  # of XLA_FFI_DataType
 _INTERNAL, _METADATA, _BUFFER, _SCALAR = 13, 1, 1, 3  # an error's code; kinds of extension, argument, attribute
 
 
@@ -112,18 +111,18 @@ class _Frame(ctypes.Structure):
 
 
 class Place:
-    """A dense buffer of XLA's: its address and sizes, of float32 or of int32."""
+    """A dense buffer of XLA's, of float32: its address and sizes."""
 
     def __init__(self, b: _Buffer) -> None:
         _whole(b, "a buffer")
-        if b.type not in (_F32, _S32):
-            raise UnsupportedError(f"XLA gives a buffer of its type {b.type}: float32 or int32 is expected")
-        self.address, self.integers = int(b.data or 0), b.type == _S32
+        if b.type != _F32:
+            raise UnsupportedError(f"XLA gives a buffer of its type {b.type}: float32 is expected")
+        self.address = int(b.data or 0)
         self.shape = [int(b.dims[i]) for i in range(b.rank)]
 
 
-#: What is called, by the number that the compiled program has: with the kind of the GPU ("": on the host), the stream's
-#: handle there, the argument and the place of the result.
+#: What is called, by the number that the compiled program has: with the kind of the GPU, the stream's handle, the argument
+#: and the place of the result.
 Target = Callable[[str, int, Place, Place], None]
 _targets: dict[int, Target] = {}
 _lock = threading.Lock()
@@ -150,21 +149,18 @@ def _call(frame: _Frame, kind: str) -> None:
             raise UnsupportedError("one argument, one result and one attribute are expected")
     if (frame.arguments.types[0], frame.results.types[0], frame.attributes.types[0]) != (_BUFFER, _BUFFER, _SCALAR):
         raise UnsupportedError("buffers and a number are expected")
-    stream = 0
-    if kind:
-        api = frame.api.contents
-        _whole(api, "its functions")
-        get = _StreamGet(ctypes.sizeof(_StreamGet), None, frame.context, None)
-        if api.stream_get(ctypes.byref(get)):
-            raise UnsupportedError("XLA gives no stream")
-        stream = int(get.stream or 0)
+    api = frame.api.contents
+    _whole(api, "its functions")
+    get = _StreamGet(ctypes.sizeof(_StreamGet), None, frame.context, None)
+    if api.stream_get(ctypes.byref(get)):
+        raise UnsupportedError("XLA gives no stream")
     target = _targets[frame.attributes.values[0].contents.value[0]]
-    target(kind, stream, Place(frame.arguments.values[0].contents), Place(frame.results.values[0].contents))
+    target(kind, int(get.stream or 0), Place(frame.arguments.values[0].contents), Place(frame.results.values[0].contents))
 
 
 def _handle(kind: str, at: Any) -> int | None:
-    frame = at.contents
     try:
+        frame = at.contents
         if frame.extension and frame.extension.contents.type == _METADATA:
             asked = ctypes.cast(frame.extension, ctypes.POINTER(_MetadataExtension)).contents.metadata.contents
             known = frame.api.contents.version if frame.api else None
@@ -174,18 +170,16 @@ def _handle(kind: str, at: Any) -> int | None:
             _call(frame, kind)
         return None
     except BaseException as e:  # it must not leave through XLA
-        if isinstance(e, KeyboardInterrupt):
-            _thread.interrupt_main()
         said = _ErrorCreate(ctypes.sizeof(_ErrorCreate), None, f"{type(e).__name__}: {e}".encode(), _INTERNAL)
-        made: int | None = frame.api.contents.error_create(ctypes.byref(said))
+        made: int | None = at.contents.api.contents.error_create(ctypes.byref(said))
         return made
 
 
 _Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(_Frame))
-#: By XLA's name of a platform. XLA may call them until the process ends: they stay.
+#: By XLA's name of a platform. On the host there is none: a Ctrl-C is raised in whatever Python runs in the main thread, there at
+#: the handler's first instruction too, and no error could be given. XLA may call them until the process ends: they stay.
 handlers = {
-    platform: _Handler(functools.partial(_handle, kind))
-    for platform, kind in {"cpu": "", "CUDA": "cuda", "ROCM": "hip"}.items()
+    platform: _Handler(functools.partial(_handle, kind)) for platform, kind in {"CUDA": "cuda", "ROCM": "hip"}.items()
 }
 for _h in handlers.values():
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_h))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
+import _thread
 import functools
 import os
-import weakref
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -77,18 +77,19 @@ def _called(model: greta.Model, x: Any, result: jax.ShapeDtypeStruct) -> Any:
 
         return jax.pure_callback(host, result, x, vmap_method="expand_dims")
 
-    ways = {p: foreign for p in _registered() if p == "cpu" or model.info.kind == "block" and model.info.backend == "hip"}
+    on_card = model.info.kind == "block" and model.info.backend == "hip"
+    ways = dict.fromkeys(_registered(), foreign) if on_card else {}
     return jax.lax.platform_dependent(x, **ways, default=callback) if ways else callback(x)
 
 
 _NAME = "greta"
-_PLATFORMS = {"cpu": "cpu", "cuda": "CUDA", "rocm": "ROCM"}  # as JAX's functions and XLA's registry call them
-_numbers: weakref.WeakKeyDictionary[greta.Model, int] = weakref.WeakKeyDictionary()
+_PLATFORMS = {"cuda": "CUDA", "rocm": "ROCM"}  # as JAX's functions and XLA's registry call them
+_numbers: dict[greta.Model, int] = {}  # what a compiled program has of a model
 
 
 @functools.cache
 def _registered() -> frozenset[str]:
-    """The platforms whose compiled programs call greta by XLA's foreign function interface; on others JAX calls back."""
+    """The GPUs whose compiled programs call greta by XLA's foreign function interface; elsewhere JAX calls back."""
     if not hasattr(jax, "ffi"):
         return frozenset()
     done = set()
@@ -109,23 +110,37 @@ def _number(model: greta.Model) -> int:
 
 def _run(model: greta.Model, kind: str, stream: int, x: _ffi.Place, y: _ffi.Place) -> None:
     """What a compiled program calls: _ffi.Target."""
-    if not kind:
-        _on_host(model, _array(x), _array(y))
-        return
-    rows, width, sequences = x.shape[-2], y.shape[-1], 1
-    for n in x.shape[:-2]:
-        sequences *= n
-    for i in range(sequences):
-        inner = [DeviceTensor.at(kind, p.address + 4 * i * rows * p.shape[-1], [rows, p.shape[-1]], stream) for p in (x, y)]
-        model._fresh()._held(inner[0], inner[1], {"reset": True})
+    failed: list[BaseException] = []
+    ended = threading.Event()
 
+    def work() -> None:
+        rows, sequences = x.shape[-2], 1
+        for n in x.shape[:-2]:
+            sequences *= n
+        try:
+            for i in range(sequences):
+                tensors = [
+                    DeviceTensor.at(kind, p.address + 4 * i * rows * p.shape[-1], [rows, p.shape[-1]], stream)
+                    for p in (x, y)
+                ]
+                model._fresh()._held(tensors[0], tensors[1], {"reset": True})
+        except BaseException as e:
+            failed.append(e)
+        finally:
+            ended.set()
 
-def _array(p: _ffi.Place) -> Any:
-    count = 1
-    for n in p.shape:
-        count *= n
-    kind = ctypes.c_int32 if p.integers else ctypes.c_float
-    return np.ctypeslib.as_array((kind * count).from_address(p.address)).reshape(p.shape)
+    # In a thread that no interrupt reaches: behind this the buffers are XLA's again, and greta must not use them.
+    begun = False
+    while not ended.is_set():
+        try:
+            if not begun:
+                begun = True
+                _thread.start_new_thread(work, ())
+            ended.wait()
+        except KeyboardInterrupt as e:
+            failed.append(e)
+    if failed:
+        raise failed[-1]
 
 
 def _on_host(model: greta.Model, x: Any, y: Any) -> None:

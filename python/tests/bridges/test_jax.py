@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
+import dataclasses
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from conftest import needed
@@ -14,7 +17,7 @@ import pytest  # noqa: E402
 
 import greta  # noqa: E402
 import greta.jax  # noqa: E402
-from greta import _ffi, _shared  # noqa: E402
+from greta import _ffi  # noqa: E402
 
 
 def test_jit_vmap_and_values(block):
@@ -43,24 +46,9 @@ def test_tokens(model):
     assert y.shape == (2, 3, 2048) and np.array_equal(y[0, :2], y[1, :2])
 
 
-def test_where_it_lies(block, monkeypatch):
-    """A program that JAX has compiled calls greta with its own buffers: no copy of what lies in greta's memory."""
-    if "cpu" not in greta.jax._registered():
-        pytest.skip("this JAX has no jax.ffi")
-    shared = greta.empty((5, 64))
-    shared[...] = np.random.default_rng(2).standard_normal((5, 64))
-    x = jax.numpy.from_dlpack(shared)
-    assert x.unsafe_buffer_pointer() == shared.ctypes.data
-    located = []
-    locate = _shared.locate
-    monkeypatch.setattr(_shared, "locate", lambda a: located.append(locate(a)) or located[-1])
-    assert np.array_equal(jax.jit(lambda x: greta.jax.call(block, x))(x), block(shared))
-    assert [place is not None for place in located] == [True, True]
-
-
-def test_by_a_callback(block, monkeypatch):
-    """Where XLA refuses the handler, JAX calls back."""
-    monkeypatch.setattr(greta.jax, "_registered", frozenset)
+def test_on_a_card_but_the_program_is_not(block, monkeypatch):
+    """A program for the host calls back, whatever device the block is on."""
+    monkeypatch.setattr(block, "info", dataclasses.replace(block.info, backend="hip"))
     test_jit_vmap_and_values(block)
 
 
@@ -116,6 +104,27 @@ def test_on_a_card(block, monkeypatch):
         (("cuda", 1048, [3, 4], 9), ("cuda", 5096, [3, 8], 9), {"reset": True}),
     ]
 
+    # The buffers are XLA's again behind the call: an interrupt is told when greta has ended.
+    del sent[:]
+    held = Session._held
+
+    def slow(self, rows, place, args):
+        _thread.interrupt_main()
+        time.sleep(0.2)
+        held(self, rows, place, args)
+
+    Session._held = slow
+    with pytest.raises(KeyboardInterrupt):
+        greta.jax._run(Model(), "cuda", 9, Place(1000, [3, 4]), Place(5000, [3, 8]))
+    assert len(sent) == 1
+
+    def fails(self, rows, place, args):
+        raise greta.UsageError("no room")
+
+    Session._held = fails
+    with pytest.raises(greta.UsageError, match="no room"):
+        greta.jax._run(Model(), "cuda", 9, Place(1000, [3, 4]), Place(5000, [3, 8]))
+
 
 class Frame:
     """A call as XLA makes it, of two buffers and the number of what is called."""
@@ -127,10 +136,15 @@ class Frame:
             self.errors.append(args.contents.message.decode())
             return 4711
 
+        def stream(args):
+            args.contents.stream = 77
+            return None
+
         self.x, self.y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
         self.api = _ffi._Api(ctypes.sizeof(_ffi._Api))
         self.api.version.major, self.api.version.minor = major, minor
         self.api.error_create = type(self.api.error_create)(create)
+        self.api.stream_get = type(self.api.stream_get)(stream)
         self.dims = (ctypes.c_int64 * 2)(2, 3)
         self.value = ctypes.c_int64(number)
         self.buffers = [_ffi._Buffer(48, None, 11, a.ctypes.data, 2, self.dims) for a in (self.x, self.y)]
@@ -146,19 +160,19 @@ class Frame:
         self.frame = frame
 
     def call(self):
-        return _ffi.handlers["cpu"](ctypes.pointer(self.frame))
+        return _ffi.handlers["CUDA"](ctypes.pointer(self.frame))
 
 
 def test_frames():
     """What XLA gives is checked before it is used; what is wrong is an error of the call."""
 
     def double(kind, stream, x, y):
-        assert (kind, stream, x.shape, y.shape) == ("", 0, [2, 3], [2, 3])
-        greta.jax._array(y)[...] = 2 * greta.jax._array(x)
+        assert (kind, stream, x.shape, y.shape) == ("cuda", 77, [2, 3], [2, 3])
+        ctypes.memmove(y.address, x.address, 24)
 
     number = _ffi.add(double)
     f = Frame(number)
-    assert f.call() is None and np.array_equal(f.y, 2 * f.x)
+    assert f.call() is None and np.array_equal(f.y, f.x)
 
     def failed(words, change):
         f = Frame(number)
@@ -170,6 +184,7 @@ def test_frames():
     failed("another layout", lambda f: setattr(f.buffers[1], "size", 16))
     failed("one argument", lambda f: setattr(f.frame.results, "count", 2))
     failed("of its type 12", lambda f: setattr(f.buffers[0], "type", 12))
+    failed("another layout", lambda f: setattr(f.api, "size", 8))
     failed("KeyError", lambda f: setattr(f.value, "value", 1 << 40))
     f = Frame(number)
     f.frame.stage = 1  # prepare: nothing to do
