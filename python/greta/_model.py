@@ -57,10 +57,21 @@ def load(
         "parallel": parallel,
         **options,
     }
-    wire = {k: _plain(v) for k, v in given.items() if v is not None}
     p = process or default_process()
-    answer, _ = p.call("load", {"path": os.fspath(path), "options": wire})
+    for name in ("weights", "tokenizer", "lora"):
+        given[name] = _here(given.get(name), p)
+    wire = {k: _plain(v) for k, v in given.items() if v is not None}
+    answer, _ = p.call("load", {"path": _here(os.fspath(path), p), "options": wire})
     return Model(p, answer["model"], answer["info"])
+
+
+def _here(path: object, process: Process) -> object:
+    """A path, or several, as greta finds them: its process stays in the folder in which it was started."""
+    if isinstance(path, (list, tuple)):
+        return [_here(p, process) for p in path]
+    if isinstance(path, (str, os.PathLike)) and process.folder != os.getcwd() and os.path.exists(path):
+        return os.path.abspath(path)
+    return path
 
 
 def _plain(v: object) -> object:

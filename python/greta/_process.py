@@ -53,6 +53,7 @@ class Process:
         """
         self.binary = binary or find_binary()
         self._owner = os.getpid()
+        self.folder = os.getcwd()  #: in which it finds relative paths
         self._ids = itertools.count(1)
         self._pending: dict[int, Handler] = {}
         self._lock = threading.Lock()  # of _pending and _died

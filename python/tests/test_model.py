@@ -273,3 +273,15 @@ def test_several_models(tolstoy: Path, process: greta.Process) -> None:
     with pytest.raises(greta.UsageError, match="closed"):
         a.logits([1])
     a.close()  # twice is once
+
+
+def test_another_folder(tolstoy: Path, process: greta.Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Relative paths are those of Python's folder, also where it was changed behind the start of greta's process."""
+    (tmp_path / "ein Ordner ü").mkdir()
+    (tmp_path / "ein Ordner ü" / "model").symlink_to(tolstoy.resolve())
+    monkeypatch.chdir(tmp_path / "ein Ordner ü")
+    with greta.load("model", process=process) as m, greta.load("mlp_block", weights=None, process=process) as b:
+        assert m.generate("Prince Andrew", max_new_tokens=1).text == " was"
+        assert b.info.kind == "block"
+    with pytest.raises(greta.UsageError, match="^nowhere.gguf: no such file"):
+        greta.load("nowhere.gguf", process=process)
