@@ -30,6 +30,8 @@ type batch struct {
 	adapter, adapterOf           []int32 // of each row, of each run
 	logits                       []float32
 	picked                       []int32
+	rates                        []float32 // of the rows of logits of a step with draw
+	keys, allowed                []int32
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
 	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
@@ -351,8 +353,8 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 }
 
 // step computes the rows of a plan. Behind it, row i of the results is that of the plan's i-th wanted row: logits, or
-// with picks the most likely tokens.
-func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
+// with picks the most likely tokens, chosen as list says where they are drawn.
+func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) error {
 	from := time.Now()
 	lap := func(part *time.Duration) {
 		now := time.Now()
@@ -365,7 +367,8 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 	if len(p.Rows) == 0 {
 		return nil
 	}
-	kind := b.kind(len(p.Rows), p.Wanted, picks)
+	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
+	kind.drawn = h.drawn
 	st, err := b.mem.stepOf(kind, nil)
 	if err != nil {
 		return err
@@ -384,6 +387,11 @@ func (b *batch) step(p *schedule.Batch, picks int, lineOf []int32) error {
 	}
 	if kind.adapted {
 		if err := st.writeInts(b.mem.stream, adapterInput, 0, b.adapter[:kind.Tokens], 0, 0); err != nil {
+			return err
+		}
+	}
+	if kind.drawn {
+		if err := b.writeDraws(st, p, list); err != nil {
 			return err
 		}
 	}

@@ -33,9 +33,11 @@ func DryRun(opt Options, tokens ...int) (err error) {
 		if _, err := s.Step(n, 1); err != nil {
 			return fmt.Errorf("a step of %d tokens: %w", n, err)
 		}
-		if picks := e.picks(Sampling{}); picks > 0 { // the greedy choice on the device
-			if _, err := s.stepOf(stepKind{Tokens: n, Rows: 1, picks: picks}, nil); err != nil {
-				return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
+		if picks := e.picks(Sampling{}); picks > 0 { // the choice on the device, of the likeliest and by chance
+			for _, drawn := range []bool{false, true} {
+				if _, err := s.stepOf(stepKind{Tokens: n, Rows: 1, picks: picks, drawn: drawn}, nil); err != nil {
+					return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
+				}
 			}
 		}
 	}

@@ -5,7 +5,9 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/testkit"
+	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -27,4 +29,29 @@ func TestGreedy(t *testing.T) {
 	t.Cleanup(func() { dev.Close() })
 	testkit.Multistep(t, choosing{dev}, tensor.F16, map[string]string{"L": "2", "D": "64", "H": "4", "F": "96",
 		"V": "500"}, testing.Short())
+}
+
+// noting is choosing that notes whether its kernel of draw is wanted.
+type noting struct {
+	choosing
+	draws bool
+}
+
+func (d *noting) Kernel(n *graph.Node) (backends.Kernel, error) {
+	d.draws = d.draws || n.Op == ops.Draw
+	return d.Device.Kernel(n)
+}
+
+// TestDrawn: what a device draws, under masks too, is what the host draws from all logits.
+func TestDrawn(t *testing.T) {
+	dev, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	noted := &noting{choosing: choosing{dev}}
+	testkit.Drawn(t, dev, noted, tensor.F16, true)
+	if !noted.draws {
+		t.Error("nothing was drawn on the device")
+	}
 }

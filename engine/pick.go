@@ -29,10 +29,16 @@ func (e *Engine) picks(o Sampling) int {
 
 // pickGraph is the graph of a step that gives the k largest logits of each row,
 // values and tokens, in place of all.
-func (e *Engine) pickGraph(tokens, rows, k int, in *poolSize) (*graph.Graph, error) {
-	g, err := e.graph(tokens, rows, in)
+func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
+	g, err := e.graph(kind.Tokens, kind.Rows, in)
 	if err != nil {
 		return nil, err
+	}
+	k := kind.picks
+	if kind.drawn {
+		if err := e.drawn(g); err != nil {
+			return nil, err
+		}
 	}
 	n := &graph.Node{ID: len(g.Nodes), Op: ops.TopK, In: g.Outputs[:1:1], Attr: &ops.TopKAttr{K: k, Softmax: "none"},
 		Float: e.dev.Info().Float, Name: "choice", Block: -1}

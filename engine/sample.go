@@ -69,6 +69,12 @@ func (o Sampling) Validate() error {
 // changes says that logits are changed before a token is chosen, so that all of them are needed.
 func (o *Sampling) changes() bool { return o.penalises() || len(o.LogitBias) > 0 }
 
+// filters says that not all tokens with a logit can be drawn.
+func (o *Sampling) filters() bool {
+	share := func(p float64) bool { return p > 0 && p < 1 }
+	return o.TopK > 0 || share(o.TypicalP) || share(o.TopP) || o.MinP > 0
+}
+
 func (o *Sampling) penalises() bool {
 	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
 }

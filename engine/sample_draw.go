@@ -3,11 +3,15 @@ package engine
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
+
+	"github.com/greta-project/greta/ops"
 )
 
-// Drawing a token: candidates come one by one, the most likely first, from a heap, so
-// that a vocabulary is not sorted for the few that a draw looks at.
+// Drawing a token: each candidate's logit over the temperature gets noise of its own, a function of seed, position and
+// token, and the largest is taken (ops.Draw, which devices have). Where a filter looks at the most likely ones they
+// come one by one from a heap, so that a vocabulary is not sorted for them.
 
 // among chooses from the most likely tokens, the best first, as many as the choice
 // needs: as Sample does from all logits. None may be a NaN.
@@ -22,6 +26,9 @@ func (s *Sampler) among(best []candidate, position int) int32 {
 }
 
 func (s *Sampler) draw(logits []float32, position int) int32 {
+	if !s.opt.filters() {
+		return s.noisiest(logits, position)
+	}
 	s.cand, s.sorted = s.cand[:0], 0
 	for i, v := range logits {
 		if v == v {
@@ -92,14 +99,37 @@ func (s *Sampler) drawn(position int) int32 {
 		}
 		n = i
 	}
-	t := s.opt.Temperature
-	at := uniform(s.opt.Seed, position) * s.total(n, top, t)
+	key := ops.DrawKey(s.opt.Seed, position)
+	chosen, best := s.at(0).id, math.Inf(-1)
 	for i := range n {
-		if at -= math.Exp((float64(s.at(i).logit) - top) / t); at < 0 {
-			return s.at(i).id
+		c := s.at(i)
+		score := float64(c.logit)/s.opt.Temperature + ops.DrawNoise(key, int(c.id))
+		if score > best || score == best && c.id < chosen {
+			chosen, best = c.id, score
 		}
 	}
-	return s.at(n - 1).id
+	return chosen
+}
+
+// noisiest draws from all logits that are numbers.
+func (s *Sampler) noisiest(logits []float32, position int) int32 {
+	key, rate := ops.DrawKey(s.opt.Seed, position), 1/s.opt.Temperature
+	chosen, best := int32(0), math.Inf(-1)
+	var words [4]uint32
+	for v, x := range logits {
+		if v%4 == 0 {
+			words = ops.DrawWords(key, v/4)
+		}
+		word, score := words[v%4], rate*float64(x)
+		// −ln(1 − u) is at least u, so that the noise is at most −ln u, which the leading zeros of u bound.
+		if !(score+math.Ln2*float64(bits.LeadingZeros32(word)+1) > best) {
+			continue
+		}
+		if score -= math.Log(ops.DrawExponential(word)); score > best {
+			chosen, best = int32(v), score
+		}
+	}
+	return chosen
 }
 
 // total is the sum of the n most likely candidates' exp((logit − top)/t).

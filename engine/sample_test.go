@@ -7,6 +7,8 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/greta-project/greta/ops"
+
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -294,7 +296,7 @@ func TestPhilox(t *testing.T) {
 		{[4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0},
 			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 	} {
-		if got := philox(c.counter, c.key); got != c.want {
+		if got := ops.Philox(c.counter, c.key); got != c.want {
 			t.Errorf("%x: %x, not %x", c.counter, got, c.want)
 		}
 	}

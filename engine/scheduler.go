@@ -85,6 +85,9 @@ type Scheduler struct {
 	history []int32
 	bits    []uint32
 	picked  []candidate
+	drawing []drawing // by wanted row, of a step with draw
+	masked  []maskOf
+	masks   []uint32
 	failed  []error   // by run
 	told    []*Handle // whose tokens came and whose readers were not woken yet
 }
@@ -461,17 +464,20 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 
 // compute runs a step and chooses the tokens.
 func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
-	picks := s.picks(b)
+	h := s.how(b)
+	if s.drawing = s.drawing[:0]; h.drawn {
+		s.draw(b)
+	}
 	s.batch.loads = s.disk.loads
 	s.batch.mem.enter()
 	start := time.Now()
-	err = s.batch.step(b, picks, s.lineOf)
+	err = s.batch.step(b, h, s.drawing, s.lineOf)
 	device = time.Since(start)
 	s.batch.mem.leave()
 	if err != nil {
 		return device, err
 	}
-	s.choose(b, picks)
+	s.choose(b, h)
 	return device, nil
 }
 

@@ -29,6 +29,8 @@ type Step struct {
 	nodes   []int               // node of each launch
 	locs    locations
 	ints    []int32 // for positions
+
+	allAllowed bool // the input of allowed tokens holds ones alone
 }
 
 // stepKind is what tells one captured step from another.
@@ -36,6 +38,8 @@ type stepKind struct {
 	Tokens int // S: tokens in the step
 	Rows   int // R: rows of logits
 	picks  int // the most likely tokens that it gives instead of logits; 0: logits
+	// drawn says that the tokens to pick among are masked, and have noise: see drawn.go.
+	drawn bool
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token
 	// of each is that which the one before gives.
 	chain int
@@ -60,7 +64,7 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	}
 	switch {
 	case kind.picks > 0:
-		g, err = e.pickGraph(kind.Tokens, kind.Rows, kind.picks, pool)
+		g, err = e.pickGraph(kind, pool)
 	case pool != nil:
 		g, err = e.graph(kind.Tokens, kind.Rows, pool)
 	case kind.Tokens != 1 || kind.Rows != 1:

@@ -77,6 +77,7 @@ var table = map[string]entry{
 		why: because("rows of many sequences: pages are found by table")},
 	"softmax": {bind: bindSoftmax, why: byRow},
 	"topk":    {bind: bindTopK, why: byRow},
+	"draw":    {bind: bindDraw, why: byRow},
 	"mix":     {bind: bindMix, why: byRow},
 	"pool":    {bind: bindPool, why: byRow},
 	"rows":    {bind: bindRows, why: because("rows are copied")},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/internal/testkit"
 	"github.com/greta-project/greta/models"
@@ -103,4 +104,16 @@ func TestGreedy(t *testing.T) {
 				testing.Short())
 		})
 	}
+}
+
+// TestDrawn: what the device draws, under masks too, is what the host draws from a processor's logits.
+func TestDrawn(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	host, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	testkit.Drawn(t, host, dev, tensor.F16, false)
 }

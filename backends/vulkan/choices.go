@@ -221,6 +221,7 @@ func init() { // the binders of the table refer to it through Kernel
 		"softmax":     {bind: bindSoftmax, typed: -1, why: rowwise},
 		"topk": {bind: bindTopK, typed: -1, scratch: pickScratch,
 			why: "of few a row a workgroup, of a vocabulary by parts"},
+		"draw":  {bind: bindDraw, typed: -1, why: "four tokens an invocation, whose numbers come from one counter"},
 		"mix":   {bind: bindMix, typed: -1, why: pairwise},
 		"embed": {bind: bindEmbed, typed: 1, wide: []int{1}, why: "rows are decoded as they are gathered"},
 		"rows":  {bind: bindRows, typed: -1, why: "rows are gathered"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/engine"
@@ -176,6 +177,16 @@ func TestQueued(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDrawn: what the device draws, under masks too, is what the host draws from a processor's logits.
+func TestDrawn(t *testing.T) {
+	host, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	testkit.Drawn(t, host, open(t, vulkan.Options{}), tensor.F16, false)
 }
 
 // TestPicks: tokens chosen on the device are those that the host chooses from all

@@ -86,6 +86,12 @@ func tame(n *graph.Node, v *graph.Value, vals []float32) {
 func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 	vals := make([]int32, v.Shape.Elems())
 	switch v.Name {
+	case "keys", "allowed": // bits
+		for i := range vals {
+			if vals[i] = -1; v.Name == "keys" {
+				vals[i] = int32(rng.Uint32())
+			}
+		}
 	case "pos":
 		for i := range vals {
 			vals[i] = int32(c.First + i)

@@ -287,6 +287,12 @@ var table = []Case{
 	{"topk/likeliest", "p, e: topk(x, k=1)", "x float[2, 5003]", pointRel, pointAbs},
 	{"topk/candidates", "p, e: topk(x, k=40)", "x float[1, 9001] #3", pointRel, pointAbs},
 	{"topk/many", "p, e: topk(x, k=8, softmax=after)", "x float[2, 128]", pointRel, pointAbs},
+	{"draw/odd", "y: draw(x, rate, keys, allowed)",
+		"x float[3, 37]; rate float[3]; keys i32[3, 4] <1000000; allowed i32[3, 2] <1000000000", pointRel, pointAbs},
+	{"draw/greedy", "y: draw(x, rate, keys, allowed)",
+		"x float[2, 64] +3; rate float[2] *0; keys i32[2, 4] <9; allowed i32[2, 2] =-1,-1,-2,2147483647", 0, 0},
+	{"draw/vocabulary", "y: draw(x, rate, keys, allowed)",
+		"x float[2, 9001]; rate float[2]; keys i32[2, 4] <2000000000; allowed i32[2, 282] <2000000000", pointRel, pointAbs},
 	{"mix/two", "y: mix(x, p)", "x float[5, 2, 37]; p float[5, 2]", pointRel, pointAbs},
 	{"mix/one", "y: mix(x, p)", "x float[1, 3, 5]; p float[1, 3]", pointRel, pointAbs},
 

@@ -1,0 +1,11 @@
+package hip
+
+var drawFile = newProgram("draw.hip")
+
+// bindDraw binds the noise and the mask of choices by chance.
+func bindDraw(b *binder) {
+	x, rate, allowed := b.in(0), b.in(1), b.in(3)
+	r := rowsOf(x)
+	b.start(drawFile, "draw", 256, r.n, ceil(r.cols, 1024), 1).ptr(b.out(0), b.pointer(x)).rows(r).
+		ptr(b.dense(rate), b.dense(b.in(2)), b.dense(allowed)).u32(allowed.Shape.Last())
+}

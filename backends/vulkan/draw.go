@@ -1,0 +1,18 @@
+//go:build linux && (amd64 || arm64) && !nogpu
+
+package vulkan
+
+// bindDraw binds the noise and the mask of choices by chance.
+func bindDraw(b *bind) error {
+	c := b.call("draw")
+	x, rate := b.floats(c, &b.l.In[0], false), b.floats(c, &b.l.In[1], false)
+	keys, allowed := b.ints(c, &b.l.In[2]), b.ints(c, &b.l.In[3])
+	y := b.floats(c, &b.l.Out[0], true)
+	quads := (x.cols + 3) / 4
+	n := x.n * quads
+	c.spec = []uint32{workgroup}
+	c.push = []uint32{n, quads, x.cols, uint32(b.l.In[3].Shape.Last()), x.off, x.stride, rate.off, keys, allowed, y.off,
+		y.stride}
+	b.run(c, groups(int(n), workgroup), 1)
+	return nil
+}

@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/ops"
+	"github.com/greta-project/greta/tensor"
+)
+
+// Choices by chance and under masks on the device: behind the logits of a batch's step comes draw, whose noise is that
+// of the host's sampler, and then the topk of what it gives. So the host reads a token a row instead of a vocabulary.
+
+// The names of what a step with draw has beside its other inputs.
+const (
+	rateInput    = "choice.rate"    // of each row of logits: one over the temperature; 0: no noise
+	keysInput    = "choice.keys"    // of each: its seed and position
+	allowedInput = "choice.allowed" // of each: a bit a token
+)
+
+// drawn adds draw behind the logits of a graph.
+func (e *Engine) drawn(g *graph.Graph) error {
+	logits := g.Outputs[0]
+	rows, vocabulary := logits.Shape[0], logits.Shape.Last()
+	input := func(name string, t tensor.Type, shape ...int) *graph.Value {
+		return g.AddValue(&graph.Value{Name: name, Kind: graph.Input, Type: t, Shape: shape})
+	}
+	n := &graph.Node{ID: len(g.Nodes), Op: ops.Draw, Float: e.dev.Info().Float, Name: "draw", Block: -1,
+		In: []*graph.Value{logits, input(rateInput, logits.Type, rows), input(keysInput, tensor.I32, rows, 4),
+			input(allowedInput, tensor.I32, rows, maskWords(vocabulary))}}
+	results, err := n.Op.Infer(n)
+	if err != nil {
+		return fmt.Errorf("drawing from %s: %w", logits, err)
+	}
+	n.Out = []*graph.Value{g.AddValue(&graph.Value{Name: "draw.logits", Type: results[0].Type, Shape: results[0].Shape,
+		Def: n})}
+	g.Nodes, g.Outputs = append(g.Nodes, n), []*graph.Value{n.Out[0]}
+	return nil
+}
+
+func maskWords(vocabulary int) int { return (vocabulary + 31) / 32 }
+
+// drawing is how the token of a row of logits is chosen.
+type drawing struct {
+	rate    float32   // one over the temperature; 0: the device adds no noise
+	key     [4]uint32 // of the noise
+	allowed []uint32  // bits of the tokens; nil: all
+	err     error     // why there are no bits
+}
+
+// how is how a step's tokens are chosen.
+type how struct {
+	picks int  // among so many that the device gives; 0: among all, by the host
+	drawn bool // with noise and masks
+}
+
+// how finds the way that serves all choices of a step.
+func (s *Scheduler) how(b *schedule.Batch) how {
+	var h how
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		end := r.First + r.Rows
+		if !b.Rows[end-1].Want {
+			continue
+		}
+		c := choiceOf(r.Seq)
+		o := &c.sampler.opt
+		k := s.engine.picks(*o)
+		if k == 0 && s.engine.draws(o) {
+			k, h.drawn = 1, true
+		}
+		if c.mask != nil {
+			h.drawn = true
+			if r.Rows > 1 && b.Rows[end-2].Want { // masks behind guesses are known when those are looked at
+				return how{}
+			}
+		}
+		if k == 0 || c.handle.request.Logprobs > 0 {
+			return how{}
+		}
+		h.picks = max(h.picks, k)
+	}
+	if h.picks > 1 { // few kinds of steps
+		h.picks = min(bucket([]int{8, 64, 256}, h.picks), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
+	}
+	h.drawn = h.drawn && h.picks > 0
+	return h
+}
+
+// draws says whether a choice is the largest of all logits with noise.
+func (e *Engine) draws(o *Sampling) bool {
+	return o.Temperature > 0 && !o.filters() && !o.changes() && e.running.Picks > 0 && !e.IsBlock() &&
+		e.first.Outputs[0].Type == tensor.F32
+}
+
+// draw says how the tokens of a step's wanted rows are chosen. Masks are made side by side.
+func (s *Scheduler) draw(b *schedule.Batch) {
+	words := maskWords(s.engine.first.Outputs[0].Shape.Last())
+	s.drawing, s.masked = s.drawing[:0], s.masked[:0]
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		c := choiceOf(r.Seq)
+		past, o := len(r.Seq.Tokens()), &c.sampler.opt
+		for j := r.First; j < r.First+r.Rows; j++ {
+			if !b.Rows[j].Want {
+				continue
+			}
+			d := drawing{key: ops.DrawKey(o.Seed, past)}
+			if s.engine.draws(o) {
+				d.rate = float32(1 / o.Temperature)
+			}
+			past++
+			if c.mask != nil {
+				s.masked = append(s.masked, maskOf{len(s.drawing), c.mask})
+			}
+			s.drawing = append(s.drawing, d)
+		}
+	}
+	s.masks = grown(s.masks, len(s.masked)*words)
+	for i, m := range s.masked {
+		s.drawing[m.at].allowed = s.masks[i*words : (i+1)*words : (i+1)*words]
+	}
+	s.beside(len(s.masked), func(i int) {
+		d := &s.drawing[s.masked[i].at]
+		d.err = s.masked[i].mask.Allowed(d.allowed)
+		if d.err != nil {
+			clear(d.allowed)
+		}
+	})
+}
+
+// maskOf is the mask of a wanted row.
+type maskOf struct {
+	at   int
+	mask Mask
+}
+
+// beside calls do for each of n numbers, on several processors where there are several.
+func (s *Scheduler) beside(n int, do func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	if workers < 2 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < n; i += workers {
+				do(i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// writeDraws writes the inputs of draw.
+func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
+	v := st.Graph.Input(allowedInput)
+	rows, words := v.Shape[0], v.Shape[1]
+	b.rates, b.keys, b.allowed = grown(b.rates, rows), grown(b.keys, 4*rows), grown(b.allowed, rows*words)
+	clear(b.rates)
+	clear(b.keys)
+	masks := false
+	for i := range list {
+		masks = masks || list[i].allowed != nil
+	}
+	if masks || !st.allAllowed {
+		b.allowed[0] = -1
+		for n := 1; n < len(b.allowed); n *= 2 {
+			copy(b.allowed[n:], b.allowed[:n])
+		}
+	}
+	at := 0
+	for i := range p.Rows {
+		if !p.Rows[i].Want {
+			continue
+		}
+		row := at
+		if st.Rows == st.Tokens {
+			row = i
+		}
+		d := &list[at]
+		at++
+		b.rates[row] = d.rate
+		for j, k := range d.key {
+			b.keys[4*row+j] = int32(k)
+		}
+		copy(tensor.Bytes(b.allowed[row*words:(row+1)*words]), tensor.Bytes(d.allowed))
+	}
+	rate := st.Graph.Input(rateInput)
+	err := errors.Join(b.mem.stream.Write(st.step, st.offsets[rate], tensor.Bytes(b.rates)),
+		st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
+	if masks || !st.allAllowed {
+		st.allAllowed = !masks
+		err = errors.Join(err, st.writeInts(b.mem.stream, allowedInput, 0, b.allowed, 0, 0))
+	}
+	return err
+}
+
+// drawnToken is the token of a wanted row that the device has masked and given noise.
+func (s *Scheduler) drawnToken(c *choice, at, picks, position int) (int32, error) {
+	d, values := &s.drawing[at], s.batch.logits[at*picks:(at+1)*picks]
+	if d.err != nil {
+		return 0, d.err
+	}
+	switch v := float64(values[0]); { // a NaN comes before all numbers
+	case v != v, math.IsInf(v, 1):
+		return 0, fmt.Errorf("a logit is %v", v)
+	case math.IsInf(v, -1) && d.allowed != nil:
+		return 0, errNothingAllowed
+	case math.IsInf(v, -1):
+		return 0, errors.New("none of the logits is a number")
+	}
+	if err := s.candidates(at, picks); err != nil {
+		return 0, err
+	}
+	if d.rate > 0 {
+		return s.picked[0].id, nil
+	}
+	return c.sampler.among(s.picked, position), nil
+}
+
+// candidates are what the device gave for a wanted row, without those that are not allowed.
+func (s *Scheduler) candidates(at, picks int) error {
+	s.picked = s.picked[:0]
+	for i, v := range s.batch.logits[at*picks : (at+1)*picks] {
+		id := s.batch.picked[at*picks+i]
+		if id < 0 || int(id) >= s.engine.first.Outputs[0].Shape.Last() {
+			return fmt.Errorf("the device chose token %d", id)
+		}
+		if !math.IsInf(float64(v), -1) {
+			s.picked = append(s.picked, candidate{id, v})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package ops
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/tensor"
+)
+
+// Draw readies rows of logits for choices by chance: x [R, V], rate [R], keys i32[R, 4], allowed i32[R, W] with
+// 32 W ≥ V give y [R, V]. Where bit v%32 of allowed[r, v/32] is not set y is −∞; elsewhere it is x for rate[r] = 0, and
+//
+//	y[r, v] = rate[r] x[r, v] − ln(−ln(1 − u[r, v]))
+//
+// for rates above, so that the place of the row's largest is v with the probability softmax(rate x)[v] (the Gumbel-max
+// trick: Gumbel, "Statistical theory of extreme values", 1954; Maddison, Tarlow, Minka, arXiv 1411.0030). The rate is
+// one over the temperature. u is DrawUniform of the row's key and v: a number a token, so that the choice depends on
+// nothing but the logits and the key.
+var Draw = &graph.Op{
+	Name: "draw",
+	Doc:  "y = x, or rate x with noise by keys, where allowed: the place of its largest is a choice; −∞ elsewhere",
+	Sig:  graph.MustSig("(x: T[R, V], rate: T[R], keys: i32[R, 4], allowed: i32[R, W]) -> (y: float[R, V])"),
+	Check: func(n *graph.Node) error {
+		if x, allowed := n.In[0], n.In[3]; 32*allowed.Shape.Last() < x.Shape.Last() {
+			return fmt.Errorf("%s has too few bits for the %d of %s", allowed, x.Shape.Last(), x)
+		}
+		return nil
+	},
+	Ref: func(_ *graph.Node, in, out []tensor.Tensor) error {
+		x, rate, keys, allowed, y := in[0].F64(), in[1].F64(), in[2].I32(), in[3].I32(), out[0].F64()
+		cols, words := in[0].Shape.Last(), in[3].Shape.Last()
+		for r, by := range rate {
+			key := [4]uint32{uint32(keys[4*r]), uint32(keys[4*r+1]), uint32(keys[4*r+2]), uint32(keys[4*r+3])}
+			for v := range cols {
+				at := r*cols + v
+				switch {
+				case uint32(allowed[r*words+v/32])>>(v%32)&1 == 0:
+					y[at] = math.Inf(-1)
+				case by == 0:
+					y[at] = x[at]
+				default:
+					y[at] = by*x[at] + DrawNoise(key, v)
+				}
+			}
+		}
+		return nil
+	},
+	Cost: func(n *graph.Node, _ int) graph.Cost {
+		c := graph.Cost{Write: float64(n.Out[0].Bytes()), Flops: 24 * float64(n.Out[0].Shape.Elems())}
+		for _, v := range n.In {
+			c.Read += float64(v.Bytes())
+		}
+		return c
+	},
+}
+
+// Philox is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
+	for range 10 {
+		a, b := uint64(counter[0])*0xd2511f53, uint64(counter[2])*0xcd9e8d57
+		counter = [4]uint32{uint32(b>>32) ^ counter[1] ^ key[0], uint32(b), uint32(a>>32) ^ counter[3] ^ key[1], uint32(a)}
+		key[0] += 0x9e3779b9
+		key[1] += 0xbb67ae85
+	}
+	return counter
+}
+
+// DrawKey is the key of the token at a position, drawn with a seed.
+func DrawKey(seed uint64, position int) [4]uint32 {
+	p := uint64(position)
+	return [4]uint32{uint32(seed), uint32(seed >> 32), uint32(p), uint32(p >> 32)}
+}
+
+// DrawWords are the random words of the four tokens from 4 quad on.
+func DrawWords(key [4]uint32, quad int) [4]uint32 {
+	return Philox([4]uint32{key[2], key[3], uint32(quad), 1}, [2]uint32{key[0], key[1]})
+}
+
+// DrawUniform is a word as a number in (0, 1) that a float32 holds: the word over 2³², of its 24 highest bits where it
+// has more, and not less than 2⁻³².
+func DrawUniform(word uint32) float64 {
+	if word >= 1<<24 {
+		word &^= 0xff
+	}
+	return float64(max(word, 1)) * 0x1p-32
+}
+
+// DrawExponential is −ln(1 − u) of a word: an exponential variate of mean 1.
+func DrawExponential(word uint32) float64 { return -math.Log1p(-DrawUniform(word)) }
+
+// DrawNoise is −ln(−ln(1 − u)) of token v: a standard Gumbel variate.
+func DrawNoise(key [4]uint32, v int) float64 {
+	return -math.Log(DrawExponential(DrawWords(key, v/4)[v%4]))
+}
