@@ -47,9 +47,12 @@ func (b *bind) recurrence(shader string, pos int) (c *dispatch, stateoff, planof
 }
 
 // overRows is how many workgroups stand beside each other over the rows of a step, where so many do over its channels:
-// as many as keep a device busy.
+// as many as keep a device busy. To begin one costs a processor more than its rows.
 func (b *bind) overRows(across int) int {
-	const enough = 2048
+	enough := 2048
+	if b.d.p.Kind == Software {
+		enough = 2 * across
+	}
 	return max(1, min(b.l.In[1].Shape[0], enough/across))
 }
 

@@ -22,11 +22,9 @@ float seen(uint s, uint back, uint begun, int src, uint c) {
   return src < 0 ? 0.0 : state[stateoff + uint(src) * width + (k - 1 + s - begun - back) * channels + c];
 }
 
-void compute(uint s, uint begun, int src, uint c) {
-  float v = BTYPE != 0 ? NARROW(b, BTYPE, boff + c) : 0.0;
-  for (uint j = 0; j < k; j++) v = fma(NARROW(w, WTYPE, woff + c * k + j), seen(s, k - 1 - j, begun, src, c), v);
-  y[yoff + s * ystride + c] = v;
-}
+float weight(uint j, uint c) { return NARROW(w, WTYPE, woff + c * k + j); }
+
+float bias(uint c) { return BTYPE != 0 ? NARROW(b, BTYPE, boff + c) : 0.0; }
 
 void main() {
   const uint t = gl_LocalInvocationID.x, c = gl_GlobalInvocationID.x;
@@ -40,7 +38,11 @@ void main() {
     if (src == ON) {
       uint first = s;
       while (s - first < k - 1 && source(planoff, first) == ON) first--;
-      if (real && s - first == k - 1) compute(s, first, FRESH, c);
+      if (real && s - first == k - 1) {
+        float v = bias(c);
+        for (uint j = 0; j < k; j++) v = fma(weight(j, c), x[xoff + (first + j) * xstride + c], v);
+        y[yoff + s * ystride + c] = v;
+      }
       continue;
     }
     if (t == 0) end = tokens;
@@ -54,7 +56,11 @@ void main() {
     const uint last = end - 1;
     barrier();
     if (!real) continue;
-    for (uint i = s; i <= min(last, s + max(k, 2) - 2); i++) compute(i, s, src, c);
+    for (uint i = s; i <= min(last, s + max(k, 2) - 2); i++) {
+      float v = bias(c);
+      for (uint j = 0; j < k; j++) v = fma(weight(j, c), seen(i, k - 1 - j, s, src, c), v);
+      y[yoff + i * ystride + c] = v;
+    }
     const uint at = stateoff + uint(target(planoff, s)) * width + c;
     // What is read lies behind what was written.
     for (uint j = 0; j + 1 < k; j++) state[at + j * channels] = seen(last, k - 2 - j, s, src, c);
