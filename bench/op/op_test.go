@@ -25,8 +25,8 @@ import (
 // small are sizes that every operator can be built with.
 var small = map[string]int{
 	"to": 4, "l": 2, "z": 1, "j": 1, "p": 8, "b": 2,
-	"m": 3, "s": 3, "n": 64, "k": 64, "d": 64, "h": 4, "g": 2, "dh": 16, "dv": 16, "c": 32, "v": 37, "e": 5, "u": 2,
-	"a": 1, "r": 2, "f": 8,
+	"m": 3, "s": 3, "n": 64, "k": 64, "d": 64, "h": 4, "g": 2, "dh": 16, "dv": 16, "c": 32, "v": 37, "w": 4, "e": 5,
+	"u": 2, "a": 1, "r": 2, "f": 8,
 }
 
 func request(op *graph.Op) Request {
