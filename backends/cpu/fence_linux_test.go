@@ -215,6 +215,9 @@ func fencedCase(t *testing.T, dev backends.Device, p *optest.Prepared, want []te
 		}
 		var diff, norm float64
 		for j, g := range got.F64() {
+			if math.IsInf(g, 0) && g == w.F64()[j] {
+				continue
+			}
 			d := g - w.F64()[j]
 			diff, norm = diff+d*d, norm+w.F64()[j]*w.F64()[j]
 		}
