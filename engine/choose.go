@@ -13,6 +13,7 @@ import (
 // guessed, and one more.
 func (s *Scheduler) choose(b *schedule.Batch, h how) {
 	s.results, s.failed, s.given, s.chosen = s.results[:0], s.failed[:0], s.given[:0], s.chosen[:0]
+	s.hostTokens(b, h)
 	if cap(s.chosen) < b.Wanted {
 		s.chosen = make([]int32, 0, 2*b.Wanted)
 	}
@@ -68,8 +69,10 @@ func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, er
 		if err = s.candidates(at, h.picks); err == nil {
 			t.ID = c.sampler.among(s.picked, len(recent))
 		}
+	case at < len(s.early) && s.early[at].there:
+		t, err = s.early[at].Token, s.early[at].err
 	default:
-		err = s.hostToken(c, at, recent, &t)
+		err = s.hostToken(c, at, recent, &s.bits, &t)
 	}
 	if err == nil && c.mask != nil && (c.handle.request.End == nil || !c.handle.request.End(t.ID)) {
 		err = c.mask.Accept(t.ID)
@@ -77,8 +80,57 @@ func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, er
 	return t, err
 }
 
-// hostToken chooses from all logits of a wanted row.
-func (s *Scheduler) hostToken(c *choice, at int, recent []int32, t *Token) error {
+// early is a token that was chosen beside those of other sequences.
+type early struct {
+	Token
+	err   error
+	there bool
+	run   *schedule.Run
+	bits  []uint32 // of a mask
+}
+
+// manyLogits is from how many logits of a step on the host chooses from those of several rows at once.
+const manyLogits = 1 << 16
+
+// hostTokens chooses the first token of each run from all its logits, side by side, where those are many.
+func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
+	for i := range s.early {
+		s.early[i].there, s.early[i].run = false, nil
+	}
+	if h.picks > 0 || b.Wanted < 2 || b.Wanted*s.engine.first.Outputs[0].Shape.Last() < manyLogits {
+		return
+	}
+	for len(s.early) < b.Wanted {
+		s.early = append(s.early, early{})
+	}
+	wanted := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		first := true
+		for j := r.First; j < r.First+r.Rows; j++ {
+			if !b.Rows[j].Want {
+				continue
+			}
+			if first {
+				s.early[wanted].run = r
+			}
+			first = false
+			wanted++
+		}
+	}
+	s.beside(b.Wanted, func(at int) {
+		e := &s.early[at]
+		if e.run == nil {
+			return
+		}
+		c := choiceOf(e.run.Seq)
+		e.Token, e.there = Token{Choice: c.number}, true
+		e.err = s.hostToken(c, at, e.run.Seq.Tokens(), &e.bits, &e.Token)
+	})
+}
+
+// hostToken chooses from all logits of a wanted row. bits is room for a mask.
+func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32, t *Token) error {
 	width := s.engine.first.Outputs[0].Shape.Last()
 	logits := s.batch.logits[at*width : (at+1)*width]
 	if c.mask == nil && c.handle.request.Logprobs == 0 && c.sampler.opt.Temperature == 0 && !c.sampler.opt.changes() {
@@ -92,8 +144,8 @@ func (s *Scheduler) hostToken(c *choice, at int, recent []int32, t *Token) error
 	}
 	var allowed []uint32
 	if c.mask != nil {
-		s.bits = grown(s.bits, (len(logits)+31)/32)
-		allowed = s.bits
+		*bits = grown(*bits, maskWords(len(logits)))
+		allowed = *bits
 		if err := c.mask.Allowed(allowed); err != nil {
 			return err
 		}

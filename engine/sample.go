@@ -83,7 +83,8 @@ func (o *Sampling) penalises() bool {
 type Sampler struct {
 	opt    Sampling
 	cand   []candidate
-	sorted int // of cand's end, how many are in order, the most likely last
+	sorted int     // of cand's end, how many are in order, the most likely last
+	all    float64 // sum of exp(logit − top) of all tokens, of which cand are some; 0: cand are all
 	typ    []typical
 	seen   []int32
 	raw    []float32

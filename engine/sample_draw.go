@@ -21,7 +21,7 @@ func (s *Sampler) among(best []candidate, position int) int32 {
 	}
 	s.cand = append(s.cand[:0], best...)
 	slices.Reverse(s.cand)
-	s.sorted = len(s.cand)
+	s.sorted, s.all = len(s.cand), 0
 	return s.drawn(position)
 }
 
@@ -30,8 +30,10 @@ func (s *Sampler) draw(logits []float32, position int) int32 {
 		return s.noisiest(logits, position)
 	}
 	s.cand, s.sorted = s.cand[:0], 0
+	least, all := s.least(logits)
+	s.all = all
 	for i, v := range logits {
-		if v == v {
+		if v >= least {
 			s.cand = append(s.cand, candidate{int32(i), v})
 		}
 	}
@@ -39,6 +41,26 @@ func (s *Sampler) draw(logits []float32, position int) int32 {
 		s.sink(i, len(s.cand))
 	}
 	return s.drawn(position)
+}
+
+// least is a logit below which no filter leaves a token, and with top-p the sum of exp(logit − top) of all: what is
+// below comes to less than what top-p leaves out, or than min-p wants of a token.
+func (s *Sampler) least(logits []float32) (least float32, all float64) {
+	o := &s.opt
+	top, from := float64(logits[largest(logits)]), math.Inf(-1)
+	switch {
+	case o.TopK > 0 || o.TypicalP > 0 && o.TypicalP < 1: // they look at tokens by their number, or at all
+	case o.TopP > 0 && o.TopP < 1:
+		for _, v := range logits {
+			if v == v {
+				all += math.Exp(float64(v) - top)
+			}
+		}
+		from = top + math.Log((1-o.TopP)*all/float64(len(logits)))
+	case o.MinP > 0:
+		from = top + math.Log(o.MinP)
+	}
+	return float32(from - 1e-3*(1+math.Abs(from))), all // rounding leaves some more
 }
 
 // ahead says that a is more likely than b, or the first of equals.
@@ -84,7 +106,10 @@ func (s *Sampler) drawn(position int) int32 {
 	}
 	top := float64(s.at(0).logit)
 	if p := s.opt.TopP; p > 0 && p < 1 {
-		total := s.total(n, top, 1)
+		total := s.all
+		if total == 0 {
+			total = s.total(n, top, 1)
+		}
 		for i, sum := 0, 0.0; i < n; i++ {
 			if sum += math.Exp(float64(s.at(i).logit) - top); sum >= p*total {
 				n = i + 1

@@ -88,6 +88,7 @@ type Scheduler struct {
 	drawing []drawing // by wanted row, of a step with draw
 	masked  []maskOf
 	masks   []uint32
+	early   []early   // by wanted row
 	failed  []error   // by run
 	told    []*Handle // whose tokens came and whose readers were not woken yet
 }

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/greta-project/greta/models"
+	"github.com/greta-project/greta/tensor"
+)
+
+// TestHostTokens: where the host chooses the tokens of several sequences from many logits it does so side by side, and
+// each gets what it gets alone, whose masks, log-probabilities and filters are its own.
+func TestHostTokens(t *testing.T) {
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, Options{Model: file, Device: newCPU(t, 2), Context: 64, DType: tensor.F16, Seed: 3,
+		Set: map[string]string{"L": "1", "D": "32", "H": "2", "F": "32", "V": "33000"}})
+	s := newScheduler(t, e, SchedulerOptions{Tokens: 1024, Page: 8})
+	var kinds []Request
+	for i, o := range []Sampling{{}, {Temperature: 1}, {Temperature: 0.7, TopP: 0.9}, {Temperature: 1, MinP: 0.1},
+		{Temperature: 1, TopK: 5, RepeatPenalty: 1.2}, {RepeatPenalty: 1.5}} {
+		o.Seed = uint64(i)
+		kinds = append(kinds, Request{Prompt: []int32{1, int32(5 + i)}, Max: 6, Sampling: o},
+			Request{Prompt: []int32{2, int32(5 + i)}, Max: 6, Sampling: o, Logprobs: 2})
+	}
+	want := make([][][]int32, len(kinds))
+	for i, r := range kinds {
+		h, err := s.Add(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want[i], err = read(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.early); n != 0 {
+		t.Fatalf("%d tokens of single sequences were chosen beside others", n)
+	}
+	var asked atomic.Int32
+	var handles []*Handle
+	for _, r := range kinds {
+		h, err := s.Add(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handles = append(handles, h)
+	}
+	masked, err := s.Add(t.Context(), Request{Prompt: []int32{9}, Max: 8, Sampling: Sampling{Temperature: 1},
+		Mask: &counted{only{tokens: []int32{5, 40, 33, 2, 7, 8, 9, 11}}, &asked}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range handles {
+		if got, err := read(h); err != nil || !slices.Equal(got[0], want[i][0]) {
+			t.Errorf("%+v: %v, alone %v, error %v", kinds[i].Sampling, got, want[i], err)
+		}
+	}
+	got, err := read(masked)
+	if err != nil || len(got[0]) != 8 || asked.Load() != 8 {
+		t.Errorf("%v, %v; the mask was asked %d times", got, err, asked.Load())
+	}
+	if len(s.early) == 0 {
+		t.Error("no tokens were chosen beside each other")
+	}
+	freed(t, s)
+}
+
+// counted counts how often a mask is asked.
+type counted struct {
+	only
+	n *atomic.Int32
+}
+
+func (c *counted) Allowed(bits []uint32) error {
+	c.n.Add(1)
+	return c.only.Allowed(bits)
+}
