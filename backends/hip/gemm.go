@@ -35,6 +35,9 @@ var (
 		{columns: 128, stages: 7, cluster: 1}, {columns: 176, stages: 5, cluster: 1}, {columns: 192, stages: 5, cluster: 1},
 		{columns: 256, stages: 4, cluster: 1},
 	}
+	// narrowShapes are for up to gemmRows rows: a product then has a tile of w for each of more multiprocessors, whose
+	// number decides how fast w is read.
+	narrowShapes = []gemmShape{{columns: 64, stages: 8, cluster: 1}, {columns: 32, stages: 10, cluster: 1}}
 	decodeShapes = []gemmShape{
 		{columns: 128, stages: 6, cluster: 2, decode: 2}, {columns: 128, stages: 6, cluster: 2, decode: 1},
 		{columns: 176, stages: 5, cluster: 2, decode: 2}, {columns: 192, stages: 5, cluster: 2, decode: 2},
@@ -66,6 +69,9 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 		return slices.DeleteFunc(slices.Clone(shapes), func(s gemmShape) bool { return dev.fits(s.cluster) == 0 })
 	}
 	shapes, decoded := fit(pipelineShapes), fit(decodes(t))
+	if rows <= gemmRows {
+		shapes = append(shapes, fit(narrowShapes)...)
+	}
 	from := shapes
 	if len(decoded) > 0 && rows <= decodedRows && (t != tensor.Q6_K || decoded[0].clusterOf(rows) == 2) {
 		from = decoded

@@ -61,7 +61,7 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 		r := rowsOf(res)
 		even = even && r.stride%2 == 0 && r.cols%2 == 0
 	}
-	words := b.tensorMap(x, gemmRows)
+	words := b.tensorMap(x, min(gemmRows, ceil(x.n, 8)*8))
 	var halves []uint64
 	for _, m := range matrices {
 		even = even && m.n%2 == 0 && m.y%8 == 0

@@ -88,6 +88,29 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// TestNarrowTiles: a product of few rows has tiles for as many multiprocessors as it can, one of many rows those whose
+// rows of w serve most of x.
+func TestNarrowTiles(t *testing.T) {
+	dev, err := openDevice(&driver{newFake(nvidia)}, Found{Arch: "sm_90", Name: "fake"}, Options{Cache: &Cache{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	dev.units = 132
+	for _, c := range []struct {
+		rows, columns int
+		n             []int
+		paired        bool
+	}{
+		{8, 32, []int{4096}, false}, {64, 32, []int{4096}, false}, {128, 32, []int{4096}, false},
+		{16, 64, []int{4096, 1024, 1024}, false}, {16, 192, []int{12288, 12288}, true}, {129, 128, []int{4096}, false},
+	} {
+		if got := dev.gemmShapesFor(tensor.BF16, c.rows, c.n, c.paired)[0]; got.columns != c.columns {
+			t.Errorf("%d rows by %v: %v, tiles of %d columns are wanted", c.rows, c.n, got, c.columns)
+		}
+	}
+}
+
 // TestWholeTiles: where tiles of rows are taken to be whole, no cluster has one with no rows at all.
 func TestWholeTiles(t *testing.T) {
 	for rows, want := range map[int]bool{128: true, 130: false, 256: true, 384: true, 1024: true, 1152: false,

@@ -152,7 +152,7 @@ func programsFor(arch string) []program {
 				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2",
 					"FULL=0")...))
 		}
-		for _, s := range pipelineShapes {
+		for _, s := range slices.Concat(pipelineShapes, narrowShapes) {
 			shape := []string{"DECODE=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
 			all = append(all, newProgram("pipeline.hip", append(shape, "FULL=1", "EVEN=1", "MATS=3", "PAIRED=0",
 				"PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),

@@ -36,6 +36,9 @@
 #define BM 128
 #define BK 64
 #define A_BYTES (BM * BK * 2)
+// what a copy of x brings: of fewer than BM rows those that are there, in eights. The others of a tile hold what they
+// held: their results are not stored.
+#define X_BYTES(rows) (g_min(((rows) + 7) / 8 * 8, BM) * BK * 2)
 #define STAGE_BYTES ((BM + BN) * BK * 2)
 #define COLUMNS (PAIRED ? BN / 2 : BN) // of y in a tile
 #define READERS 8                      // waves that multiply
@@ -130,7 +133,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
             if (!there[g]) continue;
             arrival_wait(empty + 8 * stage, all_steps / STAGES % 2 ^ 1);
             if (t % 128 == 0) {
-              arrival_expect(full_at[g], A_BYTES + (EIGHTS - OWN) * EIGHT_BYTES);
+              arrival_expect(full_at[g], X_BYTES(rows) + (EIGHTS - OWN) * EIGHT_BYTES);
               tile_copy(to[g], param_address(maps, "pipeline_param_0"), step * BK, tile.m0, full_at[g]);
             }
           }
@@ -167,7 +170,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         for (u32 k0 = 0; k0 < steps * BK; k0 += BK) {
           const u32 to = start + stage * STAGE_BYTES, done = full + 8 * stage;
           arrival_wait(empty + 8 * stage, phase);
-          arrival_expect(done, STAGE_BYTES);
+          arrival_expect(done, X_BYTES(rows) + STAGE_BYTES - A_BYTES);
           tile_copy(to, at, k0, tile.m0, done);
           G_UNROLL for (u32 h = 0; h < 2; h++) {
             if (CLUSTER == 2 && h != rank) continue;

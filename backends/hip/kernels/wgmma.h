@@ -44,6 +44,7 @@ template <int N> G_FN void mma_wait() { asm volatile("wgmma.wait_group.sync.alig
 #define WGMMA(n, names, a_name, b_name, ...)                                                                              \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." WG_TYPES " {" names "}, " a_name ", " b_name ", 1, 1, 1, 0, 0;" \
                : __VA_ARGS__ : "l"(a), "l"(b) : "memory")
+G_FN void wgmma(float (&d)[16], u64 a, u64 b) { WGMMA(32, WN_0_15, "%16", "%17", WG16(0)); }
 G_FN void wgmma(float (&d)[32], u64 a, u64 b) { WGMMA(64, WN_0_31, "%32", "%33", WG32(0)); }
 G_FN void wgmma(float (&d)[64], u64 a, u64 b) { WGMMA(128, WN_0_31 ", " WN_32_63, "%64", "%65", WG64(0)); }
 G_FN void wgmma(float (&d)[88], u64 a, u64 b) {
