@@ -76,6 +76,8 @@ def test_wrong(process: greta.Process, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, args in [("N is 0", (0,)), ("N is 'a'", ("a",)), ("iterations is 0", (1, 1, 0))]:
         with pytest.raises(greta.UsageError, match=words):
             b.run(*args)  # type: ignore[arg-type]
+    with pytest.raises(greta.UsageError, match="'nope' is no kind of bench"):
+        greta.bench.rows("nope")
     with pytest.raises(greta.UsageError, match="no parameter"):
         b.measure(1, elephants=3)
     with pytest.raises(greta.UsageError, match="there are"):

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+KINDS = ("op", "model", "platform", "serve")
+
+
 def flags(options: Mapping[str, Any]) -> list[str]:
     """Options as flags: m=[1, 8] is --m=1,8; set={"a.b": 1} is --set=a.b=1; True is --name."""
     args: list[str] = []
@@ -41,6 +44,8 @@ def rows(kind: str, *names: str, process: Process | None = None, **options: Any)
     a flag repeated. Raises MismatchError where a result is wrong, GretaError where none is OK; the exception's `rows`
     are the results all the same. An interrupt ends the run; what was measured by then is in greta's store.
     """
+    if kind not in KINDS:
+        raise UsageError(f"bench: {kind!r} is no kind of bench: {', '.join(KINDS[:-1])} and {KINDS[-1]} are")
     for name in ("output", "json", "o"):
         if name in options:
             raise UsageError(f"bench: the option {name} is taken: results come as rows")

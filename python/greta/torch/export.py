@@ -76,6 +76,8 @@ def export(
     between floats are too. What a model file cannot say raises :class:`ExportError`, which lists the operators, their
     lines in the source and the reasons.
     """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"export: a torch.nn.Module is expected, not {type(module).__name__}")
     args = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     inputs = Inputs(tuple(args), dict(example_kwargs or {}))
     training = module.training

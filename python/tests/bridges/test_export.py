@@ -137,6 +137,8 @@ def test_examples_are_checked(tmp_path):
         text_of(m, torch.randn(1, 2, 8), tmp_path)
     with pytest.raises(ValueError, match="activations"):
         text_of(m, torch.randn(8), tmp_path)
+    with pytest.raises(TypeError, match="Module is expected, not function"):
+        greta.torch.export(lambda x: x, torch.ones(1, 5, 8), tmp_path / "x.yaml")
     with pytest.raises(ValueError, match="no tensor"):
         text_of(m, (), tmp_path)
 
