@@ -69,7 +69,7 @@ func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, er
 		if err = s.candidates(at, h.picks); err == nil {
 			t.ID = c.sampler.among(s.picked, len(recent))
 		}
-	case at < len(s.early) && s.early[at].there:
+	case at < len(s.early) && s.early[at].run != nil:
 		t, err = s.early[at].Token, s.early[at].err
 	default:
 		err = s.hostToken(c, at, recent, &s.bits, &t)
@@ -83,10 +83,9 @@ func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, er
 // early is a token that was chosen beside those of other sequences.
 type early struct {
 	Token
-	err   error
-	there bool
-	run   *schedule.Run
-	bits  []uint32 // of a mask
+	err  error
+	run  *schedule.Run // whose first it is; nil: it was not chosen so
+	bits []uint32      // of a mask
 }
 
 // manyLogits is from how many logits of a step on the host chooses from those of several rows at once.
@@ -95,7 +94,7 @@ const manyLogits = 1 << 16
 // hostTokens chooses the first token of each run from all its logits, side by side, where those are many.
 func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 	for i := range s.early {
-		s.early[i].there, s.early[i].run = false, nil
+		s.early[i].run = nil
 	}
 	if h.picks > 0 || b.Wanted < 2 || b.Wanted*s.engine.first.Outputs[0].Shape.Last() < manyLogits {
 		return
@@ -118,13 +117,13 @@ func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 			wanted++
 		}
 	}
-	s.beside(b.Wanted, func(at int) {
+	beside(b.Wanted, func(at int) {
 		e := &s.early[at]
 		if e.run == nil {
 			return
 		}
 		c := choiceOf(e.run.Seq)
-		e.Token, e.there = Token{Choice: c.number}, true
+		e.Token = Token{Choice: c.number}
 		e.err = s.hostToken(c, at, e.run.Seq.Tokens(), &e.bits, &e.Token)
 	})
 }

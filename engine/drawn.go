@@ -1,11 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
-	"sync"
 
 	"github.com/greta-project/greta/engine/schedule"
 	"github.com/greta-project/greta/graph"
@@ -94,8 +93,7 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 
 // draws says whether a choice is the largest of all logits with noise.
 func (e *Engine) draws(o *Sampling) bool {
-	return o.Temperature > 0 && !o.filters() && !o.changes() && e.running.Picks > 0 && !e.IsBlock() &&
-		e.first.Outputs[0].Type == tensor.F32
+	return o.Temperature > 0 && !o.filters() && !o.changes() && e.picks(Sampling{}) > 0
 }
 
 // draw says how the tokens of a step's wanted rows are chosen. Masks are made side by side.
@@ -125,7 +123,7 @@ func (s *Scheduler) draw(b *schedule.Batch) {
 	for i, m := range s.masked {
 		s.drawing[m.at].allowed = s.masks[i*words : (i+1)*words : (i+1)*words]
 	}
-	s.beside(len(s.masked), func(i int) {
+	beside(len(s.masked), func(i int) {
 		d := &s.drawing[s.masked[i].at]
 		d.err = s.masked[i].mask.Allowed(d.allowed)
 		if d.err != nil {
@@ -141,23 +139,17 @@ type maskOf struct {
 }
 
 // beside calls do for each of n numbers, on several processors where there are several.
-func (s *Scheduler) beside(n int, do func(i int)) {
-	workers := min(n, runtime.GOMAXPROCS(0))
-	if workers < 2 {
-		for i := range n {
-			do(i)
-		}
+func beside(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
 		return
 	}
-	var all sync.WaitGroup
-	for w := range workers {
-		all.Go(func() {
-			for i := w; i < n; i += workers {
-				do(i)
-			}
-		})
-	}
-	all.Wait()
+	_ = parallel(context.Background(), n, func(from, to int) error { // nothing fails
+		for i := from; i < to; i++ {
+			do(i)
+		}
+		return nil
+	})
 }
 
 // writeDraws writes the inputs of draw.
