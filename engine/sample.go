@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -79,18 +81,12 @@ func (o *Sampling) penalises() bool {
 	return o.RepeatPenalty != 0 && o.RepeatPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
 }
 
-// Sampler chooses tokens. It keeps its memory from call to call and holds nothing of what it chose.
+// Sampler chooses tokens. It holds nothing of what it chose.
 type Sampler struct {
-	opt    Sampling
-	cand   []candidate
-	sorted int     // of cand's end, how many are in order, the most likely last
-	all    float64 // sum of exp(logit − top) of all tokens, of which cand are some; 0: cand are all
-	typ    []typical
-	seen   []int32
-	raw    []float32
-	best   []TokenLogprob
-	logs   int      // of how many best tokens log is to tell; 0: it tells nothing
-	log    []Chosen // what a generation chose
+	opt  Sampling
+	top  []TokenLogprob
+	logs int      // of how many best tokens log is to tell; 0: it tells nothing
+	log  []Chosen // what a generation chose
 }
 
 type candidate struct {
@@ -132,11 +128,19 @@ func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
 // Masked is Sample among allowed tokens: bit t%32 of word t/32 says that token t is. nil allows all,
 // tokens behind the mask's end are not allowed. The logits of others become NaN.
 func (s *Sampler) Masked(logits []float32, recent []int32, allowed []uint32) (int32, error) {
+	r := takeRoom()
+	defer r.leave()
+	return s.masked(r, logits, recent, allowed)
+}
+
+func (s *Sampler) masked(r *room, logits []float32, recent []int32, allowed []uint32) (int32, error) {
+	r.changed = r.changed[:0]
 	if s.opt.penalises() {
-		s.penalise(logits, recent)
+		s.penalise(r, logits, recent)
 	}
 	for t, b := range s.opt.LogitBias {
 		if int(t) < len(logits) {
+			r.changed = append(r.changed, candidate{t, logits[t]})
 			if logits[t] += b; math.IsInf(float64(b), -1) {
 				logits[t] = float32(math.NaN())
 			}
@@ -144,6 +148,9 @@ func (s *Sampler) Masked(logits []float32, recent []int32, allowed []uint32) (in
 	}
 	if allowed != nil {
 		forbid(logits, allowed)
+	}
+	if allowed != nil || len(r.changed) > 0 {
+		r.of = nil
 	}
 	best := largest(logits)
 	if best < 0 {
@@ -155,58 +162,49 @@ func (s *Sampler) Masked(logits []float32, recent []int32, allowed []uint32) (in
 	if s.opt.Temperature == 0 || math.IsInf(float64(logits[best]), 0) {
 		return best, nil
 	}
-	return s.draw(logits, len(recent)), nil
+	return s.draw(r, tokens{x: logits}, candidate{best, logits[best]}, len(recent)), nil
 }
 
 // Choose is Masked, with the log-probabilities of the chosen token and of the top best.
 func (s *Sampler) Choose(logits []float32, recent []int32, allowed []uint32, top int) (Chosen, error) {
-	most, sum := math.Inf(-1), 0.0
-	for _, v := range logits {
-		most = max(most, float64(v)) // a NaN makes all log-probabilities NaN
-	}
-	for _, v := range logits {
-		sum += math.Exp(float64(v) - most)
-	}
-	norm := most + math.Log(sum)
-	s.best = s.best[:0]
-	for i, v := range logits {
-		s.keepBest(TokenLogprob{int32(i), float32(float64(v) - norm)}, top)
-	}
-	if s.opt.changes() || allowed != nil {
-		s.raw = append(s.raw[:0], logits...)
-		id, err := s.Masked(logits, recent, allowed)
-		if err != nil {
-			return Chosen{}, err
+	r := takeRoom()
+	defer r.leave()
+	norm := r.norm(logits)
+	s.top = s.top[:0]
+	if top > 0 {
+		list := r.mostLikely(tokens{x: logits}, top)
+		slices.SortFunc(list, func(a, b item) int { return cmp.Compare(a.key, b.key) })
+		for _, it := range list {
+			c := placed(it.key)
+			s.top = append(s.top, TokenLogprob{c.id, float32(float64(c.logit) - norm)})
 		}
-		return Chosen{TokenLogprob{id, float32(float64(s.raw[id]) - norm)}, s.best}, nil
 	}
-	id, err := s.Masked(logits, recent, nil)
+	id, err := s.masked(r, logits, recent, allowed)
 	if err != nil {
 		return Chosen{}, err
 	}
-	return Chosen{TokenLogprob{id, float32(float64(logits[id]) - norm)}, s.best}, nil
-}
-
-// keepBest keeps the n best in order; of equals the first.
-func (s *Sampler) keepBest(t TokenLogprob, n int) {
-	if len(s.best) == n {
-		if n == 0 || !(t.Logprob > s.best[n-1].Logprob) {
-			return
+	raw := logits[id]
+	for _, c := range slices.Backward(r.changed) { // as it was before its first change
+		if c.id == id {
+			raw = c.logit
 		}
-		s.best = s.best[:n-1]
 	}
-	at := len(s.best)
-	for at > 0 && t.Logprob > s.best[at-1].Logprob {
-		at--
-	}
-	s.best = slices.Insert(s.best, at, t)
+	return Chosen{TokenLogprob{id, float32(float64(raw) - norm)}, s.top}, nil
 }
 
 func forbid(logits []float32, allowed []uint32) {
 	nan := float32(math.NaN())
-	for i := range logits {
-		if i/32 >= len(allowed) || allowed[i/32]>>(i%32)&1 == 0 {
-			logits[i] = nan
+	for i := 0; i < len(logits); i += 32 {
+		word, x := uint32(0), logits[i:min(i+32, len(logits))]
+		if i/32 < len(allowed) {
+			word = ^allowed[i/32]
+		} else {
+			word = ^word
+		}
+		for ; word != 0; word &= word - 1 {
+			if at := bits.TrailingZeros32(word); at < len(x) {
+				x[at] = nan
+			}
 		}
 	}
 }
@@ -241,28 +239,31 @@ func greatest(x []float32) (at int32, ok bool) {
 	return at, bits>>31 == 0
 }
 
-func (s *Sampler) penalise(logits []float32, recent []int32) {
+// penalise changes the logits of recent tokens.
+func (s *Sampler) penalise(r *room, logits []float32, recent []int32) {
 	o := &s.opt
 	recent = recent[max(0, len(recent)-o.RepeatLast):]
-	s.seen = append(s.seen[:0], recent...)
-	slices.Sort(s.seen)
+	if len(r.counts) < len(logits) {
+		r.counts = make([]int32, len(logits))
+	}
+	for _, t := range recent {
+		if t >= 0 && int(t) < len(logits) {
+			if r.counts[t]++; r.counts[t] == 1 {
+				r.changed = append(r.changed, candidate{t, logits[t]})
+			}
+		}
+	}
 	repeat := float32(o.RepeatPenalty)
-	for at := 0; at < len(s.seen); {
-		t, n := s.seen[at], 1
-		for at+n < len(s.seen) && s.seen[at+n] == t {
-			n++
-		}
-		at += n
-		if t < 0 || int(t) >= len(logits) {
-			continue
-		}
+	for _, c := range r.changed {
+		x := c.logit
 		switch {
 		case repeat == 0 || repeat == 1:
-		case logits[t] > 0:
-			logits[t] /= repeat
+		case x > 0:
+			x /= repeat
 		default:
-			logits[t] *= repeat
+			x *= repeat
 		}
-		logits[t] -= float32(float64(n)*o.FrequencyPenalty + o.PresencePenalty)
+		logits[c.id] = x - float32(float64(r.counts[c.id])*o.FrequencyPenalty+o.PresencePenalty)
+		r.counts[c.id] = 0
 	}
 }

@@ -424,35 +424,3 @@ func TestGreatest(t *testing.T) {
 		}
 	}
 }
-
-// TestLeastLeavesAll: what is left out before a filter looks at it changes no draw.
-func TestLeastLeavesAll(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	for _, spread := range []float64{0.1, 1, 4} {
-		logits := make([]float32, 3000)
-		order := make([]candidate, len(logits))
-		for i := range logits {
-			logits[i] = float32(r.NormFloat64() * spread)
-			order[i] = candidate{int32(i), logits[i]}
-		}
-		sort.SliceStable(order, func(a, b int) bool { return order[a].logit > order[b].logit })
-		past := make([]int32, 200)
-		for _, o := range []Sampling{{TopP: 0.9}, {TopP: 0.999}, {MinP: 0.05}, {TopP: 0.5, MinP: 0.3}} {
-			o.Temperature, o.Seed = 1.2, 11
-			a, b, fewer := NewSampler(o), NewSampler(o), false
-			for i := range past {
-				got, err := a.Sample(logits, past[:i])
-				if err != nil {
-					t.Fatal(err)
-				}
-				fewer = fewer || len(a.cand) < len(logits)
-				if want := b.among(order, i); got != want {
-					t.Fatalf("%+v, spread %g, position %d: %d, from all %d", o, spread, i, got, want)
-				}
-			}
-			if spread == 4 && !fewer {
-				t.Errorf("%+v: nothing was left out", o)
-			}
-		}
-	}
-}

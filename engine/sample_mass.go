@@ -1,0 +1,340 @@
+package engine
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+// What filters know of tokens: their masses and their order. A mass is exp(logit − top) as a whole number, so that
+// sums of masses are the same in any order. Nothing is sorted: masses go into bins by how far a logit lies behind the
+// top one, a filter ends in one bin, and only that one's tokens are looked at one by one. All of it takes time in
+// proportion to the tokens, however flat they are.
+
+const (
+	// farBits are the bits behind the point of a distance, which counts halvings of the mass.
+	farBits = 24
+	// massBits are the bits of the top token's mass: 2^23 tokens come to less than 2^63.
+	massBits = 40
+	// farthest is the distance from which on tokens have no mass.
+	farthest = massBits << farBits
+	// binBits are the bits of a distance that a bin does not tell: a bin is a 64th of a halving.
+	binBits = farBits - 6
+	bins    = farthest >> binBits
+)
+
+// powers[i][j] is 2^(31 − j/256^(i+1)), rounded.
+var powers = func() (t [3][256]uint64) {
+	for i := range t {
+		for j := range t[i] {
+			t[i][j] = uint64(math.Round(math.Exp2(31 - math.Ldexp(float64(j), -8*(i+1)))))
+		}
+	}
+	return t
+}()
+
+// mass is 2^(massBits − far/2^farBits), within 2e-9 of it or one, whichever is more.
+func mass(far uint32) uint64 {
+	m := powers[0][far>>16&255] * powers[1][far>>8&255] >> 31 * powers[2][far&255]
+	return m >> (62 - massBits + far>>farBits)
+}
+
+// farOf is how many halvings a logit lies behind the top one, in 2^farBits of one; false where it is a NaN, or so
+// far that it has no mass.
+func farOf(top float64, logit float32) (uint32, bool) {
+	far := (top - float64(logit)) * (math.Log2E * (1 << farBits))
+	if !(far < farthest) {
+		return 0, false
+	}
+	return uint32(int64(far)), true
+}
+
+// tokens are what a choice is made among: token ids[i], or i where there are no ids, has the logit x[i]. A NaN is no
+// token.
+type tokens struct {
+	x   []float32
+	ids []int32
+}
+
+func (t *tokens) id(i int) int32 {
+	if t.ids == nil {
+		return int32(i)
+	}
+	return t.ids[i]
+}
+
+// item is a token with the place that it has in some order and what it counts.
+type item struct{ key, mass uint64 }
+
+// placeOf puts tokens in order, the most likely first, of equals that of the least number.
+func placeOf(logit float32, id int32) uint64 {
+	b := math.Float32bits(logit + 0) // −0 is 0
+	if b>>31 == 0 {
+		b = ^b &^ (1 << 31)
+	}
+	return uint64(b)<<32 | uint64(uint32(id))
+}
+
+// placed is the token of a place.
+func placed(key uint64) candidate {
+	b := uint32(key >> 32)
+	if b>>31 == 0 {
+		b = ^b &^ (1 << 31)
+	}
+	return candidate{int32(uint32(key)), math.Float32frombits(b)}
+}
+
+// reach moves the fewest items of the least keys that come to need to the front and gives their number; all where all
+// come to less. No two keys are equal, need is more than 0.
+func reach(list []item, need uint64) int {
+	from, to := 0, len(list) // those before from are in, those from to on are not
+	for to-from > 1 {
+		mid := int(uint(from+to) / 2)
+		a, b, c := list[from].key, list[mid].key, list[to-1].key
+		pivot := max(min(a, b), min(max(a, b), c))
+		at, sum := from, uint64(0) // at: where those up to the pivot end, which sum counts
+		for i := from; i < to; i++ {
+			if it := list[i]; it.key <= pivot {
+				list[i], list[at] = list[at], it
+				at++
+				sum += it.mass
+			}
+		}
+		switch {
+		case sum < need:
+			need -= sum
+			from = at
+		case at < to:
+			to = at
+		default: // the pivot is the last of all
+			last := slices.IndexFunc(list[from:to], func(it item) bool { return it.key == pivot }) + from
+			list[last], list[to-1] = list[to-1], list[last]
+			if sum-list[to-1].mass < need {
+				return to
+			}
+			to--
+		}
+	}
+	return to
+}
+
+// room is what choices need while they are made.
+type room struct {
+	bins    [bins]uint64
+	list    []item
+	x       []float32 // of the tokens that a filter leaves
+	ids     []int32
+	counts  []int32     // of recent tokens, by token; zeros between choices
+	changed []candidate // the logits that tokens had before they were changed
+	sum     uint64      // of bins
+	of      *float32    // the first of the logits that bins are of; nil: of none
+}
+
+// rooms are kept for the next choices: there are as many as choices were made at once.
+var rooms struct {
+	sync.Mutex
+	free []*room
+}
+
+func takeRoom() *room {
+	rooms.Lock()
+	defer rooms.Unlock()
+	n := len(rooms.free)
+	if n == 0 {
+		return new(room)
+	}
+	r := rooms.free[n-1]
+	rooms.free = rooms.free[:n-1]
+	return r
+}
+
+func (r *room) leave() {
+	r.of = nil
+	rooms.Lock()
+	rooms.free = append(rooms.free, r)
+	rooms.Unlock()
+}
+
+// spread puts the masses of tokens into bins by distance. top is their greatest logit.
+func (r *room) spread(t tokens, top float32) {
+	if r.of == &t.x[0] {
+		return
+	}
+	clear(r.bins[:])
+	sum, from := uint64(0), float64(top)
+	for _, v := range t.x {
+		if far, ok := farOf(from, v); ok {
+			m := mass(far)
+			r.bins[far>>binBits] += m
+			sum += m
+		}
+	}
+	r.sum, r.of = sum, &t.x[0]
+}
+
+// share is the mass that a share of all comes to.
+func (r *room) share(p float64) uint64 {
+	return max(1, min(r.sum, uint64(math.Ceil(p*float64(r.sum)))))
+}
+
+// bin finds in which bin the masses come to need, and how much of it is left behind the bins before.
+func (r *room) bin(need uint64) (at uint32, left uint64) {
+	for ; need > r.bins[at]; at++ {
+		need -= r.bins[at]
+	}
+	return at, need
+}
+
+// nucleus gives the place of the last of the fewest most likely tokens that come to a share p of the mass.
+func (r *room) nucleus(t tokens, top float32, p float64) uint64 {
+	r.spread(t, top)
+	at, need := r.bin(r.share(p))
+	list := r.list[:0]
+	// A little more than the bin, which is told by the distance itself.
+	from := float64(top)
+	most := float32(from - (float64(at)*(1<<binBits)-1)/(math.Log2E*(1<<farBits)))
+	least := float32(from - (float64(at+1)*(1<<binBits)+1)/(math.Log2E*(1<<farBits)))
+	most, least = math.Nextafter32(most, float32(math.Inf(1))), math.Nextafter32(least, float32(math.Inf(-1)))
+	for i, v := range t.x {
+		if !(v >= least && v <= most) {
+			continue
+		}
+		if far, ok := farOf(from, v); ok && far>>binBits == at {
+			list = append(list, item{placeOf(v, t.id(i)), mass(far)})
+		}
+	}
+	r.list = list
+	return greatestKey(list[:reach(list, need)])
+}
+
+// mostLikely gives the places of the k most likely tokens, in no order.
+func (r *room) mostLikely(t tokens, k int) []item {
+	list, least, last := r.list[:0], float32(math.Inf(-1)), ^uint64(0)
+	for i, v := range t.x {
+		if !(v >= least) { // a NaN too
+			continue
+		}
+		place := placeOf(v, t.id(i))
+		if place >= last {
+			continue
+		}
+		list = append(list, item{place, 1})
+		if len(list) >= 2*k+64 {
+			list = list[:reach(list, uint64(k))]
+			last = greatestKey(list)
+			least = placed(last).logit
+		}
+	}
+	r.list = list
+	return list[:reach(list, uint64(k))]
+}
+
+func greatestKey(list []item) (key uint64) {
+	for _, it := range list {
+		key = max(key, it.key)
+	}
+	return key
+}
+
+// keep makes tokens of places.
+func (r *room) keep(list []item) tokens {
+	r.x, r.ids = r.x[:0], r.ids[:0]
+	for _, it := range list {
+		c := placed(it.key)
+		r.x, r.ids = append(r.x, c.logit), append(r.ids, c.id)
+	}
+	return tokens{r.x, r.ids}
+}
+
+// norm is the logarithm of Σ exp(logit): a NaN where one of them is a NaN, or +Inf.
+func (r *room) norm(logits []float32) float64 {
+	most, nan := float32(math.Inf(-1)), false
+	for _, v := range logits {
+		nan = nan || v != v
+		most = max(most, v)
+	}
+	if nan || math.IsInf(float64(most), 0) {
+		return math.NaN()
+	}
+	r.spread(tokens{x: logits}, most)
+	return float64(most) + math.Log(math.Ldexp(float64(r.sum), -massBits))
+}
+
+// mostTypical leaves the fewest tokens that come to a share p of the mass, those first whose surprise −ln p is nearest
+// to the expected one (Meister et al., "Locally typical sampling", 2022): whose distance from the top is nearest to
+// the mean of distances by mass, since both differ by the same number. Of those as near the more likely come first,
+// then those of the least number.
+func (r *room) mostTypical(t tokens, top float32, p float64) tokens {
+	clear(r.bins[:])
+	r.of = nil
+	from := float64(top)
+	var sum, high, low uint64
+	for _, v := range t.x {
+		if far, ok := farOf(from, v); ok {
+			m := mass(far)
+			h, l := bits.Mul64(m, uint64(far))
+			var carry uint64
+			low, carry = bits.Add64(low, l, 0)
+			high += h + carry
+			sum += m
+		}
+	}
+	mean, _ := bits.Div64(high, low, sum)
+	middle := uint32(mean)
+	for _, v := range t.x {
+		if far, ok := farOf(from, v); ok {
+			r.bins[apartFrom(middle, far)>>binBits] += mass(far)
+		}
+	}
+	r.sum = sum
+	at, need := r.bin(r.share(p))
+	list := r.list[:0]
+	for i, v := range t.x {
+		if far, ok := farOf(from, v); ok && apartFrom(middle, far)>>binBits == at {
+			list = append(list, item{typicalPlace(middle, far, t.id(i)), mass(far)})
+		}
+	}
+	r.list = list
+	last := greatestKey(list[:reach(list, need)])
+	x, ids := r.x[:0], r.ids[:0] // they may be t's: what is written was read
+	for i, v := range t.x {
+		if far, ok := farOf(from, v); ok {
+			if id := t.id(i); typicalPlace(middle, far, id) <= last {
+				x, ids = append(x, v), append(ids, id)
+			}
+		}
+	}
+	r.x, r.ids = x, ids
+	return tokens{x, ids}
+}
+
+func apartFrom(middle, far uint32) uint32 {
+	if far < middle {
+		return middle - far
+	}
+	return far - middle
+}
+
+// typicalPlace puts tokens in order, the most typical first.
+func typicalPlace(middle, far uint32, id int32) uint64 {
+	key := uint64(apartFrom(middle, far)) << 32
+	if far > middle {
+		key |= 1 << 31
+	}
+	return key | uint64(uint32(id))
+}
+
+// leastOf is the least logit whose probability is at least a share p of the top one's.
+func leastOf(top float32, p float64) float32 {
+	from, to := placeOf(top, 0)>>32, placeOf(float32(math.Inf(-1)), 0)>>32 // from is one, to is none
+	for to-from > 1 {
+		mid := (from + to) / 2
+		if v := placed(mid << 32).logit; math.Exp(float64(v)-float64(top)) >= p {
+			from = mid
+		} else {
+			to = mid
+		}
+	}
+	return placed(from << 32).logit
+}
