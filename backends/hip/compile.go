@@ -19,7 +19,7 @@ type compiler struct {
 	cache  Cache
 	built  string         // folder of code that was compiled ahead of time, "" without
 	worker *compileWorker // compiles in children; nil: in this process
-	note   func(program)  // of a null device: is told of a program instead of compiling it
+	note   func(program)  // of a null device: is told of a program, one at a time, instead of compiling it
 
 	mu       sync.Mutex
 	compiled int                 // programs that were neither built ahead nor in the cache
@@ -81,6 +81,8 @@ func (d *driver) compilerFile() string {
 // code gives a program's code.
 func (c *compiler) code(p program) ([]byte, error) {
 	if c.note != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.note(p)
 		return []byte{0}, nil
 	}
