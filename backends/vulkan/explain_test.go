@@ -69,6 +69,7 @@ func explained(t *testing.T, x backends.Executable, launches int, budget time.Du
 // whole; and it leaves a program that gives the same bits, with stages that are handed over and
 // with barriers, in memory with one side and with two, of one step and of several.
 func TestExplain(t *testing.T) {
+	whole(t)
 	type kind struct{ tokens, steps int }
 	for _, c := range []struct {
 		ahead, staged, tells bool

@@ -119,6 +119,7 @@ func TestFoldsWithBiases(t *testing.T) {
 // TestFresh: attention of one token with its rotations and stores gives what the launches by themselves give, at
 // the ends of turns and of parts, with windows and without, of heads that share their keys and that do not.
 func TestFresh(t *testing.T) {
+	whole(t)
 	dev := open(t, vulkan.Options{FP16: backends.Off})
 	gemma, err := models.Builtin("gemma2_2b") // softcap; every other layer has a window
 	if err != nil {

@@ -14,20 +14,14 @@ import (
 // TestInvariant: on a device that was opened so, a sequence's logits do not depend on what runs beside it: with
 // products in f32 by tiles and past w, and with those of half precision that the device has.
 func TestInvariant(t *testing.T) {
+	whole(t)
 	for _, c := range []struct {
 		half  backends.Choice
 		tiled int
 	}{{backends.Off, -1}, {backends.Off, 1}, {backends.On, 0}} {
 		t.Run(fmt.Sprint("half ", c.half, "/tiled ", c.tiled), func(t *testing.T) {
 			opt := vulkan.Options{FP16: c.half, Tiled: c.tiled, Invariant: true}
-			requests, few := 12, brief(open(t, vulkan.Options{}))
-			if few {
-				requests = 4
-			}
-			if few && c.tiled < 0 {
-				t.Skip("few cases: the last one has the same products")
-			}
-			testkit.InCompany(t, requests, few, func(t *testing.T) backends.Device { return open(t, opt) })
+			testkit.InCompany(t, 8, false, func(t *testing.T) backends.Device { return open(t, opt) })
 		})
 	}
 }

@@ -79,6 +79,7 @@ func TestSessionsAtOnce(t *testing.T) { testkit.Concurrent(t, open(t, vulkan.Opt
 
 // TestSchedules: sequences that run beside each other get the tokens that each has alone.
 func TestSchedules(t *testing.T) {
+	whole(t)
 	dev := open(t, vulkan.Options{})
 	testkit.Schedules(t, dev, 3, 2e-2)
 	testkit.AdaptedSchedules(t, dev, 1, 2e-2)
@@ -181,6 +182,7 @@ func TestQueued(t *testing.T) {
 
 // TestDrawn: what the device draws, under masks too, is what the host draws from a processor's logits.
 func TestDrawn(t *testing.T) {
+	whole(t)
 	host, err := cpu.New(2)
 	if err != nil {
 		t.Fatal(err)
@@ -273,6 +275,7 @@ func TestPickedNaN(t *testing.T) {
 // itself, and the logits are the same to the bit, also where norms are folded into
 // products and launches share converted activations.
 func TestEager(t *testing.T) {
+	whole(t)
 	recorded := 0
 	for _, fp16 := range []backends.Choice{backends.Off, backends.On} {
 		dev, err := broken(t, func(c *vk.Commands) {

@@ -13,6 +13,7 @@ import (
 // TestHeldStates: rows and columns of heads' states that a subgroup holds in registers, whole and with odd ends, and
 // those that it cannot, which stay in memory.
 func TestHeldStates(t *testing.T) {
+	whole(t)
 	dev := open(t, vulkan.Options{})
 	most := min(16*dev.LeastSubgroup(), 16*64)
 	for _, n := range []int{1, 3, 33, most, most + 9} {

@@ -236,6 +236,7 @@ func TestSteps(t *testing.T) {
 
 // TestGreedy: tokens that are chosen on the device, several in a submission, are those of single steps.
 func TestGreedy(t *testing.T) {
+	whole(t)
 	for _, c := range []struct {
 		staged, ahead bool
 	}{{false, false}, {false, true}, {true, true}} {
@@ -247,10 +248,7 @@ func TestGreedy(t *testing.T) {
 					t.Skip(err)
 				}
 				set := map[string]string{"L": "2", "D": "256", "H": "4", "F": "768", "V": "5000"}
-				if brief(dev) {
-					set["V"] = "700"
-				}
-				testkit.Multistep(t, dev, dtype, set, brief(dev))
+				testkit.Multistep(t, dev, dtype, set, false)
 			})
 		}
 	}
@@ -274,6 +272,7 @@ func (w watched) Capture(p *backends.Program) (backends.Executable, error) {
 // follows without a barrier, the head and the choice as well, and so it is in each step of a
 // program of several; with another embedding than that of the other weights, too.
 func TestWholeSteps(t *testing.T) {
+	whole(t)
 	for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q6_K, tensor.F16} {
 		t.Run(dtype.String(), func(t *testing.T) {
 			dev := open(t, vulkan.Options{FP16: backends.On})

@@ -46,6 +46,14 @@ func brief(dev *vulkan.Device) bool {
 	return testing.Short() || dev.Info().Level == "software" && os.Getenv("GRETA_REQUIRE_VULKAN") == ""
 }
 
+// whole skips a test of whole models, which has no few cases to take, where it is to be brief.
+func whole(t *testing.T) {
+	t.Helper()
+	if brief(open(t, vulkan.Options{})) {
+		t.Skip("whole models take a software device minutes: they run where GRETA_REQUIRE_VULKAN is set, as in CI")
+	}
+}
+
 // TestOperators runs the table of operators, with products by rows and by tiles; in
 // brief one case of every operator, and of every type of weights.
 func TestOperators(t *testing.T) {

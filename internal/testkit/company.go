@@ -52,7 +52,7 @@ func companies() []company {
 		{"llama2_7b", sized("128", "2", "2", "256", "97"), tensor.Q4_0, tensor.Q8_0, 200, 90, true},
 		{"llama2_7b", sized("256", "4", "2", "512", "300"), tensor.Q4_K, tensor.F16, 200, 90, false},
 		{"llama2_7b", sized("128", "4", "2", "256", "150"), tensor.F8E4M3, tensor.F8E4M3, 200, 90, false},
-		{"llama2_7b", sized("256", "4", "1", "256", "130"), tensor.F16, tensor.F16, 1400, 1300, false},
+		{"llama2_7b", sized("256", "4", "1", "128", "130"), tensor.F16, tensor.F16, 800, 700, false},
 		{"gemma2_2b", gemma, tensor.F16, tensor.F32, 200, 90, false},
 		{"gpt_neox_20b", neox, tensor.F16, tensor.F16, 200, 90, false},
 		{"mixtral_8x7b", experts, tensor.Q8_0, tensor.F16, 200, 90, true},
@@ -89,7 +89,7 @@ func InCompany(t *testing.T, requests int, brief bool, open func(t *testing.T) b
 			}
 			e, s := Session(t, opt)
 			n := requests
-			if c.most > 1000 {
+			if c.most > 500 {
 				n = max(3, requests/8)
 			}
 			inChunks(t, s, e.Vocabulary())
