@@ -132,13 +132,9 @@ func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32, t *Token) error {
 	width := s.engine.first.Outputs[0].Shape.Last()
 	logits := s.batch.logits[at*width : (at+1)*width]
-	if c.mask == nil && c.handle.request.Logprobs == 0 && c.sampler.opt.Temperature == 0 && !c.sampler.opt.changes() {
-		if best, ok := greatest(logits); ok {
-			t.ID = best
-			return nil
-		}
-	}
-	if i, ok := Finite(logits); !ok {
+	best, ok := greatest(logits)
+	if !ok {
+		i, _ := Finite(logits)
 		return fmt.Errorf("logit %d is %v", i, logits[i])
 	}
 	var allowed []uint32
@@ -152,10 +148,10 @@ func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32,
 	var err error
 	if n := c.handle.request.Logprobs; n > 0 {
 		var chosen Chosen
-		chosen, err = c.sampler.Choose(logits, recent, allowed, n)
+		chosen, err = c.sampler.choose(logits, best, recent, allowed, n)
 		t.ID, t.Logprob, t.Top = chosen.ID, chosen.Logprob, slices.Clone(chosen.Top)
 	} else {
-		t.ID, err = c.sampler.Masked(logits, recent, allowed)
+		t.ID, err = c.sampler.sample(logits, best, recent, allowed)
 	}
 	return err
 }

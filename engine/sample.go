@@ -128,12 +128,17 @@ func (s *Sampler) Sample(logits []float32, recent []int32) (int32, error) {
 // Masked is Sample among allowed tokens: bit t%32 of word t/32 says that token t is. nil allows all,
 // tokens behind the mask's end are not allowed. The logits of others become NaN.
 func (s *Sampler) Masked(logits []float32, recent []int32, allowed []uint32) (int32, error) {
-	r := takeRoom()
-	defer r.leave()
-	return s.masked(r, logits, recent, allowed)
+	return s.sample(logits, -1, recent, allowed)
 }
 
-func (s *Sampler) masked(r *room, logits []float32, recent []int32, allowed []uint32) (int32, error) {
+// sample is Masked. best is the first of the greatest logits, −1 where it is not known.
+func (s *Sampler) sample(logits []float32, best int32, recent []int32, allowed []uint32) (int32, error) {
+	r := takeRoom()
+	defer r.leave()
+	return s.sampleIn(r, logits, best, recent, allowed)
+}
+
+func (s *Sampler) sampleIn(r *room, logits []float32, best int32, recent []int32, allowed []uint32) (int32, error) {
 	r.changed = r.changed[:0]
 	if s.opt.penalises() {
 		s.penalise(r, logits, recent)
@@ -150,14 +155,16 @@ func (s *Sampler) masked(r *room, logits []float32, recent []int32, allowed []ui
 		forbid(logits, allowed)
 	}
 	if allowed != nil || len(r.changed) > 0 {
-		r.of = nil
+		best, r.of = -1, nil
 	}
-	best := largest(logits)
+	if best < 0 {
+		best = largest(logits)
+	}
 	if best < 0 {
 		if allowed != nil || len(s.opt.LogitBias) > 0 {
 			return 0, errNothingAllowed
 		}
-		return 0, fmt.Errorf("none of the %d logits is a number", len(logits))
+		return 0, noNumber(logits)
 	}
 	if s.opt.Temperature == 0 || math.IsInf(float64(logits[best]), 0) {
 		return best, nil
@@ -167,9 +174,22 @@ func (s *Sampler) masked(r *room, logits []float32, recent []int32, allowed []ui
 
 // Choose is Masked, with the log-probabilities of the chosen token and of the top best.
 func (s *Sampler) Choose(logits []float32, recent []int32, allowed []uint32, top int) (Chosen, error) {
+	best := largest(logits)
+	if best < 0 {
+		return Chosen{}, noNumber(logits)
+	}
+	return s.choose(logits, best, recent, allowed, top)
+}
+
+func noNumber(logits []float32) error {
+	return fmt.Errorf("none of the %d logits is a number", len(logits))
+}
+
+// choose is Choose. best is the first of the greatest logits.
+func (s *Sampler) choose(logits []float32, best int32, recent []int32, allowed []uint32, top int) (Chosen, error) {
 	r := takeRoom()
 	defer r.leave()
-	norm := r.norm(logits)
+	norm := r.norm(logits, logits[best])
 	s.top = s.top[:0]
 	if top > 0 {
 		list := r.mostLikely(tokens{x: logits}, top)
@@ -179,7 +199,7 @@ func (s *Sampler) Choose(logits []float32, recent []int32, allowed []uint32, top
 			s.top = append(s.top, TokenLogprob{c.id, float32(float64(c.logit) - norm)})
 		}
 	}
-	id, err := s.masked(r, logits, recent, allowed)
+	id, err := s.sampleIn(r, logits, best, recent, allowed)
 	if err != nil {
 		return Chosen{}, err
 	}

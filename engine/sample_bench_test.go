@@ -124,13 +124,14 @@ func BenchmarkHostChoices(b *testing.B) {
 
 // hostChoice is the choice of a row as hostToken makes it.
 func hostChoice(s *Sampler, logits []float32, past []int32, logs int) (err error) {
-	if _, ok := Finite(logits); !ok {
-		return errors.New("not finite")
-	}
-	if logs > 0 {
-		_, err = s.Choose(logits, past, nil, logs)
-	} else {
-		_, err = s.Masked(logits, past, nil)
+	best, ok := greatest(logits)
+	switch {
+	case !ok:
+		err = errors.New("a logit is not finite")
+	case logs > 0:
+		_, err = s.choose(logits, best, past, nil, logs)
+	default:
+		_, err = s.sample(logits, best, past, nil)
 	}
 	return err
 }

@@ -58,50 +58,66 @@ func (t *tokens) best() candidate {
 
 // noisiest is the token of the largest logit with noise up to the place last, of equals that of the least number.
 func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64) int32 {
-	end := candidate{math.MaxInt32, float32(math.Inf(-1))}
+	n := newNoise(key, rate)
+	n.end = candidate{math.MaxInt32, float32(math.Inf(-1))}
 	if last != ^uint64(0) {
-		end = placed(last)
+		n.end = placed(last)
 	}
-	noise := newNoise(key)
-	chosen, most := best.id, float64(rate*float64(best.logit))-math.Log(ops.DrawExponential(noise.word(best.id)))
-	quad, words := int32(-1), [4]uint32{}
-	for i, x := range t.x {
-		if !(x >= end.logit) { // a NaN too
+	a, b, c, d := n.words(uint32(best.id) / 4)
+	n.chosen, n.most, n.least = best.id, math.Inf(-1), n.end.logit
+	n.offer(best.id, best.logit, [...]uint32{a, b, c, d}[best.id%4])
+	if t.ids != nil {
+		quad := uint32(best.id) / 4
+		for i, x := range t.x {
+			if !(x >= n.least) {
+				continue
+			}
+			id := t.ids[i]
+			if q := uint32(id) / 4; q != quad { // those that filters leave are often in the order of their numbers
+				quad = q
+				a, b, c, d = n.words(q)
+			}
+			n.offer(id, x, [...]uint32{a, b, c, d}[id%4])
+		}
+		return n.chosen
+	}
+	x := t.x
+	top := n.rate * float64(best.logit)
+	for quad := uint32(0); len(x) >= 4; quad, x = quad+1, x[4:] {
+		if !(x[0] >= n.least || x[1] >= n.least || x[2] >= n.least || x[3] >= n.least) {
 			continue
 		}
-		score := float64(rate * float64(x))
-		if !(score+mostNoise > most) {
-			continue
-		}
-		id := t.id(i)
-		if id>>2 != quad {
-			quad = id >> 2
-			words = noise.words(quad)
-		}
-		word := words[id&3]
-		// −ln(1 − u) is at least u, so that the noise is at most −ln u, which the leading zeros of u bound.
-		if !(score+math.Ln2*float64(bits.LeadingZeros32(word)+1) > most) || x == end.logit && id > end.id {
-			continue
-		}
-		score -= math.Log(ops.DrawExponential(word))
-		if score > most || score == most && id < chosen {
-			chosen, most = id, score
+		a, b, c, d := n.words(quad)
+		if top+bound(min(a, b, c, d)) > n.most {
+			id := int32(4 * quad)
+			n.offer(id, x[0], a)
+			n.offer(id+1, x[1], b)
+			n.offer(id+2, x[2], c)
+			n.offer(id+3, x[3], d)
 		}
 	}
-	return chosen
+	id := len(t.x) &^ 3
+	a, b, c, d = n.words(uint32(id) / 4)
+	for i, x := range x {
+		n.offer(int32(id+i), x, [...]uint32{a, b, c, d}[i])
+	}
+	return n.chosen
 }
 
-// mostNoise is more than any noise: words are numbers from 2⁻³² on.
-const mostNoise = 33 * math.Ln2
-
-// noise are the random words of a row: ops.DrawWords, with what is the same for all of its tokens made once.
+// noise are the random words of a row (ops.DrawWords, with what is the same for all of its tokens made once), and the
+// token that has won so far.
 type noise struct {
 	low, high uint32        // of the position
 	keys      [10][2]uint32 // of the rounds
+	rate      float64
+	end       candidate // the last that may win
+	least     float32   // the logit below which none can win
+	most      float64   // the winner's logit with noise
+	chosen    int32
 }
 
-func newNoise(key [4]uint32) (n noise) {
-	n.low, n.high = key[2], key[3]
+func newNoise(key [4]uint32, rate float64) (n noise) {
+	n.low, n.high, n.rate = key[2], key[3], rate
 	a, b := key[0], key[1]
 	for i := range n.keys {
 		n.keys[i] = [2]uint32{a, b}
@@ -112,14 +128,29 @@ func newNoise(key [4]uint32) (n noise) {
 }
 
 // words are those of the four tokens from 4 quad on.
-func (n *noise) words(quad int32) [4]uint32 {
-	c0, c1, c2, c3 := n.low, n.high, uint32(quad), uint32(1)
+func (n *noise) words(quad uint32) (_, _, _, _ uint32) {
+	c0, c1, c2, c3 := n.low, n.high, quad, uint32(1)
 	for i := range n.keys {
 		k := &n.keys[i]
 		a, b := uint64(c0)*0xd2511f53, uint64(c2)*0xcd9e8d57
 		c0, c1, c2, c3 = uint32(b>>32)^c1^k[0], uint32(b), uint32(a>>32)^c3^k[1], uint32(a)
 	}
-	return [4]uint32{c0, c1, c2, c3}
+	return c0, c1, c2, c3
 }
 
-func (n *noise) word(id int32) uint32 { return n.words(id >> 2)[id&3] }
+// bound is what a word's noise does not exceed: −ln(1 − u) is at least u, so that the noise is at most −ln u, which the
+// leading zeros of u bound.
+func bound(word uint32) float64 { return math.Ln2 * float64(bits.LeadingZeros32(word)+1) }
+
+// offer takes a token that wins.
+func (n *noise) offer(id int32, x float32, word uint32) {
+	score := float64(n.rate * float64(x)) // not fused with what comes
+	if !(score+bound(word) > n.most) || !(x >= n.end.logit) || x == n.end.logit && id > n.end.id {
+		return
+	}
+	score -= math.Log(ops.DrawExponential(word))
+	if score > n.most || score == n.most && id < n.chosen {
+		n.chosen, n.most = id, score
+		n.least = max(n.end.logit, math.Nextafter32(float32((score-bound(0))/n.rate), float32(math.Inf(-1))))
+	}
+}

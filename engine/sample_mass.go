@@ -37,7 +37,7 @@ var powers = func() (t [3][256]uint64) {
 // mass is 2^(massBits − far/2^farBits), within 2e-9 of it or one, whichever is more.
 func mass(far uint32) uint64 {
 	m := powers[0][far>>16&255] * powers[1][far>>8&255] >> 31 * powers[2][far&255]
-	return m >> (62 - massBits + far>>farBits)
+	return m >> ((62 - massBits + far>>farBits) & 63)
 }
 
 // farOf is how many halvings a logit lies behind the top one, in 2^farBits of one; false where it is a NaN, or so
@@ -247,18 +247,10 @@ func (r *room) keep(list []item) tokens {
 	return tokens{r.x, r.ids}
 }
 
-// norm is the logarithm of Σ exp(logit): a NaN where one of them is a NaN, or +Inf.
-func (r *room) norm(logits []float32) float64 {
-	most, nan := float32(math.Inf(-1)), false
-	for _, v := range logits {
-		nan = nan || v != v
-		most = max(most, v)
-	}
-	if nan || math.IsInf(float64(most), 0) {
-		return math.NaN()
-	}
-	r.spread(tokens{x: logits}, most)
-	return float64(most) + math.Log(math.Ldexp(float64(r.sum), -massBits))
+// norm is the logarithm of Σ exp(logit) of finite logits, of which top is the greatest.
+func (r *room) norm(logits []float32, top float32) float64 {
+	r.spread(tokens{x: logits}, top)
+	return float64(top) + math.Log(math.Ldexp(float64(r.sum), -massBits))
 }
 
 // mostTypical leaves the fewest tokens that come to a share p of the mass, those first whose surprise −ln p is nearest

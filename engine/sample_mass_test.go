@@ -323,9 +323,10 @@ func TestWords(t *testing.T) {
 	for _, seed := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
 		for _, position := range []int{0, 7, 1 << 33} {
 			key := ops.DrawKey(seed, position)
-			n := newNoise(key)
+			n := newNoise(key, 1)
 			for _, quad := range []int{0, 1, 2, 37983, 1 << 20} {
-				if got, want := n.words(int32(quad)), ops.DrawWords(key, quad); got != want {
+				a, b, c, d := n.words(uint32(quad))
+				if got, want := [4]uint32{a, b, c, d}, ops.DrawWords(key, quad); got != want {
 					t.Errorf("%s: %x, not %x", fmt.Sprint(seed, position, quad), got, want)
 				}
 			}
