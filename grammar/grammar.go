@@ -53,12 +53,14 @@ type Trigger struct {
 	End   string // "": none
 }
 
-// Source is what to constrain to. Make one with Schema, Params, GBNF, Regex, Choice or JSON.
+// Source is what to constrain to. Make one with Schema, Params, Python, GBNF, Regex, Choice or JSON.
 type Source struct {
-	kind  string
-	text  string
-	texts []string
-	tags  *Tags
+	kind    string
+	text    string
+	texts   []string
+	tags    *Tags
+	calls   []Call
+	several bool
 }
 
 // Schema constrains to the JSON values that are valid under a JSON schema.
@@ -147,6 +149,8 @@ func (b *builder) source(src Source) (func() (int32, error), error) {
 		return b.schema(src.text)
 	case "params":
 		return b.params(src.text, src.tags)
+	case "python":
+		return b.python(src.calls, src.several)
 	case "regex":
 		r, err := a.wholePattern(src.text)
 		if err != nil {
@@ -199,6 +203,7 @@ func newCompiler(a *arena, root *value, opt Options) *compiler {
 		constants: map[*value]*value{}, budget: maxTries, at: root}
 	yes, no := &value{kind: 't'}, &value{kind: 'f'}
 	c.lits, c.meanings = []litKey{{v: yes}, {v: no}}, []*meaning{{}, {any: [][][]lit{nil}}}
+	c.words, c.quoted, c.comma, c.colon = [3]string{"null", "true", "false"}, a.jsonString, ",", ":"
 	c.ws = a.star(a.set(byteSet{}.with(' ').with('\t').with('\n').with('\r')))
 	if opt.Compact {
 		c.ws = rxEps

@@ -8,26 +8,34 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
 // jsonString matches a JSON string, quotes included, whose decoded text is
 // inner's, then after. Any escape of a character is as good as the character.
-func (a *arena) jsonString(inner, after rx) rx {
+func (a *arena) jsonString(inner, after rx) rx { return a.quoted(`"`, 0, inner, after) }
+
+// pythonString is one of Python's.
+func (a *arena) pythonString(inner, after rx) rx {
+	return a.alt(a.quoted(`"`, '"', inner, after), a.quoted("'", '\'', inner, after))
+}
+
+func (a *arena) quoted(quote string, python int32, inner, after rx) rx {
 	if inner == rxNone || after == rxNone {
 		return rxNone
 	}
-	return a.cat2(a.lit(`"`), a.str(inner, after, 0))
+	return a.cat2(a.lit(quote), a.str(rxKey{x: python}, inner, after, 0))
 }
 
 // str is the inside of a string. esc says where in an escape it is: bits 0-11
 // the value of the digits so far, 12-13 their number, 14-16 the mode, 17-26 the
-// high half of a surrogate pair.
-func (a *arena) str(inner, after rx, esc int32) rx {
+// high half of a surrogate pair. of.x is the quote of one of Python's, 0 of JSON's.
+func (a *arena) str(of rxKey, inner, after rx, esc int32) rx {
 	if inner == rxNone || esc == 0 && !a.alive(inner) {
 		return rxNone
 	}
-	return a.intern(rxKey{kind: kStr, a: inner, b: after, m: esc}, false, 0, nil)
+	return a.intern(rxKey{kind: kStr, a: inner, b: after, m: esc, x: of.x}, false, 0, nil)
 }
 
 const (
@@ -37,6 +45,7 @@ const (
 	escPair  // a high surrogate is there: the next is a backslash
 	escPairU // then u
 	escLow   // then the low half
+	escDigit // after \x, \u or \U of Python's: see deriveDigit
 	escMode  = 7 << 14
 )
 
@@ -47,7 +56,7 @@ func (a *arena) deriveString(k rxKey, b byte) rx {
 	switch k.m & escMode {
 	case escNone:
 		switch {
-		case b == '"':
+		case k.x == 0 && b == '"', k.x != 0 && b == byte(k.x):
 			if !a.null(inner) {
 				return rxNone
 			}
@@ -56,30 +65,34 @@ func (a *arena) deriveString(k rxKey, b byte) rx {
 			}
 			return after
 		case b == '\\':
-			return a.str(inner, after, escSlash)
+			return a.str(k, inner, after, escSlash)
 		case b < 0x20:
 			return rxNone
 		}
-		return a.str(a.stepByte(inner, b), after, 0)
+		return a.str(k, a.stepByte(inner, b), after, 0)
 	case escSlash:
-		if b == 'u' {
-			return a.str(inner, after, escUnit)
+		if k.x != 0 {
+			return a.derivePython(k, b)
+		} else if b == 'u' {
+			return a.str(k, inner, after, escUnit)
 		}
 		c, ok := shortEscapes[b]
 		if !ok || a.plainly(inner) && b == '/' {
 			return rxNone
 		}
-		return a.str(a.stepByte(inner, c), after, 0)
+		return a.str(k, a.stepByte(inner, c), after, 0)
+	case escDigit:
+		return a.deriveDigit(k, b)
 	case escPair:
 		if b != '\\' {
 			return rxNone
 		}
-		return a.str(inner, after, k.m&^escMode|escPairU)
+		return a.str(k, inner, after, k.m&^escMode|escPairU)
 	case escPairU:
 		if b != 'u' {
 			return rxNone
 		}
-		return a.str(inner, after, k.m&^escMode|escLow)
+		return a.str(k, inner, after, k.m&^escMode|escLow)
 	}
 	return a.deriveHex(k, b)
 }
@@ -108,7 +121,7 @@ func (a *arena) deriveHex(k rxKey, b byte) rx {
 			return rxNone
 		}
 		if n == 4 {
-			return a.str(a.stepRune(k.a, pair(lo)), k.b, 0)
+			return a.str(k, a.stepRune(k.a, pair(lo)), k.b, 0)
 		}
 	} else {
 		if n == 4 && lo >= 0xd800 && lo < 0xdc00 {
@@ -116,17 +129,65 @@ func (a *arena) deriveHex(k rxKey, b byte) rx {
 			if !a.runeAlive(k.a, first, first+0x3ff) {
 				return rxNone
 			}
-			return a.str(k.a, k.b, escPair|(lo-0xd800)<<17)
+			return a.str(k, k.a, k.b, escPair|(lo-0xd800)<<17)
 		}
 		high := hi >= 0xd800 && lo < 0xdc00 && a.runeAlive(k.a, 0x10000, 0x10ffff)
 		if !high && !a.runeAlive(k.a, lo, hi) {
 			return rxNone
 		}
 		if n == 4 {
-			return a.str(a.stepRune(k.a, lo), k.b, 0)
+			return a.str(k, a.stepRune(k.a, lo), k.b, 0)
 		}
 	}
 	return a.intern(rxKey{kind: kStr, a: k.a, b: k.b, m: v | n<<12 | mode | high<<17}, false, 0, nil)
+}
+
+var (
+	pythonEscapes = map[byte]byte{'"': '"', '\'': '\'', '\\': '\\', 'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r',
+		't': '\t', 'v': '\v'}
+	pythonDigits = map[byte]int32{'x': 2, 'u': 4, 'U': 8}
+)
+
+// derivePython reads what follows a backslash in one of Python's strings.
+func (a *arena) derivePython(k rxKey, b byte) rx {
+	if n := pythonDigits[b]; n > 0 {
+		k.m, k.n = escDigit, n<<24
+		return a.digits(k, 0, 1<<(4*n)-1)
+	}
+	c, ok := pythonEscapes[b]
+	if !ok || a.plainly(k.a) && (b == '"' || b == '\'') && b != byte(k.x) {
+		return rxNone
+	}
+	return a.str(k, a.stepByte(k.a, c), k.b, 0)
+}
+
+// deriveDigit reads one of the digits of a character: k.n has how many are to come in bits 24-27, and the value of
+// those that came.
+func (a *arena) deriveDigit(k rxKey, b byte) rx {
+	d, ok := hexValue(b)
+	if !ok {
+		return rxNone
+	}
+	left, v := k.n>>24-1, int64(k.n&0xffffff)<<4|int64(d)
+	lo := v << (4 * left)
+	if k.n = left<<24 | int32(v); lo > unicode.MaxRune {
+		return rxNone
+	}
+	return a.digits(k, lo, lo+1<<(4*left)-1)
+}
+
+// digits is the inside of a string within the digits of a character from lo to hi.
+func (a *arena) digits(k rxKey, lo, hi int64) rx {
+	if hi = min(hi, unicode.MaxRune); a.plainly(k.a) {
+		hi = min(hi, 0x1f)
+	}
+	if lo > hi || !a.runeAlive(k.a, rune(lo), rune(hi)) {
+		return rxNone
+	}
+	if k.n>>24 == 0 {
+		return a.str(k, a.stepRune(k.a, rune(lo)), k.b, 0)
+	}
+	return a.intern(k, false, 1, nil)
 }
 
 func hexValue(b byte) (int32, bool) {

@@ -130,10 +130,10 @@ func (c *compiler) look(bits uint8, any bool) rx {
 // tagRoot makes a place of the root's objects with tagged members.
 func (c *compiler) tagRoot(root int32) (int32, error) {
 	made := map[taggedKey]int32{}
-	n := &vnode{scalar: rxNone, tagged: &taggedValue{tags: c.tags}}
+	n := &vnode{scalar: rxNone}
 	for _, o := range c.nodes[root].objects {
 		t := *o
-		t.tags = c.tags
+		t.bare = &bareMembers{c.tags.open, rxEps, rxEps}
 		t.values, t.others = nil, nil
 		for i, list := range o.values {
 			types, ok := c.tags.Types[o.keys[i]]
@@ -275,7 +275,7 @@ func (c *compiler) writable(text rx) rx {
 
 func (c *compiler) endsTag(text string) bool { return strings.Contains(text, c.tags.End) }
 
-// taggedState is the first, the middle or the last state of a tagged value, or the first of tagged objects.
+// taggedState is the first, the middle or the last state of a tagged value.
 func (n *schemaNet) taggedState(m *machine, k stateKey, place *vnode) state {
 	spec := k.spec &^ n.id
 	s := state{rule: n.rule[spec]}
@@ -283,13 +283,10 @@ func (n *schemaNet) taggedState(m *machine, k stateKey, place *vnode) state {
 	next := k
 	switch k.phase {
 	case phFirst:
-		for _, o := range n.lists[0][spec] {
-			s.terms = append(s.terms, term{rxEps, m.stateOf(n.firstOf(o))})
-		}
 		if t.text != rxNone {
 			s.terms = append(s.terms, term{t.text, m.stateOf(stateKey{kind: stDone, spec: k.spec})})
 		}
-		if t.json >= 0 && len(place.objects) == 0 {
+		if t.json >= 0 {
 			next.phase = phValue
 			s.terms = append(s.terms, term{t.tags.value[0], m.stateOf(next)})
 		}
@@ -302,11 +299,11 @@ func (n *schemaNet) taggedState(m *machine, k stateKey, place *vnode) state {
 	return s
 }
 
-// taggedKeys reads a name that the schema has, in a set of them by their texts.
-func (n *schemaNet) taggedKeys(m *machine, k stateKey, o *objectSpec, byText []uint64, s *state) {
+// bareKeys reads a name that the schema has, in a set of them by their texts.
+func (n *schemaNet) bareKeys(m *machine, k stateKey, o *objectSpec, byText []uint64, s *state) {
 	for i, place := range o.rank {
 		if byText != nil && byText[i>>6]>>(i&63)&1 != 0 {
-			name := n.c.a.cat(o.tags.open, n.c.a.lit(o.keys[place]))
+			name := n.c.a.cat(o.bare.before, n.c.a.lit(o.keys[place]), o.bare.behind)
 			s.terms = append(s.terms, term{name, n.afterKey(m, k, int32(i))})
 		}
 	}

@@ -31,8 +31,11 @@ type objectSpec struct {
 	others   []keyClass
 	min, max int
 	duties   int // obligations: "some member is …"
-	tags     *paramTags
+	bare     *bareMembers
 }
+
+// bareMembers is how members stand that no braces hold: what is before and behind a name, and between two members.
+type bareMembers struct{ before, behind, between rx }
 
 // variant is one way to read a value: where it stands, and what it fulfils.
 type variant struct {

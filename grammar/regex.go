@@ -29,7 +29,7 @@ const (
 	kAnd  // all of list
 	kNot  // anything but a, also what is not UTF-8: see notText
 	kRep  // a, m to n times; n < 0: without limit
-	kStr  // the rest of a JSON string whose decoded text is a, its closing quote, then b
+	kStr  // the rest of a string of JSON or Python whose decoded text is a, its closing quote, then b
 	kTrie // the rest of one of a list of texts
 	kTag  // a, and its end carries the number m
 	kCmp  // the rest of a decimal number that compares with a bound

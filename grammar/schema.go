@@ -67,6 +67,9 @@ type compiler struct {
 
 	number, integer, decimal rx
 	ws                       rx
+	words                    [3]string // null, true and false
+	quoted                   func(inner, after rx) rx
+	comma, colon             string
 
 	nodes   []*vnode
 	nodeIDs map[string]int32

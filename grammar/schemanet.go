@@ -41,8 +41,8 @@ func (m *machine) addSchema(c *compiler, root int32) int32 {
 	m.schemas = append(m.schemas, n)
 	a := c.a
 	n.words.open, n.words.openA = a.cat(a.lit("{"), c.ws), a.cat(a.lit("["), c.ws)
-	n.words.comma = a.cat(c.ws, a.lit(","), c.ws)
-	n.words.colon = a.cat(c.ws, a.lit(":"), c.ws)
+	n.words.comma = a.cat(c.ws, a.lit(c.comma), c.ws)
+	n.words.colon = a.cat(c.ws, a.lit(c.colon), c.ws)
 	n.words.close, n.words.closeA = a.cat(c.ws, a.lit("}")), a.cat(c.ws, a.lit("]"))
 	for i, place := range c.nodes {
 		rule := int32(len(m.rules))
@@ -91,7 +91,11 @@ func (n *schemaNet) state(m *machine, k stateKey) state {
 			s.terms = append(s.terms, term{r, done})
 		}
 		for _, o := range n.lists[0][spec] {
-			s.terms = append(s.terms, term{n.words.open, m.stateOf(n.firstOf(o))})
+			open := n.words.open
+			if n.objects[o].bare != nil {
+				open = rxEps
+			}
+			s.terms = append(s.terms, term{open, m.stateOf(n.firstOf(o))})
 		}
 		for _, ar := range n.lists[1][spec] {
 			s.terms = append(s.terms, term{n.words.openA, m.stateOf(stateKey{kind: stArray, spec: n.id | ar})})
@@ -123,7 +127,7 @@ func (n *schemaNet) objectState(m *machine, k stateKey, o *objectSpec, rule int3
 		if n.mayClose(k, o, seen) {
 			r := n.words.close
 			switch {
-			case o.tags != nil:
+			case o.bare != nil:
 				r = rxEps
 			case k.phase == phFirst: // whitespace was read with the brace
 				r = n.c.a.lit("}")
@@ -135,8 +139,8 @@ func (n *schemaNet) objectState(m *machine, k stateKey, o *objectSpec, rule int3
 	case phAfter:
 		if named, others := n.mayFollow(k, o, seen); others || anyBit(named, 0, int32(len(o.keys))) {
 			next, comma := k, n.words.comma
-			if next.phase = phKey; o.tags != nil {
-				comma = rxEps
+			if next.phase = phKey; o.bare != nil {
+				comma = o.bare.between
 			}
 			s.terms = append(s.terms, term{comma, m.stateOf(next)})
 		}
@@ -218,10 +222,10 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 			byText[i>>6] |= 1 << (i & 63)
 		}
 	}
-	if o.tags != nil {
-		n.taggedKeys(m, k, o, byText, s)
+	if o.bare != nil {
+		n.bareKeys(m, k, o, byText, s)
 	} else if byText != nil {
-		s.terms = append(s.terms, term{a.jsonString(a.oneOf(o.trie, byText), n.words.colon), ^self})
+		s.terms = append(s.terms, term{n.c.quoted(a.oneOf(o.trie, byText), n.words.colon), ^self})
 	}
 	if !others {
 		return
@@ -233,10 +237,10 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 		next := k
 		next.phase = int8(phOther + i)
 		key := rxNone
-		if o.tags != nil {
-			key = a.cat(o.tags.open, class.keys)
+		if o.bare != nil {
+			key = a.cat(o.bare.before, class.keys, o.bare.behind)
 		} else {
-			key = a.jsonString(class.keys, n.words.colon)
+			key = n.c.quoted(class.keys, n.words.colon)
 		}
 		s.terms = append(s.terms, term{key, m.stateOf(next)})
 	}

@@ -94,9 +94,9 @@ func (c *compiler) shapeText(s *shape) rx {
 // scalars gives the spelling of the shape's values that are neither array nor object.
 func (c *compiler) scalars(s *shape) rx {
 	var list []rx
-	for bit, word := range map[uint8]string{typeNull: "null", typeTrue: "true", typeFalse: "false"} {
+	for i, bit := range []uint8{typeNull, typeTrue, typeFalse} {
 		if s.types&bit != 0 {
-			list = append(list, c.a.lit(word))
+			list = append(list, c.a.lit(c.words[i]))
 		}
 	}
 	if s.types&typeNumber != 0 {
@@ -105,7 +105,7 @@ func (c *compiler) scalars(s *shape) rx {
 		}
 	}
 	if s.types&typeString != 0 {
-		list = append(list, c.a.jsonString(c.shapeText(s), rxEps))
+		list = append(list, c.quoted(c.shapeText(s), rxEps))
 	}
 	return c.a.alt(list...)
 }

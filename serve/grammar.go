@@ -69,6 +69,13 @@ func (s *CallShape) source() grammar.Source {
 		return grammar.Params(string(s.Schema), grammar.Tags{Open: p.Open, Text: p.Text, Value: p.Value,
 			NameEnd: p.NameEnd, End: p.End, Lines: p.Lines, Types: p.Types, Others: p.Others})
 	}
+	if p := s.Python; p != nil {
+		calls := make([]grammar.Call, len(p.Tools))
+		for i, t := range p.Tools {
+			calls[i] = grammar.Call{Name: t.Name, Schema: string(t.Schema)}
+		}
+		return grammar.Python(calls, p.Several)
+	}
 	return grammar.Schema(string(s.Schema))
 }
 

@@ -168,6 +168,7 @@ type CallShape struct {
 	Open, Close string          // texts around it
 	Schema      json.RawMessage // of what stands between them
 	Params      *parse.Params   // how arguments are tagged there; nil: JSON
+	Python      *parse.Python   // the functions of a list of calls in Python, instead of Schema
 }
 
 // Mask says which tokens may come next. engine and grammar mean the same by it.

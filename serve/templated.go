@@ -254,7 +254,7 @@ func (c *TemplateChat) ToolMask(tools []Tool, must, several bool) (Constraint, e
 			return Constraint{}, fmt.Errorf("a call cannot be forced of this model: what begins one, %q, ends as it "+
 				"begins, so that text before it could be read as a part of it; tool_choice auto lets it choose", s.Begin)
 		}
-		form.Shapes = append(form.Shapes, CallShape{s.Begin, s.End, s.Schema, s.Params})
+		form.Shapes = append(form.Shapes, CallShape{s.Begin, s.End, s.Schema, s.Params, s.Python})
 	}
 	return Constraint{Calls: form}, nil
 }

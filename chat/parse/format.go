@@ -123,6 +123,9 @@ func read(data []byte) (*formats, error) {
 				return nil, fmt.Errorf("formats: calls %s: write.text and write.value are two texts each", c.Name)
 			}
 		}
+		if w := c.Write; w != nil && c.Body == "python" && !w.List {
+			return nil, fmt.Errorf("formats: calls %s: write.list is missing, Python's calls stand in one list", c.Name)
+		}
 		if c.Head == "" {
 			c.Head = `^\s*(?P<name>\S+)\s*$`
 		}

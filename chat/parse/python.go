@@ -20,13 +20,20 @@ type pythonBody struct {
 	failed bool
 	ended  bool
 	behind string
+	quote  byte // of the string in which the text ended; 0: in none
 }
+
+// maxNested bounds lists within lists, as encoding/json does.
+const maxNested = 10000
 
 func (b *pythonBody) write(p *Parser, text string) (string, bool) {
 	if b.ended {
 		return skipTo(&b.behind, text, b.c.Close)
 	}
 	b.text += text
+	if b.quote != 0 && strings.IndexByte(text, b.quote) < 0 {
+		return "", false // a long string is not read anew with each piece
+	}
 	for {
 		s := &scanner{text: b.text, at: b.at}
 		s.space()
@@ -47,6 +54,7 @@ func (b *pythonBody) write(p *Parser, text string) (string, bool) {
 				p.literal(b.opened + b.text[:s.at])
 				return b.text[s.at:], true
 			}
+			b.quote = s.quote
 			return "", false
 		}
 		p.begin(name)
@@ -66,6 +74,7 @@ type scanner struct {
 	text   string
 	at     int
 	broken bool
+	quote  byte // of the string in which it ended
 }
 
 func (s *scanner) space() {
@@ -137,8 +146,8 @@ func (s *scanner) call() (name, args string, ok bool) {
 // value reads a literal as JSON.
 func (s *scanner) value(depth int) (string, bool) {
 	s.space()
-	if s.at >= len(s.text) || depth > 100 {
-		s.broken = depth > 100
+	if s.at >= len(s.text) || depth > maxNested {
+		s.broken = depth > maxNested
 		return "", false
 	}
 	switch c := s.text[s.at]; {
@@ -174,10 +183,11 @@ func (s *scanner) value(depth int) (string, bool) {
 
 func (s *scanner) str(q byte) (string, bool) {
 	var b strings.Builder
+	s.quote = q
 	for i := s.at + 1; i < len(s.text); i++ {
 		switch c := s.text[i]; {
 		case c == q:
-			s.at = i + 1
+			s.at, s.quote = i+1, 0
 			return quote(b.String()), true
 		case c == '\\':
 			n := unescape(&b, s.text[i+1:])
@@ -303,4 +313,54 @@ func pythonLiteral(text string) (string, bool) {
 	v, ok := s.value(0)
 	s.space()
 	return v, ok && s.at == len(s.text)
+}
+
+// pythonArguments writes an object of JSON as a call's arguments: a=1, b="x".
+func pythonArguments(object string) string {
+	d := json.NewDecoder(strings.NewReader(object))
+	d.UseNumber()
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return ""
+	}
+	var all []string
+	for d.More() {
+		name, _ := d.Token()
+		key, ok := name.(string)
+		if !ok {
+			break
+		}
+		all = append(all, key+"="+pythonValue(d))
+	}
+	return strings.Join(all, ", ")
+}
+
+// pythonValue writes the next value of JSON as Python's literal.
+func pythonValue(d *json.Decoder) string {
+	t, _ := d.Token()
+	switch t := t.(type) {
+	case json.Number:
+		return t.String()
+	case string:
+		return quote(t)
+	case bool:
+		if t {
+			return "True"
+		}
+		return "False"
+	case json.Delim:
+		var all []string
+		for d.More() {
+			v := pythonValue(d)
+			if t == '{' {
+				v += ": " + pythonValue(d)
+			}
+			all = append(all, v)
+		}
+		end, _ := d.Token()
+		if end == nil { // it broke off
+			return "None"
+		}
+		return t.String() + strings.Join(all, ", ") + end.(json.Delim).String()
+	}
+	return "None"
 }

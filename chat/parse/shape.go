@@ -12,11 +12,18 @@ import (
 )
 
 // Shape is a way to write a call: a text, what a schema allows, a text. Begin is "" where the call is the whole
-// answer. Between the texts stands JSON, or tagged parameters where Params is set.
+// answer. Between the texts stands JSON, or tagged parameters where Params is set, or a list of calls where Python is.
 type Shape struct {
 	Begin, End string
 	Schema     json.RawMessage
 	Params     *Params
+	Python     *Python
+}
+
+// Python says which functions a list of calls may call: [f(a=1), g(b="x")]. The schema of each one is of its arguments.
+type Python struct {
+	Tools   []Tool
+	Several bool
 }
 
 // Params say how a call's arguments are written as tagged parameters: Open, the name, then a text between the two of
@@ -57,22 +64,22 @@ func (f *Format) Group() [2]string {
 func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	c := f.calls
 	if c == nil || c.Write == nil {
-		return nil, fmt.Errorf("the calls of the format %s cannot be constrained: they are neither JSON nor tagged "+
-			"parameters", f.Name())
+		return nil, fmt.Errorf("how a call is written is not known of the format %s", f.Name())
 	}
 	if len(tools) == 0 {
 		return nil, fmt.Errorf("there is no tool to call")
+	}
+	tools, err := constrained(tools)
+	if err != nil {
+		return nil, err
+	}
+	if c.Body == "python" {
+		return []Shape{{Begin: c.Write.Begin, End: c.Write.End, Python: &Python{tools, several}}}, nil
 	}
 	var shapes []Shape
 	var either []string
 	for i, t := range tools {
 		schema := t.Schema
-		if len(schema) == 0 || string(schema) == "null" {
-			schema = json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)
-		}
-		if !json.Valid(schema) {
-			return nil, fmt.Errorf("the schema of the tool %s is no JSON", t.Name)
-		}
 		if c.Body != "json" {
 			shape := Shape{Begin: strings.ReplaceAll(c.Write.Begin, "{name}", t.Name), End: c.Write.End, Schema: schema}
 			if c.Body == "params" {
@@ -110,6 +117,19 @@ func (f *Format) Shapes(tools []Tool, several bool) ([]Shape, error) {
 	return []Shape{{Begin: c.Write.Begin, End: c.Write.End, Schema: json.RawMessage(one)}}, nil
 }
 
+// constrained gives tools whose schemas say something: one without parameters takes none.
+func constrained(tools []Tool) ([]Tool, error) {
+	tools = slices.Clone(tools)
+	for i, t := range tools {
+		if len(t.Schema) == 0 || string(t.Schema) == "null" {
+			tools[i].Schema = json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)
+		} else if !json.Valid(t.Schema) {
+			return nil, fmt.Errorf("the schema of the tool %s is no JSON", t.Name)
+		}
+	}
+	return tools, nil
+}
+
 // Call is a call with its arguments as JSON.
 type Call struct{ Name, Arguments string }
 
@@ -135,6 +155,8 @@ func (f *Format) Write(calls []Call) (string, bool) {
 			text = c.writeParams(arguments)
 		case "json":
 			text = fmt.Sprintf("{%s: %s, %s: %s}", quote(c.NameKeys[0]), quote(call.Name), quote(key), arguments)
+		case "python":
+			text = call.Name + "(" + pythonArguments(arguments) + ")"
 		}
 		if !c.Write.List {
 			text = strings.ReplaceAll(c.Write.Begin, "{name}", call.Name) + text + c.Write.End
