@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/greta-project/greta/engine"
@@ -36,19 +37,22 @@ type Grammar struct {
 	masked []int32
 	stack  []int32
 	rows   [][]int32
-	room   map[roomKey]bool
+	room   map[roomKey]int
+
+	letters [sliceKinds]*[8][]step8 // see alphabet
+	seen    []int32                 // by expression and state of UTF-8: the last round that saw it
+	round   int32
 }
 
 type roomKey struct {
 	r    rx
 	kind sliceKind
-	long bool
 }
 
 // Compile prepares a source for a vocabulary. A schema that cannot be honoured
 // gives *Refused. Without Options.Triggers the source must be set.
 func Compile(v *Vocabulary, src Source, opt Options) (*Grammar, error) {
-	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]bool{}}
+	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]int{}}
 	deepest := 0
 	for _, s := range v.slices {
 		deepest = max(deepest, s.tree.depth)
@@ -99,7 +103,7 @@ func (k *Mask) enter() error {
 			return err
 		}
 		g.m, g.kept, g.masked = m, 0, nil
-		g.room = map[roomKey]bool{}
+		g.room, g.letters, g.seen = map[roomKey]int{}, [sliceKinds]*[8][]step8{}, nil
 		g.epoch++
 	}
 	if k.epoch == g.epoch {
@@ -179,7 +183,7 @@ func (g *Grammar) fill(conf int32, set []uint32) {
 	}
 	for i := range g.vocab.slices {
 		s := &g.vocab.slices[i]
-		if free && s.chars > 0 {
+		if free && s.chars > 0 && s.kind <= sliceMarks {
 			continue
 		}
 		if s.chars > 0 && g.passes(conf, s) {
@@ -262,23 +266,27 @@ func (g *Grammar) walk(t *tree, conf int32, set []uint32) {
 // passes says that an expression in progress lets every token of a slice pass.
 func (g *Grammar) passes(conf int32, s *slice) bool {
 	for _, sc := range g.m.configs[conf].scans {
-		if g.m.a.room(sc.rx) >= s.chars {
+		if s.kind <= sliceMarks && g.m.a.room(sc.rx) >= s.chars {
 			return true
 		}
-		if s.kind == sliceText {
-			continue
-		}
-		key := roomKey{sc.rx, s.kind, s.chars > shortToken}
-		ok, known := g.room[key]
-		if !known {
-			ok = g.letters(sc.rx, s)
-			g.room[key] = ok
-		}
-		if ok {
-			return true
+		for _, kind := range widerKinds[s.kind] {
+			if g.reach(sc.rx, kind) >= s.chars {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// widerKinds are kinds whose tokens may hold all that those of a kind may; the first answers for most.
+var widerKinds = [sliceKinds][]sliceKind{
+	sliceLower:  {sliceLines, sliceWord, sliceLower},
+	sliceWord:   {sliceLines, sliceWord},
+	sliceSpace:  {sliceLines, sliceSpace},
+	sliceText:   {sliceLines, sliceText},
+	sliceMarks:  {sliceMarks},
+	sliceLines:  {sliceLines},
+	sliceOthers: {sliceOthers},
 }
 
 // room gives how many characters of any text that a JSON string holds as it is
@@ -293,7 +301,7 @@ func (a *arena) room(r rx) int {
 		}
 		return best
 	case kStr:
-		if n.m != 0 {
+		if n.m != 0 || n.x == '\'' {
 			return 0
 		}
 		return a.textRoom(n.a)
@@ -307,15 +315,15 @@ func (a *arena) textRoom(r rx) int {
 	n := &a.nodes[r]
 	switch {
 	case r == a.text:
-		return 1 << 30
+		return endless
 	case n.kind == kRep && n.a == a.anyChar && n.n < 0:
-		return 1 << 30
+		return endless
 	case n.kind == kRep && n.a == a.anyChar:
 		return int(n.n)
 	case n.kind == kCat && n.b == a.text: // some of the text is still asked for
 		return 0
 	case n.kind == kAnd:
-		room := 1 << 30
+		room := endless
 		for _, x := range n.list {
 			if y := &a.nodes[x]; y.kind == kNot && a.nodes[y.a].kind == kTrie {
 				continue // a finite list is left by going on
@@ -327,45 +335,131 @@ func (a *arena) textRoom(r rx) int {
 	return 0
 }
 
-// letters says that every token of a slice of letters passes, by trying the
-// letters up to the slice's length.
-func (g *Grammar) letters(r rx, s *slice) bool {
-	a := g.m.a
-	var classes []uint8
-	for b := byte('a'); b <= 'z'; b++ {
-		classes = append(classes, a.class[b])
-		if s.kind != sliceLower {
-			classes = append(classes, a.class[b-32])
-		}
+// step8 is a class of bytes within a character, and the state of UTF-8 after it.
+type step8 struct{ class, next uint8 }
+
+// step8At is an expression at a state of UTF-8.
+type step8At struct {
+	r     rx
+	state uint8
+}
+
+// Ranges of bytes by the state of UTF-8: in the first a character begins, in those from the second to the fourth one to
+// three bytes are left, in the others a range of the second byte is.
+var utf8Steps = [8][]struct{ lo, hi, next uint8 }{
+	{{0, 0x7f, 0}, {0xc2, 0xdf, 1}, {0xe0, 0xe0, 4}, {0xe1, 0xec, 2}, {0xed, 0xed, 5}, {0xee, 0xef, 2}, {0xf0, 0xf0, 6},
+		{0xf1, 0xf3, 3}, {0xf4, 0xf4, 7}},
+	{{0x80, 0xbf, 0}}, {{0x80, 0xbf, 1}}, {{0x80, 0xbf, 2}},
+	{{0xa0, 0xbf, 1}}, {{0x80, 0x9f, 1}}, {{0x90, 0xbf, 2}}, {{0x80, 0x8f, 2}},
+}
+
+// alphabet gives the classes of bytes that a slice's tokens are of, by the state of UTF-8.
+func (g *Grammar) alphabet(kind sliceKind) *[8][]step8 {
+	if g.letters[kind] != nil {
+		return g.letters[kind]
 	}
-	slices.Sort(classes)
-	classes = slices.Compact(classes)
-	layer := []rx{r}
-	seen := map[rx]bool{}
-	steps := s.chars
-	if s.kind == sliceSpace {
-		if layer[0] = a.stepByte(r, ' '); layer[0] == rxNone {
-			return false
-		}
-		steps--
-	}
-	for ; steps > 0 && len(layer) > 0; steps-- {
-		var next []rx
-		for _, x := range layer {
-			for _, c := range classes {
-				d := a.step(x, c)
-				if d == rxNone || len(seen) > 200 {
-					return false
-				}
-				if !seen[d] {
-					seen[d] = true
-					next = append(next, d)
+	out := new([8][]step8)
+	for state, ranges := range utf8Steps {
+		for _, r := range ranges {
+			for b := int(r.lo); b <= int(r.hi); b++ {
+				step := step8{g.m.a.class[b], r.next}
+				if kindHolds(kind, byte(b)) && !slices.Contains(out[state], step) {
+					out[state] = append(out[state], step)
 				}
 			}
 		}
-		layer = next
+	}
+	g.letters[kind] = out
+	return out
+}
+
+// kindHolds says whether a slice's tokens may hold a byte.
+func kindHolds(kind sliceKind, b byte) bool {
+	letter := b|0x20 >= 'a' && b|0x20 <= 'z'
+	plain := b >= 0x20 && b != '"' && b != '\\'
+	switch kind {
+	case sliceLower:
+		return b >= 'a' && b <= 'z'
+	case sliceWord, sliceSpace:
+		return letter
+	case sliceText:
+		return plain && strings.IndexByte(marks, b) < 0
+	case sliceMarks:
+		return plain
+	case sliceLines:
+		return strings.IndexByte(marks, b) < 0
 	}
 	return true
+}
+
+const (
+	endless  = 1 << 30
+	maxReach = 400 // expressions that are looked at
+)
+
+// reach gives a number of characters of a slice's: any text of so many, or of fewer, can follow.
+func (g *Grammar) reach(r rx, kind sliceKind) int {
+	key := roomKey{r, kind}
+	n, known := g.room[key]
+	switch {
+	case known:
+	case kind == sliceSpace:
+		if d := g.m.a.stepByte(r, ' '); d != rxNone {
+			n = 1 + g.reach(d, sliceWord)
+		}
+		g.room[key] = n
+	default:
+		n = g.reachOf(r, kind)
+		g.room[key] = n
+	}
+	return n
+}
+
+// reachOf walks through the expressions that characters lead to, one character after the other.
+func (g *Grammar) reachOf(r rx, kind sliceKind) int {
+	alphabet := g.alphabet(kind)
+	layer, all := []step8At{{r, 0}}, []rx{r}
+	g.round++
+	g.see(r, 0)
+	for n := 0; n < longToken; n++ {
+		var next []step8At
+		for len(layer) > 0 {
+			at := layer[len(layer)-1]
+			layer = layer[:len(layer)-1]
+			for _, s := range alphabet[at.state] {
+				d := g.m.a.step(at.r, s.class)
+				if d == rxNone || len(all) > maxReach {
+					return n
+				}
+				if g.see(d, s.next) {
+					continue
+				}
+				if s.next == 0 {
+					next, all = append(next, step8At{d, 0}), append(all, d)
+				} else {
+					layer = append(layer, step8At{d, s.next})
+				}
+			}
+		}
+		if layer = next; len(layer) == 0 {
+			for _, d := range all { // none of them leads to an end
+				g.room[roomKey{d, kind}] = endless
+			}
+			return endless
+		}
+	}
+	return longToken
+}
+
+// see notes an expression at a state of UTF-8, and says whether it was seen in this round.
+func (g *Grammar) see(r rx, state uint8) bool {
+	at := int(r)*8 + int(state)
+	if at >= len(g.seen) {
+		g.seen = append(g.seen, make([]int32, at+1-len(g.seen)+len(g.m.a.nodes)*4)...)
+	}
+	was := g.seen[at] == g.round
+	g.seen[at] = g.round
+	return was
 }
 
 // Accept reads a token. One that is not allowed is an error, and changes nothing.

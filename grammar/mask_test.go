@@ -364,3 +364,77 @@ func TestTooComplex(t *testing.T) {
 		}
 	}
 }
+
+// constrained is a text that a source allows.
+type constrained struct {
+	text string
+	src  Source
+	opt  Options
+}
+
+// constrainedTexts have long texts in them that a tag or a quote ends.
+func constrainedTexts() map[string]constrained {
+	const schema = `{"type": "object", "properties": {"text": {"type": "string"}, "maybe": {"type": ["string", "null"]},
+		"kind": {"enum": ["1", "two"]}, "short": {"type": "string", "maxLength": 200}, "n": {"type": "integer"},
+		"either": {"anyOf": [{"type": "string"}, {"type": "array"}]}, "any": {}}, "additionalProperties": false}`
+	const code = "def f(x):\n\tif x < 3 and y[0] > 'a':  # \"why\"\n\t\treturn {1: \\n}\n\n<div>Zürich 東京 — plain words " +
+		"go on and on, as they do in letters and in books.</div>\n"
+	tags := Tags{Open: "<parameter=", Text: [2]string{">\n", "\n</parameter>\n"},
+		Value: [2]string{">\n", "\n</parameter>\n"}, NameEnd: ">", End: "</parameter>",
+		Types: map[string][]string{"text": {"string"}, "maybe": {"string", "null"},
+			"kind": {"string"}, "short": {"string"}, "n": {"integer"}, "either": {"string", "array"}}}
+	tagged, python := "", ""
+	escapes := strings.NewReplacer("\\", "\\\\", "'", "\\'", "\n", "\\n", "\t", "\\t")
+	for _, name := range []string{"text", "maybe", "short", "either", "any"} {
+		tagged += "<parameter=" + name + ">\n" + code + "\n</parameter>\n"
+	}
+	for _, name := range []string{"text", "maybe", "short", "either", "any"} {
+		python += ", " + name + "='" + escapes.Replace(code) + "'"
+	}
+	call := Trigger{"<tool_call>\n", Params(schema, tags), "</tool_call>"}
+	return map[string]constrained{
+		"params": {tagged, Params(schema, tags), Options{}},
+		"python": {"[f(" + python[2:] + ")]", Python([]Call{{"f", schema}}, true), Options{}},
+		"free":   {code + code + "<tool_call>\n" + tagged + "</tool_call>", Source{}, Options{Triggers: []Trigger{call}}},
+		"think":  {code + code + "</think>{}", JSON(), Options{After: "</think>"}},
+	}
+}
+
+// TestSlices: masks that slices of the vocabulary make are those that a look at each token makes.
+func TestSlices(t *testing.T) {
+	v, _ := qwen(t)
+	set, want, compared := make([]uint32, v.Words()), make([]uint32, v.Words()), 0
+	for name, p := range constrainedTexts() {
+		p.opt.Compact, p.opt.Ordered = true, true
+		g, err := Compile(v, p.src, p.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := g.NewMask()
+		known := map[int32]bool{}
+		for _, id := range v.Spell(p.text) {
+			if err := k.Allowed(set); err != nil {
+				t.Fatal(err)
+			}
+			if clear(want); !known[k.now()] {
+				known[k.now()] = true
+				for i := range v.slices {
+					g.walk(&v.slices[i].tree, k.now(), want)
+				}
+				if g.m.configs[k.now()].accept {
+					g.setEnds(want)
+				}
+				if !slices.Equal(set, want) {
+					t.Fatalf("%s: the mask after %q is another", name, k.tokens)
+				}
+			}
+			if err := k.Accept(id); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		compared += len(known)
+	}
+	if compared < 200 {
+		t.Errorf("%d masks are compared", compared)
+	}
+}

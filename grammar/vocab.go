@@ -7,6 +7,7 @@ package grammar
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/greta-project/greta/tokenizer"
@@ -21,7 +22,7 @@ type Vocabulary struct {
 	special map[string]int32
 	sorted  []int32 // tokens by their bytes
 	slices  []slice
-	safe    []uint32 // every slice of text together
+	safe    []uint32 // every slice of what a JSON string holds as it is together
 	encode  func(string) []int32
 }
 
@@ -36,12 +37,19 @@ type slice struct {
 type sliceKind uint8
 
 const (
-	sliceRest  sliceKind = iota // quotes, backslashes, controls, parts of characters, special tokens
-	sliceLower                  // a-z
-	sliceWord                   // letters of ASCII, not only lower ones
-	sliceSpace                  // a space and letters of ASCII
-	sliceText                   // other text that a JSON string holds as it is
+	sliceRest   sliceKind = iota // parts of characters, special tokens, what is longer than longToken
+	sliceLower                   // a-z
+	sliceWord                    // letters of ASCII, not only lower ones
+	sliceSpace                   // a space and letters of ASCII
+	sliceText                    // other text that a JSON string holds as it is, without marks
+	sliceMarks                   // such text with marks
+	sliceLines                   // text with quotes, backslashes or controls, without marks
+	sliceOthers                  // and with marks
+	sliceKinds
 )
+
+// marks are characters of which tags that end a text hold some, so that text without them can be told to pass.
+const marks = "'<>[]{}|`"
 
 // tree lists nodes in the order of a walk: a node's children follow it.
 type tree struct {
@@ -128,7 +136,7 @@ func newVocabulary(words [][]byte, ends []int32, special map[string]int32) *Voca
 		s := slice{kind: p.kind, chars: p.chars, tree: v.treeOf(ids), bits: make([]uint32, v.Words())}
 		for _, id := range ids {
 			s.bits[id>>5] |= 1 << (id & 31)
-			if p.chars > 0 {
+			if p.chars > 0 && p.kind <= sliceMarks {
 				v.safe[id>>5] |= 1 << (id & 31)
 			}
 		}
@@ -148,11 +156,13 @@ func sliceOf(w []byte) sliceKind {
 	if !utf8.Valid(w) {
 		return sliceRest
 	}
-	lower, letters := true, true
+	lower, letters, marked, lines := true, true, false, false
 	for i, c := range w {
 		switch {
 		case c < 0x20 || c == '"' || c == '\\':
-			return sliceRest
+			lines = true
+		case strings.IndexByte(marks, c) >= 0:
+			marked = true
 		case c >= 'a' && c <= 'z':
 		case c >= 'A' && c <= 'Z':
 			lower = false
@@ -163,6 +173,12 @@ func sliceOf(w []byte) sliceKind {
 		}
 	}
 	switch {
+	case lines && marked:
+		return sliceOthers
+	case lines:
+		return sliceLines
+	case marked:
+		return sliceMarks
 	case lower:
 		return sliceLower
 	case letters && w[0] == ' ':
