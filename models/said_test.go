@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/open"
 )
 
 // TestSaid: what config.json says is computed so, or refused with the key that says it.
@@ -31,6 +33,10 @@ func TestSaid(t *testing.T) {
 		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"rms_norm_eps": 1e-3}, "eps=0.001", ""},
 		{"HeliumForCausalLM", "helium", dense, nil, "eps=1e-08", ""},
 		{"MellumForCausalLM", "mellum", dense, nil, "= rmsnorm(e0, blk.0.pre)\n", ""},
+		{"StableLmForCausalLM", "stablelm", dense, map[string]any{"partial_rotary_factor": 0.5}, "dims=4", ""},
+		{"Cohere2ForCausalLM", "cohere2", dense, map[string]any{"partial_rotary_factor": 0.25, "sliding_window": int64(8)},
+			"dims=8", ""}, // whose class turns whole heads
+		{"SmolLM3ForCausalLM", "smollm3", dense, map[string]any{"rope_parameters.partial_rotary_factor": 0.25}, "dims=8", ""},
 		{"CwmForCausalLM", "cwm", dense, nil, "scaling=llama3, factor=16", ""},
 		{"CwmForCausalLM", "cwm", dense, map[string]any{"rope_parameters.rope_theta": 1e6}, "", "turn_said is null"},
 		{"MellumForCausalLM", "mellum", dense, map[string]any{"rope_parameters.sliding_attention.rope_type": "yarn"}, "",
@@ -109,5 +115,25 @@ func TestFewSeen(t *testing.T) {
 	const says = "C is 33 (the context length); sees is 32 (hf index_topk)"
 	if _, err := m.Build(Options{Weights: w, S: 1, C: 33}); err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%v, want %s", err, says)
+	}
+}
+
+// TestLeastStep: the steps of Nemotron-H's state spaces are at least time_step_min, whatever time_step_limit says.
+func TestLeastStep(t *testing.T) {
+	w, err := open.Open(testfiles.Repo(t, "testdata", "families", "nemotron_h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	m, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.Build(Options{Weights: w, S: 1, C: 64, Float: tensor.F32, Set: map[string]string{"dt_key": "0.25"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(g.Text(), "low=0.25") {
+		t.Error("no step is held above 0.25")
 	}
 }
