@@ -126,7 +126,7 @@ func TestPublishedTotals(t *testing.T) {
 			8_030_261_248},
 		{"Llama-3.2-1B", "LlamaForCausalLM", "llama2_7b", dims{l: 16, d: 2048, h: 32, g: 8, dh: 64, f: 8192, v: 128256}, true,
 			1_235_814_400},
-		{"Mistral-7B", "MistralForCausalLM", "mistral_7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000}, false,
+		{"Mistral-7B", "MistralForCausalLM", "decoder", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000}, false,
 			7_241_732_096},
 		{"Mixtral-8x7B", "MixtralForCausalLM", "mixtral_8x7b", dims{l: 32, d: 4096, h: 32, g: 8, f: 14336, v: 32000, e: 8},
 			false, 46_702_792_704},
@@ -179,7 +179,7 @@ func total(g *graph.Graph) int {
 // TestGoldens builds the graph of each golden folder as it lies on disk.
 func TestGoldens(t *testing.T) {
 	for family, file := range map[string]string{"llama2_mha": "llama2_7b", "llama2_gqa_tied": "llama2_7b",
-		"mistral_swa": "mistral_7b",
+		"mistral_swa": "decoder",
 		"mixtral":     "mixtral_8x7b", "gemma2": "gemma2_2b", "phi3": "phi3", "qwen2": "qwen2", "qwen3": "qwen3_8b",
 		"gpt_neox": "gpt_neox_20b"} {
 		t.Run(family, func(t *testing.T) {

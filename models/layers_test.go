@@ -58,7 +58,7 @@ func TestLayerTypes(t *testing.T) {
 			"max_window_layers": int64(0),
 			"layer_types":       []string{f, f, f, s}}, "0 0 0 5"},
 		{"MistralForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
-		{"MistralForCausalLM", nil, "4096 4096 4096 4096"}, // the class's default
+		{"MistralForCausalLM", map[string]any{"model_type": "mistral"}, "4096 4096 4096 4096"}, // the class's default
 		{"Phi3ForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
 	} {
 		w := withAct(hfStub(c.arch, layerDims, false))

@@ -322,12 +322,12 @@ func (s *scope) key(k string) string {
 // meta gives a value of the metadata. A key that ends in .$i may be a list, of
 // which the block takes its element.
 func (s *scope) meta(k string) (any, bool) {
-	m, ok := s.o.Weights.Meta(s.key(k))
+	m, ok := s.read(s.key(k))
 	base, listed := strings.CutSuffix(k, ".$i")
 	if ok || !listed {
 		return m, ok
 	}
-	list, _ := s.o.Weights.Meta(s.key(base))
+	list, _ := s.read(s.key(base))
 	at := max(0, s.block)
 	switch m := list.(type) {
 	case []string:
@@ -340,6 +340,17 @@ func (s *scope) meta(k string) (any, bool) {
 		return element(m, at)
 	}
 	return nil, false
+}
+
+// read gives a key's value: the language model's own where the model has several modalities, else the whole model's.
+func (s *scope) read(key string) (any, bool) {
+	w := s.o.Weights
+	if w.Dialect() == "hf" {
+		if m, ok := w.Meta("text_config." + key); ok {
+			return m, true
+		}
+	}
+	return w.Meta(key)
 }
 
 // tooShort stands for the element of a list that has so many, and none for the block.

@@ -116,7 +116,7 @@ func TestBadInput(t *testing.T) {
 		{name: "unknown type", args: []string{"run", "llama2_block", "--dtype", "q9"}, want: "q4_0"},
 		{name: "unknown mix", args: []string{"run", "llama2_block", "--dtype", "mix:q9"}, want: "q4_k_m"},
 		{name: "a mix of types of a model file that names no tensors of GGUF",
-			args: []string{"run", "mistral_block", "--dtype", "q4_k_m"}, want: "no gguf: name"},
+			args: []string{"run", "longcat_block", "--dtype", "q4_k_m"}, want: "no gguf: name"},
 		{name: "a mix that has a type's name, of real weights", args: []string{"run", model, "--dtype", "MIX:q4_0"},
 			want: "--type q4_0 writes"},
 		{name: "a mix of types of real weights", args: []string{"run", model, "--dtype", "q4_k_m"}, want: "greta quantize"},

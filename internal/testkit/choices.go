@@ -44,7 +44,7 @@ func choiceModels() (all []choiceModel) {
 	all = append(all, choiceModel{"llama2_7b", []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3,
 		tensor.Q4_0,
 		tensor.Q8_0, tensor.Q4_K, tensor.Q6_K}, []int{1, 4, 512}})
-	for _, name := range []string{"gemma2_2b", "gpt_neox_20b", "mistral_7b", "mixtral_8x7b", "phi3", "qwen3_8b"} {
+	for _, name := range []string{"gemma2_2b", "gpt_neox_20b", "mixtral_8x7b", "phi3", "qwen3_8b"} {
 		all = append(all, choiceModel{name, []tensor.Type{tensor.F16, tensor.Q4_K}, []int{1, 512}})
 	}
 	// rows no multiple of 256
