@@ -39,8 +39,8 @@ type Grammar struct {
 	rows   [][]int32
 	room   map[roomKey]int
 
-	letters [sliceKinds]*[8][]step8 // see alphabet
-	seen    []int32                 // by expression and state of UTF-8: the last round that saw it
+	letters map[alphabetKey]*[8][]step8
+	seen    []int32 // by expression and state of UTF-8: the last round that saw it
 	round   int32
 }
 
@@ -49,10 +49,16 @@ type roomKey struct {
 	kind sliceKind
 }
 
+type alphabetKey struct {
+	kind sliceKind
+	part int32
+}
+
 // Compile prepares a source for a vocabulary. A schema that cannot be honoured
 // gives *Refused. Without Options.Triggers the source must be set.
 func Compile(v *Vocabulary, src Source, opt Options) (*Grammar, error) {
-	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]int{}}
+	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]int{},
+		letters: map[alphabetKey]*[8][]step8{}}
 	deepest := 0
 	for _, s := range v.slices {
 		deepest = max(deepest, s.tree.depth)
@@ -103,7 +109,7 @@ func (k *Mask) enter() error {
 			return err
 		}
 		g.m, g.kept, g.masked = m, 0, nil
-		g.room, g.letters, g.seen = map[roomKey]int{}, [sliceKinds]*[8][]step8{}, nil
+		g.room, g.letters, g.seen = map[roomKey]int{}, map[alphabetKey]*[8][]step8{}, nil
 		g.epoch++
 	}
 	if k.epoch == g.epoch {
@@ -353,23 +359,26 @@ var utf8Steps = [8][]struct{ lo, hi, next uint8 }{
 	{{0xa0, 0xbf, 1}}, {{0x80, 0x9f, 1}}, {{0x90, 0xbf, 2}}, {{0x80, 0x8f, 2}},
 }
 
-// alphabet gives the classes of bytes that a slice's tokens are of, by the state of UTF-8.
-func (g *Grammar) alphabet(kind sliceKind) *[8][]step8 {
-	if g.letters[kind] != nil {
-		return g.letters[kind]
+// alphabet gives the bytes that a slice's tokens are of, by the state of UTF-8: of those that a partition holds to be
+// alike one.
+func (g *Grammar) alphabet(kind sliceKind, part int32) *[8][]step8 {
+	key := alphabetKey{kind, part}
+	if out := g.letters[key]; out != nil {
+		return out
 	}
 	out := new([8][]step8)
+	first := g.m.a.parts.first[part]
 	for state, ranges := range utf8Steps {
 		for _, r := range ranges {
 			for b := int(r.lo); b <= int(r.hi); b++ {
-				step := step8{g.m.a.class[b], r.next}
+				step := step8{first[g.m.a.class[b]], r.next}
 				if kindHolds(kind, byte(b)) && !slices.Contains(out[state], step) {
 					out[state] = append(out[state], step)
 				}
 			}
 		}
 	}
-	g.letters[kind] = out
+	g.letters[key] = out
 	return out
 }
 
@@ -417,7 +426,6 @@ func (g *Grammar) reach(r rx, kind sliceKind) int {
 
 // reachOf walks through the expressions that characters lead to, one character after the other.
 func (g *Grammar) reachOf(r rx, kind sliceKind) int {
-	alphabet := g.alphabet(kind)
 	layer, all := []step8At{{r, 0}}, []rx{r}
 	g.round++
 	g.see(r, 0)
@@ -426,7 +434,7 @@ func (g *Grammar) reachOf(r rx, kind sliceKind) int {
 		for len(layer) > 0 {
 			at := layer[len(layer)-1]
 			layer = layer[:len(layer)-1]
-			for _, s := range alphabet[at.state] {
+			for _, s := range g.alphabet(kind, g.m.a.partition(at.r))[at.state] {
 				d := g.m.a.step(at.r, s.class)
 				if d == rxNone || len(all) > maxReach {
 					return n

@@ -79,6 +79,7 @@ type arena struct {
 	frozen bool
 
 	next  [][]int32 // by node and class: 1 + the derivative; 0: not yet computed
+	parts partitions
 	tries []*textTrie
 	allow [][]uint64 // subsets of a trie's texts
 	allID map[string]int32
@@ -113,6 +114,7 @@ func newArena(most int) *arena {
 	a.nodes = append(a.nodes, rxNode{rxKey: rxKey{kind: kNone}, live: 2},
 		rxNode{rxKey: rxKey{kind: kEps}, null: true, live: 1})
 	a.next = make([][]int32, 2)
+	a.parts = partitions{ids: map[string]int32{}, met: map[[2]int32]int32{}}
 	a.member = []byte{0}
 	for _, b := range []byte("0123456789abcdefABCDEFlnrstux\"\\/{}[]:,+-. \t\n\r") {
 		a.split(byteSet{}.with(b))
@@ -446,10 +448,14 @@ func (a *arena) derive(r rx, class uint8) rx {
 	if d := a.next[r][class]; d != 0 {
 		return rx(d - 1)
 	}
-	a.spend(1)
-	d := a.derivative(r, class)
-	a.next[r][class] = int32(d) + 1
-	return d
+	first := a.parts.first[a.partition(r)][class]
+	if a.next[r][first] == 0 {
+		a.spend(1)
+		d := a.derivative(r, first)
+		a.next[r][first] = int32(d) + 1
+	}
+	a.next[r][class] = a.next[r][first]
+	return rx(a.next[r][class] - 1)
 }
 
 func (a *arena) derivative(r rx, class uint8) rx {
@@ -556,8 +562,11 @@ func (a *arena) search(r rx) bool {
 			stack = stack[:len(stack)-1]
 			continue
 		}
-		d := a.derive(top.r, uint8(top.class))
-		top.class++
+		class := uint8(top.class)
+		if top.class++; a.parts.first[a.partition(top.r)][class] != class {
+			continue // as another one before it
+		}
+		d := a.derive(top.r, class)
 		if a.spend(1); len(seen) > maxSearch {
 			panic(tooComplex{})
 		}
