@@ -299,6 +299,7 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	load := &graph.Load{Tensors: []string{in.prefix + name}, Type: tensor.F16}
 	var scale *graph.Load
 	if src != nil {
+		w := in.named(w)
 		p, found := w.find(src, max(0, in.block))
 		if !found {
 			return fail("%s", w.missing(src, max(0, in.block)))

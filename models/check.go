@@ -209,6 +209,13 @@ func (r *reader) check() {
 		for _, e := range w.shape {
 			number(e, false, sizes)
 		}
+		for _, name := range w.params() {
+			f.used[name] = true
+			if !params[name] {
+				r.add(r.fail(w.name, 0, "%s: $(%s) in a tensor's name is no parameter%s", w.name.string, name,
+					didYouMean(name, slices.Sorted(maps.Keys(params)))))
+			}
+		}
 		for _, e := range []*expr{w.numbers, w.when} {
 			if e != nil {
 				number(*e, true, anything)

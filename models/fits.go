@@ -42,7 +42,7 @@ func (k knownNames) add(s *scope) {
 	}
 	dialect := src.Dialect()
 	for i := range s.f.weights {
-		for _, p := range s.f.weights[i].sources[dialect] {
+		for _, p := range s.named(&s.f.weights[i]).sources[dialect] {
 			k.tensors[strings.ReplaceAll(strings.ReplaceAll(p.name, "$e", "#"), "$i", strconv.Itoa(max(0, s.block)))] = true
 		}
 	}

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 // pattern is one alternative of a weight's name in a source: $i stands for the
-// number of the block, $e for that of the expert.
+// number of the block, $e for that of the expert, $(first) for the parameter first.
 type pattern struct {
 	name      string
 	add       float64
@@ -60,6 +61,42 @@ func (r *reader) alternatives(t text, patterns []string) []pattern {
 		}
 	}
 	return all
+}
+
+// inName finds the parameters that a name mentions.
+var inName = regexp.MustCompile(`\$\((\w*)\)`)
+
+// params are the parameters that a weight's names mention.
+func (w *weightDecl) params() (all []string) {
+	for _, patterns := range w.sources {
+		for _, p := range patterns {
+			for _, m := range inName.FindAllStringSubmatch(p.name, -1) {
+				all = append(all, m[1])
+			}
+		}
+	}
+	return all
+}
+
+// named gives the weight with the values of the parameters that its names mention. A name stays as it is where one is
+// no whole number, and no tensor is called so then.
+func (s *scope) named(w *weightDecl) *weightDecl {
+	if s.o.Weights == nil || len(w.params()) == 0 {
+		return w
+	}
+	named, dialect := *w, s.o.Weights.Dialect()
+	patterns := slices.Clone(w.sources[dialect])
+	for i := range patterns {
+		patterns[i].name = inName.ReplaceAllStringFunc(patterns[i].name, func(at string) string {
+			v, _ := s.lookup(at[2 : len(at)-1])
+			if n, ok := v.(float64); ok && n >= 0 && n < maxSize && n == float64(int(n)) {
+				return strconv.Itoa(int(n))
+			}
+			return at
+		})
+	}
+	named.sources = map[string][]pattern{dialect: patterns}
+	return &named
 }
 
 func (p pattern) stacked() bool { return strings.Contains(p.name, "$e") }

@@ -86,7 +86,7 @@ func (s *scope) inBlock(number int, f func()) {
 
 // present says whether a weight is there: whether its condition holds and the source has it.
 func (s *scope) present(w *weightDecl) bool {
-	return s.when(w) && w.present(s.o.Weights, max(0, s.block))
+	return s.when(w) && s.named(w).present(s.o.Weights, max(0, s.block))
 }
 
 // when says whether a weight's condition holds.
@@ -218,7 +218,7 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 		}
 		if p.from.string != "" {
 			if from := s.f.weight(p.from.string); !s.when(from) {
-			} else if n, ok := from.sourceSize(w, max(0, s.block), name); ok {
+			} else if n, ok := s.named(from).sourceSize(w, max(0, s.block), name); ok {
 				return float64(n), "shape of " + p.from.string, true
 			}
 		}

@@ -43,6 +43,9 @@ func (r *reader) markPerBlock() {
 	}
 	for _, w := range f.weights {
 		mentions(w.name.string, w.when)
+		for _, name := range w.params() {
+			users[name] = append(users[name], w.name.string)
+		}
 		for _, patterns := range w.sources {
 			for _, p := range patterns {
 				if strings.Contains(p.name, "$i") {
