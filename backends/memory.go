@@ -23,6 +23,21 @@ func (o *Operand) Overlaps(p *Operand) bool {
 	return o.Buffer != nil && o.Buffer == p.Buffer && o.span().overlaps(p.span())
 }
 
+// Same says whether two operands are the same elements, in the same shape.
+func (o *Operand) Same(p *Operand) bool {
+	return o.Buffer == p.Buffer && o.Offset == p.Offset && o.Stride == p.Stride && o.Type == p.Type &&
+		o.Shape.Equal(p.Shape)
+}
+
+// used is a buffer that knows its use.
+type used interface{ Use() Use }
+
+// Inside says whether an operand is memory for results inside a step, which nothing but launches reads.
+func (o *Operand) Inside() bool {
+	b, ok := o.Buffer.(used)
+	return ok && b.Use() == Arena
+}
+
 // Writes says whether a launch writes some of o.
 func (l *Launch) Writes(o *Operand) bool {
 	for n := range l.Out {
@@ -51,6 +66,21 @@ func (l *Launch) Conflicts(m *Launch) bool {
 		}
 	}
 	return l.Writes(&m.Scratch)
+}
+
+// LastWriter is the number of the last launch that writes some of o, -1 where none does.
+func LastWriter(launches []Launch, o *Operand) int {
+	i := len(launches) - 1
+	for i >= 0 && !launches[i].Writes(o) {
+		i--
+	}
+	return i
+}
+
+// ReadOnlyBy says whether nothing but launches reads what launch i leaves in o, and by takes each operand by which they
+// do: then o need not be written where these come by its elements in another way.
+func ReadOnlyBy(launches []Launch, i int, o *Operand, by func(launch, operand int) bool) bool {
+	return o.Inside() && Readers(launches, i, o, by)
 }
 
 // Readers calls each for the operands by which launches behind launch i read what it leaves in o, in order, until

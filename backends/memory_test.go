@@ -10,6 +10,14 @@ import (
 
 type memory struct{ Buffer }
 
+// inner is memory of a device that knows what it is for.
+type inner struct {
+	memory
+	use Use
+}
+
+func (m *inner) Use() Use { return m.use }
+
 // bytes is an operand of so many rows of n bytes, stride apart.
 func bytes(b Buffer, offset, rows, n, stride int) Operand {
 	return Operand{Buffer: b, Offset: offset, Stride: stride, Type: tensor.U8, Shape: tensor.Shape{rows, n}}
@@ -47,6 +55,49 @@ func TestConflicts(t *testing.T) {
 		if l.Conflicts(m) != want || m.Conflicts(&l) != want {
 			t.Errorf("%+v: not %v", m, want)
 		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	one, other := &memory{}, &memory{}
+	o := bytes(one, 10, 2, 4, 6)
+	if p := o; !o.Same(&p) || !(&Operand{}).Same(&Operand{}) {
+		t.Error("an operand is not the same as itself")
+	}
+	typ, shape := o, o
+	typ.Type, shape.Shape = tensor.F8E4M3, tensor.Shape{2, 2, 2}
+	for _, p := range []Operand{bytes(other, 10, 2, 4, 6), bytes(one, 11, 2, 4, 6), bytes(one, 10, 2, 4, 4), typ, shape,
+		{}} {
+		if o.Same(&p) || p.Same(&o) {
+			t.Errorf("%+v and %+v are the same", o, p)
+		}
+	}
+}
+
+func TestLastWriter(t *testing.T) {
+	b := &memory{}
+	at := func(i int) []Operand { return []Operand{bytes(b, i, 1, 2, 2)} }
+	launches := []Launch{{Out: at(0)}, {Out: at(1), In: at(0)}, {In: at(0), Out: at(4)}, {Scratch: at(8)[0]}}
+	for place, want := range map[int]int{0: 1, 2: 1, 3: 2, 9: 3, 6: -1} {
+		if got := LastWriter(launches, &at(place)[0]); got != want {
+			t.Errorf("byte %d is written by %d last, want %d", place, got, want)
+		}
+	}
+}
+
+func TestReadOnlyBy(t *testing.T) {
+	for use, want := range map[Use]bool{Arena: true, Step: false, States: false, Weights: false} {
+		o := bytes(&inner{use: use}, 0, 1, 2, 2)
+		launches := []Launch{{Out: []Operand{o}}, {In: []Operand{o}}}
+		if o.Inside() != want || ReadOnlyBy(launches, 0, &o, func(launch, _ int) bool { return launch == 1 }) != want {
+			t.Errorf("memory of the %s: not %v", use, want)
+		}
+		if ReadOnlyBy(launches, 0, &o, func(launch, _ int) bool { return launch != 1 }) {
+			t.Errorf("memory of the %s: launch 1 reads it", use)
+		}
+	}
+	if o := bytes(&memory{}, 0, 1, 2, 2); o.Inside() || (&Operand{}).Inside() {
+		t.Error("memory of no known use is inside")
 	}
 }
 

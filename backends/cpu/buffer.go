@@ -23,6 +23,9 @@ type buffer struct {
 // Size is the number of bytes.
 func (b *buffer) Size() int { return len(b.data) }
 
+// Use is what the buffer is for.
+func (b *buffer) Use() backends.Use { return b.use }
+
 // Bytes gives the memory itself, which a loader may write.
 func (b *buffer) Bytes() []byte { return b.data }
 

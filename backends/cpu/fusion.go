@@ -84,7 +84,7 @@ func fuse(d *Device, steps []runner, launches []backends.Launch) {
 		if !sameMemory(out, in) {
 			continue
 		}
-		keep := !private(out) || !backends.Readers(launches, i, out, func(k, n int) bool {
+		keep := !backends.ReadOnlyBy(launches, i, out, func(k, n int) bool {
 			r := roundingOf(steps[k])
 			return n == 0 && r != nil && r.first() == x
 		})
@@ -119,12 +119,6 @@ func roundingOf(s runner) *roundX {
 		return t.q
 	}
 	return nil
-}
-
-// private says whether only launches read an operand's memory.
-func private(o *backends.Operand) bool {
-	b, ok := o.Buffer.(*buffer)
-	return ok && b.use == backends.Arena
 }
 
 var (

@@ -277,7 +277,8 @@ type buffer struct {
 	foreign bool
 }
 
-func (b *buffer) Size() int { return b.size }
+func (b *buffer) Size() int         { return b.size }
+func (b *buffer) Use() backends.Use { return b.use }
 
 func (b *buffer) Free() error {
 	if b.at == 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/backends/fusion"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -142,7 +143,7 @@ func (j *fuser) sameProduct(a, b int) bool {
 		return false
 	}
 	x, y := &j.p.Launches[a], &j.p.Launches[b]
-	if !c.packsF8 && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !sameOperand(&x.In[0], &y.In[0]) {
+	if !c.packsF8 && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !x.In[0].Same(&y.In[0]) {
 		return false
 	}
 	v, w := &x.In[1], &y.In[1]
@@ -179,11 +180,6 @@ func bias(l *backends.Launch) *backends.Operand {
 	return &l.In[i]
 }
 
-func sameOperand(a, b *backends.Operand) bool {
-	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Stride == b.Stride && a.Type == b.Type &&
-		a.Shape.Equal(b.Shape)
-}
-
 // sameRotation says whether two launches rotate or store rows of the same tokens.
 func (j *fuser) sameRotation(a, b int) bool {
 	pos := func(i int) *backends.Operand {
@@ -197,7 +193,7 @@ func (j *fuser) sameRotation(a, b int) bool {
 		return nil
 	}
 	x, y := pos(a), pos(b)
-	return x != nil && y != nil && sameOperand(x, y)
+	return x != nil && y != nil && x.Same(y)
 }
 
 // group binds a group that alike found.
@@ -239,27 +235,18 @@ func (j *fuser) products(l int) (*bound, int, error) {
 	}
 	launches := slices.Clone(level)
 	if before >= 0 {
-		if j.loose(&j.p.Launches[before].In[0]) || !sameOperand(&j.p.Launches[before].Out[0], &j.p.Launches[level[0]].In[0]) {
+		if j.loose(&j.p.Launches[before].In[0]) || !j.p.Launches[before].Out[0].Same(&j.p.Launches[level[0]].In[0]) {
 			return nil, 0, nil
 		}
 		launches = append([]int{before}, launches...)
 	}
 	after := -1
-	if len(level) == 2 && l+skip+1 < len(j.levels) && len(j.levels[l+skip+1]) == 1 &&
-		j.p.Launches[level[0]].In[1].Type == j.p.Launches[level[1]].In[1].Type {
-		i := j.levels[l+skip+1][0]
-		f := &j.p.Launches[i]
-		g, u := &j.p.Launches[level[0]], &j.p.Launches[level[1]]
-		if pairOf(f.Node) != "" && len(f.In) >= 2 && g.In[1].Shape.Equal(u.In[1].Shape) {
-			switch {
-			case sameOperand(&f.In[0], &g.Out[0]) && sameOperand(&f.In[1], &u.Out[0]):
-				after = i
-			case sameOperand(&f.In[0], &u.Out[0]) && sameOperand(&f.In[1], &g.Out[0]):
-				after, level = i, []int{level[1], level[0]}
+	if i, ok := j.only(l + skip + 1); ok {
+		if p, ok := fusion.PairOf(j.p.Launches, i); ok && sameSet(level, p.Gate, p.Up) &&
+			j.apart(append(slices.Clone(launches), i)) {
+			if pair := []int{p.Gate, p.Up}; !c.packsF8 || j.pairsF8(i, pair) {
+				after, level = i, pair
 			}
-		}
-		if after >= 0 && (!j.apart(append(slices.Clone(launches), after)) || c.packsF8 && !j.pairsF8(after, level)) {
-			after = -1
 		}
 	}
 	if after >= 0 {
@@ -303,57 +290,34 @@ func (j *fuser) kept(after int, level []int) bool {
 
 // attention joins a token's rotations and stores with the attention that reads them.
 func (j *fuser) attention(l int) (*bound, error) {
-	if len(j.levels[l]) != 3 || l+1 >= len(j.levels) || len(j.levels[l+1]) != 1 {
+	i, ok := j.only(l + 1)
+	if !ok || j.dev.attendBlock(j.node(i)) == 0 {
 		return nil, nil
 	}
-	last := j.levels[l+1][0]
-	a := &j.p.Launches[last]
-	if j.dev.attendBlock(a.Node) == 0 {
+	n, ok := fusion.NewestOf(j.p.Launches, i)
+	if !ok || !sameSet(j.levels[l], n.Query, n.Key, n.Value) || !j.apart(append(slices.Clone(j.levels[l]), i)) {
 		return nil, nil
 	}
-	f, rope := folding{}, -1
-	for _, i := range j.levels[l] {
-		switch r := &j.p.Launches[i]; r.Node.Op {
-		case ops.RoPE:
-			if sameOperand(&r.Out[0], &a.In[0]) && sameOperand(&r.In[1], &a.In[3]) {
-				f.rope, rope = r, i
-			}
-		case ops.RoPEPush:
-			if sameOperand(&r.In[0], &a.In[1]) && sameOperand(&r.In[2], &a.In[3]) {
-				f.key, f.number = r, i
-			}
-		case ops.Push:
-			if sameOperand(&r.In[0], &a.In[2]) && sameOperand(&r.In[2], &a.In[3]) {
-				f.value = r
-			}
-		}
-	}
-	if f.rope == nil || f.key == nil || f.value == nil || !sameTurns(f.rope, f.key) || !j.dead(&f.rope.Out[0], rope,
-		[]int{last}) ||
-		!j.apart(append(slices.Clone(j.levels[l]), last)) {
-		return nil, nil
-	}
+	f := folding{&j.p.Launches[n.Query], &j.p.Launches[n.Key], &j.p.Launches[n.Value], n.Key}
 	folds := false
-	b, err := j.bind([]int{last}, j.levels[l], func(b *binder) { folds = b.attend(&f) })
+	b, err := j.bind([]int{i}, j.levels[l], func(b *binder) { folds = b.attend(&f) })
 	if !folds && err == nil {
 		b = nil
 	}
 	return b, err
 }
 
-// sameTurns says whether a rotation and one that stores turn by the same angles.
-func sameTurns(rope, push *backends.Launch) bool {
-	if *graph.Attr[ops.RoPEAttr](rope.Node) != *graph.Attr[ops.RoPEAttr](push.Node) {
-		return false
+// only is the launch of a level that has no other.
+func (j *fuser) only(l int) (int, bool) {
+	if l >= len(j.levels) || len(j.levels[l]) != 1 {
+		return 0, false
 	}
-	var r, p backends.Operand
-	if len(rope.In) > 2 {
-		r = rope.In[2]
-	}
-	if len(push.In) > 3 {
-		p = push.In[3]
-	}
-	return r.Buffer == nil && p.Buffer == nil || sameOperand(&r, &p)
+	return j.levels[l][0], true
+}
+
+// sameSet says whether a level is some launches, and no others.
+func sameSet(level []int, launches ...int) bool {
+	return slices.Equal(slices.Sorted(slices.Values(level)), slices.Sorted(slices.Values(launches)))
 }
 
 // loose says whether a norm inside a product cannot read its rows, or not hold them.
@@ -403,13 +367,9 @@ func (j *fuser) apart(launches []int) bool {
 	return true
 }
 
-// dead says whether nothing but some launches reads the result of launch i,
-// which lies in the arena.
+// dead says whether nothing but some launches reads the result of launch i, which lies in the arena.
 func (j *fuser) dead(o *backends.Operand, i int, but []int) bool {
-	own, ok := o.Buffer.(*buffer)
-	return ok && own.use == backends.Arena && backends.Readers(j.p.Launches, i, o, func(k, _ int) bool {
-		return slices.Contains(but, k)
-	})
+	return backends.ReadOnlyBy(j.p.Launches, i, o, func(k, _ int) bool { return slices.Contains(but, k) })
 }
 
 // bind binds launches as one, which is named and counted after the first; all are what it does.

@@ -301,7 +301,7 @@ func (b *bind) written(f form, o *backends.Operand, cols int, reads *converted) 
 // unread says whether nobody reads o itself, of which this launch writes the form x: all that reads
 // it are products that take the form. Its kernel then writes the form alone.
 func (b *bind) unread(x *converted, o *backends.Operand) bool {
-	if x == nil || b.copies.all || !inside(o) || !readers(b.program, b.number, o, func(j, operand int) bool {
+	if x == nil || b.copies.all || !backends.ReadOnlyBy(b.program.Launches, b.number, o, func(j, operand int) bool {
 		l := &b.program.Launches[j]
 		k, ok := l.Kernel.(*kernel)
 		return ok && operand == 0 && isLinear(l.Node) && b.d.formOf(k.on, &l.In[1], b.d.rows(l.In[0].Shape.Rows())) == x.form

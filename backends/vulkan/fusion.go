@@ -4,7 +4,7 @@ package vulkan
 
 import (
 	"github.com/greta-project/greta/backends"
-	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/backends/fusion"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -91,38 +91,6 @@ const foldBindings = 16
 // read it later than its launch does: from the query's product to attention.
 const foldWindow = 8
 
-// readers calls ok for each launch behind i that reads some of o, with the operand's
-// number, until o is overwritten; false as soon as ok says so, or where none reads.
-func readers(p *backends.Program, i int, o *backends.Operand, ok func(j, operand int) bool) bool {
-	found := false
-	all := backends.Readers(p.Launches, i, o, func(j, operand int) bool {
-		found = true
-		return ok(j, operand)
-	})
-	return all && found
-}
-
-// kept says whether no launch in [from, to) writes some of o.
-func kept(p *backends.Program, from, to int, o *backends.Operand) bool {
-	for j := from; j < to; j++ {
-		if p.Launches[j].Writes(o) {
-			return false
-		}
-	}
-	return true
-}
-
-// inside says whether a result is memory of the arena, which nobody looks at afterwards.
-func inside(o *backends.Operand) bool {
-	b, ok := o.Buffer.(*buffer)
-	return ok && b.use == backends.Arena
-}
-
-// same says whether two operands are the same elements of one row.
-func same(a, b *backends.Operand) bool {
-	return a.Buffer == b.Buffer && a.Offset == b.Offset && a.Type == b.Type && a.Shape.Elems() == b.Shape.Elems()
-}
-
 // vecForm says in which form a launch reads its activations, if it is a product of
 // one row by a weight in one piece.
 func (d *Device) vecForm(l *backends.Launch) (form, bool) {
@@ -151,23 +119,16 @@ func plainLinear(l *backends.Launch) bool {
 
 // findGate looks whether launch i is the activation of two products right before it.
 func (d *Device) findGate(p *backends.Program, i int, f *folds) {
-	if i < 2 {
+	pair, ok := fusion.PairOf(p.Launches, i)
+	if !ok || min(pair.Gate, pair.Up) != i-2 || max(pair.Gate, pair.Up) != i-1 {
 		return
 	}
-	l, g := &p.Launches[i], gate{&p.Launches[i-2], &p.Launches[i-1]}
-	if !isProduct(g.gate.Node) || !isProduct(g.up.Node) {
-		return
-	}
-	if !same(&g.gate.Out[0], &l.In[0]) {
-		g.gate, g.up = g.up, g.gate
-	}
+	g := gate{&p.Launches[pair.Gate], &p.Launches[pair.Up]}
 	form, ok := d.vecForm(g.gate)
 	other, ok2 := d.vecForm(g.up)
 	w, u, x := &g.gate.In[1], &g.up.In[1], &g.gate.In[0]
-	if !ok || !ok2 || form != other || !plainLinear(g.gate) || !plainLinear(g.up) || w.Type != u.Type ||
-		w.Stride != u.Stride ||
-		w.Rows() != u.Rows() || w.Rows()%2 != 0 || !same(x, &g.up.In[0]) || !same(&g.gate.Out[0], &l.In[0]) ||
-		!same(&g.up.Out[0], &l.In[1]) {
+	if !ok || !ok2 || form != other || !plainLinear(g.gate) || !plainLinear(g.up) || w.Stride != u.Stride ||
+		w.Rows()%2 != 0 {
 		return
 	}
 	switch {
@@ -180,23 +141,15 @@ func (d *Device) findGate(p *backends.Program, i int, f *folds) {
 	default:
 		return
 	}
-	for n, o := range []*backends.Operand{&g.gate.Out[0], &g.up.Out[0]} {
-		if !inside(o) || o.Overlaps(x) || !readers(p, i-1, o, func(j, operand int) bool { return j == i && operand == n }) {
+	for _, o := range []*backends.Operand{&g.gate.Out[0], &g.up.Out[0]} {
+		if o.Overlaps(x) || !backends.ReadOnlyBy(p.Launches, i-1, o, func(j, _ int) bool { return j == i }) {
 			return
 		}
 	}
 	// What the products read must not be where the result goes: x, or the operand of a
 	// norm that is folded into them.
-	z := &l.Out[0]
-	for j := i - 3; j >= 0 && !z.Overlaps(x); j-- {
-		if p.Launches[j].Writes(x) {
-			if z.Overlaps(&p.Launches[j].In[0]) {
-				return
-			}
-			break
-		}
-	}
-	if z.Overlaps(x) {
+	z, made := &p.Launches[i].Out[0], backends.LastWriter(p.Launches[:i-2], x)
+	if z.Overlaps(x) || made >= 0 && z.Overlaps(&p.Launches[made].In[0]) {
 		return
 	}
 	f.gates[i], f.into[i-2], f.into[i-1] = g, i, i
@@ -215,15 +168,14 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 	}
 	for j := i + 1; j < len(p.Launches); j++ {
 		n := &p.Launches[j]
-		if n.Node.Op == ops.RMSNorm && same(&n.In[0], y) && n.In[0].Shape.Rows() == 1 &&
-			n.In[0].Shape.Last() == y.Shape.Last() {
+		if n.Node.Op == ops.RMSNorm && n.In[0].Same(y) && y.Shape.Rows() == 1 {
 			w, o, last := at(n.In, 1), &n.Out[0], j
-			if w == nil || w.Buffer == nil || w.Type != tensor.F32 || !w.Dense() || w.Offset%4 != 0 || !inside(o) {
+			if w == nil || w.Buffer == nil || w.Type != tensor.F32 || !w.Dense() || w.Offset%4 != 0 {
 				return
 			}
-			if !readers(p, j, o, func(k, operand int) bool {
+			if !backends.ReadOnlyBy(p.Launches, j, o, func(k, operand int) bool {
 				last = k
-				return operand == 0 && d.chains(&p.Launches[k]) && same(&p.Launches[k].In[0], o)
+				return operand == 0 && d.chains(&p.Launches[k]) && p.Launches[k].In[0].Same(o)
 			}) {
 				return
 			}
@@ -247,62 +199,32 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 // write the newest rows of its caches.
 func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
-	q, k, v, pos := &l.In[0], &l.In[1], &l.In[2], &l.In[3]
-	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || !inside(q) || ops.Beyond(l.Node) != "" {
+	q, k, v := &l.In[0], &l.In[1], &l.In[2]
+	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || ops.Beyond(l.Node) != "" {
 		return
 	}
-	// before finds the launch that wrote o last.
-	before := func(o *backends.Operand) int {
-		for j := i - 1; j >= 0; j-- {
-			if p.Launches[j].Writes(o) {
-				return j
-			}
-		}
-		return -1
-	}
-	jq, jk, jv := before(q), before(k), before(v)
-	if jq < 0 || jk < 0 || jv < 0 {
+	n, ok := fusion.NewestOf(p.Launches, i)
+	if !ok {
 		return
 	}
-	r := fresh{q: &p.Launches[jq], k: &p.Launches[jk], v: &p.Launches[jv]}
-	if r.q.Node.Op != ops.RoPE || r.k.Node.Op != ops.RoPEPush || r.v.Node.Op != ops.Push || !same(&r.q.Out[0], q) ||
-		!same(&r.k.In[0], k) || !same(&r.v.In[0], v) {
-		return
-	}
-	for _, o := range []*backends.Operand{&r.q.In[1], &r.k.In[2], &r.v.In[2]} {
-		if !same(o, pos) {
-			return
-		}
-	}
-	if !readers(p, jq, q, func(j, _ int) bool { return j == i }) {
-		return
-	}
-	for j := min(jk, jv) + 1; j < i; j++ {
-		for n := range p.Launches[j].In {
-			o := &p.Launches[j].In[n]
-			if j > jk && o.Overlaps(k) || j > jv && j != jk && o.Overlaps(v) {
+	for j := min(n.Key, n.Value) + 1; j < i; j++ {
+		for in := range p.Launches[j].In {
+			o := &p.Launches[j].In[in]
+			if j > n.Key && o.Overlaps(k) || j > n.Value && j != n.Key && o.Overlaps(v) {
 				return
 			}
 		}
 	}
-	for _, x := range []struct {
-		from int
-		o    *backends.Operand
-	}{{jq, &r.q.In[0]}, {jk, &r.k.In[1]}, {jv, &r.v.In[1]}} {
-		if x.o.Offset%4 != 0 || x.o.Type != tensor.F32 || !kept(p, x.from, i+1, x.o) {
+	r := fresh{q: &p.Launches[n.Query], k: &p.Launches[n.Key], v: &p.Launches[n.Value]}
+	for from, o := range map[int]*backends.Operand{n.Query: &r.q.In[0], n.Key: &r.k.In[1], n.Value: &r.v.In[1]} {
+		if o.Offset%4 != 0 || o.Type != tensor.F32 || backends.LastWriter(p.Launches[from:i+1], o) >= 0 {
 			return
 		}
 	}
-	if a, c := graph.Attr[ops.RoPEAttr](r.q.Node), graph.Attr[ops.RoPEAttr](r.k.Node); a.Layout != c.Layout {
-		return
-	}
-	var err, err2 error
-	var other fresh
-	r.table, r.pairs, r.scale, err = (&bind{d: d, l: r.q}).frequencies(q.Shape[2], at(r.q.In, 2))
-	other.table, other.pairs, other.scale, err2 = (&bind{d: d, l: r.k}).frequencies(q.Shape[2], at(r.k.In, 3))
-	if err != nil || err2 != nil || r.table != other.table || r.pairs != other.pairs || r.scale != other.scale {
-		return // the launches by themselves say what is wrong
+	var err error
+	if r.table, r.pairs, r.scale, err = (&bind{d: d, l: r.q}).frequencies(q.Shape[2], at(r.q.In, 2)); err != nil {
+		return // the launch by itself says what is wrong
 	}
 	f.fresh[i] = r
-	f.into[jq], f.into[jk], f.into[jv] = i, i, i
+	f.into[n.Query], f.into[n.Key], f.into[n.Value] = i, i, i
 }

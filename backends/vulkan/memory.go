@@ -95,7 +95,8 @@ type part struct {
 	from int
 }
 
-func (b *buffer) Size() int { return b.size }
+func (b *buffer) Size() int         { return b.size }
+func (b *buffer) Use() backends.Use { return b.use }
 
 // Bytes is the buffer's memory where the host can reach it, else nil.
 func (b *buffer) Bytes() []byte {

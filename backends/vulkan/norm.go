@@ -90,41 +90,19 @@ func (b *bind) norm(o *backends.Operand) *folded {
 // and what it reads is still there when they run.
 func (b *bind) foldsNorm() bool {
 	x, w, y := &b.l.In[0], at(b.l.In, 1), &b.l.Out[0]
-	out, ok := y.Buffer.(*buffer)
-	if !ok || out.use != backends.Arena || b.d.rows(x.Shape.Rows()) != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
-		w == nil || w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() || b.program == nil {
+	if b.program == nil || b.d.rows(x.Shape.Rows()) != 1 || x.Shape.Last()%8 != 0 || x.Offset%16 != 0 ||
+		w == nil || w.Buffer == nil || w.Type != tensor.F32 || w.Offset%16 != 0 || !w.Dense() {
 		return false
 	}
-	readers, gone := 0, false
-	for i := b.number + 1; i < len(b.program.Launches); i++ {
-		l := &b.program.Launches[i]
-		writes := append([]backends.Operand{l.Scratch}, l.Out...)
-		for j := range l.In {
-			o := &l.In[j]
-			if !o.Overlaps(y) {
-				continue
-			}
-			k, ok := l.Kernel.(*kernel)
-			if !ok || j != 0 || !isLinear(l.Node) || o.Offset != y.Offset || o.Shape.Elems() != y.Shape.Elems() ||
-				o.Shape.Last() != y.Shape.Last() ||
-				l.In[1].Type.IsBlock() || b.d.formOf(k.on, &l.In[1], 1) != "" || gone {
-				return false
-			}
-			for n := range writes {
-				if writes[n].Overlaps(x) {
-					return false
-				}
-			}
-			readers++
-		}
-		for n := range writes {
-			if writes[n].Overlaps(y) {
-				return readers > 0
-			}
-			gone = gone || writes[n].Overlaps(x)
-		}
-	}
-	return readers > 0
+	all, last := b.program.Launches, b.number
+	return backends.ReadOnlyBy(all, b.number, y, func(i, operand int) bool {
+		last = i
+		l := &all[i]
+		k, ok := l.Kernel.(*kernel)
+		return ok && operand == 0 && isLinear(l.Node) && l.In[0].Offset == y.Offset &&
+			l.In[0].Shape.Elems() == y.Shape.Elems() && l.In[0].Shape.Last() == y.Shape.Last() &&
+			!l.In[1].Type.IsBlock() && b.d.formOf(k.on, &l.In[1], 1) == ""
+	}) && last > b.number && backends.LastWriter(all[b.number+1:last+1], x) < 0
 }
 
 // normsWide says whether norm_wide.comp computes a norm.

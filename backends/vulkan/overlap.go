@@ -57,7 +57,7 @@ func (b *bind) hand(c *dispatch, can bool, y *backends.Operand, x []*buffer, r *
 		return
 	}
 	c.bound = append(c.bound, span{b: b.places.vain, to: b.places.vain.bytes})
-	c.waits, c.says = true, inside(y)
+	c.waits, c.says = true, y.Inside()
 	c.asks[0] = x
 	if r != nil {
 		c.asks[1] = buffersOf(r)
@@ -144,7 +144,7 @@ func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 		l.In, l.Out = slices.Clone(l.In), slices.Clone(l.Out)
 		for n := range l.In {
 			o := &l.In[n]
-			if !inside(o) {
+			if !o.Inside() {
 				continue
 			}
 			for _, r := range slices.Backward(all) {
@@ -159,7 +159,7 @@ func (d *Device) separate(p *backends.Program) (*backends.Program, *places) {
 		}
 		for n := range l.Out {
 			o := &l.Out[n]
-			if !inside(o) {
+			if !o.Inside() {
 				continue
 			}
 			if len(o.Shape) == 0 || o.Shape[0] != 1 {

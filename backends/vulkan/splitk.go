@@ -81,7 +81,8 @@ func (b *bind) beside(v *matrixVariant, across int) (tiles int) {
 		k, ok := l.Kernel.(*kernel)
 		if !ok || !isProduct(l.Node) || k.variant != v && (k.variant != nil || v != softwareTile) ||
 			l.In[0].Buffer != x.Buffer || l.In[0].Offset != x.Offset ||
-			l.In[0].Shape.Elems() != x.Shape.Elems() || !kept(b.program, min(j, b.number), max(j, b.number), x) {
+			l.In[0].Shape.Elems() != x.Shape.Elems() ||
+			backends.LastWriter(b.program.Launches[min(j, b.number):max(j, b.number)], x) >= 0 {
 			continue
 		}
 		if j > b.number {
@@ -142,7 +143,9 @@ func (b *bind) adds(j, n int, y *backends.Operand, x *due) bool {
 		o.Stride != y.Stride {
 		return false
 	}
-	only := inside(y) && readers(b.program, b.number, y, func(k, operand int) bool { return k == j && operand == n })
+	only := backends.ReadOnlyBy(b.program.Launches, b.number, y, func(k, operand int) bool {
+		return k == j && operand == n
+	})
 	switch l.Node.Op {
 	case ops.RMSNorm:
 		return n == 0 && x.first == 0 && len(o.Shape) == 2 && !l.Out[0].Overlaps(o) && b.d.normsWide(l)
