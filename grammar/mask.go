@@ -290,7 +290,7 @@ var widerKinds = [sliceKinds][]sliceKind{
 	sliceWord:   {sliceLines, sliceWord},
 	sliceSpace:  {sliceLines, sliceSpace},
 	sliceText:   {sliceLines, sliceText},
-	sliceMarks:  {sliceMarks},
+	sliceMarks:  {sliceOthers, sliceMarks},
 	sliceLines:  {sliceLines},
 	sliceOthers: {sliceOthers},
 }
@@ -429,7 +429,11 @@ func (g *Grammar) reachOf(r rx, kind sliceKind) int {
 	layer, all := []step8At{{r, 0}}, []rx{r}
 	g.round++
 	g.see(r, 0)
-	for n := 0; n < longToken; n++ {
+	most := longToken
+	if kind >= sliceMarks && kind != sliceLines {
+		most = shortToken // a tag may come: few long tokens are worth the way to its end
+	}
+	for n := 0; n < most; n++ {
 		var next []step8At
 		for len(layer) > 0 {
 			at := layer[len(layer)-1]
@@ -456,7 +460,7 @@ func (g *Grammar) reachOf(r rx, kind sliceKind) int {
 			return endless
 		}
 	}
-	return longToken
+	return most
 }
 
 // see notes an expression at a state of UTF-8, and says whether it was seen in this round.
