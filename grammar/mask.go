@@ -4,6 +4,7 @@ package grammar
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -18,10 +19,10 @@ var _ engine.Mask = (*Mask)(nil)
 // and its automata are made anew. A variable for tests.
 var maxKept = 400_000
 
-const (
-	maxMasks = 16 << 20  // bytes of masks
-	callWork = 5_000_000 // steps of construction in one call
-)
+// maskWork bounds the steps of construction of one mask. A variable for tests.
+var maskWork = 5_000_000
+
+const maxMasks = 16 << 20 // bytes of masks
 
 // Grammar is a compiled source for one vocabulary. Any number of texts may be
 // read with it at once.
@@ -33,6 +34,7 @@ type Grammar struct {
 	mu     sync.Mutex
 	m      *machine
 	epoch  int // how often the automata were made anew
+	least  int // what they may grow to however small maxKept is
 	kept   int // bytes of masks
 	masked []int32
 	stack  []int32
@@ -98,12 +100,11 @@ func (k *Mask) Clone() engine.Mask {
 	return &c
 }
 
-// enter locks the grammar and brings the mask to its present automata.
+// enter locks the grammar and brings the mask to its present automata. From here on nothing is too complex.
 func (k *Mask) enter() error {
 	g := k.g
 	g.mu.Lock()
-	g.m.a.work, g.m.a.most = 0, callWork
-	if g.m.size() > maxKept {
+	if g.m.size() > max(maxKept, g.least) {
 		m, err := build(g.src, g.opt, g.vocab.find)
 		if err != nil {
 			return err
@@ -112,6 +113,7 @@ func (k *Mask) enter() error {
 		g.room, g.letters, g.seen = map[roomKey]int{}, map[alphabetKey]*[8][]step8{}, nil
 		g.epoch++
 	}
+	g.m.a.answering, g.m.a.work, g.m.a.most = true, 0, math.MaxInt
 	if k.epoch == g.epoch {
 		return nil
 	}
@@ -127,9 +129,7 @@ func (k *Mask) enter() error {
 		}
 		k.conf = append(k.conf, conf)
 	}
-	if g.m.size() > maxKept {
-		return fmt.Errorf("grammar: %w", tooComplex{})
-	}
+	g.least = max(g.least, 2*g.m.size()) // a long text needs so much
 	return nil
 }
 
@@ -167,7 +167,8 @@ func (g *Grammar) setEnds(set []uint32) {
 }
 
 // fill computes a configuration's mask into set, which is clear, or takes it from
-// where it is kept: as bits, or as a list where few tokens are allowed.
+// where it is kept: as bits, or as a list where few tokens are allowed. A mask that
+// costs too much has the tokens that were found until then.
 func (g *Grammar) fill(conf int32, set []uint32) {
 	c := &g.m.configs[conf]
 	switch {
@@ -180,6 +181,24 @@ func (g *Grammar) fill(conf int32, set []uint32) {
 		}
 		return
 	}
+	for most := maskWork; ; most *= 4 {
+		if g.m.a.work, g.m.a.most = 0, most; g.compute(conf, set) {
+			g.keep(conf, set)
+			return
+		} else if slices.ContainsFunc(set, func(w uint32) bool { return w != 0 }) {
+			return
+		}
+	}
+}
+
+// compute sets the tokens that may come next; false where that took too much work.
+func (g *Grammar) compute(conf int32, set []uint32) (whole bool) {
+	defer func() {
+		if r := recover(); r != nil && r != (tooComplex{}) {
+			panic(r)
+		}
+	}()
+	c := g.m.configs[conf]
 	free := slices.ContainsFunc(c.scans, func(sc scan) bool { return g.m.a.room(sc.rx) >= longToken })
 	if free { // all slices at once
 		copy(set, g.vocab.safe)
@@ -200,7 +219,7 @@ func (g *Grammar) fill(conf int32, set []uint32) {
 		}
 		g.walk(&s.tree, conf, set)
 	}
-	g.keep(conf, set)
+	return true
 }
 
 // keep stores a mask.

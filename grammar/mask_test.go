@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -302,9 +303,6 @@ func TestMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := k.Allowed(set); err != nil {
-			if TooComplex(err) {
-				break
-			}
 			t.Fatal(err)
 		}
 	}
@@ -362,6 +360,66 @@ func TestTooComplex(t *testing.T) {
 		} else if !TooComplex(err) {
 			t.Errorf("%s: %v", src.text, err)
 		}
+	}
+	_, err := build(Schema(`{"properties":{"a":{"type":"number","allOf":[{"multipleOf":99991},{"multipleOf":99989},`+
+		`{"maximum":-3,"multipleOf":99971}]}}}`), Options{}, nil)
+	var refused *Refused
+	if !errors.As(err, &refused) || !strings.Contains(refused.Keyword, "multipleOf") ||
+		!strings.HasPrefix(refused.At, "#/properties/a") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNeverGivesUp: however little a mask may cost, what it allows leads to a valid text.
+func TestNeverGivesUp(t *testing.T) {
+	defer func(work, search int) { maskWork, maxSearch = work, search }(maskWork, maxSearch)
+	v := small(t)
+	rng := rand.New(rand.NewPCG(5, 6))
+	ended := 0
+	for i, c := range suite(t, 8) {
+		if i%5 != 0 {
+			continue
+		}
+		maskWork, maxSearch = 5_000_000, 30000
+		g, err := Compile(v, Schema(string(c.Schema)), Options{Compact: true, Ordered: true})
+		check := validator(c)
+		if err != nil || check == nil {
+			continue
+		}
+		maskWork, maxSearch = 60, 4
+		text, ok := write(t, g, rng, 40)
+		if !ok {
+			continue // it found no end by chance
+		}
+		ended++
+		if err := validate(check, text); err != nil {
+			t.Errorf("%s: %.300q is not valid: %v", c.name, text, err)
+		}
+	}
+	if ended < 20 {
+		t.Errorf("%d texts ended", ended)
+	}
+	t.Logf("%d texts ended", ended)
+}
+
+// TestLongTexts: what a text of many characters may go on with is found, also where its beginning is taken for
+// something else.
+func TestLongTexts(t *testing.T) {
+	v := small(t)
+	g, err := Compile(v, Params(`{"properties": {"a": {"type": "string", "maxLength": 32767}}}`, xmlTags), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := g.NewMask()
+	if err := feed(t, k, "<p=a>true"); err != nil {
+		t.Fatal(err)
+	}
+	set := make([]uint32, v.Words())
+	if err := k.Allowed(set); err != nil || set[v.Spell("x")[0]>>5]>>(v.Spell("x")[0]&31)&1 == 0 {
+		t.Errorf("an x is not allowed: %v", err)
+	}
+	if err := feed(t, k, "</p>"); err == nil {
+		t.Error("a value that is read as true is allowed")
 	}
 }
 

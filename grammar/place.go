@@ -6,6 +6,7 @@ package grammar
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // maxPlaces bounds the sets of statements that one schema leads to.
@@ -87,38 +88,86 @@ func (c *compiler) explore() error {
 		if i > maxPlaces {
 			return refuse(c.at, "$ref", "the schema has more than %d places", maxPlaces)
 		}
-		n := c.nodes[i]
-		list, err := c.shapes(n.lits)
-		if err != nil {
+		if err := c.fill(c.nodes[i]); err != nil {
 			return err
 		}
-		var scalars []rx
-		for _, s := range list {
-			scalars = append(scalars, c.scalars(s))
-			if s.types&typeObject != 0 {
-				o, err := c.object(s)
-				if err != nil {
-					return err
-				}
-				if o != nil {
-					n.objects = append(n.objects, o)
-				}
-			}
-			if s.types&typeArray != 0 {
-				ar, err := c.array(s)
-				if err != nil {
-					return err
-				}
-				if ar != nil {
-					n.arrays = append(n.arrays, ar)
-				}
-			}
-		}
-		n.scalar = c.a.alt(scalars...)
 	}
 	c.prune()
 	return nil
 }
+
+// fill makes what a place is of its statements.
+func (c *compiler) fill(n *vnode) (err error) {
+	defer func() {
+		if r := recover(); r == (tooComplex{}) {
+			err = c.complex(n.lits)
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	list, err := c.shapes(n.lits)
+	if err != nil {
+		return err
+	}
+	var scalars []rx
+	for _, s := range list {
+		scalars = append(scalars, c.scalars(s))
+		if s.types&typeObject != 0 {
+			o, err := c.object(s)
+			if err != nil {
+				return err
+			}
+			if o != nil {
+				n.objects = append(n.objects, o)
+			}
+		}
+		if s.types&typeArray != 0 {
+			ar, err := c.array(s)
+			if err != nil {
+				return err
+			}
+			if ar != nil {
+				n.arrays = append(n.arrays, ar)
+			}
+		}
+	}
+	n.scalar = c.a.alt(scalars...)
+	return nil
+}
+
+// complex refuses statements whose automata are too large, by the keywords that make some.
+func (c *compiler) complex(lits []lit) error {
+	var names []string
+	at := c.at
+	seen := map[lit]bool{}
+	var look func([]lit)
+	look = func(list []lit) {
+		for _, l := range list {
+			if seen[l] || c.meanings[l] == nil {
+				continue
+			}
+			seen[l] = true
+			if k := c.lits[l]; slices.Contains(automata, k.keyword) && !slices.Contains(names, k.keyword) {
+				if len(names) == 0 {
+					at = k.v
+				}
+				names = append(names, k.keyword)
+			}
+			look(c.meanings[l].all)
+			for _, alternatives := range c.meanings[l].any {
+				for _, one := range alternatives {
+					look(one)
+				}
+			}
+		}
+	}
+	look(lits)
+	return &Refused{Keyword: strings.Join(names, ", "), At: at.path(), Why: tooComplex{}.Error(), err: tooComplex{}}
+}
+
+// automata are the keywords of which automata are made.
+var automata = []string{"pattern", "format", "minLength", "maxLength", "multipleOf", "minimum", "maximum",
+	"exclusiveMinimum", "exclusiveMaximum", "enum", "const", "propertyNames", "patternProperties", "properties", "not"}
 
 // object makes the spec of a shape's objects; nil where there are none.
 func (c *compiler) object(s *shape) (*objectSpec, error) {

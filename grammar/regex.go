@@ -89,7 +89,8 @@ type arena struct {
 	anyChar, text rx   // one character; any text. Both UTF-8
 	plain         bool // no escapes but the needed ones within fixed texts
 
-	work, most int // steps of construction done, and allowed
+	work, most int  // steps of construction done, and allowed
+	answering  bool // a text is being written: what is too complex is left out instead of refused
 	buf        []byte
 }
 
@@ -545,49 +546,57 @@ func (a *arena) alive(r rx) bool {
 	return ok
 }
 
-// maxSearch bounds the states in which a match is looked for.
-const maxSearch = 30000
+// maxSearch bounds the states in which a match is looked for. A variable for tests.
+var maxSearch = 30000
 
-// search looks for a match of r by walking its automaton, depth first.
+// search looks for a match of r in its automaton, by turns from the state found last, which finds long ones, and from
+// the one found first, which finds short ones. Where the bound is met nothing is made with r: an error while a source
+// is compiled; later r counts as one that matches nothing. Of what an expression that is alive leads to something
+// always stays alive, as the states on the way to the match are.
 func (a *arena) search(r rx) bool {
-	type frame struct {
-		r     rx
-		class int
-	}
-	seen := map[rx]bool{r: true}
-	stack := []frame{{r, 0}}
-	for len(stack) > 0 {
-		top := &stack[len(stack)-1]
-		if top.class == len(a.member) {
-			stack = stack[:len(stack)-1]
-			continue
+	from := map[rx]rx{r: rxNone} // by state: the one that it was found from
+	queue := []rx{r}
+	for turn := 0; len(queue) > 0; turn++ {
+		var at rx
+		if turn%2 == 0 {
+			at, queue = queue[len(queue)-1], queue[:len(queue)-1]
+		} else {
+			at, queue = queue[0], queue[1:]
 		}
-		class := uint8(top.class)
-		if top.class++; a.parts.first[a.partition(top.r)][class] != class {
-			continue // as another one before it
-		}
-		d := a.derive(top.r, class)
-		if a.spend(1); len(seen) > maxSearch {
-			panic(tooComplex{})
-		}
-		n := &a.nodes[d]
-		if n.live == 2 || seen[d] {
-			continue
-		}
-		if n.live == 1 || n.null || !(n.kind == kAnd || n.kind == kNot || n.kind == kCmp || n.kind == kMod) && a.alive(d) {
-			a.nodes[d].live = 1
-			for _, f := range stack {
-				a.nodes[f.r].live = 1
+		first := a.parts.first[a.partition(at)]
+		for class := range first {
+			if int(first[class]) != class {
+				continue // as another one before it
 			}
-			return true
+			d := a.derive(at, uint8(class))
+			a.spend(1)
+			n := &a.nodes[d]
+			if _, seen := from[d]; seen || n.live == 2 {
+				continue
+			}
+			simple := !(n.kind == kAnd || n.kind == kNot || n.kind == kCmp || n.kind == kMod)
+			if n.live == 1 || n.null || simple && a.alive(d) {
+				a.nodes[d].live = 1
+				for ; at != rxNone; at = from[at] {
+					a.nodes[at].live = 1
+				}
+				return true
+			}
+			if a.nodes[d].live == 2 {
+				continue
+			}
+			if len(from) > maxSearch {
+				if !a.answering {
+					panic(tooComplex{})
+				}
+				a.nodes[r].live = 2
+				return false
+			}
+			from[d] = at
+			queue = append(queue, d)
 		}
-		if a.nodes[d].live == 2 {
-			continue
-		}
-		seen[d] = true
-		stack = append(stack, frame{d, 0})
 	}
-	for d := range seen {
+	for d := range from {
 		a.nodes[d].live = 2
 	}
 	return false

@@ -13,7 +13,11 @@ type Refused struct {
 	Keyword string // as the schema has it
 	At      string // JSON pointer of the schema that holds it
 	Why     string
+	err     error
 }
+
+// Unwrap gives what kind of reason it is: see TooComplex.
+func (e *Refused) Unwrap() error { return e.err }
 
 func (e *Refused) Error() string {
 	if e.Keyword == "" {
@@ -23,7 +27,7 @@ func (e *Refused) Error() string {
 }
 
 func refuse(v *value, keyword, format string, args ...any) error {
-	return &Refused{keyword, v.path(), fmt.Sprintf(format, args...)}
+	return &Refused{Keyword: keyword, At: v.path(), Why: fmt.Sprintf(format, args...)}
 }
 
 // lit names a statement about a value: a schema or a keyword of one, or the
