@@ -117,15 +117,18 @@ func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 			wanted++
 		}
 	}
-	beside(b.Wanted, func(at int) {
-		e := &s.early[at]
-		if e.run == nil {
-			return
-		}
-		c := choiceOf(e.run.Seq)
-		e.Token = Token{Choice: c.number}
-		e.err = s.hostToken(c, at, e.run.Seq.Tokens(), &e.bits, &e.Token)
-	})
+	s.hands.each(b.Wanted, s.chooseRow)
+}
+
+// chooseEarly chooses the token of a wanted row that is the first of its run.
+func (s *Scheduler) chooseEarly(at int) {
+	e := &s.early[at]
+	if e.run == nil {
+		return
+	}
+	c := choiceOf(e.run.Seq)
+	e.Token = Token{Choice: c.number}
+	e.err = s.hostToken(c, at, e.run.Seq.Tokens(), &e.bits, &e.Token)
 }
 
 // hostToken chooses from all logits of a wanted row. bits is room for a mask.

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -77,4 +79,46 @@ type counted struct {
 func (c *counted) Allowed(bits []uint32) error {
 	c.n.Add(1)
 	return c.only.Allowed(bits)
+}
+
+// TestStepsAllocateNothing: where the host chooses the tokens of several sequences, however it does, a step more
+// allocates nothing.
+func TestStepsAllocateNothing(t *testing.T) {
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(t, Options{Model: file, Device: newCPU(t, 1), Context: 256, DType: tensor.F16, Seed: 3,
+		Set: map[string]string{"L": "1", "D": "32", "H": "2", "F": "32", "V": "33000"}})
+	s := newScheduler(t, e, SchedulerOptions{Tokens: 4096, NoPrefix: true})
+	kinds := []Sampling{{Temperature: 0.7, TopP: 0.95}, {Temperature: 1, TypicalP: 0.9}, {Temperature: 1, MinP: 0.05},
+		{Temperature: 1, RepeatPenalty: 1.1, LogitBias: map[int32]float32{5: 1}},
+		{Temperature: 1, TopK: 40, PresencePenalty: 1}}
+	allocations := func(most int) int {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var handles []*Handle
+		for _, o := range kinds {
+			h, err := s.Add(t.Context(), Request{Prompt: []int32{7}, Max: most, Sampling: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			handles = append(handles, h)
+		}
+		for _, h := range handles {
+			if f := h.Result(); f.Err != nil || f.Choices[0].Tokens != most {
+				t.Fatalf("%+v", f)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return int(after.Mallocs - before.Mallocs)
+	}
+	allocations(130) // what is made once; some numbers of rows may come later
+	short, long := math.MaxInt, math.MaxInt
+	for range 5 {
+		short, long = min(short, allocations(30)), min(long, allocations(130))
+	}
+	if long-short > 50 {
+		t.Errorf("%d allocations for 30 steps, %d for 130", short, long)
+	}
 }

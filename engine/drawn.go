@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -123,33 +122,21 @@ func (s *Scheduler) draw(b *schedule.Batch) {
 	for i, m := range s.masked {
 		s.drawing[m.at].allowed = s.masks[i*words : (i+1)*words : (i+1)*words]
 	}
-	beside(len(s.masked), func(i int) {
-		d := &s.drawing[s.masked[i].at]
-		d.err = s.masked[i].mask.Allowed(d.allowed)
-		if d.err != nil {
-			clear(d.allowed)
-		}
-	})
+	s.hands.each(len(s.masked), s.maskRow)
+}
+
+// mask makes the i-th mask of a step.
+func (s *Scheduler) mask(i int) {
+	d := &s.drawing[s.masked[i].at]
+	if d.err = s.masked[i].mask.Allowed(d.allowed); d.err != nil {
+		clear(d.allowed)
+	}
 }
 
 // maskOf is the mask of a wanted row.
 type maskOf struct {
 	at   int
 	mask Mask
-}
-
-// beside calls do for each of n numbers, on several processors where there are several.
-func beside(n int, do func(i int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	_ = parallel(context.Background(), n, func(from, to int) error { // nothing fails
-		for i := from; i < to; i++ {
-			do(i)
-		}
-		return nil
-	})
 }
 
 // writeDraws writes the inputs of draw.

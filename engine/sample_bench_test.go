@@ -11,11 +11,13 @@ import (
 const benchVocabulary = 151936
 
 // flatLogits are a model's of random weights: nothing is likely.
-func flatLogits(n int) []float32 {
+func flatLogits(n int) []float32 { return spreadLogits(n, 0.1) }
+
+func spreadLogits(n int, spread float64) []float32 {
 	r := rand.New(rand.NewPCG(1, 1))
 	x := make([]float32, n)
 	for i := range x {
-		x[i] = float32(r.NormFloat64() / 10)
+		x[i] = float32(r.NormFloat64() * spread)
 	}
 	return x
 }
@@ -76,11 +78,8 @@ func history(n int) []int32 {
 // BenchmarkHostChoice is the choice of one row's token from all logits, and beside it that of 64 rows.
 func BenchmarkHostChoice(b *testing.B) {
 	past := history(1000)
-	for _, kind := range []string{"flat", "peaked"} {
-		logits := flatLogits(benchVocabulary)
-		if kind == "peaked" {
-			logits = peakedLogits(benchVocabulary)
-		}
+	for kind, logits := range map[string][]float32{"flat": flatLogits(benchVocabulary),
+		"flatter": spreadLogits(benchVocabulary, 1e-3), "peaked": peakedLogits(benchVocabulary)} {
 		for _, c := range hostChoices {
 			b.Run(c.name+"/"+kind, func(b *testing.B) {
 				s, work := NewSampler(c.opt), make([]float32, len(logits))
@@ -108,13 +107,16 @@ func BenchmarkHostChoices(b *testing.B) {
 				samplers[i] = NewSampler(Sampling{Temperature: 0.7, TopP: 0.95, Seed: uint64(i)})
 				copy(work[i*len(logits):], logits)
 			}
+			var beside hands
+			defer beside.leave()
+			one := func(i int) {
+				if err := hostChoice(samplers[i], work[i*len(logits):(i+1)*len(logits)], past, 0); err != nil {
+					b.Error(err)
+				}
+			}
 			b.ReportAllocs()
 			for b.Loop() {
-				beside(rows, func(i int) {
-					if err := hostChoice(samplers[i], work[i*len(logits):(i+1)*len(logits)], past, 0); err != nil {
-						b.Error(err)
-					}
-				})
+				beside.each(rows, one)
 			}
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*rows), "µs/row")
 			b.ReportMetric(float64(runtime.GOMAXPROCS(0)), "processors")

@@ -19,7 +19,7 @@ const (
 	massBits = 40
 	// farthest is the distance from which on tokens have no mass.
 	farthest = massBits << farBits
-	// binBits are the bits of a distance that a bin does not tell: a bin is a 64th of a halving.
+	// binBits are the most bits of a distance that a bin does not tell: a bin is a 64th of a halving or less.
 	binBits = farBits - 6
 	bins    = farthest >> binBits
 )
@@ -128,6 +128,7 @@ type room struct {
 	counts  []int32     // of recent tokens, by token; zeros between choices
 	changed []candidate // the logits that tokens had before they were changed
 	sum     uint64      // of bins
+	shift   int         // bits of a distance that they do not tell
 	of      *float32    // the first of the logits that bins are of; nil: of none
 }
 
@@ -161,12 +162,29 @@ func (r *room) spread(t tokens, top float32) {
 	if r.of == &t.x[0] {
 		return
 	}
+	r.scale(t, top)
+	r.fill(t, top)
+}
+
+// scale makes bins so narrow that those of the tokens, as some of them tell, are all there is room for. What is further
+// away is in the last one.
+func (r *room) scale(t tokens, top float32) {
+	most, from := uint32(1), float64(top)
+	for i := 0; i < len(t.x); i += len(t.x)/256 + 1 {
+		if far, ok := farOf(from, t.x[i]); ok {
+			most = max(most, far)
+		}
+	}
+	r.shift = min(binBits, max(0, bits.Len32(2*most/bins)))
+}
+
+func (r *room) fill(t tokens, top float32) {
 	clear(r.bins[:])
-	sum, from := uint64(0), float64(top)
+	sum, from, shift := uint64(0), float64(top), r.shift&31
 	for _, v := range t.x {
 		if far, ok := farOf(from, v); ok {
 			m := mass(far)
-			r.bins[far>>binBits] += m
+			r.bins[min(far>>shift, bins-1)] += m
 			sum += m
 		}
 	}
@@ -190,21 +208,53 @@ func (r *room) bin(need uint64) (at uint32, left uint64) {
 func (r *room) nucleus(t tokens, top float32, p float64) uint64 {
 	r.spread(t, top)
 	at, need := r.bin(r.share(p))
+	if at == bins-1 && r.shift < binBits { // what is further away than was thought
+		r.shift = binBits
+		r.fill(t, top)
+		at, need = r.bin(r.share(p))
+	}
 	list := r.list[:0]
 	// A little more than the bin, which is told by the distance itself.
-	from := float64(top)
-	most := float32(from - (float64(at)*(1<<binBits)-1)/(math.Log2E*(1<<farBits)))
-	least := float32(from - (float64(at+1)*(1<<binBits)+1)/(math.Log2E*(1<<farBits)))
+	from, width := float64(top), float64(uint64(1)<<r.shift)
+	most := float32(from - (float64(at)*width-1)/(math.Log2E*(1<<farBits)))
+	least := float32(from - (float64(at+1)*width+1)/(math.Log2E*(1<<farBits)))
 	most, least = math.Nextafter32(most, float32(math.Inf(1))), math.Nextafter32(least, float32(math.Inf(-1)))
 	for i, v := range t.x {
 		if !(v >= least && v <= most) {
 			continue
 		}
-		if far, ok := farOf(from, v); ok && far>>binBits == at {
+		if far, ok := farOf(from, v); ok && far>>r.shift == at {
 			list = append(list, item{placeOf(v, t.id(i)), mass(far)})
 		}
 	}
 	r.list = list
+	return r.last(list, need, func(key uint64) uint32 {
+		far, _ := farOf(from, placed(key).logit)
+		return far
+	})
+}
+
+// last gives the key of the last of the fewest items of the least keys that come to need. All are of one bin; where
+// they are many they go into narrower ones, by the distance that a key has.
+func (r *room) last(list []item, need uint64, distance func(key uint64) uint32) uint64 {
+	const parts = 1 << 9
+	for shift := r.shift; shift > 0 && len(list) > parts; {
+		shift = max(0, shift-9)
+		clear(r.bins[:parts])
+		r.of = nil
+		for _, it := range list {
+			r.bins[distance(it.key)>>shift%parts] += it.mass
+		}
+		var at uint32
+		at, need = r.bin(need)
+		left := list[:0]
+		for _, it := range list {
+			if distance(it.key)>>shift%parts == at {
+				left = append(left, it)
+			}
+		}
+		list = left
+	}
 	return greatestKey(list[:reach(list, need)])
 }
 
@@ -258,8 +308,38 @@ func (r *room) norm(logits []float32, top float32) float64 {
 // the mean of distances by mass, since both differ by the same number. Of those as near the more likely come first,
 // then those of the least number.
 func (r *room) mostTypical(t tokens, top float32, p float64) tokens {
-	clear(r.bins[:])
-	r.of = nil
+	from := float64(top)
+	r.scale(t, top)
+	middle := r.expected(t, top)
+	r.fillAround(t, top, middle)
+	at, need := r.bin(r.share(p))
+	if at == bins-1 && r.shift < binBits {
+		r.shift = binBits
+		r.fillAround(t, top, middle)
+		at, need = r.bin(r.share(p))
+	}
+	list := r.list[:0]
+	for i, v := range t.x {
+		if far, ok := farOf(from, v); ok && apartFrom(middle, far)>>(r.shift&31) == at {
+			list = append(list, item{typicalPlace(middle, far, t.id(i)), mass(far)})
+		}
+	}
+	r.list = list
+	last := r.last(list, need, func(key uint64) uint32 { return uint32(key >> 32) })
+	x, ids := r.x[:0], r.ids[:0] // they may be t's: what is written was read
+	for i, v := range t.x {
+		if far, ok := farOf(from, v); ok {
+			if id := t.id(i); typicalPlace(middle, far, id) <= last {
+				x, ids = append(x, v), append(ids, id)
+			}
+		}
+	}
+	r.x, r.ids = x, ids
+	return tokens{x, ids}
+}
+
+// expected is the mean of distances by mass.
+func (r *room) expected(t tokens, top float32) uint32 {
 	from := float64(top)
 	var sum, high, low uint64
 	for _, v := range t.x {
@@ -272,33 +352,21 @@ func (r *room) mostTypical(t tokens, top float32, p float64) tokens {
 			sum += m
 		}
 	}
+	r.sum = sum
 	mean, _ := bits.Div64(high, low, sum)
-	middle := uint32(mean)
+	return uint32(mean)
+}
+
+// fillAround puts the masses of tokens into bins by how far from middle their distance is.
+func (r *room) fillAround(t tokens, top float32, middle uint32) {
+	clear(r.bins[:])
+	r.of = nil
+	from, shift := float64(top), r.shift&31
 	for _, v := range t.x {
 		if far, ok := farOf(from, v); ok {
-			r.bins[apartFrom(middle, far)>>binBits] += mass(far)
+			r.bins[min(apartFrom(middle, far)>>shift, bins-1)] += mass(far)
 		}
 	}
-	r.sum = sum
-	at, need := r.bin(r.share(p))
-	list := r.list[:0]
-	for i, v := range t.x {
-		if far, ok := farOf(from, v); ok && apartFrom(middle, far)>>binBits == at {
-			list = append(list, item{typicalPlace(middle, far, t.id(i)), mass(far)})
-		}
-	}
-	r.list = list
-	last := greatestKey(list[:reach(list, need)])
-	x, ids := r.x[:0], r.ids[:0] // they may be t's: what is written was read
-	for i, v := range t.x {
-		if far, ok := farOf(from, v); ok {
-			if id := t.id(i); typicalPlace(middle, far, id) <= last {
-				x, ids = append(x, v), append(ids, id)
-			}
-		}
-	}
-	r.x, r.ids = x, ids
-	return tokens{x, ids}
 }
 
 func apartFrom(middle, far uint32) uint32 {

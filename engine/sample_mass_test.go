@@ -268,6 +268,26 @@ func TestChoiceIsThatOfSorting(t *testing.T) {
 	}
 }
 
+// TestManyInABin: rows whose tokens are so alike that a bin holds them all, down to those that are the same.
+func TestManyInABin(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 9))
+	for _, spread := range []float64{1e-2, 1e-4, 1e-6, 1e-8, 0} {
+		logits := make([]float32, 20000)
+		for i := range logits {
+			logits[i] = float32(1 + spread*r.NormFloat64())
+		}
+		for _, o := range []Sampling{{TopP: 0.3}, {TopP: 0.9}, {TypicalP: 0.3}, {TypicalP: 0.9}, {TypicalP: 0.7, TopP: 0.1}} {
+			o.Temperature, o.Seed = 0.1, 5
+			for position := range 5 {
+				want, _ := sortedChoice(o, logits, position)
+				if got, err := NewSampler(o).Sample(logits, make([]int32, position)); got != want || err != nil {
+					t.Errorf("%+v, spread %g: %d, %v; by sorting %d", o, spread, got, err, want)
+				}
+			}
+		}
+	}
+}
+
 // TestNucleusOfReals: the nucleus is that of probabilities in float64, wherever p is further than their rounding from a
 // sum.
 func TestNucleusOfReals(t *testing.T) {

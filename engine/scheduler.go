@@ -91,6 +91,9 @@ type Scheduler struct {
 	early   []early   // by wanted row
 	failed  []error   // by run
 	told    []*Handle // whose tokens came and whose readers were not woken yet
+	hands   hands
+	// The methods mask and chooseEarly, made once.
+	maskRow, chooseRow func(i int)
 }
 
 // Stats are counts since the beginning, and what is there now.
@@ -168,6 +171,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if e.queued { // to wake many readers takes time in which a device of its own can compute
 		s.batch.submitted = s.wake
 	}
+	s.maskRow, s.chooseRow = s.mask, s.chooseEarly
 	go s.loop()
 	return s, nil
 }
@@ -304,6 +308,7 @@ func (s *Scheduler) Close() error {
 	s.more.Signal()
 	s.mu.Unlock()
 	<-s.done
+	s.hands.leave()
 	s.closeDisk()
 	return s.batch.close()
 }
