@@ -88,13 +88,18 @@ func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64
 			continue
 		}
 		a, b, c, d := n.words(quad)
-		if top+bound(min(a, b, c, d)) > n.most {
-			id := int32(4 * quad)
-			n.offer(id, x[0], a)
-			n.offer(id+1, x[1], b)
-			n.offer(id+2, x[2], c)
-			n.offer(id+3, x[3], d)
+		most := bound(min(a, b, c, d))
+		if top+most < n.most { // where logits are flat this tells; where they are not, what follows
+			continue
 		}
+		if n.rate*float64(max(x[0], x[1], x[2], x[3]))+most < n.most { // false where one is a NaN
+			continue
+		}
+		id := int32(4 * quad)
+		n.offer(id, x[0], a)
+		n.offer(id+1, x[1], b)
+		n.offer(id+2, x[2], c)
+		n.offer(id+3, x[3], d)
 	}
 	id := len(t.x) &^ 3
 	a, b, c, d = n.words(uint32(id) / 4)
