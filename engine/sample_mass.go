@@ -369,20 +369,16 @@ func (r *room) fillAround(t tokens, top float32, middle uint32) {
 	}
 }
 
+// apartFrom is |far − middle|, without a branch, as either may be the greater; both are less than 2³¹.
 func apartFrom(middle, far uint32) uint32 {
-	if far < middle {
-		return middle - far
-	}
-	return far - middle
+	d := int32(far - middle)
+	return uint32((d ^ d>>31) - d>>31)
 }
 
 // typicalPlace puts tokens in order, the most typical first.
 func typicalPlace(middle, far uint32, id int32) uint64 {
-	key := uint64(apartFrom(middle, far)) << 32
-	if far > middle {
-		key |= 1 << 31
-	}
-	return key | uint64(uint32(id))
+	behind := (middle - far) & (1 << 31) // it is less likely than what is expected
+	return uint64(apartFrom(middle, far))<<32 | uint64(behind|uint32(id))
 }
 
 // leastOf is the least logit whose probability is at least a share p of the top one's.

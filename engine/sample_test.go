@@ -424,3 +424,16 @@ func TestGreatest(t *testing.T) {
 		}
 	}
 }
+
+// TestHardlyAnyTemperature: where one over it is no number any more the most likely token is chosen.
+func TestHardlyAnyTemperature(t *testing.T) {
+	for _, o := range []Sampling{{}, {TopP: 0.9}, {TopK: 2}, {TypicalP: 0.99}, {MinP: 0.01}} {
+		for _, o.Temperature = range []float64{5e-324, 1e-310, 1e-300, 1e-30} {
+			for _, logits := range [][]float32{{-1, 0}, {-3, -2, -4}, {4, 5}, {0, 0.5, 0, 0, 0, 1}} {
+				if got, want := sampleOnce(t, o, logits), largest(logits); got != want {
+					t.Errorf("%+v, %v: token %d, not %d", o, logits, got, want)
+				}
+			}
+		}
+	}
+}
