@@ -206,6 +206,17 @@ type Launch struct {
 	Scratch Operand // Traits.Scratch bytes, as U8; no Buffer where none are needed
 }
 
+// Named is an operand by its name in the operator's signature, nil where the node has none of that name or leaves it
+// out: b is a product's bias, whatever else the product has.
+func (l *Launch) Named(name string) *Operand {
+	for i := range l.In {
+		if l.In[i].Buffer != nil && l.Node.Op.Sig.In[i].Name == name {
+			return &l.In[i]
+		}
+	}
+	return nil
+}
+
 // Program is a step: launches in order. It has no arguments; what changes from
 // step to step lies in Step buffers that the kernels read.
 type Program struct {

@@ -4,7 +4,6 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/internal/pool"
-	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -63,15 +62,13 @@ func bindLinear(d *Device, l *backends.Launch) (runner, error) {
 	if t.y, err = floats(&l.Out[0]); err != nil {
 		return nil, err
 	}
-	bias := 2
-	if l.Node.Op == ops.LinearResidual {
-		bias = 3
-		if t.r, err = floats(&l.In[2]); err != nil {
+	if r := l.Named("r"); r != nil {
+		if t.r, err = floats(r); err != nil {
 			return nil, err
 		}
 	}
-	if len(l.In) > bias {
-		if t.b, err = vector(d, &l.In[bias]); err != nil {
+	if b := l.Named("b"); b != nil {
+		if t.b, err = vector(d, b); err != nil {
 			return nil, err
 		}
 	}

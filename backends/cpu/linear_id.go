@@ -43,8 +43,8 @@ func bindLinearID(d *Device, l *backends.Launch) (runner, error) {
 	if t.e, err = ints(&l.In[2]); err != nil {
 		return nil, err
 	}
-	if len(l.In) > 3 {
-		if t.b, err = vector(d, &l.In[3]); err != nil {
+	if b := l.Named("b"); b != nil {
+		if t.b, err = vector(d, b); err != nil {
 			return nil, err
 		}
 	}

@@ -236,13 +236,7 @@ func scaled(n *graph.Node) bool {
 	return n.Op == ops.LinearScaled || n.Op == ops.LinearScaledBias || n.Op == ops.LinearScaledResidual
 }
 
-func takesLinear(n *graph.Node) bool {
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearResidual, ops.LinearScaled, ops.LinearScaledBias, ops.LinearScaledResidual:
-		return true
-	}
-	return false
-}
+func takesLinear(n *graph.Node) bool { return ops.IsProduct(n.Op) && n.Op != ops.LinearID }
 
 // takesHalves says whether the path of half precision computes a node.
 func takesHalves(n *graph.Node) bool {

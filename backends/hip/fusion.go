@@ -126,10 +126,8 @@ func (j *fuser) node(i int) *graph.Node { return j.p.Launches[i].Node }
 
 // several is the choice of a product whose kernel can have several matrices, nil for others.
 func (j *fuser) several(i int) *choice {
-	n := j.node(i)
-	switch n.Op {
-	case ops.Linear, ops.LinearBias, ops.LinearScaled, ops.LinearScaledBias:
-		if c := j.p.Launches[i].Kernel.(*kernel).choice; c.several != nil {
+	if l := &j.p.Launches[i]; takesLinear(l.Node) && l.Named("r") == nil {
+		if c := l.Kernel.(*kernel).choice; c.several != nil {
 			return c
 		}
 	}
@@ -137,12 +135,12 @@ func (j *fuser) several(i int) *choice {
 }
 
 // sameProduct says whether two products share their input and their kind of matrix.
-func (j *fuser) sameProduct(a, b int) bool {
-	c := j.several(a)
-	if c == nil || c != j.several(b) {
+func (j *fuser) sameProduct(one, two int) bool {
+	c := j.several(one)
+	if c == nil || c != j.several(two) {
 		return false
 	}
-	x, y := &j.p.Launches[a], &j.p.Launches[b]
+	x, y := &j.p.Launches[one], &j.p.Launches[two]
 	if !c.packsF8 && x.Kernel.(*kernel).variant != y.Kernel.(*kernel).variant || !x.In[0].Same(&y.In[0]) {
 		return false
 	}
@@ -150,8 +148,8 @@ func (j *fuser) sameProduct(a, b int) bool {
 	if v.Type != w.Type && !j.mixable(x, y) || v.Shape[1] != w.Shape[1] || !v.Type.IsBlock() && v.Stride != w.Stride {
 		return false
 	}
-	return scaled(x.Node) == scaled(y.Node) && bias(x).Type == bias(y).Type &&
-		(bias(x).Buffer == nil) == (bias(y).Buffer == nil)
+	a, b := x.Named("b"), y.Named("b")
+	return scaled(x.Node) == scaled(y.Node) && (a == nil) == (b == nil) && (a == nil || a.Type == b.Type)
 }
 
 // mixable says whether a launch of vec.hip can have the matrices of two products of different types.
@@ -166,18 +164,6 @@ func (j *fuser) mixable(x, y *backends.Launch) bool {
 func (j *fuser) byDefault(l *backends.Launch) bool {
 	name, w := l.Kernel.(*kernel).variant, &l.In[1]
 	return name == "" || name == j.dev.vecShapes(w.Type, w.Shape.Last())[0].String()
-}
-
-// bias is a product's bias, one without a buffer where it is left out.
-func bias(l *backends.Launch) *backends.Operand {
-	i := 2
-	if scaled(l.Node) {
-		i = 3
-	}
-	if len(l.In) <= i {
-		return &backends.Operand{}
-	}
-	return &l.In[i]
 }
 
 // sameRotation says whether two launches rotate or store rows of the same tokens.

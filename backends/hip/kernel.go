@@ -235,6 +235,14 @@ func (b *binder) in(i int) *backends.Operand {
 	return &b.l.In[i]
 }
 
+// named gives an operand by its name in the signature, one without a buffer where it is left out.
+func (b *binder) named(name string) *backends.Operand {
+	if o := b.l.Named(name); o != nil {
+		return o
+	}
+	return &backends.Operand{}
+}
+
 func (b *binder) out(i int) uintptr { return b.dense(&b.l.Out[i]) }
 
 // plain gives a small operand of any plain float and its type's number.

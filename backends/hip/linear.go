@@ -2,7 +2,6 @@ package hip
 
 import (
 	"github.com/greta-project/greta/backends"
-	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -26,21 +25,10 @@ func (b *binder) bias(p product) string {
 	return define("BIAS", plainTypes[p.bias.Type])
 }
 
-// product gives the product of a linear, with a bias or a residual.
+// product gives the product of a linear, with what it has beside x and w.
 func (b *binder) product() product {
-	none := &backends.Operand{}
-	p := product{x: b.in(0), w: b.in(1), bias: b.in(2), res: none, scale: none, y: b.out(0), out: b.l.Out[0].Type,
-		share: 1}
-	switch b.l.Node.Op {
-	case ops.LinearResidual:
-		p.res, p.bias = b.in(2), b.in(3)
-	case ops.LinearScaled:
-		p.scale, p.bias = b.in(2), none
-	case ops.LinearScaledBias:
-		p.scale, p.bias = b.in(2), b.in(3)
-	case ops.LinearScaledResidual:
-		p.scale, p.res, p.bias = b.in(2), b.in(3), none
-	}
+	p := product{x: b.in(0), w: b.in(1), bias: b.named("b"), res: b.named("r"), scale: b.named("s"), y: b.out(0),
+		out: b.l.Out[0].Type, share: 1}
 	p.columns = p.x.Shape.Rows()
 	p.variant = b.l.Kernel.(*kernel).variant
 	return p
@@ -48,7 +36,7 @@ func (b *binder) product() product {
 
 func bindLinearID(b *binder) {
 	x, e := b.in(0), b.in(2)
-	p := product{x: x, w: b.in(1), bias: b.in(3), res: &backends.Operand{}, y: b.out(0), ids: e, columns: e.Shape.Elems()}
+	p := product{x: x, w: b.in(1), bias: b.named("b"), res: b.named("r"), y: b.out(0), ids: e, columns: e.Shape.Elems()}
 	p.share = e.Shape[1] / x.Shape[1] // all of a token's experts may have one row
 	b.matvec(p, 1)
 }

@@ -114,7 +114,7 @@ func (d *Device) chains(l *backends.Launch) bool {
 
 // plainLinear says whether a launch is a product and nothing more: no bias, no residual.
 func plainLinear(l *backends.Launch) bool {
-	return l.Node.Op == ops.Linear && (at(l.In, 2) == nil || at(l.In, 2).Buffer == nil)
+	return l.Node.Op == ops.Linear && l.Named("b") == nil
 }
 
 // findGate looks whether launch i is the activation of two products right before it.

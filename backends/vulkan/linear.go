@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/greta-project/greta/backends"
-	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -32,13 +31,8 @@ type product struct {
 
 func bindLinear(b *bind) error {
 	l := b.l
-	p := product{x: &l.In[0], w: b.placed(&l.In[1]), bias: at(l.In, 2), y: &l.Out[0]}
-	switch l.Node.Op {
-	case ops.LinearResidual:
-		p.bias, p.r = at(l.In, 3), &l.In[2]
-	case ops.LinearScaled, ops.LinearScaledBias:
-		p.bias, p.factors = at(l.In, 3), &l.In[2]
-	}
+	p := product{x: &l.In[0], w: b.placed(&l.In[1]), bias: l.Named("b"), r: l.Named("r"), factors: l.Named("s"),
+		y: &l.Out[0]}
 	c := b.d.product(b.on, p.w, b.d.rows(p.x.Shape.Rows()))
 	if p.factors != nil && c.form != "" {
 		return b.scaled(p, c)
@@ -546,7 +540,7 @@ func (b *bind) scaledOperands(c *dispatch, p product, x converted, part piece) (
 func bindLinearID(b *bind) error {
 	l := b.l
 	w, e := b.placed(&l.In[1]), &l.In[2]
-	p := product{x: &l.In[0], w: w, bias: at(l.In, 3), y: &l.Out[0]}
+	p := product{x: &l.In[0], w: w, bias: l.Named("b"), y: &l.Out[0]}
 	n, stride, choices := w.Shape[1], rowBytes(w), e.Shape.Elems()
 	limit := int(b.d.p.limits.MaxComputeWorkGroupCount[0])
 	inputs, users := uint32(l.In[0].Shape[1]), uint32(e.Shape[1])
