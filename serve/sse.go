@@ -18,6 +18,7 @@ type sse struct {
 	json  *json.Encoder
 	line  bytes.Buffer
 	wait  time.Duration
+	until time.Time // the deadline of writes that was set
 	begun bool
 }
 
@@ -42,9 +43,13 @@ func (e *sse) begin() {
 	e.w.WriteHeader(200)
 }
 
-// deadline gives a reader some time from now on. Writers that know none are those of tests.
+// deadline gives a reader some time from now on, and up to an eighth more, so that it is not set for each token.
+// Writers that know none are those of tests.
 func (e *sse) deadline() {
-	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.wait))
+	if now := time.Now(); now.Add(e.wait).After(e.until) {
+		e.until = now.Add(e.wait + e.wait/8)
+		_ = e.ctl.SetWriteDeadline(e.until)
+	}
 }
 
 // event writes one event; name may be empty.
