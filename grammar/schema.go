@@ -360,10 +360,11 @@ func (c *compiler) constant(v *value) *value {
 		m.parent, m.name = s, key
 		s.put(key, m)
 	}
-	wrap := func(v *value) *value {
-		w := &value{kind: 'o'}
+	wrap := func(v *value) *value { // const is younger than the fourth draft
+		w, list := &value{kind: 'o'}, &value{kind: 'a'}
 		only := *v
-		w.put("const", &only)
+		list.push(&only)
+		w.put("enum", list)
 		return w
 	}
 	never := &value{kind: 'f'}

@@ -15,6 +15,8 @@ func TestKeywords(t *testing.T) {
 		{`{"type":["integer","null"]}`, `1|-3|2.0|null|1e3`, `1.5|"1"|true`},
 		{`{"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"}`, `1`, `1.0`},
 		{`{"enum":["a","bc",1,null,{"x":[1]}]}`, `"a"|"\u0061"|1|1.0|null|{"x":[1]}`, `"b"|2|{"x":[1,2]}|{}`},
+		{`{"$schema":"http://json-schema.org/draft-04/schema#","enum":[["a"],{"x":[1,{}]}]}`, `["a"]|{"x":[1,{}]}`,
+			`["b"]|[1]|{"x":[2,{}]}|{"x":[1,{"y":1}]}|{"x":1}|[]|{}`},
 		{`{"const":"é\n"}`, `"é\n"|"\u00e9\u000A"`, `"e"`},
 		{`{"minLength":2,"maxLength":3}`, `"ab"|"äöü"|"😀😀"|1`, `"a"|"abcd"|"😀"`},
 		{`{"type":"string","pattern":"^a+$"}`, `"a"|"aaa"`, `""|"ab"|1`},
