@@ -328,6 +328,9 @@ func (a *arena) and(list ...rx) rx {
 	out := list[:0]
 	null := true
 	for _, r := range list {
+		if n := a.nodes[r]; positive && n.kind == kNot && n.a == a.text && a.text != 0 {
+			return rxNone // what is no text; the others are
+		}
 		if positive && r == a.text || a.nodes[r].kind == kNot && a.nodes[r].a == rxNone {
 			continue
 		}
