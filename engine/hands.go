@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // hands are goroutines that help the scheduler's own where the same is to be done for many rows of a step. They are
@@ -41,6 +43,8 @@ func (h *hands) each(n int, do func(i int)) {
 }
 
 func (h *hands) help(work <-chan struct{}) {
+	mapped.Watch() // a mask may read what is mapped
+	defer mapped.Recover()
 	for range work {
 		h.take()
 		h.done.Done()
