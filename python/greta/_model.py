@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from . import _device, _shared
 from ._errors import UnsupportedError, UsageError
 from ._generation import AsyncGeneration, Generation
-from ._process import Process, default_process
+from ._process import Process, default_process, here
 
 if TYPE_CHECKING:
     from ._shared import Array
@@ -59,19 +59,10 @@ def load(
     }
     p = process or default_process()
     for name in ("weights", "tokenizer", "lora"):
-        given[name] = _here(given.get(name), p)
+        given[name] = here(given.get(name), p)
     wire = {k: _plain(v) for k, v in given.items() if v is not None}
-    answer, _ = p.call("load", {"path": _here(os.fspath(path), p), "options": wire})
+    answer, _ = p.call("load", {"path": here(os.fspath(path), p), "options": wire})
     return Model(p, answer["model"], answer["info"])
-
-
-def _here(path: object, process: Process) -> object:
-    """A path, or several, as greta finds them: its process stays in the folder in which it was started."""
-    if isinstance(path, (list, tuple)):
-        return [_here(p, process) for p in path]
-    if isinstance(path, (str, os.PathLike)) and process.folder != os.getcwd() and os.path.exists(path):
-        return os.path.abspath(path)
-    return path
 
 
 def _plain(v: object) -> object:

@@ -427,3 +427,16 @@ def default_process() -> Process:
 def _close_all() -> None:
     for p in list(_all):
         p.close(2)
+
+
+def here(path: object, process: Process) -> object:
+    """A path, or several, as greta finds them: its process stays in the folder in which it was started.
+
+    What is a file in neither folder is left as it is, for it may be a name.
+    """
+    if isinstance(path, (list, tuple)):
+        return [here(p, process) for p in path]
+    if isinstance(path, (str, os.PathLike)) and process.folder != os.getcwd():
+        if os.path.exists(path) or os.path.exists(os.path.join(process.folder, path)):
+            return os.path.abspath(path)
+    return path

@@ -45,6 +45,23 @@ def test_cache(cache: BenchmarkResult) -> None:
     assert cache.backend == "cpu" and cache.device
 
 
+def test_another_folder(process: greta.Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Files of a bench are those of Python's folder, also where it was changed behind the start of greta's process."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(
+        "block: mine\nin:\n  x: float[S, 64]\nweights:\n  w: {shape: [64, 64]}\nbody:\n  y: linear(x, w)\nout: y\n"
+    )
+    quick: dict[str, Any] = {"min_time": "1ms", "repetitions": 2, "backend": "cpu", "process": process}
+    rows = greta.bench.rows("op", model="mine.yaml", store="ops.sqlite", **quick)
+    assert {r["bench"] for r in rows} == {"op/linear"} and Path("ops.sqlite").exists()
+    assert greta.bench.rows("model", "mine.yaml", prompt=4, gen=2, no_store=True, **quick)
+    with pytest.raises(greta.UsageError, match="no-model.yaml"):
+        greta.bench.rows("op", model="no-model.yaml", no_store=True, **quick)
+    db = BenchmarkDB("mine.sqlite", process=process)
+    assert db.save_result(GPUCacheBenchmark(backend="cpu", process=process, store="own.sqlite").run(256, 256, 2)) > 0
+    assert Path("mine.sqlite").exists() and Path("own.sqlite").exists()
+
+
 def test_each(process: greta.Process) -> None:
     """Every class measures on the processor, or says why there is nothing to measure."""
     cpu: dict[str, Any] = {"backend": "cpu", "process": process}

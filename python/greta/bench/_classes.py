@@ -44,7 +44,7 @@ class PlatformBenchmark:
         self._process = process
         self.backend = backend or os.environ.get("GRETA_BACKEND") or self._gpu()
         self.device = None if device is None else str(device)
-        self._store = None if store is None else os.fspath(store)
+        self._store = None if store is None else os.path.abspath(store)
         self._min_time = min_time
 
     def _gpu(self) -> str:

@@ -42,7 +42,7 @@ class BenchmarkDB:
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, process: Process | None = None) -> None:
         """path: the file; None: greta's own. It is made when the first result is saved."""
-        self.path = Path(path) if path is not None else default_store()
+        self.path = Path(path).absolute() if path is not None else default_store()
         self._process = process
 
     def _command(self, *args: str) -> str:

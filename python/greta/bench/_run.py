@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._errors import GretaError, UsageError, need
-from .._process import Process, default_process
+from .._process import Process, default_process, here
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+READ = {"dataset", "kernel", "kernels", "model", "profile", "tuned", "weights"}  # files, or names
+WRITTEN = {"html", "out", "store"}
 KINDS = ("op", "model", "platform", "serve")
 
 
@@ -49,8 +52,14 @@ def rows(kind: str, *names: str, process: Process | None = None, **options: Any)
     for name in ("output", "json", "o"):
         if name in options:
             raise UsageError(f"bench: the option {name} is taken: results come as rows")
-    args = [kind, *names, *flags(options)]
     p = process or default_process()
+    given = names if kind in ("op", "platform") else [str(here(n, p)) for n in names]
+    for name in READ & options.keys():
+        options[name] = here(options[name], p)
+    folder = {"cache"} if kind == "model" and options.get("cache") != "off" else set()  # of an op it is warm or cold
+    for name in (WRITTEN | folder) & options.keys():
+        options[name] = os.path.abspath(options[name]) if options[name] else options[name]
+    args = [kind, *given, *flags(options)]
     try:
         answer, _ = p.call("bench", {"args": args})
     except GretaError as e:
