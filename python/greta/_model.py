@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -524,5 +525,39 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
         if name in ("regex", "choice", "grammar") and hasattr(value, "__len__") and len(value) == 0:
             raise UsageError(f"{name} is empty: it says nothing of the answer's form")
         if value is not None:
-            args[_names[name]] = value
+            args[_names[name]] = _number(name, value)
     return args
+
+
+#: The least that an option of generate may be which is a whole number.
+_whole = {"max_new_tokens": 0, "min_new_tokens": 0, "top_k": 0, "num_return_sequences": 1, "seed": 0, "logprobs": 0}
+_real = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+)
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number of an option, NumPy's too; other options as they are."""
+    if name in _whole:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise UsageError(f"{name} is {value!r}: a whole number is expected")
+        if value.__index__() < _whole[name]:
+            raise UsageError(f"{name} is {value}, it must be {_whole[name]} or more")
+        return value.__index__()
+    if name in _real:
+        try:
+            real = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{name} is {value!r}: a number is expected") from None
+        if not math.isfinite(real):
+            raise UsageError(f"{name} is {value}: a number is expected")
+        if name == "repetition_penalty" and real <= 0:
+            raise UsageError(f"{name} is {value}, it must be above 0")
+        return real
+    return value

@@ -58,6 +58,7 @@ def test_sampling(model: greta.Model) -> None:
     assert len({draw(s) for s in range(5)}) > 1
     greedy = model.generate("Prince", max_new_tokens=20).text
     assert draw(3, top_k=1) == greedy
+    assert draw(1, top_k=np.int64(50), top_p=np.float32(0.5)) == draw(1, top_k=50, top_p=0.5)  # NumPy's numbers too
     assert model.generate("Prince", max_new_tokens=20, do_sample=True, seed=1).text == draw(1)
     (a,) = model.generate("Prince", max_new_tokens=3, logprobs=2).results()
     assert len(a.logprobs) == 3 and len(a.top[0]) == 2 and a.top[0][0][0] == a.tokens[0]
@@ -90,14 +91,21 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
         ("did you mean temperature", "a", {"temprature": 1}),
         ("leave temperature out", "a", {"do_sample": False, "temperature": 1.0}),
         ("temperature is -1", "a", {"temperature": -1}),
+        ("temperature is nan: a number is expected", "a", {"temperature": float("nan")}),
+        ("temperature is 'hot': a number is expected", "a", {"temperature": "hot"}),
+        ("max_new_tokens is 1.5: a whole number is expected", "a", {"max_new_tokens": 1.5}),
+        ("num_return_sequences is 0, it must be 1 or more", "a", {"num_return_sequences": 0}),
+        ("repetition_penalty is 0.0, it must be above 0", "a", {"repetition_penalty": 0.0}),
+        ("seed is -5, it must be 0 or more", "a", {"seed": -5}),
         ("list is empty", [], {}),
         ("token ids are expected", [[1, "a"]], {}),
         ("not int", 7, {}),
         ("vocabulary has 2048", [5000], {}),
         ("more than this model.s maximum context length of 256", "a", {"max_new_tokens": 300}),
-        ("cannot unmarshal", "a", {"top_k": "many"}),
-        ("cannot be sent", "a", {"temperature": float("nan")}),  # what is no JSON would end the process
-        ("cannot be sent", "a", {"top_p": float("inf")}),
+        ("top_k is 'many': a whole number is expected", "a", {"top_k": "many"}),
+        ("cannot unmarshal", "a", {"priority": "high"}),
+        ("cannot be sent", "a", {"priority": float("nan")}),  # what is no JSON would end the process
+        ("top_p is inf: a number is expected", "a", {"top_p": float("inf")}),
         ("is no text, number or list", "a", {"schema": {"type": object()}}),
         ("by token id", "a", {"logit_bias": {"x": 1}}),
         ("by token id", "a", {"logit_bias": [1]}),
