@@ -11,8 +11,9 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
-from .nodes import Node, Source, reachable
+from .nodes import Node, Source, plain, reachable
 from .operators import NOTHING
+from .scores import HIDDEN
 from .trace import Trace, leaves, opname, promoted
 from .values import Builder, CannotSay, Const, Value
 from .write import Text, save_safetensors
@@ -278,6 +279,8 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
             raise CannotSay("its tokens are not in their order")
         lead = builder.features(out)
         n = builder.resolve(out)
+        if plain(n).op in ("x", "tokens"):
+            raise CannotSay("it is the input itself")
         n = builder.graph.view(n, (n.size // lead[-1], lead[-1]) if n.size > lead[-1] else (n.size,))
         if len(n.shape) > 1:
             n = builder.graph.view(n, (n.size,))
@@ -338,6 +341,8 @@ def _export(module: torch.nn.Module, inputs: Inputs, path: Path, name: str | Non
     rendered, text = texts[0]
     if text.derived:
         notes.append("tensors that the module has not as they are: " + ", ".join(text.derived))
+    if any(n.attrs.get("both") for n in text.order):
+        notes.append("attention without a mask sees the tokens behind too: a sequence is one step")
     if path.suffix in (".yaml", ".yml"):
         model, weights = path, path.with_suffix(".safetensors")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -407,7 +412,7 @@ def _literals(program: Any) -> tuple[set[int], set[int]]:
             numbers |= {
                 abs(int(a))
                 for a in leaves((n.args, n.kwargs))
-                if isinstance(a, (int, float)) and not isinstance(a, bool) and abs(a) < 1 << 40 and int(a) == a
+                if isinstance(a, (int, float)) and not isinstance(a, bool) and HIDDEN < a < 1 << 40 and int(a) == a
             }
     for t in program.graph_signature.inputs_to_buffers.values():
         v = program.state_dict.get(t, program.constants.get(t))

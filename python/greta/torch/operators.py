@@ -224,6 +224,8 @@ class Operators:
         """The first rows of a tensor, as many as there are tokens: a table that the positions choose from."""
         assert y.rows is not None
         whole = self.b.params[y.rows].to(torch.float64)
+        while whole.dim() > 2 and whole.shape[0] == 1:
+            whole = whole[0]
         if whole.dim() != 2 or not torch.equal(y.value.reshape(-1), whole[: self.b.tokens].reshape(-1)):
             raise CannotSay(
                 "numbers that depend on the position are added, and they are not the rows of a matrix from 0 on"
@@ -469,6 +471,52 @@ class Operators:
             v = self.op_mul(v, weight)
         return v if bias is None else self.op_add(v, bias)
 
+    def op_batch_norm(
+        self,
+        x: Value,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
+        *_: Any,
+    ) -> Value:
+        if training or not isinstance(mean, Const) or not isinstance(var, Const):
+            raise CannotSay("a norm by the statistics of the batch: only kept ones, after .eval(), are constants")
+        by = (var.value + eps) ** -0.5 * (weight.value if weight is not None else 1)
+        plus = (bias.value if bias is not None else 0) - mean.value * by
+        shape = (-1, *(1 for _ in x.shape[2:]))
+        return self.op_add(self.op_mul(x, Const(by.reshape(shape))), Const(plus.reshape(shape)))
+
+    def op_native_batch_norm_legit_no_training(
+        self, x: Value, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    ) -> Any:
+        return self.op_batch_norm(x, weight, bias, mean, var, False, momentum, eps), NOTHING, NOTHING
+
+    # What sees other tokens
+
+    def op_lstm(self, *_: Any) -> Value:
+        raise CannotSay("a recurrence over the tokens: a step sees other tokens by attention alone")
+
+    op_gru = op_rnn_tanh = op_rnn_relu = op_lstm
+
+    def op_conv1d(
+        self, x: Value, w: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    ) -> Value:
+        plain = all(v in (one, [one]) for v, one in ((groups, 1), (stride, 1), (padding, 0)))
+        if not isinstance(w, Const) or w.shape[2:] != (1,) or not plain:
+            raise CannotSay("a convolution over the tokens: a step sees other tokens by attention alone")
+        source = w.source if w.source is None or not (w.source.plus or w.source.transposed) else None
+        y = self.linear(x.follow(lambda t: t.transpose(-1, -2)), w.value[..., 0], source, bias)
+        return y.follow(lambda t: t.transpose(-1, -2))
+
+    def op_convolution(
+        self, x: Value, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, turned: bool, _: Any, groups: int
+    ) -> Value:
+        return self.op_conv1d(x, w, bias, stride, padding, dilation, 0 if turned else groups)
+
     # Products
 
     def op_linear(self, x: Any, weight: Any, bias: Any = None) -> Value:
@@ -646,7 +694,9 @@ class Operators:
         return Complex(re, im)
 
     def complex(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        z = next(a for a in args if isinstance(a, Complex))
+        z = next((a for a in args if isinstance(a, Complex)), None)
+        if z is None:
+            raise CannotSay("complex numbers are put beside others: they are for rotations by constants only")
         if name == "view_as_real":
             return joined([z.re, z.im], lambda p: torch.stack(p, -1))
         if name in ("real", "imag"):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .nodes import Node, plain
-from .operators import JOINS, MOVES, SAME
+from .operators import MOVES, SAME
 from .values import Builder, CannotSay, Const, Scores, Value, scalar
 
 HIDDEN = -1e4  # a score below this, after the scores' own size, takes no part
@@ -57,7 +57,11 @@ class Attention:
     # What happens to scores
 
     def scores(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        s = next(a for a in args if isinstance(a, Scores))
+        s = next((a for a in args if isinstance(a, Scores)), None)
+        if s is None:
+            raise CannotSay(
+                "scores are put beside others: greta's attention has neither sinks nor a second set of keys"
+            )
         first = args[0] is s
         other = (args[1] if first else args[0]) if len(args) > 1 else None
         if name in SAME or name in ("dropout", "native_dropout"):
@@ -105,8 +109,6 @@ class Attention:
             return replace(s, stage="exp")
         if s.stage == "exp" and name == "div" and first and isinstance(other, Scores) and other.stage == "sum":
             return replace(s, stage="probs")
-        if name in JOINS:
-            raise CannotSay("scores beside others")
         raise CannotSay(
             "between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
             "behind the softmax, the values"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from typing import Any, Callable
@@ -10,7 +11,7 @@ import torch
 
 from .operators import JOINS, MOVES, NOTHING, SAME, UNARY, Operators
 from .scores import Attention
-from .values import Builder, CannotSay, Complex, Const, Scores, Value, joined, scalar
+from .values import BESIDE, Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
 
 ASSERTS = {
     "_assert_async",
@@ -55,7 +56,10 @@ class Trace(Operators):
     def run(self, module: torch.fx.GraphModule, inputs: list[Any], path: str = "") -> list[Any]:
         env: dict[torch.fx.Node, Any] = {}
         given = iter(inputs)
+        wanted = needed(module.graph)
         for n in module.graph.nodes:
+            if n not in wanted and n.op != "placeholder":
+                continue  # nothing of the result comes of it
             if n.op == "placeholder":
                 env[n] = next(given)
             elif n.op == "get_attr":
@@ -79,6 +83,8 @@ class Trace(Operators):
     def call(self, module: torch.fx.GraphModule, n: torch.fx.Node, env: dict[torch.fx.Node, Any], path: str) -> Any:
         args = torch.fx.map_arg(n.args, lambda a: env[a])
         kwargs = torch.fx.map_arg(n.kwargs, lambda a: env[a])
+        if n.target is operator.getitem and args[0] is not NOTHING:
+            return args[0][args[1]]
         if any(a is NOTHING for a in leaves((args, kwargs))):
             if self.constants_only:
                 self.note_masks(args, kwargs)
@@ -91,8 +97,6 @@ class Trace(Operators):
                     raise CannotSay("the module chooses what it computes while it runs")
                 at = list(args).index(subs[0])
                 return self.run(subs[0], list(args[at + 1 :]), path + n.name + ".")
-            if n.target is operator.getitem:
-                return args[0][args[1]]
             if name in ASSERTS:
                 return None
             data = [a for a in leaves((args, kwargs)) if isinstance(a, (Value, Complex, Scores))]
@@ -104,7 +108,7 @@ class Trace(Operators):
             return self.apply(name, n.target, list(args), dict(kwargs))
         except CannotSay as e:
             self.problems.append((str(n.target).replace(".default", ""), place(n), str(e)))
-        except (RuntimeError, IndexError, TypeError, ValueError, KeyError, AttributeError) as e:
+        except Exception as e:
             self.problems.append(
                 (str(n.target), place(n), f"its operands are not understood ({type(e).__name__}: {e})")
             )
@@ -151,16 +155,17 @@ class Trace(Operators):
             if torch.equal(ids, torch.arange(len(ids))):
                 return None, c.source.name
         if c.source is None:
-            moved = name in SAME or name in ("unsqueeze", "view", "expand", "reshape")
+            moved = name in SAME or name in ("unsqueeze", "view", "expand", "reshape", "slice")
             return None, (c.rows if moved and result.numel() == c.value.numel() else None)
         s = c.source
         if name in SAME or name in MOVES and result.numel() == c.value.numel():
             if name in ("t", "transpose", "permute", "mT", "numpy_T") and c.value.dim() == 2:
                 return type(s)(s.name, s.plus, not s.transposed), None
             return s, None
-        if name in ("slice", "narrow") and result.shape[1:] == c.value.shape[1:]:
+        if name in ("slice", "narrow"):
             begin = args[2] if len(args) > 2 else kwargs.get("start")
-            if not begin:
+            have, cut = (next((i for i, d in enumerate(t.shape) if d != 1), 0) for t in (c.value, result))
+            if not begin and c.value.shape[have + 1 :] == result.shape[cut + 1 :] and have == cut:
                 return None, s.name
         if name in ("add", "rsub", "sub") and len(args) > 1:
             others = [a for a in args[:2] if a is not c]
@@ -193,8 +198,8 @@ class Trace(Operators):
             return self.move(name, target, args, kwargs)
         if name in JOINS:
             return self.join(name, args, kwargs)
-        if name in ("slice_scatter", "select_scatter") and isinstance(args[0], Value) and isinstance(args[1], Value):
-            return joined(args[:2], lambda p: target(p[0], p[1], *args[2:], **kwargs))
+        if name in ("slice_scatter", "select_scatter"):
+            return self.written(target, args, kwargs)
         method = getattr(self, "op_" + name.strip("_"), None)
         if method is not None:
             return method(*args, **kwargs)
@@ -225,8 +230,22 @@ class Trace(Operators):
     def join(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
         parts = args[0]
         if not all(isinstance(p, Value) for p in parts):
-            raise CannotSay("constants are put beside activations: that is for activations only")
+            raise CannotSay(BESIDE)
         return joined(list(parts), lambda p: getattr(torch, JOINS[name])(p, *args[1:], **kwargs))
+
+    def written(self, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        """A part of a tensor written anew. Of a constant only that may be used which has been written over."""
+        base = args[0]
+        if not isinstance(args[1], Value):
+            raise CannotSay(BESIDE)
+        if not isinstance(base, Value):
+            shape = base.shape
+            base = Value([Term(torch.zeros(shape, dtype=torch.long), torch.full(shape, math.nan, dtype=torch.float64))])
+        v = joined([base, args[1]], lambda p: target(p[0], p[1], *args[2:], **kwargs))
+        for t in v.terms:
+            if t.times is not None and bool((t.times == 1).all()):
+                t.times = None
+        return v
 
     def op_index(self, x: Any, indices: Any) -> Value:
         if not isinstance(x, Value) or any(isinstance(i, Value) for i in indices):
@@ -236,8 +255,11 @@ class Trace(Operators):
         at = tuple(slice(None) if i is None else i.value for i in indices)
         return x.follow(lambda t: t[at])
 
+    def op_full_like(self, x: Any, value: Any, *_: Any, **__: Any) -> Const:
+        return Const(torch.full(x.shape, float(value), dtype=torch.float64))
+
     def op_copy(self, x: Any, y: Any, *_: Any) -> Any:
-        return y
+        return y.follow(lambda t: t.expand(x.shape)) if isinstance(y, Value) else y
 
 
 def leaves(x: Any) -> list[Any]:
@@ -246,6 +268,15 @@ def leaves(x: Any) -> list[Any]:
     if isinstance(x, dict):
         return [l for i in x.values() for l in leaves(i)]
     return [x]
+
+
+def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes that the result needs."""
+    found: set[torch.fx.Node] = set()
+    for n in reversed(graph.nodes):
+        if n.op == "output" or n in found:
+            found.update((n, *n.all_input_nodes))
+    return found
 
 
 def opname(target: Any) -> str:

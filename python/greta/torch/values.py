@@ -23,6 +23,9 @@ class CannotSay(Exception):
     """What greta's model files cannot say; the message says why."""
 
 
+BESIDE = "constants are put beside activations: that is for activations only"
+
+
 @dataclass
 class Const:
     value: Any
@@ -151,6 +154,8 @@ class Builder:
         """The token of each element, and its place among the elements of that token, by the module's order."""
         token: torch.Tensor | None = None
         for t in v.terms:
+            if t.times is not None and bool(t.times.isnan().any()):
+                raise CannotSay(BESIDE)
             _, s, _ = self.owner(t.index)
             used = t.factor() != 0
             if token is None:
@@ -162,7 +167,8 @@ class Builder:
         count = flat.numel() // self.tokens
         if self.tokens > 1 and flat.numel() and bool((flat == flat[0]).all()):
             raise CannotSay(
-                "one token goes on alone: give the results of all tokens, greta takes the last one's itself"
+                "one token goes on alone: give the results of all tokens, greta takes the last one's itself; "
+                "a loop over the tokens is a recurrence, which a model file has not"
             )
         if count * self.tokens != flat.numel() or not torch.equal(
             torch.bincount(flat, minlength=self.tokens), torch.full((self.tokens,), count)
@@ -406,4 +412,16 @@ def scalar(c: Const) -> float | None:
     return float(first) if bool((v == first).all()) else None
 
 
-__all__ = ["Builder", "CannotSay", "Complex", "Const", "Scores", "Term", "Value", "joined", "replace", "scalar"]
+__all__ = [
+    "BESIDE",
+    "Builder",
+    "CannotSay",
+    "Complex",
+    "Const",
+    "Scores",
+    "Term",
+    "Value",
+    "joined",
+    "replace",
+    "scalar",
+]

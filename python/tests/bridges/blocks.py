@@ -362,6 +362,58 @@ class MLA(nn.Module):
         return torch.randn(1, 8, 40)
 
 
+class Written(nn.Module):
+    """Rotated pairs that are written into their places, a table of positions with a batch, a mask of -1e9."""
+
+    def __init__(self, dim=32, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.table = nn.Parameter(torch.randn(1, 40, dim))
+        self.qkv, self.conv, self.norm = nn.Linear(dim, 3 * dim), nn.Conv1d(dim, dim, 1), nn.BatchNorm1d(dim)
+        self.first = nn.LayerNorm(dim)
+        nn.init.normal_(self.norm.running_mean)
+        nn.init.uniform_(self.norm.running_var, 0.5, 2.0)
+
+    def turn(self, x):
+        s, half = x.shape[-2], x.shape[-1] // 2
+        angle = torch.outer(torch.arange(s, dtype=x.dtype), 100.0 ** -(torch.arange(half, dtype=x.dtype) / half))
+        y = torch.empty_like(x)
+        y[..., 0::2] = x[..., 0::2] * angle.cos() - x[..., 1::2] * angle.sin()
+        y[..., 1::2] = x[..., 1::2] * angle.cos() + x[..., 0::2] * angle.sin()
+        return y
+
+    def forward(self, x):
+        (b, s, d), total = x.shape, torch.zeros_like(x)
+        h = self.first(x + self.table[:, :s, :])
+        q, k, v = self.qkv(h).view(b, s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(s, s, dtype=torch.bool).triu(1)
+        p = (self.turn(q) @ self.turn(k).transpose(2, 3)).masked_fill(mask, -1e9).softmax(-1)
+        for y in (h, (p @ v).transpose(1, 2).reshape(b, s, d)):
+            total = total + y
+        return total + self.norm(self.conv(total.transpose(1, 2))).transpose(1, 2)
+
+    @staticmethod
+    def example():
+        return (torch.randn(1, 12, 32),)
+
+
+class Unused(nn.Module):
+    """Attention that gives the means of its weights too, which nobody reads."""
+
+    def __init__(self, dim=32):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(dim, 4, batch_first=True)
+
+    def forward(self, x):
+        x.cumsum(1)
+        seen = torch.full((x.shape[1], x.shape[1]), float("-inf"), dtype=x.dtype).triu(1)
+        return x + self.attention(x, x, x, attn_mask=seen)[0]
+
+    @staticmethod
+    def example():
+        return (torch.randn(1, 12, 32),)
+
+
 class Refused(nn.Module):
     """A mixture of experts by index, a convolution, a state in a buffer: nothing of it can be said."""
 

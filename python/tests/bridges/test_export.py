@@ -26,6 +26,8 @@ SAID = [
     "Quirky",
     "Alibi",
     "Odd",
+    "Written",
+    "Unused",
 ]
 
 
@@ -71,15 +73,26 @@ def test_operators_are_greta_s(tmp_path):
     assert "window=40" in text_of(*made("GemmaWide"), tmp_path)  # the example has 13 tokens
     text = text_of(*made("Qwen3"), tmp_path)
     assert "base=1000000" in text and "float[C, 2, 32]" in text and text.count("rmsnorm(") == 4
+    written = greta.torch.export(*made("Written"), tmp_path / "m.yaml")
+    text = written.model.read_text()
+    assert "rope(" in text and "embed(pos, table" in text and "hf: conv.weight" in text
+    assert not any("takes no more" in n for n in written.notes)  # a mask of -1e9 is no window of so many
     text = text_of(*made("Whole"), tmp_path)
     assert text.count("window=6") == 1 and "softcap(" in text and text.count("attention(") == 2
+
+
+def test_no_mask_is_noted(tmp_path):
+    """Such a block cannot be run token by token, as greta run does it."""
+    module = torch.nn.TransformerEncoderLayer(16, 2, 16, batch_first=True).eval()
+    written = greta.torch.export(module, torch.randn(1, 6, 16), tmp_path / "m.yaml")
+    assert "both=true" in written.model.read_text() and "a sequence is one step" in written.notes[-1]
 
 
 def test_refusals_are_listed(tmp_path):
     with pytest.raises(greta.torch.ExportError) as e:
         text_of(*made("Refused"), tmp_path)
     problems = {p.operator: p for p in e.value.problems}
-    assert {"aten.convolution", "aten.cumsum", "aten.argmax"} <= {k.removesuffix(".default") for k in problems}
+    assert {"aten.conv1d", "aten.cumsum", "aten.argmax"} <= {k.removesuffix(".default") for k in problems}
     assert all("blocks.py:" in p.where for p in e.value.problems)
     assert not (tmp_path / "m.yaml").exists()
     with pytest.raises(greta.torch.ExportError, match="other tokens by attention alone"):
@@ -93,7 +106,7 @@ class Block(torch.nn.Module):
 
     def __init__(self, forward):
         super().__init__()
-        self.l = torch.nn.Linear(8, 8)
+        self.l, self.lstm, self.gru = torch.nn.Linear(8, 8), torch.nn.LSTM(8, 8), torch.nn.GRU(8, 8)
         self.register_buffer("cache", torch.zeros(1, 12, 8))
         self.step = forward
 
@@ -109,10 +122,27 @@ def attend(x, mask):
     return torch.softmax(x @ x.transpose(1, 2) + mask, -1) @ x
 
 
+def sinks(x):
+    p = torch.cat((x @ x.transpose(1, 2) + causal(x.shape[1]), torch.ones(1, x.shape[1], 1)), -1).softmax(-1)
+    return p[..., :-1] @ x
+
+
+def write(y, x):
+    y[..., 0::2] = x[..., :4]
+    return y
+
+
 @pytest.mark.parametrize(
     ("forward", "message"),
     [
         (lambda m, x: torch.sin(m.l(x)), "aten.sin: no operator"),
+        (lambda m, x: m.lstm(x)[0], "aten.lstm.input: a recurrence over the tokens"),
+        (lambda m, x: m.gru(x)[0].mul_(2), "aten.gru.input: a recurrence over the tokens"),
+        (lambda m, x: torch.stack([m.l(x[:, i]) for i in range(x.shape[1])], 1), "a loop over the tokens is a recurr"),
+        (lambda m, x: sinks(m.l(x)), "aten.cat: scores are put beside others"),
+        (lambda m, x: x, "it is the input itself"),
+        (lambda m, x: m.l(write(torch.zeros_like(x), x)), "constants are put beside activations"),
+        (lambda m, x: write(m.l(x), torch.zeros_like(x)), "constants are put beside activations"),
         (lambda m, x: attend(m.l(x), causal(x.shape[1], 1)), "shows a token some of those behind it"),
         (lambda m, x: attend(m.l(x), torch.arange(12.0) ** 2 * torch.ones(12, 12) / 9), "adds other numbers"),
         (lambda m, x: m.l(x) * torch.arange(x.shape[1])[:, None], "no rotation"),
