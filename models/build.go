@@ -405,7 +405,7 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		case !ok:
 			return nil, fmt.Errorf("weight %s %v: %s has no tensor %s, but it has %s", name, shape, src.Path(), tname,
 				p.at(block, 0))
-		case !have.Equal(want) && (p.transpose || !squeezed(have).Equal(squeezed(want))):
+		case !have.Equal(want) && !stackedRows(have, want) && (p.transpose || !squeezed(have).Equal(squeezed(want))):
 			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(),
 				have, want)
 		case !t.IsFloat() && !t.IsBlock():
@@ -419,6 +419,11 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		load.Tensors = append(load.Tensors, tname)
 	}
 	return load, nil
+}
+
+// stackedRows says whether a tensor [E*N, K] is wanted as [E, N, K], which changes nothing about where elements lie.
+func stackedRows(have, want tensor.Shape) bool {
+	return len(have) == 2 && len(want) == 3 && have[0] == want[0]*want[1] && have[1] == want[2]
 }
 
 // squeezed leaves out sizes of one, which change nothing about where elements lie: checkpoints keep a convolution's
