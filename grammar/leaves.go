@@ -267,6 +267,8 @@ func (a *arena) trieRune(k rxKey, read rune, left int, lo, hi rune) bool {
 			c = read<<6 | c&0x3f
 		case b < 0x80:
 			more = 0
+		case b < 0xc0: // within a character, where no other begins
+			continue
 		default:
 			more = bits.LeadingZeros8(^b) - 1
 			c &= 0x3f >> more

@@ -213,3 +213,19 @@ func TestFormats(t *testing.T) {
 		}
 	}
 }
+
+// TestEscapeWithinCharacter: behind the first byte of a character comes its second, and no escape.
+func TestEscapeWithinCharacter(t *testing.T) {
+	for _, schema := range []string{`{"enum":["\u05d4","\u05d4\u05d5"]}`, `{"type":"string"}`, `{"pattern":"^\u05d4+$"}`} {
+		m, err := build(Schema(schema), Options{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, may := range map[string]bool{"\"\xd7": true, "\"\xd7\x94": true,
+			"\"\xd7\x94\\u05": true, "\"\xd7\\": false} {
+			if _, at := m.read(m.start, text); at < 0 != may {
+				t.Errorf("%s: %q: %v", schema, text, at)
+			}
+		}
+	}
+}
