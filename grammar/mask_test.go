@@ -387,7 +387,7 @@ func TestNeverGivesUp(t *testing.T) {
 			continue
 		}
 		maskWork, maxSearch = 60, 4
-		text, ok := write(t, g, rng, 40)
+		text, ok := write(t, g, rng, "", 40)
 		if !ok {
 			continue // it found no end by chance
 		}
