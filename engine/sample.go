@@ -23,6 +23,7 @@ type Sampling struct {
 
 	FrequencyPenalty float64           // taken from a recent token's logit as often as the token came
 	PresencePenalty  float64           // taken from a recent token's logit once
+	CountFrom        int               // these two see tokens from this position on, such as an answer's alone
 	LogitBias        map[int32]float32 // added to tokens' logits; −Inf: never. Not changed while in use
 
 	// Seed decides the draws: the token at a position is a function of it, of the position
@@ -52,6 +53,8 @@ func (o Sampling) Validate() error {
 		return bad("repeat penalty", o.RepeatPenalty, "0 or more")
 	case o.RepeatLast < 0:
 		return bad("repeat-last", o.RepeatLast, "0 or more")
+	case o.CountFrom < 0:
+		return bad("the position from which tokens are counted", o.CountFrom, "0 or more")
 	case !finite(o.FrequencyPenalty):
 		return bad("frequency penalty", o.FrequencyPenalty, "a finite number")
 	case !finite(o.PresencePenalty):
@@ -262,15 +265,20 @@ func greatest(x []float32) (at int32, ok bool) {
 // penalise changes the logits of recent tokens.
 func (s *Sampler) penalise(r *room, logits []float32, recent []int32) {
 	o := &s.opt
-	recent = recent[max(0, len(recent)-o.RepeatLast):]
 	if len(r.counts) < len(logits) {
 		r.counts = make([]int32, len(logits))
 	}
-	for _, t := range recent {
-		if t >= 0 && int(t) < len(logits) {
-			if r.counts[t]++; r.counts[t] == 1 {
-				r.changed = append(r.changed, candidate{t, logits[t]})
-			}
+	for i := max(0, len(recent)-o.RepeatLast); i < len(recent); i++ {
+		t := recent[i]
+		if t < 0 || int(t) >= len(logits) {
+			continue
+		}
+		if r.counts[t] == 0 {
+			r.counts[t] = 1
+			r.changed = append(r.changed, candidate{t, logits[t]})
+		}
+		if i >= o.CountFrom {
+			r.counts[t]++
 		}
 	}
 	repeat := float32(o.RepeatPenalty)
@@ -283,7 +291,10 @@ func (s *Sampler) penalise(r *room, logits []float32, recent []int32) {
 		default:
 			x *= repeat
 		}
-		logits[c.id] = x - float32(float64(r.counts[c.id])*o.FrequencyPenalty+o.PresencePenalty)
+		if n := r.counts[c.id] - 1; n > 0 {
+			x -= float32(float64(n)*o.FrequencyPenalty + o.PresencePenalty)
+		}
+		logits[c.id] = x
 		r.counts[c.id] = 0
 	}
 }

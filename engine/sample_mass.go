@@ -125,7 +125,7 @@ type room struct {
 	list    []item
 	x       []float32 // of the tokens that a filter leaves
 	ids     []int32
-	counts  []int32     // of recent tokens, by token; zeros between choices
+	counts  []int32     // of recent tokens, one more than counted; zeros between choices
 	changed []candidate // the logits that tokens had before they were changed
 	sum     uint64      // of bins
 	shift   int         // bits of a distance that they do not tell

@@ -78,26 +78,20 @@ func (m *ScheduledModel) Generate(ctx context.Context, r Request) (Answer, error
 	if err := fits(&r, m.opt.Info.Context); err != nil {
 		return nil, err
 	}
-	o := r.Sampling
 	er := engine.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority,
-		Adapter: r.Adapter,
-		Salt:    r.Salt, Logprobs: r.Logprobs, Sampling: engine.Sampling{Temperature: o.Temperature, TopK: o.TopK,
-			TopP:     o.TopP,
-			MinP:     o.MinP,
-			TypicalP: o.TypicalP, RepeatPenalty: o.RepeatPenalty, FrequencyPenalty: o.FrequencyPenalty,
-			PresencePenalty: o.PresencePenalty, LogitBias: o.LogitBias, Seed: o.Seed}}
+		Adapter: r.Adapter, Salt: r.Salt, Logprobs: r.Logprobs, Sampling: r.sampling()}
 	if r.Logprobs < 0 {
 		er.Logprobs = 1
 	}
 	if !r.IgnoreEnd {
 		er.End = m.opt.Text.End
 	}
-	if r.Mask != nil || r.MinTokens > 0 {
-		fresh := &freshMask{make: r.Mask, least: r.MinTokens, ends: m.opt.Text.Ends()}
-		if err := fresh.begin(); err != nil {
-			return nil, err
-		}
-		er.Mask = fresh
+	mask, err := r.mask(m.opt.Text.Ends())
+	if err != nil {
+		return nil, err
+	}
+	if mask != nil {
+		er.Mask = mask
 	}
 	h, err := m.scheduler.Add(ctx, er)
 	var never *engine.NeverFits
