@@ -166,6 +166,9 @@ func (w *weightDecl) sourceSize(src Weights, block int, name string) (int, bool)
 		}
 		k--
 	}
+	if len(shape) > len(w.shape) && !p.transpose {
+		shape = squeezed(shape)
+	}
 	if k < 0 || len(shape) != len(w.shape) && !p.stacked() || k >= len(shape) {
 		return 0, false
 	}
