@@ -2,6 +2,7 @@ package simd
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/greta-project/greta/tensor"
@@ -112,6 +113,9 @@ type amxJob struct {
 	ldy, tiles, rows, cols, xstep, wstep, parts, first, last int
 }
 
+// amxJobs are between calls: one on the stack would be moved from it, as kernels are known at run time alone.
+var amxJobs = sync.Pool{New: func() any { return new(amxJob) }}
+
 // MulUnit computes y[j·ldy+n] = Σ_c m[n, c]·x[j, c] for the rows n of panels
 // p0 … p1-1 and the rows j0 … j1-1 of x; j0 is a multiple of 16. Calls for
 // other rows of y may run at once, each with scratch of its own, on a cache line for speed.
@@ -143,7 +147,8 @@ func (k *Kernels) mulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 	sums := scratch[unitPanels*wstep:]
 	room := sums[unitSums*unitPanels*PanelRows:]
 	run := max(2*unitRows, unitRunRows/x.Parts&^(2*unitRows-1))
-	job := amxJob{ldy: ldy, xstep: x.step() * 4, wstep: wstep * 4, parts: x.Parts | parts<<8, first: 1}
+	job := amxJobs.Get().(*amxJob)
+	*job = amxJob{ldy: ldy, xstep: x.step() * 4, wstep: wstep * 4, parts: x.Parts | parts<<8, first: 1}
 	for c := 0; c < m.Cols; c += unitBlock {
 		cols := min(unitBlock, m.Cols-c)
 		for p := p0; p < p1; p++ {
@@ -165,11 +170,13 @@ func (k *Kernels) mulUnit(y []float32, ldy int, m *Panels, p0, p1 int, x *Split,
 				job.w = ptr(scratch[(p-p0)*wstep:])
 				job.sums = ptr(sums[(p-p0)*PanelRows*unitSums+(j-j0)*2*PanelRows:])
 				job.y = ptr(y[j*ldy+p*PanelRows:])
-				k.a.Mul(unsafe.Pointer(&job))
+				k.a.Mul(unsafe.Pointer(job))
 			}
 		}
 		job.first = 0
 	}
+	*job = amxJob{} // what it points to may be let go
+	amxJobs.Put(job)
 }
 
 // wideUnit brings cols columns of a panel to the unit's form.

@@ -112,6 +112,10 @@ func TestUnitNumbers(t *testing.T) {
 			return append([]float32(nil), y...)
 		}
 		want := run()
+		scratch := AlignedFloats(UnitScratch(typ))
+		if got := testing.AllocsPerRun(20, func() { k.MulUnit(y, rows, m, 0, 2, s, 0, n, scratch) }); got != 0 {
+			t.Errorf("%s: MulUnit allocates %v times", typ, got)
+		}
 		x[3*cols+5] = float32(math.NaN())
 		x[7*cols+40] = float32(math.Inf(-1))
 		x[9*cols] = 3e38

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"github.com/greta-project/greta/tensor"
@@ -78,6 +79,9 @@ type bf16Job struct {
 	ldy, n, panels, cols int
 }
 
+// bf16Jobs are between calls, as amxJobs.
+var bf16Jobs = sync.Pool{New: func() any { return new(bf16Job) }}
+
 // MulCompactBF16 is MulBF16 for compact panels and tile t alone. plain has room for panels p0 … p1-1; with keep it
 // becomes them, for the tiles that follow.
 func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int, x []float32, n, t int, tail []float32,
@@ -103,7 +107,8 @@ func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int,
 		return
 	}
 	j, full, per := t*BF16Rows, part.Rows/PanelRows, max(2, panelCallBytes/panel&^1)
-	job := bf16Job{x: ptr(x[t*size:]), ldy: ldy, n: rows, cols: m.Cols}
+	job := bf16Jobs.Get().(*bf16Job)
+	*job = bf16Job{x: ptr(x[t*size:]), ldy: ldy, n: rows, cols: m.Cols}
 	for p := 0; p < full; p += per {
 		job.w, job.y, job.panels = ptr(part.panel(p)), ptr(y[j*ldy+p*PanelRows:]), min(per, full-p)
 		if r != nil {
@@ -112,14 +117,14 @@ func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int,
 		if keep {
 			job.dst = ptr(plain.Data[p*panel:])
 		}
-		k.b.BF16MulCompact(unsafe.Pointer(&job))
+		k.b.BF16MulCompact(unsafe.Pointer(job))
 	}
 	if full < p1-p0 {
 		job.w, job.y, job.r, job.ldy, job.panels = ptr(part.panel(full)), ptr(tail[:BF16TailFloats]), nil, PanelRows, 1
 		if keep {
 			job.dst = ptr(plain.Data[full*panel:])
 		}
-		k.b.BF16MulCompact(unsafe.Pointer(&job))
+		k.b.BF16MulCompact(unsafe.Pointer(job))
 		for c := range rows {
 			copy(y[(j+c)*ldy+full*PanelRows:(j+c)*ldy+part.Rows], tail[c*PanelRows:])
 		}
@@ -127,6 +132,8 @@ func (k *Kernels) MulCompactBF16(y, r []float32, ldy int, m *Panels, p0, p1 int,
 			k.addRows(y, r, ldy, j, j+rows, full*PanelRows, part.Rows)
 		}
 	}
+	*job = bf16Job{}
+	bf16Jobs.Put(job)
 	if keep {
 		plain.Type, plain.Rows, plain.Cols = m.Type, part.Rows, m.Cols
 		for p := range p1 - p0 {

@@ -53,7 +53,7 @@ type compactFormat struct {
 	expand func(k *Kernels, dst, panel []byte, all, c0, cols int)
 }
 
-var compactFormats = map[tensor.Type]*compactFormat{
+var compactFormats = [256]*compactFormat{
 	tensor.F16: {fits: f16Fits, mul: (*Kernels).compactF16, size: f16Size, ends: f16Ends, at: f16Place, pack: packF16,
 		expand: (*Kernels).expandF16},
 	tensor.BF16: {fits: bf16Fits, mul: (*Kernels).compactBF16, size: bf16Size, ends: compactEnds, at: bf16Place,

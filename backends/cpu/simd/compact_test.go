@@ -243,7 +243,11 @@ func testCompactBF16(t *testing.T, k *Kernels, r *rand.Rand, m, plain *Panels, n
 			keep, size := i%2 == 0, PanelBytes(m.Type, cols)
 			room := newBanded((p[1]-p[0])*size/4, 2)
 			to := Panels{Data: tensor.Bytes(room.v)}
-			k.MulCompactBF16(y.v, add, ldy, m, p[0], p[1], xp, n, i, tail, &to, keep)
+			mul := func() { k.MulCompactBF16(y.v, add, ldy, m, p[0], p[1], xp, n, i, tail, &to, keep) }
+			mul()
+			if got := testing.AllocsPerRun(10, mul); got != 0 {
+				t.Errorf("MulCompactBF16 allocates %v times", got)
+			}
 			room.check(t, "MulCompactBF16's room")
 			if keep && !bytes.Equal(to.Data, plain.Data[p[0]*size:p[1]*size]) {
 				t.Fatalf("%d by %d, %d rows: panels %v are not those that were packed", m.Rows, cols, n, p)

@@ -63,7 +63,7 @@ type panelFormat struct {
 	kernel func(p *panelKernels) panelKernel
 }
 
-var panelFormats = map[tensor.Type]*panelFormat{
+var panelFormats = [256]*panelFormat{
 	tensor.Q8_0:   {planes: whole, kernel: func(p *panelKernels) panelKernel { return p.Q8_0 }},
 	tensor.Q4_0:   {planes: nibbles, offset: 8, kernel: func(p *panelKernels) panelKernel { return p.Q4_0 }},
 	tensor.Q4_1:   {planes: nibbles, affine: true, kernel: func(p *panelKernels) panelKernel { return p.Q4_1 }},
