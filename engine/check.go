@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +187,7 @@ func Check(ctx context.Context, opt CheckOptions) (*CheckReport, error) {
 		return nil, err
 	}
 	defer dev.Close()
-	if err := dev.CheckOptIn(); err != nil {
+	if err := cmp.Or(dev.ownKeys, dev.CheckOptIn()); err != nil {
 		return nil, err
 	}
 	if r.Limit == 0 {

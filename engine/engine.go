@@ -124,6 +124,7 @@ type Engine struct {
 	queued    bool                        // a step may be submitted behind another one
 	chain     bool                        // a program may have several steps
 	empty     bool                        // weights have memory but no numbers
+	ownKeys   error                       // what a step behind another one is refused with; nil: it is not
 	open      bool                        // sessions can be made
 	away      bool                        // New has given the turn away
 	noted     map[string]bool             // what executables said and Notify was told
@@ -177,6 +178,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	for _, n := range g.Nodes {
 		e.bytes += weightBytes(n)
 	}
+	e.ownKeys = e.checkOwnKeys()
 	e.open = true
 	return e, nil
 }
@@ -196,6 +198,20 @@ func checkInputs(g *graph.Graph, task bool) error {
 		case v.Type.IsFloat() && (v.Name == "x" || v.Name == "r") && g.Input("tokens") == nil:
 		default:
 			return fmt.Errorf("nothing fills the input %s: a step has the inputs tokens or x, pos and last", v)
+		}
+	}
+	return nil
+}
+
+// checkOwnKeys refuses steps behind the first one where an attention reads the keys of its own step, of which no other
+// step knows.
+func (e *Engine) checkOwnKeys() error {
+	for _, n := range e.first.Nodes {
+		own := n.Op == ops.Attention && n.In[1].Root().Kind != graph.State
+		if own && (len(n.In) <= 5 || n.In[5] == nil) { // a span says of which text of a step a row is
+			return fmt.Errorf("%s: the attention %s reads the keys of its own step, not a cache of C rows: all tokens must "+
+				"come in one step, none behind it; to go on, push keys and values into states",
+				e.opt.Model.Name(), n.Out[0].Name)
 		}
 	}
 	return nil

@@ -153,3 +153,38 @@ func TestPromptFails(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnKeys: an attention without a cache computes a step of all rows, and says why there is none behind it.
+func TestOwnKeys(t *testing.T) {
+	opt := Options{Model: modelFile(t, "seen.yaml", `block: seen
+in:
+  x:   float[S, D]
+  pos: i32[S]
+params: {D: 64, H: 4, Dh: D/H}
+names: {hf: "l.$i.*"}
+weights:
+  w: {shape: [D, D], hf: w}
+body:
+  q: linear(x, w) as [S, H, Dh]
+  y: attention(q, q, q, pos, both=true) as [S, D]
+out: y
+`), Device: newCPU(t, 1), Context: 32}
+	s := newSession(t, newEngine(t, opt))
+	x := Activations(9*64, 3)
+	for range 2 {
+		if out, err := s.Block(x); err != nil || len(out) != len(x) {
+			t.Fatalf("%d values of %d, %v", len(out), len(x), err)
+		}
+		const want = "seen: the attention y.attention reads the keys of its own step"
+		if _, err := s.Block(x[:64]); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("a step behind it: %v", err)
+		}
+		if s.Pos() != 9 {
+			t.Errorf("behind what was refused the session is at %d", s.Pos())
+		}
+		s.Reset()
+	}
+	if _, err := Check(t.Context(), CheckOptions{Options: opt}); err == nil || !strings.Contains(err.Error(), "own step") {
+		t.Errorf("check: %v", err)
+	}
+}

@@ -121,6 +121,9 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if e.IsBlock() {
 		return nil, fmt.Errorf("%s is a block: it takes activations, not tokens", e.opt.Model.Name())
 	}
+	if e.ownKeys != nil {
+		return nil, e.ownKeys
+	}
 	if err := opt.fill(e); err != nil {
 		return nil, err
 	}

@@ -333,6 +333,9 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 
 // submit fills in a step's inputs and submits it; then it is the one under way.
 func (s *Session) submit(st *Step, tokens []int32) error {
+	if err := s.engine.ownKeys; err != nil && (s.pos > 0 || st.chain > 1) {
+		return err
+	}
 	err := s.writeTokens(st, tokens)
 	if err == nil {
 		err = s.writePositions(st)
