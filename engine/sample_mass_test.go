@@ -301,7 +301,8 @@ func TestNucleusOfReals(t *testing.T) {
 		for _, c := range order {
 			all += math.Exp(float64(c.logit) - float64(top))
 		}
-		want, near := candidate{}, false
+		var want candidate
+		near := false
 		for i, sum := 0, 0.0; ; i++ {
 			sum += math.Exp(float64(order[i].logit) - float64(top))
 			near = near || math.Abs(sum-p*all) < 1e-7*all
