@@ -56,6 +56,51 @@ type writer struct {
 	r     *rand.Rand
 }
 
+// newWriter begins an answer under a fresh mask.
+func newWriter(t *testing.T, tok *tokenizer.Tokenizer, bytes map[string]int32, fresh func() (Mask, error),
+	seed, stream uint64) *writer {
+	t.Helper()
+	m, err := fresh()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &writer{t: t, tok: tok, bytes: bytes, mask: m, bits: make([]uint32, (tok.VocabSize()+31)/32),
+		r: rand.New(rand.NewPCG(seed, stream))}
+	w.look()
+	return w
+}
+
+// formatsOf are the families whose calls are written so.
+func formatsOf(t *testing.T, so func(s parse.Shape) bool) map[string]*TemplateChat {
+	t.Helper()
+	chats := map[string]*TemplateChat{}
+	for _, name := range parse.Names() {
+		f, err := parse.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shapes, err := f.Shapes([]parse.Tool{{Name: "a"}}, false); err == nil && so(shapes[0]) {
+			chats[name] = &TemplateChat{format: f}
+		}
+	}
+	return chats
+}
+
+// forcedNote requires calls of a tool without arguments, or of one called note, whose arguments have a schema.
+func forcedNote(t *testing.T, masks *GrammarMasks, chat *TemplateChat, schema string, several bool) (tools []Tool,
+	c Constraint, fresh func() (Mask, error)) {
+	t.Helper()
+	tools = []Tool{{Name: "halt"}, {Name: "note", Parameters: json.RawMessage(schema)}}
+	c, err := chat.ToolMask(tools, true, several)
+	if err == nil {
+		fresh, err = masks.Constrain(c)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", schema, err)
+	}
+	return tools, c, fresh
+}
+
 // may says whether a token may come.
 func (w *writer) may(id int32) bool { return w.bits[id/32]>>(id%32)&1 != 0 }
 
@@ -120,41 +165,18 @@ func TestForcedParams(t *testing.T) {
 	}
 	masks := NewGrammarMasks(tok)
 	bytes := byteTokens(tok)
-	formats, written := 0, 0
-	for _, name := range parse.Names() {
-		f, err := parse.Named(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		shapes, err := f.Shapes([]parse.Tool{{Name: "a"}}, false)
-		if err != nil || shapes[0].Params == nil {
-			continue
-		}
-		formats++
-		chat := &TemplateChat{format: f}
+	written := 0
+	formats := formatsOf(t, func(s parse.Shape) bool { return s.Params != nil })
+	for name, chat := range formats {
 		for i, schema := range paramSchemas {
-			tools := []Tool{{Name: "halt"}, {Name: "note", Parameters: json.RawMessage(schema)}}
 			valid := validator(t, schema)
-			c, err := chat.ToolMask(tools, true, i%2 == 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fresh, err := masks.Constrain(c)
-			if err != nil {
-				t.Fatalf("%s: %s: %v", name, schema, err)
-			}
+			tools, c, fresh := forcedNote(t, masks, chat, schema, i%2 == 0)
 			p := c.Calls.Shapes[1].Params
 			endings := []string{p.Text[1], p.Value[1],
 				c.Calls.Shapes[1].Close + c.Calls.Group[1],
 				p.Text[1], p.Text[0]}
 			for seed := range uint64(3) {
-				m, err := fresh()
-				if err != nil {
-					t.Fatal(err)
-				}
-				w := &writer{t: t, tok: tok, bytes: bytes, mask: m, bits: make([]uint32, (tok.VocabSize()+31)/32),
-					r: rand.New(rand.NewPCG(seed, uint64(i)))}
-				w.look()
+				w := newWriter(t, tok, bytes, fresh, seed, uint64(i))
 				w.try(c.Calls.Group[0] + c.Calls.Shapes[1].Open)
 				if !w.write(endings) {
 					t.Logf("%s: no end after %q", name, w.text)
@@ -165,10 +187,10 @@ func TestForcedParams(t *testing.T) {
 			}
 		}
 	}
-	if formats < 9 || written < formats*20 {
-		t.Errorf("%d formats, %d answers", formats, written)
+	if len(formats) < 9 || written < len(formats)*20 {
+		t.Errorf("%d formats, %d answers", len(formats), written)
 	}
-	t.Logf("%d formats, %d answers", formats, written)
+	t.Logf("%d formats, %d answers", len(formats), written)
 }
 
 // byteTokens are the tokens of single bytes.

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,16 +13,7 @@ import (
 
 // pythonFormats are the families whose calls are Python.
 func pythonFormats(t *testing.T) map[string]*TemplateChat {
-	chats := map[string]*TemplateChat{}
-	for _, name := range parse.Names() {
-		f, err := parse.Named(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if shapes, err := f.Shapes([]parse.Tool{{Name: "a"}}, false); err == nil && shapes[0].Python != nil {
-			chats[name] = &TemplateChat{format: f}
-		}
-	}
+	chats := formatsOf(t, func(s parse.Shape) bool { return s.Python != nil })
 	if len(chats) < 2 {
 		t.Fatalf("%d formats are Python", len(chats))
 	}
@@ -46,24 +36,10 @@ func TestForcedPython(t *testing.T) {
 	written, several := 0, 0
 	for name, chat := range pythonFormats(t) {
 		for i, schema := range append([]string{nested}, paramSchemas...) {
-			tools := []Tool{{Name: "halt"}, {Name: "note", Parameters: json.RawMessage(schema)}}
 			valid := validator(t, schema)
-			c, err := chat.ToolMask(tools, true, i%2 == 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fresh, err := masks.Constrain(c)
-			if err != nil {
-				t.Fatalf("%s: %s: %v", name, schema, err)
-			}
+			tools, c, fresh := forcedNote(t, masks, chat, schema, i%2 == 0)
 			for seed := range uint64(8) {
-				m, err := fresh()
-				if err != nil {
-					t.Fatal(err)
-				}
-				w := &writer{t: t, tok: tok, bytes: bytes, mask: m, bits: make([]uint32, (tok.VocabSize()+31)/32),
-					r: rand.New(rand.NewPCG(seed, uint64(i)))}
-				w.look()
+				w := newWriter(t, tok, bytes, fresh, seed, uint64(i))
 				w.try(c.Calls.Shapes[0].Open + "[note(")
 				if !w.write([]string{`"`, "'", ")]" + c.Calls.Shapes[0].Close, "}", "]", ", note("}) {
 					t.Logf("%s: no end after %q", name, w.text)

@@ -60,10 +60,7 @@ func (p *picker) pick(logits []float32) (t Token, err error) {
 	} else {
 		var c engine.Chosen
 		c, err = p.sampler.Choose(logits, p.tokens, p.bits, max(0, p.top))
-		t.ID, t.Logprob = c.ID, c.Logprob
-		for _, x := range c.Top {
-			t.Top = append(t.Top, TokenLogprob(x))
-		}
+		t.ID, t.Logprob, t.Top = c.ID, c.Logprob, topOf(c.Top)
 	}
 	if err != nil {
 		return t, err
@@ -73,4 +70,16 @@ func (p *picker) pick(logits []float32) (t Token, err error) {
 		err = p.mask.Accept(t.ID)
 	}
 	return t, err
+}
+
+// topOf copies the best tokens.
+func topOf(list []engine.TokenLogprob) []TokenLogprob {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]TokenLogprob, len(list))
+	for i, x := range list {
+		out[i] = TokenLogprob(x)
+	}
+	return out
 }

@@ -138,11 +138,8 @@ func (a *scheduledAnswer) Tokens() iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		for t, err := range a.h.Tokens() {
 			out := Token{Choice: t.Choice, ID: t.ID, Logprob: t.Logprob}
-			if !a.bare && len(t.Top) > 0 {
-				out.Top = make([]TokenLogprob, 0, len(t.Top))
-				for _, x := range t.Top {
-					out.Top = append(out.Top, TokenLogprob(x))
-				}
+			if !a.bare {
+				out.Top = topOf(t.Top)
 			}
 			if errors.Is(err, ErrDevice) {
 				a.model.lost(err)
