@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the kernels to spirv, each packed by tools/spvpack and compressed by zstd. They are made by Debian 13's
-# glslc 2025.2 (other versions give other bytes): GLSLC names it.
+# Compiles the kernels to spirv: those of one source are packed by tools/spvpack and compressed by zstd together, and
+# spirv/modules names them. They are made by Debian 13's glslc 2025.2 (other versions give other bytes): GLSLC names it.
 #
 #   GLSLC=/path/to/glslc backends/vulkan/make.sh [--check | PATTERN]
 #
@@ -9,7 +9,6 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 glslc=${GLSLC:-glslc}
-status=0
 
 # The numbers of decode.glsl.
 types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
@@ -115,26 +114,33 @@ if [ $# -gt 0 ] && [ "$1" != --check ]; then only=$1; fi
 to=$(mktemp -d)
 trap 'rm -r "$to"' EXIT
 go build -o "$to/spvpack" ../../tools/spvpack
-unpacked() { zstd -dqc "$1" | "$to/spvpack" -d; }
 export glslc to
-jobs | grep -E "^[^ ]+ [^ ]*$only" >"$to/jobs" || { echo "make.sh: no module's name has $only in it; they are in spirv" >&2; exit 1; }
-<"$to/jobs" xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
-  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
-if [ "${1:-}" != --check ]; then
-  mkdir -p spirv
-  for f in "$to"/*.spv; do # what compiles to the same keeps its file, whichever zstd packed it
-    packed=spirv/$(basename "$f").zst
-    [ -f "$packed" ] && unpacked "$packed" | cmp -s - "$f" && continue
-    "$to/spvpack" <"$f" >"$to/packed"
-    zstd -qf --ultra -22 "$to/packed" -o "$packed" # of a file, whose size it knows
-  done
-else
-  for f in spirv/*.spv.zst; do
-    name=$(basename "$f" .zst)
-    [ -f "$to/$name" ] || { echo "$f has no source"; status=1; }
-  done
-  for f in "$to"/*.spv; do
-    unpacked "spirv/$(basename "$f").zst" | cmp - "$f" || status=1
-  done
+jobs >"$to/all"
+grep -E "^[^ ]+ [^ ]*$only" "$to/all" >"$to/jobs" ||
+  { echo "make.sh: no module's name has $only in it; they are in spirv/modules" >&2; exit 1; }
+if [ "$only" != . ]; then # the others are those that are there
+  "$to/spvpack" unpack spirv "$to/were"
+  while read -r source out _; do
+    mkdir -p "$to/spv/${source%.comp}"
+    [ ! -f "$to/were/${source%.comp}/$out" ] || mv "$to/were/${source%.comp}/$out" "$to/spv/${source%.comp}"
+  done <"$to/all"
 fi
-exit $status
+<"$to/jobs" xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
+  mkdir -p "$to/spv/${source%.comp}"
+  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/spv/${source%.comp}/$out"'
+if [ "${1:-}" = --check ]; then
+  "$to/spvpack" unpack spirv "$to/were"
+  diff -r "$to/were" "$to/spv"
+  exit
+fi
+"$to/spvpack" pack "$to/spv" "$to/packed"
+mkdir -p spirv
+mv "$to/packed/modules" spirv
+for f in spirv/*.zst; do
+  [ -f "$to/packed/$(basename "$f" .zst)" ] || rm -f "$f"
+done
+for f in "$to"/packed/*; do # what compiles to the same keeps its file, whichever zstd packed it
+  packed=spirv/$(basename "$f").zst
+  [ -f "$packed" ] && zstd -dqc "$packed" | cmp -s - "$f" && continue
+  zstd -qf --ultra -22 "$f" -o "$packed" # of a file, whose size it knows
+done

@@ -26,7 +26,7 @@ type GPU struct {
 	owned   []func() error
 }
 
-//go:embed kernels
+//go:embed kernels/*.hip kernels/spirv
 var kernelFiles embed.FS
 
 // limits are a device's attributes, 0 where unknown.
@@ -65,7 +65,7 @@ type memory interface {
 
 // code names a kernel: a file of kernels/, a function of it, and what it is compiled for.
 // HIP compiles the source at run time with BLOCK and the macros; Vulkan takes
-// the module that make.sh made: FILE_FUNCTION_MACRO….spv.
+// the module that make.sh made: FILE_FUNCTION_MACRO….
 type code struct {
 	file, function string
 	block          int

@@ -3,11 +3,14 @@ package platform
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/backends/vulkan/spvpack"
 )
 
 // vulkanGPU is a device through Vulkan. Its kernels come with the program.
@@ -56,7 +59,16 @@ func (v *vulkanGPU) alloc(bytes int, kind memoryKind) (memory, error) {
 	return vulkanMemory{m}, nil
 }
 
-// module names the file of a kernel.
+// shaders are those that make.sh made.
+var shaders = sync.OnceValues(func() (*spvpack.Archive, error) {
+	dir, err := fs.Sub(kernelFiles, "kernels/spirv")
+	if err != nil {
+		return nil, err
+	}
+	return spvpack.OpenArchive(dir)
+})
+
+// module names a kernel of shaders.
 func (c code) module() string {
 	name := c.file + "_" + c.function
 	for _, m := range c.macros {
@@ -67,9 +79,16 @@ func (c code) module() string {
 
 func (v *vulkanGPU) bind(c code, grid, _ int, args ...any) (launch, error) {
 	name := c.module()
-	text, err := kernelFiles.ReadFile("kernels/" + name + ".spv")
+	shaders, err := shaders()
 	if err != nil {
+		return nil, err
+	}
+	if shaders.Hash(name) == "" {
 		return nil, &Missing{fmt.Sprintf("there is no shader %s for Vulkan", name)}
+	}
+	words, err := shaders.Words(name)
+	if err != nil {
+		return nil, err
 	}
 	var buffers []*vulkan.RawMemory
 	var push []uint32
@@ -85,7 +104,8 @@ func (v *vulkanGPU) bind(c code, grid, _ int, args ...any) (launch, error) {
 			return nil, fmt.Errorf("%s: argument %d is a %T", name, i, a)
 		}
 	}
-	return v.raw.Bind(vulkan.RawShader{Name: name, Code: text, Constants: []uint32{uint32(c.block)}}, grid, buffers, push)
+	shader := vulkan.RawShader{Name: name, Code: spvpack.Bytes(words), Constants: []uint32{uint32(c.block)}}
+	return v.raw.Bind(shader, grid, buffers, push)
 }
 
 // resident is not known: Vulkan says nothing of it.

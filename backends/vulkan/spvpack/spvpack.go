@@ -1,6 +1,6 @@
-// Package spvpack rewrites modules of SPIR-V so that they compress well. A compiler numbers the values of a module
-// anew in each variant of a kernel; packed, an operand is how far back its value was made, so that equal code has
-// equal bytes.
+// Package spvpack rewrites modules of SPIR-V so that they compress well, and reads archives of them. A compiler numbers
+// the values of a module anew in each variant of a kernel; packed, an operand is how far back its value was made, so
+// that equal code has equal bytes.
 //
 // Packed, a module is numbers of seven bits a byte (binary.Uvarint): its header's five words, then of each
 // instruction the opcode, the number of words, its type as it is, its result as the distance from the next number, and
@@ -91,14 +91,6 @@ func (r *reader) next(most uint64) uint64 {
 	}
 	r.from = r.from[n:]
 	return v
-}
-
-// Words gives the words of a module that is packed or, if its bytes begin as those of SPIR-V do, is not.
-func Words(code []byte) ([]uint32, error) {
-	if len(code) >= 4 && binary.LittleEndian.Uint32(code) == Magic {
-		return Plain(code)
-	}
-	return Unpack(code)
 }
 
 // Plain gives the words of a module that is not packed.

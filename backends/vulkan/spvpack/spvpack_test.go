@@ -32,15 +32,12 @@ func TestUnpackGivesWhatWasPacked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var plain []byte
-		for _, w := range words {
-			plain = binary.LittleEndian.AppendUint32(plain, w)
+		got, err := Unpack(packed)
+		if err != nil || !slices.Equal(got, words) {
+			t.Fatalf("module %d of %d words comes back as %d: %v", i, len(words), len(got), err)
 		}
-		for _, code := range [][]byte{packed, plain} {
-			got, err := Words(code)
-			if err != nil || !slices.Equal(got, words) {
-				t.Fatalf("module %d of %d words comes back as %d: %v", i, len(words), len(got), err)
-			}
+		if plain, err := Plain(Bytes(words)); err != nil || !slices.Equal(plain, words) {
+			t.Fatalf("bytes of module %d give other words: %v", i, err)
 		}
 	}
 }
@@ -74,11 +71,13 @@ func TestDamage(t *testing.T) {
 		t.Fatal("the first number is not the magic one")
 	}
 	for name, bad := range map[string][]byte{"nothing": nil, "cut off": good[:len(good)-1], "a header": good[:4],
-		"a long instruction": append(long, 0xff, 0xff, 0x03, 0xff, 0xff, 0x03, 1), "another beginning": {1, 2, 3, 4, 5},
-		"half a word": {3, 2, 0x23, 7, 1}} {
-		if _, err := Words(bad); err == nil {
+		"a long instruction": append(long, 0xff, 0xff, 0x03, 0xff, 0xff, 0x03, 1), "another beginning": {1, 2, 3, 4, 5}} {
+		if _, err := Unpack(bad); err == nil {
 			t.Errorf("%s has no error", name)
 		}
+	}
+	if _, err := Plain([]byte{3, 2, 0x23, 7, 1}); err == nil {
+		t.Error("half a word has no error")
 	}
 	for name, bad := range map[string][]uint32{"nothing": nil, "another first word": {1, 2, 3, 4, 5},
 		"no words": {Magic, 0, 0, 1, 0, 0}, "a long instruction": {Magic, 0, 0, 1, 0, 2 << 16}} {

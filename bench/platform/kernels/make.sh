@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the microbenchmarks' shaders for Vulkan. The .spv files in the repository
-# are made by Debian 13's glslc 2025.2 (other versions give other bytes): GLSLC names it.
+# Compiles the microbenchmarks' shaders for Vulkan to spirv, packed as backends/vulkan's are. They are made by
+# Debian 13's glslc 2025.2 (other versions give other bytes): GLSLC names it.
 #
 #   GLSLC=/path/to/glslc bench/platform/kernels/make.sh [--check]
 #
@@ -39,18 +39,20 @@ jobs() {
   for f in add check; do echo vecadd.comp vecadd_$f.spv -DFN_$f; done
 }
 
-to=.
-status=0
-if [ "${1:-}" = --check ]; then
-  to=$(mktemp -d)
-  trap 'rm -r "$to"' EXIT
-fi
+to=$(mktemp -d)
+trap 'rm -r "$to"' EXIT
+go build -o "$to/spvpack" ../../../tools/spvpack
 export glslc to
 jobs | xargs -P "$(nproc)" -I {} sh -c 'set -- {}; source=$1 out=$2; shift 2
-  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/$out"'
-if [ "$to" != . ]; then
-  for f in *.spv "$to"/*.spv; do
-    cmp "$to/$(basename "$f")" "$(basename "$f")" || status=1
-  done
+  mkdir -p "$to/spv/${source%.comp}"
+  $glslc --target-env=vulkan1.2 -O -Werror "$@" "$source" -o "$to/spv/${source%.comp}/$out"'
+if [ "${1:-}" = --check ]; then
+  "$to/spvpack" unpack spirv "$to/were"
+  diff -r "$to/were" "$to/spv"
+  exit
 fi
-exit $status
+"$to/spvpack" pack "$to/spv" "$to/packed"
+rm -rf spirv
+mkdir spirv
+mv "$to/packed/modules" spirv
+for f in "$to"/packed/*; do zstd -qf --ultra -22 "$f" -o "spirv/$(basename "$f").zst"; done
