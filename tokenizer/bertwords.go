@@ -3,6 +3,7 @@
 package tokenizer
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -34,6 +35,15 @@ func bertWords(s string, emit func(string) error) error {
 		i = start
 	}
 	return flush(len(s))
+}
+
+// bertStep is bertWords; a word behind whitespace does not begin the text.
+func bertStep(s string, first bool, emit func(part string, first bool) error) error {
+	return bertWords(s, func(part string) error {
+		err := emit(part, first && strings.HasPrefix(s, part))
+		first = false
+		return err
+	})
 }
 
 // bertPunctuation says what counts as punctuation: all of ASCII that is neither letter, digit, space nor control, and

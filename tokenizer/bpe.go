@@ -48,7 +48,7 @@ func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32) (*bpe
 			continue
 		}
 		symbols[p.text] = int32(id)
-		if p.kind == Control { // never spelt by chance
+		if _, one := onlyRune(p.text); p.kind == Control && !one { // never spelt by chance, but no character gets lost
 			continue
 		}
 		text := p.text
@@ -143,7 +143,9 @@ func (b *bpe) mergeWord(dst []int32, word string, m *merger) []int32 {
 	m.reset()
 	for i := 0; i < len(word); {
 		if b.byteLevel {
-			m.add(b.byteStart[word[i]], i+1)
+			if id := b.byteStart[word[i]]; id != None || b.spell.unk != None {
+				m.add(id, i+1)
+			}
 			i++
 			continue
 		}
@@ -160,9 +162,9 @@ func (b *bpe) mergeWord(dst []int32, word string, m *merger) []int32 {
 			for j := range n {
 				m.add(b.spell.bytes[word[i+j]], i+j+1)
 			}
-		default:
+		case b.spell.unk != None:
 			m.add(None, i+n)
-		}
+		} // without an unknown token it is left out, and its neighbours may merge
 		i += n
 	}
 	if len(m.symbols) == 0 {

@@ -148,7 +148,7 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 	case "WordPiece":
 		return t.hfWords(m, file.Decoder, p)
 	case "Unigram":
-		p.unigram = newViterbi(t.pieces, scores, t.unk)
+		p.unigram = hfViterbi(t.pieces, scores, t.unk)
 		t.origin = p.exportUnigram()
 	default:
 		return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram and WordPiece", m.Type)
@@ -160,6 +160,19 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 	none := func(piece) bool { return false }
 	t.setSplitters(none, none)
 	return nil
+}
+
+// hfViterbi knows nothing of added tokens: those of its vocabulary are pieces like others, and score as they do. A
+// control token of several characters is spelt only where such may be.
+func hfViterbi(pieces []piece, scores []float64, unk int32) *viterbi[float64] {
+	pieces = slices.Clone(pieces)
+	for i := range pieces {
+		p := &pieces[i]
+		if _, one := onlyRune(p.text); !p.outside && (p.kind == UserDefined || p.kind == Control && one) {
+			p.kind = Normal
+		}
+	}
+	return newViterbi(pieces, scores, unk, func(p piece) bool { return p.kind == Normal || p.kind == Control })
 }
 
 // grow makes room for ids up to top, where count entries of the file justify it.

@@ -19,20 +19,19 @@ var plainNormalizers = map[string]func(string) string{
 	"NFKC":         func(s string) string { return unicodeForm(s, true, true) },
 	"NFKD":         func(s string) string { return unicodeForm(s, true, false) },
 	"Lowercase":    lowerEach,
-	"StripAccents": func(s string) string { return dropRunes(s, unicode.M) },
+	"StripAccents": func(s string) string { return dropRunes(s, isAccent) },
 	"Nmt":          nmt,
 }
 
 // lowerEach gives each character's own lower case, as Rust's char does: İ
 // becomes two characters, and Σ becomes σ wherever it stands.
 func lowerEach(s string) string {
-	return mapRunes(strings.ReplaceAll(s, "\u0130", "i\u0307"), unicode.ToLower)
+	return mapRunes(strings.ReplaceAll(s, "\u0130", "i\u0307"), toLower)
 }
 
-// dropRunes leaves out the characters of a table.
-func dropRunes(s string, table *unicode.RangeTable) string {
+func dropRunes(s string, drop func(rune) bool) string {
 	return mapRunes(s, func(r rune) rune {
-		if unicode.Is(table, r) {
+		if drop(r) {
 			return -1
 		}
 		return r
@@ -86,7 +85,7 @@ func bertNormalizer(part *hfPart) func(string) string {
 			s = spaceIdeographs(s)
 		}
 		if accents {
-			s = dropRunes(unicodeForm(s, false, false), unicode.Mn)
+			s = dropRunes(unicodeForm(s, false, false), isBERTAccent)
 		}
 		if lower {
 			s = lowerEach(s)
@@ -146,7 +145,7 @@ func (p *hfPart) prepend(s string) string {
 
 func (p *pipeline) readNormalizer(root *hfPart) error {
 	always := func(f func(string) string) {
-		p.normal = append(p.normal, func(s string) (string, error) { return f(s), nil })
+		p.normal = append(p.normal, hfNormal{apply: func(s string) (string, error) { return f(s), nil }})
 	}
 	for _, part := range root.flatten("normalizers") {
 		if f, ok := plainNormalizers[part.Type]; ok {
@@ -165,7 +164,6 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 			p.byteLevel, p.mapped, p.unnamed = true, true, "normalizer ByteLevel"
 		case "Strip":
 			always(part.strip)
-			p.stripsLeft = p.stripsLeft || part.StripLeft
 		case "Prepend":
 			if len(part.Prepend) > maxGrowth {
 				return fmt.Errorf("Prepend of %d bytes", len(part.Prepend))
@@ -173,11 +171,11 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 			p.prefix = p.prefix || part.Prepend == space
 			always(part.prepend)
 		case "Replace":
-			f, err := p.replace(part)
+			n, err := p.replace(part)
 			if err != nil {
 				return err
 			}
-			p.normal = append(p.normal, f)
+			p.normal = append(p.normal, n)
 		case "Precompiled":
 			chars, err := newCharsMap(part.CharsMap)
 			if err != nil {
@@ -222,28 +220,43 @@ func (c *charsMap) byGraphemes(s string) string {
 }
 
 // replace reads Replace, by a string or a pattern.
-func (p *pipeline) replace(part *hfPart) (func(string) (string, error), error) {
+func (p *pipeline) replace(part *hfPart) (n hfNormal, err error) {
 	content := part.text()
 	if len(content) > maxGrowth {
-		return nil, fmt.Errorf("Replace by %d bytes", len(content))
+		return n, fmt.Errorf("Replace by %d bytes", len(content))
 	}
 	if old, ok := part.literal(); ok {
 		if old == "" {
-			return nil, errors.New("Replace of an empty string")
+			return n, errors.New("Replace of an empty string")
 		}
 		p.escapesSpace = p.escapesSpace || old == " " && content == space
-		return func(s string) (string, error) { return strings.ReplaceAll(s, old, content), nil }, nil
+		n.apply = func(s string) (string, error) { return strings.ReplaceAll(s, old, content), nil }
+		if content == "" {
+			n.drops = func(s string) (bool, error) { return strings.HasPrefix(s, old), nil }
+		}
+		return n, nil
 	}
 	pattern, err := part.regex()
 	if err != nil {
-		return nil, err
+		return n, err
 	}
 	re, err := compileOnig(pattern)
 	if err != nil {
-		return nil, err
+		return n, err
 	}
 	p.collapses = p.collapses || pattern == " {2,}"
-	return replaceBy(re, content), nil
+	n.apply = replaceBy(re, content)
+	if content == "" {
+		n.drops = func(s string) (bool, error) {
+			dropped := false
+			err := eachMatch(re, s, func(from, to int) error {
+				dropped = dropped || from == 0 && to > 0
+				return nil
+			})
+			return dropped, err
+		}
+	}
+	return n, nil
 }
 
 func replaceBy(re *regexp2.Regexp, content string) func(string) (string, error) {

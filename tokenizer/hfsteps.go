@@ -154,14 +154,13 @@ func canonical(pattern string) string {
 // pipeline is what tokenizer.json describes: text is normalized, cut into
 // words, and each word encoded.
 type pipeline struct {
-	normal     []func(string) (string, error)
-	steps      []hfStep
-	bpe        *bpe
-	unigram    *viterbi[float64]
-	words      *wordPiece
-	byteLevel  bool
-	stripsLeft bool
-	mapped     bool // words arrive in the byte alphabet, since steps follow ByteLevel
+	normal    []hfNormal
+	steps     []hfStep
+	bpe       *bpe
+	unigram   *viterbi[float64]
+	words     *wordPiece
+	byteLevel bool
+	mapped    bool // words arrive in the byte alphabet, since steps follow ByteLevel
 
 	// What GGUF can say of it.
 	patterns     []string
@@ -175,6 +174,12 @@ type pipeline struct {
 // maxGrowth is how many times longer a normalizer may make a text, and how many
 // bytes it may put in at a time: real ones stay below both by far.
 const maxGrowth = 64
+
+// hfNormal is a normalizer. drops, where there is one, says whether it leaves out what s begins with.
+type hfNormal struct {
+	apply func(s string) (string, error)
+	drops func(s string) (bool, error)
+}
 
 // hfStep cuts s; first says that s, or the part, begins the text.
 type hfStep func(s string, first bool, emit func(part string, first bool) error) error
@@ -192,12 +197,21 @@ func (p *pipeline) addStep(f splitFunc) {
 
 func (p *pipeline) normalize(text string, first bool) (string, bool, error) {
 	var err error
-	if p.stripsLeft { // what is left begins the text no more
-		first = first && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsSpace(r) }) == 0
-	}
 	limit := maxGrowth * (len(text) + 1)
-	for _, f := range p.normal {
-		if text, err = f(text); err != nil {
+	_, size := utf8.DecodeRuneInString(text)
+	head := text[:size] // what becomes of the first character: where nothing does, the rest begins the text no more
+	for _, n := range p.normal {
+		dropped := false
+		if first && n.drops != nil {
+			dropped, err = n.drops(text)
+		} else if first {
+			head, err = n.apply(head)
+		}
+		if err != nil {
+			return "", false, err
+		}
+		first = first && !dropped && head != ""
+		if text, err = n.apply(text); err != nil {
 			return "", false, err
 		}
 		if len(text) > limit {
@@ -207,11 +221,14 @@ func (p *pipeline) normalize(text string, first bool) (string, bool, error) {
 	return text, first, nil
 }
 
-func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error) {
+func (p *pipeline) encode(dst []int32, text string, first, special bool) ([]int32, error) {
 	var cache wordCache
 	err := p.cut(p.steps, text, first, func(word string) error {
-		if p.mapped {
+		switch {
+		case p.bpe != nil && p.mapped: // whose pieces are bytes
 			word, _ = fromByteAlphabet(word)
+		case p.bpe == nil && p.byteLevel && !p.mapped:
+			word = toByteAlphabet(word)
 		}
 		switch {
 		case p.bpe != nil:
@@ -219,7 +236,7 @@ func (p *pipeline) encode(dst []int32, text string, first bool) ([]int32, error)
 		case p.words != nil:
 			dst = p.words.encodeWord(dst, word)
 		default:
-			dst = p.unigram.segment(dst, word)
+			dst = p.unigram.segment(dst, word, special)
 		}
 		return nil
 	})
@@ -301,7 +318,7 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 				return err
 			}
 		case "BertPreTokenizer":
-			add(bertWords)
+			p.steps = append(p.steps, bertStep)
 		case "WhitespaceSplit":
 			p.collapses = true
 			if err := p.addSplit(`\s+`, "Removed", false); err != nil {

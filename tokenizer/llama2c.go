@@ -100,7 +100,7 @@ func (g *greedy) pair(text string, left, right *symbol) (rank, id int32, ok bool
 
 func (g *greedy) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
 
-func (g *greedy) encode(dst []int32, text string, _ bool) ([]int32, error) {
+func (g *greedy) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text)+1)}
 	text = " " + text
 	for i := 0; i < len(text); {

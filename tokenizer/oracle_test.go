@@ -90,9 +90,9 @@ func TestOracleNormalizers(t *testing.T) {
 		}
 		for _, text := range c.Texts {
 			got, err := text[0], error(nil)
-			for _, f := range p.normal {
+			for _, n := range p.normal {
 				if err == nil {
-					got, err = f(got)
+					got, err = n.apply(got)
 				}
 			}
 			if err != nil || got != text[1] {

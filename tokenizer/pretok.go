@@ -263,7 +263,7 @@ type words struct {
 
 func (w *words) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
 
-func (w *words) encode(dst []int32, text string, _ bool) ([]int32, error) {
+func (w *words) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
 	var cache wordCache
 	err := chain(w.steps, text, func(word string) error {
 		dst = w.bpe.encodeWord(dst, word, &cache)

@@ -144,7 +144,7 @@ func (s *spm) normalize(text string, first bool) (string, bool, error) {
 	return s.norm.normalize(text, first), first, nil
 }
 
-func (s *spm) encode(dst []int32, text string, _ bool) ([]int32, error) {
+func (s *spm) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text))}
 	for i := 0; i < len(text); {
 		n, id := 0, None

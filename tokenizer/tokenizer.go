@@ -73,9 +73,10 @@ type addedFlags struct {
 // model encodes text that holds no special token: normalize comes first, and
 // added tokens may be cut out between the two. first says that text starts at
 // the beginning of the whole text; otherwise it follows a special token.
+// special says that control tokens may be spelt, where the format has them among its pieces.
 type model interface {
 	normalize(text string, first bool) (normal string, stillFirst bool, err error)
-	encode(dst []int32, text string, first bool) ([]int32, error)
+	encode(dst []int32, text string, first, special bool) ([]int32, error)
 }
 
 // finish derives what follows from the pieces once a loader has set the rest.
@@ -218,7 +219,7 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 				ids = append(ids, id)
 				return nil
 			}
-			ids, err = t.model.encode(ids, part, first && within == 0)
+			ids, err = t.model.encode(ids, part, first && within == 0, opts.ParseSpecial)
 			return err
 		})
 	})

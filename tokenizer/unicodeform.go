@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -57,12 +58,12 @@ func unicodeForm(s string, compatible, compose bool) string {
 			}
 		default:
 			p := form.PropertiesString(s[i:])
-			if d := p.Decomposition(); d != nil {
+			if d := p.Decomposition(); d != nil && !unicode.Is(formsSince9, r) {
 				for _, r := range string(d) {
 					marks = append(marks, mark{r, combiningClass(r)})
 				}
 			} else {
-				marks = append(marks, mark{r, p.CCC()})
+				marks = append(marks, mark{r, classOf(r, p)})
 			}
 		}
 		i += n
@@ -87,7 +88,14 @@ func combiningClass(r rune) uint8 {
 	if r < 0x300 {
 		return 0
 	}
-	return norm.NFD.PropertiesString(string(r)).CCC()
+	return classOf(r, norm.NFD.PropertiesString(string(r)))
+}
+
+func classOf(r rune, p norm.Properties) uint8 {
+	if c := p.CCC(); c == 0 || !unicode.Is(marksSince9, r) {
+		return c
+	}
+	return 0
 }
 
 // orderMarks sorts what follows each base by combining class, keeping the
@@ -152,7 +160,7 @@ var composites = sync.OnceValue(func() map[[2]rune]rune {
 		}
 		s := string(r)
 		d := norm.NFD.PropertiesString(s).Decomposition()
-		if d == nil || !norm.NFC.IsNormalString(s) {
+		if d == nil || unicode.Is(formsSince9, r) || !norm.NFC.IsNormalString(s) {
 			continue
 		}
 		_, last := utf8.DecodeLastRune(d)

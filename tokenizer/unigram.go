@@ -23,7 +23,8 @@ type viterbi[F float32 | float64] struct {
 	spell speller
 }
 
-func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32) *viterbi[F] {
+// newViterbi makes the trie of what the vocabulary's format has among its pieces.
+func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32, spelt func(piece) bool) *viterbi[F] {
 	v := &viterbi[F]{score: score, kind: make([]Kind, len(pieces)), spell: newSpeller(pieces, unk)}
 	var keys []trieKey
 	low, high := F(math.MaxFloat32), F(-math.MaxFloat32)
@@ -32,7 +33,7 @@ func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32) *vite
 		if p.kind == Normal {
 			low, high = min(low, score[id]), max(high, score[id])
 		}
-		if p.text != "" && !p.outside && (p.kind == Normal || p.kind == UserDefined) {
+		if p.text != "" && !p.outside && spelt(p) {
 			keys = append(keys, trieKey{p.text, int32(id)})
 		}
 	}
@@ -43,8 +44,8 @@ func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32) *vite
 	return v
 }
 
-// segment appends the ids of text.
-func (v *viterbi[F]) segment(dst []int32, text string) []int32 {
+// segment appends the ids of text. Control tokens are spelt where special says so.
+func (v *viterbi[F]) segment(dst []int32, text string, special bool) []int32 {
 	type node struct {
 		score F
 		from  int32 // where the piece that ends here begins; -1: not reached
@@ -63,7 +64,7 @@ func (v *viterbi[F]) segment(dst []int32, text string) []int32 {
 				break
 			}
 			id := v.trie.nodes[n].id
-			if id == None {
+			if id == None || v.kind[id] == Control && !special {
 				continue
 			}
 			score := v.score[id]
@@ -108,13 +109,14 @@ func newUnigram(pieces []piece, norm *spNormalizer, unk int32) *unigram {
 	for i, p := range pieces {
 		score[i] = p.score
 	}
-	return &unigram{norm, newViterbi(pieces, score, unk)}
+	spelt := func(p piece) bool { return p.kind == Normal || p.kind == UserDefined }
+	return &unigram{norm, newViterbi(pieces, score, unk, spelt)}
 }
 
 func (u *unigram) normalize(text string, first bool) (string, bool, error) {
 	return u.norm.normalize(text, first), first, nil
 }
 
-func (u *unigram) encode(dst []int32, text string, _ bool) ([]int32, error) {
-	return u.segment(dst, text), nil
+func (u *unigram) encode(dst []int32, text string, _, special bool) ([]int32, error) {
+	return u.segment(dst, text, special), nil
 }
