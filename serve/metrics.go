@@ -3,32 +3,75 @@
 package serve
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math"
 	"net/http"
+	runtimemetrics "runtime/metrics"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	prometheus "github.com/VictoriaMetrics/metrics"
+
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // metrics are a server's.
 type metrics struct {
-	server   *Server
-	registry *prometheus.Registry
-	handler  http.Handler
+	server *Server
+	set    *prometheus.Set
+	help   map[string]string // by name
 
-	prompt, generated, cached *prometheus.CounterVec
-	success                   *prometheus.CounterVec
-	answers                   *prometheus.CounterVec
+	prompt, generated, cached *counter
+	success                   *counter
+	answers                   *counter
 
-	ttft, itl, tpot, e2e, queue, inference, prefill, decode *prometheus.HistogramVec
-	promptSizes, answerSizes, paramsN, paramsMax            *prometheus.HistogramVec
+	ttft, itl, tpot, e2e, queue, inference, prefill, decode *histogram
+	promptSizes, answerSizes, paramsN, paramsMax            *histogram
 
-	itlOf sync.Map // model → prometheus.Observer
+	itlOf sync.Map // model → func(float64)
 }
 
-var modelLabels = []string{"model_name", "engine"}
+// counter has a count for each of its labels' values.
+type counter struct {
+	set    *prometheus.Set
+	name   string
+	labels []string
+}
+
+func (c *counter) add(n int, values ...string) {
+	c.set.GetOrCreateCounter(series(c.name, c.labels, values)).Add(n)
+}
+
+// histogram has one for each model.
+type histogram struct {
+	set    *prometheus.Set
+	name   string
+	bounds []float64
+}
+
+func (h *histogram) of(model string) *prometheus.PrometheusHistogram {
+	return h.set.GetOrCreatePrometheusHistogramExt(series(h.name, modelLabels, []string{engineLabel, model}), h.bounds)
+}
+
+var modelLabels = []string{"engine", "model_name"}
+
+var labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// series is a name with its labels, as Prometheus writes it.
+func series(name string, labels, values []string) string {
+	var b strings.Builder
+	b.WriteString(name)
+	for i, l := range labels {
+		fmt.Fprintf(&b, `%c%s="%s"`, "{,"[min(i, 1)], l, labelEscaper.Replace(strings.ToValidUTF8(values[i], "\uFFFD")))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
 
 // Buckets, as vLLM's are.
 var (
@@ -43,23 +86,23 @@ var (
 )
 
 func newMetrics(s *Server) *metrics {
-	m := &metrics{server: s, registry: prometheus.NewRegistry()}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append(labels, modelLabels...))
-		m.registry.MustRegister(c)
-		return c
+	prometheus.ExposeMetadata(true)
+	m := &metrics{server: s, set: prometheus.NewSet(), help: map[string]string{}}
+	counter := func(name, help string, labels ...string) *counter {
+		m.help[name] = help
+		return &counter{m.set, name, labels}
 	}
-	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, modelLabels)
-		m.registry.MustRegister(h)
-		return h
+	histogram := func(name, help string, bounds []float64) *histogram {
+		m.help[name] = help
+		return &histogram{m.set, name, bounds}
 	}
-	m.prompt = counter("vllm:prompt_tokens_total", "Tokens of prompts.")
-	m.cached = counter("vllm:prompt_tokens_cached_total", "Tokens of prompts that were found in the prefix cache.")
-	m.generated = counter("vllm:generation_tokens_total", "Tokens of answers.")
-	m.success = counter("vllm:request_success_total", "Answers that ended, by why.", "finished_reason")
-	m.answers = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "greta:http_answers_total",
-		Help: "Answers over HTTP."}, []string{"route", "status"})
+	m.prompt = counter("vllm:prompt_tokens_total", "Tokens of prompts.", modelLabels...)
+	m.cached = counter("vllm:prompt_tokens_cached_total", "Tokens of prompts that were found in the prefix cache.",
+		modelLabels...)
+	m.generated = counter("vllm:generation_tokens_total", "Tokens of answers.", modelLabels...)
+	m.success = counter("vllm:request_success_total", "Answers that ended, by why.", "engine", "finished_reason",
+		"model_name")
+	m.answers = counter("greta:http_answers_total", "Answers over HTTP.", "route", "status")
 	m.ttft = histogram("vllm:time_to_first_token_seconds", "From a request to its first token.", ttftBuckets)
 	m.itl = histogram("vllm:inter_token_latency_seconds", "Between tokens of a request.", itlBuckets)
 	m.tpot = histogram("vllm:request_time_per_output_token_seconds", "Mean time between a request's tokens.", itlBuckets)
@@ -72,16 +115,78 @@ func newMetrics(s *Server) *metrics {
 	m.answerSizes = histogram("vllm:request_generation_tokens", "Tokens of a request's answers.", sizeBuckets)
 	m.paramsN = histogram("vllm:request_params_n", "Answers that a request asked for.", nBuckets)
 	m.paramsMax = histogram("vllm:request_params_max_tokens", "Most tokens that a request asked for.", sizeBuckets)
-	m.registry.MustRegister(m.answers, m, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	s.live.metrics = m
 	return m
 }
 
-func (m *metrics) serve(w http.ResponseWriter, r *http.Request, _ *requestState) error {
-	m.handler.ServeHTTP(w, r)
-	return nil
+// serve writes all metrics as text, each name with what it means.
+func (m *metrics) serve(w http.ResponseWriter, _ *http.Request, _ *requestState) error {
+	var all, out bytes.Buffer
+	m.set.WritePrometheus(&all)
+	m.writeLoaded(&all)
+	prometheus.WriteProcessMetrics(&all)
+	prometheus.WriteFDMetrics(&all)
+	writeLimits(&all)
+	for line := range bytes.Lines(all.Bytes()) {
+		name, isHelp := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("# HELP "))
+		switch help := m.help[string(name)]; {
+		case help != "":
+			fmt.Fprintf(&out, "# HELP %s %s\n", name, help)
+		case !isHelp || bytes.ContainsRune(name, ' '): // the library writes names alone
+			out.Write(line)
+		}
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// writeLimits writes what the runtime was told, and on Linux what the process may use and what went over its network.
+func writeLimits(w io.Writer) {
+	told := []runtimemetrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"},
+		{Name: "/sched/gomaxprocs:threads"}}
+	runtimemetrics.Read(told)
+	for i, name := range []string{"go_gc_gogc_percent", "go_gc_gomemlimit_bytes", "go_sched_gomaxprocs_threads"} {
+		prometheus.WriteGaugeUint64(w, name, told[i].Value.Uint64())
+	}
+	if limits, err := plainfile.Read("/proc/self/limits"); err == nil {
+		if _, rest, ok := strings.Cut(string(limits), "Max address space"); ok {
+			most := float64(math.MaxUint64) // "unlimited"
+			if v, err := strconv.ParseFloat(strings.Fields(rest)[0], 64); err == nil {
+				most = v
+			}
+			prometheus.WriteGaugeFloat64(w, "process_virtual_memory_max_bytes", most)
+		}
+	}
+	if text, err := plainfile.Read("/proc/self/net/netstat"); err == nil {
+		received, sent := octets(string(text))
+		prometheus.WriteCounterUint64(w, "process_network_receive_bytes_total", received)
+		prometheus.WriteCounterUint64(w, "process_network_transmit_bytes_total", sent)
+	}
+}
+
+// octets finds in /proc/self/net/netstat the bytes that came and went by IP: a line of names, and one of numbers.
+func octets(netstat string) (received, sent uint64) {
+	_, rest, _ := strings.Cut(netstat, "\nIpExt:")
+	names, rest, _ := strings.Cut(rest, "\nIpExt:")
+	numbers, _, _ := strings.Cut(rest, "\n")
+	values := strings.Fields(numbers)
+	for i, name := range strings.Fields(names) {
+		if i >= len(values) {
+			break
+		}
+		v, err := strconv.ParseUint(values[i], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "InOctets":
+			received = v
+		case "OutOctets":
+			sent = v
+		}
+	}
+	return received, sent
 }
 
 const engineLabel = "0"
@@ -91,35 +196,33 @@ func (m *metrics) gaps(model string) func(float64) {
 	if f, ok := m.itlOf.Load(model); ok {
 		return f.(func(float64))
 	}
-	f := m.itl.WithLabelValues(model, engineLabel).Observe
+	f := m.itl.of(model).Update
 	m.itlOf.Store(model, f)
 	return f
 }
 
 // answered counts an answer.
-func (m *metrics) answered(route string, status int) {
-	m.answers.WithLabelValues(route, strconv.Itoa(status)).Inc()
-}
+func (m *metrics) answered(route string, status int) { m.answers.add(1, route, strconv.Itoa(status)) }
 
 // finished counts a request's tokens and times.
 func (m *metrics) finished(j *job, rs *requestState, l *live, u usage, r Result, err error) {
 	model := rs.model
-	of := func(h *prometheus.HistogramVec, v float64) { h.WithLabelValues(model, engineLabel).Observe(v) }
-	m.prompt.WithLabelValues(model, engineLabel).Add(float64(u.prompt))
-	m.cached.WithLabelValues(model, engineLabel).Add(float64(u.cached))
-	m.generated.WithLabelValues(model, engineLabel).Add(float64(u.completion))
+	of := func(h *histogram, v float64) { h.of(model).Update(v) }
+	m.prompt.add(u.prompt, engineLabel, model)
+	m.cached.add(u.cached, engineLabel, model)
+	m.generated.add(u.completion, engineLabel, model)
 	for _, f := range l.finishes {
 		if f == "tool_calls" {
 			f = "stop"
 		}
-		m.success.WithLabelValues(f, model, engineLabel).Inc()
+		m.success.add(1, engineLabel, f, model)
 	}
 	for range max(0, l.choices-len(l.finishes)) {
 		reason := "abort"
 		if asError(err).Status >= 500 && err != nil {
 			reason = "error"
 		}
-		m.success.WithLabelValues(reason, model, engineLabel).Inc()
+		m.success.add(1, engineLabel, reason, model)
 	}
 	of(m.promptSizes, float64(u.prompt))
 	of(m.answerSizes, float64(u.completion))
@@ -141,59 +244,87 @@ func (m *metrics) finished(j *job, rs *requestState, l *live, u usage, r Result,
 	}
 }
 
-// Descriptions of what is asked of models when it is read.
-var (
-	descRunning   = desc("vllm:num_requests_running", "Requests in the batch.")
-	descWaiting   = desc("vllm:num_requests_waiting", "Requests that wait.")
-	descReasons   = desc("vllm:num_requests_waiting_by_reason", "Requests that wait, by why.", "reason")
-	descUsage     = desc("vllm:kv_cache_usage_perc", "Share of the cache's pages in use, 1 is all.")
-	descPreempted = desc("vllm:num_preemptions_total", "Requests that lost their pages to others.")
-	descQueries   = desc("vllm:prefix_cache_queries_total", "Tokens that were looked for in the prefix cache.")
-	descHits      = desc("vllm:prefix_cache_hits_total", "Tokens that were found in the prefix cache.")
-	descSteps     = desc("vllm:iteration_tokens_total", "Rows of a step.")
-	descCache     = desc("vllm:cache_config_info", "How the cache is.", "cache_dtype", "block_size", "num_gpu_blocks")
-	descDrafts    = desc("vllm:spec_decode_num_drafts_total", "Drafts that were checked.")
-	descDrafted   = desc("vllm:spec_decode_num_draft_tokens_total", "Tokens of drafts.")
-	descAccepted  = desc("vllm:spec_decode_num_accepted_tokens_total", "Tokens of drafts that were accepted.")
-	descRecompute = desc("vllm:prompt_tokens_recomputed_total", "Tokens that were computed again behind a preemption.")
-)
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, append(labels, modelLabels...), nil)
+// loadedMetrics are what models that are loaded are asked for when metrics are read.
+var loadedMetrics = []struct {
+	name, kind, help string
+	value            func(*Stats) float64
+}{
+	{"vllm:num_requests_running", "gauge", "Requests in the batch.",
+		func(st *Stats) float64 { return float64(st.Running) }},
+	{"vllm:num_requests_waiting", "gauge", "Requests that wait.",
+		func(st *Stats) float64 { return float64(st.Waiting) }},
+	{"vllm:kv_cache_usage_perc", "gauge", "Share of the cache's pages in use, 1 is all.",
+		func(st *Stats) float64 { return float64(st.PagesUsed) / float64(max(1, st.Pages)) }},
+	{"vllm:num_preemptions_total", "counter", "Requests that lost their pages to others.",
+		func(st *Stats) float64 { return float64(st.Preemptions) }},
+	{"vllm:prefix_cache_queries_total", "counter", "Tokens that were looked for in the prefix cache.",
+		func(st *Stats) float64 { return float64(st.PrefixQueries) }},
+	{"vllm:prefix_cache_hits_total", "counter", "Tokens that were found in the prefix cache.",
+		func(st *Stats) float64 { return float64(st.PrefixHits) }},
+	{"vllm:prompt_tokens_recomputed_total", "counter", "Tokens that were computed again behind a preemption.",
+		func(st *Stats) float64 { return float64(st.Recomputed) }},
+	{"vllm:spec_decode_num_drafts_total", "counter", "Drafts that were checked.",
+		func(st *Stats) float64 { return float64(st.Drafts) }},
+	{"vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens of drafts.",
+		func(st *Stats) float64 { return float64(st.Drafted) }},
+	{"vllm:spec_decode_num_accepted_tokens_total", "counter", "Tokens of drafts that were accepted.",
+		func(st *Stats) float64 { return float64(st.Accepted) }},
 }
 
-// Describe gives nothing: what is collected depends on the models.
-func (m *metrics) Describe(chan<- *prometheus.Desc) {}
-
-// Collect asks the models that are loaded.
-func (m *metrics) Collect(out chan<- prometheus.Metric) {
+// writeLoaded asks the models that are loaded.
+func (m *metrics) writeLoaded(w io.Writer) {
+	stats := map[string]*Stats{}
 	m.server.models.Loaded(func(name string, model Model) {
 		st := model.Stats()
-		put := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
-			out <- prometheus.MustNewConstMetric(d, t, v, append(labels, name, engineLabel)...)
-		}
-		put(descRunning, prometheus.GaugeValue, float64(st.Running))
-		put(descWaiting, prometheus.GaugeValue, float64(st.Waiting))
-		by := st.WaitingBy
-		if len(by) == 0 {
-			by = map[string]int{"capacity": st.Waiting}
-		}
-		for reason, n := range by {
-			put(descReasons, prometheus.GaugeValue, float64(n), reason)
-		}
-		usage := 0.0
-		if st.Pages > 0 {
-			usage = float64(st.PagesUsed) / float64(st.Pages)
-		}
-		put(descUsage, prometheus.GaugeValue, usage)
-		put(descPreempted, prometheus.CounterValue, float64(st.Preemptions))
-		put(descQueries, prometheus.CounterValue, float64(st.PrefixQueries))
-		put(descHits, prometheus.CounterValue, float64(st.PrefixHits))
-		put(descRecompute, prometheus.CounterValue, float64(st.Recomputed))
-		out <- prometheus.MustNewConstHistogram(descSteps, st.Steps, float64(st.StepRows), st.StepSizes, name, engineLabel)
-		put(descCache, prometheus.GaugeValue, 1, st.CacheType, strconv.Itoa(st.PageSize), strconv.Itoa(st.Pages))
-		put(descDrafts, prometheus.CounterValue, float64(st.Drafts))
-		put(descDrafted, prometheus.CounterValue, float64(st.Drafted))
-		put(descAccepted, prometheus.CounterValue, float64(st.Accepted))
+		stats[name] = &st
 	})
+	models := slices.Sorted(maps.Keys(stats))
+	if len(models) == 0 {
+		return
+	}
+	begin := func(name, kind, help string) {
+		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+	}
+	for _, x := range loadedMetrics {
+		begin(x.name, x.kind, x.help)
+		for _, model := range models {
+			fmt.Fprintln(w, series(x.name, modelLabels, []string{engineLabel, model}), x.value(stats[model]))
+		}
+	}
+	begin("vllm:num_requests_waiting_by_reason", "gauge", "Requests that wait, by why.")
+	for _, model := range models {
+		by := stats[model].WaitingBy
+		if len(by) == 0 {
+			by = map[string]int{"capacity": stats[model].Waiting}
+		}
+		for _, reason := range slices.Sorted(maps.Keys(by)) {
+			fmt.Fprintln(w, series("vllm:num_requests_waiting_by_reason", append(modelLabels[:2:2], "reason"),
+				[]string{engineLabel, model, reason}), by[reason])
+		}
+	}
+	begin("vllm:cache_config_info", "gauge", "How the cache is.")
+	for _, model := range models {
+		st := stats[model]
+		fmt.Fprintln(w, series("vllm:cache_config_info",
+			[]string{"block_size", "cache_dtype", "engine", "model_name", "num_gpu_blocks"},
+			[]string{strconv.Itoa(st.PageSize), st.CacheType, engineLabel, model, strconv.Itoa(st.Pages)}), 1)
+	}
+	begin("vllm:iteration_tokens_total", "histogram", "Rows of a step.")
+	for _, model := range models {
+		writeSteps(w, model, stats[model])
+	}
+}
+
+// writeSteps writes the histogram of a model's steps.
+func writeSteps(w io.Writer, model string, st *Stats) {
+	const name = "vllm:iteration_tokens_total"
+	bucket := func(bound string, n uint64) {
+		fmt.Fprintln(w, series(name+"_bucket", append(modelLabels[:2:2], "le"), []string{engineLabel, model, bound}), n)
+	}
+	for _, bound := range slices.Sorted(maps.Keys(st.StepSizes)) {
+		bucket(strconv.FormatFloat(bound, 'g', -1, 64), st.StepSizes[bound])
+	}
+	bucket("+Inf", st.Steps)
+	fmt.Fprintln(w, series(name+"_sum", modelLabels, []string{engineLabel, model}), st.StepRows)
+	fmt.Fprintln(w, series(name+"_count", modelLabels, []string{engineLabel, model}), st.Steps)
 }

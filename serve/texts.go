@@ -112,7 +112,7 @@ const mostTexts = 2048
 // spendTexts is the accounting of a request of so many tokens.
 func (s *Server) spendTexts(rs *requestState, tokens int) {
 	s.keys.spend(rs.key, tokens)
-	s.metrics.prompt.WithLabelValues(rs.model, engineLabel).Add(float64(tokens))
+	s.metrics.prompt.add(tokens, engineLabel, rs.model)
 }
 
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request, rs *requestState) error {
