@@ -32,6 +32,8 @@ type batch struct {
 	picked                       []int32
 	rates                        []float32 // of the rows of logits of a step with draw
 	keys, allowed                []int32
+	most                         []int32 // filters of these rows
+	shares                       []float32
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
 	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
@@ -368,7 +370,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 		return nil
 	}
 	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
-	kind.drawn = h.drawn
+	kind.drawn, kind.filtered = h.drawn, h.filtered
 	st, err := b.mem.stepOf(kind, nil)
 	if err != nil {
 		return err

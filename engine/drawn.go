@@ -11,34 +11,49 @@ import (
 	"github.com/greta-project/greta/tensor"
 )
 
-// Choices by chance and under masks on the device: behind the logits of a batch's step comes draw, whose noise is that
-// of the host's sampler, and then the topk of what it gives. So the host reads a token a row instead of a vocabulary.
+// Choices by chance and under masks on the device: behind the logits of a batch's step come filter, where a row has
+// filters that topk is no answer to, draw, whose noise is that of the host's sampler, and the topk of what it gives. So
+// the host reads a token a row instead of a vocabulary.
 
 // The names of what a step with draw has beside its other inputs.
 const (
 	rateInput    = "choice.rate"    // of each row of logits: one over the temperature; 0: no noise
 	keysInput    = "choice.keys"    // of each: its seed and position
 	allowedInput = "choice.allowed" // of each: a bit a token
+	mostInput    = "choice.most"    // of each: top-k, as filter has it
+	sharesInput  = "choice.shares"  // of each: typical, top-p and min-p
 )
 
-// drawn adds draw behind the logits of a graph.
-func (e *Engine) drawn(g *graph.Graph) error {
+// mostFiltered is the largest vocabulary that filters are left to the device for: 2^40 times that, the largest sum of
+// masses, is far below 2^64.
+const mostFiltered = 1 << 23
+
+// drawn adds draw behind the logits of a graph, and filter before it where the step has it.
+func (e *Engine) drawn(g *graph.Graph, filtered bool) error {
 	logits := g.Outputs[0]
 	rows, vocabulary := logits.Shape[0], logits.Shape.Last()
 	input := func(name string, t tensor.Type, shape ...int) *graph.Value {
 		return g.AddValue(&graph.Value{Name: name, Kind: graph.Input, Type: t, Shape: shape})
 	}
-	n := &graph.Node{ID: len(g.Nodes), Op: ops.Draw, Float: e.dev.Info().Float, Name: "draw", Block: -1,
-		In: []*graph.Value{logits, input(rateInput, logits.Type, rows), input(keysInput, tensor.I32, rows, 4),
-			input(allowedInput, tensor.I32, rows, maskWords(vocabulary))}}
-	results, err := n.Op.Infer(n)
-	if err != nil {
-		return fmt.Errorf("drawing from %s: %w", logits, err)
+	add := func(op *graph.Op, in ...*graph.Value) error {
+		n := &graph.Node{ID: len(g.Nodes), Op: op, Float: e.dev.Info().Float, Name: op.Name, Block: -1, In: in}
+		results, err := op.Infer(n)
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", op.Name, in[0], err)
+		}
+		n.Out = []*graph.Value{g.AddValue(&graph.Value{Name: op.Name + ".logits", Type: results[0].Type,
+			Shape: results[0].Shape, Def: n})}
+		g.Nodes, g.Outputs = append(g.Nodes, n), []*graph.Value{n.Out[0]}
+		return nil
 	}
-	n.Out = []*graph.Value{g.AddValue(&graph.Value{Name: "draw.logits", Type: results[0].Type, Shape: results[0].Shape,
-		Def: n})}
-	g.Nodes, g.Outputs = append(g.Nodes, n), []*graph.Value{n.Out[0]}
-	return nil
+	allowed := input(allowedInput, tensor.I32, rows, maskWords(vocabulary))
+	if filtered {
+		if err := add(ops.Filter, logits, input(mostInput, tensor.I32, rows), input(sharesInput, logits.Type, rows, 3),
+			allowed); err != nil {
+			return err
+		}
+	}
+	return add(ops.Draw, g.Outputs[0], input(rateInput, logits.Type, rows), input(keysInput, tensor.I32, rows, 4), allowed)
 }
 
 func maskWords(vocabulary int) int { return (vocabulary + 31) / 32 }
@@ -47,19 +62,23 @@ func maskWords(vocabulary int) int { return (vocabulary + 31) / 32 }
 type drawing struct {
 	rate    float32   // one over the temperature; 0: the device adds no noise
 	key     [4]uint32 // of the noise
-	allowed []uint32  // bits of the tokens; nil: all
-	err     error     // why there are no bits
+	most    int32     // filters as ops.Filter has them; 0: none
+	shares  [3]float32
+	allowed []uint32 // bits of the tokens; nil: all
+	err     error    // why there are no bits
 }
 
 // how is how a step's tokens are chosen.
 type how struct {
-	picks int  // among so many that the device gives; 0: among all, by the host
-	drawn bool // with noise and masks
+	picks    int  // among so many that the device gives; 0: among all, by the host
+	drawn    bool // with noise and masks
+	filtered bool // with filters before the noise, each row with its own
 }
 
 // how finds the way that serves all choices of a step.
 func (s *Scheduler) how(b *schedule.Batch) how {
 	var h how
+	picks := 0 // where the device filters
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		end := r.First + r.Rows
@@ -67,36 +86,63 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 			continue
 		}
 		c := choiceOf(r.Seq)
-		o := &c.sampler.opt
-		k := s.engine.picks(*o)
-		if k == 0 && s.engine.draws(o) {
-			k, h.drawn = 1, true
-		}
-		if c.mask != nil {
-			h.drawn = true
-			if r.Rows > 1 && b.Rows[end-2].Want { // masks behind guesses are known when those are looked at
-				return how{}
-			}
-		}
-		if k == 0 || c.handle.request.Logprobs > 0 {
+		row := s.way(c, r.Rows > 1 && b.Rows[end-2].Want)
+		if row.picks == 0 {
 			return how{}
 		}
-		h.picks = max(h.picks, k)
+		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered}
+		if s.engine.rate(&c.sampler.opt) > 0 {
+			row.picks = 1
+		}
+		picks = max(picks, row.picks)
+	}
+	if h.filtered {
+		h.picks = picks
 	}
 	if h.picks > 1 { // few kinds of steps
 		h.picks = min(bucket([]int{8, 64, 256}, h.picks), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
 	}
-	h.drawn = h.drawn && h.picks > 0
 	return h
 }
 
-// draws says whether a choice is the largest of all logits with noise.
-func (e *Engine) draws(o *Sampling) bool {
-	return o.Temperature > 0 && !o.filters() && !o.changes() && e.picks(Sampling{}) > 0
+// way is how the device chooses as a request wants it, the tokens behind guesses too; without picks it does not.
+func (s *Scheduler) way(c *choice, guesses bool) how {
+	e, o := s.engine, &c.sampler.opt
+	if c.handle.request.Logprobs > 0 || c.mask != nil && guesses {
+		return how{} // masks behind guesses are known when those are looked at
+	}
+	switch k := e.picks(*o); {
+	case k > 0:
+		return how{picks: k, drawn: c.mask != nil}
+	case e.picks(Sampling{}) == 0 || o.changes() || e.rate(o) == 0:
+		return how{}
+	case o.filters() && e.first.Outputs[0].Shape.Last() > mostFiltered:
+		return how{}
+	}
+	return how{1, true, o.filters()}
+}
+
+// rate is one over the temperature, by which the device draws; 0 where it does not: the likeliest token is wanted, or
+// the temperature is such that float32 does not hold logits over it.
+func (e *Engine) rate(o *Sampling) float32 {
+	if o.Temperature < 1e-30 || o.Temperature > 1e30 {
+		return 0
+	}
+	return float32(1 / o.Temperature)
+}
+
+// filter notes a choice's filters as a device has them.
+func (d *drawing) filter(o *Sampling) {
+	d.most = int32(min(o.TopK, math.MaxInt32))
+	for i, p := range [3]float64{o.TypicalP, o.TopP, o.MinP} {
+		if d.shares[i] = float32(p); p > 0 {
+			d.shares[i] = max(d.shares[i], 1e-30) // 0 is no filter
+		}
+	}
 }
 
 // draw says how the tokens of a step's wanted rows are chosen. Masks are made side by side.
-func (s *Scheduler) draw(b *schedule.Batch) {
+func (s *Scheduler) draw(b *schedule.Batch, h how) {
 	words := maskWords(s.engine.first.Outputs[0].Shape.Last())
 	s.drawing, s.masked = s.drawing[:0], s.masked[:0]
 	for i := range b.Runs {
@@ -108,8 +154,11 @@ func (s *Scheduler) draw(b *schedule.Batch) {
 				continue
 			}
 			d := drawing{key: ops.DrawKey(o.Seed, past)}
-			if s.engine.draws(o) {
-				d.rate = float32(1 / o.Temperature)
+			if h.filtered || !o.filters() {
+				d.rate = s.engine.rate(o)
+			}
+			if h.filtered && d.rate > 0 {
+				d.filter(o)
 			}
 			past++
 			if c.mask != nil {
@@ -144,8 +193,11 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 	v := st.Graph.Input(allowedInput)
 	rows, words := v.Shape[0], v.Shape[1]
 	b.rates, b.keys, b.allowed = grown(b.rates, rows), grown(b.keys, 4*rows), grown(b.allowed, rows*words)
+	b.most, b.shares = grown(b.most, rows), grown(b.shares, 3*rows)
 	clear(b.rates)
 	clear(b.keys)
+	clear(b.most)
+	clear(b.shares)
 	masks := false
 	for i := range list {
 		masks = masks || list[i].allowed != nil
@@ -167,15 +219,20 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 		}
 		d := &list[at]
 		at++
-		b.rates[row] = d.rate
+		b.rates[row], b.most[row] = d.rate, d.most
+		copy(b.shares[3*row:], d.shares[:])
 		for j, k := range d.key {
 			b.keys[4*row+j] = int32(k)
 		}
 		copy(tensor.Bytes(b.allowed[row*words:(row+1)*words]), tensor.Bytes(d.allowed))
 	}
-	rate := st.Graph.Input(rateInput)
-	err := errors.Join(b.mem.stream.Write(st.step, st.offsets[rate], tensor.Bytes(b.rates)),
-		st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
+	floats := func(name string, x []float32) error {
+		return b.mem.stream.Write(st.step, st.offsets[st.Graph.Input(name)], tensor.Bytes(x))
+	}
+	err := errors.Join(floats(rateInput, b.rates), st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
+	if st.filtered {
+		err = errors.Join(err, floats(sharesInput, b.shares), st.writeInts(b.mem.stream, mostInput, 0, b.most, 0, 0))
+	}
 	if masks || !st.allAllowed {
 		st.allAllowed = !masks
 		err = errors.Join(err, st.writeInts(b.mem.stream, allowedInput, 0, b.allowed, 0, 0))

@@ -31,18 +31,18 @@ func TestGreedy(t *testing.T) {
 		"V": "500"}, testing.Short())
 }
 
-// noting is choosing that notes whether its kernel of draw is wanted.
+// noting is choosing that notes whether its kernels of draw and filter are wanted.
 type noting struct {
 	choosing
-	draws bool
+	draws, filters bool
 }
 
 func (d *noting) Kernel(n *graph.Node) (backends.Kernel, error) {
-	d.draws = d.draws || n.Op == ops.Draw
+	d.draws, d.filters = d.draws || n.Op == ops.Draw, d.filters || n.Op == ops.Filter
 	return d.Device.Kernel(n)
 }
 
-// TestDrawn: what a device draws, under masks too, is what the host draws from all logits.
+// TestDrawn: what a device draws, under masks and with filters too, is what the host draws from all logits.
 func TestDrawn(t *testing.T) {
 	dev, err := cpu.New(2)
 	if err != nil {
@@ -51,7 +51,17 @@ func TestDrawn(t *testing.T) {
 	t.Cleanup(func() { dev.Close() })
 	noted := &noting{choosing: choosing{dev}}
 	testkit.Drawn(t, dev, noted, tensor.F16, true)
-	if !noted.draws {
-		t.Error("nothing was drawn on the device")
+	if !noted.draws || !noted.filters {
+		t.Errorf("draws on the device: %v, filters: %v", noted.draws, noted.filters)
 	}
+}
+
+// TestFiltered: what a device's filters leave, and what is drawn of it, is what the host's sampler chooses.
+func TestFiltered(t *testing.T) {
+	dev, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	testkit.Filtered(t, dev)
 }

@@ -36,7 +36,7 @@ func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 	}
 	k := kind.picks
 	if kind.drawn {
-		if err := e.drawn(g); err != nil {
+		if err := e.drawn(g, kind.filtered); err != nil {
 			return nil, err
 		}
 	}

@@ -475,7 +475,7 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
 	h := s.how(b)
 	if s.drawing = s.drawing[:0]; h.drawn {
-		s.draw(b)
+		s.draw(b, h)
 	}
 	s.batch.loads = s.disk.loads
 	s.batch.mem.enter()

@@ -40,6 +40,8 @@ type stepKind struct {
 	picks  int // the most likely tokens that it gives instead of logits; 0: logits
 	// drawn says that the tokens to pick among are masked, and have noise: see drawn.go.
 	drawn bool
+	// filtered says that they are filtered before they get noise.
+	filtered bool
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token
 	// of each is that which the one before gives.
 	chain int

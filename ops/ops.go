@@ -12,8 +12,8 @@ import (
 
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
-	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, DPLR, Draw, Embed, Exp, Expand, Floor, Gather, GELU,
-	Greater,
+	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, DPLR, Draw, Embed, Exp, Expand, Filter, Floor,
+	Gather, GELU, Greater,
 	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pool, Pow,
 	Push,
 	Real, Reciprocal, ReLU,

@@ -78,6 +78,7 @@ var table = map[string]entry{
 	"softmax": {bind: bindSoftmax, why: byRow},
 	"topk":    {bind: bindTopK, why: byRow},
 	"draw":    {bind: bindDraw, why: byRow},
+	"filter":  {bind: bindFilter, why: byRow},
 	"mix":     {bind: bindMix, why: byRow},
 	"pool":    {bind: bindPool, why: byRow},
 	"rows":    {bind: bindRows, why: because("rows are copied")},

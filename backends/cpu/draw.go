@@ -51,3 +51,34 @@ func bindDraw(d *Device, l *backends.Launch) (runner, error) {
 		return nil
 	}), nil
 }
+
+// bindFilter binds what leaves of each row the tokens that a choice may fall on, for graphs that ask for it.
+func bindFilter(d *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	most, err := ints(&l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	shares, err := values(d, &l.In[2])
+	if err != nil {
+		return nil, err
+	}
+	allowed, err := ints(&l.In[3])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	words := l.In[3].Shape.Last()
+	return newEachRow(x.n, 64*x.cols, func(r int) error {
+		s := shares[3*r:]
+		ops.FilterRow(y.row(r), x.row(r), int(most[r]), [3]float64{float64(s[0]), float64(s[1]), float64(s[2])},
+			allowed[r*words:])
+		return nil
+	}), nil
+}

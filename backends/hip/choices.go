@@ -148,12 +148,13 @@ var table = map[string]entry{
 		{name: "paged", bind: bindPagedAttention,
 			why: "rows of many sequences: a block a head and sequence, pages by table"}}, weight: -1,
 		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
-	"topk":  checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
-	"draw":  only("draw", "four tokens a thread, whose numbers come from one counter", bindDraw),
-	"mix":   only("moe", pairwise, bindMix),
-	"rows":  only("moe", "a row a block", bindRows),
-	"split": only("moe", "a range of columns is copied", bindSplit),
-	"view":  only("moe", "rows without gaps are copied", bindView),
+	"topk":   checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
+	"draw":   only("draw", "four tokens a thread, whose numbers come from one counter", bindDraw),
+	"filter": only("filter", "a block a row: masses go into bins, of which one at a time is looked into", bindFilter),
+	"mix":    only("moe", pairwise, bindMix),
+	"rows":   only("moe", "a row a block", bindRows),
+	"split":  only("moe", "a range of columns is copied", bindSplit),
+	"view":   only("moe", "rows without gaps are copied", bindView),
 }
 
 func checked(e entry, check func(*graph.Node) error) entry {

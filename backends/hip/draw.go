@@ -9,3 +9,13 @@ func bindDraw(b *binder) {
 	b.start(drawFile, "draw", 256, r.n, ceil(r.cols, 1024), 1).ptr(b.out(0), b.pointer(x)).rows(r).
 		ptr(b.dense(rate), b.dense(b.in(2)), b.dense(allowed)).u32(allowed.Shape.Last())
 }
+
+var filterFile = newProgram("filter.hip")
+
+// bindFilter binds what leaves of each row the tokens that a choice may fall on.
+func bindFilter(b *binder) {
+	x, allowed := b.in(0), b.in(3)
+	r := rowsOf(x)
+	b.start(filterFile, "filter", 512, r.n, 1, 1).ptr(b.out(0), b.pointer(x)).rows(r).
+		ptr(b.dense(b.in(1)), b.dense(b.in(2)), b.dense(allowed)).u32(allowed.Shape.Last())
+}

@@ -106,7 +106,7 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// TestDrawn: what the device draws, under masks too, is what the host draws from a processor's logits.
+// TestDrawn: what the device draws, under masks and with filters too, is what the host draws from a processor's logits.
 func TestDrawn(t *testing.T) {
 	dev := openHalf(t)
 	t.Cleanup(func() { closing(t, dev) })
@@ -116,4 +116,11 @@ func TestDrawn(t *testing.T) {
 	}
 	defer host.Close()
 	testkit.Drawn(t, host, dev, tensor.F16, false)
+}
+
+// TestFiltered: what the device's filters leave, and what it draws of that, is what the host's sampler chooses.
+func TestFiltered(t *testing.T) {
+	dev := openHalf(t)
+	t.Cleanup(func() { closing(t, dev) })
+	testkit.Filtered(t, dev)
 }

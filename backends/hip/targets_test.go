@@ -178,7 +178,7 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	all = append(all, pointFile, drawFile, generalFile, spreadFile, recurrenceFile, headsFile(128, rowLanes),
+	all = append(all, pointFile, drawFile, filterFile, generalFile, spreadFile, recurrenceFile, headsFile(128, rowLanes),
 		headsFile(128, columnLanes), headsFile(127, columnLanes), headsFile(1000, columnLanes),
 		routeFile, ropeFile, ropeFiles(3))
 	shape := func(block, parts int) attentionShape {

@@ -2,6 +2,8 @@
 
 package vulkan
 
+import "errors"
+
 // bindDraw binds the noise and the mask of choices by chance.
 func bindDraw(b *bind) error {
 	c := b.call("draw")
@@ -14,5 +16,22 @@ func bindDraw(b *bind) error {
 	c.push = []uint32{n, quads, x.cols, uint32(b.l.In[3].Shape.Last()), x.off, x.stride, rate.off, keys, allowed, y.off,
 		y.stride}
 	b.run(c, groups(int(n), workgroup), 1)
+	return nil
+}
+
+// bindFilter binds what leaves of each row the tokens that a choice may fall on.
+func bindFilter(b *bind) error {
+	c := b.call("filter")
+	x := b.floats(c, &b.l.In[0], false)
+	most, shares := b.ints(c, &b.l.In[1]), b.floats(c, &b.l.In[2], false)
+	allowed, y := b.ints(c, &b.l.In[3]), b.floats(c, &b.l.Out[0], true)
+	if shares.n > 1 && shares.stride != 3 {
+		return errors.New("shares with gaps")
+	}
+	limits := &b.d.p.limits
+	c.spec = []uint32{min(2*workgroup, limits.MaxComputeWorkGroupInvocations, limits.MaxComputeWorkGroupSize[0])}
+	c.push = []uint32{x.n, x.cols, uint32(b.l.In[3].Shape.Last()), x.off, x.stride, most, shares.off, allowed, y.off,
+		y.stride}
+	b.run(c, groups(int(x.n), 1), 1)
 	return nil
 }

@@ -180,7 +180,7 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// TestDrawn: what the device draws, under masks too, is what the host draws from a processor's logits.
+// TestDrawn: what the device draws, under masks and with filters too, is what the host draws from a processor's logits.
 func TestDrawn(t *testing.T) {
 	whole(t)
 	host, err := cpu.New(2)
@@ -441,3 +441,6 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d buffers were allocated before", allocs)
 	}
 }
+
+// TestFiltered: what the device's filters leave, and what it draws of that, is what the host's sampler chooses.
+func TestFiltered(t *testing.T) { testkit.Filtered(t, open(t, vulkan.Options{})) }

@@ -137,7 +137,7 @@ func New(op *graph.Op, r Request) (*Case, error) {
 			return r.Sizes["dh"] / 2
 		case name == "to" && r.Sizes["g"] == 0:
 			return defaults["g"]
-		case op == ops.Draw && name == "w": // a bit for each of v
+		case (op == ops.Draw || op == ops.Filter) && name == "w": // a bit for each of v
 			return (cmp.Or(r.Sizes["v"], defaults["v"]) + 31) / 32
 		case op == ops.Pool && name == "b": // the first row and that behind the last
 			return 2

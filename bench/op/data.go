@@ -5,11 +5,13 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
+	"github.com/greta-project/greta/weights/quant"
 	"github.com/greta-project/greta/weights/synthetic"
 )
 
@@ -46,6 +48,9 @@ func (c *Case) data() ([][]byte, error) {
 			positive := *v
 			positive.Name = "factors"
 			all[i], err = optest.Random(&positive, rng)
+		case v.Name == "shares": // top-p and min-p as they are usual
+			all[i] = tensor.New(v.Type, v.Shape...).Data
+			err = quant.Encode(v.Type, all[i], slices.Repeat([]float32{0, 0.95, 0.05}, v.Shape[0]), 3)
 		default:
 			all[i], err = optest.Random(v, rng)
 		}
@@ -92,6 +97,7 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 				vals[i] = int32(rng.Uint32())
 			}
 		}
+	case "most": // no limit
 	case "pos":
 		for i := range vals {
 			vals[i] = int32(c.First + i)

@@ -12,33 +12,38 @@ import (
 	"github.com/greta-project/greta/tensor"
 )
 
-// Drawn holds the choices that a device makes by chance and under masks against those that the engine makes from the
-// logits of a processor, host: requests of every kind of sampling at once. All tokens must be the same on a device that
-// rounds as the processor does (exact), else half of them: a text goes another way where two tokens are as likely.
+// Drawn holds the choices that a device makes by chance, under masks and with filters against those that the engine
+// makes from the logits of a processor, host: requests of every kind of sampling at once, those that a topk serves
+// alone and then beside others. All tokens must be the same on a device that rounds as the processor does (exact), else
+// half of them: a text goes another way where two tokens are as likely.
 func Drawn(t *testing.T, host, dev backends.Device, float tensor.Type, exact bool) {
 	t.Helper()
-	want, got := drawnBy(t, host, float), drawnBy(t, dev, float)
-	same, all := 0, 0
-	for i := range want {
-		n := 0
-		for n < len(want[i]) && n < len(got[i]) && want[i][n] == got[i][n] {
-			n++
+	for _, kinds := range [][]kindOfDraw{kindsOfDraws, append(slices.Clone(kindsOfFilters), kindsOfDraws...)} {
+		want, got := drawnBy(t, host, float, kinds), drawnBy(t, dev, float, kinds)
+		same, all := 0, 0
+		for i := range want {
+			n := 0
+			for n < len(want[i]) && n < len(got[i]) && want[i][n] == got[i][n] {
+				n++
+			}
+			same, all = same+n, all+len(want[i])
+			if len(got[i]) != len(want[i]) || exact && n != len(want[i]) {
+				t.Errorf("%s: %v, the host chooses %v", kinds[i%len(kinds)].name, got[i], want[i])
+			}
 		}
-		same, all = same+n, all+len(want[i])
-		if len(got[i]) != len(want[i]) || exact && n != len(want[i]) {
-			t.Errorf("%s: %v, the host chooses %v", kindsOfDraws[i%len(kindsOfDraws)].name, got[i], want[i])
+		if all == 0 || 2*same < all {
+			t.Errorf("%d of %d tokens are those that the host chooses", same, all)
 		}
-	}
-	if all == 0 || 2*same < all {
-		t.Errorf("%d of %d tokens are those that the host chooses", same, all)
 	}
 }
 
-var kindsOfDraws = []struct {
+type kindOfDraw struct {
 	name     string
 	sampling engine.Sampling
 	mask     int // −1: none
-}{
+}
+
+var kindsOfDraws = []kindOfDraw{
 	{"greedy", engine.Sampling{}, -1},
 	{"greedy under a mask", engine.Sampling{}, 1},
 	{"temperature", engine.Sampling{Temperature: 0.8}, -1},
@@ -47,7 +52,17 @@ var kindsOfDraws = []struct {
 	{"the likeliest under a mask", engine.Sampling{Temperature: 0.6, TopK: 20, TopP: 0.9}, 0},
 }
 
-func drawnBy(t *testing.T, dev backends.Device, float tensor.Type) [][]int32 {
+// kindsOfFilters are those that a topk of few is no answer to.
+var kindsOfFilters = []kindOfDraw{
+	{"top-p", engine.Sampling{Temperature: 1, TopP: 0.3}, -1},
+	{"min-p", engine.Sampling{Temperature: 1.5, MinP: 0.4}, -1},
+	{"typical", engine.Sampling{Temperature: 0.9, TypicalP: 0.2}, -1},
+	{"many of the likeliest", engine.Sampling{Temperature: 2, TopK: 1000}, -1},
+	{"all filters", engine.Sampling{Temperature: 1, TopK: 3000, TypicalP: 0.5, TopP: 0.5, MinP: 0.1}, -1},
+	{"all filters under a mask", engine.Sampling{Temperature: 0.7, TopK: 3000, TypicalP: 0.9, TopP: 0.8, MinP: 0.01}, 1},
+}
+
+func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindOfDraw) [][]int32 {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
@@ -65,8 +80,8 @@ func drawnBy(t *testing.T, dev backends.Device, float tensor.Type) [][]int32 {
 	}
 	defer s.Close()
 	var handles []*engine.Handle
-	for i := range 2 * len(kindsOfDraws) {
-		k := kindsOfDraws[i%len(kindsOfDraws)]
+	for i := range 2 * len(kinds) {
+		k := kinds[i%len(kinds)]
 		k.sampling.Seed = uint64(i)
 		r := engine.Request{Prompt: []int32{1, int32(2 + i), 7}, Max: 8, Sampling: k.sampling}
 		if k.mask >= 0 {
@@ -82,15 +97,15 @@ func drawnBy(t *testing.T, dev backends.Device, float tensor.Type) [][]int32 {
 	for i, h := range handles {
 		for tok, err := range h.Tokens() {
 			if err != nil {
-				t.Errorf("%s: %v", kindsOfDraws[i%len(kindsOfDraws)].name, err)
+				t.Errorf("%s: %v", kinds[i%len(kinds)].name, err)
 				break
 			}
 			all[i] = append(all[i], tok.ID)
 		}
-		if m := kindsOfDraws[i%len(kindsOfDraws)].mask; slices.ContainsFunc(all[i], func(id int32) bool {
+		if m := kinds[i%len(kinds)].mask; slices.ContainsFunc(all[i], func(id int32) bool {
 			return m >= 0 && int(id)%3 == m
 		}) {
-			t.Errorf("%s: %v has tokens that are not allowed", kindsOfDraws[i%len(kindsOfDraws)].name, all[i])
+			t.Errorf("%s: %v has tokens that are not allowed", kinds[i%len(kinds)].name, all[i])
 		}
 	}
 	return all

@@ -27,7 +27,7 @@ type Case struct {
 	// type "float" is the device's type of activations. Flags:
 	//
 	//	+n      n elements lie between rows of the first dimension
-	//	=a,b,c  the values, of an i32
+	//	=a,b,c  the values, of an i32; of a float too, dense
 	//	=a..    a, a+1, a+2, …, of an i32
 	//	<n      random values in [0, n), of an i32
 	//	#n      random whole numbers in [0, n), of a float: many are equal
@@ -153,6 +153,10 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 			return o, err
 		}
 	}
+	if flag['='] != "" {
+		o.Data, err = listed(v, flag['='])
+		return o, err
+	}
 	if o.Data, err = random(v, whole, times, rng); err != nil {
 		return o, err
 	}
@@ -175,6 +179,24 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 		copy(o.Data[(i+1)*v.Shape[1:].Elems()*width-width:], tensor.Bytes(mark))
 	}
 	return o, err
+}
+
+// listed gives the values that a list has.
+func listed(v *graph.Value, list string) ([]byte, error) {
+	texts := strings.Split(list, ",")
+	vals := make([]float32, len(texts))
+	for i, t := range texts {
+		x, err := strconv.ParseFloat(t, 32)
+		if err != nil {
+			return nil, err
+		}
+		vals[i] = float32(x)
+	}
+	if len(vals) != v.Shape.Elems() {
+		return nil, fmt.Errorf("%d values for %d elements", len(vals), v.Shape.Elems())
+	}
+	data := tensor.New(v.Type, v.Shape...).Data
+	return data, quant.Encode(v.Type, data, vals, v.Shape.Last())
 }
 
 // logs makes logs of decays of an operand's values: minus their sizes times the number size, and minus infinity for

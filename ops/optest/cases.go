@@ -8,6 +8,9 @@ import (
 )
 
 // Limits by what an operator does in f32. An exact operator only moves data.
+// filter is the equation of its cases.
+const filter = "y: filter(x, most, shares, allowed)"
+
 const (
 	pointRel, pointAbs = 1e-6, 1e-5 // functions of single elements, f32 ones a few ulp wide
 	sumRel, sumAbs     = 5e-6, 5e-5 // sums of some hundred products of size one
@@ -293,6 +296,26 @@ var table = []Case{
 		"x float[2, 64] +3; rate float[2] *0; keys i32[2, 4] <9; allowed i32[2, 2] =-1,-1,-2,2147483647", 0, 0},
 	{"draw/vocabulary", "y: draw(x, rate, keys, allowed)",
 		"x float[2, 9001]; rate float[2]; keys i32[2, 4] <2000000000; allowed i32[2, 282] <2000000000", pointRel, pointAbs},
+	// k, then shares for typical, top-p and min-p
+	{"filter/odd", filter, "x float[4, 37] +3; most i32[4] =5,0,0,0; shares float[4, 3] =0,0,0,.8,0,0,0,.8,0,0,0,.1; " +
+		"allowed i32[4, 2] <2000000000", 0, 0},
+	{"filter/none", filter, "x float[3, 70]; most i32[3] =0,-1,0; shares float[3, 3] =0,0,0,1,1,0,-1,-2,-3; " +
+		"allowed i32[3, 3] <2000000000", 0, 0},
+	{"filter/ties", filter, "x float[6, 3001] #3; most i32[6] =7,0,0,0,1500,2999; " +
+		"shares float[6, 3] =0,0,0,.3,0,0,0,.7,0,0,0,.2,.5,.9,0,.9,.5,.3; allowed i32[6, 94] <2000000000", 0, 0},
+	{"filter/equal", filter, "x float[5, 4099] *0; most i32[5] =1,4000,0,0,0; " +
+		"shares float[5, 3] =0,0,0,0,0,0,.5,0,0,0,.25,0,0,0,1; allowed i32[5, 129] <2147483647", 0, 0},
+	{"filter/numbers", filter, "x float[6, 5] =1,NaN,3,2,0,+Inf,1,2,3,-Inf,-Inf,-Inf,-Inf,-Inf,-Inf,7,-Inf,-Inf,-Inf," +
+		"-Inf,-0,0,-0,0,-1,3e38,-3e38,0,1,3e38; most i32[6] =2,2,2,2,3,0; " +
+		"shares float[6, 3] =0,.5,0,0,.5,0,0,.5,0,.5,.5,.5,0,0,0,0,.5,0; allowed i32[6, 1] =31,31,31,31,31,31", 0, 0},
+	{"filter/one", filter, "x float[4, 1]; most i32[4] =1,0,0,0; shares float[4, 3] =0,0,0,.1,0,0,0,.1,0,0,0,1; " +
+		"allowed i32[4, 1] =1,1,1,0", 0, 0},
+	{"filter/vocabulary", filter, "x float[8, 9001] *3; most i32[8] =0,0,0,0,400,4000,0,9001; shares float[8, 3] =" +
+		".95,0,0,0,.95,0,0,0,.02,0,0,0,0,.99,0,.9,0,.01,.9,.9,0,0,.999,0; allowed i32[8, 282] <2000000000", 0, 0},
+	{"filter/flat", filter, "x float[5, 70001] *.01; most i32[5] =0,0,0,50000,3; shares float[5, 3] =" +
+		".9,0,0,0,.9,0,0,0,.98,.5,.5,0,0,0,0; allowed i32[5, 2188] <2147483647", 0, 0},
+	{"filter/peaked", filter, "x float[4, 9001] *40; most i32[4] =0,0,0,300; shares float[4, 3] =" +
+		".95,0,0,0,.95,0,0,0,.001,.5,.99,0; allowed i32[4, 282] <2000000000", 0, 0},
 	{"mix/two", "y: mix(x, p)", "x float[5, 2, 37]; p float[5, 2]", pointRel, pointAbs},
 	{"mix/one", "y: mix(x, p)", "x float[1, 3, 5]; p float[1, 3]", pointRel, pointAbs},
 

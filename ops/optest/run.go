@@ -175,6 +175,35 @@ func check(dev backends.Device, c Case, whole bool) error {
 	return nil
 }
 
+// Results launches the node on a device and gives its results.
+func (p *Prepared) Results(dev backends.Device) ([]tensor.Tensor, error) {
+	k, err := dev.Kernel(p.Node)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRig(dev)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	l, _, out, err := r.launch(p, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.stream.Launch(l); err != nil {
+		return nil, err
+	}
+	var results []tensor.Tensor
+	for _, o := range out {
+		data, err := r.dense(o)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, tensor.Tensor{Type: o.Type, Shape: o.Shape, Data: data})
+	}
+	return results, nil
+}
+
 // tolerance is that of a node's kernel, or the largest of its body's where the device has none for the node.
 func tolerance(dev backends.Device, n *graph.Node) float64 {
 	if k, err := dev.Kernel(n); err == nil {
