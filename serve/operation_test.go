@@ -158,6 +158,98 @@ func TestTraces(t *testing.T) {
 	}
 }
 
+// A failed request's span says so, one that a client does not sample has none, and closing sends what is left.
+func TestTracesOfFailures(t *testing.T) {
+	got := make(chan string, 10)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got <- string(body)
+		w.WriteHeader(503)
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test%20bed, service.name=other")
+	reported := make(chan error, 10)
+	tracer, err := NewTracer(collector.URL+"/", "test", func(err error) { reported <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h := testServer(t, newFake(), func(o *Options) { o.Tracer = tracer })
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333"
+	post(t, h.URL+"/v1/chat/completions", ask("not sampled", ""), "traceparent", parent+"1-00")
+	post(t, h.URL+"/v1/chat/completions", "{", "traceparent", parent+"2-01")
+	if err := tracer.close(); err != nil {
+		t.Fatal(err)
+	}
+	body := <-got
+	for _, want := range []string{`"status":{"code":2`, `"parentSpanId":"b7ad6b7169203332"`, `"intValue":"400"`,
+		`"key":"deployment.environment","value":{"stringValue":"test bed"}`, `"stringValue":"greta"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in %s", want, body)
+		}
+	}
+	if strings.Contains(body, "b7ad6b7169203331") || len(got) > 0 {
+		t.Errorf("a request that is not sampled has a span: %s", body)
+	}
+	if err := <-reported; !strings.Contains(err.Error(), "503") {
+		t.Errorf("what is reported is %v", err)
+	}
+	tracer.start(httptest.NewRequest("GET", "/", nil), "/").end(200, nil) // behind the end: nobody waits for it
+}
+
+func TestTraceparent(t *testing.T) {
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	trace, parent, flags, ok := traceparent(good)
+	if !ok || trace[0] != 0x0a || trace[15] != 0x9c || parent[0] != 0xb7 || parent[7] != 0x31 || flags != 1 {
+		t.Errorf("%x %x %x %v", trace, parent, flags, ok)
+	}
+	if _, _, _, ok := traceparent("01" + good[2:] + "-more"); !ok {
+		t.Error("a later version may have more")
+	}
+	for _, bad := range []string{"", "00", good + "-more", "ff" + good[2:], strings.ToUpper(good), good[:54], good[1:],
+		strings.Replace(good, "b7ad6b7169203331", "0000000000000000", 1), strings.Replace(good, "0af", "0ag", 1),
+		strings.Replace(good, "0af7651916cd43dd8448eb211c80319c", strings.Repeat("0", 32), 1)} {
+		if _, _, _, ok := traceparent(bad); ok {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestSamplers(t *testing.T) {
+	low, high := [16]byte{8: 0x10}, [16]byte{8: 0xf0}
+	for _, c := range []struct {
+		name, arg string
+		want      string // of low and high without a parent, high behind a sampled one, low behind one that is not
+	}{
+		{"", "", "yyyn"}, {"always_on", "", "yyyy"}, {"always_off", "", "nnnn"}, {"traceidratio", "0.5", "ynny"},
+		{"TraceIDRatio", "", "yyyy"}, {"parentbased_always_on", "", "yyyn"}, {"parentbased_always_off", "", "nnyn"},
+		{"parentbased_traceidratio", " .5 ", "ynyn"}, {"traceidratio", "0", "nnnn"}, {"traceidratio", "1", "yyyy"},
+	} {
+		s, err := samplerOf(c.name, c.arg)
+		if err != nil {
+			t.Errorf("%s %s: %v", c.name, c.arg, err)
+			continue
+		}
+		got := ""
+		for _, yes := range []bool{s(low, -1), s(high, -1), s(high, 1), s(low, 0)} {
+			got += map[bool]string{true: "y", false: "n"}[yes]
+		}
+		if got != c.want {
+			t.Errorf("%s %s samples %s, not %s", c.name, c.arg, got, c.want)
+		}
+	}
+	for _, bad := range [][2]string{{"sometimes", ""}, {"traceidratio", "2"}, {"parentbased_traceidratio", "x"},
+		{"parentbased_", ""}} {
+		if _, err := samplerOf(bad[0], bad[1]); err == nil || !strings.Contains(err.Error(), "OTEL_TRACES_SAMPLER") {
+			t.Errorf("%q: the error is %v", bad, err)
+		}
+	}
+	for _, bad := range []string{"a", "=b", "a=%zz"} {
+		if _, err := resourceOf(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
 // Scopes, models, quotas, bounds and priorities of keys; what they have used stays when the file is read again.
 // In one piece: one server, whose keys file changes.
 func TestKeys(t *testing.T) {

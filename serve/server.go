@@ -273,7 +273,7 @@ func (s *Server) around(route, scope string, p protocol, place bool, h handler) 
 			ctx, cancel = context.WithTimeout(ctx, s.opt.Timeout)
 			defer cancel()
 		}
-		ctx, rs.trace = s.opt.Tracer.start(ctx, r, route)
+		rs.trace = s.opt.Tracer.start(r, route)
 		r = r.WithContext(ctx)
 		err := s.guarded(aw, r, rs, scope, place, h)
 		if err != nil && !aw.begun {
