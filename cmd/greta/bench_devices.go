@@ -18,13 +18,12 @@ import (
 	"github.com/greta-project/greta/graph"
 )
 
-// members lists a backend's devices as --devices names them, "" for the one of a backend without a
-// list. Tests put others in their place.
+// members lists a backend's devices as --devices names them. Tests put others in their place.
 var members = func(backend string) ([]string, error) {
 	if backend == "hip" || backend == "vulkan" {
 		return gpuMembers(backend)
 	}
-	return []string{""}, nil
+	return []string{"0"}, nil
 }
 
 // openMember opens one of them.

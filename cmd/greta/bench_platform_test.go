@@ -115,6 +115,10 @@ func TestRoofsByType(t *testing.T) {
 // TestBenchPlatformDevices: each device by itself, both at once, and what lies between them; a run
 // in the store for each device and one for the set.
 func TestBenchPlatformDevices(t *testing.T) {
+	if r := greta(t, append(platformArgs, "latency", "--devices", "0", "--dry-run")...); r.code != 0 ||
+		!strings.Contains(r.out, "on each of 0, then") {
+		t.Errorf("the processor by its number: %d %s%s", r.code, r.out, r.err)
+	}
 	own, open := members, openMember
 	defer func() { members, openMember = own, open }()
 	openMember = func(string, deviceFlags) (backends.Device, error) { return cpu.NewLevel("go", 1) }
