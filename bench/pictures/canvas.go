@@ -92,6 +92,9 @@ func (c *svgCanvas) text(at xy, s string, size, place float64, up bool) {
 	if up {
 		fmt.Fprintf(c, ` transform="rotate(-90 %.2f %.2f)"`, at.X, at.Y)
 	}
+	if s != "" { // a font that is wider than the one that was counted on is pressed, not cut
+		fmt.Fprintf(c, ` textLength="%.2f" lengthAdjust="spacingAndGlyphs"`, textWidth(s, size))
+	}
 	fmt.Fprintf(c, ">%s</text>\n", html.EscapeString(s))
 }
 

@@ -176,9 +176,10 @@ func devices(all []point) []*Picture {
 		shown = shown[:most]
 		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.name, b.name) })
 	}
-	slices.Reverse(shown) // the first at the top
+	slices.Reverse(shown)                                                // the first at the top
+	each, legend := .5+.36*float64(len(devs)), .2+.45*float64(len(devs)) // heights in centimetres
 	pic := &Picture{Name: "devices", Title: "Devices compared", width: wide,
-		height: (2.5 + float64(len(shown))*(0.5+0.36*float64(len(devs)))) * centimetre,
+		height: (2.3 + float64(len(shown))*each + legend) * centimetre,
 		Caption: "Speed as a part of the fastest device's, by medians of the last results. Every benchmark that two " +
 			"devices ran is in the table; a selection is drawn.",
 		Head: append([]string{"benchmark"}, devs...)}
@@ -204,7 +205,7 @@ func devices(all []point) []*Picture {
 	}
 	pic.plot.names(labels)
 	pic.plot.X.Min, pic.plot.X.Max = 0, 1.02
-	pic.plot.Y.Max += 0.6 * float64(len(devs)) // the legend's place
+	pic.plot.Y.Max += legend / each
 	for _, r := range rows {
 		line := []string{r.name}
 		for _, d := range devs {

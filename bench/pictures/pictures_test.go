@@ -2,11 +2,13 @@ package pictures
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"image/png"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +206,45 @@ func TestOneResult(t *testing.T) {
 		if p := pics[0].plot; !(p.X.Min > 0 && p.X.Max > p.X.Min) {
 			t.Errorf("%s: the axis goes from %g to %g", name, p.X.Min, p.X.Max)
 		}
+	}
+}
+
+// TestLegendOfDevices: one benchmark of three devices leaves their names a place of their own.
+func TestLegendOfDevices(t *testing.T) {
+	var all []store.Entry
+	for i, device := range []string{"cpu", "hip", "vulkan"} {
+		all = append(all, result(newRun(device, i), "op/linear", 1e-5, func(*record.Result) {}))
+	}
+	pics, err := Draw("devices", all)
+	if err != nil || len(pics) != 1 {
+		t.Fatalf("%d pictures, %v", len(pics), err)
+	}
+	p := &probe{texts: map[string]xy{}}
+	pics[0].plot.draw(p, pics[0].width, pics[0].height)
+	if len(p.fills) != 7 {
+		t.Fatalf("%d areas, want the paper, three bars and their signs", len(p.fills))
+	}
+	for _, bar := range p.fills[1:4] {
+		for _, sign := range p.fills[4:] {
+			if topOf(bar) < bottomOf(sign) {
+				t.Errorf("a bar from %v lies on a sign to %v", topOf(bar), bottomOf(sign))
+			}
+		}
+	}
+}
+
+func topOf(ps []xy) float64 { return slices.MinFunc(ps, byY).Y }
+
+func bottomOf(ps []xy) float64 { return slices.MaxFunc(ps, byY).Y }
+
+func byY(a, b xy) int { return cmp.Compare(a.Y, b.Y) }
+
+// TestTextsKeepTheirWidth: a browser without the font does not cut them.
+func TestTextsKeepTheirWidth(t *testing.T) {
+	c := newSVG(100, 100)
+	c.text(xy{50, 50}, "a label", 9, 1, false)
+	if s := c.end(); !strings.Contains(s, fmt.Sprintf(`textLength="%.2f"`, textWidth("a label", 9))) {
+		t.Error(s)
 	}
 }
 
