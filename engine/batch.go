@@ -66,6 +66,8 @@ var (
 		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
 	wantedBuckets = []int{1, 4, 16, 64, 256}
+	// pickBuckets are those of tokens that the device gives to choose among.
+	pickBuckets = []int{8, 64, 256}
 )
 
 // bucket gives the least of a list that holds n, or a multiple of the last.
@@ -90,8 +92,8 @@ func (e *Engine) pageBytes(page int) int {
 	return sum
 }
 
-// newBatch makes pools, for steps of at most so many rows.
-func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
+// newBatch makes pools, for steps of at most so many rows of which so many are wanted.
+func (e *Engine) newBatch(size poolSize, hostPages, rows, wanted int) (*batch, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	b := &batch{size: size, width: size.width(e.opt.Context)}
@@ -130,7 +132,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter, &b.state} {
 		*list = make([]int32, rows)
 	}
-	err = b.reserve(rows)
+	err = b.reserve(rows, wanted)
 	if err == nil { // what a device cannot run or bind is found now, not by the first request
 		_, err = b.mem.stepOf(b.kind(1, 1, 0), nil)
 	}
@@ -141,16 +143,10 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows int) (*batch, error) {
 }
 
 // reserve makes the arena as large as the largest step wants it, so that none has to be captured anew.
-func (b *batch) reserve(rows int) error {
+func (b *batch) reserve(rows, wanted int) error {
 	e := b.mem.engine
-	size := b.size
-	size.adapted = e.adapters != nil
-	for _, wanted := range []int{1, rows} {
-		g, err := e.graph(rows, wanted, &size)
-		if err != nil {
-			return err
-		}
-		sel, err := e.selectKernels(g)
+	for _, kind := range e.largest(rows, wanted) {
+		g, sel, err := e.lowered(kind, &b.size)
 		if err != nil {
 			return err
 		}
@@ -161,8 +157,25 @@ func (b *batch) reserve(rows int) error {
 	return nil
 }
 
-func (b *batch) rowBuckets() []int {
-	if b.mem.engine.queued {
+// largest are the kinds of a batch's steps that want the largest arena, of so many rows of which so many are wanted at
+// most: with logits of one and of all, and where the device draws with logits and what is drawn from of those wanted.
+func (e *Engine) largest(rows, wanted int) []stepKind {
+	k := stepKind{Tokens: rows, Rows: 1, adapted: e.adapters != nil}
+	all := k
+	all.Rows = rows
+	kinds := []stepKind{k, all}
+	if e.picks(Sampling{}) > 0 {
+		k.Rows, k.drawn = min(rows, bucket(wantedBuckets, wanted)), true
+		k.picks = min(pickBuckets[len(pickBuckets)-1], e.running.Picks, e.first.Outputs[0].Shape.Last())
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+func (b *batch) rowBuckets() []int { return b.mem.engine.rowBuckets() }
+
+func (e *Engine) rowBuckets() []int {
+	if e.queued {
 		return buckets
 	}
 	return fineBuckets

@@ -120,6 +120,17 @@ type ModelDrafts struct {
 // NewModelDrafts makes drafters of a smaller model, for so many sequences at once; those beyond have no guesses.
 func NewModelDrafts(e *Engine, most int) *ModelDrafts { return &ModelDrafts{engine: e, most: most} }
 
+// Bytes is what the smaller model and its sessions take of the device, for SchedulerOptions.Beside.
+func (d *ModelDrafts) Bytes() int64 {
+	d.engine.mutex.Lock()
+	defer d.engine.mutex.Unlock()
+	each := d.engine.stepBytes
+	for _, v := range d.engine.first.States {
+		each += int64(v.Bytes())
+	}
+	return d.engine.loadedBytes() + int64(d.most)*each
+}
+
 // Draft is for SchedulerOptions.Draft.
 func (d *ModelDrafts) Draft(o Sampling, cost func(guesses int) float64) Drafter {
 	d.mu.Lock()

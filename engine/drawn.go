@@ -100,7 +100,7 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 		h.picks = picks
 	}
 	if h.picks > 1 { // few kinds of steps
-		h.picks = min(bucket([]int{8, 64, 256}, h.picks), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
+		h.picks = min(bucket(pickBuckets, h.picks), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
 	}
 	return h
 }

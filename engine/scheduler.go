@@ -17,9 +17,14 @@ import (
 // SchedulerOptions say what many sequences at once may take.
 type SchedulerOptions struct {
 	// Memory is for the caches of all sequences, bytes; Tokens the positions that they hold together, which counts
-	// where both are given. Where neither is, Sequences times the context, at most half of what the device has left.
+	// where both are given. Where neither is, Sequences times the context, at most what a device with memory of its own
+	// has left behind weights, steps and a margin, or half of what the host's has.
 	Memory int64
 	Tokens int
+	// Beside is what others take of the device since it was opened, or will, bytes: see ModelDrafts.Bytes. Share is how
+	// many engines share what is left of it; 0: 1. Both are for where neither Memory nor Tokens is given.
+	Beside int64
+	Share  int
 	// Page is how many positions a page has; 0: 32. Prefixes are shared by whole pages.
 	Page int
 	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256, or twice Sequences where
@@ -158,8 +163,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		return nil, err
 	}
 	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences,
-		slots: slots}, host,
-		opt.Rows); err != nil {
+		slots: slots}, host, opt.Rows, opt.wanted()); err != nil {
 		return nil, err
 	}
 	if err := s.batch.capture(opt.Capture, opt.Sequences, opt.Rows); err != nil {
@@ -185,7 +189,8 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 		name string
 		v    int64
 	}{{"Memory", o.Memory}, {"Tokens", int64(o.Tokens)}, {"Page", int64(o.Page)}, {"Rows", int64(o.Rows)},
-		{"Sequences", int64(o.Sequences)}, {"Queue", int64(o.Queue)}, {"HostMemory", o.HostMemory}} {
+		{"Sequences", int64(o.Sequences)}, {"Queue", int64(o.Queue)}, {"HostMemory", o.HostMemory},
+		{"Beside", o.Beside}, {"Share", int64(o.Share)}} {
 		if p.v < 0 {
 			return fmt.Errorf("%s is %d, it must be 0 or more", p.name, p.v)
 		}
@@ -206,10 +211,11 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 		return nil
 	}
 	if o.Memory == 0 {
-		o.Memory = int64(o.Sequences)*int64(e.opt.Context)*perToken + states
-		if has := int64(e.dev.Info().Memory); has > 0 {
-			o.Memory = min(o.Memory, max(has-int64(e.bytes), 0)/2)
+		most, err := e.room(o)
+		if err != nil {
+			return err
 		}
+		o.Memory = min(int64(o.Sequences)*int64(e.opt.Context)*perToken+states, most)
 	}
 	o.Tokens = int((o.Memory - states) / perToken)
 	if o.Tokens < o.Page {

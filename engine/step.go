@@ -54,12 +54,9 @@ type stepKind struct {
 // positions is the number of positions that the step computes.
 func (k stepKind) positions() int { return k.Tokens * max(k.chain, 1) }
 
-// newStep lowers, plans and captures a step for the session.
-func (s *Session) newStep(kind stepKind) (*Step, error) {
-	e := s.engine
-	g := e.first
-	var err error
-	pool := s.pool
+// lowered gives the graph of a step of a session, or with a pool of a batch, and its kernels.
+func (e *Engine) lowered(kind stepKind, pool *poolSize) (g *graph.Graph, sel selection, err error) {
+	g = e.first
 	if kind.adapted {
 		adapted := *pool
 		adapted.adapted, pool = true, &adapted
@@ -72,10 +69,16 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	case kind.Tokens != 1 || kind.Rows != 1:
 		g, err = e.Graph(kind.Tokens, kind.Rows)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		sel, err = e.selectKernels(g)
 	}
-	sel, err := e.selectKernels(g)
+	return g, sel, err
+}
+
+// newStep lowers, plans and captures a step for the session.
+func (s *Session) newStep(kind stepKind) (*Step, error) {
+	e := s.engine
+	g, sel, err := e.lowered(kind, s.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -108,7 +108,8 @@ at the end. docs/json.md lists the keys that --json writes.`,
 		"most likely on average; needs --temperature")
 	s.IntVar(&f.parallel, "parallel", 8, "with --prompts or --choices: sequences that run at once")
 	s.StringVar(&f.kvMemory, "kv-memory", "",
-		"with those: memory for all caches, such as 2GB (default: what they need, at most half of what is left)")
+		"with those: memory for all caches, such as 2GB (default: what they need, at most what is left on a device with "+
+			"memory of its own, half of that of the host's)")
 	s.IntVar(&f.kvTokens, "kv-tokens", 0, "with those: positions that all caches hold together, instead")
 	s.StringVar(&f.tokens, "tokens", "", "token ids to continue, 1,2,3, as they are: nothing is put before them")
 	s.IntVarP(&f.gen, "gen", "n", defaultGen, "most tokens to generate (measured run: 32; with --logits or --nll: 0)")

@@ -105,7 +105,7 @@ func (f *modelFlags) drafts(ctx context.Context, a *app, draft string, first *bu
 			draft, v, want), free())
 	}
 	d := engine.NewModelDrafts(e, sequences)
-	opt.Draft = d.Draft
+	opt.Draft, opt.Beside = d.Draft, d.Bytes()
 	return func() error { return errors.Join(d.Err(), d.Close(), free()) }, nil
 }
 

@@ -44,6 +44,7 @@ type serveFlags struct {
 	newKey                     string
 	noPrefix                   bool
 	cacheMemory, traces        string
+	all                        []serve.Spec // that are served
 	json, exitOnLoss           bool
 	ended                      context.CancelCauseFunc // ends the server
 	ready                      func(addr string)       // nil: it is printed
@@ -97,7 +98,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their "+
 		"beginning")
 	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what "+
-		"--parallel contexts take, at most half of the device's)")
+		"--parallel contexts take, at most what is left on a device with memory of its own, its share of that beside other "+
+		"models, half of that of the host's)")
 	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a "+
 		"known one by name, or texts (what is said alone, a line each)")
 	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
@@ -249,6 +251,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	}
 	err := f.check()
 	specs, err2 := f.specs(args)
+	f.all = specs
 	log, err3 := f.logger(a.err)
 	keys, err4 := f.keys()
 	if err := errors.Join(err, err2, err3, err4); err != nil {
@@ -365,7 +368,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
 	}
 	eo := engine.SchedulerOptions{Sequences: parallel, Rows: f.rows, Queue: f.opt.MaxQueue + f.opt.MaxRunning,
-		NoPrefix: f.noPrefix, Memory: f.cacheBytes()}
+		NoPrefix: f.noPrefix, Memory: f.cacheBytes(), Share: f.share(&m)}
 	if err := f.steps.prefixes(&eo); err != nil {
 		return nil, err
 	}
@@ -415,6 +418,21 @@ func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOption
 	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
+}
+
+// share is how many models share what a device has left for caches. Where there are several there is always room for
+// another, as one that is used stays loaded whatever --most-loaded says.
+func (f *serveFlags) share(m *modelFlags) int {
+	n := 0
+	for _, s := range f.all {
+		if o := f.flagsOf(s); o.backend == m.backend && o.device == m.device {
+			n++
+		}
+	}
+	if n > 1 && f.mostLoaded > 0 {
+		n = max(2, min(n, f.mostLoaded))
+	}
+	return n
 }
 
 // flagsOf are a model's flags: serve's own, and what the file of models says instead.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/serve"
 )
 
 // answer asks and gives status, headers and body.
@@ -293,6 +294,30 @@ func TestServeMostLoaded(t *testing.T) {
 	}
 	if _, _, body := answerOf(t, http.DefaultClient, url+"/v1/models", ""); strings.Count(body, `"loaded":true`) != 1 {
 		t.Errorf("%s", body)
+	}
+}
+
+// TestServeShare: as many models share a device's memory as may be loaded there.
+func TestServeShare(t *testing.T) {
+	gpu := serve.Spec{Name: "b", Backend: "hip"}
+	for _, c := range []struct {
+		specs []serve.Spec
+		most  int
+		want  int // of those on the card
+	}{
+		{[]serve.Spec{gpu}, 0, 1},
+		{[]serve.Spec{gpu}, 5, 1},
+		{[]serve.Spec{gpu, {Name: "on the CPU"}}, 0, 1},
+		{[]serve.Spec{gpu, {Name: "on another", Backend: "hip", Device: "1"}}, 0, 1},
+		{[]serve.Spec{gpu, gpu, gpu}, 0, 3},
+		{[]serve.Spec{gpu, gpu, gpu}, 2, 2},
+		{[]serve.Spec{gpu, gpu, gpu}, 1, 2}, // one that is used stays beside it
+	} {
+		f := &serveFlags{all: c.specs, mostLoaded: c.most}
+		m := f.flagsOf(gpu)
+		if got := f.share(&m); got != c.want {
+			t.Errorf("%d models, %d loaded at most: %d share, wanted are %d", len(c.specs), c.most, got, c.want)
+		}
 	}
 }
 
