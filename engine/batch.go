@@ -29,6 +29,7 @@ type batch struct {
 	state                        []int32 // slots of recurrences, by row
 	adapter, adapterOf           []int32 // of each row, of each run
 	logits                       []float32
+	whole                        []float32 // all logits of rows that the host chooses for, where it does for some
 	picked                       []int32
 	rates                        []float32 // of the rows of logits of a step with draw
 	keys, allowed                []int32
@@ -383,7 +384,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 		return nil
 	}
 	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
-	kind.drawn, kind.filtered = h.drawn, h.filtered
+	kind.drawn, kind.filtered, kind.logits = h.drawn, h.filtered, h.logits
 	st, err := b.mem.stepOf(kind, nil)
 	if err != nil {
 		return err
@@ -429,14 +430,19 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 			}
 		}
 	}
-	err = b.read(st, p, kind)
+	err = b.read(st, p, kind, list)
 	lap(&b.parts.Read)
 	return err
 }
 
 // read brings the results of the wanted rows to the host.
-func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind) error {
+func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind, list []drawing) error {
 	out := st.Graph.Outputs
+	if kind.logits {
+		if err := b.readWhole(st, p, list); err != nil {
+			return err
+		}
+	}
 	width := out[0].Shape.Last()
 	b.logits = grown(b.logits, p.Wanted*width)
 	if kind.picks > 0 {
@@ -465,6 +471,45 @@ func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind) error {
 		}
 	}
 	return nil
+}
+
+// readWhole brings all logits of those wanted rows to the host that it chooses for: of rows in a row at once.
+func (b *batch) readWhole(st *Step, p *schedule.Batch, list []drawing) error {
+	logits := st.Graph.Outputs[2]
+	width := logits.Shape.Last()
+	off, stride, err := st.output(logits)
+	if err != nil {
+		return err
+	}
+	whole := 0
+	for i := range list {
+		whole = max(whole, list[i].whole)
+	}
+	b.whole = grown(b.whole, whole*width)
+	at, first, n, done := 0, 0, 0, 0 // rows from first on, which are n, are to be read
+	read := func() error {
+		to := b.whole[done*width : (done+n)*width]
+		done += n
+		return b.mem.readFrom(st, logits, to, off+first*stride, stride)
+	}
+	for i := range p.Rows {
+		if !p.Rows[i].Want {
+			continue
+		}
+		row, host := at, list[at].whole > 0
+		if at++; st.Rows == st.Tokens {
+			row = i
+		}
+		switch {
+		case !host:
+		case n > 0 && row == first+n:
+			n++
+		default:
+			err = errors.Join(err, read())
+			first, n = row, 1
+		}
+	}
+	return errors.Join(err, read())
 }
 
 // grown gives a slice of n elements, the old one where it is long enough.

@@ -60,19 +60,21 @@ func (s *Scheduler) choose(b *schedule.Batch, h how) {
 func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, err error) {
 	t.Choice = c.number
 	switch {
+	case h.logits && s.drawing[at].whole > 0, h.picks == 0:
+		if at < len(s.early) && s.early[at].run != nil {
+			t, err = s.early[at].Token, s.early[at].err
+		} else {
+			err = s.hostToken(c, at, recent, &s.bits, &t)
+		}
 	case h.drawn:
 		t.ID, err = s.drawnToken(c, at, h.picks, len(recent))
-	case h.picks > 0:
+	default:
 		if i, ok := Finite(s.batch.logits[at*h.picks : (at+1)*h.picks]); !ok {
 			return t, fmt.Errorf("logit %d is %v", i, s.batch.logits[at*h.picks+i])
 		}
 		if err = s.candidates(at, h.picks); err == nil {
 			t.ID = c.sampler.among(s.picked, len(recent))
 		}
-	case at < len(s.early) && s.early[at].run != nil:
-		t, err = s.early[at].Token, s.early[at].err
-	default:
-		err = s.hostToken(c, at, recent, &s.bits, &t)
 	}
 	if err == nil && c.mask != nil && (c.handle.request.End == nil || !c.handle.request.End(t.ID)) {
 		err = c.mask.Accept(t.ID)
@@ -91,12 +93,20 @@ type early struct {
 // manyLogits is from how many logits of a step on the host chooses from those of several rows at once.
 const manyLogits = 1 << 16
 
-// hostTokens chooses the first token of each run from all its logits, side by side, where those are many.
+// hostTokens chooses the first token of each run that the host chooses for from all its logits, side by side, where
+// those are many.
 func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 	for i := range s.early {
 		s.early[i].run = nil
 	}
-	if h.picks > 0 || b.Wanted < 2 || b.Wanted*s.engine.first.Outputs[0].Shape.Last() < manyLogits {
+	rows := b.Wanted
+	if h.picks > 0 {
+		rows = 0
+		for i := range s.drawing {
+			rows = max(rows, s.drawing[i].whole)
+		}
+	}
+	if rows < 2 || rows*s.engine.first.Outputs[0].Shape.Last() < manyLogits {
 		return
 	}
 	for len(s.early) < b.Wanted {
@@ -110,7 +120,7 @@ func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 			if !b.Rows[j].Want {
 				continue
 			}
-			if first {
+			if first && (h.picks == 0 || s.drawing[wanted].whole > 0) {
 				s.early[wanted].run = r
 			}
 			first = false
@@ -134,7 +144,11 @@ func (s *Scheduler) chooseEarly(at int) {
 // hostToken chooses from all logits of a wanted row. bits is room for a mask.
 func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32, t *Token) error {
 	width := s.engine.first.Outputs[0].Shape.Last()
-	logits := s.batch.logits[at*width : (at+1)*width]
+	from := s.batch.logits
+	if at < len(s.drawing) { // the device chooses for others
+		from, at = s.batch.whole, s.drawing[at].whole-1
+	}
+	logits := from[at*width : (at+1)*width]
 	best, ok := greatest(logits)
 	if !ok {
 		i, _ := Finite(logits)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
@@ -64,6 +65,7 @@ type drawing struct {
 	key     [4]uint32 // of the noise
 	most    int32     // filters as ops.Filter has them; 0: none
 	shares  [3]float32
+	whole   int      // of those rows whose logits come to the host, from 1 on, which it is; 0: none
 	allowed []uint32 // bits of the tokens; nil: all
 	err     error    // why there are no bits
 }
@@ -73,28 +75,28 @@ type how struct {
 	picks    int  // among so many that the device gives; 0: among all, by the host
 	drawn    bool // with noise and masks
 	filtered bool // with filters before the noise, each row with its own
+	logits   bool // the host chooses for some rows, from all of their logits
 }
 
-// how finds the way that serves all choices of a step.
+// how finds the way that serves all choices of a step: the device's, where it can choose for a row.
 func (s *Scheduler) how(b *schedule.Batch) how {
 	var h how
 	picks := 0 // where the device filters
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		end := r.First + r.Rows
-		if !b.Rows[end-1].Want {
+		if !b.Rows[r.First+r.Rows-1].Want {
 			continue
 		}
 		c := choiceOf(r.Seq)
-		row := s.way(c, r.Rows > 1 && b.Rows[end-2].Want)
-		if row.picks == 0 {
-			return how{}
-		}
-		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered}
+		row := s.way(c, guesses(b, r))
+		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered, h.logits || row.picks == 0}
 		if s.engine.rate(&c.sampler.opt) > 0 {
-			row.picks = 1
+			row.picks = min(row.picks, 1)
 		}
 		picks = max(picks, row.picks)
+	}
+	if h.picks == 0 {
+		return how{}
 	}
 	if h.filtered {
 		h.picks = picks
@@ -105,6 +107,11 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 	return h
 }
 
+// guesses says whether rows before the last of a run are wanted.
+func guesses(b *schedule.Batch, r *schedule.Run) bool {
+	return r.Rows > 1 && b.Rows[r.First+r.Rows-2].Want
+}
+
 // way is how the device chooses as a request wants it, the tokens behind guesses too; without picks it does not.
 func (s *Scheduler) way(c *choice, guesses bool) how {
 	e, o := s.engine, &c.sampler.opt
@@ -112,14 +119,14 @@ func (s *Scheduler) way(c *choice, guesses bool) how {
 		return how{} // masks behind guesses are known when those are looked at
 	}
 	switch k := e.picks(*o); {
-	case k > 0:
+	case k > 0 && !(backends.Invariant(e.dev) && e.rate(o) > 0): // there no other row's filters decide how it is drawn
 		return how{picks: k, drawn: c.mask != nil}
 	case e.picks(Sampling{}) == 0 || o.changes() || e.rate(o) == 0:
 		return how{}
 	case o.filters() && e.first.Outputs[0].Shape.Last() > mostFiltered:
 		return how{}
 	}
-	return how{1, true, o.filters()}
+	return how{picks: 1, drawn: true, filtered: o.filters()}
 }
 
 // rate is one over the temperature, by which the device draws; 0 where it does not: the likeliest token is wanted, or
@@ -145,12 +152,19 @@ func (d *drawing) filter(o *Sampling) {
 func (s *Scheduler) draw(b *schedule.Batch, h how) {
 	words := maskWords(s.engine.first.Outputs[0].Shape.Last())
 	s.drawing, s.masked = s.drawing[:0], s.masked[:0]
+	whole := 0
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		c := choiceOf(r.Seq)
 		past, o := len(r.Seq.Tokens()), &c.sampler.opt
+		host := s.way(c, guesses(b, r)).picks == 0
 		for j := r.First; j < r.First+r.Rows; j++ {
 			if !b.Rows[j].Want {
+				continue
+			}
+			if host {
+				whole++
+				s.drawing = append(s.drawing, drawing{whole: whole})
 				continue
 			}
 			d := drawing{key: ops.DrawKey(o.Seed, past)}

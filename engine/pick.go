@@ -28,13 +28,13 @@ func (e *Engine) picks(o Sampling) int {
 }
 
 // pickGraph is the graph of a step that gives the k largest logits of each row,
-// values and tokens, in place of all.
+// values and tokens, in place of all, or before all.
 func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 	g, err := e.graph(kind.Tokens, kind.Rows, in)
 	if err != nil {
 		return nil, err
 	}
-	k := kind.picks
+	k, logits := kind.picks, g.Outputs[0]
 	if kind.drawn {
 		if err := e.drawn(g, kind.filtered); err != nil {
 			return nil, err
@@ -50,7 +50,10 @@ func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: [...]string{"choice.logits", "choice.tokens"}[i], Type: r.Type,
 			Shape: r.Shape, Def: n, Index: i}))
 	}
-	g.Nodes, g.Outputs = append(g.Nodes, n), n.Out
+	g.Nodes, g.Outputs = append(g.Nodes, n), slices.Clone(n.Out)
+	if kind.logits {
+		g.Outputs = append(g.Outputs, logits)
+	}
 	return g, g.Verify()
 }
 

@@ -480,7 +480,7 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 // compute runs a step and chooses the tokens.
 func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
 	h := s.how(b)
-	if s.drawing = s.drawing[:0]; h.drawn {
+	if s.drawing = s.drawing[:0]; h.drawn || h.logits {
 		s.draw(b, h)
 	}
 	s.batch.loads = s.disk.loads

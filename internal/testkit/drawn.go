@@ -14,11 +14,12 @@ import (
 
 // Drawn holds the choices that a device makes by chance, under masks and with filters against those that the engine
 // makes from the logits of a processor, host: requests of every kind of sampling at once, those that a topk serves
-// alone and then beside others. All tokens must be the same on a device that rounds as the processor does (exact), else
-// half of them: a text goes another way where two tokens are as likely.
+// alone, then beside others, and such that the host chooses for. All tokens must be the same on a device that rounds
+// as the processor does (exact), else half of them: a text goes another way where two tokens are as likely.
 func Drawn(t *testing.T, host, dev backends.Device, float tensor.Type, exact bool) {
 	t.Helper()
-	for _, kinds := range [][]kindOfDraw{kindsOfDraws, append(slices.Clone(kindsOfFilters), kindsOfDraws...)} {
+	for _, kinds := range [][]kindOfDraw{kindsOfDraws, slices.Concat(kindsOfFilters, kindsOfDraws),
+		slices.Concat(kindsOfTheHost, kindsOfFilters[:2], kindsOfDraws[:2])} {
 		want, got := drawnBy(t, host, float, kinds), drawnBy(t, dev, float, kinds)
 		same, all := 0, 0
 		for i := range want {
@@ -41,25 +42,34 @@ type kindOfDraw struct {
 	name     string
 	sampling engine.Sampling
 	mask     int // −1: none
+	logprobs int
 }
 
 var kindsOfDraws = []kindOfDraw{
-	{"greedy", engine.Sampling{}, -1},
-	{"greedy under a mask", engine.Sampling{}, 1},
-	{"temperature", engine.Sampling{Temperature: 0.8}, -1},
-	{"temperature under a mask", engine.Sampling{Temperature: 1.3}, 2},
-	{"the likeliest", engine.Sampling{Temperature: 1, TopK: 7}, -1},
-	{"the likeliest under a mask", engine.Sampling{Temperature: 0.6, TopK: 20, TopP: 0.9}, 0},
+	{"greedy", engine.Sampling{}, -1, 0},
+	{"greedy under a mask", engine.Sampling{}, 1, 0},
+	{"temperature", engine.Sampling{Temperature: 0.8}, -1, 0},
+	{"temperature under a mask", engine.Sampling{Temperature: 1.3}, 2, 0},
+	{"the likeliest", engine.Sampling{Temperature: 1, TopK: 7}, -1, 0},
+	{"the likeliest under a mask", engine.Sampling{Temperature: 0.6, TopK: 20, TopP: 0.9}, 0, 0},
 }
 
 // kindsOfFilters are those that a topk of few is no answer to.
 var kindsOfFilters = []kindOfDraw{
-	{"top-p", engine.Sampling{Temperature: 1, TopP: 0.3}, -1},
-	{"min-p", engine.Sampling{Temperature: 1.5, MinP: 0.4}, -1},
-	{"typical", engine.Sampling{Temperature: 0.9, TypicalP: 0.2}, -1},
-	{"many of the likeliest", engine.Sampling{Temperature: 2, TopK: 1000}, -1},
-	{"all filters", engine.Sampling{Temperature: 1, TopK: 3000, TypicalP: 0.5, TopP: 0.5, MinP: 0.1}, -1},
-	{"all filters under a mask", engine.Sampling{Temperature: 0.7, TopK: 3000, TypicalP: 0.9, TopP: 0.8, MinP: 0.01}, 1},
+	{"top-p", engine.Sampling{Temperature: 1, TopP: 0.3}, -1, 0},
+	{"min-p", engine.Sampling{Temperature: 1.5, MinP: 0.4}, -1, 0},
+	{"typical", engine.Sampling{Temperature: 0.9, TypicalP: 0.2}, -1, 0},
+	{"many of the likeliest", engine.Sampling{Temperature: 2, TopK: 1000}, -1, 0},
+	{"all filters", engine.Sampling{Temperature: 1, TopK: 3000, TypicalP: 0.5, TopP: 0.5, MinP: 0.1}, -1, 0},
+	{"all filters under a mask", engine.Sampling{Temperature: 0.7, TopK: 3000, TypicalP: 0.9, TopP: 0.8, MinP: 0.01}, 1,
+		0},
+}
+
+// kindsOfTheHost are those for which the host must see all logits of their rows.
+var kindsOfTheHost = []kindOfDraw{
+	{"greedy with log-probabilities", engine.Sampling{}, -1, 3},
+	{"top-p with log-probabilities", engine.Sampling{Temperature: 1, TopP: 0.3}, -1, 1},
+	{"a repeat penalty under a mask", engine.Sampling{Temperature: 0.8, RepeatPenalty: 1.3}, 1, 0},
 }
 
 func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindOfDraw) [][]int32 {
@@ -83,7 +93,7 @@ func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindO
 	for i := range 2 * len(kinds) {
 		k := kinds[i%len(kinds)]
 		k.sampling.Seed = uint64(i)
-		r := engine.Request{Prompt: []int32{1, int32(2 + i), 7}, Max: 8, Sampling: k.sampling}
+		r := engine.Request{Prompt: []int32{1, int32(2 + i), 7}, Max: 8, Sampling: k.sampling, Logprobs: k.logprobs}
 		if k.mask >= 0 {
 			r.Mask = restMask(k.mask)
 		}
