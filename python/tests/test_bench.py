@@ -45,6 +45,19 @@ def test_cache(cache: BenchmarkResult) -> None:
     assert cache.backend == "cpu" and cache.device
 
 
+def test_numpy(process: greta.Process) -> None:
+    """Sizes may be NumPy's: single ones, and arrays as sweeps have them."""
+    np = pytest.importorskip("numpy")
+    bench = GPUCacheBenchmark(backend="cpu", process=process)
+    assert bench.run(np.int64(256), np.int32(256), np.int64(2)).data_size_kb == 8
+    sizes = [r.data_size_kb for r in bench.run_sweep(2 ** np.arange(6, 8), iterations=np.int64(2))]
+    assert sizes == [2, 4]
+    rows = greta.bench.rows(
+        "op", "silu", m=np.array([1, 2]), n=64, cache="warm", min_time="1ms", no_store=True, process=process
+    )
+    assert len(rows) == 2
+
+
 def test_another_folder(process: greta.Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Files of a bench are those of Python's folder, also where it was changed behind the start of greta's process."""
     monkeypatch.chdir(tmp_path)

@@ -58,8 +58,7 @@ class PlatformBenchmark:
 
     def measure(self, iterations: int = 10, **params: object) -> Results:
         """Measures every figure at these parameters, sizes or lists of them as --set takes them; gives all results."""
-        if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
-            raise UsageError(f"iterations is {iterations!r}: a whole number above 0 is expected")
+        iterations = _positive("iterations", iterations)
         p = self._process or default_process()
         sets = {f"{self.name}.{k}": v for k, v in params.items() if v is not None}
         with tempfile.TemporaryDirectory(prefix="greta-bench") as folder:
@@ -299,9 +298,10 @@ class PeerBenchmark(PlatformBenchmark):
 
 
 def _positive(name: str, value: int, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """A whole number, NumPy's too."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
         raise UsageError(f"{name} is {value!r}: a whole number of {least} or more is expected")
-    return value
+    return value.__index__()
 
 
 #: Every class, by the name that greta bench platform has for its benchmark.

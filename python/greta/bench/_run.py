@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._errors import GretaError, UsageError, need
@@ -35,7 +35,7 @@ def flags(options: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, (list, tuple, range)):
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
         return ",".join(str(v) for v in value)
     return str(value)
 
