@@ -30,7 +30,7 @@ func TestRounding(t *testing.T) {
 		{all, node(ops.Linear, tensor.F64), 0},
 		{all, node(ops.LinearScaledResidual, tensor.Q4_0), 1e-2},
 		{all, node(ops.LinearID, tensor.Q6_K), 1e-2},
-		{all, node(ops.LinearBias, tensor.BF16), 3e-3},
+		{all, node(ops.LinearBias, tensor.BF16), 4e-3},
 		{all, node(ops.LinearResidual, tensor.F16), 2e-3},
 		{ops.Rounding{F16: true}, node(ops.Linear, tensor.Q4_0), 2e-3},
 		{ops.Rounding{Quant: true}, node(ops.Linear, tensor.F16), 0},

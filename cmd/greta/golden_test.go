@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,6 +17,7 @@ import (
 	"github.com/greta-project/greta/internal/golden"
 	"github.com/greta-project/greta/internal/npy"
 	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/tensor"
 )
 
 // few are golden models that between them have what the others have: tied and gated, soft caps and windows, experts.
@@ -94,6 +97,53 @@ func TestGoldenMismatch(t *testing.T) {
 		r := greta(t, "check", right, "--expected", filepath.Join(c.expected, "expected.safetensors"), "--kv", c.kv)
 		if r.code != exitMismatch || !strings.Contains(r.err, "position 0") || strings.Contains(r.err, "--kv f32") != c.hint {
 			t.Errorf("--kv %s: exit code %d, %s", c.kv, r.code, r.err)
+		}
+	}
+}
+
+// Logits are right within a part of their size: a single one that is off by 2e-4 is nothing beside the others, a
+// position that is off by a hundredth is found.
+func TestGoldenSizes(t *testing.T) {
+	dir := family(t, "llama2_mha")
+	data, err := os.ReadFile(filepath.Join(dir, "expected.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var header map[string]struct {
+		Offsets [2]int `json:"data_offsets"`
+		Shape   []int
+	}
+	end := 8 + int(binary.LittleEndian.Uint64(data))
+	if err := json.Unmarshal(data[8:end], &header); err != nil {
+		t.Fatal(err)
+	}
+	at := header["logits"]
+	for _, c := range []struct {
+		position, code int
+		change         func(i int, x float32) float32
+	}{
+		{0, 0, func(i int, x float32) float32 {
+			if i == 0 {
+				x += 2e-4
+			}
+			return x
+		}},
+		{3, exitMismatch, func(_ int, x float32) float32 { return 1.01 * x }},
+	} {
+		changed := bytes.Clone(data)
+		width := at.Shape[len(at.Shape)-1]
+		logits := tensor.View[float32](changed[end+at.Offsets[0] : end+at.Offsets[1]])
+		for i, x := range logits[c.position*width : (c.position+1)*width] {
+			logits[c.position*width+i] = c.change(i, x)
+		}
+		path := filepath.Join(t.TempDir(), "expected.safetensors")
+		if err := os.WriteFile(path, changed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := greta(t, "check", dir, "--expected", path, "--kv", "f32")
+		at := fmt.Sprintf("row 0, position %d:", c.position)
+		if r.code != c.code || c.code != 0 && !strings.Contains(r.err, at) {
+			t.Errorf("exit code %d instead of %d: %s%s", r.code, c.code, r.out, r.err)
 		}
 	}
 }

@@ -435,6 +435,15 @@ func TestCheckDivergence(t *testing.T) {
 	}
 }
 
+// A recurrence turns what rounding to eight bits does to its operands into 5 % of its results. check gives the
+// reference the same operands, so that no operator answers for another's rounding.
+func TestCheckOfRounded(t *testing.T) {
+	r := greta(t, "check", "../../testdata/families/falcon_h1", "--dtype", "q4_0")
+	if r.code != 0 || !strings.Contains(r.out, "self-consistent") {
+		t.Errorf("exit code %d, %s%s", r.code, r.out, r.err)
+	}
+}
+
 // A block's result may be narrower than its input; both are compared row by row.
 func TestMeasuredNarrowBlock(t *testing.T) {
 	file := write(t, "m.yaml", "block: b\nin: {x: 'float[S, D]'}\nparams: {D: 8}\nbody:\n  a, c: split(x, sizes=[3, "+
