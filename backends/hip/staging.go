@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // staging moves bytes between the host and the device through pinned memory,
@@ -25,7 +26,7 @@ type slot struct {
 
 const (
 	smallSlots, smallBytes = 16, 64 << 10 // what steps write and read
-	bigSlots, bigBytes     = 4, 8 << 20   // weights
+	bigSlots, bigBytes     = 4, 16 << 20  // weights: many goroutines fill one while those before it are on their way
 )
 
 // slotFor gives a slot that is free, for up to n bytes, making them at first use.
@@ -93,7 +94,7 @@ func (dev *Device) write(to uintptr, src []byte) error {
 		if err != nil {
 			return err
 		}
-		n := copy(k.bytes, src)
+		n := mapped.Copy(k.bytes, src)
 		s.args = [4]uintptr{to, k.at, uintptr(n), dev.stream}
 		if err := dev.d.check(fnCopyIn, "", dev.d.invokeChecked(fnCopyIn, s.args[:4])); err != nil {
 			return err
@@ -124,7 +125,7 @@ func (dev *Device) read(from uintptr, dst []byte) error {
 		if err := dev.wait(); err != nil {
 			return err
 		}
-		copy(dst, k.bytes[:n])
+		mapped.Copy(dst, k.bytes[:n])
 		dst, from = dst[n:], from+uintptr(n)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // SetMaxRange makes the device's storage ranges smaller than they are.
@@ -201,7 +202,7 @@ func (d *Device) FillSlots(data []byte) error {
 			return err
 		}
 		n := min(len(data), slotBytes)
-		copyAll(t.host.mapped, data[:n])
+		mapped.Copy(t.host.mapped, data[:n])
 		data = data[n:]
 	}
 	return nil

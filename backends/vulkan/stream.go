@@ -4,12 +4,11 @@ package vulkan
 
 import (
 	"errors"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/mapped"
 )
 
 // Staging: a ring of slots. The host fills one, by several goroutines as pages of a
@@ -72,7 +71,7 @@ func (d *Device) upload(dst *buffer, offset int, src []byte) error {
 			return err
 		}
 		n := min(len(src), slotBytes-16)
-		copyAll(t.host.mapped, src[:n])
+		mapped.Copy(t.host.mapped, src[:n])
 		send := n
 		if offset+n == dst.size {
 			send = int(dst.bytes) - offset
@@ -84,25 +83,6 @@ func (d *Device) upload(dst *buffer, offset int, src []byte) error {
 		offset, src = offset+n, src[n:]
 	}
 	return nil
-}
-
-// copyAll copies as many bytes as both have, by as many goroutines as can run at a time.
-func copyAll(dst, src []byte) {
-	const least = 512 << 10 // below it starting another costs more than it brings
-	size := min(len(src), len(dst))
-	if n := min(size/least, runtime.GOMAXPROCS(0), 16); n > 1 {
-		copyParts(dst, src, size, (size/n+4095)&^4095)
-		return
-	}
-	copy(dst, src)
-}
-
-func copyParts(dst, src []byte, size, each int) {
-	var wg sync.WaitGroup
-	for from := 0; from < size; from += each {
-		wg.Go(func() { copy(dst[from:], src[from:min(from+each, size)]) })
-	}
-	wg.Wait()
 }
 
 // download copies bytes from a buffer that the host cannot reach.
@@ -117,7 +97,7 @@ func (d *Device) download(src *buffer, offset int, dst []byte) error {
 		if err := d.copyRange(t, t.host, src, 0, offset, n); err != nil {
 			return err
 		}
-		t.then = func() { copyAll(to, t.host.mapped) }
+		t.then = func() { mapped.Copy(to, t.host.mapped) }
 		offset, dst = offset+n, dst[n:]
 	}
 	return d.drain()
@@ -204,7 +184,7 @@ func (d *Device) write(b *buffer, offset int, src []byte) error {
 	if b.mapped == nil {
 		return d.upload(b, offset, src)
 	}
-	copyAll(b.mapped[offset:], src)
+	mapped.Copy(b.mapped[offset:], src)
 	if offset+len(src) == b.size {
 		clear(b.mapped[b.size:])
 	}
@@ -241,7 +221,7 @@ func (d *Device) read(b *buffer, offset int, dst []byte) error {
 	if b.mapped == nil {
 		return d.download(b, offset, dst)
 	}
-	copyAll(dst, b.mapped[offset:offset+len(dst)])
+	mapped.Copy(dst, b.mapped[offset:offset+len(dst)])
 	return nil
 }
 
