@@ -117,6 +117,7 @@ type Engine struct {
 	// stepBytes is what the largest step that New knows takes beside weights and caches.
 	stepBytes int64
 	dense     []byte // for weights that are converted before they are packed, while loading
+	times     LoadTimes
 	first     *graph.Graph
 	instead   map[tensor.Type]tensor.Type // types that take the place of stored ones; see substitute
 	rows      bool                        // the model says which rows of logits it wants with R
@@ -148,6 +149,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	e.adapters = adapters
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
+	start := time.Now()
 	info := e.dev.Info()
 	e.running = info.Running
 	e.queued = info.Queued && !opt.Eager
@@ -170,8 +172,9 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		}
 	}
 	e.countStep(g, sel)
-	jobs := e.jobs(g, sel)
-	if err := e.load(ctx, append(jobs, e.promptJobs()...)); err != nil {
+	jobs := append(e.jobs(g, sel), e.promptJobs()...)
+	e.times.Planning = time.Since(start)
+	if err := e.load(ctx, jobs); err != nil {
 		e.close()
 		return nil, err
 	}

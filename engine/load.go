@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends"
@@ -48,7 +49,9 @@ func (e *Engine) load(ctx context.Context, jobs []loadJob) (err error) {
 	if len(jobs) == 0 {
 		return nil
 	}
+	start := time.Now()
 	defer func() {
+		e.times.Loading += time.Since(start)
 		e.dense = nil
 		if err != nil {
 			e.dropEmpty()
@@ -170,22 +173,21 @@ func (e *Engine) loadJobs(ctx context.Context, jobs []loadJob, count func(loadJo
 	if err := e.fits(jobs); err != nil {
 		return err
 	}
-	drop := packcache.NewDropper()
-	for _, j := range jobs {
+	l := &loading{e: e, drop: packcache.NewDropper()}
+	defer l.close()
+	for i, j := range jobs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if e.weights[j.key].buffer != nil {
 			continue
 		}
-		l, err := e.loadOne(ctx, j.value, j.packing)
+		l.jobs = jobs[i:]
+		w, err := l.one(ctx)
 		if err != nil {
 			return err
 		}
-		e.weights[j.key] = l
-		if l.from != fromFile {
-			e.dropSource(drop, j.value)
-		}
+		e.weights[j.key] = w
 		count(j)
 	}
 	return nil
@@ -270,43 +272,164 @@ func (e *Engine) mapper() backends.Mapper {
 	return m
 }
 
-func (e *Engine) loadOne(ctx context.Context, v *graph.Value, p *backends.Packing) (*loaded, error) {
-	stored, err := e.asStored(v)
-	if err != nil {
-		return nil, err
+// loading is a load under way.
+type loading struct {
+	e     *Engine
+	jobs  []loadJob // from the one that is loaded now on
+	ahead *maker    // from the first weight on that goes to memory that the host does not reach; else nil
+	drop  *packcache.Dropper
+}
+
+// close ends what is made ahead. Nothing reads sources or uses memory for weights then.
+func (l *loading) close() {
+	if l.ahead != nil {
+		l.e.times.Making += l.ahead.close()
 	}
-	mapper := e.mapper()
-	if stored != nil && p == nil && mapper != nil && !e.empty && aligned(stored, v.Type) {
-		b, err := mapper.Map(stored)
-		return &loaded{b, fromFile}, err
+}
+
+func (l *loading) one(ctx context.Context) (*loaded, error) {
+	e, j := l.e, &l.jobs[0]
+	v := j.value
+	as := l.e.hasStored(j)
+	var stored []byte
+	if as {
+		var err error
+		if stored, err = e.asStored(v); err != nil {
+			return nil, err
+		}
+		if mapper := e.mapper(); mapper != nil && !e.empty && aligned(stored, v.Type) {
+			b, err := mapper.Map(stored)
+			return &loaded{b, fromFile}, err
+		}
 	}
-	size := v.Bytes()
-	if p != nil {
-		size = p.Size(v.Type, v.Shape)
-	}
-	buf, err := e.dev.Alloc(size, backends.Weights)
+	start := time.Now()
+	buf, err := e.dev.Alloc(j.size(), backends.Weights)
+	e.times.Allocating += time.Since(start)
 	if err != nil {
 		return nil, fmt.Errorf("weight %s: %w", v.Name, err)
 	}
-	if e.empty {
+	from := made
+	if j.packing != nil {
+		from = packed
+	}
+	switch {
+	case e.empty:
 		return &loaded{buf, made}, nil
+	case as:
+		err = l.write(buf, v, stored)
+		l.drop.Drop(stored)
+	default:
+		err = l.fill(ctx, buf)
 	}
-	if err := e.fill(ctx, buf, v, stored, p); err != nil {
-		return nil, errors.Join(fmt.Errorf("weight %s: %w", v.Name, err), buf.Free())
+	if err != nil {
+		return nil, errors.Join(err, buf.Free())
 	}
-	if p != nil {
-		return &loaded{buf, packed}, nil
+	return &loaded{buf, from}, nil
+}
+
+// hostBytes is a buffer whose memory the host can write, unless Bytes gives nil.
+type hostBytes interface{ Bytes() []byte }
+
+// fill makes a weight and brings it to a buffer.
+func (l *loading) fill(ctx context.Context, buf backends.Buffer) error {
+	e, j := l.e, &l.jobs[0]
+	if host, ok := buf.(hostBytes); ok && l.ahead == nil {
+		if bytes := host.Bytes(); bytes != nil {
+			start := time.Now()
+			var stored []byte
+			err := e.aside(func() (err error) {
+				stored, err = e.makeOne(ctx, bytes, j)
+				return err
+			})
+			e.times.Making += time.Since(start)
+			l.made(j, stored)
+			return err
+		}
 	}
-	return &loaded{buf, made}, nil
+	if l.ahead == nil {
+		l.ahead = e.makeAhead(ctx, l.jobs)
+	}
+	start := time.Now()
+	var p product
+	_ = e.aside(func() error {
+		p = <-l.ahead.ready
+		return nil
+	})
+	e.times.Waiting += time.Since(start)
+	if p.err != nil {
+		return p.err
+	}
+	err := l.write(buf, j.value, p.bytes)
+	l.ahead.used(p)
+	l.made(j, p.stored)
+	return err
+}
+
+// made gives back the pages of the file that a weight was made of; stored are they where that is known.
+func (l *loading) made(j *loadJob, stored []byte) {
+	start := time.Now()
+	if stored != nil {
+		l.drop.Drop(stored)
+	} else {
+		l.e.dropSource(l.drop, j.value)
+	}
+	l.e.times.Dropping += time.Since(start)
+}
+
+func (l *loading) write(buf backends.Buffer, v *graph.Value, bytes []byte) error {
+	start := time.Now()
+	s, err := l.e.dev.Stream()
+	if err == nil {
+		err = errors.Join(s.Write(buf, 0, bytes), s.Close())
+	}
+	l.e.times.Copying += time.Since(start)
+	if err != nil {
+		return fmt.Errorf("weight %s: %w", v.Name, err)
+	}
+	return nil
+}
+
+// hasStored says whether the device wants a weight's bytes as the file has them.
+func (e *Engine) hasStored(j *loadJob) bool { return j.packing == nil && !e.converts(j.value) }
+
+// size is what the weight takes on the device, bytes.
+func (j *loadJob) size() int {
+	if j.packing != nil {
+		return j.packing.Size(j.value.Type, j.value.Shape)
+	}
+	return j.value.Bytes()
+}
+
+// makeOne packs or converts a weight to zeroed bytes of its size. It gives the bytes of the file
+// where they were packed as they are.
+func (e *Engine) makeOne(ctx context.Context, dst []byte, j *loadJob) (stored []byte, err error) {
+	if j.packing == nil {
+		err = e.produce(ctx, dst, j.value)
+	} else {
+		if stored, err = e.asStored(j.value); err != nil {
+			return nil, err
+		}
+		err = e.pack(ctx, dst, j.value, stored, j.packing)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("weight %s: %w", j.value.Name, err)
+	}
+	return stored, nil
+}
+
+// converts says whether a weight has other bytes than one tensor of the file.
+func (e *Engine) converts(v *graph.Value) bool {
+	l := v.Load
+	return e.opt.Source == nil || len(l.Numbers) > 0 || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread ||
+		l.Type != v.Type
 }
 
 // asStored gives the bytes of a weight that needs no conversion, or nil.
 func (e *Engine) asStored(v *graph.Value) ([]byte, error) {
-	l := v.Load
-	if e.opt.Source == nil || len(l.Numbers) > 0 || len(l.Tensors) != 1 || l.Add != 0 || l.Transpose || l.Spread ||
-		l.Type != v.Type {
+	if e.converts(v) {
 		return nil, nil
 	}
+	l := v.Load
 	data, err := e.opt.Source.Data(l.Tensors[0])
 	if err == nil && len(data) != v.Bytes() {
 		err = fmt.Errorf("%s: tensor %s has %d bytes, %s wants %d", e.opt.Source.Path(), l.Tensors[0], len(data), v,
@@ -323,44 +446,6 @@ func aligned(b []byte, t tensor.Type) bool {
 		return true
 	}
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))%uintptr(size) == 0
-}
-
-// hostBytes is a buffer whose memory the host can write, unless Bytes gives nil.
-type hostBytes interface{ Bytes() []byte }
-
-// fill writes a weight, in the layout that the kernel wants, to a buffer.
-func (e *Engine) fill(ctx context.Context, buf backends.Buffer, v *graph.Value, stored []byte,
-	p *backends.Packing) error {
-	if host, ok := buf.(hostBytes); ok && (p != nil || stored == nil) {
-		if bytes := host.Bytes(); bytes != nil {
-			return e.aside(func() error {
-				if p != nil {
-					return e.pack(ctx, bytes, v, stored, p)
-				}
-				return e.produce(ctx, bytes, v)
-			})
-		}
-	}
-	out := stored
-	err := e.aside(func() error {
-		switch {
-		case p != nil:
-			out = tensor.New(tensor.U8, p.Size(v.Type, v.Shape)).Data
-			return e.pack(ctx, out, v, stored, p)
-		case stored == nil:
-			out = tensor.New(tensor.U8, v.Bytes()).Data
-			return e.produce(ctx, out, v)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	s, err := e.dev.Stream()
-	if err != nil {
-		return err
-	}
-	return errors.Join(s.Write(buf, 0, out), s.Close())
 }
 
 // pack writes a weight's packed form to zeroed bytes of the packing's size.

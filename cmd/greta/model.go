@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -115,6 +116,7 @@ type bundle struct {
 	opt       engine.Options       // without a context, unless the user gave one
 	paths     []health.Decision    // on the device's fast paths
 	custom    []*trial.Decision    // on kernels of the user's own
+	times     times                // of opening
 	fp8       bool                 // the command line opts into fp8 instructions, so that they must have something to do
 }
 
@@ -149,10 +151,7 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 		}
 	}
 	b.fp8 = f.fp8 && given(f.fp8From, "fp8")
-	if b.device, err = openBackend(f.backend, f.deviceFlags()); err != nil {
-		return nil, err
-	}
-	if err := f.find(b, arg); err != nil {
+	if err := f.openBoth(ctx, b, arg); err != nil {
 		return nil, err
 	}
 	if b.source == nil {
@@ -170,6 +169,7 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	}, false); err != nil {
 		return nil, err
 	}
+	b.times.mark("paths")
 	if b.variants, err = f.tunedFlags.apply(b.device); err != nil {
 		return nil, err
 	}
@@ -177,7 +177,32 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	if err := b.checkForced(len(f.force) > 0); err != nil {
 		return b, err
 	}
-	return b, f.tryCustom(ctx, b, errw)
+	err = f.tryCustom(ctx, b, errw)
+	b.times.mark("variants")
+	return b, err
+}
+
+// openBoth opens the device, and beside that, as drivers take long, the model and its weights. Of two errors it gives
+// the device's.
+func (f *modelFlags) openBoth(ctx context.Context, b *bundle, arg string) error {
+	b.times = startTimes()
+	var device backends.Device
+	var alone time.Duration
+	start := time.Now()
+	opened := aside(ctx, func(context.Context) (err error) {
+		device, err = openBackend(f.backend, f.deviceFlags())
+		alone = time.Since(start)
+		return err
+	})
+	found := f.find(b, arg)
+	b.times.mark("model")
+	failed := <-opened
+	b.times.mark("waiting for the device")
+	b.times.beside("the device", alone)
+	if b.device = device; failed != nil {
+		return failed
+	}
+	return found
 }
 
 // checkForced refuses forced variants that no kernel of the model has, before its weights are

@@ -248,6 +248,7 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 	if err := r.prepare(); err != nil {
 		return err
 	}
+	b.times.mark("tokenizer and prompt")
 	e, err := r.load(ctx)
 	if err != nil {
 		return err

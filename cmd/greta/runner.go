@@ -273,12 +273,14 @@ func (r *runner) sayMore() error {
 	if !r.flags.verbose {
 		return nil
 	}
+	start := time.Now()
 	st, err := r.session.Step(1, 1)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.app.err, "file      %s\nholds     %s\nstep      %d launches for one token\n",
-		r.bundle.file.Path(), r.engine.LoadText(), len(st.Program.Launches))
+	fmt.Fprintf(r.app.err, "file      %s\nholds     %s\nopening   %s\nloading   %s\n"+
+		"step      %d launches for one token, made ready in %.0f ms\n", r.bundle.file.Path(), r.engine.LoadText(),
+		r.bundle.times, loadTimesText(r.engine.LoadTimes()), len(st.Program.Launches), report.MS(time.Since(start)))
 	return nil
 }
 
