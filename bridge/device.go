@@ -1,9 +1,10 @@
 package bridge
 
-// Tensors in memory of a GPU, which is the client's: it is open here for one request.
+// Tensors in memory of a GPU, which is the client's: it is open here for one request, or until the client says so.
 
 import (
 	"errors"
+	"time"
 
 	"github.com/greta-project/greta/backends"
 )
@@ -47,13 +48,14 @@ func (s *server) blockHeld(q *request, u *session, x, out *Tensor) error {
 		return usagef("out has the shape %v, the output has %v", out.Shape, []int{n, width})
 	}
 	run := func() (err error) {
-		e := u.model.Engine()
-		var open [2]backends.Buffer // of one memory too: drivers count how often it is open
+		held := map[uint64]*lent{} // what both lie in is opened once, where it is by a descriptor
+		var open [2]backends.Buffer
 		for i, t := range []*Tensor{x, out} {
-			if open[i], err = e.OpenShared(*t.Device); err != nil {
+			var done func() error
+			if open[i], done, err = u.model.openHeld(q, t.Device, held); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, e.CloseShared(open[i])) }()
+			defer func() { err = errors.Join(err, done()) }()
 		}
 		return u.inner.BlockShared(open[0], x.Offset, x.Shape[0], open[1], out.Offset)
 	}
@@ -61,4 +63,138 @@ func (s *server) blockHeld(q *request, u *session, x, out *Tensor) error {
 		return err
 	}
 	return q.ok(map[string]any{"pos": u.inner.Pos()}, nil)
+}
+
+// arrivalsLast is how long a descriptor waits for the request that names it.
+const arrivalsLast = 10 * time.Second
+
+// mostKept is how much memory of clients a model keeps open.
+const mostKept = 64
+
+// lent is memory of the client's that was opened by a descriptor.
+type lent struct {
+	backends.Buffer
+	users int  // requests that use it
+	gone  bool // closed with its last user: it is not kept, or forgotten meanwhile
+}
+
+// taken gives a request the descriptors that it names, which it closes.
+func (s *server) taken(tensors ...*Tensor) map[uint64]int {
+	var files map[uint64]int
+	for _, t := range tensors {
+		if t == nil || t.Device == nil || t.Device.FD == 0 {
+			continue
+		}
+		if fd, ok := s.files.take(t.Device.FD); ok {
+			if files == nil {
+				files = map[uint64]int{}
+			}
+			files[t.Device.FD] = fd
+		}
+	}
+	return files
+}
+
+// forget closes memory that a model has kept open.
+func (s *server) forget(r message) {
+	var a struct {
+		Model  uint64 `json:"model"`
+		Target uint64 `json:"target"`
+	}
+	if err := strict(r.Args, &a); err != nil {
+		s.fail(r.ID, err)
+		return
+	}
+	if fd, ok := s.files.take(a.Target); ok { // no request has named it
+		closeDescriptor(fd)
+	}
+	s.mu.Lock()
+	m := s.models[a.Model]
+	s.mu.Unlock()
+	if m == nil { // it has closed its own
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.kept[a.Target]
+	if l == nil || m.closed {
+		return
+	}
+	delete(m.kept, a.Target)
+	if l.gone = true; l.users == 0 {
+		m.users.Add(1)
+		s.requests.Go(func() { // the device may be in use
+			defer m.users.Done()
+			if err := m.Engine().CloseShared(l.Buffer); err != nil {
+				s.opt.Log.Printf("memory of a GPU: %v", err)
+			}
+		})
+	}
+}
+
+// openHeld opens memory of the client's for a request, which calls done at its end. held is what it has open by
+// descriptors.
+func (m *loaded) openHeld(q *request, d *backends.Shared, held map[uint64]*lent) (b backends.Buffer, done func() error,
+	err error) {
+	e := m.Engine()
+	if d.FD == 0 { // drivers count how often it is open
+		b, err = e.OpenShared(*d, 0)
+		return b, func() error { return e.CloseShared(b) }, err
+	}
+	m.mu.Lock()
+	l := m.kept[d.FD]
+	if l == nil {
+		l = held[d.FD]
+	}
+	if l != nil {
+		l.users++
+	}
+	m.mu.Unlock()
+	done = func() error {
+		m.mu.Lock()
+		l.users--
+		last := l.gone && l.users == 0
+		m.mu.Unlock()
+		if last {
+			return e.CloseShared(l.Buffer)
+		}
+		return nil
+	}
+	switch fd, ok := q.files[d.FD]; {
+	case l != nil && l.Size() != d.Bytes:
+		return nil, nil, errors.Join(usagef("the memory of descriptor %d has %d bytes, not %d", d.FD, l.Size(), d.Bytes),
+			done())
+	case l != nil:
+	case !ok:
+		return nil, nil, usagef("there is no descriptor %d: it is sent by the socket that hello named, before the request "+
+			"that names it and within %v of it, and is taken once", d.FD, arrivalsLast)
+	default:
+		if b, err = e.OpenShared(*d, fd); err != nil {
+			return nil, nil, err
+		}
+		l = &lent{Buffer: b, users: 1, gone: true}
+		if d.Keep {
+			if err := m.keep(d.FD, l); err != nil {
+				return nil, nil, errors.Join(err, done())
+			}
+		}
+	}
+	held[d.FD] = l
+	return l.Buffer, done, nil
+}
+
+// keep leaves memory open behind its request.
+func (m *loaded) keep(number uint64, l *lent) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed: // it closes what it has kept
+		return nil
+	case m.kept[number] != nil: // by a request beside this one
+		return nil
+	case len(m.kept) >= mostKept:
+		return usagef("%d pieces of memory are kept open already: forget some", mostKept)
+	}
+	m.kept[number], l.gone = l, false
+	return nil
 }

@@ -82,6 +82,7 @@ type loaded struct {
 	closed  bool
 	spare   []*engine.Session // for logits
 	open    []*session
+	kept    map[uint64]*lent // memory of a GPU that stays open, by its descriptor's number
 }
 
 var errClosed = errors.New("the model is closed")
@@ -102,7 +103,7 @@ func (s *server) load(ctx context.Context, q *request) error {
 	if err != nil {
 		return err
 	}
-	l := &loaded{Model: m, info: m.Info(), cancels: map[*request]context.CancelFunc{}}
+	l := &loaded{Model: m, info: m.Info(), cancels: map[*request]context.CancelFunc{}, kept: map[uint64]*lent{}}
 	s.mu.Lock()
 	if s.models == nil || ctx.Err() != nil {
 		s.mu.Unlock()
@@ -191,6 +192,9 @@ func (m *loaded) close() error {
 	m.users.Wait()
 	var errs []error
 	errs = append(errs, m.endSessions())
+	for _, l := range m.kept {
+		errs = append(errs, m.Engine().CloseShared(l.Buffer))
+	}
 	for _, s := range m.spare {
 		errs = append(errs, s.Close())
 	}

@@ -71,6 +71,7 @@ type server struct {
 	opt    Options
 	out    writer
 	shares bool // results may lie in shared memory
+	files  *descriptors
 
 	requests sync.WaitGroup
 	unshared sync.Once
@@ -104,10 +105,13 @@ type hello struct {
 	Protocol int    `json:"protocol"`
 	Client   string `json:"client,omitempty"` // who asks, for people
 	// Shared says that the client can map shared memory of this kind.
-	Shared string   `json:"shared,omitempty"`
-	Greta  string   `json:"greta,omitempty"`
-	PID    int      `json:"pid,omitempty"`
-	Ops    []string `json:"ops,omitempty"`
+	Shared string `json:"shared,omitempty"`
+	// Descriptors is the number, among greta's open files, of a socket by which the client sends descriptors; greta
+	// answers with it where it takes them.
+	Descriptors int      `json:"descriptors,omitempty"`
+	Greta       string   `json:"greta,omitempty"`
+	PID         int      `json:"pid,omitempty"`
+	Ops         []string `json:"ops,omitempty"`
 }
 
 // request is one that is under way.
@@ -116,7 +120,8 @@ type request struct {
 	id      uint64
 	args    json.RawMessage
 	payload []byte
-	model   *loaded // that it names, as it was when the request came; nil: none
+	model   *loaded        // that it names, as it was when the request came; nil: none
+	files   map[uint64]int // descriptors that it names, by their numbers
 }
 
 // ok ends a request.
@@ -165,7 +170,7 @@ func (s *server) describe(err error) *Error {
 // operation is what a request asks for; it ends the request itself where it gives no error.
 type operation func(s *server, ctx context.Context, q *request) error
 
-// operations by name. hello, cancel and release have no place here: they are answered by the reader itself.
+// operations by name. hello, cancel, release and forget have no place here: they are answered by the reader itself.
 var operations = map[string]operation{
 	"ping":         func(_ *server, _ context.Context, q *request) error { return q.ok(nil, nil) },
 	"load":         (*server).load,
@@ -189,7 +194,7 @@ var operations = map[string]operation{
 }
 
 func operationNames() []string {
-	names := []string{"hello", "cancel", "release"}
+	names := []string{"hello", "cancel", "release", "forget"}
 	for name := range operations {
 		names = append(names, name)
 	}
@@ -226,6 +231,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, opt Options) error 
 		}
 	}
 	cancel(nil)
+	defer s.files.close()
 	return errors.Join(err, s.end())
 }
 
@@ -273,6 +279,12 @@ func (s *server) greet(in io.Reader) error {
 	case h.Protocol != Protocol:
 		err = &Error{codeVersion, fmt.Sprintf("the client %s speaks version %d of the protocol, greta %s version %d: "+
 			"install a client and a greta of the same release", h.Client, h.Protocol, s.opt.Version, Protocol)}
+	case h.Descriptors != 0:
+		if s.files, err = takeDescriptors(h.Descriptors); err != nil {
+			err = usagef("hello: %v", err)
+		} else if s.files != nil {
+			own.Descriptors = h.Descriptors
+		}
 	}
 	if err != nil {
 		s.fail(m.ID, err)
@@ -308,6 +320,9 @@ func (s *server) read(ctx context.Context, in io.Reader) error {
 // begin starts a request.
 func (s *server) begin(ctx context.Context, m message, payload []byte) {
 	switch m.Op {
+	case "forget":
+		s.forget(m)
+		return
 	case "cancel", "release": // they end at once, and are not answered but where they are wrong
 		var a struct {
 			Target uint64 `json:"target"`
@@ -335,7 +350,8 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 		return
 	}
 	var named struct {
-		Model uint64 `json:"model"`
+		Model  uint64  `json:"model"`
+		X, Out *Tensor // of run-session
 	}
 	_ = json.Unmarshal(m.Args, &named) // what is wrong with it the operation says
 	ctx, stop := context.WithCancel(ctx)
@@ -358,10 +374,13 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 			mostRequests)})
 		return
 	}
-	q := &request{s: s, id: m.ID, args: m.Args, payload: payload, model: model}
+	q := &request{s: s, id: m.ID, args: m.Args, payload: payload, model: model, files: s.taken(named.X, named.Out)}
 	s.requests.Go(func() {
 		defer stop()
 		err := s.guarded(ctx, op, q)
+		for _, fd := range q.files {
+			closeDescriptor(fd)
+		}
 		s.mu.Lock()
 		delete(s.running, m.ID)
 		s.mu.Unlock()

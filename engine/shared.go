@@ -27,8 +27,9 @@ func (e *Engine) sharer() (backends.Sharer, error) {
 	return dev, nil
 }
 
-// OpenShared opens memory that another process has on the engine's device; CloseShared ends that.
-func (e *Engine) OpenShared(m backends.Shared) (backends.Buffer, error) {
+// OpenShared opens memory that another process has on the engine's device; CloseShared ends that. descriptor is a
+// file's, of what m names by FD.
+func (e *Engine) OpenShared(m backends.Shared, descriptor int) (b backends.Buffer, err error) {
 	dev, err := e.sharer()
 	if err != nil {
 		return nil, err
@@ -42,7 +43,11 @@ func (e *Engine) OpenShared(m backends.Shared) (backends.Buffer, error) {
 		return nil, &NotShared{fmt.Sprintf("the tensor lies on the card at %s, the model on that at %s: load it with "+
 			"device=… of the tensor's card, or move the tensor", m.Location, here)}
 	}
-	b, err := dev.OpenShared(m.Handle, m.Bytes)
+	if m.FD != 0 {
+		b, err = dev.ImportShared(descriptor, m.Bytes)
+	} else {
+		b, err = dev.OpenShared(m.Handle, m.Bytes)
+	}
 	if err != nil {
 		return nil, &NotShared{err.Error()}
 	}

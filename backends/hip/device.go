@@ -273,8 +273,8 @@ type buffer struct {
 	size int
 	use  backends.Use
 	side *stepSide // the host's side of Step memory
-	// foreign: it is another process's memory, which is closed, not freed.
-	foreign bool
+	// foreign is not empty where it is another process's memory, which is not freed: what ends its use, the last first.
+	foreign []func() error
 }
 
 func (b *buffer) Size() int         { return b.size }
@@ -287,8 +287,8 @@ func (b *buffer) Free() error {
 	defer b.dev.enter()()
 	at := b.at
 	b.at = 0
-	if b.foreign {
-		return b.dev.d.call(fnCloseShared, "", at)
+	if len(b.foreign) > 0 {
+		return b.end()
 	}
 	return errors.Join(b.freeSide(), b.dev.d.call(fnFree, "", at))
 }

@@ -31,6 +31,9 @@ type fake struct {
 	source  string          // last compiled
 	opens   map[uintptr]int // how often memory of another process is open
 	peers   bool            // devices reach each other's memory
+	// Memory of another process, by descriptors: what each is of, what was imported, what is mapped where.
+	descriptors, imported, mapped map[uintptr]uintptr
+	version                       uint64 // of AMD's driver
 }
 
 type fakeCall struct {
@@ -40,7 +43,8 @@ type fakeCall struct {
 
 func newFake(who vendor) *fake {
 	return &fake{who: who, failAt: -1, code: 719, live: map[string]map[uintptr]bool{}, memory: map[uintptr][]uint64{},
-		next: 0x1000, opens: map[uintptr]int{}}
+		next: 0x1000, opens: map[uintptr]int{}, version: 60241134, descriptors: map[uintptr]uintptr{},
+		imported: map[uintptr]uintptr{}, mapped: map[uintptr]uintptr{}}
 }
 
 func (f *fake) vendor() vendor    { return f.who }
@@ -147,7 +151,7 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnTotalMemory:
 		*word(a[0]) = 1 << 34
 	case fnDriverVersion:
-		*word(a[0]) = map[vendor]uint64{amd: 60241134, nvidia: 13000}[f.who]
+		*word(a[0]) = map[vendor]uint64{amd: f.version, nvidia: 13000}[f.who]
 	case fnProperties:
 		copy(mem(a[0], 4096)[1160:], "gfx942:sramecc+:xnack-\x00")
 	case fnAttribute:
@@ -173,7 +177,7 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		copy(mem(a[0], int(a[2])), mem(a[1], int(a[2])))
 	case fnCopyDevice:
 		f.must("stream", a[3])
-		copy(mem(a[0], int(a[2])), mem(a[1], int(a[2])))
+		copy(mem(f.behind(a[0]), int(a[2])), mem(f.behind(a[1]), int(a[2])))
 	case fnAddressRange:
 		words := f.memory[a[2]]
 		*word(a[0]), *word(a[1]) = uint64(a[2]), uint64(8*len(words))
@@ -189,6 +193,8 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		if f.opens[a[0]]--; f.opens[a[0]] == 0 {
 			delete(f.live["opened memory"], a[0])
 		}
+	case fnImport, fnReserve, fnMap, fnAccess, fnUnmap, fnUnreserve, fnRelease:
+		return f.mapping(n, a)
 	case fnFill:
 		clear(mem(a[0], int(a[2])))
 	case fnModuleLoad:
@@ -266,6 +272,58 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 		return f.destroy("compilation", uintptr(*word(a[0])))
 	}
 	return 0
+}
+
+// mapping answers what memory by descriptors needs.
+func (f *fake) mapping(n fn, a []uintptr) uintptr {
+	switch n {
+	case fnImport:
+		at := f.descriptors[a[1]]
+		if at == 0 || a[2] != byDescriptor {
+			return 1
+		}
+		code := f.create("import", a[0])
+		f.imported[f.next] = at
+		return code
+	case fnReserve:
+		return f.alloc("reservation", a[1], a[0])
+	case fnMap:
+		f.must("reservation", a[0])
+		f.must("import", a[3])
+		at := f.imported[a[3]]
+		if int(a[1]) != 8*len(f.memory[at]) || a[2] != 0 {
+			return 1
+		}
+		f.mapped[a[0]] = at
+		f.live["mapping"] = map[uintptr]bool{a[0]: true}
+	case fnAccess:
+		f.must("mapping", a[0])
+		if words := tensor.View[uint32](mem(a[2], 12)); !slices.Equal(words, []uint32{1, 0, 3}) || a[3] != 1 {
+			return 1
+		}
+	case fnUnmap:
+		delete(f.mapped, a[0])
+		f.must("mapping", a[0])
+		delete(f.live["mapping"], a[0])
+	case fnUnreserve:
+		if f.live["mapping"][a[0]] {
+			return 1
+		}
+		return f.destroy("reservation", a[0])
+	case fnRelease:
+		return f.destroy("import", a[0])
+	}
+	return 0
+}
+
+// behind gives the memory that is mapped at an address.
+func (f *fake) behind(p uintptr) uintptr {
+	for at, memory := range f.mapped {
+		if n := uintptr(8 * len(f.memory[memory])); at <= p && p < at+n {
+			return memory + p - at
+		}
+	}
+	return p
 }
 
 func goStringLong(p uintptr) string {

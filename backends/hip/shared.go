@@ -1,14 +1,16 @@
 package hip
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 )
 
-// Memory of other processes, by handles of the driver (IPC).
+// Memory of other processes, by handles of the driver (IPC), or by descriptors of its virtual memory management.
 
 // handleBytes are a handle's, of both vendors.
 const handleBytes = 64
@@ -39,7 +41,8 @@ func (dev *Device) OpenShared(handle []byte, bytes int) (backends.Buffer, error)
 	if err != nil {
 		return nil, notShared(err)
 	}
-	b := &buffer{dev: dev, at: uintptr(at), size: bytes, use: backends.Arena, foreign: true}
+	b := &buffer{dev: dev, at: uintptr(at), size: bytes, use: backends.Arena}
+	b.foreign = append(b.foreign, func() error { return dev.d.call(fnCloseShared, "", uintptr(at)) })
 	// What the other side says of its size is checked where the driver knows better.
 	out := newOuts()
 	defer out.keep()
@@ -49,6 +52,71 @@ func (dev *Device) OpenShared(handle []byte, bytes int) (backends.Buffer, error)
 		}
 	}
 	return b, nil
+}
+
+// Numbers of both drivers for memory that is mapped.
+const (
+	byDescriptor = 1 // the type of a handle that is a file's descriptor
+	onDevice     = 1 // the kind of a place
+	readWrite    = 3
+	castFrom     = 70200000 // HIP's version: earlier ones take the address of the descriptor
+)
+
+// ImportShared maps a whole allocation of another process (backends.Sharer).
+func (dev *Device) ImportShared(descriptor, bytes int) (_ backends.Buffer, err error) {
+	if bytes <= 0 {
+		return nil, fmt.Errorf("%d bytes of shared memory: it must be positive", bytes)
+	}
+	defer dev.enter()()
+	d, size := dev.d, uintptr(bytes)
+	if d.vendor() == amd {
+		if v, err := d.get(fnDriverVersion, "", 0); err != nil || v < castFrom {
+			return nil, errors.Join(fmt.Errorf("memory is handed over by a descriptor from HIP 7.2 on; this is %d", v), err)
+		}
+	}
+	handle, err := d.get(fnImport, "memory of another process", 0, uintptr(descriptor), byDescriptor)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the descriptor is none of memory of a card that this process sees", err)
+	}
+	b := &buffer{dev: dev, size: bytes, use: backends.Arena}
+	undo := func(f fn, args ...uintptr) {
+		b.foreign = append(b.foreign, func() error { return d.call(f, "", args...) })
+	}
+	undo(fnRelease, uintptr(handle))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.end())
+		}
+	}()
+	at, err := d.get(fnReserve, "memory of another process", 0, size, 0, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	undo(fnUnreserve, uintptr(at), size)
+	if err := d.call(fnMap, "memory of another process", uintptr(at), size, 0, uintptr(handle), 0); err != nil {
+		return nil, fmt.Errorf("%w: is it an allocation of %d bytes?", err, bytes)
+	}
+	undo(fnUnmap, uintptr(at), size)
+	access := make([]byte, 0, 12) // the place's kind, its number, what is allowed
+	for _, word := range []uint32{onDevice, uint32(dev.handle), readWrite} {
+		access = binary.NativeEndian.AppendUint32(access, word)
+	}
+	if err := d.callBytes(fnAccess, 2, access, uintptr(at), size, 1); err != nil {
+		return nil, err
+	}
+	b.at = uintptr(at)
+	b.foreign = append(b.foreign, dev.wait) // for what uses it
+	return b, nil
+}
+
+// end ends the use of another process's memory.
+func (b *buffer) end() error {
+	var errs []error
+	for _, undo := range slices.Backward(b.foreign) {
+		errs = append(errs, undo())
+	}
+	b.foreign = nil
+	return errors.Join(errs...)
 }
 
 // notShared explains what drivers answer for memory that is of no kind that has handles, or a handle of this process.

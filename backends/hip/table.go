@@ -59,6 +59,13 @@ const (
 	fnAddressRange // the three: memory of another process
 	fnOpenShared
 	fnCloseShared
+	fnImport // the seven: memory of another process, by a descriptor
+	fnReserve
+	fnMap
+	fnAccess
+	fnUnmap
+	fnUnreserve
+	fnRelease
 	fnProperties // AMD alone: holds the architecture's name
 	fnRtcVersion
 	fnRtcCreate
@@ -126,6 +133,13 @@ var symbols = [numFns]struct{ amd, nvidia string }{
 	fnAddressRange:     {"hipMemGetAddressRange", "cuMemGetAddressRange_v2"},
 	fnOpenShared:       {"hipIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"},
 	fnCloseShared:      {"hipIpcCloseMemHandle", "cuIpcCloseMemHandle"},
+	fnImport:           {"hipMemImportFromShareableHandle", "cuMemImportFromShareableHandle"},
+	fnReserve:          {"hipMemAddressReserve", "cuMemAddressReserve"},
+	fnMap:              {"hipMemMap", "cuMemMap"},
+	fnAccess:           {"hipMemSetAccess", "cuMemSetAccess"},
+	fnUnmap:            {"hipMemUnmap", "cuMemUnmap"},
+	fnUnreserve:        {"hipMemAddressFree", "cuMemAddressFree"},
+	fnRelease:          {"hipMemRelease", "cuMemRelease"},
 	fnProperties:       {"hipGetDeviceProperties", ""},
 	fnRtcVersion:       {"hiprtcVersion", "nvrtcVersion"},
 	fnRtcCreate:        {"hiprtcCreateProgram", "nvrtcCreateProgram"},
@@ -148,6 +162,8 @@ func (f fn) optional() string {
 		return "copies between devices cannot be measured"
 	case fnCopyDevice, fnAddressRange, fnOpenShared, fnCloseShared:
 		return "tensors of a GPU are not handed from process to process"
+	case fnImport, fnReserve, fnMap, fnAccess, fnUnmap, fnUnreserve, fnRelease:
+		return "tensors in a GPU's memory that has no handle, such as JAX's, are not handed from process to process"
 	}
 	return ""
 }
