@@ -1,18 +1,27 @@
-"""Tensors in memory of a GPU: whose they are, and the handle by which greta's process opens them (CUDA and HIP IPC).
+"""Tensors in memory of a GPU: whose they are, and by what greta's process opens them: a handle of CUDA's or HIP's IPC, or a
+descriptor of what their virtual memory management has allocated.
 
-The memory is always this process's. greta has it open for one request; its results go to memory that is allocated here.
+The memory is always this process's. greta has it open for one request, or a pool's a little longer (`Lender`); its results
+go to memory that is allocated here.
 """
 
 from __future__ import annotations
 
+import atexit
 import base64
 import ctypes
+import functools
+import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._errors import DeviceError, OutOfMemoryError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from ._process import Process
 
 #: DLPack's numbers of devices.
 _HOST = (1, 3, 11)  # host, pinned host of CUDA and of ROCm
@@ -104,18 +113,61 @@ class _Driver:
     def share(self, at: int) -> tuple[bytes, int, int]:
         """The handle of the allocation in which an address lies, its first address and its size.
 
-        Raises DeviceError for memory without one: what is not of cudaMalloc or hipMalloc, such as PyTorch's expandable
-        segments, cudaMallocAsync's and managed memory.
+        Raises DeviceError for memory without one: what is not of cudaMalloc or hipMalloc, such as JAX's, PyTorch's
+        expandable segments, cudaMallocAsync's and managed memory.
         """
-        base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
-        self._call(
-            self._name("cuMemGetAddressRange_v2", "hipMemGetAddressRange"),
-            ctypes.byref(base),
-            ctypes.byref(size),
-            ctypes.c_uint64(at),
-        )
-        self._call(self._name("cuIpcGetMemHandle", "hipIpcGetMemHandle"), ctypes.byref(handle), base)
-        return bytes(handle.bytes), int(base.value), int(size.value)
+        base, size = self._range(at)
+        handle = _Handle()
+        self._call(self._name("cuIpcGetMemHandle", "hipIpcGetMemHandle"), ctypes.byref(handle), ctypes.c_uint64(base))
+        return bytes(handle.bytes), base, size
+
+    def _range(self, at: int) -> tuple[int, int]:
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        name = self._name("cuMemGetAddressRange_v2", "hipMemGetAddressRange")
+        self._call(name, ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(at))
+        return int(base.value), int(size.value)
+
+    def allocation(self, at: int, nbytes: int) -> tuple[int, int, int]:
+        """The mapped allocation in which all of nbytes at an address lie: its handle in this process, which the caller
+        releases, its first address and its size. As long as the handle is not released, no other allocation has it.
+
+        Raises DeviceError for memory that is not mapped so, or lies in several allocations. On AMD it is untried.
+        """
+        if self.kind == "hip":  # earlier ones take descriptors in another way
+            version = ctypes.c_int()
+            self._call("hipDriverGetVersion", ctypes.byref(version))
+            if version.value < 70200000:
+                raise DeviceError(f"HIP {version.value} hands over no descriptors: 7.2 does")
+        base, size = self._range(at)
+        handle = self._retain(at)
+        try:
+            if at + nbytes > base + size:
+                raise DeviceError("the tensor lies in several allocations")
+            for there in (base, at + nbytes - 1, base + size - 1):
+                other = self._retain(there)
+                self.release(other)
+                if other != handle:
+                    raise DeviceError("the tensor's range of addresses has several allocations")
+        except DeviceError:
+            self.release(handle)
+            raise
+        return handle, base, size
+
+    def _retain(self, at: int) -> int:
+        handle = ctypes.c_uint64()
+        name = self._name("cuMemRetainAllocationHandle", "hipMemRetainAllocationHandle")
+        self._call(name, ctypes.byref(handle), ctypes.c_uint64(at))
+        return int(handle.value)
+
+    def release(self, handle: int) -> None:
+        self._call(self._name("cuMemRelease", "hipMemRelease"), ctypes.c_uint64(handle))
+
+    def export(self, handle: int) -> int:
+        """A file's descriptor of an allocation, which the caller closes."""
+        fd = ctypes.c_int(-1)
+        name = self._name("cuMemExportToShareableHandle", "hipMemExportToShareableHandle")
+        self._call(name, ctypes.byref(fd), ctypes.c_uint64(handle), 1, ctypes.c_uint64(0))  # …_POSIX_FILE_DESCRIPTOR
+        return fd.value
 
     def device_of(self, at: int) -> int:
         """The number of the device on which an address lies."""
@@ -193,14 +245,173 @@ def device_of(x: Any) -> tuple[int, int] | None:
     return None if int(kind) in _HOST else (int(kind), int(number))
 
 
+#: How long, in seconds, greta may have a pool's memory open that no request uses.
+IDLE = 0.5
+#: How many pools greta has open for a model.
+_most_pools = 32
+_lenders: weakref.WeakSet[Lender] = weakref.WeakSet()
+
+
+class _Allocation:
+    """One that greta knows by a descriptor's number."""
+
+    def __init__(self, number: int, key: tuple[int, int, int], keep: bool, drop: Callable[[], None]) -> None:
+        self.number, self.key, self.keep = number, key, keep  # key: the handle here, the first address, the size
+        self.drop = drop  # ends it on both sides
+        self.known = False  # to greta: a request has named it
+        self.users: set[object] = set()
+        self.last = 0.0
+
+    def leave(self, user: object) -> None:
+        """A request has ended, or was not begun. It runs in finalizers, which take no lock."""
+        self.last = time.monotonic()
+        self.users.discard(user)
+        if not self.known and not self.users:
+            self.drop()
+
+
+class Lender:
+    """Lends memory without a handle to greta's process, for one model: by descriptors.
+
+    A tensor that fills its allocation is lent for its request alone, for it may be freed with it, and greta's mapping
+    would hold the card's memory. What is a small part of an allocation lies in a pool, which lives long and may be dear to
+    map: greta keeps that open until no request has used it for IDLE to twice that. As long its handle is retained here,
+    so that an address with the same handle lies in the same memory, whatever the owner has freed and allocated since.
+    """
+
+    def __init__(self, process: Process, model: int) -> None:
+        self._process, self._model = process, model
+        self._pools: dict[tuple[int, int, int], _Allocation] = {}
+        self._opening: set[tuple[int, int, int]] = set()
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._closed = False
+        _lenders.add(self)
+
+    def lend(
+        self, driver: _Driver, at: int, nbytes: int, beside: _Allocation | None = None
+    ) -> tuple[_Allocation, object]:
+        """The allocation in which a tensor lies, and what its `leave` gets. The tensor's device is current. beside is
+        the one of another tensor of the request.
+
+        Raises DeviceError for memory that cannot be lent.
+        """
+        handle, _, size = key = driver.allocation(at, nbytes)
+        user = object()
+        with self._lock:
+            found = beside if beside is not None and beside.key == key else self._pools.get(key)
+            if found is not None:
+                found.users.add(user)
+            keep = (
+                size > 2 * _whole(nbytes)
+                and not self._closed
+                and key not in self._opening
+                and len(self._pools) + len(self._opening) < _most_pools
+            )
+            if keep and found is None:
+                self._opening.add(key)
+        if found is not None:
+            driver.release(handle)  # its tensor keeps it, or it is retained already
+            return found, user
+        try:
+            fd = driver.export(handle)
+            try:
+                number = self._process.lend(fd)
+            finally:
+                os.close(fd)
+        except BaseException:
+            self._end(driver, key, True, 0)
+            raise
+        if not keep:
+            driver.release(handle)
+        made = _Allocation(number, key, keep, functools.partial(self._end, driver, key, keep, number))
+        made.users.add(user)
+        return made, user
+
+    def named(self, a: _Allocation) -> None:
+        """A request that named it has succeeded: what is to be kept, greta has open."""
+        if a.known:
+            return
+        a.known = True
+        if not a.keep:
+            return
+        with self._lock:
+            self._opening.discard(a.key)
+            self._pools[a.key] = a
+            kept = not self._closed and self._tick()
+        if not kept:
+            self.close()
+
+    def _tick(self) -> bool:
+        """Looks again later; self._lock is held. False: no thread can be started any more."""
+        if self._timer is None:
+            self._timer = threading.Timer(IDLE, self._sweep)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:
+                self._timer = None
+                return False
+        return True
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            idle = [key for key, a in self._pools.items() if not a.users and now - a.last >= IDLE]
+            dropped = [self._pools.pop(key) for key in idle]
+            self._timer = None
+            if self._pools and not self._closed:
+                self._tick()
+        for a in dropped:
+            a.drop()
+
+    def _end(self, driver: _Driver, key: tuple[int, int, int], retained: bool, number: int) -> None:
+        """Ends an allocation's use on both sides. It runs in finalizers too, which take no lock."""
+        if number:
+            self._process.later("forget", {"target": number, "model": self._model})
+        if retained:
+            self._opening.discard(key)
+            try:
+                driver.release(key[0])
+            except DeviceError:
+                pass  # the driver is at its end, and the memory with it
+
+    def close(self) -> None:
+        """Has greta close all that no request uses, and keep nothing from now on."""
+        if self._process._owner != os.getpid():
+            return  # a fork has no part in it
+        with self._lock:
+            self._closed = True
+            timer, self._timer = self._timer, None
+            dropped, self._pools = list(self._pools.values()), {}
+        if timer is not None and timer is not threading.current_thread():
+            timer.cancel()
+            timer.join()
+        for a in dropped:
+            a.drop()
+
+
+@atexit.register
+def _close_lenders() -> None:
+    for lender in list(_lenders):
+        lender.close()
+
+
+def _whole(nbytes: int) -> int:
+    """The size of an allocation for nbytes: pieces of 2 MiB."""
+    return max(1, -(-nbytes // (2 << 20))) * (2 << 20)
+
+
 class DeviceTensor:
     """A tensor in memory of a GPU, as it is sent. The memory stays its owner's, and lives as long as this does.
 
-    Memory that has no handle for other processes is copied on the card, to some that has, and `written` copies back.
+    Memory that can be handed over neither by a handle nor by a lender is copied on the card, to some that can, and
+    `written` copies back.
     """
 
-    def __init__(self, x: Any, what: str) -> None:
-        """x is a tensor with __dlpack__: dense, of float32. What was started on it is waited for.
+    def __init__(self, x: Any, what: str, lender: Lender | None = None, beside: DeviceTensor | None = None) -> None:
+        """x is a tensor with __dlpack__: dense, of float32. What was started on it is waited for. lender is of the
+        model that it is for, beside another tensor of the same request.
 
         Raises UsageError for other types and layouts, UnsupportedError for a device that is none of CUDA's or ROCm's.
         """
@@ -233,51 +444,76 @@ class DeviceTensor:
             if step == 0:
                 raise UsageError(f"{what} is empty: a tensor of shape {self.shape}")
             self.address = int(t.data or 0) + int(t.byte_offset)
-        self._share()
+        self._share(lender, beside)
 
     @classmethod
-    def at(cls, kind: str, address: int, shape: Sequence[int], stream: int) -> DeviceTensor:
+    def at(
+        cls,
+        kind: str,
+        address: int,
+        shape: Sequence[int],
+        stream: int,
+        lender: Lender | None = None,
+        beside: DeviceTensor | None = None,
+    ) -> DeviceTensor:
         """The dense float32 at an address, which its owner keeps. What is on the stream is waited for."""
         self = cls.__new__(cls)
         driver = _driver(kind)
         self.kind, self.device, self.address, self.shape = kind, driver.device_of(address), address, list(shape)
         with driver.on(self.device):
             driver.finish(stream)
-        self._share()
+        self._share(lender, beside)
         return self
 
-    def _share(self) -> None:
+    def _share(self, lender: Lender | None, beside: DeviceTensor | None) -> None:
         driver = _driver(self.kind)
         self.nbytes = 4
         for n in self.shape:
             self.nbytes *= n
         self._copy: DeviceArray | None = None
+        self._lender = lender
+        self._lent: _Allocation | None = None
+        device: dict[str, Any] = {"kind": self.kind}
         with driver.on(self.device):
             at = self.address
             try:
                 handle, base, size = driver.share(at)
             except DeviceError:
+                handle, (base, size) = b"", self._lend(driver, beside, device)
+            if not size:
                 self._copy = DeviceArray(self, self.shape)
                 at = self._copy.address
                 driver.copy(at, self.address, self.nbytes)
                 handle, base, size = driver.share(at)
-            location = driver.location(self.device)
-        self.wire: dict[str, Any] = {
-            "type": "f32",
-            "shape": self.shape,
-            "offset": at - base,
-            "device": {
-                "kind": self.kind,
-                "location": location,
-                "handle": base64.b64encode(handle).decode(),
-                "bytes": size,
-            },
-        }
+            if handle:
+                device["handle"] = base64.b64encode(handle).decode()
+            device.update(location=driver.location(self.device), bytes=size)
+        self.wire: dict[str, Any] = {"type": "f32", "shape": self.shape, "offset": at - base, "device": device}
+
+    def _lend(self, driver: _Driver, beside: DeviceTensor | None, device: dict[str, Any]) -> tuple[int, int]:
+        """Hands the memory over by a descriptor; gives the allocation's first address and its size, 0 where it cannot."""
+        try:
+            if self._lender is None:
+                return 0, 0
+            a, user = self._lender.lend(driver, self.address, self.nbytes, beside._lent if beside else None)
+        except DeviceError:
+            return 0, 0
+        self._lent = a
+        weakref.finalize(self, a.leave, user).atexit = False
+        device["fd"] = a.number
+        if a.keep:
+            device["keep"] = True
+        return a.key[1:]
 
     @property
     def copied(self) -> bool:
-        """Whether greta has a copy, since the memory has no handle."""
+        """Whether greta has a copy, since the memory cannot be handed over."""
         return self._copy is not None
+
+    def named(self) -> None:
+        """A request that named it has succeeded."""
+        if self._lender is not None and self._lent is not None:
+            self._lender.named(self._lent)
 
     def written(self) -> None:
         """Of a result: it is where it belongs behind this."""
@@ -301,7 +537,7 @@ class DeviceArray:
         driver = _driver(self.kind)
         with driver.on(self.device):
             # In pieces of 2 MiB: smaller ones share a block, which would be handed over whole.
-            self.address = driver.allocate(max(1, -(-self.nbytes // (2 << 20))) * (2 << 20))
+            self.address = driver.allocate(_whole(self.nbytes))
         weakref.finalize(self, _free, driver, self.device, self.address).atexit = False  # the process's end frees it
 
     def __dlpack_device__(self) -> tuple[int, int]:

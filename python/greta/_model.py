@@ -233,17 +233,20 @@ class Session:
             )
         if out is not None and _device.device_of(out) is None:
             raise UsageError("out lies in the host's memory, x in a GPU's: expected is out on the same device")
-        rows = _device.DeviceTensor(x, "x")
+        lender = self._model._lender
+        rows = _device.DeviceTensor(x, "x", lender)
         if out is None:
             if len(rows.shape) != 2:
                 raise UsageError(f"x has the shape {rows.shape}, expected is [rows, {info.width}]")
             out = _device.DeviceArray(rows, (rows.shape[0], info.output))
-        self._held(rows, _device.DeviceTensor(out, "out"), args)
+        self._held(rows, _device.DeviceTensor(out, "out", lender, rows), args)
         return out
 
     def _held(self, rows: _device.DeviceTensor, place: _device.DeviceTensor, args: dict[str, Any]) -> None:
         """Runs a block on rows of a GPU and leaves its output there."""
         self._run({"x": rows.wire, "out": place.wire, **args}, keep=(rows, place))
+        rows.named()
+        place.named()
         place.written()
 
     def prefill(self, tokens: Sequence[int], *, all: bool = False) -> Array:
@@ -316,6 +319,7 @@ class Model:
         self._id: int | None = number
         self._lock = threading.Lock()
         self._forward: Session | None = None
+        self._lender = _device.Lender(process, number)
         self.info = ModelInfo(**{**info, "ends": tuple(info["ends"])})
         self.tokenizer = Tokenizer(self)
 
@@ -458,6 +462,7 @@ class Model:
     def close(self) -> None:
         """Frees the model. What is under way with it is cancelled."""
         number, self._id = self._id, None
+        self._lender.close()
         if number is not None and self._process.alive:
             self._process.call("close", {"model": number})
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from typing import Any
 
 from . import _shared
 from ._binary import find_binary
-from ._errors import GretaError, ProcessDied, ProtocolError, UsageError, from_wire
+from ._errors import DeviceError, GretaError, ProcessDied, ProtocolError, UsageError, from_wire
 
 PROTOCOL = 1
 
@@ -66,6 +67,9 @@ class Process:
         own: dict[str, Any] = {"start_new_session": True}
         if sys.platform == "win32":
             own = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+        self._socket, theirs = _socket_pair()
+        if theirs is not None:
+            own["pass_fds"] = (theirs.fileno(),)
         try:
             self._popen = subprocess.Popen(
                 [self.binary, "pipe"],
@@ -77,7 +81,13 @@ class Process:
                 **own,
             )
         except OSError as e:
+            self._close_socket()
             raise ProtocolError(f"{self.binary} does not start: {e}") from e
+        finally:
+            there = 0
+            if theirs is not None:
+                there = theirs.fileno()
+                theirs.close()
         assert self._popen.stdin and self._popen.stdout and self._popen.stderr
         self.pid = self._popen.pid
         self._in = self._popen.stdin.fileno()
@@ -89,20 +99,24 @@ class Process:
         self._errors.start()
         self._reader = threading.Thread(target=_read_frames, args=(me, self._out), name="greta reader", daemon=True)
         self._reader.start()
-        threading.Thread(
+        self._writer = threading.Thread(
             target=_write_large, args=(self._large, self._in, self._writing), name="greta writer", daemon=True
-        ).start()
+        )
+        self._writer.start()
         _all.add(self)
         try:
-            self.info = self._hello()
+            self.info = self._hello(there)
         except BaseException:
             self.close()
             raise
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self, there: int) -> dict[str, Any]:
         from ._version import __version__
 
-        hello = {"protocol": PROTOCOL, "client": f"python-greta {__version__}", "shared": _shared.SHARING}
+        hello: dict[str, Any] = {"protocol": PROTOCOL, "client": f"python-greta {__version__}"}
+        hello["shared"] = _shared.SHARING
+        if there:
+            hello["descriptors"] = there
         try:
             answer, _ = self.call("hello", hello)
         except ProcessDied as e:
@@ -110,6 +124,8 @@ class Process:
             raise ProtocolError(text) from e
         if answer.get("protocol") != PROTOCOL:
             raise ProtocolError(f"{self.binary} answers with version {answer.get('protocol')} of the protocol")
+        if not answer.get("descriptors"):  # an older one
+            self._close_socket()
         return answer
 
     @property
@@ -184,8 +200,33 @@ class Process:
 
     def abandon_later(self, request: int) -> None:
         """Cancels a request from where no lock may be taken: a finalizer. The writer's thread sends it."""
+        self.later("cancel", {"target": request})
+
+    def later(self, op: str, args: dict[str, Any]) -> None:
+        """Sends what is not answered from where no lock may be taken."""
         if self.alive:
-            self._large.put((_encode({"id": 0, "op": "cancel", "args": {"target": request}}, b""), b"", None))
+            self._large.put((_encode({"id": 0, "op": op, "args": args}, b""), b"", None))
+
+    def lend(self, fd: int) -> int:
+        """Sends a file's descriptor, and gives the number by which a request names it. Ours may be closed behind this.
+
+        Raises DeviceError where that cannot be.
+        """
+        number = self.number()
+        ours = self._socket
+        if ours is None or not self.alive:
+            raise DeviceError("greta takes no descriptors here")
+        try:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("=i", fd))
+            ours.sendmsg([struct.pack("<Q", number)], [rights], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError as e:
+            raise DeviceError(f"greta takes no descriptor: {e}") from e
+        return number
+
+    def _close_socket(self) -> None:
+        ours, self._socket = self._socket, None
+        if ours is not None:
+            ours.close()
 
     def tell(self, op: str, target: int) -> None:
         """Sends what is not answered: cancel, release."""
@@ -261,6 +302,7 @@ class Process:
         if stderr and not self._closing:
             text += "; its last lines:\n" + stderr
         died = ProcessDied(text, code, stderr)
+        self._close_socket()
         with self._lock:
             self._died = died
             waiting, self._pending = list(self._pending.values()), {}
@@ -276,6 +318,7 @@ class Process:
             return
         self._closing = True
         _all.discard(self)
+        self._close_socket()
         if self._popen.stdin is not None and not self._popen.stdin.closed:
             with self._writing:
                 self._popen.stdin.close()
@@ -291,6 +334,8 @@ class Process:
             if self._popen.stderr is not None:
                 self._popen.stderr.close()
         self._large.put((b"", None, None))
+        if threading.current_thread() not in (self._reader, self._writer):
+            self._writer.join(timeout)  # a thread that is there when the program ends may abort it
 
     def __enter__(self) -> Process:
         return self
@@ -300,6 +345,15 @@ class Process:
 
     def __repr__(self) -> str:
         return f"<greta.Process {self.pid} of {self.binary}{'' if self.alive else ', ended'}>"
+
+
+def _socket_pair() -> tuple[socket.socket | None, socket.socket | None]:
+    """The two ends of what descriptors go by to greta; nothing where none do."""
+    if sys.platform != "linux":
+        return None, None
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)  # a greta that stands still holds nobody up
+    return ours, theirs
 
 
 def _again(e: ProcessDied) -> ProcessDied:

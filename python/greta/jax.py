@@ -119,10 +119,11 @@ def _run(model: greta.Model, kind: str, stream: int, x: _ffi.Place, y: _ffi.Plac
             sequences *= n
         try:
             for i in range(sequences):
-                tensors = [
-                    DeviceTensor.at(kind, p.address + 4 * i * rows * p.shape[-1], [rows, p.shape[-1]], stream)
-                    for p in (x, y)
-                ]
+                tensors: list[DeviceTensor] = []
+                for p in (x, y):
+                    at = p.address + 4 * i * rows * p.shape[-1]
+                    shape = [rows, p.shape[-1]]
+                    tensors.append(DeviceTensor.at(kind, at, shape, stream, model._lender, *tensors))
                 model._fresh()._held(tensors[0], tensors[1], {"reset": True})
         except BaseException as e:
             failed.append(e)

@@ -6,7 +6,12 @@ import base64
 import contextlib
 import ctypes
 import gc
+import os
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,8 @@ class Driver:
         self.current: list[int] = []
         self.log: list[str] = []
         self.hidden: set[int] = set()  # allocations without a handle
+        self.mapped: dict[int, int] = {}  # handles of such that are handed over by a descriptor
+        self.retained: list[int] = []
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
@@ -45,6 +52,22 @@ class Driver:
                     raise DeviceError("cuIpcGetMemHandle failed with 1")
                 return base.to_bytes(64, "little"), base, len(data)
         raise AssertionError("no such memory")
+
+    def allocation(self, at: int, nbytes: int) -> tuple[int, int, int]:
+        assert self.current
+        for base, handle in self.mapped.items():
+            if base <= at < base + len(self.memory[base]):
+                self.retained.append(handle)
+                return handle, base, len(self.memory[base])
+        raise DeviceError("cuMemRetainAllocationHandle failed with 1")
+
+    def release(self, handle: int) -> None:
+        self.retained.remove(handle)
+
+    def export(self, handle: int) -> int:
+        fd = os.memfd_create("sent", os.MFD_CLOEXEC)  # which is none of a driver's
+        os.write(fd, handle.to_bytes(8, "little"))
+        return fd
 
     def finish(self, stream: int | None = None) -> None:
         self.log.append("finish" if stream is None else f"finish {stream}")
@@ -182,9 +205,7 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 def consume(capsule: Any) -> Any:
     """Takes a tensor over, as a consumer does."""
     m = _device._pointer(capsule)
-    rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_SetName", ctypes.pythonapi)
-    )
+    rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
     rename(capsule, b"used_dltensor")
     return m
 
@@ -243,3 +264,185 @@ def test_capsules_do_not_leak(driver: Driver) -> None:
         del capsule
     gc.collect()
     assert len(driver.memory) == before and not _device._exported
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are sent on Linux only")
+
+
+class Greta:
+    """greta's process as a lender sees it: what was sent and is open there."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, int] = {}  # a handle by its descriptor's number
+        self.told: list[tuple[str, dict[str, int]]] = []
+        self._owner, self.full = os.getpid(), False
+
+    def lend(self, fd: int) -> int:
+        if self.full:
+            raise DeviceError("greta takes no descriptor")
+        number = 100 + len(self.sent)
+        self.sent[number] = int.from_bytes(os.pread(fd, 8, 0), "little")
+        return number
+
+    def later(self, op: str, args: dict[str, int]) -> None:
+        self.told.append((op, args))
+
+
+def open_files(pid: int | str = "self") -> int:
+    """How many descriptors that tests have sent are open in a process."""
+    count = 0
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            count += "memfd:sent" in os.readlink(fd)
+        except OSError:
+            pass
+    return count
+
+
+def eventually(what: Any) -> bool:
+    end = time.monotonic() + 20
+    while time.monotonic() < end and not what():
+        time.sleep(0.01)
+    return bool(what())
+
+
+def lent(driver: Driver, nbytes: int, handle: int) -> tuple[Any, int]:
+    """An array that begins an allocation without a handle, which is handed over by a descriptor."""
+    data = np.zeros(nbytes // 4, np.float32)
+    at = data.__array_interface__["data"][0]
+    driver.memory[at] = (ctypes.c_char * nbytes).from_address(at)
+    driver.hidden.add(at)
+    driver.mapped[at] = handle
+    return data, at
+
+
+@linux
+def test_lent(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fills its allocation is lent for a request, a pool's part until it was idle; both sides then let it go."""
+    monkeypatch.setattr(_device, "IDLE", 0.2)
+    there = Greta()
+    lender = _device.Lender(there, 5)  # type: ignore[arg-type]
+    whole, at = lent(driver, 4 << 20, 70)
+
+    def tensor(address: int, beside: Any = None) -> Any:
+        return _device.DeviceTensor.at("cuda", address, [8, 4], 0, lender, beside)
+
+    x = tensor(at + 64)
+    y = tensor(at + 1024, x)
+    assert x.wire["device"] == {"kind": "cuda", "location": "0000:01:00.0", "fd": 100, "bytes": 4 << 20}
+    assert (x.wire["offset"], y.wire["offset"], y.wire["device"]["fd"]) == (64, 1024, 100)
+    assert not x.copied and there.sent == {100: 70} and not driver.retained and not open_files()
+    x.named(), y.named()
+    del x, y
+    assert not there.told  # a request that has ended has closed it
+    x = tensor(at)
+    del x  # no request named it
+    assert there.told == [("forget", {"target": 101, "model": 5})]
+
+    pool, base = lent(driver, 8 << 20, 71)
+    x = tensor(base + 64)
+    y = tensor(base + 1024, x)
+    early = tensor(base)  # of another thread's, before greta has it
+    assert x.wire["device"]["keep"] is True and y.wire["device"]["fd"] == 102 and early.wire["device"]["fd"] == 103
+    assert "keep" not in early.wire["device"]
+    x.named(), y.named(), early.named()
+    del x, y, early
+    for _ in range(100):
+        x = tensor(base + 4096)
+        assert x.wire["device"]["fd"] == 102
+        x.named()
+    assert len(there.sent) == 4 and driver.retained == [71]
+    driver.mapped[base] = 72  # the owner has freed it, and has other memory at the same address
+    y = tensor(base)
+    assert y.wire["device"]["fd"] == 104 and there.sent[104] == 72
+    y.named()
+    time.sleep(0.5)
+    assert sorted(driver.retained) == [71, 72]  # both are in use
+    del x
+    assert eventually(lambda: driver.retained == [72])
+    del y
+    assert eventually(lambda: not driver.retained and not lender._pools and lender._timer is None)
+    assert [a["target"] for _, a in there.told] == [101, 102, 104]
+
+    x = tensor(base)
+    x.named()
+    lender.close()
+    assert not driver.retained and there.told[-1] == ("forget", {"target": 105, "model": 5})
+    del x
+    y = tensor(base)
+    assert "keep" not in y.wire["device"] and not driver.retained
+    del y
+    before = len(there.sent)
+    there.full = True
+    x = tensor(base)
+    assert x.copied and "handle" in x.wire["device"] and not driver.retained
+    assert len(there.sent) == before and not lender._opening and not open_files()
+    del whole, pool
+
+
+@linux
+def test_pools_are_few(driver: Driver) -> None:
+    lender = _device.Lender(Greta(), 5)  # type: ignore[arg-type]
+    held = [lent(driver, 8 << 20, 100 + i) for i in range(_device._most_pools + 3)]
+    tensors = [_device.DeviceTensor.at("cuda", at, [4], 0, lender) for _, at in held]
+    assert sum("keep" in t.wire["device"] for t in tensors) == _device._most_pools
+    del tensors
+    assert not driver.retained and not lender._opening
+
+
+@linux
+def test_descriptors(driver: Driver, block: greta.Model) -> None:
+    """The socket to greta: what is sent is closed there, whatever becomes of the request; nothing blocks."""
+    process, session = block._process, block.session()
+    data, at = lent(driver, 4 << 20, 70)
+    for keep in (False, True):
+        x = _device.DeviceTensor.at("cuda", at, [2, 64], 0, block._lender)
+        wire = {**x.wire, "device": {**x.wire["device"], "keep": keep}}
+        with pytest.raises(greta.UnsupportedError, match="opens no memory of a GPU"):
+            session._run({"x": wire, "out": wire})
+        with pytest.raises(greta.UsageError, match=f"no descriptor {wire['device']['fd']}"):
+            session._run({"x": wire, "out": wire})
+    del x
+    for _ in range(100):  # nobody names these
+        _device.DeviceTensor.at("cuda", at, [2, 64], 0, block._lender)
+    assert eventually(lambda: open_files(process.pid) == 0) and not driver.retained and open_files() == 0
+
+    def work() -> None:
+        for _ in range(50):
+            with driver.on(0):
+                t = _device.DeviceTensor.at("cuda", at, [2, 64], 0, block._lender)
+            with pytest.raises(greta.UnsupportedError, match="opens no memory"):
+                block.session()._run({"x": t.wire, "out": t.wire})
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert eventually(lambda: open_files(process.pid) == 0) and not driver.retained
+    assert np.array_equal(block(np.zeros((2, 64), np.float32)), np.zeros((2, 64), np.float32))
+    del data
+
+
+@linux
+def test_no_socket(driver: Driver) -> None:
+    """A greta that stands still, was killed, or takes no descriptors: an error at once, and memory is copied."""
+    fd = driver.export(1)
+    with greta.Process() as p:
+        os.kill(p.pid, 19)  # SIGSTOP: it takes nothing
+        with pytest.raises(DeviceError, match="takes no descriptor"):
+            for _ in range(100_000):
+                p.lend(fd)
+        os.kill(p.pid, 18)
+        p.call("ping", {})
+        os.kill(p.pid, 9)
+        assert eventually(lambda: not p.alive)
+        with pytest.raises(DeviceError):
+            p.lend(fd)
+    with greta.Process() as p:
+        p._close_socket()
+        p.call("ping", {})
+        with pytest.raises(DeviceError, match="takes no descriptors here"):
+            p.lend(fd)
+    os.close(fd)
+    assert open_files() == 0

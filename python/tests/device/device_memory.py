@@ -16,8 +16,6 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
 import torch
 
 import greta
@@ -219,12 +217,21 @@ def refusals() -> str:
     broken = {**wire, "device": {**wire["device"], "handle": "AAAA" * 21 + "AA=="}}
     args = {"session": number, "x": broken, "out": wire}
     refused(greta.UnsupportedError, "", lambda: model._process.call("run-session", args))
+    with open("/dev/null") as null:  # a descriptor that is none of the driver's
+        false = [os.memfd_create("false"), os.dup(null.fileno()), *os.pipe()]
+    for fd in false:
+        device = {k: v for k, v in wire["device"].items() if k != "handle"}
+        lent = {**wire, "device": {**device, "fd": model._process.lend(fd)}}
+        args = {"session": number, "x": lent, "out": wire}
+        words = "none of memory of a card"
+        refused(greta.UnsupportedError, words, lambda args=args: model._process.call("run-session", args))
+        os.close(fd)
     model(x)  # it goes on
     return said
 
 
 def without_handle() -> str:
-    """Memory that has no handle for other processes is copied on the card, in and out."""
+    """Memory that has no handle for other processes: by a descriptor where it lies, or copied on the card, in and out."""
     text = (
         "import torch, greta\n"
         "from greta._device import DeviceTensor\n"
@@ -234,14 +241,21 @@ def without_handle() -> str:
         "assert torch.equal(torch.from_dlpack(m(x)).cpu(), want)\n"
         "m(x, out=out[1:5])\n"
         "assert torch.equal(out[1:5].cpu(), want) and not out[0].any() and not out[5].any()\n"
-        "print('copied' if DeviceTensor(x, 'x').copied else 'where it lies')\n"
+        "t = DeviceTensor(x, 'x', m._lender)\n"
+        "print('copied' if t.copied else 'by a descriptor' if 'fd' in t.wire['device'] else 'by a handle', flush=True)\n"
+        "del t\n"
     )
-    said = []
-    for value in ("expandable_segments:True", "backend:cudaMallocAsync"):
-        env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value}
-        run = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, timeout=300)
-        assert run.returncode == 0, run.stderr[-500:]
-        said.append(f"{value}: {run.stdout.strip()}")
+    alone = "import torch\nx = torch.randn(4, 256, device='cuda')\nprint(float(x.sum()), flush=True)\n"
+    said, wrong = [], []
+    for value, expected in (("expandable_segments:True", "by a descriptor"), ("backend:cudaMallocAsync", "copied")):
+        variables = {"PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value}
+        run = script_of(["-c", text], variables)
+        if run.returncode == 0 and run.stdout.strip() == expected:
+            said.append(f"{value}: {expected}")
+            continue
+        plain = script_of(["-c", alone], variables)
+        wrong.append(f"{told(value, run)}\n{told('PyTorch alone, ' + value, plain)}\n(expected is {expected})")
+    assert not wrong, "\n".join(wrong)
     return "; ".join(said)
 
 
@@ -268,52 +282,40 @@ def two_devices() -> str:
 
 
 def with_jax() -> str:
+    """JAX's arrays, of each of its allocators: jax_memory.py."""
     try:
-        import jax
+        import jax  # noqa: F401
     except ImportError:
         return "JAX is not installed"
-    x = jax.random.normal(jax.random.key(0), (16, 256))
-    if next(iter(x.devices())).platform == "cpu":
-        return "JAX sees no card"
-    import numpy as np
-
-    import greta.jax
-
-    want = model(np.asarray(x))
-    places: list[_device.DeviceTensor] = []
-    share = _device.DeviceTensor._share
-
-    def watched(self: _device.DeviceTensor) -> None:
-        share(self)
-        places.append(self)
-
-    _device.DeviceTensor._share = watched  # type: ignore[method-assign]
-    try:
-        y = model(x)
-        got = jax.numpy.from_dlpack(y)
-        assert places[0].address == x.unsafe_buffer_pointer() and got.unsafe_buffer_pointer() == y.address
-        assert np.array_equal(np.asarray(got), want)
-        copied = places[0].copied
-        del places[:]
-        f = jax.jit(lambda a: greta.jax.call(model, a))
-        got = f(x)
-        assert np.array_equal(np.asarray(got), want)
-        assert len(places) == 2, "jit went by the host"
-        assert [p.address for p in places] == [x.unsafe_buffer_pointer(), got.unsafe_buffer_pointer()]
-        batch = jax.jit(jax.vmap(lambda a: jax.numpy.tanh(greta.jax.call(model, a * 2)) + 1))
-        both = np.asarray(batch(jax.numpy.stack([x, 3 * x])))
-        far = np.tanh(model(np.asarray(6 * x))) + 1
-        assert np.allclose(both[1], far, atol=1e-6), np.abs(both[1] - far).max()
-        try:
-            jax.block_until_ready(f(jax.numpy.ones((9000, 256))))
-        except Exception as e:
-            assert "fit the context" in str(e), e
+    said, wrong = [], []
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jax_memory.py")
+    for name, expected, variables in (
+        ("a pool that grows", "lent", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        (
+            "a pool made at first",
+            "lent",
+            {"XLA_PYTHON_CLIENT_PREALLOCATE": "true", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"},
+        ),
+        ("platform", "lent", {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
+        ("cuda_async", "copied", {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}),
+    ):
+        run = script_of([script, expected, str(ROUNDS)], variables)
+        if run.returncode == 0:
+            said.append(f"\n      {name}: {run.stdout.strip()}")
         else:
-            raise AssertionError("more rows than the context has were taken")
-    finally:
-        _device.DeviceTensor._share = share  # type: ignore[method-assign]
-    how = "copied on the card, since it has no handle" if copied else "read and written where it lies"
-    return f"in and out, under jit and vmap: JAX's memory is {how}"
+            wrong.append(told(name, run))
+    assert not wrong, "\n".join([*wrong, *said])
+    return "".join(said)
+
+
+def script_of(args: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-X", "faulthandler", *args]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300)
+
+
+def told(name: str, run: subprocess.CompletedProcess[str]) -> str:
+    """What became of a program that failed."""
+    return f"{name}: exit code {run.returncode}\nstdout: {run.stdout.strip()}\nstderr: {run.stderr.strip()[-3000:]}"
 
 
 for work in (
