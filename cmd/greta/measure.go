@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -76,7 +77,7 @@ func (r *runner) once(ctx context.Context, in *model.Input, p, n int) (*sample, 
 		}
 		note(out)
 	}
-	if r.sequences(in) || r.chooses(in) { // what follows is computed again from here
+	if n > 0 && (r.sequences(in) || r.chooses(in)) { // what follows is computed again from here
 		if err := r.session.Keep(); err != nil {
 			return nil, err
 		}
@@ -246,20 +247,26 @@ func (r *runner) measure(ctx context.Context) error {
 		}
 	}
 	watch := newWatch(r.engine.Device().Info())
-	rise, err := guard.Series{Least: repeats, Most: budget}.Take(ctx, func() error {
+	take := guard.Series{Least: repeats, Most: budget}
+	prompts, rise, err := r.prompts(ctx, in, take)
+	if err != nil {
+		return err
+	}
+	fall, err := take.Take(ctx, func() error {
 		s, err := r.once(ctx, in, f.prefill, f.gen)
 		if err != nil {
 			return err
 		}
 		samples = append(samples, s)
-		r.noteSamples(samples)
+		r.noteSamples(prompts, samples)
 		return r.limitsBetween()
-	}, func() [][]float64 { return series(samples) }, func(n int) {
+	}, func() [][]float64 { return series(prompts, samples) }, func(n int) {
 		warmed, samples = append(warmed, samples[:n]...), samples[n:]
 	})
 	if err != nil {
 		return err
 	}
+	rise = cmp.Or(rise, fall)
 	metrics := maps.Clone(watch.Metrics())
 	if rise != 0 {
 		if metrics == nil {
@@ -283,8 +290,11 @@ func (r *runner) measure(ctx context.Context) error {
 		strayed += s.strayed
 		outputs += len(s.steps)
 	}
-	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v", 1+len(others),
-		same)})
+	for _, s := range prompts {
+		same = same && s.hash == prompts[0].hash
+	}
+	r.addCheck(report.Check{Name: "repeats", OK: same, Note: fmt.Sprintf("%d runs bit-identical: %v",
+		1+len(others)+len(prompts), same)})
 	if r.sequences(in) && f.gen > 0 {
 		r.addCheck(report.Check{Name: "sequence = steps", OK: strayed == 0,
 			Note: fmt.Sprintf("%d of %d outputs bit-identical", outputs-strayed, outputs)})
@@ -311,23 +321,47 @@ func (r *runner) measure(ctx context.Context) error {
 	return r.verify(ctx, in)
 }
 
-// series are the times of prefill and of decode, in order.
-func series(samples []*sample) [][]float64 {
+// prompts times prefill alone, one behind the other as bench model does, on a device of its own: while a card decodes,
+// the clocks recover that prefill brings down, and what it gives behind that is no rate of prompts. On others, whose
+// samples have the times of both, and where nothing is decoded, there are none.
+func (r *runner) prompts(ctx context.Context, in *model.Input, take guard.Series) (list []*sample, rise float64,
+	err error) {
+	if f := r.flags; f.prefill == 0 || f.gen == 0 || !r.engine.Device().Info().Queued {
+		return nil, 0, nil
+	}
+	rise, err = take.Take(ctx, func() error {
+		s, err := r.once(ctx, in, r.flags.prefill, 0)
+		list = append(list, s)
+		return err
+	}, func() [][]float64 { return series(nil, list) }, func(n int) { list = list[n:] })
+	return list, rise, err
+}
+
+// series are the times of prefill and of decode, in order; of prefill those of prompts alone have no more to say.
+func series(prompts, samples []*sample) [][]float64 {
 	var prefill, decode []float64
 	for _, s := range samples {
 		prefill, decode = append(prefill, s.prefill.Seconds()), append(decode, s.total.Seconds())
 	}
+	if len(prompts) > 0 {
+		return [][]float64{decode}
+	}
 	return [][]float64{prefill, decode}
 }
 
-// noteSamples reports what the repeats so far say.
-func (r *runner) noteSamples(samples []*sample) {
+// noteSamples reports what the repeats so far say; of prefill what prompts alone do, where there are some.
+func (r *runner) noteSamples(prompts, samples []*sample) {
 	f := r.flags
 	var prefill, decode, sequence, greedy, steps, submit, host []time.Duration
-	for _, s := range samples {
+	if len(prompts) == 0 {
+		prompts = samples
+	}
+	for _, s := range prompts {
 		if f.prefill > 0 {
 			prefill = append(prefill, s.prefill)
 		}
+	}
+	for _, s := range samples {
 		if f.gen > 0 {
 			decode = append(decode, s.total)
 		}
