@@ -38,6 +38,7 @@ type batch struct {
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
 	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
+	fresh                        bool     // the last step was not run before: it was captured, or the device knew it not
 	parts                        StepParts
 }
 
@@ -62,7 +63,7 @@ const maxBatchSteps = 32
 // buckets are the numbers of rows for which steps are captured. A row that pads a step costs its share of the products,
 // so that where capturing is cheap there are more of them.
 var (
-	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256}
+	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
 		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
@@ -71,15 +72,26 @@ var (
 	pickBuckets = []int{8, 64, 256}
 )
 
-// bucket gives the least of a list that holds n, or a multiple of the last.
+// farBucket is how far buckets behind the last of a list are apart.
+const farBucket = 256
+
+// bucket gives the least of a list that holds n, or behind its last a multiple of farBucket.
 func bucket(list []int, n int) int {
 	for _, b := range list {
 		if n <= b {
 			return b
 		}
 	}
-	top := list[len(list)-1]
-	return (n + top - 1) / top * top
+	return (n + farBucket - 1) / farBucket * farBucket
+}
+
+// upTo are all buckets of steps of so many rows at most.
+func upTo(list []int, rows int) (all []int) {
+	for n := 0; n < rows; {
+		n = bucket(list, n+1)
+		all = append(all, n)
+	}
+	return all
 }
 
 // pageBytes is what a page takes of all pools.
@@ -389,6 +401,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 	if err != nil {
 		return err
 	}
+	b.fresh, st.ran = !st.ran, true
 	b.fill(p, kind, lineOf)
 	for _, in := range []struct {
 		name string

@@ -98,8 +98,7 @@ func (e *Engine) taken(o *SchedulerOptions) (weights, steps int64, err error) {
 	}
 	out := e.first.Outputs[0]
 	row := int64(rowBytes(out) + 4*maskWords(out.Shape.Last()))
-	for n := 0; n < rows; {
-		n = bucket(e.rowBuckets(), n+1)
+	for _, n := range upTo(e.rowBuckets(), rows) {
 		steps += 2 * int64(min(n, bucket(wantedBuckets, wanted))) * row
 	}
 	return weights, steps, nil

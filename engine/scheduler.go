@@ -77,7 +77,7 @@ type Scheduler struct {
 	open   map[*Handle]bool
 	lines  []*choice // who has each line of the table
 	stats  Stats
-	times  rowTimes
+	times  *schedule.Times
 	disk   prefixDisk
 
 	identity string // of model and weights, for the hashes of pages
@@ -151,6 +151,8 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	po := schedule.Options{Pages: pages, PageSize: opt.Page, Context: min(e.opt.Context, pages*opt.Page), HostPages: host,
 		Slots:   slots,
 		Running: opt.Sequences, Queue: opt.Queue, Clock: time.Now}
+	s.times = schedule.NewTimes(upTo(e.rowBuckets(), opt.Rows), e.queued)
+	po.Times = s.times
 	if host > 0 {
 		po.Swap = func(int, int) bool { return true }
 	}
@@ -170,7 +172,6 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		return nil, errors.Join(err, s.batch.close())
 	}
 	s.stats.Captured = len(s.batch.mem.steps)
-	s.times = newRowTimes(s.batch.rowBuckets(), e.queued)
 	s.lines = make([]*choice, opt.Sequences)
 	s.lineOf, s.failed = make([]int32, 0, opt.Rows), make([]error, 0, opt.Rows)
 	s.results = make([]schedule.Result, 0, opt.Rows)
@@ -416,7 +417,9 @@ func (s *Scheduler) loop() {
 			s.wake()
 			continue
 		}
-		s.times.note(len(b.Rows), len(b.Runs), device)
+		if len(b.Rows) > 0 && !s.batch.fresh {
+			s.times.Note(len(b.Rows), len(b.Runs), device)
+		}
 		s.settle(b)
 		if err := s.save(); err != nil {
 			s.endAll(err)

@@ -3,11 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 )
 
 // guesser guesses what is sometimes right.
@@ -175,32 +173,5 @@ func TestGenerateByScheduler(t *testing.T) {
 				t.Error("a past was taken")
 			}
 		}
-	}
-}
-
-// TestRowTimes: what steps of more rows take is measured where it can be, along a line where it is
-// not, and a guess before.
-func TestRowTimes(t *testing.T) {
-	note := func(times *rowTimes, rows int, took time.Duration) {
-		for range 2 { // the first does not count
-			times.note(rows, 1, took)
-		}
-	}
-	times := newRowTimes(fineBuckets, false)
-	if got := times.cost(4); math.Abs(got-2.2) > 1e-9 {
-		t.Errorf("nothing known: %v", got)
-	}
-	note(&times, 1, 100)
-	note(&times, 5, 200)
-	times.note(1, 1, 100)
-	for guesses, want := range map[int]float64{4: 2, 2: 1.5, 8: 3} {
-		if got := times.cost(guesses); math.Abs(got-want) > 1e-9 {
-			t.Errorf("%d guesses: %v, not %v", guesses, got, want)
-		}
-	}
-	note(&times, 4, 100) // four sequences: a token of each costs a quarter of the step
-	times.note(4, 4, 100)
-	if got := times.cost(1); math.Abs(got-5) > 1e-9 {
-		t.Errorf("a guess beside three others: %v", got)
 	}
 }

@@ -30,6 +30,7 @@ type Step struct {
 	locs    locations
 	ints    []int32 // for positions
 
+	ran        bool // at least once
 	allAllowed bool // the input of allowed tokens holds ones alone
 }
 

@@ -20,6 +20,8 @@ type Scheduler struct {
 	batches [2]Batch
 	flip    int
 	guess   []int32
+	burst   bool    // more waited for their first tokens than decoded, and some do yet
+	credit  float64 // time that may be lost yet as prompts wait, in steps
 	stats   Stats
 }
 
@@ -90,14 +92,15 @@ func (c *Scheduler) now() time.Time {
 // Plan makes the next step of at most budget rows. Each sequence whose tokens are
 // all computed but the last gets its row first, so that nobody's next token waits
 // for somebody's prompt; what is left of the budget goes to prompts, the keys by
-// turns. It may be called before Done of the step before: rows then name the row
+// turns. Of that they get, while most sequences decode and Options.Times is given, what
+// makes the step little longer. It may be called before Done of the step before: rows then name the row
 // whose token they take. The batch is empty where there is nothing to do.
 func (c *Scheduler) Plan(budget int) *Batch {
 	c.flip ^= 1
 	b := &c.batches[c.flip]
 	b.reset()
 	left := c.draft(c.decode(budget))
-	c.fill(left)
+	c.fill(c.prompts(budget, left))
 	for _, s := range c.running {
 		if s.take > 0 {
 			c.emit(b, s)
@@ -165,7 +168,67 @@ func (c *Scheduler) draft(left int) int {
 	return left
 }
 
-// fill gives what is left of the budget to prompts.
+const (
+	// give is what share of the time may be lost as prompts are computed in small steps, and giveSteps of how many steps
+	// what was not lost can be yet.
+	give      = 0.005
+	giveSteps = 512
+)
+
+// prompts is how many rows prompts get at most of what is left of the budget. When more wait than decode, as at the
+// beginning, it is all until none waits, for their first tokens. Else it is what makes the step little longer for those
+// that decode, as long as little is lost by that: rows come cheaper the more of them a step has, and who waits does not
+// decode.
+func (c *Scheduler) prompts(budget, left int) int {
+	if c.opt.Times == nil {
+		return left
+	}
+	decode, wait, rows := c.demand()
+	c.credit = min(c.credit+give, give*giveSteps)
+	c.burst = rows > 0 && (c.burst || wait > decode)
+	base, all := budget-left, min(left, rows)
+	if c.burst {
+		return left
+	}
+	n := c.opt.Times.Most(base, all) - base
+	if n >= all {
+		return left
+	}
+	lost := c.opt.Times.lost(base, n, all) + float64(wait)/float64(decode+wait)
+	if lost > c.credit {
+		return left
+	}
+	c.credit -= lost
+	return n
+}
+
+// demand counts the sequences that decode in the Plan under way, those that have no token yet and need not wait for
+// others' pages, and the rows that the latter need.
+func (c *Scheduler) demand() (decode, wait, rows int) {
+	for _, s := range c.running {
+		if s.take > 0 {
+			decode++
+		} else if s.fills {
+			wait++
+			rows += len(s.tokens) - s.planned
+		}
+	}
+	room, free := c.opt.Running-len(c.running), c.pool.Free()
+	for _, k := range c.ring {
+		for i := len(k.waiting) - 1; i >= 0 && room > 0; i-- {
+			n := len(k.waiting[i].tokens)
+			if free -= c.pool.pagesFor(n); free < 0 {
+				break
+			}
+			room--
+			wait++
+			rows += n
+		}
+	}
+	return decode, wait, rows
+}
+
+// fill gives so many rows to prompts.
 func (c *Scheduler) fill(left int) {
 	for _, k := range c.ring {
 		k.blocked, k.held = len(c.running) >= c.opt.Running, false

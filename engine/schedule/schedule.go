@@ -28,6 +28,10 @@ type Options struct {
 	Aging   time.Duration // waiting so long counts as one priority; 0: 10 s
 	Every   int           // pages between kept states of a sequence (Slots > 0); 0: 8
 
+	// Times are those of steps: while most sequences decode, prompts get no more rows in one than makes it little
+	// longer. nil: they get what the budget leaves.
+	Times *Times
+
 	Clock func() time.Time // nil: priorities do not age
 	// Swap says whether a sequence that must give its pages back has them moved to
 	// host memory rather than computed again. nil: never.
