@@ -300,7 +300,7 @@ func (b *jsonBody) finished(p *Parser) (fail bool) {
 		if json.Unmarshal([]byte(text), &b.name) != nil || b.name == "" {
 			return true
 		}
-		if b.bare && !slices.ContainsFunc(p.opt.Tools, func(t Tool) bool { return t.Name == b.name }) {
+		if b.bare && !p.hasTool(b.name) {
 			return true
 		}
 		p.begin(b.name)

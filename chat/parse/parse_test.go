@@ -94,6 +94,21 @@ var answers = []struct {
 	{"llama3-json", "", `See {"name": "get_weather"}`, whole{`See {"name": "get_weather"}`, "", nil}},
 	{"pythonic", "", `[get_weather(place="Rome"), add(a=1, b=2.5)]`, whole{"", "", both}},
 	{"pythonic", "", `[1, 2]`, whole{`[1, 2]`, "", nil}},
+	// Cut by the bound on tokens: what came of the call is given, and breaks off.
+	{"pythonic", "", `[get_weather(place="Ro`, whole{"", "", []string{`get_weather{"place": "Ro`}}},
+	{"pythonic", "", `[get_weather(place="a\"b\`, whole{"", "", []string{`get_weather{"place": "a\"b`}}},
+	{"pythonic", "", `[get_weather(place="Rome", n=1`, whole{"", "", []string{`get_weather{"place": "Rome", `}}},
+	{"pythonic", "", `[get_weather(place=["a", "b`, whole{"", "", []string{`get_weather{`}}},
+	{"pythonic", "", `[get_weather(`, whole{"", "", []string{`get_weather{`}}},
+	{"pythonic", "", `[get_weather(place="Rome"), add(a=1, b`, whole{"", "", []string{rome, `add{"a": 1, `}}},
+	{"pythonic", "", `[get_weather(place="Rome"), ad`, whole{"", "", []string{rome}}},
+	{"pythonic", "", `[get_weather(place="Rome")`, whole{"", "", []string{rome}}},
+	{"pythonic", "", `[get_wea`, whole{`[get_wea`, "", nil}},
+	{"pythonic", "", `[other(place="Ro`, whole{`[other(place="Ro`, "", nil}},
+	{"lfm", "", `<|tool_call_start|>[get_weather(place='Ro`, whole{"", "", []string{`get_weather{"place": "Ro`}}},
+	{"lfm", "", `<|tool_call_start|>[get_w`, whole{`<|tool_call_start|>[get_w`, "", nil}},
+	{"hermes", "", `<tool_call>{"name": "get_weather", "arguments": {"place": "Ro`, whole{"", "",
+		[]string{`get_weather{"place": "Ro`}}},
 	{"lfm", "", "Hi <|tool_call_start|>[get_weather(place='Rome'), add(a=1, b=2.5)]<|tool_call_end|> x", whole{
 		"Hix", "", both}},
 	{"lfm", "", "<|tool_call_start|>[f(a=[1, 'x', (2,)], b={'k': None}, c=True, d='it\\'s')]<|tool" +

@@ -305,6 +305,11 @@ func (p *Parser) begin(name string) {
 	p.parts = append(p.parts, Part{Call: &CallPart{Index: p.calls - 1, Name: name}})
 }
 
+// hasTool says whether the conversation has a tool of this name.
+func (p *Parser) hasTool(name string) bool {
+	return slices.ContainsFunc(p.opt.Tools, func(t Tool) bool { return t.Name == name })
+}
+
 // arguments gives more of the last call's arguments.
 func (p *Parser) arguments(text string) {
 	if text != "" {

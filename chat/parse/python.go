@@ -63,8 +63,19 @@ func (b *pythonBody) write(p *Parser, text string) (string, bool) {
 	}
 }
 
+// end gives what there is of a call that the answer's end cut: its name, and its arguments as JSON that breaks off too.
 func (b *pythonBody) end(p *Parser) {
-	if !b.any && !b.failed {
+	if b.ended || b.failed {
+		return
+	}
+	s := &scanner{text: b.text, at: b.at}
+	for s.space(); !b.bare && !b.any && s.skip('[') || b.any && s.skip(','); {
+		s.space()
+	}
+	if s.call(); s.name != "" && (!b.bare || b.any || p.hasTool(s.name)) {
+		p.begin(s.name)
+		p.arguments(s.args.String() + s.cut)
+	} else if !b.any {
 		p.literal(b.opened + b.text)
 	}
 }
@@ -75,6 +86,10 @@ type scanner struct {
 	at     int
 	broken bool
 	quote  byte // of the string in which it ended
+
+	// Of the call at hand: its name, what its arguments are in JSON so far, and the beginning of a string behind them.
+	name, cut string
+	args      strings.Builder
 }
 
 func (s *scanner) space() {
@@ -115,7 +130,9 @@ func (s *scanner) call() (name, args string, ok bool) {
 	if name == "" || !s.skip('(') {
 		return "", "", s.fail()
 	}
-	var b strings.Builder
+	s.name = name
+	b := &s.args
+	b.Reset()
 	b.WriteByte('{')
 	for n := 0; ; n++ {
 		s.space()
@@ -135,8 +152,15 @@ func (s *scanner) call() (name, args string, ok bool) {
 		if key == "" || !s.skip('=') {
 			return "", "", s.fail()
 		}
+		s.space()
+		from := s.at
 		v, ok := s.value(0)
 		if !ok {
+			if s.quote != 0 && s.text[from] == s.quote && s.at == from { // the string is the value itself
+				s.cut = quote(key) + ": " + strings.TrimSuffix(s.cut, `"`)
+			} else {
+				s.cut = ""
+			}
 			return "", "", false
 		}
 		b.WriteString(quote(key) + ": " + v)
@@ -192,6 +216,7 @@ func (s *scanner) str(q byte) (string, bool) {
 		case c == '\\':
 			n := unescape(&b, s.text[i+1:])
 			if n == 0 {
+				s.cut = quote(b.String())
 				return "", false
 			}
 			i += n
@@ -199,6 +224,7 @@ func (s *scanner) str(q byte) (string, bool) {
 			b.WriteByte(c)
 		}
 	}
+	s.cut = quote(b.String())
 	return "", false
 }
 
