@@ -85,6 +85,7 @@ type Keys struct {
 	now    func() time.Time
 	looked time.Time // when the file was looked at
 	stamp  stamp     // of the file as it was read last
+	log    *slog.Logger
 }
 
 // stamp tells a file that changed.
@@ -123,7 +124,7 @@ func NewKey(name string) (key string, line string, err error) {
 
 // ReadKeys reads a file: a list of keys.
 func ReadKeys(path string) (*Keys, error) {
-	k := &Keys{path: path, now: time.Now}
+	k := &Keys{path: path, now: time.Now, log: slog.New(slog.DiscardHandler)} // until a server has it
 	return k, k.Reload()
 }
 
@@ -193,10 +194,10 @@ func (k *Keys) refresh() {
 		err = k.Reload()
 	}
 	if err != nil {
-		slog.Warn("the file of keys cannot be read again; the keys before stay", "error", err)
+		k.log.Warn("the file of keys cannot be read again; the keys before stay", "error", err)
 		return
 	}
-	slog.Info("the file of keys was read again", "file", k.path)
+	k.log.Info("the file of keys was read again", "file", k.path)
 }
 
 func index(list []*Key, old map[[32]byte]*Key) (map[[32]byte]*Key, error) {

@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,6 +27,7 @@ type ListenOptions struct {
 	Cert, Key string // files of TLS; read again when they change
 	Drain     time.Duration
 	Ready     func(addr string) // told where clients find it
+	Log       *slog.Logger      // told of certificates that cannot be read again; nil: nobody is
 }
 
 // Listen opens what a server listens on, so that a port that is taken is told before a model is loaded.
@@ -50,7 +52,7 @@ func Listen(o ListenOptions) (net.Listener, error) {
 	if err != nil || o.Cert == "" {
 		return l, err
 	}
-	c := &certificate{cert: o.Cert, key: o.Key}
+	c := &certificate{files: [2]string{o.Cert, o.Key}, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 	if _, err := c.get(nil); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -58,17 +60,18 @@ func Listen(o ListenOptions) (net.Listener, error) {
 		NextProtos: []string{"h2", "http/1.1"}}), nil
 }
 
-// certificate is one that is read again when its file changes.
+// certificate is one that is read again when one of its files changes.
 type certificate struct {
-	cert, key string
+	files [2]string // certificate and key
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	looked time.Time
-	stamp  time.Time
+	stamps [2]stamp // of the files as they were tried last; zero: one could not be looked at
 	pair   *tls.Certificate
 }
 
-// get gives the certificate. A new one that cannot be read leaves the old one in use.
+// get gives the certificate. A new one that cannot be read is told once, and leaves the old one in use.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,33 +79,32 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return c.pair, nil
 	}
 	c.looked = time.Now()
-	stamp := time.Time{}
-	for _, path := range []string{c.cert, c.key} {
-		st, err := os.Stat(path)
-		if err != nil {
-			return c.kept(err)
+	var stamps [2]stamp
+	var err error
+	for i, path := range c.files {
+		st, e := os.Stat(path)
+		if err = cmp.Or(err, e); err != nil {
+			stamps = [2]stamp{}
+			break
 		}
-		if st.ModTime().After(stamp) {
-			stamp = st.ModTime()
-		}
+		stamps[i] = stamp{st.ModTime(), st.Size()}
 	}
-	if c.pair != nil && stamp.Equal(c.stamp) {
+	if c.pair != nil && stamps == c.stamps {
 		return c.pair, nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err != nil {
-		return c.kept(err)
+	c.stamps = stamps
+	if err == nil {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(c.files[0], c.files[1]); err == nil {
+			c.pair = &pair
+			return c.pair, nil
+		}
 	}
-	c.pair, c.stamp = &pair, stamp
+	if c.pair == nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	c.log.Warn("the certificate could not be read again, the old one stays", "error", err)
 	return c.pair, nil
-}
-
-func (c *certificate) kept(err error) (*tls.Certificate, error) {
-	if c.pair != nil {
-		slog.Warn("the certificate could not be read again, the old one stays", "error", err)
-		return c.pair, nil
-	}
-	return nil, fmt.Errorf("certificate: %w", err)
 }
 
 // Serve answers until ctx ends, then lets what is under way end, for as long as o.Drain says.

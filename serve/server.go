@@ -78,6 +78,9 @@ func New(opt Options) (*Server, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView()}
+	if opt.Keys != nil {
+		opt.Keys.log = opt.Log
+	}
 	s.metrics = newMetrics(s)
 	var err error
 	if s.store, err = openStore(opt.Store, opt.Kept); err != nil {

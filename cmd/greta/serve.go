@@ -257,6 +257,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		return usage(err)
 	}
+	f.listen.Log = log
 	l, err := serve.Listen(f.listen)
 	if err != nil {
 		return usage(err)
