@@ -107,6 +107,7 @@ func isReasoning(s string) bool { return s == "show" || s == "fold" || s == "hid
 
 // chat opens the model and talks until the input ends.
 func (a *app) chat(ctx context.Context, f *chatFlags, arg string) (err error) {
+	f.text = true
 	b, err := f.open(ctx, a.err, arg)
 	if err != nil {
 		return err
@@ -139,14 +140,7 @@ func (f *chatFlags) talk(b *bundle, arg string) (*chat.Talk, error) {
 	if err := f.refuseSeed(b); err != nil {
 		return nil, err
 	}
-	var tok *tokenizer.Tokenizer
-	var err error
-	switch {
-	case f.tokenizer != "":
-		tok, err = openTokenizer(f.tokenizer)
-	case b.source != nil:
-		tok, err = tokenizerOf(b.source)
-	}
+	tok, err := b.text()
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -53,6 +54,7 @@ type modelFlags struct {
 	noCustom, checkKernels    bool
 	tunedFlags
 	exact         bool
+	text          bool // the tokenizer is needed for certain
 	invariant     bool
 	fp16, kernels string
 	fp8           bool
@@ -117,7 +119,9 @@ type bundle struct {
 	paths     []health.Decision    // on the device's fast paths
 	custom    []*trial.Decision    // on kernels of the user's own
 	times     times                // of opening
-	fp8       bool                 // the command line opts into fp8 instructions, so that they must have something to do
+	// text gives the tokenizer, which is opened once; nil, as its error may be: there is none.
+	text func() (*tokenizer.Tokenizer, error)
+	fp8  bool // the command line opts into fp8 instructions, so that they must have something to do
 }
 
 // close frees the device and unmaps the weights. Engines must be closed before.
@@ -137,6 +141,7 @@ func (b *bundle) close() error {
 // paths is said on errw.
 func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *bundle, err error) {
 	b := &bundle{}
+	b.text = sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return f.findTokenizer(b.source) })
 	defer func() {
 		if err != nil {
 			err = errors.Join(usage(err), b.close())
@@ -182,8 +187,8 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	return b, err
 }
 
-// openBoth opens the device, and beside that, as drivers take long, the model and its weights. Of two errors it gives
-// the device's.
+// openBoth opens the device, and beside that, as drivers take long, the model, its weights and the tokenizer. Of two
+// errors it gives the device's.
 func (f *modelFlags) openBoth(ctx context.Context, b *bundle, arg string) error {
 	b.times = startTimes()
 	var device backends.Device
@@ -196,6 +201,10 @@ func (f *modelFlags) openBoth(ctx context.Context, b *bundle, arg string) error 
 	})
 	found := f.find(b, arg)
 	b.times.mark("model")
+	if found == nil && f.text {
+		_, _ = b.text() // whoever asks for it is told what is wrong with it
+		b.times.mark("tokenizer")
+	}
 	failed := <-opened
 	b.times.mark("waiting for the device")
 	b.times.beside("the device", alone)

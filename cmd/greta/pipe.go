@@ -257,8 +257,7 @@ func (a *app) loadPiped(ctx context.Context, path string, options map[string]jso
 
 // openText finds the tokenizer and the chat template.
 func (m *pipedModel) openText() (err error) {
-	r := &runner{flags: &runFlags{modelFlags: m.flags.modelFlags}, bundle: m.b}
-	if m.text, err = r.findTokenizer(); err != nil || m.text == nil {
+	if m.text, err = m.b.text(); err != nil || m.text == nil {
 		return err
 	}
 	m.chat, err = servedChat(m.b, m.flags.template)

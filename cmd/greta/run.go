@@ -234,6 +234,7 @@ func (a *app) run(ctx context.Context, f *runFlags, arg string) error {
 
 // all is the whole run.
 func (r *runner) all(ctx context.Context, arg string) (err error) {
+	r.flags.text = r.flags.hasPrompt
 	b, err := r.flags.open(ctx, r.app.err, arg)
 	if err != nil {
 		return err
@@ -248,7 +249,7 @@ func (r *runner) all(ctx context.Context, arg string) (err error) {
 	if err := r.prepare(); err != nil {
 		return err
 	}
-	b.times.mark("tokenizer and prompt")
+	b.times.mark("prompt")
 	e, err := r.load(ctx)
 	if err != nil {
 		return err
@@ -313,7 +314,7 @@ func (r *runner) prepare() error {
 		return err
 	}
 	var err error
-	if b.tokenizer, err = r.findTokenizer(); err != nil {
+	if b.tokenizer, err = b.text(); err != nil {
 		return usage(err)
 	}
 	if f.hasTokens {

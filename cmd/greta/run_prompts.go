@@ -161,6 +161,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 			defer func() { err = errors.Join(err, c.Close()) }()
 		}
 	}
+	f.text = true
 	b, err := f.open(ctx, a.err, arg)
 	if err != nil {
 		return err
@@ -226,7 +227,7 @@ func (m *manyRun) tokens(b *bundle) (lines []promptLine, err error) {
 	if err := f.refuseSeed(b); err != nil {
 		return nil, err
 	}
-	if b.tokenizer, err = r.findTokenizer(); err != nil {
+	if b.tokenizer, err = b.text(); err != nil {
 		return nil, err
 	}
 	m.text = b.tokenizer

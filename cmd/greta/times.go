@@ -45,7 +45,7 @@ func loadTimesText(t engine.LoadTimes) string {
 		name string
 		d    time.Duration
 	}{
-		{"kernels chosen in", t.Planning}, {"weights in", t.Loading}, {"of that memory", t.Allocating},
+		{"kernels chosen in", t.Planning}, {"weights in", t.Loading}, {"allocating", t.Allocating},
 		{"waiting for packing", t.Waiting}, {"copying", t.Copying}, {"giving pages back", t.Dropping},
 		{"packing and converting", t.Making},
 	} {

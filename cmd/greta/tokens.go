@@ -13,11 +13,10 @@ import (
 
 // findTokenizer opens the tokenizer that the user names, or the one that lies
 // in or with the weights. nil: there is none, which only text needs.
-func (r *runner) findTokenizer() (*tokenizer.Tokenizer, error) {
-	if r.flags.tokenizer != "" {
-		return openTokenizer(r.flags.tokenizer)
+func (f *modelFlags) findTokenizer(src weights.Source) (*tokenizer.Tokenizer, error) {
+	if f.tokenizer != "" {
+		return openTokenizer(f.tokenizer)
 	}
-	src := r.bundle.source
 	if src == nil {
 		return nil, nil
 	}
