@@ -35,6 +35,8 @@ type batch struct {
 	keys, allowed                []int32
 	most                         []int32 // filters of these rows
 	shares                       []float32
+	adjusted                     []int32 // tokens whose logits change, and how
+	by, plus                     []float32
 	loads                        [][]byte // pages from the disk
 	page                         []byte   // a page on its way, where the device does not copy
 	submitted                    func()   // called when a step is under way, before it is waited for; may be nil
@@ -396,7 +398,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 		return nil
 	}
 	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
-	kind.drawn, kind.filtered, kind.logits = h.drawn, h.filtered, h.logits
+	kind.drawn, kind.filtered, kind.changes, kind.logits = h.drawn, h.filtered, h.changes, h.logits
 	st, err := b.mem.stepOf(kind, nil)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
@@ -23,14 +24,21 @@ const (
 	allowedInput = "choice.allowed" // of each: a bit a token
 	mostInput    = "choice.most"    // of each: top-k, as filter has it
 	sharesInput  = "choice.shares"  // of each: typical, top-p and min-p
+	tokensInput  = "choice.tokens"  // of each: tokens whose logits change, −1: none; how, as adjust has it
+	byInput      = "choice.by"
+	plusInput    = "choice.plus"
 )
+
+// changeBuckets are the numbers of logits of a row that a step changes on the device. Where more may change the host
+// chooses.
+var changeBuckets = []int{64, 512, 4096}
 
 // mostFiltered is the largest vocabulary that filters are left to the device for: 2^40 times that, the largest sum of
 // masses, is far below 2^64.
 const mostFiltered = 1 << 23
 
-// drawn adds draw behind the logits of a graph, and filter before it where the step has it.
-func (e *Engine) drawn(g *graph.Graph, filtered bool) error {
+// drawn adds draw behind the logits of a graph, and adjust and filter before it where the step has them.
+func (e *Engine) drawn(g *graph.Graph, kind stepKind) error {
 	logits := g.Outputs[0]
 	rows, vocabulary := logits.Shape[0], logits.Shape.Last()
 	input := func(name string, t tensor.Type, shape ...int) *graph.Value {
@@ -48,8 +56,14 @@ func (e *Engine) drawn(g *graph.Graph, filtered bool) error {
 		return nil
 	}
 	allowed := input(allowedInput, tensor.I32, rows, maskWords(vocabulary))
-	if filtered {
-		if err := add(ops.Filter, logits, input(mostInput, tensor.I32, rows), input(sharesInput, logits.Type, rows, 3),
+	if n := kind.changes; n > 0 {
+		if err := add(ops.Adjust, logits, input(tokensInput, tensor.I32, rows, n), input(byInput, logits.Type, rows, n),
+			input(plusInput, logits.Type, rows, n)); err != nil {
+			return err
+		}
+	}
+	if kind.filtered {
+		if err := add(ops.Filter, g.Outputs[0], input(mostInput, tensor.I32, rows), input(sharesInput, logits.Type, rows, 3),
 			allowed); err != nil {
 			return err
 		}
@@ -65,6 +79,7 @@ type drawing struct {
 	key     [4]uint32 // of the noise
 	most    int32     // filters as ops.Filter has them; 0: none
 	shares  [3]float32
+	changes []change // by penalties and biases
 	whole   int      // of those rows whose logits come to the host, from 1 on, which it is; 0: none
 	allowed []uint32 // bits of the tokens; nil: all
 	err     error    // why there are no bits
@@ -75,6 +90,7 @@ type how struct {
 	picks    int  // among so many that the device gives; 0: among all, by the host
 	drawn    bool // with noise and masks
 	filtered bool // with filters before the noise, each row with its own
+	changes  int  // of logits of a row by penalties and biases before all that; 0: none
 	logits   bool // the host chooses for some rows, from all of their logits
 }
 
@@ -88,8 +104,9 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 			continue
 		}
 		c := choiceOf(r.Seq)
-		row := s.way(c, guesses(b, r))
-		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered, h.logits || row.picks == 0}
+		row := s.way(c, r, guesses(b, r))
+		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered, max(h.changes, row.changes),
+			h.logits || row.picks == 0}
 		if s.engine.rate(&c.sampler.opt) > 0 {
 			row.picks = min(row.picks, 1)
 		}
@@ -112,21 +129,36 @@ func guesses(b *schedule.Batch, r *schedule.Run) bool {
 	return r.Rows > 1 && b.Rows[r.First+r.Rows-2].Want
 }
 
-// way is how the device chooses as a request wants it, the tokens behind guesses too; without picks it does not.
-func (s *Scheduler) way(c *choice, guesses bool) how {
-	e, o := s.engine, &c.sampler.opt
+// way is how the device chooses as the request of a run wants it, the tokens behind guesses too; without picks it does
+// not.
+func (s *Scheduler) way(c *choice, r *schedule.Run, guesses bool) how {
+	e, o := s.engine, c.sampler.opt
 	if c.handle.request.Logprobs > 0 || c.mask != nil && guesses {
 		return how{} // masks behind guesses are known when those are looked at
 	}
-	switch k := e.picks(*o); {
-	case k > 0 && !(backends.Invariant(e.dev) && e.rate(o) > 0): // there no other row's filters decide how it is drawn
-		return how{picks: k, drawn: c.mask != nil}
-	case e.picks(Sampling{}) == 0 || o.changes() || e.rate(o) == 0:
+	h := how{drawn: c.mask != nil}
+	if o.changes() {
+		n := len(o.LogitBias)
+		if o.penalises() {
+			n += min(o.RepeatLast, len(r.Seq.Tokens())+r.Rows)
+		}
+		if h.changes = bucket(changeBuckets, n); h.changes > changeBuckets[len(changeBuckets)-1] {
+			return how{}
+		}
+		o.RepeatPenalty, o.FrequencyPenalty, o.PresencePenalty, o.LogitBias = 0, 0, 0, nil // they have been applied
+		h.drawn = true
+	}
+	switch k := e.picks(o); {
+	case k > 0 && !(backends.Invariant(e.dev) && e.rate(&o) > 0): // there no other row's filters decide how it is drawn
+		h.picks = k
+		return h
+	case e.picks(Sampling{}) == 0 || e.rate(&o) == 0:
 		return how{}
 	case o.filters() && e.first.Outputs[0].Shape.Last() > mostFiltered:
 		return how{}
 	}
-	return how{picks: 1, drawn: true, filtered: o.filters()}
+	h.picks, h.drawn, h.filtered = 1, true, o.filters()
+	return h
 }
 
 // rate is one over the temperature, by which the device draws; 0 where it does not: the likeliest token is wanted, or
@@ -151,13 +183,14 @@ func (d *drawing) filter(o *Sampling) {
 // draw says how the tokens of a step's wanted rows are chosen. Masks are made side by side.
 func (s *Scheduler) draw(b *schedule.Batch, h how) {
 	words := maskWords(s.engine.first.Outputs[0].Shape.Last())
-	s.drawing, s.masked = s.drawing[:0], s.masked[:0]
-	whole := 0
+	s.drawing, s.masked, s.changes = s.drawing[:0], s.masked[:0], s.changes[:0]
+	whole, room := 0, takeRoom()
+	defer room.leave()
 	for i := range b.Runs {
 		r := &b.Runs[i]
 		c := choiceOf(r.Seq)
 		past, o := len(r.Seq.Tokens()), &c.sampler.opt
-		host := s.way(c, guesses(b, r)).picks == 0
+		host := s.way(c, r, guesses(b, r)).picks == 0
 		for j := r.First; j < r.First+r.Rows; j++ {
 			if !b.Rows[j].Want {
 				continue
@@ -174,6 +207,13 @@ func (s *Scheduler) draw(b *schedule.Batch, h how) {
 			if h.filtered && d.rate > 0 {
 				d.filter(o)
 			}
+			if o.changes() {
+				s.seenBy(r.Seq.Tokens(), b.Rows[j].Token, past, o.RepeatLast)
+				from := len(s.changes)
+				s.changes = c.sampler.adjustments(room, s.changes, s.engine.first.Outputs[0].Shape.Last(), s.seen,
+					past-len(s.seen))
+				d.changes = s.changes[from:len(s.changes):len(s.changes)]
+			}
 			past++
 			if c.mask != nil {
 				s.masked = append(s.masked, maskOf{len(s.drawing), c.mask})
@@ -186,6 +226,17 @@ func (s *Scheduler) draw(b *schedule.Batch, h how) {
 		s.drawing[m.at].allowed = s.masks[i*words : (i+1)*words : (i+1)*words]
 	}
 	s.hands.each(len(s.masked), s.maskRow)
+}
+
+// seenBy makes s.seen the tokens that penalties of the token at a position see: the last of a sequence, and behind a
+// guess, which is the row's token, what the row before saw and that.
+func (s *Scheduler) seenBy(tokens []int32, guess int32, position, last int) {
+	if position == len(tokens) {
+		s.seen = append(s.seen[:0], tokens[max(0, position-last):]...)
+		return
+	}
+	s.seen = append(s.seen, guess)
+	s.seen = slices.Delete(s.seen, 0, max(0, len(s.seen)-last))
 }
 
 // mask makes the i-th mask of a step.
@@ -202,7 +253,7 @@ type maskOf struct {
 	mask Mask
 }
 
-// writeDraws writes the inputs of draw.
+// writeDraws writes the inputs of draw, and of adjust and filter before it.
 func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 	v := st.Graph.Input(allowedInput)
 	rows, words := v.Shape[0], v.Shape[1]
@@ -212,6 +263,11 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 	clear(b.keys)
 	clear(b.most)
 	clear(b.shares)
+	n := st.changes
+	b.adjusted, b.by, b.plus = grown(b.adjusted, n*rows), grown(b.by, n*rows), grown(b.plus, n*rows)
+	for i := range b.adjusted {
+		b.adjusted[i] = -1
+	}
 	masks := false
 	for i := range list {
 		masks = masks || list[i].allowed != nil
@@ -235,6 +291,9 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 		at++
 		b.rates[row], b.most[row] = d.rate, d.most
 		copy(b.shares[3*row:], d.shares[:])
+		for j, c := range d.changes {
+			b.adjusted[n*row+j], b.by[n*row+j], b.plus[n*row+j] = c.id, c.by, c.plus
+		}
 		for j, k := range d.key {
 			b.keys[4*row+j] = int32(k)
 		}
@@ -246,6 +305,10 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 	err := errors.Join(floats(rateInput, b.rates), st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
 	if st.filtered {
 		err = errors.Join(err, floats(sharesInput, b.shares), st.writeInts(b.mem.stream, mostInput, 0, b.most, 0, 0))
+	}
+	if n > 0 {
+		err = errors.Join(err, floats(byInput, b.by), floats(plusInput, b.plus),
+			st.writeInts(b.mem.stream, tokensInput, 0, b.adjusted, 0, 0))
 	}
 	if masks || !st.allAllowed {
 		st.allAllowed = !masks
@@ -263,7 +326,7 @@ func (s *Scheduler) drawnToken(c *choice, at, picks, position int) (int32, error
 	switch v := float64(values[0]); { // a NaN comes before all numbers
 	case v != v, math.IsInf(v, 1):
 		return 0, fmt.Errorf("a logit is %v", v)
-	case math.IsInf(v, -1) && d.allowed != nil:
+	case math.IsInf(v, -1) && (d.allowed != nil || len(c.sampler.opt.LogitBias) > 0):
 		return 0, errNothingAllowed
 	case math.IsInf(v, -1):
 		return 0, errors.New("none of the logits is a number")

@@ -28,11 +28,16 @@ func TestHostAndDeviceChoose(t *testing.T) {
 	}
 	const vocabulary = 33000
 	var kinds []Request
-	for i, o := range []Sampling{{}, {Temperature: 1}, {Temperature: 0.7, TopP: 0.9}, {Temperature: 1, TopK: 5}, {}} {
+	biases := map[int32]float32{} // too many for the device
+	for i := range int32(5000) {
+		biases[i] = float32(i%7) / 8
+	}
+	for i, o := range []Sampling{{}, {Temperature: 1}, {Temperature: 0.7, TopP: 0.9}, {Temperature: 1, TopK: 5}, {},
+		{Temperature: 1, PresencePenalty: 1, LogitBias: map[int32]float32{7: 11, 9: 10}}, {LogitBias: biases}} {
 		o.Seed = uint64(i)
 		kinds = append(kinds, Request{Prompt: []int32{1, int32(5 + i)}, Max: 6, Sampling: o})
 	}
-	kinds[1].Logprobs, kinds[4].Sampling.RepeatPenalty = 2, 1.2
+	kinds[1].Logprobs, kinds[4].Logprobs, kinds[4].Sampling.RepeatPenalty = 2, 3, 1.2
 	for _, c := range []struct {
 		name    string
 		masked  bool
@@ -80,10 +85,10 @@ func TestHostAndDeviceChoose(t *testing.T) {
 					}
 				}
 			}
-			if n := cap(s.batch.whole); n < vocabulary || n >= 3*vocabulary {
-				t.Errorf("there is room for %d logits that the host chooses from, for two rows of %d", n, vocabulary)
+			if n := cap(s.batch.whole); n < vocabulary || n >= 4*vocabulary {
+				t.Errorf("there is room for %d logits that the host chooses from, for three rows of %d", n, vocabulary)
 			}
-			if n := cap(s.batch.logits); n >= vocabulary {
+			if n := cap(s.batch.logits); n >= 4*vocabulary { // a step may have the rows of the host alone
 				t.Errorf("there is room for %d logits of all rows", n)
 			}
 			freed(t, s)

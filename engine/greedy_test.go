@@ -31,14 +31,15 @@ func TestGreedy(t *testing.T) {
 		"V": "500"}, testing.Short())
 }
 
-// noting is choosing that notes whether its kernels of draw and filter are wanted.
+// noting is choosing that notes whether its kernels of draw, filter and adjust are wanted.
 type noting struct {
 	choosing
-	draws, filters bool
+	draws, filters, adjusts bool
 }
 
 func (d *noting) Kernel(n *graph.Node) (backends.Kernel, error) {
 	d.draws, d.filters = d.draws || n.Op == ops.Draw, d.filters || n.Op == ops.Filter
+	d.adjusts = d.adjusts || n.Op == ops.Adjust
 	return d.Device.Kernel(n)
 }
 
@@ -51,8 +52,8 @@ func TestDrawn(t *testing.T) {
 	t.Cleanup(func() { dev.Close() })
 	noted := &noting{choosing: choosing{dev}}
 	testkit.Drawn(t, dev, noted, tensor.F16, true)
-	if !noted.draws || !noted.filters {
-		t.Errorf("draws on the device: %v, filters: %v", noted.draws, noted.filters)
+	if !noted.draws || !noted.filters || !noted.adjusts {
+		t.Errorf("on the device draws: %v, filters: %v, penalties: %v", noted.draws, noted.filters, noted.adjusts)
 	}
 }
 

@@ -36,7 +36,7 @@ func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 	}
 	k, logits := kind.picks, g.Outputs[0]
 	if kind.drawn {
-		if err := e.drawn(g, kind.filtered); err != nil {
+		if err := e.drawn(g, kind); err != nil {
 			return nil, err
 		}
 	}

@@ -262,39 +262,84 @@ func greatest(x []float32) (at int32, ok bool) {
 	return at, bits>>31 == 0
 }
 
+// change is what penalties and a bias do to a token's logit (ops.Adjust).
+type change struct {
+	id       int32
+	by, plus float32
+}
+
 // penalise changes the logits of recent tokens.
 func (s *Sampler) penalise(r *room, logits []float32, recent []int32) {
-	o := &s.opt
-	if len(r.counts) < len(logits) {
-		r.counts = make([]int32, len(logits))
+	from := max(0, len(recent)-s.opt.RepeatLast)
+	r.changes = s.penalties(r, r.changes[:0], len(logits), recent[from:], from)
+	for _, c := range r.changes {
+		r.changed = append(r.changed, candidate{c.id, logits[c.id]})
+		if x := logits[c.id]; x > 0 {
+			logits[c.id] = x/c.by + c.plus
+		} else {
+			logits[c.id] = float32(x*c.by) + c.plus
+		}
 	}
-	for i := max(0, len(recent)-o.RepeatLast); i < len(recent); i++ {
-		t := recent[i]
-		if t < 0 || int(t) >= len(logits) {
+}
+
+// penalties adds what penalties change to a list: of the tokens that they see, the first of which is at position first.
+func (s *Sampler) penalties(r *room, list []change, vocabulary int, seen []int32, first int) []change {
+	o, from := &s.opt, len(list)
+	if len(r.counts) < vocabulary {
+		r.counts = make([]int32, vocabulary)
+	}
+	for i, t := range seen {
+		if t < 0 || int(t) >= vocabulary {
 			continue
 		}
 		if r.counts[t] == 0 {
 			r.counts[t] = 1
-			r.changed = append(r.changed, candidate{t, logits[t]})
+			list = append(list, change{t, 1, 0})
 		}
-		if i >= o.CountFrom {
+		if first+i >= o.CountFrom {
 			r.counts[t]++
 		}
 	}
-	repeat := float32(o.RepeatPenalty)
-	for _, c := range r.changed {
-		x := c.logit
-		switch {
-		case repeat == 0 || repeat == 1:
-		case x > 0:
-			x /= repeat
-		default:
-			x *= repeat
+	for i := from; i < len(list); i++ {
+		c := &list[i]
+		if o.RepeatPenalty != 0 {
+			c.by = float32(o.RepeatPenalty)
 		}
 		if n := r.counts[c.id] - 1; n > 0 {
-			x -= float32(float64(n)*o.FrequencyPenalty + o.PresencePenalty)
+			c.plus = -float32(float64(n)*o.FrequencyPenalty + o.PresencePenalty)
 		}
-		logits[c.id] = x
 		r.counts[c.id] = 0
 	}
+	return list
+}
+
+// adjustments adds what penalties and biases change to a list, each token once.
+func (s *Sampler) adjustments(r *room, list []change, vocabulary int, seen []int32, first int) []change {
+	from := len(list)
+	if s.opt.penalises() {
+		list = s.penalties(r, list, vocabulary, seen, first)
+	}
+	if len(s.opt.LogitBias) == 0 {
+		return list
+	}
+	if len(r.counts) < vocabulary {
+		r.counts = make([]int32, vocabulary)
+	}
+	for i, c := range list[from:] {
+		r.counts[c.id] = int32(from + i + 1)
+	}
+	penalised := len(list)
+	for t, b := range s.opt.LogitBias {
+		switch {
+		case int(t) >= vocabulary:
+		case r.counts[t] > 0:
+			list[r.counts[t]-1].plus += b
+		default:
+			list = append(list, change{t, 1, b})
+		}
+	}
+	for _, c := range list[from:penalised] {
+		r.counts[c.id] = 0
+	}
+	return list
 }

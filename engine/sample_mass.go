@@ -126,6 +126,7 @@ type room struct {
 	x       []float32 // of the tokens that a filter leaves
 	ids     []int32
 	counts  []int32     // of recent tokens, one more than counted; zeros between choices
+	changes []change    // of recent tokens
 	changed []candidate // the logits that tokens had before they were changed
 	sum     uint64      // of bins
 	shift   int         // bits of a distance that they do not tell

@@ -92,6 +92,8 @@ type Scheduler struct {
 	picked  []candidate
 	drawing []drawing // by wanted row, of a step with draw
 	masked  []maskOf
+	changes []change // of all rows
+	seen    []int32  // by penalties
 	masks   []uint32
 	early   []early   // by wanted row
 	failed  []error   // by run

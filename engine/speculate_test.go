@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/greta-project/greta/backends"
 )
 
 // guesser guesses what is sometimes right.
@@ -64,13 +66,20 @@ func (m *odd) Accept(t int32) error {
 func (m *odd) Forced() []int32 { return nil }
 
 // TestSpeculationInBatches: with guesses, good and bad, sequences in a batch say what they say without, greedy and
-// drawn, with masks and log-probabilities too; and right guesses save steps.
+// drawn, with masks, penalties and log-probabilities too, whoever chooses; and right guesses save steps.
 func TestSpeculationInBatches(t *testing.T) {
-	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 2), Context: 120})
+	dev := newCPU(t, 2)
+	t.Run("host", func(t *testing.T) { speculationInBatches(t, dev) })
+	t.Run("device", func(t *testing.T) { speculationInBatches(t, picking{dev}) })
+}
+
+func speculationInBatches(t *testing.T, dev backends.Device) {
+	e := newEngine(t, Options{Model: small(t), Device: dev, Context: 120})
 	requests := func(i int) Request {
 		r := Request{Prompt: []int32{int32(i), 3, 5, 7, 3, 5, 7, int32(i)}, Max: 40, Logprobs: i % 2}
 		if i%3 > 0 {
-			r.Sampling = Sampling{Temperature: 0.4, Seed: uint64(i), RepeatPenalty: []float64{0, 1.3}[i%2], TopK: i % 5}
+			r.Sampling = Sampling{Temperature: 0.4, Seed: uint64(i), RepeatPenalty: []float64{0, 1.3}[i/3%2], RepeatLast: 5,
+				TopK: i % 5}
 		}
 		if i%4 == 3 {
 			r.Mask = &odd{last: int32(i)}

@@ -43,6 +43,8 @@ type stepKind struct {
 	drawn bool
 	// filtered says that they are filtered before they get noise.
 	filtered bool
+	// changes is how many logits of a row penalties and biases change at most, before all that.
+	changes int
 	// logits says that all logits of rows can be read too, which the host chooses from where the device does not.
 	logits bool
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token

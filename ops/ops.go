@@ -12,7 +12,7 @@ import (
 
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
-	Abs, Add, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, DPLR, Draw, Embed, Exp, Expand, Filter, Floor,
+	Abs, Add, Adjust, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, DPLR, Draw, Embed, Exp, Expand, Filter, Floor,
 	Gather, GELU, Greater,
 	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pool, Pow,
 	Push,

@@ -77,6 +77,7 @@ var table = map[string]entry{
 		why: because("rows of many sequences: pages are found by table")},
 	"softmax": {bind: bindSoftmax, why: byRow},
 	"topk":    {bind: bindTopK, why: byRow},
+	"adjust":  {bind: bindAdjust, why: byRow},
 	"draw":    {bind: bindDraw, why: byRow},
 	"filter":  {bind: bindFilter, why: byRow},
 	"mix":     {bind: bindMix, why: byRow},

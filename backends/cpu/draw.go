@@ -82,3 +82,33 @@ func bindFilter(d *Device, l *backends.Launch) (runner, error) {
 		return nil
 	}), nil
 }
+
+// bindAdjust binds penalties and biases, for graphs that ask for them.
+func bindAdjust(d *Device, l *backends.Launch) (runner, error) {
+	x, err := floats(&l.In[0])
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := ints(&l.In[1])
+	if err != nil {
+		return nil, err
+	}
+	by, err := values(d, &l.In[2])
+	if err != nil {
+		return nil, err
+	}
+	plus, err := values(d, &l.In[3])
+	if err != nil {
+		return nil, err
+	}
+	y, err := floats(&l.Out[0])
+	if err != nil {
+		return nil, err
+	}
+	n := l.In[1].Shape.Last()
+	return newEachRow(x.n, x.cols, func(r int) error {
+		at, to := r*n, (r+1)*n
+		ops.AdjustRow(y.row(r), x.row(r), tokens[at:to], by[at:to], plus[at:to])
+		return nil
+	}), nil
+}

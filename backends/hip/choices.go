@@ -149,6 +149,7 @@ var table = map[string]entry{
 			why: "rows of many sequences: a block a head and sequence, pages by table"}}, weight: -1,
 		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
 	"topk":   checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
+	"adjust": only("draw", "four tokens a thread, then those that are changed", bindAdjust),
 	"draw":   only("draw", "four tokens a thread, whose numbers come from one counter", bindDraw),
 	"filter": only("filter", "a block a row: masses go into bins, of which one at a time is looked into", bindFilter),
 	"mix":    only("moe", pairwise, bindMix),

@@ -19,3 +19,11 @@ func bindFilter(b *binder) {
 	b.start(filterFile, "filter", 512, r.n, 1, 1).ptr(b.out(0), b.pointer(x)).rows(r).
 		ptr(b.dense(b.in(1)), b.dense(b.in(2)), b.dense(allowed)).u32(allowed.Shape.Last())
 }
+
+// bindAdjust binds penalties and biases.
+func bindAdjust(b *binder) {
+	x := b.in(0)
+	r := rowsOf(x)
+	b.start(drawFile, "adjust", 256, r.n, ceil(r.cols, 1024), 1).ptr(b.out(0), b.pointer(x)).rows(r).
+		ptr(b.dense(b.in(1)), b.dense(b.in(2)), b.dense(b.in(3))).u32(b.in(1).Shape.Last())
+}

@@ -25,7 +25,7 @@ func bindFilter(b *bind) error {
 	x := b.floats(c, &b.l.In[0], false)
 	most, shares := b.ints(c, &b.l.In[1]), b.floats(c, &b.l.In[2], false)
 	allowed, y := b.ints(c, &b.l.In[3]), b.floats(c, &b.l.Out[0], true)
-	if shares.n > 1 && shares.stride != 3 {
+	if !b.l.In[2].Dense() {
 		return errors.New("shares with gaps")
 	}
 	limits := &b.d.p.limits
@@ -33,5 +33,20 @@ func bindFilter(b *bind) error {
 	c.push = []uint32{x.n, x.cols, uint32(b.l.In[3].Shape.Last()), x.off, x.stride, most, shares.off, allowed, y.off,
 		y.stride}
 	b.run(c, groups(int(x.n), 1), 1)
+	return nil
+}
+
+// bindAdjust binds penalties and biases.
+func bindAdjust(b *bind) error {
+	c := b.call("adjust")
+	x, tokens := b.floats(c, &b.l.In[0], false), b.ints(c, &b.l.In[1])
+	by, plus := b.floats(c, &b.l.In[2], false), b.floats(c, &b.l.In[3], false)
+	y := b.floats(c, &b.l.Out[0], true)
+	if !b.l.In[2].Dense() || !b.l.In[3].Dense() {
+		return errors.New("changes with gaps")
+	}
+	c.spec = []uint32{workgroup}
+	c.push = []uint32{x.cols, uint32(b.l.In[1].Shape.Last()), x.off, x.stride, tokens, by.off, plus.off, y.off, y.stride}
+	b.run(c, int((x.cols+4*workgroup-1)/(4*workgroup)), int(x.n))
 	return nil
 }

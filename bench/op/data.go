@@ -98,6 +98,10 @@ func (c *Case) integers(v *graph.Value, rng *rand.Rand) []byte {
 			}
 		}
 	case "most": // no limit
+	case "tokens": // no two of a row are the same
+		for i := range vals {
+			vals[i] = int32(i % v.Shape.Last())
+		}
 	case "pos":
 		for i := range vals {
 			vals[i] = int32(c.First + i)

@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -59,6 +60,12 @@ var kindsOfFilters = []kindOfDraw{
 	{"top-p", engine.Sampling{Temperature: 1, TopP: 0.3}, -1, 0},
 	{"min-p", engine.Sampling{Temperature: 1.5, MinP: 0.4}, -1, 0},
 	{"typical", engine.Sampling{Temperature: 0.9, TypicalP: 0.2}, -1, 0},
+	{"penalties", engine.Sampling{Temperature: 1, RepeatPenalty: 1.3, FrequencyPenalty: 0.2, PresencePenalty: 0.1}, -1, 0},
+	{"greedy with penalties", engine.Sampling{RepeatPenalty: 1.1, RepeatLast: 3, PresencePenalty: 2, CountFrom: 3}, -1, 0},
+	{"biases", engine.Sampling{LogitBias: map[int32]float32{7: 5, 1: float32(math.Inf(-1)), 33: 2}, TopP: 0.5,
+		Temperature: 1}, -1, 0},
+	{"biases and penalties under a mask", engine.Sampling{LogitBias: map[int32]float32{2: 9, 3: 8, 7: 8.5},
+		FrequencyPenalty: 2, Temperature: 0.2, TopK: 9}, 2, 0},
 	{"many of the likeliest", engine.Sampling{Temperature: 2, TopK: 1000}, -1, 0},
 	{"all filters", engine.Sampling{Temperature: 1, TopK: 3000, TypicalP: 0.5, TopP: 0.5, MinP: 0.1}, -1, 0},
 	{"all filters under a mask", engine.Sampling{Temperature: 0.7, TopK: 3000, TypicalP: 0.9, TopP: 0.8, MinP: 0.01}, 1,
@@ -69,7 +76,7 @@ var kindsOfFilters = []kindOfDraw{
 var kindsOfTheHost = []kindOfDraw{
 	{"greedy with log-probabilities", engine.Sampling{}, -1, 3},
 	{"top-p with log-probabilities", engine.Sampling{Temperature: 1, TopP: 0.3}, -1, 1},
-	{"a repeat penalty under a mask", engine.Sampling{Temperature: 0.8, RepeatPenalty: 1.3}, 1, 0},
+	{"a repeat penalty under a mask", engine.Sampling{Temperature: 0.8, RepeatPenalty: 1.3}, 1, 2},
 }
 
 func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindOfDraw) [][]int32 {

@@ -296,6 +296,11 @@ var table = []Case{
 		"x float[2, 64] +3; rate float[2] *0; keys i32[2, 4] <9; allowed i32[2, 2] =-1,-1,-2,2147483647", 0, 0},
 	{"draw/vocabulary", "y: draw(x, rate, keys, allowed)",
 		"x float[2, 9001]; rate float[2]; keys i32[2, 4] <2000000000; allowed i32[2, 282] <2000000000", pointRel, pointAbs},
+	{"adjust/odd", "y: adjust(x, tokens, by, plus)", "x float[3, 37] +3; " +
+		"tokens i32[3, 4] =5,-1,36,0,-1,-1,-1,-1,37,9,8,99; by float[3, 4] =1.5,2,.5,1,1,1,1,1,3,1.25,3,4; " +
+		"plus float[3, 4] =0,1,-2,3,1,1,1,1,5,-Inf,0,7", pointRel, pointAbs},
+	{"adjust/vocabulary", "y: adjust(x, tokens, by, plus)", "x float[2, 9001]; tokens i32[2, 300] =30..; " +
+		"by float[2, 300]; plus float[2, 300]", pointRel, 50 * bigAbs},
 	// k, then shares for typical, top-p and min-p
 	{"filter/odd", filter, "x float[4, 37] +3; most i32[4] =5,0,0,0; shares float[4, 3] =0,0,0,.8,0,0,0,.8,0,0,0,.1; " +
 		"allowed i32[4, 2] <2000000000", 0, 0},

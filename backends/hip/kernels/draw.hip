@@ -1,4 +1,4 @@
-// Choices by chance: noise and masks over rows of logits, of which the largest are taken.
+// Choices by chance: penalties, noise and masks over rows of logits, of which the largest are taken.
 #include "prelude.h"
 #include "log.h"
 #define NT 256
@@ -49,5 +49,25 @@ G_KERNEL G_BOUNDS(NT) draw(float *__restrict__ y, const float *x, Rows xr, const
     float z = a[v];
     if (by != 0.0f) z = g_fma(by, z, -g_log(exponential(c[i])));
     y[(u64)row * xr.cols + v] = bits >> i & 1 ? z : u2f(0xff800000u);
+  }
+}
+
+// y = x, of the tokens that a row names x / by + plus where x > 0, x by + plus elsewhere. A block takes 1024 columns of a
+// row, and those of the row's names that lie in them.
+G_KERNEL G_BOUNDS(NT) adjust(float *y, const float *x, Rows xr, const u32 *tokens, const float *by, const float *plus,
+                             u32 names) {
+  begin_next();
+  wait_previous();
+  const u32 row = bidx(), from = 4 * NT * bidy(), to = g_min(from + 4 * NT, xr.cols);
+  const float *a = x + at(xr, row);
+  float *b = y + (u64)row * xr.cols;
+  for (u32 i = from + tid(); i < to; i += NT) b[i] = a[i];
+  bar();
+  for (u32 i = tid(); i < names; i += NT) {
+    const u64 k = (u64)row * names + i;
+    const u32 v = tokens[k];
+    if (v < from || v >= to) continue;
+    const float z = a[v];
+    b[v] = (z > 0.0f ? z / by[k] : z * by[k]) + plus[k];
   }
 }
