@@ -104,13 +104,15 @@ func (f *File) unread(b *builder) error {
 	if w == nil || f.block {
 		return nil
 	}
-	read, layers, stems := map[string]bool{}, map[string]bool{}, map[string]int{}
+	read, layers, stems, last := map[string]bool{}, map[string]bool{}, map[string]int{}, map[string]int{}
 	for _, v := range b.g.Weights {
 		for _, t := range v.Load.Tensors {
 			read[t] = true
 			if stem, index, ok := layer(t); ok && !layers[stem+"."+index] {
 				layers[stem+"."+index] = true
 				stems[stem]++
+				n, _ := strconv.Atoi(index)
+				last[stem] = max(last[stem], n)
 			}
 		}
 	}
@@ -135,7 +137,9 @@ func (f *File) unread(b *builder) error {
 		case layers[stem+"."+index]:
 			others = append(others, name)
 		case len(b.o.Set) == 0 && !ahead(w):
-			beyond = append(beyond, name)
+			if n, err := strconv.Atoi(index); err != nil || n > last[stem] { // the file itself passes over one before
+				beyond = append(beyond, name)
+			}
 		}
 	}
 	refuse := func(names []string, what string) error {
@@ -149,7 +153,7 @@ func (f *File) unread(b *builder) error {
 		return refuse(others, " in a layer that is read")
 	case len(beyond) > 0:
 		stem, _, _ := layer(beyond[0])
-		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", stems[stem]))
+		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", last[stem]+1))
 	}
 	return f.unreadMeta(b)
 }
