@@ -247,11 +247,14 @@ def without_handle() -> str:
     )
     alone = "import torch\nx = torch.randn(4, 256, device='cuda')\nprint(float(x.sum()), flush=True)\n"
     said, wrong = [], []
-    for value, expected in (("expandable_segments:True", "by a descriptor"), ("backend:cudaMallocAsync", "copied")):
+    for value, expected in (
+        ("expandable_segments:True", ("by a descriptor", "copied")),  # which, is PyTorch's choice of what it exports
+        ("backend:cudaMallocAsync", ("copied",)),
+    ):
         variables = {"PYTORCH_CUDA_ALLOC_CONF": value, "PYTORCH_ALLOC_CONF": value}
         run = script_of(["-c", text], variables)
-        if run.returncode == 0 and run.stdout.strip() == expected:
-            said.append(f"{value}: {expected}")
+        if run.returncode == 0 and run.stdout.strip() in expected:
+            said.append(f"{value}: {run.stdout.strip()}")
             continue
         plain = script_of(["-c", alone], variables)
         wrong.append(f"{told(value, run)}\n{told('PyTorch alone, ' + value, plain)}\n(expected is {expected})")
