@@ -71,6 +71,9 @@ func (s *splitter) each(text string, pieces []piece, special bool,
 		if p.rstrip {
 			to = len(text) - len(strings.TrimLeftFunc(text[to:], unicode.IsSpace))
 		}
+		if from >= to { // swallowed by the one before
+			continue
+		}
 		if start < from {
 			if err := visit(text[start:from], start, None); err != nil {
 				return err
