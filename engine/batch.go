@@ -144,6 +144,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows, wanted int) (*batch, e
 	}
 	b.host, b.page = make([]byte, hostPages*b.bytes), make([]byte, b.bytes)
 	rows = bucket(b.rowBuckets(), rows)
+	b.mem.wanted = min(rows, bucket(wantedBuckets, wanted))
 	for _, list := range []*[]int32{&b.tokens, &b.pos, &b.slot, &b.seq, &b.last, &b.adapter, &b.state} {
 		*list = make([]int32, rows)
 	}
@@ -383,8 +384,9 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 }
 
 // step computes the rows of a plan. Behind it, row i of the results is that of the plan's i-th wanted row: logits, or
-// with picks the most likely tokens, chosen as list says where they are drawn.
-func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) error {
+// with picks the most likely tokens, chosen as list says where they are drawn; or as later does, which is called while
+// the device computes the logits.
+func (b *batch) step(p *schedule.Batch, h how, list []drawing, later func() []drawing, lineOf []int32) error {
 	from := time.Now()
 	lap := func(part *time.Duration) {
 		now := time.Now()
@@ -399,11 +401,84 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 	}
 	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
 	kind.drawn, kind.filtered, kind.changes, kind.logits = h.drawn, h.filtered, h.changes, h.logits
-	st, err := b.mem.stepOf(kind, nil)
+	st, last, err := b.programs(kind, later != nil)
 	if err != nil {
 		return err
 	}
-	b.fresh, st.ran = !st.ran, true
+	b.fresh = !st.ran || !last.ran
+	st.ran, last.ran = true, true
+	if err := b.writeRows(st, p, lineOf); err != nil {
+		return err
+	}
+	if kind.drawn && last == st {
+		if err := b.writeDraws(st, p, list); err != nil {
+			return err
+		}
+	}
+	lap(&b.parts.Write)
+	if err := st.submit(); err != nil {
+		return err
+	}
+	lap(&b.parts.Submit)
+	if last != st {
+		list = later()
+		err := b.writeDraws(last, p, list)
+		lap(&b.parts.Write)
+		if err == nil {
+			err = last.submit()
+		}
+		if err != nil {
+			return errors.Join(err, b.mem.wait(st))
+		}
+		lap(&b.parts.Submit)
+	}
+	if b.submitted != nil {
+		b.submitted()
+	}
+	err = b.mem.wait(st)
+	if last != st {
+		if failed := b.mem.wait(last); err == nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		return err
+	}
+	lap(&b.parts.Wait)
+	for i := range p.Runs {
+		if r := &p.Runs[i]; r.Keep >= 0 {
+			if err := b.copyState(r.Seq.Slot(), r.Keep); err != nil {
+				return err
+			}
+		}
+	}
+	err = b.read(last, p, kind, list)
+	lap(&b.parts.Read)
+	return err
+}
+
+// programs gives the program of a step, or the one up to the logits and the one that chooses from them.
+func (b *batch) programs(kind stepKind, apart bool) (st, last *Step, err error) {
+	if !apart {
+		st, err = b.mem.stepOf(kind, nil)
+		return st, st, err
+	}
+	first := stepKind{Tokens: kind.Tokens, Rows: kind.Rows, adapted: kind.adapted, part: forward}
+	kind.adapted, kind.part = false, choosing
+	// To capture one may want more memory, which the other would have to be captured anew on: so the first is asked for
+	// again.
+	if _, err = b.mem.stepOf(first, nil); err == nil {
+		last, err = b.mem.stepOf(kind, nil)
+	}
+	if err == nil {
+		st, err = b.mem.stepOf(first, nil)
+	}
+	return st, last, err
+}
+
+// writeRows writes the inputs of a step's rows.
+func (b *batch) writeRows(st *Step, p *schedule.Batch, lineOf []int32) error {
+	kind := st.stepKind
 	b.fill(p, kind, lineOf)
 	for _, in := range []struct {
 		name string
@@ -416,38 +491,10 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, lineOf []int32) e
 			return err
 		}
 	}
-	if kind.adapted {
-		if err := st.writeInts(b.mem.stream, adapterInput, 0, b.adapter[:kind.Tokens], 0, 0); err != nil {
-			return err
-		}
+	if !kind.adapted {
+		return nil
 	}
-	if kind.drawn {
-		if err := b.writeDraws(st, p, list); err != nil {
-			return err
-		}
-	}
-	lap(&b.parts.Write)
-	if err := st.submit(); err != nil {
-		return err
-	}
-	lap(&b.parts.Submit)
-	if b.submitted != nil {
-		b.submitted()
-	}
-	if err := b.mem.wait(st); err != nil {
-		return err
-	}
-	lap(&b.parts.Wait)
-	for i := range p.Runs {
-		if r := &p.Runs[i]; r.Keep >= 0 {
-			if err := b.copyState(r.Seq.Slot(), r.Keep); err != nil {
-				return err
-			}
-		}
-	}
-	err = b.read(st, p, kind, list)
-	lap(&b.parts.Read)
-	return err
+	return st.writeInts(b.mem.stream, adapterInput, 0, b.adapter[:kind.Tokens], 0, 0)
 }
 
 // read brings the results of the wanted rows to the host.

@@ -19,6 +19,7 @@ import (
 
 // The names of what a step with draw has beside its other inputs.
 const (
+	logitsInput  = "choice.in"      // where these come from another program
 	rateInput    = "choice.rate"    // of each row of logits: one over the temperature; 0: no noise
 	keysInput    = "choice.keys"    // of each: its seed and position
 	allowedInput = "choice.allowed" // of each: a bit a token
@@ -178,6 +179,27 @@ func (d *drawing) filter(o *Sampling) {
 			d.shares[i] = max(d.shares[i], 1e-30) // 0 is no filter
 		}
 	}
+}
+
+// late says whether what the device needs for choosing takes the host long, which is then done while it computes the
+// logits: masks and penalties.
+func (s *Scheduler) late(b *schedule.Batch, h how) bool {
+	if !h.drawn || h.logits || !s.parts {
+		return false
+	}
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		if c := choiceOf(r.Seq); b.Rows[r.First+r.Rows-1].Want && (c.mask != nil || c.sampler.opt.changes()) {
+			return true
+		}
+	}
+	return false
+}
+
+// drawLate is draw for the step under way.
+func (s *Scheduler) drawLate() []drawing {
+	s.draw(s.now.batch, s.now.how)
+	return s.drawing
 }
 
 // draw says how the tokens of a step's wanted rows are chosen. Masks are made side by side.

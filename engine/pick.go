@@ -30,7 +30,10 @@ func (e *Engine) picks(o Sampling) int {
 // pickGraph is the graph of a step that gives the k largest logits of each row,
 // values and tokens, in place of all, or before all.
 func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
-	g, err := e.graph(kind.Tokens, kind.Rows, in)
+	g, err := e.choiceOf(kind), error(nil)
+	if kind.part != choosing {
+		g, err = e.graph(kind.Tokens, kind.Rows, in)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +58,15 @@ func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 		g.Outputs = append(g.Outputs, logits)
 	}
 	return g, g.Verify()
+}
+
+// choiceOf is a graph of logits alone, behind which comes how they are chosen from.
+func (e *Engine) choiceOf(kind stepKind) *graph.Graph {
+	out := e.first.Outputs[0]
+	g := &graph.Graph{Name: e.first.Name + " choice"}
+	g.Outputs = []*graph.Value{g.AddValue(&graph.Value{Name: logitsInput, Kind: graph.Input, Type: out.Type,
+		Shape: tensor.Shape{kind.Rows, out.Shape.Last()}})}
+	return g
 }
 
 // readPicks brings the candidates of the last row of a step, of a chain of them if it is one, to the host. The row is

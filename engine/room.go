@@ -98,6 +98,7 @@ func (e *Engine) taken(o *SchedulerOptions) (weights, steps int64, err error) {
 	}
 	out := e.first.Outputs[0]
 	row := int64(rowBytes(out) + 4*maskWords(out.Shape.Last()))
+	steps += int64(min(rows, bucket(wantedBuckets, wanted))) * row // that one part of a step leaves for the other
 	for _, n := range upTo(e.rowBuckets(), rows) {
 		steps += 2 * int64(min(n, bucket(wantedBuckets, wanted))) * row
 	}

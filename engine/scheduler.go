@@ -99,8 +99,14 @@ type Scheduler struct {
 	failed  []error   // by run
 	told    []*Handle // whose tokens came and whose readers were not woken yet
 	hands   hands
-	// The methods mask and chooseEarly, made once.
+	now     struct {
+		batch *schedule.Batch
+		how   how
+	}
+	// The methods mask, chooseEarly and drawLate, made once.
 	maskRow, chooseRow func(i int)
+	later              func() []drawing
+	parts              bool // a step may be two programs, up to the logits and from there on
 }
 
 // Stats are counts since the beginning, and what is there now.
@@ -181,7 +187,9 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if e.queued { // to wake many readers takes time in which a device of its own can compute
 		s.batch.submitted = s.wake
 	}
-	s.maskRow, s.chooseRow = s.mask, s.chooseEarly
+	out := e.first.Outputs[0]
+	s.parts = e.queued && place(e.first)[out.ID] == own(out)
+	s.maskRow, s.chooseRow, s.later = s.mask, s.chooseEarly, s.drawLate
 	go s.loop()
 	return s, nil
 }
@@ -485,13 +493,16 @@ func (s *Scheduler) prepare(b *schedule.Batch) error {
 // compute runs a step and chooses the tokens.
 func (s *Scheduler) compute(b *schedule.Batch) (device time.Duration, err error) {
 	h := s.how(b)
-	if s.drawing = s.drawing[:0]; h.drawn || h.logits {
+	var later func() []drawing
+	if s.drawing = s.drawing[:0]; s.late(b, h) {
+		s.now.batch, s.now.how, later = b, h, s.later
+	} else if h.drawn || h.logits {
 		s.draw(b, h)
 	}
 	s.batch.loads = s.disk.loads
 	s.batch.mem.enter()
 	start := time.Now()
-	err = s.batch.step(b, h, s.drawing, s.lineOf)
+	err = s.batch.step(b, h, s.drawing, later, s.lineOf)
 	device = time.Since(start)
 	s.batch.mem.leave()
 	if err != nil {

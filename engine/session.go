@@ -18,17 +18,19 @@ import (
 // used at once, and take turns step by step: methods that users call take the device's turn (see
 // enter) and give it back before they call the user, and those that they call rely on it.
 type Session struct {
-	engine *Engine
-	states map[string]backends.Buffer
-	arena  backends.Buffer
-	steps  []*Step   // most recently used first
-	most   int       // steps that are kept at most
-	pool   *poolSize // where the caches are pages of several sequences
-	stream backends.Stream
-	pos    int       // of the next token; move and take alone write it
-	logits []float32 // of the last step
-	one    [1]int32  // the token of a decode step
-	out    []byte    // the last step's output as the device has it
+	engine  *Engine
+	states  map[string]backends.Buffer
+	arena   backends.Buffer
+	between backends.Buffer // logits that one part of a step leaves for the other, for as many rows as are
+	wanted  int             // at most
+	steps   []*Step         // most recently used first
+	most    int             // steps that are kept at most
+	pool    *poolSize       // where the caches are pages of several sequences
+	stream  backends.Stream
+	pos     int       // of the next token; move and take alone write it
+	logits  []float32 // of the last step
+	one     [1]int32  // the token of a decode step
+	out     []byte    // the last step's output as the device has it
 
 	flying    *Step         // submitted and not waited for
 	submitted time.Time     // when the last submission returned
@@ -131,9 +133,12 @@ func (s *Session) move(pos int) {
 
 // growArena makes the arena at least that large. Steps captured on a smaller
 // one are dropped, since a captured program keeps its addresses.
-func (s *Session) growArena(bytes int) error {
+func (s *Session) growArena(bytes int) error { return s.grow(&s.arena, bytes) }
+
+// grow is growArena for one of the session's buffers.
+func (s *Session) grow(b *backends.Buffer, bytes int) error {
 	bytes = max(bytes, align)
-	if s.arena != nil && s.arena.Size() >= bytes {
+	if *b != nil && (*b).Size() >= bytes {
 		return nil
 	}
 	if err := s.settle(); err != nil {
@@ -145,14 +150,16 @@ func (s *Session) growArena(bytes int) error {
 		}
 	}
 	s.steps = nil
-	if s.arena != nil {
-		if err := s.arena.Free(); err != nil {
+	if *b != nil {
+		if err := (*b).Free(); err != nil {
 			return err
 		}
-		s.arena = nil
+		*b = nil
 	}
-	var err error
-	s.arena, err = s.engine.dev.Alloc(bytes, backends.Arena)
+	got, err := s.engine.dev.Alloc(bytes, backends.Arena)
+	if err == nil {
+		*b = got
+	}
 	return err
 }
 
@@ -647,13 +654,15 @@ func (s *Session) close() error {
 		}
 	}
 	s.kept = keptState{}
-	if s.arena != nil {
-		errs = append(errs, s.arena.Free())
+	for _, b := range []backends.Buffer{s.arena, s.between} {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
 	}
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())
 	}
-	s.steps, s.states, s.arena, s.stream = nil, nil, nil, nil
+	s.steps, s.states, s.arena, s.between, s.stream = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
 

@@ -21,6 +21,7 @@ type Step struct {
 
 	step    backends.Buffer // inputs and outputs
 	offsets map[*graph.Value]int
+	between *graph.Value    // lies in the session's memory between; nil: none
 	held    backends.Buffer // activations and results of a step that holds them; nil: they lie in step
 	heldAt  map[*graph.Value]int
 	exec    backends.Executable
@@ -47,6 +48,8 @@ type stepKind struct {
 	changes int
 	// logits says that all logits of rows can be read too, which the host chooses from where the device does not.
 	logits bool
+	// part is which of a step's programs it is, where that has two.
+	part part
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token
 	// of each is that which the one before gives.
 	chain int
@@ -55,6 +58,15 @@ type stepKind struct {
 	// onDevice says that activations come from memory of the device, and results stay there: see shared.go.
 	onDevice bool
 }
+
+// part is what of a step a program computes.
+type part uint8
+
+const (
+	whole    part = iota
+	forward       // up to the logits, which stay in the session's memory between
+	choosing      // from there on
+)
 
 // positions is the number of positions that the step computes.
 func (k stepKind) positions() int { return k.Tokens * max(k.chain, 1) }
@@ -67,7 +79,7 @@ func (e *Engine) lowered(kind stepKind, pool *poolSize) (g *graph.Graph, sel sel
 		adapted.adapted, pool = true, &adapted
 	}
 	switch {
-	case kind.picks > 0:
+	case kind.picks > 0: // of choosing alone too
 		g, err = e.pickGraph(kind, pool)
 	case pool != nil:
 		g, err = e.graph(kind.Tokens, kind.Rows, pool)
@@ -96,8 +108,12 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	if err := s.growArena(p.arena); err != nil {
 		return nil, err
 	}
-	st := &Step{stepKind: kind, Graph: g, offsets: map[*graph.Value]int{}, heldAt: map[*graph.Value]int{}, locs: p.locs,
-		mutex: e.mutex}
+	between, err := s.passed(kind, g, p)
+	if err != nil {
+		return nil, err
+	}
+	st := &Step{stepKind: kind, Graph: g, between: between, offsets: map[*graph.Value]int{},
+		heldAt: map[*graph.Value]int{}, locs: p.locs, mutex: e.mutex}
 	size, held := st.reserve()
 	if st.step, err = e.dev.Alloc(max(size, align), backends.Step); err != nil {
 		return nil, err
@@ -133,11 +149,28 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	return st, nil
 }
 
+// passed is the value that one part of a step leaves for the other, for which it sees to memory; nil for a whole one.
+func (s *Session) passed(kind stepKind, g *graph.Graph, p *plan) (*graph.Value, error) {
+	var v *graph.Value
+	switch kind.part {
+	case forward:
+		v = g.Outputs[0]
+	case choosing:
+		v = g.Input(logitsInput)
+	default:
+		return nil, nil
+	}
+	if p.locs[v.ID] != own(v) {
+		return nil, fmt.Errorf("%s lie in other values' memory: no part of a step can leave them", v)
+	}
+	return v, s.grow(&s.between, max(kind.Rows, s.wanted)*rowBytes(v))
+}
+
 // reserve gives inputs and outputs their places in step memory, and in that of a step on the device: the bytes of both.
 func (st *Step) reserve() (size, held int) {
 	for _, v := range slices.Concat(st.Graph.Inputs, st.Graph.Outputs) {
 		root := st.locs[v.ID].root
-		if root.Kind != graph.Input && root.Kind != graph.Computed {
+		if root.Kind != graph.Input && root.Kind != graph.Computed || root == st.between {
 			continue
 		}
 		at, end := st.offsets, &size
@@ -234,6 +267,10 @@ func (b *binder) operand(v *graph.Value, p *backends.Packing) (backends.Operand,
 		}
 	default:
 		root, link := loc.root, b.link
+		if root == b.st.between {
+			o.Buffer = b.s.between
+			break
+		}
 		if b.st.picks > 0 && link > 0 && root == b.st.Graph.Input("tokens") {
 			root, link = b.p.locs[b.st.Graph.Outputs[1].ID].root, link-1
 		}
