@@ -163,6 +163,9 @@ func (b *batch) reserve(rows, wanted int) error {
 	e := b.mem.engine
 	for _, kind := range e.largest(rows, wanted) {
 		g, sel, err := e.lowered(kind, &b.size)
+		if err != nil && kind.drawn { // who asks for a step that cannot be made is told why
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -181,7 +184,7 @@ func (e *Engine) largest(rows, wanted int) []stepKind {
 	all.Rows = rows
 	kinds := []stepKind{k, all}
 	if e.picks(Sampling{}) > 0 {
-		k.Rows, k.drawn = min(rows, bucket(wantedBuckets, wanted)), true
+		k.Rows, k.drawn, k.filtered, k.changes = min(rows, bucket(wantedBuckets, wanted)), true, true, changeBuckets[0]
 		k.picks = min(pickBuckets[len(pickBuckets)-1], e.running.Picks, e.first.Outputs[0].Shape.Last())
 		kinds = append(kinds, k)
 	}

@@ -84,6 +84,9 @@ func (e *Engine) taken(o *SchedulerOptions) (weights, steps int64, err error) {
 	}
 	for _, kind := range kinds {
 		g, sel, err := e.lowered(kind, &size)
+		if err != nil && kind.drawn { // who asks for a step that cannot be made is told why
+			continue
+		}
 		if err != nil {
 			return 0, 0, err
 		}
