@@ -329,11 +329,23 @@ func (r *runner) prompts(ctx context.Context, in *model.Input, take guard.Series
 	if f := r.flags; f.prefill == 0 || f.gen == 0 || !r.engine.Device().Info().Queued {
 		return nil, 0, nil
 	}
-	rise, err = take.Take(ctx, func() error {
+	once := func() error {
 		s, err := r.once(ctx, in, r.flags.prefill, 0)
-		list = append(list, s)
+		if err == nil {
+			list = append(list, s)
+		}
 		return err
-	}, func() [][]float64 { return series(nil, list) }, func(n int) { list = list[n:] })
+	}
+	if _, err := guard.WarmUp(ctx, func() (time.Duration, error) {
+		if err := once(); err != nil {
+			return 0, err
+		}
+		return list[len(list)-1].prefill, nil
+	}); err != nil {
+		return nil, 0, err
+	}
+	list = nil
+	rise, err = take.Take(ctx, once, func() [][]float64 { return series(nil, list) }, func(n int) { list = list[n:] })
 	return list, rise, err
 }
 
