@@ -416,6 +416,10 @@ func (a *app) sequences(e *engine.Engine, name string, eo engine.SchedulerOption
 	if eo.PrefixDir != "" || eo.Draft != nil || len(eo.Capture) > 0 { // who asks for these is not left without them
 		return nil, usage(err)
 	}
+	if exitCode(err) == exitMemory { // which is no reason to let all wait for each
+		return nil, fmt.Errorf("caches of %d sequences of %s: %w; fewer by --parallel or --cache-memory need less",
+			eo.Sequences, name, err)
+	}
 	fmt.Fprintf(a.err, "greta: sequences of %s run one behind the other: %v\n", name, err)
 	so.Parallel, so.Info.Rows = 1, 1
 	return serve.NewSessionModel(e, so)
