@@ -4,16 +4,20 @@ import (
 	"bytes"
 	"fmt"
 	"html"
+	"image"
 	"image/color"
+	"image/draw"
+	"image/png"
 	"io"
 	"math"
 	"strings"
 	"sync"
 
-	"git.sr.ht/~sbinet/gg"
+	"github.com/golang/freetype/raster"
 	"golang.org/x/image/font"
 	"golang.org/x/image/font/gofont/goregular"
 	"golang.org/x/image/font/opentype"
+	"golang.org/x/image/math/fixed"
 )
 
 // canvas is what a chart is drawn on. Lengths are points, a 72nd of an inch; y grows downwards.
@@ -102,54 +106,121 @@ func (c *svgCanvas) text(at xy, s string, size, place float64, up bool) {
 const pngScale = 2
 
 // pngCanvas draws pixels.
-type pngCanvas struct{ to *gg.Context }
-
-func newPNG(width, height float64) *pngCanvas {
-	return &pngCanvas{gg.NewContext(int(math.Ceil(width*pngScale)), int(math.Ceil(height*pngScale)))}
+type pngCanvas struct {
+	to     *image.RGBA
+	shapes *raster.Rasterizer
 }
 
-func (c *pngCanvas) write(w io.Writer) error { return c.to.EncodePNG(w) }
+func newPNG(width, height float64) *pngCanvas {
+	w, h := int(math.Ceil(width*pngScale)), int(math.Ceil(height*pngScale))
+	return &pngCanvas{image.NewRGBA(image.Rect(0, 0, w, h)), raster.NewRasterizer(w, h)}
+}
 
-func (c *pngCanvas) path(ps []xy) {
-	for _, p := range ps {
-		c.to.LineTo(p.X*pngScale, p.Y*pngScale) // the first moves
+func (c *pngCanvas) write(w io.Writer) error { return png.Encode(w, c.to) }
+
+// pixels is a point in 64ths of a pixel.
+func pixels(p xy) fixed.Point26_6 {
+	const unit = pngScale * 64
+	return fixed.Point26_6{X: fixed.Int26_6(math.Round(p.X * unit)), Y: fixed.Int26_6(math.Round(p.Y * unit))}
+}
+
+func path(ps []xy) raster.Path {
+	var out raster.Path
+	for i, p := range ps {
+		if i == 0 {
+			out.Start(pixels(p))
+			continue
+		}
+		out.Add1(pixels(p))
 	}
+	return out
+}
+
+// paint draws what was added to the shapes.
+func (c *pngCanvas) paint(paint color.RGBA) {
+	p := raster.NewRGBAPainter(c.to)
+	p.SetColor(paint)
+	c.shapes.UseNonZeroWinding = true
+	c.shapes.Rasterize(p)
+	c.shapes.Clear()
 }
 
 func (c *pngCanvas) line(ps []xy, s stroke) {
-	dashes := make([]float64, len(s.dashes))
-	for i, d := range s.dashes {
-		dashes[i] = d * pngScale
+	for _, part := range dashed(ps, s.dashes) {
+		c.shapes.AddStroke(path(part), fixed.Int26_6(s.width*pngScale*64), raster.RoundCapper, raster.RoundJoiner)
 	}
-	c.path(ps)
-	c.to.SetDash(dashes...)
-	c.to.SetLineWidth(s.width * pngScale)
-	c.to.SetColor(s.color)
-	c.to.Stroke()
+	c.paint(s.color)
+}
+
+// dashed cuts a line into the parts that are drawn: lengths, none of them 0, are drawn and left out by turns. Without
+// any the line is whole.
+func dashed(ps []xy, lengths []float64) [][]xy {
+	if len(lengths) == 0 || len(ps) == 0 {
+		return [][]xy{ps}
+	}
+	var out [][]xy
+	part := ps[:1:1]
+	turn, left := 0, lengths[0]
+	for i := 1; i < len(ps); i++ {
+		from, to := ps[i-1], ps[i]
+		length := math.Hypot(to.X-from.X, to.Y-from.Y)
+		done := 0.0
+		for length-done >= left {
+			done += left
+			at := xy{from.X + (to.X-from.X)*done/length, from.Y + (to.Y-from.Y)*done/length}
+			if turn%2 == 0 {
+				out = append(out, append(part, at))
+			}
+			part = []xy{at}
+			turn++
+			left = lengths[turn%len(lengths)]
+		}
+		left -= length - done
+		part = append(part, to)
+	}
+	if turn%2 == 0 {
+		out = append(out, part)
+	}
+	return out
 }
 
 func (c *pngCanvas) fill(ps []xy, paint color.RGBA) {
-	c.path(ps)
-	c.to.SetColor(paint)
-	c.to.Fill()
+	c.shapes.AddPath(path(append(ps[:len(ps):len(ps)], ps[0])))
+	c.paint(paint)
 }
 
 func (c *pngCanvas) disc(at xy, radius float64, paint color.RGBA) {
-	c.to.DrawCircle(at.X*pngScale, at.Y*pngScale, radius*pngScale)
-	c.to.SetColor(paint)
-	c.to.Fill()
+	around := make([]xy, 48)
+	for i := range around {
+		sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(len(around)))
+		around[i] = xy{at.X + radius*cos, at.Y + radius*sin}
+	}
+	c.fill(around, paint)
 }
 
 func (c *pngCanvas) text(at xy, s string, size, place float64, up bool) {
-	c.to.Push()
-	defer c.to.Pop()
-	x, y := at.X*pngScale, at.Y*pngScale
-	if up {
-		c.to.RotateAbout(-math.Pi/2, x, y)
+	f := face(size * pngScale)
+	width := font.MeasureString(f, s)
+	d := font.Drawer{Dst: c.to, Src: image.NewUniform(ink), Face: f}
+	if !up {
+		d.Dot = pixels(at)
+		d.Dot.X -= fixed.Int26_6(place * float64(width))
+		d.DrawString(s)
+		return
 	}
-	c.to.SetFontFace(face(size * pngScale))
-	c.to.SetColor(ink)
-	c.to.DrawStringAnchored(s, x, y, place, 0)
+	// Drawn along a strip, which is then turned to the left about its base line's place.
+	height := f.Metrics().Height.Ceil()
+	strip := image.NewAlpha(image.Rect(0, -height, width.Ceil(), height))
+	d.Dst, d.Src = strip, image.Opaque
+	d.DrawString(s)
+	x, y := int(math.Round(at.X*pngScale)), int(math.Round(at.Y*pngScale+place*float64(width)/64))
+	turned := image.NewAlpha(image.Rect(x-height, y-strip.Rect.Max.X, x+height, y))
+	for j := -height; j < height; j++ {
+		for i := range strip.Rect.Max.X {
+			turned.SetAlpha(x+j, y-1-i, strip.AlphaAt(i, j))
+		}
+	}
+	draw.DrawMask(c.to, turned.Rect, image.NewUniform(ink), image.Point{}, turned, turned.Rect.Min, draw.Over)
 }
 
 // typeface is the font of pictures of pixels, by which text is measured for all.

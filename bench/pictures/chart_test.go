@@ -2,6 +2,7 @@ package pictures
 
 import (
 	"bytes"
+	"fmt"
 	"image"
 	"image/color"
 	"image/png"
@@ -117,6 +118,47 @@ func TestStackedBars(t *testing.T) {
 	}
 	if bars[2][0].Y >= bars[1][0].Y {
 		t.Error("the second place is not above the first")
+	}
+}
+
+// TestDashed: dashes go on around corners, and a line without any is whole.
+func TestDashed(t *testing.T) {
+	corner := []xy{{0, 0}, {10, 0}, {10, 10}}
+	got := fmt.Sprint(dashed(corner, []float64{4, 2}))
+	if want := "[[{0 0} {4 0}] [{6 0} {10 0}] [{10 2} {10 6}] [{10 8} {10 10}]]"; got != want {
+		t.Errorf("dashes of 4 and 2 are %s, not %s", got, want)
+	}
+	if got := fmt.Sprint(dashed(corner, []float64{15, 100})); got != "[[{0 0} {10 0} {10 5}]]" {
+		t.Errorf("a dash of 15 is %s", got)
+	}
+	if got := fmt.Sprint(dashed(corner, nil)); got != fmt.Sprint([][]xy{corner}) {
+		t.Errorf("a solid line is %s", got)
+	}
+}
+
+// TestTurnedText: text that is turned has its line where SVG has it, and reads upwards.
+func TestTurnedText(t *testing.T) {
+	c := newPNG(60, 60)
+	c.fill([]xy{{0, 0}, {60, 0}, {60, 60}, {0, 60}}, paper)
+	c.text(xy{30, 50}, "L.....", 20, 0, true)
+	dark := func(left, top, right, bottom int) (n int) {
+		for y := top; y < bottom; y++ {
+			for x := left; x < right; x++ {
+				if c.to.RGBAAt(x, y).R < 128 {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if n := dark(30, 60, 60, 100); n < 40 { // the stem of the L is above its foot, which is turned to the left
+		t.Errorf("the letter has %d dark pixels", n)
+	}
+	if n := dark(50, 0, 60, 70); n < 10 {
+		t.Errorf("the dots have %d dark pixels above the letter, on the line", n)
+	}
+	if n := dark(0, 0, 28, 120) + dark(62, 0, 120, 120) + dark(0, 100, 120, 120); n > 0 {
+		t.Errorf("%d dark pixels are where no text is", n)
 	}
 }
 
