@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -142,7 +143,7 @@ func newVocabulary(words [][]byte, ends []int32, special map[string]int32) *Voca
 		}
 		v.slices = append(v.slices, s)
 	}
-	slices.SortFunc(v.slices, func(x, y slice) int { return int(x.kind)*100 + x.chars - int(y.kind)*100 - y.chars })
+	sorting.Sort(v.slices, func(x, y slice) int { return int(x.kind)*100 + x.chars - int(y.kind)*100 - y.chars })
 	return v
 }
 

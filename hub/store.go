@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Model is one that is here.
@@ -79,7 +80,7 @@ func (h *Hub) List() ([]Model, error) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Sort(all, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

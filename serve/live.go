@@ -5,11 +5,12 @@ package serve
 import (
 	"cmp"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // live is one request under way.
@@ -142,7 +143,7 @@ func (s *Server) frame() liveFrame {
 		f.Requests = append(f.Requests, r)
 	}
 	v.mu.Unlock()
-	slices.SortFunc(f.Requests, func(a, b liveRequest) int {
+	sorting.Sort(f.Requests, func(a, b liveRequest) int {
 		if c := cmp.Compare(b.Seconds, a.Seconds); c != 0 {
 			return c
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/greta-project/greta/internal/atomicfile"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // stored is a response with what it answered.
@@ -72,7 +73,7 @@ func openStore(dir string, most int) (*store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stored responses: %w", err)
 	}
-	slices.SortFunc(all, func(a, b found) int { return cmp.Compare(a.at, b.at) })
+	sorting.Sort(all, func(a, b found) int { return cmp.Compare(a.at, b.at) })
 	for _, f := range all {
 		s.kept[f.name] = nil
 		s.order = append(s.order, f.name)

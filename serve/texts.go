@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/greta-project/greta/embedding"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/models"
 )
 
@@ -305,7 +305,7 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request, rs *requestState
 			results[i].Document = map[string]string{"text": texts[i]}
 		}
 	}
-	slices.SortStableFunc(results, func(a, b result) int { return cmp.Compare(b.Score, a.Score) })
+	sorting.Sort(results, func(a, b result) int { return cmp.Compare(b.Score, a.Score) })
 	if q.Top != nil && *q.Top > 0 && *q.Top < len(results) {
 		results = results[:*q.Top]
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // GGUF has no word for how added tokens are matched, nor for most steps of a
@@ -43,7 +45,7 @@ func readAdded(dir string, config *tokenizerConfig) ([]hfAdded, error) {
 			added = append(added, hfAdded{ID: id, Content: text, Special: slices.Contains(special, text)})
 		}
 	}
-	slices.SortFunc(added, func(a, b hfAdded) int {
+	sorting.Sort(added, func(a, b hfAdded) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content))
 	})
 	for i, a := range added {

@@ -23,6 +23,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Defaults of Options.
@@ -396,7 +397,7 @@ func (c *Comparison) sort() {
 		return slices.Index([]Outcome{Lost, Slower, Noisy, Faster, Gained, Same, Few, Disturbed, Unusable, Missing, New},
 			r.Outcome)
 	}
-	slices.SortStableFunc(c.Rows, func(a, b Row) int {
+	sorting.Sort(c.Rows, func(a, b Row) int {
 		if d := order(&a) - order(&b); d != 0 {
 			return d
 		}

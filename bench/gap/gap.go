@@ -5,13 +5,13 @@ package gap
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Row is one kernel on one device. Seconds are medians; zero is unknown.
@@ -83,7 +83,7 @@ func Rows(entries []store.Entry) []Row {
 		}
 		rows = append(rows, r)
 	}
-	slices.SortStableFunc(rows, func(a, b Row) int {
+	sorting.Sort(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Bench, b.Bench),
 			cmp.Compare(format.Params(a.Params), format.Params(b.Params)))
 	})

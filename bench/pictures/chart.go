@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // chart is data over two axes, with a title and a legend.
@@ -325,7 +327,7 @@ func (ch *chart) names(list []string) {
 
 // lines adds a series of points joined by lines.
 func lines(ch *chart, i int, name string, ps []xy) {
-	slices.SortFunc(ps, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
+	sorting.Sort(ps, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
 	s := stroke{colour(i), 1.4, dashes(i)}
 	const radius = 1.8
 	ch.add(func(a *area) {

@@ -10,6 +10,7 @@ import (
 	"github.com/greta-project/greta/bench/compare"
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // steps draws what a step of a model is made of, a bar a step, by the results of
@@ -172,9 +173,9 @@ func devices(all []point) []*Picture {
 	}
 	shown := slices.Clone(rows)
 	if len(shown) > most { // the first of each benchmark, then the second, …
-		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.turn, b.turn) })
+		sorting.Sort(shown, func(a, b row) int { return cmp.Compare(a.turn, b.turn) })
 		shown = shown[:most]
-		slices.SortStableFunc(shown, func(a, b row) int { return cmp.Compare(a.name, b.name) })
+		sorting.Sort(shown, func(a, b row) int { return cmp.Compare(a.name, b.name) })
 	}
 	slices.Reverse(shown)                                                // the first at the top
 	each, legend := .5+.36*float64(len(devs)), .2+.45*float64(len(devs)) // heights in centimetres

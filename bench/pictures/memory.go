@@ -10,6 +10,7 @@ import (
 
 	"github.com/greta-project/greta/bench/format"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // bytesOf is the size over which a benchmark of memory is swept: its parameter
@@ -62,7 +63,7 @@ func bandwidth(all []point) []*Picture {
 			if len(distinct) < 4 { // one size, or a few: no curve
 				continue
 			}
-			slices.SortFunc(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
+			sorting.Sort(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
 			for i := range list {
 				p := &list[i]
 				pic.Rows = append(pic.Rows, []string{name, Size(bytesOf(p)), g(p.gbs()),
@@ -108,7 +109,7 @@ func levels(all []point, dev string) []level {
 			ps = append(ps, xy{bytesOf(&p), p.time.Median})
 		}
 	}
-	slices.SortFunc(ps, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
+	sorting.Sort(ps, func(a, b xy) int { return cmp.Compare(a.X, b.X) })
 	best, at := 0.0, -1
 	flush := func() {
 		if at >= 0 {
@@ -162,7 +163,7 @@ func latency(all []point) []*Picture {
 	for i, dev := range devs {
 		var ps []xy
 		list := of[dev]
-		slices.SortFunc(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
+		sorting.Sort(list, func(a, b point) int { return cmp.Compare(bytesOf(&a), bytesOf(&b)) })
 		for k := range list {
 			p := &list[k]
 			ps = append(ps, xy{bytesOf(p), p.time.Median * 1e9})
@@ -304,7 +305,7 @@ func share(p *point, measured bool) string {
 // near to each other for words between them share one, at the highest.
 func named(list []roof) (sorted []roof, words []string) {
 	sorted = slices.Clone(list)
-	slices.SortFunc(sorted, func(a, b roof) int { return cmp.Compare(a.rate, b.rate) })
+	sorting.Sort(sorted, func(a, b roof) int { return cmp.Compare(a.rate, b.rate) })
 	words = make([]string, len(sorted))
 	var group []string
 	for i, r := range sorted {

@@ -15,6 +15,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Picture is one plot with the figures behind it.
@@ -146,7 +147,7 @@ func points(entries []store.Entry) []point {
 		}
 		out = append(out, point{&e.Result, e.Run, e.Run.Env.On(), s})
 	}
-	slices.SortStableFunc(out, func(a, b point) int { return a.run.Started.Compare(b.run.Started) })
+	sorting.Sort(out, func(a, b point) int { return a.run.Started.Compare(b.run.Started) })
 	return out
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/atomicfile"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Format names the file's kind and version.
@@ -191,7 +192,7 @@ func (f *File) Put(e Entry) {
 		return
 	}
 	f.Entries = append(f.Entries, e)
-	slices.SortStableFunc(f.Entries, func(a, b Entry) int {
+	sorting.Sort(f.Entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Op, b.Op),
 			cmp.Compare(a.Shape, b.Shape))
 	})

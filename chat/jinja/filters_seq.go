@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 func filterLength(in *interp, v any, a *arguments) any {
@@ -209,7 +211,7 @@ func (in *interp) sorted(items []any, key func(any) any, reverse bool) []any {
 	for i, x := range items {
 		all[i] = keyed{key(x), x}
 	}
-	slices.SortStableFunc(all, func(x, y keyed) int {
+	sorting.Sort(all, func(x, y keyed) int {
 		a, b := x, y
 		if reverse {
 			a, b = y, x

@@ -19,6 +19,7 @@ import (
 	"github.com/greta-project/greta/embedding"
 	"github.com/greta-project/greta/internal/npy"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/models"
 )
 
@@ -357,7 +358,7 @@ func (a *app) rerank(ctx context.Context, f *embedFlags, arg, path string) (err 
 		a.sayCut(i, s.Cut, s.Tokens)
 		lines[i] = line{i, s.Value, s.Tokens, texts[i]}
 	}
-	slices.SortStableFunc(lines, func(x, y line) int { return cmp.Compare(y.Score, x.Score) })
+	sorting.Sort(lines, func(x, y line) int { return cmp.Compare(y.Score, x.Score) })
 	if f.top > 0 && f.top < len(lines) {
 		lines = lines[:f.top]
 	}

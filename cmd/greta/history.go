@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // historyLine is what was measured of one benchmark on one device over time.
@@ -159,7 +159,7 @@ func historyOf(entries []store.Entry, last int) []historyLine {
 			l.Points = l.Points[len(l.Points)-last:]
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b historyLine) int {
+	sorting.Sort(lines, func(a, b historyLine) int {
 		return strings.Compare(a.Name+"\x00"+a.Device, b.Name+"\x00"+b.Device)
 	})
 	return lines

@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -406,7 +407,7 @@ func best(answers []promptAnswer, n int) []promptAnswer {
 		mean := answers[i].sum / float64(max(1, len(answers[i].Tokens)))
 		answers[i].Mean = &mean
 	}
-	slices.SortStableFunc(answers, func(a, b promptAnswer) int { return cmp.Compare(*b.Mean, *a.Mean) })
+	sorting.Sort(answers, func(a, b promptAnswer) int { return cmp.Compare(*b.Mean, *a.Mean) })
 	answers = answers[:n]
 	for i := range answers {
 		answers[i].Choice = i

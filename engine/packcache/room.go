@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 const (
@@ -48,7 +49,7 @@ func list(dir string) ([]kept, error) {
 		}
 		all = append(all, kept{path, st.Size(), st.ModTime()})
 	}
-	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path)) })
+	sorting.Sort(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path)) })
 	return all, nil
 }
 

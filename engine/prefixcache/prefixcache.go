@@ -21,12 +21,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Key names a page: a cryptographic hash of all that its content depends on.
@@ -312,7 +312,7 @@ func (c *Cache) list() ([]kept, error) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path)) })
+	sorting.Sort(all, func(a, b kept) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path)) })
 	return all, nil
 }
 

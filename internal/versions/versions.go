@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 //go:embed versions.yaml
@@ -214,7 +216,7 @@ that.
 			}
 		}
 		rules := slices.Clone(p.Rules)
-		slices.SortStableFunc(rules, func(x, y Rule) int { return strings.Compare(string(y.State), string(x.State)) })
+		sorting.Sort(rules, func(x, y Rule) int { return strings.Compare(string(y.State), string(x.State)) })
 		for _, r := range rules {
 			words := map[State]string{Expected: "expected to work", Bad: "known not to work"}[r.State]
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", strings.TrimSpace(prefix("from ", r.From)+prefix(" below ", r.Below)), words,

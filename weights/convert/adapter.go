@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/lora"
 )
@@ -40,7 +41,7 @@ func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
 			return nil, fmt.Errorf("adapter %s for %s: %w", a.Path, base.Path(), err)
 		}
 	}
-	slices.SortFunc(out.Pairs, func(x, y lora.Pair) int { return strings.Compare(x.Name, y.Name) })
+	sorting.Sort(out.Pairs, func(x, y lora.Pair) int { return strings.Compare(x.Name, y.Name) })
 	return &out, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/gguf"
@@ -81,7 +82,7 @@ func Open(path string) (*Adapter, error) {
 		return nil, fmt.Errorf("lora: %s: %w", path, err)
 	}
 	a.Path = path
-	slices.SortFunc(a.Pairs, func(x, y Pair) int { return strings.Compare(x.Name, y.Name) })
+	sorting.Sort(a.Pairs, func(x, y Pair) int { return strings.Compare(x.Name, y.Name) })
 	return a, nil
 }
 
