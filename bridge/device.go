@@ -3,10 +3,10 @@ package bridge
 // Tensors in memory of a GPU, which is the client's: it is open here for one request, or until the client says so.
 
 import (
-	"errors"
 	"time"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // checkHeld refuses what is not wholly on a device.
@@ -55,7 +55,7 @@ func (s *server) blockHeld(q *request, u *session, x, out *Tensor) error {
 			if open[i], done, err = u.model.openHeld(q, t.Device, held); err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, done()) }()
+			defer func() { err = errlist.Join(err, done()) }()
 		}
 		return u.inner.BlockShared(open[0], x.Offset, x.Shape[0], open[1], out.Offset)
 	}
@@ -162,7 +162,7 @@ func (m *loaded) openHeld(q *request, d *backends.Shared, held map[uint64]*lent)
 	}
 	switch fd, ok := q.files[d.FD]; {
 	case l != nil && l.Size() != d.Bytes:
-		return nil, nil, errors.Join(usagef("the memory of descriptor %d has %d bytes, not %d", d.FD, l.Size(), d.Bytes),
+		return nil, nil, errlist.Join(usagef("the memory of descriptor %d has %d bytes, not %d", d.FD, l.Size(), d.Bytes),
 			done())
 	case l != nil:
 	case !ok:
@@ -175,7 +175,7 @@ func (m *loaded) openHeld(q *request, d *backends.Shared, held map[uint64]*lent)
 		l = &lent{Buffer: b, users: 1, gone: true}
 		if d.Keep {
 			if err := m.keep(d.FD, l); err != nil {
-				return nil, nil, errors.Join(err, done())
+				return nil, nil, errlist.Join(err, done())
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/serve"
 )
 
@@ -107,7 +108,7 @@ func (s *server) load(ctx context.Context, q *request) error {
 	s.mu.Lock()
 	if s.models == nil || ctx.Err() != nil {
 		s.mu.Unlock()
-		return errors.Join(context.Canceled, m.Close())
+		return errlist.Join(context.Canceled, m.Close())
 	}
 	s.lastID++
 	id := s.lastID
@@ -202,7 +203,7 @@ func (m *loaded) close() error {
 	if m.many.model != nil {
 		errs = append(errs, m.many.model.Close())
 	}
-	return errors.Join(append(errs, m.Model.Close())...)
+	return errlist.Join(append(errs, m.Model.Close())...)
 }
 
 // sequences gives the model as one of many sequences.
@@ -417,7 +418,7 @@ func (s *server) bench(ctx context.Context, q *request) error {
 		rows = out
 	}
 	if err != nil { // what was measured by then is told all the same
-		return errors.Join(err, q.event(map[string]any{"rows": rows}))
+		return errlist.Join(err, q.event(map[string]any{"rows": rows}))
 	}
 	return q.ok(map[string]any{"rows": rows}, nil)
 }
@@ -436,7 +437,7 @@ func (s *server) command(ctx context.Context, q *request) error {
 	}
 	out, err := s.opt.Command(ctx, a.Args)
 	if err != nil {
-		return errors.Join(err, q.event(map[string]any{"text": string(out)}))
+		return errlist.Join(err, q.event(map[string]any{"text": string(out)}))
 	}
 	return q.ok(map[string]any{"text": string(out)}, nil)
 }

@@ -4,10 +4,10 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // session is one of a client's.
@@ -312,7 +312,7 @@ func (m *loaded) endSessions() error {
 		errs = append(errs, u.end())
 	}
 	m.open = nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // attach maps memory of the client's until detach, so that requests may name it by a handle.

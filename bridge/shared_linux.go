@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Shared memory is a file without a name (memfd). The other side opens it by the path that it has among its
@@ -23,7 +25,7 @@ func newShared(bytes int) (path string, data []byte, free func(), err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, unix.Close(fd))
+			err = errlist.Join(err, unix.Close(fd))
 		}
 	}()
 	if err = unix.Ftruncate(fd, int64(bytes)); err != nil {

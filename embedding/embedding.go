@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tokenizer"
 )
@@ -78,7 +79,7 @@ func New(c Config) (*Model, error) {
 	width := m.enc.Width()
 	for i, d := range set.dense {
 		if d.in != width {
-			return nil, errors.Join(fmt.Errorf("%s: Dense module %d takes %d values, there are %d", c.Folder, i, d.in, width),
+			return nil, errlist.Join(fmt.Errorf("%s: Dense module %d takes %d values, there are %d", c.Folder, i, d.in, width),
 				m.enc.Close())
 		}
 		width = d.out
@@ -355,7 +356,7 @@ func (m *Model) encodePair(p Pair, o ScoreOptions) (ids, types []int32, cut int,
 	// What a client wrote is never read as a control token: each part is encoded for itself.
 	part := func(text string, special bool) {
 		more, e := m.tok.Encode(text, tokenizer.Options{ParseSpecial: special})
-		ids, err = append(ids, more...), errors.Join(err, e)
+		ids, err = append(ids, more...), errlist.Join(err, e)
 	}
 	fill := func(form string) {
 		for form != "" {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
@@ -180,7 +181,7 @@ func readDense(dir string) (d dense, err error) {
 	}
 	path := filepath.Join(dir, "config.json")
 	if found, err := readJSON(path, &config); err != nil || !found {
-		return d, errors.Join(err, fmt.Errorf("%s: a Dense module's sizes are expected there", path))
+		return d, errlist.Join(err, fmt.Errorf("%s: a Dense module's sizes are expected there", path))
 	}
 	name := config.Act[strings.LastIndexByte(config.Act, '.')+1:]
 	act, known := activations[name]
@@ -191,7 +192,7 @@ func readDense(dir string) (d dense, err error) {
 	if err != nil {
 		return d, err
 	}
-	defer func() { err = errors.Join(err, src.Close()) }()
+	defer func() { err = errlist.Join(err, src.Close()) }()
 	d = dense{in: config.In, out: config.Out, act: act}
 	if d.w, err = readTensor(src, "linear.weight", tensor.Shape{d.out, d.in}); err != nil {
 		return d, err

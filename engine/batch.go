@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -123,7 +123,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows, wanted int) (*batch, e
 	for _, v := range g.States {
 		buffer, err := e.dev.Alloc(v.Bytes(), backends.States)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("pool %s: %w", v, err), b.mem.close())
+			return nil, errlist.Join(fmt.Errorf("pool %s: %w", v, err), b.mem.close())
 		}
 		b.mem.states[v.Name] = buffer
 		switch {
@@ -140,7 +140,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows, wanted int) (*batch, e
 	}
 	b.table = slices.Repeat([]int32{-1}, size.lines*b.width)
 	if err := b.mem.stream.Write(b.mem.states[tableState], 0, tensor.Bytes(b.table)); err != nil {
-		return nil, errors.Join(err, b.mem.close())
+		return nil, errlist.Join(err, b.mem.close())
 	}
 	b.host, b.page = make([]byte, hostPages*b.bytes), make([]byte, b.bytes)
 	rows = bucket(b.rowBuckets(), rows)
@@ -153,7 +153,7 @@ func (e *Engine) newBatch(size poolSize, hostPages, rows, wanted int) (*batch, e
 		_, err = b.mem.stepOf(b.kind(1, 1, 0), nil)
 	}
 	if err != nil {
-		return nil, errors.Join(err, b.mem.close())
+		return nil, errlist.Join(err, b.mem.close())
 	}
 	return b, nil
 }
@@ -431,7 +431,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, later func() []dr
 			err = last.submit()
 		}
 		if err != nil {
-			return errors.Join(err, b.mem.wait(st))
+			return errlist.Join(err, b.mem.wait(st))
 		}
 		lap(&b.parts.Submit)
 	}
@@ -570,11 +570,11 @@ func (b *batch) readWhole(st *Step, p *schedule.Batch, list []drawing) error {
 		case n > 0 && row == first+n:
 			n++
 		default:
-			err = errors.Join(err, read())
+			err = errlist.Join(err, read())
 			first, n = row, 1
 		}
 	}
-	return errors.Join(err, read())
+	return errlist.Join(err, read())
 }
 
 // grown gives a slice of n elements, the old one where it is long enough.

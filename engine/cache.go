@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // loadJob is a weight to be brought to the device in one layout.
@@ -85,7 +85,7 @@ func (e *Engine) loadKept(ctx context.Context, c packcache.Config, jobs []loadJo
 	case failed != nil:
 		return failed
 	case ctx.Err() != nil:
-		return errors.Join(ctx.Err(), f.Close())
+		return errlist.Join(ctx.Err(), f.Close())
 	case err != nil:
 		e.notify(notKept(err))
 		return nil

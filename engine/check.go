@@ -3,13 +3,13 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
@@ -286,12 +286,12 @@ func (r *CheckReport) operators(ctx context.Context, dev *Engine, opt *CheckOpti
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, a.Close()) }()
+	defer func() { err = errlist.Join(err, a.Close()) }()
 	b, err := ref.NewSession()
 	if err != nil {
 		return fmt.Errorf("on the reference: %w", err)
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	defer func() { err = errlist.Join(err, b.Close()) }()
 	n := input.len()
 	parts := []feed{input}
 	if n > 1 {

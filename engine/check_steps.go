@@ -3,10 +3,10 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -107,7 +107,7 @@ func (e *Engine) outputs(ctx context.Context, input feed, first, picks int, eage
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	for from, to := 0, first; from < input.len(); from, to = to, to+1 {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/greta-project/greta/engine/draft"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // ModelDrafter guesses by a smaller model, whose session it has for itself. It chooses as the request does, with the
@@ -168,7 +168,7 @@ func (d *ModelDrafts) Close() error {
 		errs = append(errs, s.Close())
 	}
 	d.free, d.most, d.made = nil, 0, 0
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // pooledDrafter gives its session back.

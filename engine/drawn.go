@@ -9,6 +9,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -324,17 +325,17 @@ func (b *batch) writeDraws(st *Step, p *schedule.Batch, list []drawing) error {
 	floats := func(name string, x []float32) error {
 		return b.mem.stream.Write(st.step, st.offsets[st.Graph.Input(name)], tensor.Bytes(x))
 	}
-	err := errors.Join(floats(rateInput, b.rates), st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
+	err := errlist.Join(floats(rateInput, b.rates), st.writeInts(b.mem.stream, keysInput, 0, b.keys, 0, 0))
 	if st.filtered {
-		err = errors.Join(err, floats(sharesInput, b.shares), st.writeInts(b.mem.stream, mostInput, 0, b.most, 0, 0))
+		err = errlist.Join(err, floats(sharesInput, b.shares), st.writeInts(b.mem.stream, mostInput, 0, b.most, 0, 0))
 	}
 	if n > 0 {
-		err = errors.Join(err, floats(byInput, b.by), floats(plusInput, b.plus),
+		err = errlist.Join(err, floats(byInput, b.by), floats(plusInput, b.plus),
 			st.writeInts(b.mem.stream, tokensInput, 0, b.adjusted, 0, 0))
 	}
 	if masks || !st.allAllowed {
 		st.allAllowed = !masks
-		err = errors.Join(err, st.writeInts(b.mem.stream, allowedInput, 0, b.allowed, 0, 0))
+		err = errlist.Join(err, st.writeInts(b.mem.stream, allowedInput, 0, b.allowed, 0, 0))
 	}
 	return err
 }

@@ -1,8 +1,9 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // DryRun captures steps of a model on a device as a run would, with weights
@@ -20,12 +21,12 @@ func DryRun(opt Options, tokens ...int) (err error) {
 		return err
 	}
 	e.empty, e.open = true, true
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	s, err := e.NewSession()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	for _, n := range tokens {
 		if n > opt.Context {
 			continue

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 )
 
@@ -124,7 +124,7 @@ func (e *Encoder) step(texts []Text, numbers []int, tokens int, out [][]float32)
 	if err := e.write(st, texts, numbers); err != nil {
 		return err
 	}
-	if err := errors.Join(st.submit(), s.wait(st)); err != nil {
+	if err := errlist.Join(st.submit(), s.wait(st)); err != nil {
 		return err
 	}
 	if err := s.read(st); err != nil {

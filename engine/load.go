@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
@@ -322,7 +322,7 @@ func (l *loading) one(ctx context.Context) (*loaded, error) {
 		err = l.fill(ctx, buf)
 	}
 	if err != nil {
-		return nil, errors.Join(err, buf.Free())
+		return nil, errlist.Join(err, buf.Free())
 	}
 	return &loaded{buf, from}, nil
 }
@@ -380,7 +380,7 @@ func (l *loading) write(buf backends.Buffer, v *graph.Value, bytes []byte) error
 	start := time.Now()
 	s, err := l.e.dev.Stream()
 	if err == nil {
-		err = errors.Join(s.Write(buf, 0, bytes), s.Close())
+		err = errlist.Join(s.Write(buf, 0, bytes), s.Close())
 	}
 	l.e.times.Copying += time.Since(start)
 	if err != nil {

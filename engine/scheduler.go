@@ -11,6 +11,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 )
 
@@ -177,7 +178,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		return nil, err
 	}
 	if err := s.batch.capture(opt.Capture, opt.Sequences, opt.Rows); err != nil {
-		return nil, errors.Join(err, s.batch.close())
+		return nil, errlist.Join(err, s.batch.close())
 	}
 	s.stats.Captured = len(s.batch.mem.steps)
 	s.lines = make([]*choice, opt.Sequences)
@@ -358,7 +359,7 @@ func (s *Scheduler) ended(c *choice, why Stop, err error) {
 	}
 	c.stop = why
 	if d, ok := c.drafter.(io.Closer); ok {
-		err = errors.Join(err, d.Close())
+		err = errlist.Join(err, d.Close())
 	}
 	c.drafter = nil
 	if c.line >= 0 {

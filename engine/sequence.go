@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // DecodeAll computes tokens that are all known, each in a step of its own, and hands the
@@ -75,7 +77,7 @@ func (s *Session) sequence(ctx context.Context, n int, row func(i int, out []flo
 	begin, told, whole := s.pos, 0, false
 	defer func() { // also where row panics
 		if !whole && s.stream != nil {
-			err = errors.Join(err, s.settle())
+			err = errlist.Join(err, s.settle())
 			s.move(begin + told)
 		}
 	}()

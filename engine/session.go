@@ -10,6 +10,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -61,11 +62,11 @@ func (e *Engine) newSession() (*Session, error) {
 	for _, v := range e.first.States {
 		if s.states[v.Name], err = e.dev.Alloc(v.Bytes(), backends.States); err != nil {
 			delete(s.states, v.Name)
-			return nil, errors.Join(fmt.Errorf("state %s: %w", v, err), s.close())
+			return nil, errlist.Join(fmt.Errorf("state %s: %w", v, err), s.close())
 		}
 	}
 	if _, err := s.stepOf(stepKind{Tokens: 1, Rows: 1}, nil); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errlist.Join(err, s.close())
 	}
 	return s, nil
 }
@@ -298,7 +299,7 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 	var last *Step
 	for len(tokens) > 0 {
 		if err := ctx.Err(); err != nil {
-			return nil, errors.Join(err, s.settle())
+			return nil, errlist.Join(err, s.settle())
 		}
 		n, k := min(len(tokens), s.engine.opt.Chunk), 0
 		if n == len(tokens) {
@@ -309,7 +310,7 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 			err = s.begin(st, tokens[:n])
 		}
 		if err != nil {
-			return nil, errors.Join(err, s.settle())
+			return nil, errlist.Join(err, s.settle())
 		}
 		if last, tokens = st, tokens[n:]; len(tokens) > 0 {
 			if err := s.pass(); err != nil {
@@ -328,12 +329,12 @@ func (s *Session) begin(st *Step, tokens []int32) error {
 	if before != nil && err == nil {
 		if err = s.wait(before); err != nil { // what stands behind it is worth nothing
 			at := s.pos - before.positions() - st.positions()
-			err = errors.Join(err, s.settle())
+			err = errlist.Join(err, s.settle())
 			s.move(at)
 		}
 	}
 	if err != nil || !s.engine.queued {
-		err = errors.Join(err, s.settle())
+		err = errlist.Join(err, s.settle())
 	}
 	return err
 }
@@ -663,7 +664,7 @@ func (s *Session) close() error {
 		errs = append(errs, s.stream.Close())
 	}
 	s.steps, s.states, s.arena, s.between, s.stream = nil, nil, nil, nil, nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // Finite says whether all values are numbers, and where the first is not.

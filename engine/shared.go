@@ -1,11 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -115,5 +115,5 @@ func (s *Session) BlockShared(x backends.Buffer, at, n int, out backends.Buffer,
 			err = dev.Move(out, outAt+row*width, st.held, from+row*loc.stride, width)
 		}
 	}
-	return errors.Join(err, dev.Settle())
+	return errlist.Join(err, dev.Settle())
 }

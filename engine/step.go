@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Step is the captured program of one number of tokens, bound to a session's memory; or
@@ -120,7 +120,7 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	}
 	if held > 0 {
 		if st.held, err = e.dev.Alloc(held, backends.Arena); err != nil {
-			return nil, errors.Join(err, st.step.Free())
+			return nil, errlist.Join(err, st.step.Free())
 		}
 	}
 	b := binder{s: s, st: st, p: p, slots: map[*graph.Value]int{}}
@@ -140,7 +140,7 @@ func (s *Session) newStep(kind stepKind) (*Step, error) {
 	}
 	if err != nil {
 		st.exec, st.stream = nil, nil
-		return nil, errors.Join(err, st.close())
+		return nil, errlist.Join(err, st.close())
 	}
 	if n, ok := st.exec.(backends.Noter); ok && n.Note() != "" && !e.noted[n.Note()] {
 		e.noted[n.Note()] = true
@@ -378,7 +378,7 @@ func (st *Step) close() error {
 	if st.held != nil {
 		errs = append(errs, st.held.Free())
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // programText prints a program: each launch with its kernel, operands and layouts,

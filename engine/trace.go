@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Traced is a node of a model's step that is run by itself.
@@ -51,7 +51,7 @@ func Trace(ctx context.Context, opt Options, tokens []int32, visit func(Traced) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	_, err = s.oneByOne(ctx, tokens, func(st *Step, l *backends.Launch, done bool) error {
 		return visit(Traced{Graph: st.Graph, Node: l.Node, Done: done, l: l, s: s.stream})
 	})

@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 )
 
@@ -95,7 +96,7 @@ func (h *Hub) get(ctx context.Context, f file) error {
 		return err
 	}
 	if err := h.check(f, f.path+unfinished); err != nil {
-		return errors.Join(fmt.Errorf("%w; it was thrown away", err), os.Remove(f.path+unfinished),
+		return errlist.Join(fmt.Errorf("%w; it was thrown away", err), os.Remove(f.path+unfinished),
 			ignoreMissing(os.Remove(f.path+unfinished+".json")))
 	}
 	if err := os.Rename(f.path+unfinished, f.path); err != nil {
@@ -202,7 +203,7 @@ func (h *Hub) fetch(ctx context.Context, f file) error {
 	d.count()
 	if err := d.run(ctx); err != nil {
 		if errors.Is(err, errChanged) { // the parts that are there are of no use
-			err = errors.Join(err, ignoreMissing(os.Remove(f.path+unfinished+".json")))
+			err = errlist.Join(err, ignoreMissing(os.Remove(f.path+unfinished+".json")))
 		}
 		return err
 	}
@@ -350,7 +351,7 @@ func writeWhole(path string, data []byte) error {
 		err = os.Rename(next, path)
 	}
 	if err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(next)))
+		return errlist.Join(err, ignoreMissing(os.Remove(next)))
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/internal/sorting"
 )
@@ -245,7 +245,7 @@ func (h *Hub) removeHF(r Ref, m Model) error {
 			return err
 		}
 		if left == 0 {
-			if err := errors.Join(os.RemoveAll(snapshot), ignoreMissing(os.Remove(ref))); err != nil {
+			if err := errlist.Join(os.RemoveAll(snapshot), ignoreMissing(os.Remove(ref))); err != nil {
 				return err
 			}
 		}
@@ -362,11 +362,11 @@ func copyFile(ctx context.Context, from, to string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, ignoreMissing(os.Remove(to+unfinished)))
+			err = errlist.Join(err, ignoreMissing(os.Remove(to+unfinished)))
 		}
 	}()
 	_, err = io.Copy(out, reader{ctx, in})
-	if err = errors.Join(err, out.Close()); err != nil {
+	if err = errlist.Join(err, out.Close()); err != nil {
 		return err
 	}
 	return os.Rename(to+unfinished, to)

@@ -86,6 +86,9 @@ func (es Errors) Unwrap() []error {
 // errs collects mistakes, each place and message once.
 type errs struct{ list Errors }
 
+// In line it would be a tenth of a percent of the binary.
+//
+//go:noinline
 func (es *errs) add(e *Error) {
 	if e == nil {
 		return

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -273,7 +274,7 @@ func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write fun
 			return failed
 		})
 		if failed != nil {
-			return u, errors.Join(errGone, failed)
+			return u, errlist.Join(errGone, failed)
 		}
 		return u, err
 	}
@@ -306,7 +307,7 @@ func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write fun
 		}
 	}
 	if failed != nil {
-		return u, errors.Join(errGone, failed)
+		return u, errlist.Join(errGone, failed)
 	}
 	return u, err
 }

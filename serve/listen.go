@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // ListenOptions say where a server listens.
@@ -54,7 +56,7 @@ func Listen(o ListenOptions) (net.Listener, error) {
 	}
 	c := &certificate{files: [2]string{o.Cert, o.Key}, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler))}
 	if _, err := c.get(nil); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errlist.Join(err, l.Close())
 	}
 	return tls.NewListener(l, &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12,
 		NextProtos: []string{"h2", "http/1.1"}}), nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // ScheduledModel answers by a scheduler.
@@ -49,7 +50,7 @@ func (m *ScheduledModel) Constrain(c Constraint) (func() (Mask, error), error) {
 func (m *ScheduledModel) Close() error {
 	err := m.scheduler.Close()
 	if m.opt.Close != nil {
-		err = errors.Join(err, m.opt.Close())
+		err = errlist.Join(err, m.opt.Close())
 	}
 	return err
 }

@@ -4,7 +4,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -101,7 +101,7 @@ func NewSessionModel(e *engine.Engine, opt SessionOptions) (*SessionModel, error
 	for range opt.Parallel {
 		s, err := e.NewSession()
 		if err != nil {
-			return nil, errors.Join(err, m.closeSessions())
+			return nil, errlist.Join(err, m.closeSessions())
 		}
 		m.all = append(m.all, s)
 		m.free <- s
@@ -142,7 +142,7 @@ func (m *SessionModel) Close() error {
 	m.closed = true
 	err := m.closeSessions()
 	if m.opt.Close != nil {
-		err = errors.Join(err, m.opt.Close())
+		err = errlist.Join(err, m.opt.Close())
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (m *SessionModel) closeSessions() error {
 	for _, s := range m.all {
 		errs = append(errs, s.Close())
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // Generate begins an answer.

@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 type hfFile struct {
@@ -409,7 +411,7 @@ func (t *Tokenizer) hfTemplate(p *hfPart) error {
 		case "RobertaProcessing", "BertProcessing":
 			cls, err1 := part.idOf("cls")
 			sep, err2 := part.idOf("sep")
-			if err := errors.Join(err1, err2); err != nil {
+			if err := errlist.Join(err1, err2); err != nil {
 				return err
 			}
 			if err := t.setEnds([]int32{cls}, []int32{sep}); err != nil {

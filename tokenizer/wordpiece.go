@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 const (
@@ -110,7 +112,7 @@ var unspaced = strings.NewReplacer(" .", ".", " ?", "?", " !", "!", " ,", ",", "
 func bertPipeline(normalizer *hfPart) (*pipeline, error) {
 	p := &pipeline{}
 	normalizer.Type = "BertNormalizer"
-	return p, errors.Join(p.readNormalizer(normalizer), p.readPreTokenizer(&hfPart{Type: "BertPreTokenizer"}))
+	return p, errlist.Join(p.readNormalizer(normalizer), p.readPreTokenizer(&hfPart{Type: "BertPreTokenizer"}))
 }
 
 // setBERT builds BERT's tokenizer around pieces that are known.

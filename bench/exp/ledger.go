@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/greta-project/greta/bench/guard"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 )
 
@@ -310,7 +311,7 @@ func (l *Ledger) append(e Event) error {
 	if err == nil {
 		_, err = f.WriteString(text) // in one call: a whole event or none
 	}
-	return errors.Join(err, f.Close())
+	return errlist.Join(err, f.Close())
 }
 
 // RejectedBefore says that the same thing was tried, and rejected.

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Holder is who measures on a device.
@@ -89,7 +91,7 @@ func lockIn(ctx context.Context, dir, key string, wait func(Holder)) (*Held, err
 	h := Holder{PID: os.Getpid(), Command: strings.Join(os.Args, " "), Since: time.Now().UTC().Truncate(time.Second)}
 	data, err := json.Marshal(h)
 	if err == nil {
-		err = errors.Join(file.Truncate(0), writeAt(file, data))
+		err = errlist.Join(file.Truncate(0), writeAt(file, data))
 	}
 	if err != nil {
 		file.Close()
@@ -108,7 +110,7 @@ func (h *Held) Unlock() error {
 	if h == nil || h.file == nil {
 		return nil
 	}
-	err := errors.Join(h.file.Truncate(0), unlock(h.file), h.file.Close())
+	err := errlist.Join(h.file.Truncate(0), unlock(h.file), h.file.Close())
 	h.file = nil
 	return err
 }

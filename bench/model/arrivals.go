@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // A load: requests that come at random, as many a second on average, whether those before have ended or not.
@@ -98,7 +98,7 @@ func (r *batchRunner) load(ctx context.Context, s *engine.Scheduler, t batchTest
 	wait.Wait()
 	after := s.Stats()
 	x.rows = float64(after.Rows-before.Rows) / float64(max(1, after.Steps-before.Steps))
-	return x, errors.Join(failed...)
+	return x, errlist.Join(failed...)
 }
 
 func (r *batchRunner) loadResult(t batchTest, x *load, check record.Check) record.Result {

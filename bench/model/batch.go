@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Many sequences at once, in the manner of llama-batched-bench: the prompts of B sequences, then tokens of all of them,
@@ -42,14 +42,14 @@ func (r *batchRunner) run(ctx context.Context) (err error) {
 	if r.e, err = engine.New(ctx, r.o.Engine); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.e.Close()) }()
+	defer func() { err = errlist.Join(err, r.e.Close()) }()
 	if r.e.IsBlock() {
 		return fmt.Errorf("%s is a block: many sequences are for models", r.o.Name)
 	}
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.s.Close()) }()
+	defer func() { err = errlist.Join(err, r.s.Close()) }()
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (r *batchRunner) test(ctx context.Context, t batchTest) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	check := r.base
 	if err := r.compare(ctx, s, t, &check); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (r *batchRunner) all(ctx context.Context, s *engine.Scheduler, t batchTest,
 		})
 	}
 	wait.Wait()
-	return errors.Join(failed...)
+	return errlist.Join(failed...)
 }
 
 // repeat runs a test once. Prompts are computed alone first; then they are known but for their last page, and tokens

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,6 +20,7 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -121,7 +121,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if r.e, err = engine.New(ctx, r.o.Engine); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.e.Close()) }()
+	defer func() { err = errlist.Join(err, r.e.Close()) }()
 	if _, on := backends.OptedIn(r.o.Engine.Device); on {
 		err := r.e.CheckOptIn()
 		if r.fp8 = err == nil; r.fp8 {
@@ -133,7 +133,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.s.Close()) }()
+	defer func() { err = errlist.Join(err, r.s.Close()) }()
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
+	defer func() { err = errlist.Join(err, dev.Close()) }()
 	opt := r.o.Engine
 	opt.Device, opt.Progress, opt.Notify = dev, nil, nil
 	opt.Context = min(opt.Context, checkedRows, r.o.Need()) // there is input for so many
@@ -167,7 +167,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("on the reference: %w", err)
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	elems := 0.0
 	for _, v := range e.Decode().Weights {
 		elems += float64(v.Shape.Elems())
@@ -180,7 +180,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("on the reference: %w", err)
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	in, err := NewInput(e, r.rows, opt.Seed)
 	if err != nil {
 		return err

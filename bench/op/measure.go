@@ -16,6 +16,7 @@ import (
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
@@ -190,7 +191,7 @@ func (m *measurement) one(cache string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
+	defer func() { err = errlist.Join(err, p.close()) }()
 	if err := m.verify(p); err != nil {
 		return err
 	}
@@ -453,8 +454,8 @@ func (m *measurement) timeHost(p *placed, r *record.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := errors.Join(e.Submit(), e.Wait()); err != nil {
+	defer func() { err = errlist.Join(err, e.Close()) }()
+	if err := errlist.Join(e.Submit(), e.Wait()); err != nil {
 		return err
 	}
 	runtime.GC()
@@ -484,7 +485,7 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, single.Close()) }()
+	defer func() { err = errlist.Join(err, single.Close()) }()
 	rough, err := fastest(single)
 	if err != nil {
 		return err
@@ -506,7 +507,7 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 			t, err = guard.WarmUp(m.ctx, func() (time.Duration, error) { return run(e) })
 		}
 		if err != nil {
-			return errors.Join(err, e.Close())
+			return errlist.Join(err, e.Close())
 		}
 		if t >= batchTime/2 || 2*n > gpuLaunches {
 			break
@@ -516,7 +517,7 @@ func (m *measurement) timeDevice(p *placed, r *record.Result) (err error) {
 		}
 		n *= max(2, int(batchTime/max(t, time.Microsecond)))
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	r.Metrics["launches_a_sample"] = float64(n)
 	runtime.GC()
 	s := sampling{r: r}
@@ -573,7 +574,7 @@ func (m *measurement) endToEnd(p *placed, cache string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	results, err := p.results() // memory for them
 	if err != nil {
 		return err

@@ -1,13 +1,13 @@
 package op
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -62,7 +62,7 @@ func (c *Case) place(dev backends.Device, data [][]byte, bytes float64, limit in
 	p := &placed{dev: dev, c: c}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.close())
+			err = errlist.Join(err, p.close())
 		}
 	}()
 	if p.stream, err = dev.Stream(); err != nil {
@@ -302,7 +302,7 @@ func (p *placed) close() error {
 		errs = append(errs, b.Free())
 	}
 	p.stream, p.all = nil, nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // bytes is the size of all operands and results that are there several times.

@@ -3,7 +3,6 @@ package op
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
 )
@@ -67,7 +67,7 @@ func ByDevice(dev backends.Device, c *Case) (*Reference, error) {
 	if err == nil {
 		got, err = p.results()
 	}
-	if err = errors.Join(err, p.close()); err != nil {
+	if err = errlist.Join(err, p.close()); err != nil {
 		return nil, err
 	}
 	r := &Reference{data: data}
@@ -111,9 +111,9 @@ func Verify(dev backends.Device, c *Case, ref *Reference) (err error) {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, v.stream.Close())
+		err = errlist.Join(err, v.stream.Close())
 		for _, b := range v.all {
-			err = errors.Join(err, b.Buffer.Free())
+			err = errlist.Join(err, b.Buffer.Free())
 		}
 	}()
 	if err := v.place(ref.data); err != nil {
@@ -131,7 +131,7 @@ func Verify(dev backends.Device, c *Case, ref *Reference) (err error) {
 		} else {
 			var e backends.Executable
 			if e, err = dev.Capture(program); err == nil {
-				err = errors.Join(e.Submit(), e.Wait(), e.Close())
+				err = errlist.Join(e.Submit(), e.Wait(), e.Close())
 			}
 		}
 		if err != nil {
@@ -335,13 +335,13 @@ func Time(ctx context.Context, dev backends.Device, c *Case, ref *Reference) (_ 
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
+	defer func() { err = errlist.Join(err, p.close()) }()
 	one, err := dev.Capture(p.program(1))
 	if err != nil {
 		return 0, err
 	}
 	rough, err := fastest(one)
-	if err = errors.Join(err, one.Close()); err != nil {
+	if err = errlist.Join(err, one.Close()); err != nil {
 		return 0, err
 	}
 	n := max(1, min(gpuLaunches/8, int(batchTime/max(rough, time.Nanosecond))))
@@ -349,7 +349,7 @@ func Time(ctx context.Context, dev backends.Device, c *Case, ref *Reference) (_ 
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	var samples []time.Duration
 	for range timeSamples {
 		if err := ctx.Err(); err != nil {

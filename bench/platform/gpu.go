@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"embed"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // GPU is a device with kernels, through HIP or Vulkan. What it gives is freed when
@@ -122,7 +122,7 @@ func (g *GPU) run(b *Benchmark) (bool, error) {
 		return false, nil
 	}
 	err := b.GPU(g)
-	return true, errors.Join(err, g.release())
+	return true, errlist.Join(err, g.release())
 }
 
 // release frees what was allocated.
@@ -133,15 +133,15 @@ func (g *GPU) release() error {
 	}
 	g.owned = nil
 	g.dev.forget()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 func (g *GPU) close() error {
 	err := g.release()
 	if g.spinOut != nil {
-		err = errors.Join(err, g.spinOut.Free())
+		err = errlist.Join(err, g.spinOut.Free())
 	}
-	return errors.Join(err, g.dev.close())
+	return errlist.Join(err, g.dev.close())
 }
 
 // measure takes a figure, and says at which clock.
@@ -189,7 +189,7 @@ func (g *GPU) once(c code, grid int, args ...any) error {
 		return err
 	}
 	_, _, err = run()
-	return errors.Join(err, closed(end))
+	return errlist.Join(err, closed(end))
 }
 
 // sampler is sequence for what is used until the benchmark is over.
@@ -276,7 +276,7 @@ func (g *GPU) warmUp() (err error) {
 			_, host, err := run()
 			return time.Duration(host * float64(time.Second)), err
 		})
-		err = errors.Join(err, closed(end), g.release())
+		err = errlist.Join(err, closed(end), g.release())
 	}
 	if err != nil || g.backend != "hip" { // elsewhere kernels read no clock
 		return err
@@ -303,13 +303,13 @@ func (g *GPU) clock(rounds int) error {
 	}
 	device, _, err := run()
 	if err != nil {
-		return errors.Join(err, closed(end))
+		return errlist.Join(err, closed(end))
 	}
 	cycles, err := readWords(g.spinOut, 2)
 	if err == nil && device > 0 {
 		g.MHz = float64(cycles[1]) / device / 1e6
 	}
-	return errors.Join(err, closed(end))
+	return errlist.Join(err, closed(end))
 }
 
 // readWords reads n words of 64 bits.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/greta-project/greta/backends/hip"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // hipGPU is a device through HIP.
@@ -115,7 +116,7 @@ func (h *hipGPU) sequence(how submission, n int, list ...launch) (sampler, func(
 
 func (h *hipGPU) trips(l launch, n int) (sampler, func() error, error) {
 	one := l.(*hip.RawLaunch)
-	run, end, err := hostTimed(func() error { return errors.Join(h.raw.Start(one), h.raw.Wait()) })(n)
+	run, end, err := hostTimed(func() error { return errlist.Join(h.raw.Start(one), h.raw.Wait()) })(n)
 	return run, end, err
 }
 

@@ -1,9 +1,8 @@
 package platform
 
 import (
-	"errors"
-
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // launch: what starting work costs, in the ways that there are.
@@ -41,7 +40,7 @@ func launchGPU(g *GPU) error {
 				return record.Check{}, err
 			}
 			_, _, err = run()
-			if err := errors.Join(err, closed(end)); err != nil {
+			if err := errlist.Join(err, closed(end)); err != nil {
 				return record.Check{}, err
 			}
 			k, err := g.count(n)

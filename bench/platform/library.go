@@ -6,6 +6,7 @@ import (
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -52,7 +53,7 @@ func libraryGPU(g *GPU) error {
 		var best *record.Result
 		for _, n := range g.sizes("n", 512, 1024, 2048, 4096) {
 			if n%32 != 0 {
-				return errors.Join(errors.New("the sizes of library are multiples of 32"), lib.Close())
+				return errlist.Join(errors.New("the sizes of library are multiples of 32"), lib.Close())
 			}
 			for _, layout := range []string{"nt", "nn"} {
 				if layout == "nn" && t.size == 1 {
@@ -63,13 +64,13 @@ func libraryGPU(g *GPU) error {
 					err = g.release()
 				}
 				if err != nil {
-					return errors.Join(err, lib.Close())
+					return errlist.Join(err, lib.Close())
 				}
 				best = fasterBy(best, r, func(r *record.Result) float64 { return r.Flops })
 			}
 		}
 		if err := g.roof("product", map[string]string{"type": t.name}, best); err != nil {
-			return errors.Join(err, lib.Close())
+			return errlist.Join(err, lib.Close())
 		}
 	}
 	return lib.Close()
@@ -150,7 +151,7 @@ func product(g *GPU, lib *hip.RawBLAS, t libraryType, n int, layout string) (*re
 			return record.Check{}, err
 		}
 		want, got := make([]byte, 4*n*n), make([]byte, out*n*n)
-		if err := errors.Join(right.Read(0, want), y[0].Read(0, got)); err != nil {
+		if err := errlist.Join(right.Read(0, want), y[0].Read(0, got)); err != nil {
 			return record.Check{}, err
 		}
 		return compareBits(got, tensor.View[float32](want), what.ResultType(), t.limit), nil

@@ -1,12 +1,12 @@
 package platform
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // open makes a device a target of benchmarks.
@@ -34,7 +34,7 @@ func openGPU(s *session, dev gpuDevice, err error) (target, error) {
 		err = g.warmUp()
 	}
 	if err != nil {
-		return nil, errors.Join(err, g.close())
+		return nil, errlist.Join(err, g.close())
 	}
 	return g, nil
 }

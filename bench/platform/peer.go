@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // peer: copies between the memories of two devices, for all pairs.
@@ -40,10 +40,10 @@ func RunPeers(ctx context.Context, opt Options, members []Member) error {
 	}
 	err := s.peers(devices)
 	for _, d := range devices {
-		err = errors.Join(err, d.close())
+		err = errlist.Join(err, d.close())
 	}
 	if s.wrong != (Wrong{}) {
-		err = errors.Join(err, &s.wrong)
+		err = errlist.Join(err, &s.wrong)
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (s *session) peers(devices []peerDevice) (err error) {
 		for k := 0; k < len(e.content); k += 4 {
 			binary.LittleEndian.PutUint32(e.content[k:], mix(uint32(k/4)^uint32(i+1)<<24))
 		}
-		defer func() { err = errors.Join(err, d.do(e.free)) }()
+		defer func() { err = errlist.Join(err, d.do(e.free)) }()
 		if err := d.do(func() error { return e.start(len(e.content)) }); err != nil {
 			return fmt.Errorf("device %s: %w", d.id(), err)
 		}
@@ -146,7 +146,7 @@ func (e *peerEnd) free() error {
 			errs = append(errs, m.Free())
 		}
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // clear empties the first n bytes of what is copied to; holds compares them with another's content.
@@ -236,7 +236,7 @@ func (s *session) bothWays(a, b *peerEnd, sizes []int) error {
 		there += " there, " + back + " back"
 	}
 	for _, n := range sizes {
-		if err := errors.Join(a.clear(n), b.clear(n)); err != nil {
+		if err := errlist.Join(a.clear(n), b.clear(n)); err != nil {
 			return err
 		}
 		p := point{most: 1024, prepare: func(k int) (sampler, func() error, error) {
@@ -254,12 +254,12 @@ func (s *session) bothWays(a, b *peerEnd, sizes []int) error {
 					})
 				}
 				wait.Wait()
-				return 0, time.Since(begin).Seconds(), errors.Join(errs[:]...)
+				return 0, time.Since(begin).Seconds(), errlist.Join(errs[:]...)
 			}, nil, nil
 		}, check: func() (record.Check, error) {
 			one, err := b.holds(a, n)
 			two, err2 := a.holds(b, n)
-			return oneOrNone(one && two, n), errors.Join(err, err2)
+			return oneOrNone(one && two, n), errlist.Join(err, err2)
 		}}
 		p.Bench, p.Params = "both", map[string]string{"a": a.id(), "b": b.id(), "bytes": itoa(n), "access": there}
 		p.Bytes, p.Roofs.ReadGBs = 2*float64(n), min(a.roof, b.roof)

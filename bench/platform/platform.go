@@ -24,6 +24,7 @@ import (
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Benchmark is one microbenchmark, for the processor, for GPUs, or for both.
@@ -175,7 +176,7 @@ func Run(ctx context.Context, opt Options) error {
 	if s.wrong != (Wrong{}) {
 		errs = append(errs, &s.wrong)
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // target is a device as benchmarks see it.
@@ -299,7 +300,7 @@ func (s *session) measure(p point) (*record.Result, error) {
 	finish := func() {}
 	if t := s.opt.together; t != nil {
 		if err := t.meet(s.ctx); err != nil {
-			return r, errors.Join(err, closed(end))
+			return r, errlist.Join(err, closed(end))
 		}
 		finish = sync.OnceFunc(t.finish)
 		defer finish()
@@ -309,11 +310,11 @@ func (s *session) measure(p point) (*record.Result, error) {
 		time.Since(begin) < max(patience, 10*s.opt.MinTime)) || len(r.Samples) < mostSamples &&
 		time.Since(begin) < s.opt.MinTime {
 		if err := s.ctx.Err(); err != nil {
-			return r, errors.Join(err, closed(end))
+			return r, errlist.Join(err, closed(end))
 		}
 		device, host, err := run()
 		if err != nil {
-			return r, errors.Join(err, closed(end))
+			return r, errlist.Join(err, closed(end))
 		}
 		r.Clock = record.HostClock
 		if device > 0 {
@@ -326,7 +327,7 @@ func (s *session) measure(p point) (*record.Result, error) {
 	finish()
 	for s.opt.together != nil && s.opt.together.busy() && s.ctx.Err() == nil { // the others are not to have it easier
 		if _, _, err := run(); err != nil {
-			return r, errors.Join(err, closed(end))
+			return r, errlist.Join(err, closed(end))
 		}
 	}
 	if err := closed(end); err != nil {
@@ -374,7 +375,7 @@ func (s *session) warm(p *point) (n int, run sampler, end func() error, err erro
 		for i := 0; i < warmRuns && (i == 0 || time.Since(begin) < 10*warmTime) || time.Since(begin) < warmTime; i++ {
 			device, host, err := run()
 			if err != nil {
-				return 0, nil, nil, errors.Join(err, closed(end))
+				return 0, nil, nil, errlist.Join(err, closed(end))
 			}
 			if device > 0 {
 				host = device

@@ -2,13 +2,13 @@ package platform
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Member is one of several devices that are measured together.
@@ -48,7 +48,7 @@ func RunTogether(ctx context.Context, opt Options, members []Member) error {
 		})
 	}
 	wait.Wait()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // together is where devices wait for each other.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 )
 
@@ -343,7 +344,7 @@ func copyFile(to, from string) error {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return errlist.Join(err, out.Close())
 }
 
 // Dump writes the store as SQL text that makes it anew, schema and all.

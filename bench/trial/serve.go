@@ -15,6 +15,7 @@ import (
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/custom"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -173,7 +174,7 @@ func answer(ctx context.Context, in io.Reader, e *json.Encoder, open func() (bac
 		return nil, err
 	}
 	stage("closing the device", closeLimit)
-	return results, errors.Join(err, dev.Close())
+	return results, errlist.Join(err, dev.Close())
 }
 
 // mostFlops bounds cases that are compared with float64; the device's own kernel, which is tested,
@@ -235,7 +236,7 @@ func serve(ctx context.Context, dev backends.Device, k *custom.Kernel, cases []*
 		}
 	}
 	if checked == 0 {
-		return nil, errors.Join(failed...)
+		return nil, errlist.Join(failed...)
 	}
 	return results, nil
 }

@@ -3,7 +3,6 @@ package tune
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/bench/op"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // job is what a child process is asked to try.
@@ -48,12 +48,12 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open func() (backen
 	}
 	dev, err := open()
 	if err != nil {
-		return errors.Join(err, enc.Encode(message{Error: err.Error()}))
+		return errlist.Join(err, enc.Encode(message{Error: err.Error()}))
 	}
 	defer dev.Close()
 	ref, err := op.NewReference(ctx, c)
 	if err != nil {
-		return errors.Join(err, enc.Encode(message{Error: err.Error()}))
+		return errlist.Join(err, enc.Encode(message{Error: err.Error()}))
 	}
 	rejected := map[string]bool{}
 	for round := range j.Rounds {

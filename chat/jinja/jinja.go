@@ -22,6 +22,9 @@ type Error struct {
 func (e *Error) Error() string { return e.Kind + ": " + e.Text }
 
 // throw stops the template.
+// In line it would be a tenth of a percent of the binary.
+//
+//go:noinline
 func throw(kind, format string, args ...any) {
 	panic(&Error{Kind: kind, Text: fmt.Sprintf(format, args...)})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // gpuBackends are left out under the build tag nogpu, which makes a binary
@@ -97,5 +98,5 @@ func gpuCache(dev backends.Device) (float64, error) {
 		return 0, err
 	}
 	l, err := raw.Limits()
-	return float64(l.L2), errors.Join(err, raw.Close())
+	return float64(l.L2), errlist.Join(err, raw.Close())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // members lists a backend's devices as --devices names them. Tests put others in their place.
@@ -77,21 +78,21 @@ func (a *app) benchDevices(ctx context.Context, f *benchPlatformFlags, plan []pr
 		for _, id := range ids {
 			dev, err := f.openAs(id)
 			if err != nil {
-				return errors.Join(append(errs, err)...)
+				return errlist.Join(append(errs, err)...)
 			}
 			if errs = append(errs, a.platformRun(ctx, f, name, dev, func(ctx context.Context, opt platform.Options) error {
 				opt.Device, opt.Plan = dev, alone
 				return platform.Run(ctx, opt)
 			})); ctx.Err() != nil {
-				return errors.Join(errs...)
+				return errlist.Join(errs...)
 			}
 		}
 	}
 	if len(ids) < 2 {
 		fmt.Fprintln(a.err, "greta: one device: nothing between devices to measure")
-		return errors.Join(errs...)
+		return errlist.Join(errs...)
 	}
-	return errors.Join(append(errs, a.benchSet(ctx, f, name, ids, alone, plan, between))...)
+	return errlist.Join(append(errs, a.benchSet(ctx, f, name, ids, alone, plan, between))...)
 }
 
 // openAs opens the device that the list calls id.
@@ -110,7 +111,7 @@ func (a *app) benchSet(ctx context.Context, f *benchPlatformFlags, name string, 
 	for _, id := range ids {
 		dev, err := f.openAs(id)
 		if err != nil {
-			return errors.Join(err, set.Close())
+			return errlist.Join(err, set.Close())
 		}
 		set.devices = append(set.devices, dev)
 		all = append(all, platform.Member{ID: id, Device: dev})
@@ -132,7 +133,7 @@ func (a *app) benchSet(ctx context.Context, f *benchPlatformFlags, name string, 
 			fmt.Fprintf(a.err, "greta: %s is measuring on one of these devices; waiting\n", h)
 		})
 		if err != nil {
-			return errors.Join(err, set.Close())
+			return errlist.Join(err, set.Close())
 		}
 		locks = append(locks, l)
 	}
@@ -147,7 +148,7 @@ func (a *app) benchSet(ctx context.Context, f *benchPlatformFlags, name string, 
 				opt.Plan = plan
 				errs = append(errs, platform.RunPeers(ctx, opt, all))
 			}
-			return errors.Join(errs...)
+			return errlist.Join(errs...)
 		})
 }
 
@@ -156,7 +157,7 @@ func (a *app) platformRun(ctx context.Context, f *benchPlatformFlags, name strin
 	work func(context.Context, platform.Options) error) error {
 	s, err := a.newBenchSession(ctx, &f.benchFlags, "platform", name, dev)
 	if err != nil {
-		return errors.Join(err, dev.Close())
+		return errlist.Join(err, dev.Close())
 	}
 	err = s.supervise(ctx, func(ctx context.Context) error {
 		err := work(ctx, platform.Options{Repetitions: f.repetitions, MinTime: f.minTime,
@@ -172,7 +173,7 @@ func (a *app) platformRun(ctx context.Context, f *benchPlatformFlags, name strin
 		}
 		return err
 	}, format.Results)
-	return errors.Join(err, s.close(dev))
+	return errlist.Join(err, s.close(dev))
 }
 
 // deviceSet is several devices as one for the store: its name and its place are those of all.
@@ -219,5 +220,5 @@ func (d *deviceSet) Close() error {
 	for _, dev := range d.devices {
 		errs = append(errs, dev.Close())
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,6 +22,7 @@ import (
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -147,7 +147,7 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 				if b.opt, err = m.options(); err == nil {
 					err = m.find(b, j.arg)
 				}
-				if err = errors.Join(err, b.close()); err != nil {
+				if err = errlist.Join(err, b.close()); err != nil {
 					if j.where != nil {
 						err = fmt.Errorf("%s: %w", j.where(), err)
 					}
@@ -163,7 +163,7 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 		return err
 	}
 	if f.dryRun {
-		return errors.Join(listTests(a.out, jobs), dev.Close())
+		return errlist.Join(listTests(a.out, jobs), dev.Close())
 	}
 	why := software(dev.Info(), f.device)
 	s, err := a.newBenchSession(c.Context(), &f.benchFlags, "model", name, dev)
@@ -177,8 +177,8 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 	if err == nil {
 		var roofs record.Roofs
 		roofs, err = s.roofs(dev)
-		if err = errors.Join(err, dev.Close()); err != nil {
-			return errors.Join(err, s.release())
+		if err = errlist.Join(err, dev.Close()); err != nil {
+			return errlist.Join(err, s.release())
 		}
 		return s.supervise(c.Context(), func(ctx context.Context) error {
 			for _, j := range jobs {
@@ -189,7 +189,7 @@ func (a *app) benchModel(c *cobra.Command, f *benchModelFlags, args []string) er
 			return nil
 		}, report)
 	}
-	return errors.Join(err, dev.Close())
+	return errlist.Join(err, dev.Close())
 }
 
 // listTests prints what jobs would measure, a test a line.
@@ -339,7 +339,7 @@ func (f *benchModelFlags) checkParallel(c *cobra.Command) (err error) {
 	}
 	p, err := profile.Sizes(f.prompt)
 	n, err2 := profile.Sizes(f.gen)
-	if err = errors.Join(err, err2); err == nil && (slices.Contains(p, 0) || slices.Contains(n, 0)) {
+	if err = errlist.Join(err, err2); err == nil && (slices.Contains(p, 0) || slices.Contains(n, 0)) {
 		err = fmt.Errorf("--parallel measures -p and -n together: neither may be 0")
 	}
 	return err
@@ -416,7 +416,7 @@ func (f *benchModelFlags) measureOne(ctx context.Context, s *benchSession, j *mo
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errlist.Join(err, b.close()) }()
 	o := model.Options{
 		Name: modelName(j.arg), Prompts: j.prompts, Gens: j.gens, Depths: j.depths, Repetitions: f.repetitions,
 		MinTime: f.minTime, NoWarmUp: f.noWarmUp, Roofs: roofs,

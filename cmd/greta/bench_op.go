@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -189,9 +189,9 @@ func (a *app) benchOp(c *cobra.Command, f *benchOpFlags, args []string) error {
 	}
 	s, err := a.benchOpOn(ctx, f, dev, list, name)
 	if s == nil {
-		return errors.Join(err, dev.Close())
+		return errlist.Join(err, dev.Close())
 	}
-	return errors.Join(err, s.close(dev))
+	return errlist.Join(err, s.close(dev))
 }
 
 func (a *app) benchOpOn(ctx context.Context, f *benchOpFlags, dev backends.Device, list []opSelection,
@@ -598,7 +598,7 @@ func (f *benchOpFlags) modelCases(dev backends.Device, s *opSelection, only []*g
 				cases, err = op.FromModel(b.opt, named)
 			}
 			if b.source != nil {
-				err = errors.Join(err, b.source.Close())
+				err = errlist.Join(err, b.source.Close())
 			}
 			if err != nil {
 				return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	load "github.com/greta-project/greta/bench/serve"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // benchServeFlags are those of bench serve.
@@ -151,7 +152,7 @@ func (a *app) benchServe(ctx context.Context, f *benchServeFlags, arg string) er
 		}
 	}
 	if err := f.load.Check(); err != nil {
-		return errors.Join(usage(err), stop())
+		return errlist.Join(usage(err), stop())
 	}
 	r, err := load.Run(ctx, f.load)
 	if e := stop(); err == nil {
@@ -162,7 +163,7 @@ func (a *app) benchServe(ctx context.Context, f *benchServeFlags, arg string) er
 	}
 	r.Environment = map[string]string{"client": version(), "cores": strconv.Itoa(runtime.NumCPU()),
 		"system": runtime.GOOS + "/" + runtime.GOARCH}
-	if err := errors.Join(err, f.write(a, r)); err != nil {
+	if err := errlist.Join(err, f.write(a, r)); err != nil {
 		return err
 	}
 	if !r.OK() {
@@ -185,7 +186,7 @@ func (f *benchServeFlags) write(a *app, r *load.Result) error {
 	if f.html != "" {
 		w, err := os.Create(f.html)
 		if err == nil {
-			err = errors.Join(r.HTML(w), w.Close())
+			err = errlist.Join(r.HTML(w), w.Close())
 		}
 		if err != nil {
 			return fmt.Errorf("--html: %w", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -130,7 +131,7 @@ func (s *benchSession) release() error {
 		errs = append(errs, s.db.Close())
 	}
 	s.db = nil
-	return errors.Join(append(errs, s.lock.Unlock())...)
+	return errlist.Join(append(errs, s.lock.Unlock())...)
 }
 
 // add takes results as they come.
@@ -202,9 +203,9 @@ func (s *benchSession) supervise(ctx context.Context, work func(context.Context)
 		}
 	}
 	if len(s.results) > 0 {
-		err = errors.Join(err, report(&s.run, s.results).Write(s.app.out, s.flags.output))
+		err = errlist.Join(err, report(&s.run, s.results).Write(s.app.out, s.flags.output))
 	}
-	err = errors.Join(err, s.trouble, s.release())
+	err = errlist.Join(err, s.trouble, s.release())
 	if err == nil {
 		err = verdict
 	}
@@ -444,7 +445,7 @@ func (f *modelFlags) openDevice(ctx context.Context, a *app) (backends.Device, e
 		return nil, err
 	}
 	if _, err := f.settle(ctx, dev, func(text string) { fmt.Fprintf(a.err, "greta: %s\n", text) }, false); err != nil {
-		return nil, errors.Join(err, dev.Close())
+		return nil, errlist.Join(err, dev.Close())
 	}
 	return dev, nil
 }

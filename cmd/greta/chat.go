@@ -16,6 +16,7 @@ import (
 	"github.com/greta-project/greta/chat/parse"
 	"github.com/greta-project/greta/chat/template"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -112,7 +113,7 @@ func (a *app) chat(ctx context.Context, f *chatFlags, arg string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errlist.Join(err, b.close()) }()
 	talk, err := f.talk(b, arg)
 	if err != nil {
 		return usage(err)
@@ -122,12 +123,12 @@ func (a *app) chat(ctx context.Context, f *chatFlags, arg string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	s, err := e.NewSession()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	talk.Runner = chat.NewSessionRunner(e, s)
 	return a.newRepl(f, talk).loop(ctx)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/chat"
 	"github.com/greta-project/greta/chat/parse"
 	"github.com/greta-project/greta/chat/template"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // repl is one conversation with a person, or with a script.
@@ -48,7 +49,7 @@ func (r *repl) loop(ctx context.Context) (err error) {
 		signal.Reset(os.Interrupt)
 		fmt.Fprintln(r.err, "/help lists the commands, Ctrl-D ends.")
 	}
-	defer func() { err = errors.Join(err, r.lines.Close()) }()
+	defer func() { err = errlist.Join(err, r.lines.Close()) }()
 	for {
 		text, err := message(r.lines)
 		switch {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +16,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/golden"
 	"github.com/greta-project/greta/tensor"
 )
@@ -83,7 +83,7 @@ The exit code is 4 on a mismatch.`,
 			if err == nil {
 				err = usage(b.variants.Check())
 			}
-			return errors.Join(err, b.close())
+			return errlist.Join(err, b.close())
 		},
 	}
 	s := c.Flags()

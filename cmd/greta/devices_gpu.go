@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/bench/environ"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // gpuDevices are those of Vulkan and HIP, or why there are none.
@@ -95,7 +95,7 @@ func gpuMembers(backend string) ([]string, error) {
 		}
 		if len(ids) == 0 {
 			_, err := hip.New(hip.Options{}) // says it in one error
-			return nil, cmp.Or(err, errors.Join(errs...))
+			return nil, cmp.Or(err, errlist.Join(errs...))
 		}
 		return ids, nil
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 func (a *app) dumpCmd() *cobra.Command {
@@ -37,14 +37,14 @@ No weights are loaded. The text is stable and made for diffs.`,
 			}
 			text, err := dumpText(b, stage, format, tokens)
 			if err != nil {
-				return errors.Join(err, b.close())
+				return errlist.Join(err, b.close())
 			}
 			if asJSON {
 				err = writeJSON(a.out, map[string]string{"stage": stage, "format": format, "text": text})
 			} else {
 				_, err = io.WriteString(a.out, text)
 			}
-			return errors.Join(err, b.close())
+			return errlist.Join(err, b.close())
 		},
 	}
 	s := c.Flags()

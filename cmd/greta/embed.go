@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/embedding"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/npy"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/internal/sorting"
@@ -119,9 +120,9 @@ func (a *app) openEmbedding(ctx context.Context, f *modelFlags, arg, pooling str
 	}
 	m, close, err := a.loadEmbedding(ctx, b, f.tokenizer, pooling)
 	if err != nil {
-		return nil, nil, errors.Join(err, b.close())
+		return nil, nil, errlist.Join(err, b.close())
 	}
-	return m, func() error { return errors.Join(close(), b.close()) }, nil
+	return m, func() error { return errlist.Join(close(), b.close()) }, nil
 }
 
 // loadEmbedding loads what a bundle has; close leaves the bundle open.
@@ -153,9 +154,9 @@ func (a *app) loadEmbedding(ctx context.Context, b *bundle, named, pooling strin
 	m, err := embedding.New(embedding.Config{Engine: e, Tokenizer: t, Facts: facts, Folder: folder, Pooling: pooling,
 		Longest: longest})
 	if err != nil {
-		return nil, nil, errors.Join(usage(err), e.Close())
+		return nil, nil, errlist.Join(usage(err), e.Close())
 	}
-	return m, func() error { return errors.Join(m.Close(), e.Close()) }, nil
+	return m, func() error { return errlist.Join(m.Close(), e.Close()) }, nil
 }
 
 // embedBatch is how many texts are read and computed at a time.
@@ -179,7 +180,7 @@ func (a *app) embed(ctx context.Context, f *embedFlags, arg, path string) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, close()) }()
+	defer func() { err = errlist.Join(err, close()) }()
 	if f.dimensions > m.Width() {
 		return usagef("--dimensions %d: the model's vectors have %d", f.dimensions, m.Width())
 	}
@@ -192,7 +193,7 @@ func (a *app) embed(ctx context.Context, f *embedFlags, arg, path string) (err e
 	if err != nil {
 		return usage(err)
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errlist.Join(err, w.close()) }()
 	for first := 0; first < len(texts); first += embedBatch {
 		batch := texts[first:min(first+embedBatch, len(texts))]
 		inputs := make([]embedding.Input, len(batch))
@@ -246,7 +247,7 @@ func (a *app) vectorWriter(path string, rows, width int) (*vectorWriter, error) 
 	}
 	w := &vectorWriter{file: file, buffer: bufio.NewWriter(file)}
 	if w.matrix, err = npy.NewWriter(seekable{w.buffer, file}, rows, width); err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, errlist.Join(err, file.Close())
 	}
 	return w, nil
 }
@@ -267,7 +268,7 @@ func (w *vectorWriter) close() error {
 	if w.matrix == nil {
 		return w.lines.Flush()
 	}
-	return errors.Join(w.matrix.Close(), w.buffer.Flush(), w.file.Close())
+	return errlist.Join(w.matrix.Close(), w.buffer.Flush(), w.file.Close())
 }
 
 // texts reads a file of texts: a line each.
@@ -338,7 +339,7 @@ func (a *app) rerank(ctx context.Context, f *embedFlags, arg, path string) (err 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, close()) }()
+	defer func() { err = errlist.Join(err, close()) }()
 	o := embedding.ScoreOptions{Raw: f.raw, Instruction: f.instruction, Truncate: -1}
 	if f.noTruncate {
 		o.Truncate = 0

@@ -24,6 +24,7 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // expRunFlags are those of exp run.
@@ -108,7 +109,7 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 			return fmt.Errorf("the changed side cannot be measured: %w", err)
 		}
 		wrong := fmt.Sprintf("wrong results, nothing was timed: %v", err)
-		return errors.Join(&exitError{code: exitMismatch, err: errors.New(wrong)},
+		return errlist.Join(&exitError{code: exitMismatch, err: errors.New(wrong)},
 			exp.AddRun(ctx, ledger, name, exp.Run{Summary: "wrong results, nothing was timed", Details: err.Error()}))
 	}
 	for round := range f.rounds {

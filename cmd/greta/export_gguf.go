@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/weights/convert"
 	"github.com/greta-project/greta/weights/open"
 	"github.com/greta-project/greta/weights/quant"
@@ -57,11 +57,11 @@ func (a *app) exportGGUF(ctx context.Context, g *mergeFlags, in, out string) err
 	}
 	matrices, err := matricesFor(src, in, g.model)
 	if err != nil {
-		return usage(errors.Join(err, src.Close()))
+		return usage(errlist.Join(err, src.Close()))
 	}
 	src, err = withAdapters(src, g.lora)
 	if err != nil {
-		return usage(errors.Join(err, src.Close()))
+		return usage(errlist.Join(err, src.Close()))
 	}
 	bar := newBar(a.err, "merging")
 	opt := convert.Options{Type: g.typ, Stop: ctx.Err, Matrices: matrices}
@@ -69,7 +69,7 @@ func (a *app) exportGGUF(ctx context.Context, g *mergeFlags, in, out string) err
 	start := time.Now()
 	rep, err := convert.ToGGUF(src, out, opt)
 	bar.clear()
-	if err = errors.Join(err, src.Close()); err != nil {
+	if err = errlist.Join(err, src.Close()); err != nil {
 		return conversionError(err)
 	}
 	_, err = fmt.Fprint(a.out, newQuantizeReport(in+" with "+strings.Join(g.lora, ", "), out, g.typ, rep,

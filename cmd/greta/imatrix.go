@@ -11,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
@@ -51,7 +52,7 @@ the kind that the model is for; some hundred thousand tokens are plenty.`,
 			if err != nil {
 				return err
 			}
-			return errors.Join(a.makeImatrix(c.Context(), f, b), b.close())
+			return errlist.Join(a.makeImatrix(c.Context(), f, b), b.close())
 		},
 	}
 	s := c.Flags()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/greta-project/greta/backends/hip"
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
@@ -211,7 +212,7 @@ func tritonYAML(from string, kernels []tritonKernel) ([]byte, error) {
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
 	err := e.Encode(map[string]any{"kernels": all})
-	return b.Bytes(), errors.Join(err, e.Close())
+	return b.Bytes(), errlist.Join(err, e.Close())
 }
 
 // constantNames are a kernel's constants in the order of its files' names.

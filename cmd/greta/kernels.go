@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/health"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // gpuCmds are verbs that only a program with GPUs has.
@@ -265,7 +266,7 @@ func (f *buildFlags) builder(arch string, do func(*hip.Builder, *hip.Tool) error
 	if err != nil {
 		return usage(err)
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
+	defer func() { err = errlist.Join(err, b.Close()) }()
 	tool, err := hip.FindTool(f.with, arch, self("compile"))
 	if err != nil {
 		return err
@@ -307,7 +308,7 @@ func (f *buildFlags) rehearse(b *hip.Builder, name string) (err error) {
 	if err := flags.find(found, name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, found.close()) }()
+	defer func() { err = errlist.Join(err, found.close()) }()
 	found.opt.Model, found.opt.Source, found.opt.Device = found.file, found.source, b.Device()
 	found.fitContext(engine.DefaultChunk)
 	types := f.types

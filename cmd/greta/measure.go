@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -497,7 +498,7 @@ func (r *runner) verify(ctx context.Context, in *model.Input) error {
 func (r *runner) reference(ctx context.Context, in *model.Input, n int) (out []float32, err error) {
 	opt := r.bundle.opt
 	// What was measured is done: make room for the reference's weights.
-	if err := errors.Join(r.session.Close(), r.engine.Close()); err != nil {
+	if err := errlist.Join(r.session.Close(), r.engine.Close()); err != nil {
 		return nil, err
 	}
 	r.session = nil

@@ -24,6 +24,7 @@ import (
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
@@ -133,7 +134,7 @@ func (b *bundle) close() error {
 	if b.source != nil {
 		errs = append(errs, b.source.Close())
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // open finds the model file, the weights and the device. The tokenizer is
@@ -144,7 +145,7 @@ func (f *modelFlags) open(ctx context.Context, errw io.Writer, arg string) (_ *b
 	b.text = sync.OnceValues(func() (*tokenizer.Tokenizer, error) { return f.findTokenizer(b.source) })
 	defer func() {
 		if err != nil {
-			err = errors.Join(usage(err), b.close())
+			err = errlist.Join(usage(err), b.close())
 		}
 	}()
 	if b.opt, err = f.options(); err != nil {
@@ -571,10 +572,10 @@ func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
 	if err == nil {
 		switch err := e.CheckOptIn(); {
 		case err != nil && b.fp8:
-			return nil, errors.Join(usagef("--fp8: %v", err), e.Close())
+			return nil, errlist.Join(usagef("--fp8: %v", err), e.Close())
 		case err != nil: // a setting's: no kernel is another without it
 			if err := leaveOptIn(b.device); err != nil {
-				return nil, errors.Join(err, e.Close())
+				return nil, errlist.Join(err, e.Close())
 			}
 		}
 	}

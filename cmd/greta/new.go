@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/weights/open"
 )
@@ -68,7 +69,7 @@ func (a *app) newModel(name, from, out string, force, asJSON bool) (err error) {
 	if err != nil {
 		return usage(err)
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
+	defer func() { err = errlist.Join(err, w.Close()) }()
 	d, err := models.NewDraft(w, name)
 	if err != nil {
 		return usage(err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/greta-project/greta/bench/pictures"
 	"github.com/greta-project/greta/bench/store"
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // stored reads the results that the filter chooses from a store that is there.
@@ -44,7 +44,7 @@ func writeNew(path string, write func(io.Writer) error) (err error) {
 	if err = write(f); err == nil {
 		err = f.Commit()
 	}
-	if err = errors.Join(err, f.Discard()); err != nil {
+	if err = errlist.Join(err, f.Discard()); err != nil {
 		return fmt.Errorf("%s cannot be written: %w", path, err)
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/serve"
 	"github.com/greta-project/greta/tokenizer"
@@ -228,7 +229,7 @@ func (a *app) loadPiped(ctx context.Context, path string, options map[string]jso
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, m.b.close())
+			err = errlist.Join(err, m.b.close())
 		}
 	}()
 	if err := f.refuseSeed(m.b); err != nil {
@@ -364,7 +365,7 @@ func (m *pipedModel) Check(ctx context.Context, tokens []int32, tolerance float6
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errlist.Join(err, b.close()) }()
 	return referenceReport(ctx, b, tokens, tolerance)
 }
 
@@ -379,7 +380,7 @@ func (m *pipedModel) Plan(stage, format string, tokens int) (string, error) {
 // Close frees the model.
 func (m *pipedModel) Close() error {
 	if m.vectors != nil {
-		return errors.Join(m.closeVectors(), m.b.close())
+		return errlist.Join(m.closeVectors(), m.b.close())
 	}
-	return errors.Join(m.e.Close(), m.b.close())
+	return errlist.Join(m.e.Close(), m.b.close())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
@@ -77,11 +78,11 @@ weights, or --model FILE.yaml) the new file keeps the folder's names, and greta 
 				return usage(err)
 			}
 			if opt.Matrices, err = matricesFor(src, from, model); err != nil {
-				return usage(errors.Join(err, src.Close()))
+				return usage(errlist.Join(err, src.Close()))
 			}
 			if importance != "" {
 				if opt.Importance, err = imatrix.Read(importance); err != nil {
-					return usage(errors.Join(fmt.Errorf("--imatrix: %w", err), src.Close()))
+					return usage(errlist.Join(fmt.Errorf("--imatrix: %w", err), src.Close()))
 				}
 			}
 			bar := newBar(a.err, "converting")
@@ -94,7 +95,7 @@ weights, or --model FILE.yaml) the new file keeps the folder's names, and greta 
 			if errors.Is(err, fs.ErrExist) {
 				err = fmt.Errorf("%s: somebody else wrote it meanwhile; --force overwrites it", args[1])
 			}
-			if err = errors.Join(err, src.Close()); err != nil {
+			if err = errlist.Join(err, src.Close()); err != nil {
 				return conversionError(err)
 			}
 			r := newQuantizeReport(args[0], args[1], opt.Type, rep, time.Since(start))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/weights"
 )
 
@@ -97,16 +97,16 @@ func (f *modelFlags) drafts(ctx context.Context, a *app, draft string, first *bu
 	b.opt.Context = large.Options().Context
 	e, err := a.load(ctx, b)
 	if err != nil {
-		return close, errors.Join(err, b.source.Close())
+		return close, errlist.Join(err, b.source.Close())
 	}
-	free := func() error { return errors.Join(e.Close(), b.source.Close()) }
+	free := func() error { return errlist.Join(e.Close(), b.source.Close()) }
 	if v, want := e.Vocabulary(), large.Vocabulary(); v != want {
-		return close, errors.Join(usagef("--draft %s: its vocabulary has %d tokens, the model's %d: it must be the same one",
+		return close, errlist.Join(usagef("--draft %s: its vocabulary has %d tokens, the model's %d: it must be the same one",
 			draft, v, want), free())
 	}
 	d := engine.NewModelDrafts(e, sequences)
 	opt.Draft, opt.Beside = d.Draft, d.Bytes()
-	return func() error { return errors.Join(d.Err(), d.Close(), free()) }, nil
+	return func() error { return errlist.Join(d.Err(), d.Close(), free()) }, nil
 }
 
 // beside opens another model on the device of a first one, with the flags that are not of its weights.
@@ -141,12 +141,12 @@ func (r *runner) scheduledText(ctx context.Context, g engine.Generation) (_ *eng
 	if err != nil {
 		return &engine.Generated{}, err
 	}
-	defer func() { err = errors.Join(err, free()) }()
+	defer func() { err = errlist.Join(err, free()) }()
 	s, err := engine.NewScheduler(r.engine, opt)
 	if err != nil {
 		return &engine.Generated{}, usage(err)
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	out, err := s.Generate(ctx, r.prompt, g)
 	if f.prefixCache != "" {
 		r.update(func() { r.report.Cached = &out.Cached })

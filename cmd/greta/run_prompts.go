@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/internal/sorting"
@@ -159,7 +159,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 	case files.json != nil:
 		m.json = bufio.NewWriter(files.json)
 		if c, ok := files.json.(io.Closer); ok {
-			defer func() { err = errors.Join(err, c.Close()) }()
+			defer func() { err = errlist.Join(err, c.Close()) }()
 		}
 	}
 	f.text = true
@@ -167,7 +167,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
+	defer func() { err = errlist.Join(err, b.close()) }()
 	if b.opt.Adapters, err = f.namedAdapters(b.source); err != nil {
 		return usage(err)
 	}
@@ -184,7 +184,7 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	for i := range lines {
 		one := &runner{flags: f, engine: e, prompt: lines[i].ids}
 		if err := one.checkRange(); err != nil {
@@ -209,11 +209,11 @@ func (a *app) runMany(ctx context.Context, f *runFlags, arg string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, free()) }()
+	defer func() { err = errlist.Join(err, free()) }()
 	if m.sched, err = engine.NewScheduler(e, opt); err != nil {
 		return usage(err)
 	}
-	defer func() { err = errors.Join(err, m.sched.Close()) }()
+	defer func() { err = errlist.Join(err, m.sched.Close()) }()
 	return m.answer(ctx, lines)
 }
 

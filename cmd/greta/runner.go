@@ -16,6 +16,7 @@ import (
 	"github.com/greta-project/greta/bench/model"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/models"
 )
@@ -144,7 +145,7 @@ func (r *runner) finish(err error) error {
 	}
 	if e := r.writeJSON(); e != nil && !closedPipe(e) {
 		rep.Fail("--json: " + e.Error())
-		err, code = errors.Join(err, fmt.Errorf("--json %s: %w", r.flags.json, e)), max(code, exitFailed)
+		err, code = errlist.Join(err, fmt.Errorf("--json %s: %w", r.flags.json, e)), max(code, exitFailed)
 	}
 	// Bad input has one clear line and no report: nothing ran.
 	if code == exitUsage || code == exitNoDevice || code == exitMemory {
@@ -203,7 +204,7 @@ func (r *runner) writeJSON() error {
 	}
 	err := r.report.JSON(r.files.json)
 	if c, ok := r.files.json.(io.Closer); ok {
-		err = errors.Join(err, c.Close())
+		err = errlist.Join(err, c.Close())
 	}
 	return err
 }

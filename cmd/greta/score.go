@@ -11,6 +11,7 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/npy"
 )
 
@@ -25,9 +26,9 @@ func (r *runner) score(ctx context.Context) (err error) {
 	if r.files.logits != nil {
 		defer func() {
 			if matrix != nil {
-				err = errors.Join(err, matrix.Close(), file.Flush())
+				err = errlist.Join(err, matrix.Close(), file.Flush())
 			}
-			err = errors.Join(err, r.files.logits.Close())
+			err = errlist.Join(err, r.files.logits.Close())
 			if err != nil && !errors.Is(err, context.Canceled) {
 				err = fmt.Errorf("--logits %s: %w", r.flags.logits, err)
 			}
@@ -153,7 +154,7 @@ func (r *runner) profile(ctx context.Context, prompt int) error {
 	if r.files.trace == nil {
 		return nil
 	}
-	if err := errors.Join(report.Trace(r.files.trace, profiles...), r.files.trace.Close()); err != nil {
+	if err := errlist.Join(report.Trace(r.files.trace, profiles...), r.files.trace.Close()); err != nil {
 		return fmt.Errorf("--trace %s: %w", r.flags.trace, err)
 	}
 	return nil

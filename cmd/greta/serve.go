@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/chat/template"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/packcache"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/serve"
 	"github.com/greta-project/greta/tokenizer"
@@ -254,7 +255,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	f.all = specs
 	log, err3 := f.logger(a.err)
 	keys, err4 := f.keys()
-	if err := errors.Join(err, err2, err3, err4); err != nil {
+	if err := errlist.Join(err, err2, err3, err4); err != nil {
 		return usage(err)
 	}
 	f.listen.Log = log
@@ -281,7 +282,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 	}
 	s, err := serve.New(f.opt)
 	if err != nil {
-		return errors.Join(err, f.opt.Models.Close())
+		return errlist.Join(err, f.opt.Models.Close())
 	}
 	if f.ready == nil {
 		endsItself.Store(true)
@@ -297,9 +298,9 @@ func (a *app) serve(ctx context.Context, f *serveFlags, args []string) error {
 			_ = writeJSON(a.out, map[string]any{"address": addr, "models": names(specs)})
 		}
 	}
-	err = errors.Join(s.Serve(ctx, l, f.listen), f.opt.Models.Close())
+	err = errlist.Join(s.Serve(ctx, l, f.listen), f.opt.Models.Close())
 	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrDevice) {
-		return &exitError{code: exitNoDevice, err: errors.Join(cause, err)}
+		return &exitError{code: exitNoDevice, err: errlist.Join(cause, err)}
 	}
 	return err
 }
@@ -322,7 +323,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	close := b.close
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, close())
+			err = errlist.Join(err, close())
 		}
 	}()
 	if b.file.IsBlock() {
@@ -357,7 +358,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if err != nil {
 		return nil, err
 	}
-	close = func() error { return errors.Join(e.Close(), b.close()) }
+	close = func() error { return errlist.Join(e.Close(), b.close()) }
 	chat, err := servedChat(b, cmp.Or(spec.ChatTemplate, f.template))
 	if err != nil {
 		return nil, usage(err)
@@ -388,7 +389,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 	if err != nil {
 		return nil, err
 	}
-	so.Close = func() error { return errors.Join(free(), e.Close(), b.close()) }
+	so.Close = func() error { return errlist.Join(free(), e.Close(), b.close()) }
 	close = so.Close
 	return a.sequences(e, spec.Name, eo, so)
 }
@@ -500,7 +501,7 @@ func (a *app) loadServedTexts(ctx context.Context, b *bundle, named string) (ser
 	path, _ := b.sourceName()
 	return &serve.TextModel{Model: m, Tokens: serve.NewVocabulary(t), TextInfo: serve.Info{Name: b.file.Name(), Root: path,
 		Device: b.device.Info().Name, Context: m.Longest(), Rows: 1, Created: time.Now(), Cache: "none"},
-		Free: func() error { return errors.Join(free(), b.close()) }}, nil
+		Free: func() error { return errlist.Join(free(), b.close()) }}, nil
 }
 
 func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/open"
 )
@@ -50,7 +50,7 @@ func (a *app) showCmd() *cobra.Command {
 			} else {
 				_, err = io.WriteString(a.out, sourceText(src, tensors, total))
 			}
-			return errors.Join(err, src.Close())
+			return errlist.Join(err, src.Close())
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON, with long values whole")

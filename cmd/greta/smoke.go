@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/health"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // smokeFlags are those of smoke, and of its child.
@@ -139,7 +140,7 @@ func (a *app) smoke(ctx context.Context, f *smokeFlags, limit time.Duration, asJ
 	switch {
 	case errors.As(err, &none):
 		if asJSON {
-			err = errors.Join(err, writeJSON(a.out, r))
+			err = errlist.Join(err, writeJSON(a.out, r))
 		}
 		return &exitError{code: exitNoDevice, err: err}
 	case err != nil:
@@ -228,7 +229,7 @@ func (f *smokeFlags) openToSmoke(ctx context.Context, profile health.Profile, va
 		o.Paths, err = f.settle(ctx, o.Device, func(text string) { fmt.Fprintln(os.Stderr, text) }, f.recheck)
 		f.recheck = false // once is enough
 		if err != nil {
-			return nil, errors.Join(err, o.Device.Close())
+			return nil, errlist.Join(err, o.Device.Close())
 		}
 	}
 	return o, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -119,7 +120,7 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dev.Close()) }()
+	defer func() { err = errlist.Join(err, dev.Close()) }()
 	var cases []*op.Case
 	for i := range sel {
 		more, err := f.cases(ctx, dev, &sel[i])
@@ -160,13 +161,13 @@ func (a *app) tune(c *cobra.Command, f *tuneFlags, args []string) (err error) {
 		return err
 	}
 	if f.asJSON {
-		return errors.Join(err, writeJSON(a.out, lines))
+		return errlist.Join(err, writeJSON(a.out, lines))
 	}
 	_, e := io.WriteString(a.out, tuneText(lines, f.dryRun))
 	if !f.dryRun && e == nil {
 		_, e = fmt.Fprintf(a.out, "\n%s\n", f.file)
 	}
-	return errors.Join(err, e)
+	return errlist.Join(err, e)
 }
 
 // tuneAll tunes kernels one after another, and writes each down as soon as it is known.
@@ -204,7 +205,7 @@ func (a *app) tuneAll(ctx context.Context, f *tuneFlags, dev backends.Device, ta
 			Started: now, Env: environ.Gather(version(), dev)}); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, w.End(status)) }()
+		defer func() { err = errlist.Join(err, w.End(status)) }()
 		opt.Emit = func(r *record.Result) {
 			if e := w.Add(r); e != nil && trouble == nil {
 				trouble = e

@@ -19,6 +19,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
 )
@@ -278,7 +279,7 @@ func Check(dev backends.Device, name string, stage func(string)) (err error) {
 	}
 	defer func() {
 		for _, other := range paths {
-			err = errors.Join(err, p.SetPath(other.Name, other.Exact()))
+			err = errlist.Join(err, p.SetPath(other.Name, other.Exact()))
 		}
 	}()
 	if try := paths[i].Try; try != nil {

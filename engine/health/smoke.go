@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
 )
@@ -162,12 +163,12 @@ func fill(dev backends.Device, use backends.Use, size int) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	b, err := dev.Alloc(size+2*guardBytes, use)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.Free()) }()
+	defer func() { err = errlist.Join(err, b.Free()) }()
 	image, now := make([]byte, size+2*guardBytes), make([]byte, size+2*guardBytes)
 	same := func(what string) error {
 		for i := range now {

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 )
 
@@ -234,7 +235,7 @@ func mapWhole(f *os.File, lay layout) ([]byte, error) {
 		return nil, err
 	}
 	if err := lay.check(data); err != nil {
-		return nil, errors.Join(err, unmap(data))
+		return nil, errlist.Join(err, unmap(data))
 	}
 	return data, nil
 }
@@ -249,7 +250,7 @@ func fill(ctx context.Context, c Config, tmp *os.File, path string, lay layout, 
 			return
 		}
 		if data != nil {
-			err = errors.Join(err, unmap(data))
+			err = errlist.Join(err, unmap(data))
 		}
 		os.Remove(tmp.Name())
 	}()

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 )
 
@@ -104,7 +105,7 @@ func (f *File) Commit() error {
 		return err
 	}
 	// CreateTemp's 0600 would hide the file from others.
-	err := errors.Join(f.Chmod(f.mode), f.Sync(), f.File.Close())
+	err := errlist.Join(f.Chmod(f.mode), f.Sync(), f.File.Close())
 	name := f.Name()
 	f.File = nil
 	defer unfinished.Delete(name)
@@ -115,7 +116,7 @@ func (f *File) Commit() error {
 		err = os.Rename(name, f.path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(name))
+		return errlist.Join(err, os.Remove(name))
 	}
 	syncDir(filepath.Dir(f.path))
 	return nil
@@ -148,7 +149,7 @@ func (f *File) Discard() error {
 		return err
 	}
 	unfinished.Delete(name)
-	return errors.Join(err, os.Remove(name))
+	return errlist.Join(err, os.Remove(name))
 }
 
 // syncDir makes the new name last. Not every system can sync a folder; the file is whole
@@ -171,7 +172,7 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 		return err
 	}
 	if _, err := f.Write(data); err != nil {
-		return errors.Join(err, f.Discard())
+		return errlist.Join(err, f.Discard())
 	}
 	return f.Commit()
 }

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -88,7 +89,7 @@ func Read(r io.Reader) (data []float32, rows, cols int, err error) {
 	}
 	rows, err1 := strconv.Atoi(string(m[1]))
 	cols, err2 := strconv.Atoi(string(m[2]))
-	if err := errors.Join(err1, err2); err != nil || cols > 0 && rows > math.MaxInt/4/cols {
+	if err := errlist.Join(err1, err2); err != nil || cols > 0 && rows > math.MaxInt/4/cols {
 		return nil, 0, 0, fmt.Errorf("npy: a matrix of %s by %s is too large", m[1], m[2])
 	}
 	body, err := io.ReadAll(r)

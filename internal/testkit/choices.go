@@ -4,7 +4,6 @@ package testkit
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 )
@@ -257,7 +257,7 @@ func captures(d NullDevice, m choiceModel, typ tensor.Type, text func(*backends.
 			opt.Set = map[string]string{"L": "2"}
 		}
 		err = engine.DryRun(opt, s)
-		if err := errors.Join(err, dev.Close()); err != nil {
+		if err := errlist.Join(err, dev.Close()); err != nil {
 			return nil, fmt.Errorf("%s of %s, %d tokens: %w", m.name, typ, s, err)
 		}
 		if !took {

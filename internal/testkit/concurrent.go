@@ -12,6 +12,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 )
@@ -70,7 +71,7 @@ func Concurrent(t testing.TB, dev backends.Device, rounds int) {
 				t.Error(err)
 				return
 			}
-			if err := errors.Join(interrupted(e), e.Close()); err != nil {
+			if err := errlist.Join(interrupted(e), e.Close()); err != nil {
 				t.Error(err)
 				return
 			}
@@ -86,7 +87,7 @@ func text(e *engine.Engine, prompt int) (all []float32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	tokens := make([]int32, prompt)
 	for i := range tokens {
 		tokens[i] = int32(i*37%4000 + 3)
@@ -124,7 +125,7 @@ func interrupted(e *engine.Engine) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = errlist.Join(err, s.Close()) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	n := 0

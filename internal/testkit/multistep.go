@@ -4,7 +4,6 @@ package testkit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
 )
@@ -216,7 +216,7 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 				}
 				return failed == nil
 			})
-			return g, errors.Join(err, failed)
+			return g, errlist.Join(err, failed)
 		})
 	}
 	both("another session in between", func(s, other *engine.Session, r *result) (*engine.Generated, error) {
@@ -232,7 +232,7 @@ func Multistep(t *testing.T, dev backends.Device, dtype tensor.Type, set map[str
 			}
 			return failed == nil
 		})
-		return g, errors.Join(err, failed)
+		return g, errlist.Join(err, failed)
 	})
 	s, most, last := sessions[1][0], 0, 0
 	s.Reset()

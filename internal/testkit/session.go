@@ -3,10 +3,10 @@
 package testkit
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Session makes an engine and a session of it, which are closed as the test ends: before what its
@@ -19,10 +19,10 @@ func Session(t testing.TB, opt engine.Options) (*engine.Engine, *engine.Session)
 	}
 	s, err := e.NewSession()
 	if err != nil {
-		t.Fatal(errors.Join(err, e.Close()))
+		t.Fatal(errlist.Join(err, e.Close()))
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), e.Close()); err != nil {
+		if err := errlist.Join(s.Close(), e.Close()); err != nil {
 			t.Error(err)
 		}
 	})

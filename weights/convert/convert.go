@@ -9,11 +9,11 @@
 package convert
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
@@ -120,7 +120,7 @@ func ToGGUF(src weights.Source, path string, opt Options) (rep Report, err error
 		w.Fresh()
 	}
 	if err := p.write(src, w, opt, rep.Elements); err != nil {
-		return rep, errors.Join(fmt.Errorf("converting %s: %w", src.Path(), err), w.Abort())
+		return rep, errlist.Join(fmt.Errorf("converting %s: %w", src.Path(), err), w.Abort())
 	}
 	return rep, w.Close()
 }
@@ -348,7 +348,7 @@ func (it *item) convert(dst, data []byte, part, from, to, step, workers int) err
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // encode makes elements [lo, hi), whole rows, of a part.
@@ -362,7 +362,7 @@ func (it *item) encode(dst, data []byte, part, lo, hi int) error {
 	vals := make([]float32, hi-lo)
 	var err error
 	it.gather(lo, hi, func(at, from, n int) {
-		err = errors.Join(err, quant.Decode(it.src, vals[at:at+n], data[it.src.RowBytes(from):]))
+		err = errlist.Join(err, quant.Decode(it.src, vals[at:at+n], data[it.src.RowBytes(from):]))
 	})
 	if err != nil {
 		return err

@@ -13,12 +13,12 @@
 package gguf
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"strconv"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/mmap"
@@ -62,7 +62,7 @@ func Open(path string) (*File, error) {
 	}
 	f, err := Parse(path, m.Data)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, errlist.Join(err, m.Close())
 	}
 	f.maps = []*mmap.File{m}
 	count, _ := f.intMeta("split.count")
@@ -71,7 +71,7 @@ func Open(path string) (*File, error) {
 	}
 	whole, err := openSplit(path, f, int(min(count, maxParts+1)))
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, errlist.Join(err, f.Close())
 	}
 	return whole, nil
 }
@@ -156,7 +156,7 @@ func (f *File) Close() error {
 		errs = append(errs, m.Close())
 	}
 	f.maps = nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 func (f *File) intMeta(key string) (int64, bool) {
@@ -186,7 +186,7 @@ func openSplit(path string, opened *File, count int) (_ *File, err error) {
 		if err != nil {
 			for _, mm := range whole.maps {
 				if len(opened.maps) == 0 || mm != opened.maps[0] { // that one is the caller's
-					err = errors.Join(err, mm.Close())
+					err = errlist.Join(err, mm.Close())
 				}
 			}
 		}

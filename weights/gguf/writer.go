@@ -3,11 +3,11 @@ package gguf
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -40,7 +40,7 @@ func Create(path string, kvs []KV, tensors []Info) (*Writer, error) {
 	}
 	w := &Writer{path: path, tmp: tmp, w: bufio.NewWriterSize(tmp, 1<<20), align: align, tensors: tensors, sizes: sizes}
 	if _, err := w.w.Write(head); err != nil {
-		return nil, errors.Join(w.fail(err), w.Abort())
+		return nil, errlist.Join(w.fail(err), w.Abort())
 	}
 	return w, nil
 }
@@ -97,7 +97,7 @@ func (w *Writer) Close() error {
 		w.check(w.w.Flush())
 	}
 	if w.err != nil {
-		return errors.Join(w.err, w.Abort())
+		return errlist.Join(w.err, w.Abort())
 	}
 	w.check(w.tmp.Commit())
 	w.tmp = nil

@@ -17,12 +17,12 @@ package llama2c
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/mmap"
@@ -79,7 +79,7 @@ func Open(path string) (*File, error) {
 	}
 	f, err := Parse(path, m.Data)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, errlist.Join(err, m.Close())
 	}
 	f.m = m
 	return f, nil

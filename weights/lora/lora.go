@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
@@ -184,7 +185,7 @@ func openPEFT(dir string) (*Adapter, error) {
 	err = a.read(src, ".lora_A"+below, ".lora_B"+below, func(stem string) string {
 		return strings.TrimPrefix(stem, above) + below
 	}, func(name string, rank int) (float32, error) { return c.scale(strings.TrimSuffix(name, below), rank) })
-	return a, errors.Join(err, src.Close())
+	return a, errlist.Join(err, src.Close())
 }
 
 func openGGUF(path string) (*Adapter, error) {
@@ -212,7 +213,7 @@ func openGGUF(path string) (*Adapter, error) {
 		err = a.read(src, ".lora_a", ".lora_b", func(stem string) string { return stem },
 			func(_ string, rank int) (float32, error) { return float32(value / float64(rank)), nil })
 	}
-	return a, errors.Join(err, src.Close())
+	return a, errlist.Join(err, src.Close())
 }
 
 // read takes the pairs from a source: each tensor is one's A or one's B by how its name ends.

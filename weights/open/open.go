@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/gguf"
@@ -59,7 +60,7 @@ func openSafetensors(path string) (weights.Source, error) {
 	}
 	s, err := packed.Wrap(src)
 	if err != nil {
-		return nil, errors.Join(err, src.Close())
+		return nil, errlist.Join(err, src.Close())
 	}
 	return s, nil
 }

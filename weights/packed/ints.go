@@ -2,12 +2,12 @@ package packed
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
 	"sync"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
@@ -32,7 +32,7 @@ func inParallel(rows int, do func(from, to int) error) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // integers are a matrix w[n, k] = code[n, k]·scale[n, group of k].

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
@@ -55,7 +56,7 @@ var _ weights.Source = (*Source)(nil)
 func Open(path string) (*Source, error) {
 	s := &Source{path: path, cfg: config{values: map[string]any{}}, byName: map[string]place{}}
 	if err := s.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("safetensors: %w", err), s.Close())
+		return nil, errlist.Join(fmt.Errorf("safetensors: %w", err), s.Close())
 	}
 	return s, nil
 }
@@ -321,5 +322,5 @@ func (s *Source) Close() error {
 		errs = append(errs, m.Close())
 	}
 	s.maps = nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
