@@ -12,9 +12,9 @@ func (p *Parser) newBody(t tag) body {
 	c := p.f.calls
 	switch c.Body {
 	case "named":
-		return &namedBody{c: c}
+		return &namedBody{c: c, opened: t.text}
 	case "params":
-		return &paramsBody{c: c}
+		return &paramsBody{c: c, opened: t.text}
 	case "python":
 		return &pythonBody{c: c, opened: t.text, bare: p.atStart(&t)}
 	}
@@ -78,6 +78,7 @@ func (v *value) push(c byte) (in, done bool) {
 // namedBody is NAME sep {…} close.
 type namedBody struct {
 	c      *calls
+	opened string
 	head   string
 	named  bool
 	v      value
@@ -96,7 +97,7 @@ func (b *namedBody) write(p *Parser, text string) (string, bool) {
 		text = b.head[i+len(b.c.Sep):]
 		name := b.c.nameIn(b.head[:i])
 		if name == "" {
-			p.literal(b.head[:i+len(b.c.Sep)])
+			p.literal(b.opened + b.head[:i+len(b.c.Sep)])
 			return text, true
 		}
 		p.begin(name)
@@ -138,7 +139,7 @@ func (b *namedBody) write(p *Parser, text string) (string, bool) {
 
 func (b *namedBody) end(p *Parser) {
 	if !b.named {
-		p.literal(b.head)
+		p.literal(b.opened + b.head)
 	}
 }
 
@@ -326,12 +327,13 @@ func (b *jsonBody) finished(p *Parser) (fail bool) {
 
 // paramsBody is NAME followed by parameters that are tagged.
 type paramsBody struct {
-	c     *calls
-	held  string
-	name  string
-	named bool
-	cut   int // where the name ends in held
-	count int
+	c      *calls
+	opened string
+	held   string
+	name   string
+	named  bool
+	cut    int // where the name ends in held
+	count  int
 }
 
 func (b *paramsBody) write(p *Parser, text string) (string, bool) {
@@ -341,7 +343,7 @@ func (b *paramsBody) write(p *Parser, text string) (string, bool) {
 			return "", false
 		}
 		if b.name == "" {
-			p.literal(b.held[:b.cut])
+			p.literal(b.opened + b.held[:b.cut])
 			return b.held[b.cut:], true
 		}
 	}
@@ -455,7 +457,7 @@ func (b *paramsBody) value(rest string) (text string, n int, quoted, ok bool) {
 func (b *paramsBody) end(p *Parser) {
 	switch {
 	case !b.named:
-		p.literal(b.held)
+		p.literal(b.opened + b.held)
 	case b.count == 0:
 		p.arguments("{}")
 	default:

@@ -106,6 +106,10 @@ var answers = []struct {
 	{"pythonic", "", `[get_wea`, whole{`[get_wea`, "", nil}},
 	{"pythonic", "", `[other(place="Ro`, whole{`[other(place="Ro`, "", nil}},
 	{"lfm", "", `<|tool_call_start|>[get_weather(place='Ro`, whole{"", "", []string{`get_weather{"place": "Ro`}}},
+	// Without its name it is no call yet: the text is as it was written.
+	{"mistral", "", `[TOOL_CALLS]get_wea`, whole{`[TOOL_CALLS]get_wea`, "", nil}},
+	{"qwen3-coder", "", "<function=get_wea", whole{"<function=get_wea", "", nil}},
+	{"kimi", "", "<|tool_call_begin|>functions.get_wea", whole{"<|tool_call_begin|>functions.get_wea", "", nil}},
 	{"lfm", "", `<|tool_call_start|>[get_w`, whole{`<|tool_call_start|>[get_w`, "", nil}},
 	{"hermes", "", `<tool_call>{"name": "get_weather", "arguments": {"place": "Ro`, whole{"", "",
 		[]string{`get_weather{"place": "Ro`}}},
