@@ -3,6 +3,7 @@ package models
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -297,6 +298,7 @@ func TestRopeLayout(t *testing.T) {
 // TestRopeScaling reads every spelling of the extensions of the context.
 func TestRopeScaling(t *testing.T) {
 	d := dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}
+	lists := []float64{1, 1, 2, 2, 3, 3, 4, 4}
 	for _, c := range []struct {
 		name string
 		meta map[string]any
@@ -317,6 +319,17 @@ func TestRopeScaling(t *testing.T) {
 		{"yarn", map[string]any{"rope_parameters.rope_type": "yarn", "rope_parameters.factor": 2.0,
 			"rope_parameters.attention_factor": 1.5},
 			ops.RoPEAttr{Scaling: "yarn", Factor: 2, Original: 128, Base: 10000, AttnFactor: 1.5}},
+		{"dynamic, within the length of training", map[string]any{"rope_parameters.rope_type": "dynamic",
+			"rope_parameters.factor": 2.0}, ops.RoPEAttr{Scaling: "none", Factor: 2, Original: 128, Base: 10000}},
+		// The gain is sqrt(1 + ln(factor)/ln(original)), of the factor that is said or of the lengths' quotient.
+		{"longrope, factor", map[string]any{"rope_scaling.type": "longrope", "rope_scaling.factor": 4.0,
+			"rope_scaling.original_max_position_embeddings": int64(16), "rope_scaling.long_factor": lists,
+			"rope_scaling.short_factor": lists},
+			ops.RoPEAttr{Scaling: "factors", Factor: 4, Original: 16, Base: 10000, AttnFactor: math.Sqrt(1.5)}},
+		{"longrope, factor from the lengths", map[string]any{"rope_parameters.rope_type": "longrope",
+			"rope_parameters.original_max_position_embeddings": int64(16), "rope_parameters.long_factor": lists,
+			"rope_parameters.short_factor": lists},
+			ops.RoPEAttr{Scaling: "factors", Factor: 8, Original: 16, Base: 10000, AttnFactor: math.Sqrt(1.75)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := hfStub("LlamaForCausalLM", d, false)
@@ -353,8 +366,8 @@ func TestRopeScaling(t *testing.T) {
 	w := hfStub("LlamaForCausalLM", d, false)
 	w.meta["rope_scaling.type"] = "longrope"
 	f, _ := Builtin("llama2_7b")
-	if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(), "longrope") {
-		t.Errorf("longrope: %v", err)
+	if _, err := f.Build(Options{Weights: w}); err == nil || !strings.Contains(err.Error(), "long_list") {
+		t.Errorf("longrope without its lists: %v", err)
 	}
 }
 
