@@ -279,10 +279,10 @@ func inputType(name string, float tensor.Type) tensor.Type {
 	return float
 }
 
-// weight makes a weight's value; nil where it is optional and not there.
+// weight makes a weight's value; nil where its condition does not hold, or where it is optional and not there.
 func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	src, name, o := in.o().Weights, w.name.string, in.o()
-	if (w.optional || w.when != nil) && !in.present(w) {
+	if !in.when(w) || w.optional && !in.present(w) {
 		return nil, true
 	}
 	if w.numbers != nil {

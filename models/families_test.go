@@ -371,6 +371,27 @@ func TestRopeScaling(t *testing.T) {
 	}
 }
 
+// TestMissing: a weight whose condition holds must be there. Left out without a word, a norm that is missing would give
+// other logits.
+func TestMissing(t *testing.T) {
+	f, err := Builtin("decoder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "model.norm.weight", "model.layers.1.input_layernorm.weight",
+		"model.layers.0.post_attention_layernorm.weight"} {
+		w := hfStub("SeedOssForCausalLM", dims{l: 2, d: 64, h: 4, g: 4, dh: 16, f: 32, v: 8}, false)
+		w.meta["model_type"] = "seed_oss"
+		delete(w.shapes, name)
+		delete(w.types, name)
+		w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == name })
+		_, err := f.Build(Options{Weights: w})
+		if (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), name) {
+			t.Errorf("without %q: %v", name, err)
+		}
+	}
+}
+
 // TestRefusals: what a family's file cannot compute is refused, not computed wrong.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
