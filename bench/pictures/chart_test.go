@@ -190,7 +190,8 @@ func TestPixels(t *testing.T) {
 	s.text(xy{1, 2}, "a < b", 9, .5, true)
 	for _, want := range []string{`points="0.00,10.00 20.00,10.00" fill="none" stroke="#006DB0" stroke-width="4"`,
 		`<circle cx="30.00" cy="10.00" r="3" fill="#C95500"/>`,
-		`text-anchor="middle" transform="rotate(-90 1.00 2.00)">a &lt; b<`} {
+		`text-anchor="middle" transform="rotate(-90 1.00 2.00)" textLength="20.25" ` +
+			`lengthAdjust="spacingAndGlyphs">a &lt; b<`} {
 		if !strings.Contains(s.end(), want) {
 			t.Errorf("%s is missing in\n%s", want, s.end())
 		}
