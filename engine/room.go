@@ -91,11 +91,7 @@ func (e *Engine) taken(o *SchedulerOptions) (weights, steps int64, err error) {
 			return 0, 0, err
 		}
 		for _, j := range e.jobs(g, sel) {
-			n := j.value.Bytes()
-			if j.packing != nil {
-				n = j.packing.Size(j.value.Type, j.value.Shape)
-			}
-			weights += int64(n)
+			weights += int64(j.size())
 		}
 		steps = max(steps, int64(planMemory(g, sel, e.dev.Info().Window).arena))
 	}
