@@ -79,11 +79,15 @@ def test_threads(block):
 def test_on_a_card(block, monkeypatch):
     """On a GPU each sequence goes to greta at its address, behind what is on XLA's stream."""
     sent = []
+    told = []
 
     class Tensor:
         @staticmethod
-        def at(kind, address, shape, stream):
-            return (kind, address, shape, stream)
+        def at(kind, address, shape, stream, lender, *lent):
+            assert lender is Model._lender
+            assert all(other in told for other in lent)
+            told.append((kind, address, shape, stream))
+            return told[-1]
 
     class Session:
         def _held(self, rows, place, args):
@@ -96,6 +100,7 @@ def test_on_a_card(block, monkeypatch):
     class Model:
         info = block.info
         _fresh = Session
+        _lender = object()
 
     monkeypatch.setattr(greta.jax, "DeviceTensor", Tensor)
     greta.jax._run(Model(), "cuda", 9, Place(1000, [2, 3, 4]), Place(5000, [2, 3, 8]))
