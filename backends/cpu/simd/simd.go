@@ -11,6 +11,7 @@
 package simd
 
 //go:generate go run github.com/greta-project/greta/tools/c2goasm -root ../../.. -all
+//go:generate go test .. -run TestSums -rewrite
 
 import (
 	"fmt"
