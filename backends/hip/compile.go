@@ -110,7 +110,7 @@ func (c *compiler) code(p program) ([]byte, error) {
 
 // compile runs the run-time compiler, in a child where it may abort.
 func (c *compiler) compile(p program, source string) ([]byte, error) {
-	o := order{string(p), source, c.target.options()}
+	o := order{string(p), []byte(source), c.target.options()}
 	if c.worker != nil {
 		return c.worker.compile(o)
 	}
@@ -122,7 +122,7 @@ func (d *driver) compile(o order) (code []byte, err error) {
 	what := o.Program
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	text := address(&pin, append([]byte(o.Source), 0))
+	text := address(&pin, append(o.Source, 0))
 	name := address(&pin, append([]byte(strings.Fields(what)[0]), 0))
 	out := newOuts()
 	defer out.keep()

@@ -1,7 +1,7 @@
 package hip
 
 import (
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +18,9 @@ import (
 
 // order is a compilation that a child is asked for.
 type order struct {
-	Program, Source string
-	Options         []string
+	Program string
+	Source  []byte // any bytes, a user's too: JSON's strings are of UTF-8 alone
+	Options []string
 }
 
 // answer is what it gives: code, or an error.
@@ -43,8 +44,8 @@ type compileWorker struct {
 // server is a child that compiles.
 type server struct {
 	p   *child.Process
-	out *gob.Encoder
-	in  *gob.Decoder
+	out *json.Encoder
+	in  *json.Decoder
 }
 
 func (a *compileWorker) take() (*server, error) {
@@ -60,7 +61,7 @@ func (a *compileWorker) take() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &server{p, gob.NewEncoder(p.In), gob.NewDecoder(p.Out)}, nil
+	return &server{p, json.NewEncoder(p.In), json.NewDecoder(p.Out)}, nil
 }
 
 // compile has a program compiled by a child.
@@ -121,7 +122,7 @@ func ServeCompiler(r io.Reader, w io.Writer) error {
 }
 
 func serveCompiler(d *driver, r io.Reader, w io.Writer) error {
-	in, out := gob.NewDecoder(r), gob.NewEncoder(w)
+	in, out := json.NewDecoder(r), json.NewEncoder(w)
 	for {
 		var o order
 		if err := in.Decode(&o); errors.Is(err, io.EOF) {
