@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // descriptors are those of files that the other side sends by a socket beside the pipe, each with a number. A request
@@ -50,12 +52,12 @@ func takeDescriptors(fd int) (*descriptors, error) {
 	}
 	file := os.NewFile(uintptr(fd), "descriptors")
 	conn, err := net.FileConn(file)
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err = errlist.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errlist.Join(err, conn.Close())
 	}
 	d := &descriptors{conn: conn, raw: raw, sent: map[uint64]*arrival{}}
 	go func() {

@@ -3,7 +3,6 @@ package hip
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Builder compiles kernels ahead of time, for an architecture that need not be
@@ -86,7 +86,7 @@ func FindTool(with, arch string, compiler []string) (*Tool, error) {
 		if err2 == nil {
 			return t, nil
 		}
-		return nil, errors.Join(err, err2)
+		return nil, errlist.Join(err, err2)
 	}
 	return nil, fmt.Errorf("%q is no way to compile: rtc, clang or auto is expected", with)
 }

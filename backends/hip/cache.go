@@ -14,6 +14,7 @@ import (
 
 	"github.com/greta-project/greta/internal/atomicfile"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Cache is compiled kernels on disk. A file holds a checksum and the code; it
@@ -124,7 +125,7 @@ func (c Cache) List() ([]Entry, error) {
 		}
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b Entry) int { return b.Used.Compare(a.Used) })
+	sorting.Sort(all, func(a, b Entry) int { return b.Used.Compare(a.Used) })
 	return all, nil
 }
 
@@ -159,7 +160,7 @@ func (c Cache) drop(most int64) (int, error) {
 			all = append(all, aged{path, info})
 		}
 	}
-	slices.SortFunc(all, func(a, b aged) int { return b.ModTime().Compare(a.ModTime()) })
+	sorting.Sort(all, func(a, b aged) int { return b.ModTime().Compare(a.ModTime()) })
 	var sum int64
 	dropped := 0
 	for _, a := range all {

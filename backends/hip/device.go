@@ -11,6 +11,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -76,7 +77,7 @@ func openDevice(d *driver, f Found, opt Options) (*Device, error) {
 		dev.c.worker = &compileWorker{command: opt.Compiler, limit: compileLimit}
 	}
 	if err := dev.start(f); err != nil {
-		return nil, errors.Join(err, dev.Close())
+		return nil, errlist.Join(err, dev.Close())
 	}
 	dev.openPaths(opt.FP16)
 	return dev, nil
@@ -263,7 +264,7 @@ func (dev *Device) Close() error {
 	dev.areas = [2][]*buffer{}
 	dev.statusAt, dev.stream, dev.context = 0, 0, false
 	errs = append(errs, dev.c.cache.trim())
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // buffer is device memory.
@@ -290,7 +291,7 @@ func (b *buffer) Free() error {
 	if len(b.foreign) > 0 {
 		return b.end()
 	}
-	return errors.Join(b.freeSide(), b.dev.d.call(fnFree, "", at))
+	return errlist.Join(b.freeSide(), b.dev.d.call(fnFree, "", at))
 }
 
 // Alloc gives zeroed device memory. Its error says how much was asked for; a
@@ -334,7 +335,7 @@ func (dev *Device) alloc(bytes int, what string) (*buffer, error) {
 	}
 	b.at = uintptr(at)
 	if err := dev.d.call(fnFill, what, b.at, 0, n, dev.stream); err != nil {
-		return nil, errors.Join(err, b.Free())
+		return nil, errlist.Join(err, b.Free())
 	}
 	return b, nil
 }
@@ -365,7 +366,7 @@ func (dev *Device) table(key string, data func() []byte) (uintptr, error) {
 		return 0, err
 	}
 	if err := dev.write(b.at, bytes); err != nil {
-		return 0, errors.Join(err, b.Free())
+		return 0, errlist.Join(err, b.Free())
 	}
 	dev.tables[key] = b
 	return b.at, nil

@@ -1,13 +1,13 @@
 package hip
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // dispatch is one start of a function of a program.
@@ -157,13 +157,13 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	for i := range p.Launches {
 		b, err := dev.bind(&p.Launches[i], i)
 		if err != nil {
-			return nil, errors.Join(err, e.Close())
+			return nil, errlist.Join(err, e.Close())
 		}
 		e.launches = append(e.launches, b)
 	}
 	levels, begins, err := dev.join(p, e.launches)
 	if err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errlist.Join(err, e.Close())
 	}
 	var programs []program
 	e.levels, e.serial = levels, holdBack(levels, begins)
@@ -177,17 +177,17 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		}
 	}
 	if err := e.findSteps(); err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errlist.Join(err, e.Close())
 	}
 	if err := e.prepareMoves(); err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errlist.Join(err, e.Close())
 	}
 	e.hurry()
 	if err := dev.prepare(e.copies.programs(programs)); err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errlist.Join(err, e.Close())
 	}
 	if err := e.record(); err != nil {
-		return nil, errors.Join(fmt.Errorf("capture of %s: %w", p.Name, err), e.Close())
+		return nil, errlist.Join(fmt.Errorf("capture of %s: %w", p.Name, err), e.Close())
 	}
 	e.submit, e.end = []uintptr{e.graph, dev.stream}, []uintptr{e.done, dev.stream}
 	return e, nil
@@ -230,13 +230,13 @@ func (e *executable) instantiate(launches int, results bool) (uintptr, error) {
 		if err == nil && graph != 0 {
 			err = d.call(fnGraphDestroy, "", uintptr(graph))
 		}
-		return 0, errors.Join(failed, err)
+		return 0, errlist.Join(failed, err)
 	}
 	exec, err := d.get(fnGraphInstantiate, "", 0, uintptr(graph), 0)
 	if err == nil {
 		err = e.upload(uintptr(exec))
 	}
-	return uintptr(exec), errors.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
+	return uintptr(exec), errlist.Join(err, d.call(fnGraphDestroy, "", uintptr(graph)))
 }
 
 // upload lets the driver bring a graph to the device now, on the stream, instead
@@ -384,5 +384,5 @@ func (e *executable) Close() error {
 		e.copies = nil
 	}
 	e.graph, e.done, e.events, e.launches, e.levels = 0, 0, nil, nil, nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }

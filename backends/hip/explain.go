@@ -1,11 +1,11 @@
 package hip
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Where the time of a replay goes. Launches overlap: one that runs by itself between two
@@ -36,14 +36,14 @@ const empties = 16
 // to the next, and that of an interval in which nothing runs.
 func (e *executable) alone(all []*bound) (times []time.Duration, empty time.Duration, err error) {
 	dev := e.dev
-	if err := errors.Join(directly(e.steps), e.needEvents(len(all)+1+empties)); err != nil {
+	if err := errlist.Join(directly(e.steps), e.needEvents(len(all)+1+empties)); err != nil {
 		return nil, 0, err
 	}
 	if err := e.mark(0); err != nil {
 		return nil, 0, err
 	}
 	for i, b := range all {
-		if err := errors.Join(b.run(dev), e.mark(i+1)); err != nil {
+		if err := errlist.Join(b.run(dev), e.mark(i+1)); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -62,7 +62,7 @@ func (e *executable) alone(all []*bound) (times []time.Duration, empty time.Dura
 		}
 	}
 	empty, err = e.between(len(all), len(all)+empties)
-	return times, empty / empties, errors.Join(err, dev.fault(e.program))
+	return times, empty / empties, errlist.Join(err, dev.fault(e.program))
 }
 
 // needEvents makes so many events.
@@ -148,7 +148,7 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 func (e *executable) cut(launches, runs int) (d time.Duration, err error) {
 	graph, err := e.instantiate(launches, false)
 	if graph != 0 {
-		defer func() { err = errors.Join(err, e.dev.d.call(fnGraphExecDestroy, "", graph)) }()
+		defer func() { err = errlist.Join(err, e.dev.d.call(fnGraphExecDestroy, "", graph)) }()
 	}
 	if err != nil {
 		return 0, err
@@ -167,7 +167,7 @@ func (e *executable) timed(graph uintptr, runs int) (time.Duration, error) {
 		if err := e.fly(); err != nil {
 			return 0, err
 		}
-		if err := errors.Join(e.launch(e.graph), e.mark(0), e.launch(graph), e.mark(1), e.dev.wait()); err != nil {
+		if err := errlist.Join(e.launch(e.graph), e.mark(0), e.launch(graph), e.mark(1), e.dev.wait()); err != nil {
 			return 0, err
 		}
 		e.landed()

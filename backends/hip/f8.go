@@ -8,6 +8,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -96,7 +97,7 @@ func (dev *Device) f8ShapesFor(t tensor.Type, rows, n, k int) []f8Shape {
 	if dev.usesFP8(t) {
 		all = slices.Clone(fp8Shapes)
 	}
-	slices.SortStableFunc(all, func(a, b f8Shape) int {
+	sorting.Sort(all, func(a, b f8Shape) int {
 		return cmp.Compare(dev.f8Time(a, rows, n, k), dev.f8Time(b, rows, n, k))
 	})
 	return all

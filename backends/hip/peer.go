@@ -1,6 +1,10 @@
 package hip
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/greta-project/greta/internal/errlist"
+)
 
 // Copies from one device's memory to another's.
 
@@ -23,7 +27,7 @@ func (r *Raw) Reach(other *Raw) (direct bool, err error) {
 
 // StartPeerCopy starts a copy of n bytes at an offset of both memories, one of which is this device's, on its stream.
 func (r *Raw) StartPeerCopy(to, from *RawMemory, offset, n int) error {
-	if err := errors.Join(to.check(offset, n), from.check(offset, n)); err != nil {
+	if err := errlist.Join(to.check(offset, n), from.check(offset, n)); err != nil {
 		return err
 	}
 	if to.kind != OnDevice || from.kind != OnDevice || to.r == from.r || to.r != r && from.r != r {

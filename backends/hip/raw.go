@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unsafe"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // The device below the contract of backends: kernels from any source text,
@@ -28,7 +30,7 @@ func (dev *Device) Raw() (*Raw, error) {
 	for i := range r.events {
 		event, err := dev.d.get(fnEventCreate, "raw", 0, eventDefault)
 		if err != nil {
-			return nil, errors.Join(err, r.Close())
+			return nil, errlist.Join(err, r.Close())
 		}
 		r.events[i] = uintptr(event)
 	}
@@ -45,7 +47,7 @@ func (r *Raw) Close() error {
 	}
 	r.events = [2]uintptr{}
 	r.leave()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // Limits are a device's attributes. What a driver does not say is 0.
@@ -312,14 +314,14 @@ func (r *Raw) Capture(run func() error) (*RawGraph, error) {
 	}
 	failed := run()
 	graph, err := d.get(fnCaptureEnd, "raw", 1, s)
-	if err = errors.Join(failed, err); err != nil {
+	if err = errlist.Join(failed, err); err != nil {
 		if graph != 0 {
-			err = errors.Join(err, d.call(fnGraphDestroy, "raw", uintptr(graph)))
+			err = errlist.Join(err, d.call(fnGraphDestroy, "raw", uintptr(graph)))
 		}
 		return nil, err
 	}
 	exec, err := d.get(fnGraphInstantiate, "raw", 0, uintptr(graph), 0)
-	err = errors.Join(err, d.call(fnGraphDestroy, "raw", uintptr(graph)))
+	err = errlist.Join(err, d.call(fnGraphDestroy, "raw", uintptr(graph)))
 	if err != nil {
 		return nil, err
 	}
@@ -438,7 +440,7 @@ func (m *RawMemory) copy(f fn, offset int, host []byte) error {
 // StartCopy starts a copy of n bytes between device memory and pinned memory, at the
 // same offset in both, in the stream's order.
 func (r *Raw) StartCopy(to, from *RawMemory, offset, n int) error {
-	if err := errors.Join(to.check(offset, n), from.check(offset, n)); err != nil {
+	if err := errlist.Join(to.check(offset, n), from.check(offset, n)); err != nil {
 		return err
 	}
 	f := fnCopyIn

@@ -1,8 +1,9 @@
 package hip
 
 import (
-	"errors"
 	"fmt"
+
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // The vendor's own matrix product: cuBLAS, with cuBLASLt for 8-bit floats, or
@@ -62,7 +63,7 @@ func (r *Raw) BLAS() (*RawBLAS, error) {
 	}
 	b.handle = uintptr(out.v[0])
 	if err := b.call(blasSetStream, b.handle, r.dev.stream); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errlist.Join(err, b.Close())
 	}
 	return b, nil
 }
@@ -83,7 +84,7 @@ func (b *RawBLAS) Close() error {
 		errs = append(errs, b.work.Free())
 	}
 	b.handle, b.light, b.work = 0, 0, nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 func (b *RawBLAS) call(f blasFn, args ...uintptr) error {
@@ -155,7 +156,7 @@ func (p *RawProduct) Close() error {
 		errs = append(errs, p.close[i]())
 	}
 	p.free()
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // scalars gives the addresses of 1 and 0 in f32.
@@ -198,7 +199,7 @@ func (b *RawBLAS) bindLight(p Product, y, x, w *RawMemory) (_ *RawProduct, err e
 	q := &RawProduct{b: b, f: ltMatmul, free: free}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, q.Close())
+			err = errlist.Join(err, q.Close())
 		}
 	}()
 	// make creates an object and sees to its end.
@@ -222,7 +223,7 @@ func (b *RawBLAS) bindLight(p Product, y, x, w *RawMemory) (_ *RawProduct, err e
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(set(ltDescSet, desc, ltTransA, 1, 4), set(ltDescSet, desc, ltTransB, 0, 4)); err != nil {
+	if err := errlist.Join(set(ltDescSet, desc, ltTransA, 1, 4), set(ltDescSet, desc, ltTransB, 0, 4)); err != nil {
 		return nil, err
 	}
 	m, n, k, typ := uintptr(p.M), uintptr(p.N), uintptr(p.K), blasTypes[p.Type]

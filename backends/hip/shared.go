@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Memory of other processes, by handles of the driver (IPC), or by descriptors of its virtual memory management.
@@ -48,7 +49,7 @@ func (dev *Device) OpenShared(handle []byte, bytes int) (backends.Buffer, error)
 	defer out.keep()
 	if dev.d.call(fnAddressRange, "", out.at(0), out.at(1), b.at) == nil {
 		if room := out.v[0] + out.v[1] - at; out.v[1] > 0 && uint64(bytes) > room {
-			return nil, errors.Join(fmt.Errorf("the memory of the handle has %d bytes, not %d", room, bytes), b.Free())
+			return nil, errlist.Join(fmt.Errorf("the memory of the handle has %d bytes, not %d", room, bytes), b.Free())
 		}
 	}
 	return b, nil
@@ -71,7 +72,7 @@ func (dev *Device) ImportShared(descriptor, bytes int) (_ backends.Buffer, err e
 	d, size := dev.d, uintptr(bytes)
 	if d.vendor() == amd {
 		if v, err := d.get(fnDriverVersion, "", 0); err != nil || v < castFrom {
-			return nil, errors.Join(fmt.Errorf("memory is handed over by a descriptor from HIP 7.2 on; this is %d", v), err)
+			return nil, errlist.Join(fmt.Errorf("memory is handed over by a descriptor from HIP 7.2 on; this is %d", v), err)
 		}
 	}
 	handle, err := d.get(fnImport, "memory of another process", 0, uintptr(descriptor), byDescriptor)
@@ -85,7 +86,7 @@ func (dev *Device) ImportShared(descriptor, bytes int) (_ backends.Buffer, err e
 	undo(fnRelease, uintptr(handle))
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.end())
+			err = errlist.Join(err, b.end())
 		}
 	}()
 	at, err := d.get(fnReserve, "memory of another process", 0, size, 0, 0, 0)
@@ -116,7 +117,7 @@ func (b *buffer) end() error {
 		errs = append(errs, undo())
 	}
 	b.foreign = nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // notShared explains what drivers answer for memory that is of no kind that has handles, or a handle of this process.

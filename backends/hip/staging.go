@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 )
 
@@ -62,12 +63,12 @@ func (s *staging) open(dev *Device) error {
 		}
 		at, err := dev.d.get(fnHostAlloc, "staging", 0, uintptr(n), 0)
 		if err != nil {
-			return errors.Join(err, s.close(dev))
+			return errlist.Join(err, s.close(dev))
 		}
 		s.slots = append(s.slots, slot{at: uintptr(at), bytes: view(uintptr(at), n)})
 		event, err := dev.d.get(fnEventCreate, "staging", 0, eventDefault)
 		if err != nil {
-			return errors.Join(err, s.close(dev))
+			return errlist.Join(err, s.close(dev))
 		}
 		s.slots[i].event = uintptr(event)
 	}
@@ -83,7 +84,7 @@ func (s *staging) close(dev *Device) error {
 		errs = append(errs, dev.d.call(fnHostFree, "staging", k.at))
 	}
 	s.slots = nil
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // write copies src to device memory. The device must be current.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -198,7 +199,7 @@ type pairing struct {
 // them.
 func (b *binder) vec(products []product, norm *normed, pair pairing) {
 	products = slices.Clone(products)
-	slices.SortStableFunc(products, func(p, q product) int {
+	sorting.Sort(products, func(p, q product) int {
 		return slices.Index(mixedTypes, p.w.Type) - slices.Index(mixedTypes, q.w.Type)
 	})
 	first := products[0]

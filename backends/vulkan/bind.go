@@ -4,11 +4,11 @@ package vulkan
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -75,7 +75,7 @@ func (b *bind) bytes(x *dispatch, buf backends.Buffer, offset, n int, write bool
 		return 0
 	}
 	part, start, err := o.whole(from, min(to, o.bytes))
-	if err = errors.Join(err, o.zero()); err != nil {
+	if err = errlist.Join(err, o.zero()); err != nil {
 		b.fail(err)
 		return 0
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // executable is a program recorded in a command buffer.
@@ -58,7 +59,7 @@ func (d *Device) Capture(p *backends.Program) (backends.Executable, error) {
 		err = e.clean()
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.Close())
+		return nil, errlist.Join(err, e.Close())
 	}
 	return e, nil
 }
@@ -71,7 +72,7 @@ func (d *Device) plan(p *backends.Program, ahead bool) (e *executable, err error
 	e = &executable{d: d, program: p}
 	defer func() {
 		if err != nil {
-			e, err = nil, errors.Join(err, e.Close())
+			e, err = nil, errlist.Join(err, e.Close())
 		}
 	}()
 	for i := range p.Launches {
@@ -308,7 +309,7 @@ func (e *executable) Close() error {
 	var err error
 	for _, s := range []*submission{e.run, e.after} {
 		if s != nil {
-			err = errors.Join(err, s.close())
+			err = errlist.Join(err, s.close())
 		}
 	}
 	if e.pool != 0 {

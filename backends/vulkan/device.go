@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -12,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/custom"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -80,7 +80,7 @@ func New(opt Options) (*Device, error) {
 	}
 	d := newDevice(in, opt)
 	if err := d.open(); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, errlist.Join(err, d.Close())
 	}
 	return d, nil
 }
@@ -131,7 +131,7 @@ func (d *Device) start(chain unsafe.Pointer, exts []string) error {
 	if r := d.c.CreateCommandPool(d.handle, pool, nil, &d.commands); r != vk.VK_SUCCESS {
 		return failed("vkCreateCommandPool", r)
 	}
-	if err := errors.Join(d.clock.open(d), d.cache.open(d)); err != nil {
+	if err := errlist.Join(d.clock.open(d), d.cache.open(d)); err != nil {
 		return err
 	}
 	d.types, d.mostWeight, d.lap = chooseTypes(&d.p.memory, d.p.Kind), d.p.MaxAllocation, d.p.MaxAllocation/8

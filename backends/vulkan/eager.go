@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // The eager mode: the dispatches of a captured program, in the program's order, each
@@ -72,7 +73,7 @@ func (e eager) alone(x *dispatch) error {
 		recorded = r.dispatch(x)
 		r.barrier(shaderStage, shaderStage|transferStage|hostStage)
 	})
-	return errors.Join(recorded, err)
+	return errlist.Join(recorded, err)
 }
 
 // Wait returns at once: Submit has waited.

@@ -3,13 +3,13 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"time"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Where the time of a program goes. One launch after another, each with a barrier and a timestamp behind it, a token's
@@ -38,7 +38,7 @@ func (e *executable) timed(what string, n int, record func(t *timed) (vk.Descrip
 	t = &timed{e: e, stamps: make([]uint64, n)}
 	defer func() {
 		if err != nil {
-			t, err = nil, errors.Join(err, t.close())
+			t, err = nil, errlist.Join(err, t.close())
 		}
 	}()
 	info := (&vk.QueryPoolCreateInfo{QueryType: vk.VK_QUERY_TYPE_TIMESTAMP, QueryCount: uint32(n)}).Init()
@@ -191,7 +191,7 @@ func medians(record func() (*timed, error), least, most int, until time.Time) ([
 		return nil, err
 	}
 	times, err := t.median(least, most, until)
-	return times, errors.Join(err, t.close())
+	return times, errlist.Join(err, t.close())
 }
 
 // Profile runs the program once and times each launch, its barrier included.
@@ -245,7 +245,7 @@ func (e *executable) Explain(budget time.Duration) (*backends.Explanation, error
 		return nil, err
 	}
 	out, err := e.explain(whole, time.Since(begin), begin, budget)
-	if err = errors.Join(err, whole.close()); err != nil {
+	if err = errlist.Join(err, whole.close()); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -338,7 +338,7 @@ func (e *executable) beginning(first, n int, before *timed) (time.Duration, erro
 	if _, err = t.run(); err == nil {
 		times, err = t.median(n, n, time.Time{})
 	}
-	if err = errors.Join(err, t.close()); err != nil {
+	if err = errlist.Join(err, t.close()); err != nil {
 		return 0, err
 	}
 	return times[0], nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // A program of several steps is bound step by step, each as if it were alone: its dispatches are those of a single
@@ -97,7 +98,7 @@ func (e *executable) bind(p *backends.Program, link *link, made *copies, folds *
 		if folds.folded(i) {
 			continue
 		}
-		if err := errors.Join(k.bind(b), b.err); err != nil {
+		if err := errlist.Join(k.bind(b), b.err); err != nil {
 			return fmt.Errorf("%v: %w", l.Node, err)
 		}
 		if made.due != nil && made.due.launch <= i {

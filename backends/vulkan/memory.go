@@ -3,12 +3,12 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Memory: a buffer is one VkBuffer in a part of a block (blocks.go). Device-local
@@ -175,7 +175,7 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 		return b, nil
 	}
 	d.c.DestroyBuffer(d.handle, b.handle, nil)
-	return nil, &OutOfMemory{size, what, errors.Join(errs...)}
+	return nil, &OutOfMemory{size, what, errlist.Join(errs...)}
 }
 
 // newParts allocates a weight that is larger than the device allocates at once.

@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,6 +14,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // A null device: a driver that takes every command, has memory without an end, compiles nothing and runs nothing. What
@@ -81,7 +81,7 @@ func NewNull(class string) (*Device, error) {
 	d.p = p
 	d.in.memories(p)
 	if err := d.start(nil, nil); err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, errlist.Join(err, d.Close())
 	}
 	return d, nil
 }

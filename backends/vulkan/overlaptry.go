@@ -11,6 +11,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -63,7 +64,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 	var all []backends.Buffer
 	defer func() {
 		for _, b := range all {
-			err = errors.Join(err, b.Free())
+			err = errlist.Join(err, b.Free())
 		}
 	}()
 	alloc := func(name string, t tensor.Type, use backends.Use, shape ...int) held {
@@ -76,7 +77,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		}
 		b, fail := d.Alloc(v.Bytes(), use)
 		if fail != nil {
-			err = errors.Join(err, fail)
+			err = errlist.Join(err, fail)
 			return held{v: v}
 		}
 		all = append(all, b)
@@ -131,7 +132,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		}
 		return data
 	}
-	if err := errors.Join(stream.Write(g.o.Buffer, 0, floats(width, func() float32 { return 1 })),
+	if err := errlist.Join(stream.Write(g.o.Buffer, 0, floats(width, func() float32 { return 1 })),
 		stream.Write(pos.o.Buffer, 0, binary.LittleEndian.AppendUint32(nil, positions-20))); err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 			node.In, l.In = append(node.In, h.v), append(l.In, h.o)
 		}
 		kernel, fail := d.Kernel(node)
-		if err = errors.Join(err, fail); err != nil {
+		if err = errlist.Join(err, fail); err != nil {
 			return
 		}
 		if l.Kernel = kernel; kernel.Traits().Scratch > 0 {
@@ -188,7 +189,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		if steps[i], err = d.Capture(p); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, steps[i].Close()) }()
+		defer func() { err = errlist.Join(err, steps[i].Close()) }()
 	}
 	if e := steps[1].(*executable); e.full != nil {
 		return e.full
@@ -203,7 +204,7 @@ func (d *Device) tryStages(weight tensor.Type) (err error) {
 		}
 		var got [2][]byte
 		for i := range steps {
-			if err := errors.Join(steps[1-i].Submit(), steps[1-i].Wait()); err != nil {
+			if err := errlist.Join(steps[1-i].Submit(), steps[1-i].Wait()); err != nil {
 				// the new way first: nothing has left its results
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Raw is a device as microbenchmarks see it. What it gives must be closed before it.
@@ -214,7 +215,7 @@ func (r *Raw) Record(list []*RawLaunch, n int, apart bool) (*RawCommands, error)
 // piece from one end of both to the other, again and again: what was read before may
 // lie in a cache.
 func (r *Raw) RecordCopies(to, from *RawMemory, bytes, n int) (*RawCommands, error) {
-	if err := errors.Join(to.check(0, bytes), from.check(0, bytes)); err != nil {
+	if err := errlist.Join(to.check(0, bytes), from.check(0, bytes)); err != nil {
 		return nil, err
 	}
 	pieces := max(1, min(to.b.size, from.b.size)/max(bytes, 1))
@@ -232,7 +233,7 @@ func (r *Raw) record(n int, apart bool, all []dispatch, step func(*recorder, int
 	c := &RawCommands{r: r}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.Close())
+			err = errlist.Join(err, c.Close())
 		}
 	}()
 	if c.pool, err = d.descriptorPool(all); err != nil {
@@ -311,5 +312,5 @@ func (c *RawCommands) Close() error {
 		c.r.d.c.DestroyDescriptorPool(c.r.d.handle, c.pool, nil)
 	}
 	c.parts, c.pool = nil, 0
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }

@@ -3,11 +3,11 @@
 package vulkan
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/mapped"
 )
 
@@ -111,7 +111,7 @@ func (d *Device) drain() error {
 			errs = append(errs, t.finish())
 		}
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // copyRange submits the copy of n bytes, after all writes before it.
@@ -143,7 +143,7 @@ func (s *stream) Launch(l *backends.Launch) error {
 	if err = e.Submit(); err == nil {
 		err = e.Wait()
 	}
-	return errors.Join(err, e.Close())
+	return errlist.Join(err, e.Close())
 }
 
 func (s *stream) Write(dst backends.Buffer, offset int, src []byte) error {

@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -13,6 +12,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/greta-project/greta/backends/vulkan/vk"
+	"github.com/greta-project/greta/internal/errlist"
 )
 
 // Submission: every command buffer that is given to the queue signals one timeline
@@ -201,7 +201,7 @@ func (s *submission) submit() error {
 		return nil
 	}
 	if err := s.behind.give(); err != nil { // which waits for its last run when this one is on its way
-		err = errors.Join(err, s.wait())
+		err = errlist.Join(err, s.wait())
 		if s.d.lost == nil { // later runs would take what this one left for what they wait for
 			s.d.lost = fmt.Errorf("%s: what runs behind %s was refused: %w", s.d.p.Name, s.what, err)
 		}
@@ -319,5 +319,5 @@ func (d *Device) once(what string, record func(*recorder)) error {
 			err = s.submit()
 		}
 	}
-	return errors.Join(err, s.close())
+	return errlist.Join(err, s.close())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -147,9 +148,9 @@ const maxCode = 64 << 20
 // Instance reads the source for some values of the constants.
 func (k *Kernel) Instance(constants map[string]int) (*Instance, error) {
 	name := k.Source
-	for _, c := range slices.SortedFunc(slices.Values(k.Constants), func(a, b Constant) int {
-		return len(b.Name) - len(a.Name)
-	}) {
+	longest := slices.Clone(k.Constants)
+	sorting.Sort(longest, func(a, b Constant) int { return len(b.Name) - len(a.Name) })
+	for _, c := range longest {
 		name = strings.ReplaceAll(name, "$"+c.Name, strconv.Itoa(constants[c.Name]))
 	}
 	i := &Instance{Kernel: k, Constants: constants, Path: name}

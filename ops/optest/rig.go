@@ -2,12 +2,12 @@ package optest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -38,7 +38,7 @@ func (r *rig) close() error {
 	for _, p := range r.all {
 		errs = append(errs, p.Buffer.Free())
 	}
-	return errors.Join(errs...)
+	return errlist.Join(errs...)
 }
 
 // place allocates a tensor with gap elements behind each row; data nil leaves it poisoned.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -107,7 +108,7 @@ func check(dev backends.Device, c Case, whole bool) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(e.Submit(), e.Wait(), e.Close())
+		return errlist.Join(e.Submit(), e.Wait(), e.Close())
 	}
 	passes := []func() error{eager, replay}
 	if !whole {

@@ -2,11 +2,11 @@ package optest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -20,7 +20,7 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errlist.Join(err, r.close()) }()
 	stage("placing")
 	program, trials, err := r.program(cases)
 	if err != nil {
@@ -36,7 +36,7 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
+	defer func() { err = errlist.Join(err, e.Close()) }()
 	first := make([][]byte, 0, len(trials))
 	for pass := range 2 {
 		stage([]string{"running", "replaying"}[pass])
@@ -47,7 +47,7 @@ func Together(dev backends.Device, cases []Case, rel float64, stage func(string)
 				}
 			}
 		}
-		if err := errors.Join(e.Submit(), e.Wait()); err != nil {
+		if err := errlist.Join(e.Submit(), e.Wait()); err != nil {
 			return err
 		}
 		seen := 0
@@ -80,7 +80,7 @@ func DryRun(dev backends.Device, cases []Case) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close()) }()
+	defer func() { err = errlist.Join(err, r.close()) }()
 	program, _, err := r.program(cases)
 	if err != nil {
 		return err
