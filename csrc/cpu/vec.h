@@ -250,8 +250,8 @@ INLINE void transpose(vf *r) {
 // Some processors fetch too little ahead by themselves, because their prefetchers work
 // within a page of memory. So memory that is read in order is asked for before its turn,
 // with each STEP bytes read. Where one stream of loads keeps too little under way, as on
-// Intel's processors, FAR is FAR_PAGES: windows of four pages, one window ahead and its pages
-// side by side, a line of each. FAR_LINES leaves most to the processor, AMD's, which
+// Intel's processors and AMD's up to Zen 3, FAR is FAR_PAGES: windows of four pages, one window ahead and its pages
+// side by side, a line of each. FAR_LINES leaves most to the processor, Zen 4, which
 // begins a page early enough if the first of every four lines is asked for some pages
 // ahead, into the second-level cache: every line, or the second of two, costs up to
 // a third. FAR_ALL asks for every line, into the first level, as Zen 5 wants it: its prefetchers

@@ -13,7 +13,7 @@ import (
 func machineLevels() []Kernels {
 	var all []Kernels
 	x := &cpu.X86
-	far, fars := processor().far(), []Far{FarOff, FarPages, FarLines, FarAll}
+	far, fars := processor().far(x.HasAVX512F), []Far{FarOff, FarPages, FarLines, FarAll}
 	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		narrow := &avx2PanelKernels
 		if x.HasAVXVNNI {
@@ -64,10 +64,11 @@ func processor() maker {
 	return m
 }
 
-// far is how products of one row of activations ask for weights where nothing else is said.
-func (m maker) far() Far {
+// far is how products of one row of activations ask for weights where nothing else is said,
+// on a processor with or without AVX-512: Zen 3 and Zen 4 are of one family.
+func (m maker) far(avx512 bool) Far {
 	switch {
-	case m.vendor == "GenuineIntel":
+	case m.vendor == "GenuineIntel", m.vendor == "AuthenticAMD" && !avx512: // up to Zen 3
 		return FarPages
 	case m.vendor == "AuthenticAMD" && m.family >= 26: // Zen 5
 		return FarAll

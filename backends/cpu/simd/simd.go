@@ -47,10 +47,10 @@ type Far uint8
 const (
 	FarOff Far = iota
 	// FarPages asks in windows of four pages of memory, the pages side by side, as is the default on
-	// Intel's processors: those fetch too little ahead by themselves, and within one page only.
+	// Intel's processors and AMD's up to Zen 3: those fetch too little ahead by themselves, and within one page only.
 	FarPages
 	// FarLines asks for every fourth line, 11 KiB ahead, into the second-level cache, as is the
-	// default on AMD's up to Zen 4: those fetch enough, but begin each page late.
+	// default on Zen 4: it fetches enough, but begins each page late.
 	FarLines
 	// FarAll asks for every line, 12 KiB ahead, as is the default on AMD's from Zen 5 on: those
 	// fetch half of enough where arithmetic lies between loads. AVX-512's kernels have it.
