@@ -31,6 +31,16 @@ func TestOperators(t *testing.T) {
 	}
 }
 
+// TestLate: operands that the graph computes in each step are read in each step.
+func TestLate(t *testing.T) {
+	dev, err := cpu.New(2, cpu.Exact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	optest.RunLate(t, dev)
+}
+
 // TestGraphs runs random small graphs against the reference. Activations are
 // exact, since rounded ones can make a network choose other experts.
 func TestGraphs(t *testing.T) {

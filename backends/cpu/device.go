@@ -33,10 +33,11 @@ type Device struct {
 	info backends.Info
 
 	mutex     backends.FairMutex
-	perWorker [][]float32 // scratch of each worker
-	common    []float32   // scratch of all of them
-	rounded   rounded     // activations in eight bits
-	turns     []*turns    // of the program that is being bound
+	perWorker [][]float32    // scratch of each worker
+	common    []float32      // scratch of all of them
+	rounded   rounded        // activations in eight bits
+	turns     []*turns       // of the program that is being bound
+	changing  []func() error // conversions before each run of the launch that is being bound
 	exact     bool
 	invariant bool
 	bf16      bool                       // products of bf16
@@ -188,9 +189,13 @@ func (d *Device) bind(l *backends.Launch) (runner, error) {
 	if !ok {
 		return nil, fmt.Errorf("%v: a kernel of another device (%T)", l.Node, l.Kernel)
 	}
+	d.changing = nil
 	r, err := k.bind(d, l)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", l.Node, err)
+	}
+	if len(d.changing) > 0 {
+		r = &converting{r, d.changing}
 	}
 	return r, nil
 }

@@ -74,34 +74,19 @@ func rowsOrWeight(d *Device, o *backends.Operand) (rows, error) {
 // bindFunction binds an operator of single elements by its function in float64.
 func bindFunction(d *Device, l *backends.Launch) (runner, error) {
 	f := ops.UnaryFunc(l.Node)
-	if a, ok := l.Node.Attr.(*ops.XIELUAttr); ok {
-		p, err := values(d, &l.In[1])
-		if err != nil {
-			return nil, err
-		}
-		n, err := values(d, &l.In[2])
-		if err != nil {
-			return nil, err
-		}
-		given := *a
-		for i, to := range []*float64{&given.Beta, &given.Eps} {
-			if 3+i >= len(l.In) || l.In[3+i].Buffer == nil {
-				continue
-			}
-			v, err := values(d, &l.In[3+i])
-			if err != nil {
-				return nil, err
-			}
-			*to = float64(v[0])
-		}
-		f = func(x float64) float64 { return ops.XIELUFunc(&given, float64(p[0]), float64(n[0]))(x) }
-	}
-	if f == nil {
+	a, xielu := l.Node.Attr.(*ops.XIELUAttr)
+	if f == nil && !xielu {
 		return nil, fmt.Errorf("%s is not elementwise", l.Node.Op.Name)
 	}
 	loop := func(z, x, _ []float32) {
 		for i, v := range x {
 			z[i] = float32(f(float64(v)))
+		}
+	}
+	if xielu {
+		var err error
+		if loop, err = xieluLoop(d, l, *a); err != nil {
+			return nil, err
 		}
 	}
 	switch a := l.Node.Attr.(type) {
@@ -140,6 +125,30 @@ func bindFunction(d *Device, l *backends.Launch) (runner, error) {
 		return bindConverted(d, l, loop)
 	}
 	return newElementwise(&x, nil, &l.Out[0], loop)
+}
+
+// xieluLoop gives the loop of xIELU, whose numbers are operands.
+func xieluLoop(d *Device, l *backends.Launch, given ops.XIELUAttr) (func(z, x, _ []float32), error) {
+	var of [4][]float32 // p, n, beta, eps
+	for i := range min(len(of), len(l.In)-1) {
+		var err error
+		if of[i], err = values(d, &l.In[1+i]); err != nil {
+			return nil, err
+		}
+	}
+	return func(z, x, _ []float32) {
+		a := given
+		if of[2] != nil {
+			a.Beta = float64(of[2][0])
+		}
+		if of[3] != nil {
+			a.Eps = float64(of[3][0])
+		}
+		f := ops.XIELUFunc(&a, float64(of[0][0]), float64(of[1][0]))
+		for i, v := range x {
+			z[i] = float32(f(float64(v)))
+		}
+	}, nil
 }
 
 // bindConverted is an elementwise operator on a weight of another type than f32.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu/simd"
+	"github.com/greta-project/greta/internal/pool"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
 )
@@ -83,8 +84,8 @@ func ints(o *backends.Operand) ([]int32, error) {
 	return tensor.View[int32](b), err
 }
 
-// vector brings a small weight, such as a norm's or a bias, to float32: as it
-// lies, or converted once.
+// vector sees a small operand, such as a norm's weights or a bias, as float32: as it lies, or converted. Weights are
+// converted once; what a step computes is converted before each run of the launch that is being bound.
 func vector(d *Device, o *backends.Operand) ([]float32, error) {
 	if o.Buffer == nil {
 		return nil, nil
@@ -99,12 +100,41 @@ func vector(d *Device, o *backends.Operand) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range o.Rows() {
-		if err := quant.Decode(o.Type, out[i*row:(i+1)*row], b[i*o.Stride:][:o.Type.RowBytes(row)]); err != nil {
-			return nil, err
+	convert := func() error {
+		for i := range o.Rows() {
+			from := b[i*o.Stride:][:o.Type.RowBytes(row)]
+			if err := quant.Decode(o.Type, out[i*row:(i+1)*row], from); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if changes(o) {
+		d.changing = append(d.changing, convert)
+		return out, nil
+	}
+	return out, convert()
+}
+
+// changes says whether an operand's elements differ from step to step.
+func changes(o *backends.Operand) bool {
+	b, ok := o.Buffer.(*buffer)
+	return ok && b.use != backends.Weights
+}
+
+// converting is a launch with operands that are converted before each run.
+type converting struct {
+	runner
+	convert []func() error
+}
+
+func (c *converting) run(p *pool.Pool) error {
+	for _, convert := range c.convert {
+		if err := convert(); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return c.runner.run(p)
 }
 
 // readable says whether weights or caches of a type can be read.

@@ -19,6 +19,8 @@ import (
 // program that turn by the same angles at the same positions: it is filled by the first of a step.
 type turns struct {
 	freqs    []float64 // radians per position, of each pair
+	whole    []float64 // and before factors that each step computes divide them
+	factors  []float32 // those; nil: there are none, or they stand in freqs
 	scale    float64   // on cosine and sine
 	pair     bool      // elements 2i and 2i+1 turn together, else i and i+len(freqs)
 	pos      []int32
@@ -40,13 +42,13 @@ func newTurns(d *Device, n *graph.Node, dh int, pos []int32, factors *backends.O
 		if len(f) != len(t.freqs) {
 			return nil, fmt.Errorf("%d frequency factors for %d pairs", len(f), len(t.freqs))
 		}
-		for i := range t.freqs {
-			t.freqs[i] /= float64(f[i])
+		if changes(factors) {
+			t.whole, t.factors = freqs, f
 		}
+		t.divide(f)
 	}
 	for _, o := range d.turns {
-		if o.pair == t.pair && o.scale == t.scale && slices.Equal(o.freqs, t.freqs) &&
-			len(o.pos) == len(pos) && unsafe.SliceData(o.pos) == unsafe.SliceData(pos) {
+		if o.same(t) {
 			return o, nil
 		}
 	}
@@ -60,8 +62,26 @@ func newTurns(d *Device, n *graph.Node, dh int, pos []int32, factors *backends.O
 	return t, nil
 }
 
+// same says whether t's table holds what o's does, in each step.
+func (t *turns) same(o *turns) bool {
+	return t.factors == nil && o.factors == nil && t.pair == o.pair && t.scale == o.scale &&
+		slices.Equal(t.freqs, o.freqs) && len(t.pos) == len(o.pos) && unsafe.SliceData(t.pos) == unsafe.SliceData(o.pos)
+}
+
+// divide divides the frequencies by factors.
+func (t *turns) divide(by []float32) {
+	for i := range t.freqs {
+		t.freqs[i] /= float64(by[i])
+	}
+}
+
 // run fills the table for the positions of this step.
 func (t *turns) run(p *pool.Pool) {
+	if t.factors != nil {
+		copy(t.freqs, t.whole)
+		t.divide(t.factors)
+		t.filled = false
+	}
 	if t.filled && slices.Equal(t.of, t.pos) {
 		return
 	}

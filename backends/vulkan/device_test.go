@@ -59,6 +59,9 @@ func TestSoftwareUnasked(t *testing.T) {
 	}
 }
 
+// TestLate: operands that the graph computes in each step are read in each step.
+func TestLate(t *testing.T) { optest.RunLate(t, open(t, vulkan.Options{})) }
+
 // TestSplitRanges: weights larger than a storage range are cut in pieces, of
 // rows or of experts.
 func TestSplitRanges(t *testing.T) {

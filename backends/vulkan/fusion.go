@@ -221,6 +221,9 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 			return
 		}
 	}
+	if changes(at(r.q.In, 2)) {
+		return // such factors are read by rope.comp alone
+	}
 	var err error
 	if r.table, r.pairs, r.scale, err = (&bind{d: d, l: r.q}).frequencies(q.Shape[2], at(r.q.In, 2)); err != nil {
 		return // the launch by itself says what is wrong

@@ -12,19 +12,40 @@ layout(constant_id = 1) const bool ROTATE = true;
 layout(constant_id = 2) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
 layout(constant_id = 3) const bool CACHE = false; // rows go to positions
 layout(constant_id = 4) const uint TYPE = F32;
+layout(constant_id = 5) const bool DIVIDED = false; // by factors that an earlier launch of the step computes
 layout(binding = 0, std430) readonly buffer BX { float x[]; };
 layout(binding = 1, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 2, std430) readonly buffer BF { uvec2 freqs[]; }; // low, high word of 2^64 f / 2 pi
 layout(binding = 3, std430) buffer BY { uint y[]; };
+layout(binding = 5, std430) readonly buffer BBy { float factors[]; };
 layout(push_constant) uniform Push {
   uint tokens, heads, dh, pairs;
   uint xoff, xstride, posoff, yoff, ystride; // y's in elements of TYPE
   uint limit;                                // positions that the cache holds
   float scale;                               // on cosine and sine
-  uint launch;
+  uint launch, foff;
 };
 
 shared uint replaced;
+
+// quotient gives f / by modulo whole turns, by long division by the 24 bits of by.
+uvec2 quotient(uvec2 f, float by) {
+  uint b = floatBitsToUint(by), e = max(b >> 23 & 255u, 1u);
+  uint m = b & 0x7fffffu | ((b & 0x7f800000u) != 0 ? 0x800000u : 0u); // by is m 2^(e - 150)
+  uint lo = 0, hi = 0, rest = 0;
+  for (int i = 63; i >= int(e) - 150; i--) { // bits of f 2^(150 - e), from the highest
+    uint bit = i >= 32 ? f.y >> (i - 32) & 1u : (i >= 0 ? f.x >> i & 1u : 0u);
+    rest = rest << 1 | bit;
+    hi = hi << 1 | lo >> 31;
+    lo <<= 1;
+    if (rest >= m) {
+      rest -= m;
+      lo |= 1u;
+    }
+  }
+  if (b >> 31 == 0) return uvec2(lo, hi);
+  return uvec2(~lo + 1, ~hi + (lo == 0 ? 1u : 0u));
+}
 
 float element(uint ax, uint e, uint position) {
   float v = x[ax + e];
@@ -32,7 +53,7 @@ float element(uint ax, uint e, uint position) {
   uint i = PAIR ? e >> 1 : (e < pairs ? e : e - pairs);
   bool second = PAIR ? (e & 1u) == 1 : e >= pairs;
   float o = x[ax + (PAIR ? e ^ 1u : (second ? e - pairs : e + pairs))];
-  vec2 cs = rotation(freqs[i], position) * scale;
+  vec2 cs = rotation(DIVIDED ? quotient(freqs[i], factors[foff + i]) : freqs[i], position) * scale;
   return second ? v * cs.x + o * cs.y : v * cs.x - o * cs.y;
 }
 

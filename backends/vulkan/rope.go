@@ -50,13 +50,31 @@ func turns(freqs []float64) []uint64 {
 	return out
 }
 
-// frequencies is the table of a node that rotates heads of dh elements.
+// changes says whether an operand's elements differ from step to step.
+func changes(o *backends.Operand) bool {
+	if o == nil {
+		return false
+	}
+	b, ok := o.Buffer.(*buffer)
+	return ok && b.use != backends.Weights
+}
+
+// frequencies is the table of a node that rotates heads of dh elements, divided by factors that are weights.
 func (b *bind) frequencies(dh int, factors *backends.Operand) (*buffer, int, float64, error) {
 	freqs, scale := ops.RopeFrequencies(graph.Attr[ops.RoPEAttr](b.l.Node), dh)
 	if factors != nil && factors.Buffer != nil {
 		if factors.Shape.Elems() != len(freqs) || !factors.Dense() {
 			return nil, 0, 0, fmt.Errorf("%v frequency factors for %d pairs", factors.Shape, len(freqs))
 		}
+	}
+	switch {
+	case changes(factors):
+		for i, f := range freqs { // whole turns are left out of the table, and would be missing from quotients
+			if f >= 2*math.Pi {
+				return nil, 0, 0, fmt.Errorf("pair %d turns once a position: no factors that a step computes can divide that", i)
+			}
+		}
+	case factors != nil && factors.Buffer != nil:
 		raw := make([]byte, factors.Type.RowBytes(len(freqs)))
 		s := &stream{b.d}
 		if err := s.Read(factors.Buffer, factors.Offset, raw); err != nil {
@@ -97,7 +115,7 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	c := b.call("rope")
 	vx := b.floats(c, x, false)
 	posoff := b.ints(c, pos)
-	pairs, scale, pair := 0, 1.0, false
+	pairs, scale, pair, divided := 0, 1.0, false, rotate && changes(factors)
 	if rotate {
 		table, n, m, err := b.frequencies(dh, factors)
 		if err != nil {
@@ -110,12 +128,15 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	}
 	yoff := b.operand(c, y, true) / uint32(size)
 	b.status(c)
+	if !divided {
+		factors = nil
+	}
 	lacks := b.lacking()
 	limit := 0
 	if cache {
 		limit = y.Shape[0]
 	}
-	if b.d.storesRows(x, y) && (!rotate || !pair && 2*pairs == dh) {
+	if b.d.storesRows(x, y) && !divided && (!rotate || !pair && 2*pairs == dh) {
 		c.shader = "rope_rows"
 		b.lacked(c, lacks)
 		part := dh / 4 // invocations of a head
@@ -128,9 +149,13 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 		return nil
 	}
 	n := x.RowElems()
-	c.spec = []uint32{64, flag(rotate), flag(pair), flag(cache), typeCodes[y.Type]}
+	by, kind := b.vector(c, factors)
+	if divided && kind != typeCodes[tensor.F32] {
+		return fmt.Errorf("factors of %s that a step computes", factors.Type)
+	}
+	c.spec = []uint32{64, flag(rotate), flag(pair), flag(cache), typeCodes[y.Type], flag(divided)}
 	c.push = []uint32{uint32(x.Rows()), uint32(x.Shape[1]), uint32(dh), uint32(pairs), vx.off, vx.stride, posoff,
-		yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number)}
+		yoff, uint32(y.Stride / size), uint32(limit), bits(scale), uint32(b.number), by}
 	b.run(c, groups((n+1)/2, 64), x.Rows())
 	return nil
 }
