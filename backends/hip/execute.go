@@ -86,7 +86,7 @@ func (bd *binder) bound() (*bound, error) {
 	if bd.err != nil {
 		return nil, fmt.Errorf("%v: %w", l.Node, bd.err)
 	}
-	b := newBound(l.Kernel.Name()+" of "+l.Node.Name, bd.number, bd.parts)
+	b := newBound(l.Kernel.Name()+" of "+l.Node.Name, bd.number, bd.dispatches())
 	b.spans, b.works = bd.spans(), bd.works
 	return b, nil
 }

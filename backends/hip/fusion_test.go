@@ -22,6 +22,36 @@ func onHopper(t *testing.T) *Device {
 	return dev
 }
 
+// TestComputedWeights: a matrix that the step computes is not read before the launch that computes it has ended.
+func TestComputedWeights(t *testing.T) {
+	for _, name := range []string{"linear/f32/1x37x19", "linear/f16/1x37x19", "linear/f16/67x37x19"} {
+		for _, use := range []backends.Use{backends.Weights, backends.Arena} {
+			dev := onHopper(t)
+			l, free, err := scene(dev, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &l.In[1]
+			if w.Buffer, err = dev.Alloc(w.Type.RowBytes(w.Shape.Elems())+512, use); err != nil {
+				t.Fatal(err)
+			}
+			w.Offset = 0
+			b, err := dev.bind(l, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range b.parts {
+				if d.waits != (use == backends.Arena) {
+					t.Errorf("%s, w in %v: %s waits: %v", name, use, d.code.program, d.waits)
+				}
+			}
+			b.free()
+			free()
+			dev.Close()
+		}
+	}
+}
+
 // programOf is what a case is multiplied by.
 func programOf(t *testing.T, dev *Device, name string) string {
 	t.Helper()

@@ -306,6 +306,7 @@ func (b *binder) norm(d *dispatch, n *normed) {
 		d.ptr(0).u32(0).f32(0).ptr(0)
 		return
 	}
+	b.waits = b.waits || changes(&n.w)
 	w, t := b.plain(&n.w)
 	d.ptr(w).u32(t).f32(n.eps).ptr(n.h)
 }
@@ -315,6 +316,7 @@ func (b *binder) pointerOf(w *backends.Operand) uintptr {
 	if w.Type.IsBlock() {
 		return 0
 	}
+	b.waits = b.waits || changes(w)
 	return b.pointer(w)
 }
 

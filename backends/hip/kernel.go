@@ -143,7 +143,22 @@ type binder struct {
 	parts  []*dispatch
 	common []span // memory of the device that the launch writes beside its operands
 	works  bool   // the device's workspace is used
+	waits  bool   // what kernels read before they wait for the launch before is computed in the step
 	err    error
+}
+
+// changes says whether an operand's elements differ from step to step.
+func changes(o *backends.Operand) bool {
+	b, ok := o.Buffer.(*buffer)
+	return ok && b.use != backends.Weights
+}
+
+// dispatches are the launch's, which start when those before have ended where operands ask for that.
+func (b *binder) dispatches() []*dispatch {
+	for _, d := range b.parts {
+		d.waits = d.waits || b.waits
+	}
+	return b.parts
 }
 
 func (b *binder) failf(format string, args ...any) {
