@@ -225,6 +225,14 @@ func TestTable(t *testing.T) {
 	if got := table.String(); got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
+	table.Row() // is none
+	table.Row("語", "1\t2", "two \r\n lines", "no head")
+	table.Row("╷b")
+	want = "name         n  note\na           10  x\ngrößer       9\n" +
+		"語      1    2  two     no head\n                 lines\n╷b\n"
+	if got := table.String(); got != want {
+		t.Errorf("got\n%q\nwant\n%q", got, want)
+	}
 }
 
 func TestMemory(t *testing.T) {
