@@ -38,10 +38,12 @@ func bertWords(s string, emit func(string) error) error {
 }
 
 // bertStep is bertWords; a word behind whitespace does not begin the text.
-func bertStep(s string, first bool, emit func(part string, first bool) error) error {
+func bertStep(s string, lead int, emit func(part string, lead int) error) error {
+	at := 0
 	return bertWords(s, func(part string) error {
-		err := emit(part, first && strings.HasPrefix(s, part))
-		first = false
+		at += strings.Index(s[at:], part) // only whitespace is between
+		err := emit(part, lead-at)
+		at += len(part)
 		return err
 	})
 }

@@ -58,3 +58,18 @@ func toByteAlphabet(raw string) string {
 	}
 	return b.String()
 }
+
+// spellsBytes says that the vocabulary has every character of the alphabet, so that nothing is unknown to it.
+func spellsBytes(pieces []piece) bool {
+	var seen [256]bool
+	left := len(seen)
+	for _, p := range pieces {
+		if r, one := onlyRune(p.text); one && !p.outside && p.kind != Unknown {
+			if b, ok := byteOf(r); ok && !seen[b] {
+				seen[b] = true
+				left--
+			}
+		}
+	}
+	return left == 0
+}

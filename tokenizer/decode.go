@@ -12,10 +12,9 @@ import (
 type leading uint8
 
 const (
-	keepLead  leading = iota
-	dropOne           // the dummy prefix: one space before the first piece
-	dropAll           // pieces add no space as long as the text is empty
-	dropFirst         // all spaces of the first piece, as Metaspace has it
+	keepLead leading = iota
+	dropOne          // the dummy prefix: one space before the first piece
+	dropAll          // pieces add no space as long as the text is empty
 )
 
 // Decode gives the text of ids. Control tokens add nothing; a byte that is not
@@ -36,12 +35,17 @@ type Decoder struct {
 	t       *Tokenizer
 	pending []byte // the beginning of a UTF-8 character: up to three bytes
 	started bool   // no leading space is dropped any more
+	strip   int    // how many characters a tokenizer.json's decoder still takes off
 }
 
 // NewDecoder begins a text. To stream a continuation, write the prompt's ids
 // first and discard what they give.
 func (t *Tokenizer) NewDecoder() *Decoder {
-	return &Decoder{t: t, started: t.lead == keepLead}
+	d := &Decoder{t: t, started: t.chain == nil && t.lead == keepLead}
+	if t.chain != nil {
+		d.strip = t.chain.count
+	}
+	return d
 }
 
 // Write gives the text that id completes: possibly none, as long as the bytes
@@ -50,16 +54,24 @@ func (d *Decoder) Write(id int32) string {
 	if id < 0 || int(id) >= len(d.t.output) {
 		return d.push("\uFFFD")
 	}
-	if d.t.pieces[id].kind == Control {
+	if d.t.hidden(id) {
 		return ""
 	}
-	out := d.t.output[id]
-	if !d.started {
-		switch {
-		case d.t.pieces[id].kind == Byte:
-		case d.t.lead == dropFirst:
-			out = strings.ReplaceAll(out, " ", "")
-		default:
+	out, c := d.t.output[id], d.t.chain
+	switch {
+	case c != nil:
+		if !d.started {
+			out, d.started = d.t.adds(d.t.pieces[id], true), true
+		}
+		if d.strip > 0 && out != "" {
+			rest := cutLeading(out, c.strip, d.strip)
+			if d.strip -= (len(out) - len(rest)) / len(c.strip); rest != "" {
+				d.strip = 0
+			}
+			out = rest
+		}
+	case !d.started:
+		if d.t.pieces[id].kind != Byte {
 			out = strings.TrimPrefix(out, " ")
 		}
 		d.started = d.t.lead != dropAll || out != ""
@@ -70,6 +82,9 @@ func (d *Decoder) Write(id int32) string {
 // Flush ends the text: bytes of an unfinished character come out as U+FFFD.
 func (d *Decoder) Flush() string {
 	n := len(d.pending)
+	if d.t.lossy {
+		n = min(n, 1)
+	}
 	d.pending = d.pending[:0]
 	return strings.Repeat("\uFFFD", n)
 }
@@ -83,6 +98,14 @@ func (d *Decoder) push(s string) string {
 	var b strings.Builder
 	for len(buf) > 0 && utf8.FullRune(buf) {
 		r, n := utf8.DecodeRune(buf) // RuneError of one byte where it is invalid
+		if r == utf8.RuneError && n == 1 && d.t.lossy {
+			for n < len(buf) && !utf8.FullRune(buf[:n]) {
+				n++
+			}
+			if n > 1 { // the last of them does not belong to it any more
+				n--
+			}
+		}
 		b.WriteRune(r)
 		buf = buf[n:]
 	}
@@ -93,7 +116,7 @@ func (d *Decoder) push(s string) string {
 // Bytes gives the bytes that a token adds to a text that has begun: possibly a
 // part of a character. Control tokens and ids out of range add none.
 func (t *Tokenizer) Bytes(id int32) string {
-	if id < 0 || int(id) >= len(t.output) || t.pieces[id].kind == Control {
+	if id < 0 || int(id) >= len(t.output) || t.hidden(id) {
 		return ""
 	}
 	return t.output[id]

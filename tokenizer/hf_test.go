@@ -228,8 +228,12 @@ func TestMetaspace(t *testing.T) {
 		{"Hey you", "never", true, false, "Hey▁you"},
 	} {
 		step := metaspace(&hfPart{PrependScheme: c.scheme, SplitSpaces: &c.split})
+		lead := 0
+		if c.first {
+			lead = 1
+		}
 		var got []string
-		if err := step(c.text, c.first, func(s string, _ bool) error { got = append(got, s); return nil }); err != nil {
+		if err := step(c.text, lead, func(s string, _ int) error { got = append(got, s); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Join(got, "|") != c.want {

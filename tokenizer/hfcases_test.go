@@ -3,7 +3,9 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -11,6 +13,7 @@ import (
 type hfCase struct {
 	name                   string
 	normalizer, pre, model object
+	decoder                object
 	added                  []object
 	texts                  map[string][]int32
 }
@@ -70,10 +73,36 @@ func TestHFCases(t *testing.T) {
 		{name: "one that swallows only what is behind it is", model: hfSmallBPE(),
 			added: []object{{"id": 6, "content": "  ", "rstrip": true, "special": true}},
 			texts: map[string][]int32{"a    b": {1, 6, 6, 2}, "a  b": {1, 6, 2}}},
+		{name: "bytes and the unknown token are pieces of Unigram's and say what an unknown character costs",
+			model: object{"type": "Unigram", "unk_id": 0, "vocab": [][]any{{"<unk>", -1}, {"a", -40}, {"<0x41>", -60},
+				{"ab", -65}}}, texts: map[string][]int32{"<0x41>a": {2, 1}, "a<unk>": {1, 0}, "ab": {3}}},
 		{name: "WordPiece behind ByteLevel", model: hfSmallWordPiece(), pre: byteLevelPart(false),
 			texts: map[string][]int32{"é": {1}, "éa": {1, 2}, "b": {4}}},
 		{name: "WordPiece behind the normalizer ByteLevel", model: hfSmallWordPiece(),
 			normalizer: object{"type": "ByteLevel"}, texts: map[string][]int32{"é": {1}, "éa": {1, 2}, "b": {4}}},
+		{name: "a word that is spelt like a continuing piece is that piece", model: hfSmallWordPiece(),
+			texts: map[string][]int32{"##a": {2}, "b##a": {0}}},
+		{name: "what replaces a longer match stands where that ended", model: hfSmallBPE(), pre: first,
+			normalizer: object{"type": "Replace", "pattern": object{"String": "--"}, "content": "a"},
+			texts:      map[string][]int32{"--b": {4}, "-": {0, 5}, "a--": {3, 1}}},
+		{name: "what replaces the first character begins the text", model: hfSmallBPE(), pre: first,
+			normalizer: object{"type": "Replace", "pattern": object{"String": "-"}, "content": "a"},
+			texts:      map[string][]int32{"-b": {3, 2}, "--": {3, 1}}},
+		{name: "all that the first character became does", model: hfSmallBPE(),
+			pre:        sequence("pretokenizers", object{"type": "Digits"}, object{"type": "BertPreTokenizer"}, first),
+			normalizer: object{"type": "Prepend", "prepend": "-"},
+			texts:      map[string][]int32{"a": {0, 5, 3}, "ba": {0, 5, 0, 2, 1}}},
+		{name: "stripped whitespace does not", model: hfSmallBPE(), pre: first,
+			normalizer: object{"type": "Strip", "strip_left": true, "strip_right": true},
+			texts:      map[string][]int32{"a ": {3}, " a": {1}}},
+		{name: "bytes of a vocabulary without the byte alphabet", model: hfFallback(),
+			normalizer: object{"type": "ByteLevel"}, texts: map[string][]int32{"a": {256}, "é": {0xC3, 0x83, 0xC2, 0xA9},
+				" ": {0xC4, 0xA0}}},
+		{name: "and behind the pre-tokenizer", model: hfFallback(), pre: byteLevelPart(false),
+			texts: map[string][]int32{"a": {256}, "é": {0xC3, 0x83, 0xC2, 0xA9}}},
+		{name: "a normalizer behind ByteLevel changes its alphabet", model: hfFallback(),
+			normalizer: sequence("normalizers", object{"type": "ByteLevel"}, object{"type": "NFKD"}),
+			texts:      map[string][]int32{" ": {0x47, 0xCC, 0x87}}},
 	} {
 		tok := c.load(t)
 		for text, want := range c.texts {
@@ -84,18 +113,106 @@ func TestHFCases(t *testing.T) {
 	}
 }
 
-func (c *hfCase) load(t *testing.T) *Tokenizer {
+func (c *hfCase) file(t *testing.T) []byte {
 	t.Helper()
 	data, err := json.Marshal(object{"added_tokens": c.added, "normalizer": c.normalizer, "pre_tokenizer": c.pre,
-		"model": c.model})
+		"decoder": c.decoder, "model": c.model})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := FromTokenizerJSON(data)
+	return data
+}
+
+func (c *hfCase) load(t *testing.T) *Tokenizer {
+	t.Helper()
+	tok, err := FromTokenizerJSON(c.file(t))
 	if err != nil {
 		t.Fatalf("%s: %v", c.name, err)
 	}
 	return tok
+}
+
+// hfFallback is BPE of one character, with bytes for the rest.
+func hfFallback() object {
+	vocab := object{"a": 256}
+	for i := range 256 {
+		vocab[fmt.Sprintf("<0x%02X>", i)] = i
+	}
+	return object{"type": "BPE", "vocab": vocab, "merges": [][]string{}, "byte_fallback": true}
+}
+
+// TestHFDecoders holds what the library makes of ids, a rule each.
+func TestHFDecoders(t *testing.T) {
+	meta := func(scheme string) object {
+		return object{"type": "Metaspace", "replacement": space, "prepend_scheme": scheme}
+	}
+	replaced := object{"type": "Replace", "pattern": object{"String": space}, "content": " "}
+	strip := object{"type": "Strip", "content": " ", "start": 1, "stop": 0}
+	words := object{"type": "WordPiece", "prefix": "##", "cleanup": true}
+	pieces := object{"type": "BPE", "vocab": object{space: 0, "a": 1, "b": 2, space + "a": 3, " ": 4, "##a": 5, ".": 6,
+		" n't": 7, "<0x41>": 8, "<0x20>": 9}, "merges": [][]string{}}
+	lower := object{"type": "Lowercase"}
+	special := []object{{"id": 10, "content": "É", "special": true, "normalized": true},
+		{"id": 11, "content": "x", "special": true, "normalized": true}}
+	for _, c := range []struct {
+		name       string
+		decoder    object
+		normalizer object
+		ids        []int32
+		want       string
+	}{
+		{"none puts spaces between", nil, nil, []int32{1, 3, 2}, "a " + space + "a b"},
+		{"Metaspace leaves out the first token's mark alone", meta("always"), nil, []int32{3, 3, 4}, "a a "},
+		{"and no space that is one", meta("always"), nil, []int32{4, 1}, " a"},
+		{"never leaves it", meta("never"), nil, []int32{3, 3}, " a a"},
+		{"Strip without Fuse is of every token", sequence("decoders", replaced, strip), nil, []int32{3, 3, 1}, "aaa"},
+		{"Strip behind Fuse is of the text", sequence("decoders", replaced, object{"type": "Fuse"}, strip), nil,
+			[]int32{3, 3, 1}, "a aa"},
+		{"also of a byte", sequence("decoders", replaced, object{"type": "ByteFallback"}, object{"type": "Fuse"}, strip), nil,
+			[]int32{9, 3, 8}, " aA"},
+		{"bytes are told by their spelling", object{"type": "ByteFallback"}, nil, []int32{1, 8}, "aA"},
+		{"replacements are one after another", sequence("decoders", replaced, object{"type": "Replace",
+			"pattern": object{"String": " "}, "content": "-"}), nil, []int32{3, 1}, "-aa"},
+		{"WordPiece keeps the mark of the first", words, nil, []int32{5, 5, 1, 6, 7}, "##aa a. n't"},
+		{"a special token that is normalized is not known again", object{"type": "Fuse"}, lower, []int32{1, 10, 11}, "aé"},
+	} {
+		h := hfCase{name: c.name, model: pieces, normalizer: c.normalizer, decoder: c.decoder, added: special}
+		if got := h.load(t).Decode(c.ids); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// What is not right for some text is refused by its name.
+func TestHFRefused(t *testing.T) {
+	fuse := object{"type": "Fuse"}
+	for want, c := range map[string]hfCase{
+		"Strip of":                        {decoder: object{"type": "Strip", "content": " ", "start": 0, "stop": 1}},
+		"Metaspace behind":                {decoder: sequence("decoders", fuse, object{"type": "Metaspace"})},
+		"WordPiece behind":                {decoder: sequence("decoders", fuse, object{"type": "WordPiece", "prefix": "##"})},
+		"ByteLevel behind":                {decoder: sequence("decoders", fuse, object{"type": "ByteLevel"})},
+		"leaves nothing":                  {normalizer: object{"type": "Nmt"}, added: []object{{"id": 6, "content": "\x01"}}},
+		"model type \"WordLevel\" is not": {model: object{"type": "WordLevel", "vocab": object{"a": 0}}},
+	} {
+		if c.model == nil {
+			c.model = hfSmallBPE()
+		}
+		if _, err := FromTokenizerJSON(c.file(t)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// A continuing piece that begins as GGUF marks words is none that begins one.
+func TestHFPhantomMark(t *testing.T) {
+	c := hfCase{model: object{"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+		"vocab": object{"[UNK]": 0, "a": 1, "##" + space: 2, "##" + space + "b": 3}}}
+	again := reload(t, c.load(t))
+	for text, want := range map[string][]int32{"a" + space: {1, 2}, "a" + space + "b": {1, 3}, space: {0}} {
+		if got, err := again.Encode(text, Options{}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %d, want %d (%v)", text, got, want, err)
+		}
+	}
 }
 
 // A control token is not spelt by chance where special tokens are not read.

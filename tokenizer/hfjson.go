@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/greta-project/greta/internal/errlist"
 )
@@ -63,6 +62,10 @@ type hfModel struct {
 	phantom bool // pieces are spelt as GGUF has WordPiece's
 }
 
+func (m *hfModel) unknown() error {
+	return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram and WordPiece", m.Type)
+}
+
 // FromTokenizerJSON reads a tokenizer.json of type BPE, Unigram or WordPiece.
 func FromTokenizerJSON(data []byte) (*Tokenizer, error) { return fromTokenizerJSON(data, nil) }
 
@@ -86,6 +89,9 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 	}
 	if m.Type == "" && m.Merges != nil { // files from before the key was made
 		m.Type = "BPE"
+	}
+	if !slices.Contains([]string{"BPE", "Unigram", "WordPiece"}, m.Type) {
+		return nil, m.unknown()
 	}
 	added := file.AddedTokens
 	for _, a := range beside {
@@ -132,7 +138,7 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 	if m.Type != "WordPiece" && m.Prefix != "" || m.Suffix != "" {
 		return errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
 	}
-	p := &pipeline{}
+	p, form := &pipeline{}, wordForm{}
 	if err := p.readNormalizer(file.Normalizer); err != nil {
 		return fmt.Errorf("normalizer: %w", err)
 	}
@@ -141,40 +147,53 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 	}
 	switch m.Type {
 	case "BPE":
-		if p.bpe, err = newBPE(t.pieces, merges, p.byteLevel, t.unk); err != nil {
+		bytes := p.byteLevel && !p.mapped && spellsBytes(t.pieces)
+		if p.bpe, err = newBPE(t.pieces, merges, bytes, t.unk); err != nil {
 			return err
 		}
 		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
 		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
 		t.origin = p.exportBPE(merges)
 	case "WordPiece":
-		return t.hfWords(m, file.Decoder, p)
+		if form, err = t.hfWords(m, p); err != nil {
+			return err
+		}
 	case "Unigram":
 		p.unigram = hfViterbi(t.pieces, scores, t.unk)
 		t.origin = p.exportUnigram()
 	default:
-		return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram and WordPiece", m.Type)
+		return m.unknown()
 	}
 	t.model = p
-	if err := t.hfDecoder(file.Decoder, p.byteLevel); err != nil {
+	if err := t.hfDecoder(file.Decoder, p.byteLevel && p.bpe != nil, form); err != nil {
 		return fmt.Errorf("decoder: %w", err)
+	}
+	if err := t.checkNormalized(); err != nil {
+		return err
 	}
 	none := func(piece) bool { return false }
 	t.setSplitters(none, none)
 	return nil
 }
 
-// hfViterbi knows nothing of added tokens: those of its vocabulary are pieces like others, and score as they do. A
-// control token of several characters is spelt only where such may be.
+// hfViterbi knows nothing of kinds: added tokens of its vocabulary, bytes and the unknown token are pieces like others,
+// and score as they do. A control token of several characters is spelt only where such may be.
 func hfViterbi(pieces []piece, scores []float64, unk int32) *viterbi[float64] {
-	pieces = slices.Clone(pieces)
-	for i := range pieces {
-		p := &pieces[i]
-		if _, one := onlyRune(p.text); !p.outside && (p.kind == UserDefined || p.kind == Control && one) {
+	plain := slices.Clone(pieces)
+	low := math.Inf(1)
+	for i := range plain {
+		p := &plain[i]
+		if p.outside || p.kind == Unused {
+			continue
+		}
+		low = min(low, scores[i])
+		if _, one := onlyRune(p.text); p.kind != Control || one {
 			p.kind = Normal
 		}
 	}
-	return newViterbi(pieces, scores, unk, func(p piece) bool { return p.kind == Normal || p.kind == Control })
+	v := newViterbi(plain, scores, unk, func(p piece) bool { return p.kind == Normal || p.kind == Control })
+	v.spell, v.unkAt = newSpeller(pieces, unk), low-unkPenalty
+	return v
 }
 
 // grow makes room for ids up to top, where count entries of the file justify it.
@@ -332,64 +351,6 @@ func hfMerges(raw json.RawMessage) ([][2]string, error) {
 		merges[i] = [2]string{p[0], p[1]}
 	}
 	return merges, nil
-}
-
-// hfDecoder turns the decoder into what each token adds to text.
-func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool) error {
-	var replace []string // old, new, ...
-	fallback := false
-	for _, part := range d.flatten("decoders") {
-		switch part.Type {
-		case "ByteLevel":
-			byteLevel = true
-		case "ByteFallback":
-			fallback = true
-		case "Fuse":
-		case "Metaspace":
-			replace = append(replace, part.replacement(), " ")
-			if part.scheme() != "never" {
-				t.lead = dropFirst
-			}
-		case "Replace":
-			old, ok := part.literal()
-			if !ok {
-				return errors.New("Replace by a regular expression is not supported")
-			}
-			if old == "" {
-				return errors.New("Replace of an empty string")
-			}
-			replace = append(replace, old, part.text())
-		case "Strip":
-			if part.text() != " " || part.Start > 1 || part.Stop != 0 {
-				return errors.New("Strip of anything but one leading space is not supported")
-			}
-			if part.Start == 1 {
-				t.lead = dropOne
-			}
-		default:
-			return fmt.Errorf("type %q is not supported", part.Type)
-		}
-	}
-	r := strings.NewReplacer(replace...)
-	t.output = make([]string, len(t.pieces))
-	for id, p := range t.pieces {
-		if p.added && p.normalized { // what it was matched by
-			if text, _, err := t.model.normalize(p.text, true); err == nil {
-				p.text = text
-			}
-		}
-		switch {
-		case byteLevel:
-			t.output[id] = byteLevelOutput(p)
-		case p.kind == Control:
-		case p.kind == Byte && fallback:
-			b, _ := byteToken(p.text)
-			t.output[id] = string([]byte{b})
-		default:
-			t.output[id] = r.Replace(p.text)
-		}
-	}
-	return nil
 }
 
 // hfTemplate finds the begin and end tokens in the post-processor.

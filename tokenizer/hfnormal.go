@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
 	"github.com/rivo/uniseg"
@@ -124,15 +125,20 @@ func spaceIdeographs(s string) string {
 	return b.String()
 }
 
-// strip takes whitespace off the ends.
-func (p *hfPart) strip(s string) string {
-	if p.StripLeft {
-		s = strings.TrimLeftFunc(s, unicode.IsSpace)
+// stripper takes whitespace off the ends.
+func (p *hfPart) stripper() hfNormal {
+	left := func(s string) string {
+		if p.StripLeft {
+			s = strings.TrimLeftFunc(s, unicode.IsSpace)
+		}
+		return s
 	}
-	if p.StripRight {
-		s = strings.TrimRightFunc(s, unicode.IsSpace)
-	}
-	return s
+	return hfNormal{func(s string) (string, error) {
+		if s = left(s); p.StripRight {
+			s = strings.TrimRightFunc(s, unicode.IsSpace)
+		}
+		return s, nil
+	}, func(s string, z int) (int, error) { return max(0, z-len(s)+len(left(s))), nil }}
 }
 
 // prepend puts the prefix before text that is not empty.
@@ -163,7 +169,7 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 			always(toByteAlphabet)
 			p.byteLevel, p.mapped, p.unnamed = true, true, "normalizer ByteLevel"
 		case "Strip":
-			always(part.strip)
+			p.normal = append(p.normal, part.stripper())
 		case "Prepend":
 			if len(part.Prepend) > maxGrowth {
 				return fmt.Errorf("Prepend of %d bytes", len(part.Prepend))
@@ -182,12 +188,22 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 				return err
 			}
 			p.charsMap = part.CharsMap
-			always(chars.byGraphemes)
+			p.normal = append(p.normal, chars.normal())
 		default:
 			return fmt.Errorf("type %q is not supported", part.Type)
 		}
 	}
 	return nil
+}
+
+// normal is byGraphemes; the library takes what comes out first for what the first character became, even where that
+// was left out.
+func (c *charsMap) normal() hfNormal {
+	apply := func(s string) (string, error) { return c.byGraphemes(s), nil }
+	return hfNormal{apply, func(s string, z int) (int, error) {
+		_, one := utf8.DecodeRuneInString(c.byGraphemes(s))
+		return max(one, len(c.byGraphemes(s[:z]))), nil
+	}}
 }
 
 // byGraphemes maps text as Hugging Face's Precompiled does, which is not quite SentencePiece's way: a grapheme cluster
@@ -231,9 +247,18 @@ func (p *pipeline) replace(part *hfPart) (n hfNormal, err error) {
 		}
 		p.escapesSpace = p.escapesSpace || old == " " && content == space
 		n.apply = func(s string) (string, error) { return strings.ReplaceAll(s, old, content), nil }
-		if content == "" {
-			n.drops = func(s string) (bool, error) { return strings.HasPrefix(s, old), nil }
-		}
+		n.lead = replaceLead(len(content), func(s string, visit func(from, to int) error) error {
+			for at := 0; ; at += len(old) {
+				i := strings.Index(s[at:], old)
+				if i < 0 {
+					return nil
+				}
+				at += i
+				if err := visit(at, at+len(old)); err != nil {
+					return err
+				}
+			}
+		})
 		return n, nil
 	}
 	pattern, err := part.regex()
@@ -246,17 +271,34 @@ func (p *pipeline) replace(part *hfPart) (n hfNormal, err error) {
 	}
 	p.collapses = p.collapses || pattern == " {2,}"
 	n.apply = replaceBy(re, content)
-	if content == "" {
-		n.drops = func(s string) (bool, error) {
-			dropped := false
-			err := eachMatch(re, s, func(from, to int) error {
-				dropped = dropped || from == 0 && to > 0
-				return nil
-			})
-			return dropped, err
-		}
-	}
+	n.lead = replaceLead(len(content), func(s string, visit func(from, to int) error) error {
+		return eachMatch(re, s, visit)
+	})
 	return n, nil
+}
+
+// errPast ends a search: what follows does not matter.
+var errPast = errors.New("past the beginning")
+
+// replaceLead counts what is put in for matches that end within the first z bytes, and what is left between them: to
+// the library, what replaces a longer match stands where that ended.
+func replaceLead(content int, each func(s string, visit func(from, to int) error) error) func(string, int) (int,
+	error) {
+	return func(s string, z int) (int, error) {
+		size, last := 0, 0
+		err := each(s, func(from, to int) error {
+			if to > z {
+				size, last = size+max(0, min(from, z)-last), z
+				return errPast
+			}
+			size, last = size+from-last+content, to
+			return nil
+		})
+		if err == errPast {
+			err = nil
+		}
+		return size + z - last, err
+	}
 }
 
 func replaceBy(re *regexp2.Regexp, content string) func(string) (string, error) {

@@ -43,6 +43,7 @@ type hfPart struct {
 	Start         int             `json:"start"`
 	Stop          int             `json:"stop"`
 	Cleanup       *bool           `json:"cleanup"`
+	Prefix        string          `json:"prefix"`
 
 	Single []hfTemplateItem `json:"single"`
 	Pair   []hfTemplateItem `json:"pair"`
@@ -175,59 +176,83 @@ type pipeline struct {
 // bytes it may put in at a time: real ones stay below both by far.
 const maxGrowth = 64
 
-// hfNormal is a normalizer. drops, where there is one, says whether it leaves out what s begins with.
+// hfNormal is a normalizer. lead, where there is one, says how many of the bytes that s becomes go back to its first z.
 type hfNormal struct {
 	apply func(s string) (string, error)
-	drops func(s string) (bool, error)
+	lead  func(s string, z int) (int, error)
 }
 
-// hfStep cuts s; first says that s, or the part, begins the text.
-type hfStep func(s string, first bool, emit func(part string, first bool) error) error
+// hfStep cuts s; lead says how many bytes of s, or of the part, go back to the text's first character.
+type hfStep func(s string, lead int, emit func(part string, lead int) error) error
 
 // addStep adds a step that leaves nothing out.
 func (p *pipeline) addStep(f splitFunc) {
-	p.steps = append(p.steps, func(s string, first bool, emit func(string, bool) error) error {
+	p.steps = append(p.steps, func(s string, lead int, emit func(string, int) error) error {
 		return f(s, func(part string) error {
-			err := emit(part, first)
-			first = false
+			err := emit(part, lead)
+			lead -= len(part)
 			return err
 		})
 	})
 }
 
-func (p *pipeline) normalize(text string, first bool) (string, bool, error) {
-	var err error
-	limit := maxGrowth * (len(text) + 1)
-	_, size := utf8.DecodeRuneInString(text)
-	head := text[:size] // what becomes of the first character: where nothing does, the rest begins the text no more
-	for _, n := range p.normal {
-		dropped := false
-		if first && n.drops != nil {
-			dropped, err = n.drops(text)
-		} else if first {
-			head, err = n.apply(head)
-		}
-		if err != nil {
-			return "", false, err
-		}
-		first = first && !dropped && head != ""
-		if text, err = n.apply(text); err != nil {
-			return "", false, err
-		}
-		if len(text) > limit {
-			return "", false, fmt.Errorf("the normalizer makes the text more than %d times as long", maxGrowth)
-		}
-	}
-	return text, first, nil
+// addWhole adds a step that writes a text otherwise, by characters.
+func (p *pipeline) addWhole(f func(s string) string) {
+	p.steps = append(p.steps, func(s string, lead int, emit func(string, int) error) error {
+		return emit(f(s), len(f(s[:min(max(0, lead), len(s))])))
+	})
 }
 
-func (p *pipeline) encode(dst []int32, text string, first, special bool) ([]int32, error) {
+// normalize also says how many bytes of its result go back to the text's first character: where none do, what follows
+// begins the text no more.
+func (p *pipeline) normalize(text string, first bool) (string, int, error) {
+	limit := maxGrowth * (len(text) + 1)
+	lead := 0
+	if first {
+		_, lead = utf8.DecodeRuneInString(text)
+	}
+	for _, n := range p.normal {
+		before := text
+		var err error
+		if text, err = n.apply(before); err != nil {
+			return "", 0, err
+		}
+		if lead > 0 {
+			if lead, err = n.leads(before, text, lead); err != nil {
+				return "", 0, err
+			}
+		}
+		if len(text) > limit {
+			return "", 0, fmt.Errorf("the normalizer makes the text more than %d times as long", maxGrowth)
+		}
+	}
+	return text, lead, nil
+}
+
+// leads is lead for any normalizer: what it makes of the first z bytes alone, in characters, since what follows may
+// have been composed with the last of them.
+func (n *hfNormal) leads(before, after string, z int) (int, error) {
+	if n.lead != nil {
+		z, err := n.lead(before, z)
+		return min(z, len(after)), err
+	}
+	head, err := n.apply(before[:z])
+	if err != nil || strings.HasPrefix(after, head) {
+		return len(head), err
+	}
+	size := 0
+	for range utf8.RuneCountInString(head) {
+		_, one := utf8.DecodeRuneInString(after[size:])
+		size += one
+	}
+	return size, nil
+}
+
+func (p *pipeline) encode(dst []int32, text string, lead int, special bool) ([]int32, error) {
 	var cache wordCache
-	err := p.cut(p.steps, text, first, func(word string) error {
+	err := p.cut(p.steps, text, lead, func(word string) error {
 		switch {
-		case p.bpe != nil && p.mapped: // whose pieces are bytes
-			word, _ = fromByteAlphabet(word)
-		case p.bpe == nil && p.byteLevel && !p.mapped:
+		case p.byteLevel && !p.mapped && (p.bpe == nil || !p.bpe.byteLevel): // whose pieces are not bytes
 			word = toByteAlphabet(word)
 		}
 		switch {
@@ -243,15 +268,15 @@ func (p *pipeline) encode(dst []int32, text string, first, special bool) ([]int3
 	return dst, err
 }
 
-func (p *pipeline) cut(steps []hfStep, s string, first bool, emit func(string) error) error {
+func (p *pipeline) cut(steps []hfStep, s string, lead int, emit func(string) error) error {
 	if s == "" {
 		return nil
 	}
 	if len(steps) == 0 {
 		return emit(s)
 	}
-	return steps[0](s, first, func(part string, first bool) error {
-		return p.cut(steps[1:], part, first, emit)
+	return steps[0](s, lead, func(part string, lead int) error {
+		return p.cut(steps[1:], part, lead, emit)
 	})
 }
 
@@ -271,11 +296,8 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 			p.byteLevel = true
 			if part.PrefixSpace == nil || *part.PrefixSpace {
 				p.unnamed = "ByteLevel with add_prefix_space"
-				add(func(s string, emit func(string) error) error {
-					if s[0] != ' ' {
-						s = " " + s
-					}
-					return emit(s)
+				p.steps = append(p.steps, func(s string, lead int, emit func(string, int) error) error {
+					return emit(prefixed(s, lead, " "))
 				})
 			}
 			if part.UseRegex == nil || *part.UseRegex {
@@ -284,7 +306,7 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 			}
 			if i < len(parts)-1 {
 				p.mapped = true
-				add(func(s string, emit func(string) error) error { return emit(toByteAlphabet(s)) })
+				p.addWhole(toByteAlphabet)
 			}
 		case "Split":
 			pattern, err := part.regex()
@@ -354,8 +376,8 @@ func (p *pipeline) addSplit(pattern, behavior string, invert bool) error {
 		if err != nil {
 			return err
 		}
-		p.steps = append(p.steps, func(s string, first bool, emit func(string, bool) error) error {
-			return f(s, func(part string, at int) error { return emit(part, first && at == 0) })
+		p.steps = append(p.steps, func(s string, lead int, emit func(string, int) error) error {
+			return f(s, func(part string, at int) error { return emit(part, lead-at) })
 		})
 	}
 	pattern = canonical(pattern)
@@ -449,10 +471,11 @@ func splitSpans(pattern, behavior string, invert bool) (func(s string, emit func
 func metaspace(part *hfPart) hfStep {
 	mark, scheme := part.replacement(), part.scheme()
 	split := part.SplitSpaces == nil || *part.SplitSpaces
-	return func(s string, first bool, emit func(string, bool) error) error {
+	return func(s string, lead int, emit func(string, int) error) error {
+		lead = len(strings.ReplaceAll(s[:min(max(0, lead), len(s))], " ", mark))
 		s = strings.ReplaceAll(s, " ", mark)
-		if (scheme == "always" || scheme == "first" && first) && !strings.HasPrefix(s, mark) {
-			s = mark + s
+		if scheme == "always" || scheme == "first" && lead > 0 {
+			s, lead = prefixed(s, lead, mark)
 		}
 		for split {
 			skip := 0
@@ -463,13 +486,24 @@ func metaspace(part *hfPart) hfStep {
 			if i < 0 {
 				break
 			}
-			if err := emit(s[:skip+i], first); err != nil {
+			if err := emit(s[:skip+i], lead); err != nil {
 				return err
 			}
-			s, first = s[skip+i:], false
+			s, lead = s[skip+i:], lead-skip-i
 		}
-		return emit(s, first)
+		return emit(s, lead)
 	}
+}
+
+// prefixed puts the prefix before s where it is not there.
+func prefixed(s string, lead int, prefix string) (string, int) {
+	switch {
+	case strings.HasPrefix(s, prefix):
+		return s, lead
+	case lead > 0:
+		lead += len(prefix)
+	}
+	return prefix + s, lead
 }
 
 // exportBPE finds what GGUF calls the pipeline.

@@ -98,9 +98,9 @@ func (g *greedy) pair(text string, left, right *symbol) (rank, id int32, ok bool
 	return g.rank[id], id, true
 }
 
-func (g *greedy) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
+func (g *greedy) normalize(text string, _ bool) (string, int, error) { return text, 0, nil }
 
-func (g *greedy) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
+func (g *greedy) encode(dst []int32, text string, _ int, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text)+1)}
 	text = " " + text
 	for i := 0; i < len(text); {

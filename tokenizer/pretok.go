@@ -261,9 +261,9 @@ type words struct {
 	bpe   *bpe
 }
 
-func (w *words) normalize(text string, first bool) (string, bool, error) { return text, first, nil }
+func (w *words) normalize(text string, _ bool) (string, int, error) { return text, 0, nil }
 
-func (w *words) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
+func (w *words) encode(dst []int32, text string, _ int, _ bool) ([]int32, error) {
 	var cache wordCache
 	err := chain(w.steps, text, func(word string) error {
 		dst = w.bpe.encodeWord(dst, word, &cache)

@@ -3,6 +3,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -130,4 +131,16 @@ func (t *Tokenizer) setSplitters(user, special func(piece) bool) {
 	if t.normed = splitterOf(keys); t.normed != nil {
 		t.normed.control = true
 	}
+}
+
+// checkNormalized refuses an added token of whose text nothing is left: the library finds it between all characters.
+func (t *Tokenizer) checkNormalized() error {
+	for _, p := range t.pieces {
+		if p.added && p.normalized {
+			if text, _, err := t.model.normalize(p.text, true); err == nil && text == "" {
+				return fmt.Errorf("added_tokens: %q, of which the normalizer leaves nothing, is not supported", p.text)
+			}
+		}
+	}
+	return nil
 }

@@ -140,11 +140,11 @@ func (s *spm) pair(text string, left, right *symbol) (rank, id int32, ok bool) {
 	return s.rank[id], id, true
 }
 
-func (s *spm) normalize(text string, first bool) (string, bool, error) {
-	return s.norm.normalize(text, first), first, nil
+func (s *spm) normalize(text string, first bool) (string, int, error) {
+	return s.norm.normalize(text, first), 0, nil
 }
 
-func (s *spm) encode(dst []int32, text string, _, _ bool) ([]int32, error) {
+func (s *spm) encode(dst []int32, text string, _ int, _ bool) ([]int32, error) {
 	m := &merger{symbols: make([]symbol, 0, len(text))}
 	for i := 0; i < len(text); {
 		n, id := 0, None

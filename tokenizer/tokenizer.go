@@ -41,6 +41,8 @@ type Tokenizer struct {
 	ids    map[string]int32
 	model  model
 	lead   leading
+	chain  *hfChain  // the decoder of a tokenizer.json, which says what lead does of others
+	lossy  bool      // what is no UTF-8 becomes one U+FFFD for as much as may have begun a character, not for a byte
 	split  *splitter // tokens matched whole: control and user-defined
 	user   *splitter // user-defined alone; nil where the model matches them itself
 	normed *splitter // added tokens that are matched in normalized text
@@ -72,11 +74,12 @@ type addedFlags struct {
 
 // model encodes text that holds no special token: normalize comes first, and
 // added tokens may be cut out between the two. first says that text starts at
-// the beginning of the whole text; otherwise it follows a special token.
+// the beginning of the whole text; otherwise it follows a special token. lead is how many
+// bytes go back to the whole text's first character; of text that follows none do.
 // special says that control tokens may be spelt, where the format has them among its pieces.
 type model interface {
-	normalize(text string, first bool) (normal string, stillFirst bool, err error)
-	encode(dst []int32, text string, first, special bool) ([]int32, error)
+	normalize(text string, first bool) (normal string, lead int, err error)
+	encode(dst []int32, text string, lead int, special bool) ([]int32, error)
 }
 
 // finish derives what follows from the pieces once a loader has set the rest.
@@ -210,7 +213,7 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 			ids = append(ids, id)
 			return nil
 		}
-		normal, first, err := t.model.normalize(part, at == 0)
+		normal, lead, err := t.model.normalize(part, at == 0)
 		if err != nil {
 			return err
 		}
@@ -219,7 +222,7 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 				ids = append(ids, id)
 				return nil
 			}
-			ids, err = t.model.encode(ids, part, first && within == 0, opts.ParseSpecial)
+			ids, err = t.model.encode(ids, part, lead-within, opts.ParseSpecial)
 			return err
 		})
 	})

@@ -113,10 +113,10 @@ func newUnigram(pieces []piece, norm *spNormalizer, unk int32) *unigram {
 	return &unigram{norm, newViterbi(pieces, score, unk, spelt)}
 }
 
-func (u *unigram) normalize(text string, first bool) (string, bool, error) {
-	return u.norm.normalize(text, first), first, nil
+func (u *unigram) normalize(text string, first bool) (string, int, error) {
+	return u.norm.normalize(text, first), 0, nil
 }
 
-func (u *unigram) encode(dst []int32, text string, _, special bool) ([]int32, error) {
+func (u *unigram) encode(dst []int32, text string, _ int, special bool) ([]int32, error) {
 	return u.segment(dst, text, special), nil
 }

@@ -36,6 +36,9 @@ type wordForm struct {
 // cut gives a piece's letters and whether it begins a word.
 func (f wordForm) cut(text string) (letters string, begins bool) {
 	if f.phantom {
+		if rest, behind := strings.CutPrefix(text, f.prefix); behind && strings.HasPrefix(rest, space) {
+			return rest, false
+		}
 		return strings.CutPrefix(text, space)
 	}
 	rest, behind := strings.CutPrefix(text, f.prefix)
@@ -55,12 +58,15 @@ func newWordPiece(pieces []piece, form wordForm, unk int32, longest int) (*wordP
 			continue
 		}
 		letters, begins := form.cut(p.text)
-		if p.kind != Normal && form.phantom { // control tokens have no mark in GGUF
-			letters, begins = p.text, true
+		if p.kind != Normal && form.phantom { // these have no mark in GGUF
+			letters, begins = wordForm{prefix: form.prefix}.cut(p.text)
 		}
 		if begins {
 			begin = append(begin, trieKey{letters, int32(id)})
-		} else if letters != "" {
+			continue
+		}
+		begin = append(begin, trieKey{form.prefix + letters, int32(id)}) // a text may have the mark too
+		if letters != "" {
 			behind = append(behind, trieKey{letters, int32(id)})
 		}
 	}
@@ -98,15 +104,11 @@ func (f wordForm) outputs(pieces []piece, clean bool) []string {
 			out[id] = " " + letters
 		}
 		if clean {
-			out[id] = unspaced.Replace(out[id])
+			out[id] = cleaned(out[id])
 		}
 	}
 	return out
 }
-
-// unspaced takes off the spaces that words got which are none, as Hugging Face's decoders do.
-var unspaced = strings.NewReplacer(" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m",
-	" do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re")
 
 // bertPipeline is BERT's own: what BertNormalizer and BertPreTokenizer do.
 func bertPipeline(normalizer *hfPart) (*pipeline, error) {
@@ -314,27 +316,14 @@ type hfTemplateItem struct {
 }
 
 // hfWords builds WordPiece from tokenizer.json.
-func (t *Tokenizer) hfWords(m *hfModel, d *hfPart, p *pipeline) (err error) {
-	form := wordForm{prefix: wordPrefix, phantom: m.phantom}
+func (t *Tokenizer) hfWords(m *hfModel, p *pipeline) (form wordForm, err error) {
+	form = wordForm{prefix: wordPrefix, phantom: m.phantom}
 	if m.Prefix != "" {
 		form.prefix = m.Prefix
 	}
-	if p.words, err = newWordPiece(t.pieces, form, t.unk, m.LongestWord); err != nil {
-		return err
-	}
-	t.model, t.lead = p, dropOne
+	p.words, err = newWordPiece(t.pieces, form, t.unk, m.LongestWord)
 	t.origin = export{model: "bert", pre: "default", form: form}
-	clean := true
-	for _, part := range d.flatten("decoders") {
-		if part.Type != "WordPiece" {
-			return fmt.Errorf("decoder: type %q is not supported for WordPiece", part.Type)
-		}
-		clean = part.Cleanup == nil || *part.Cleanup
-	}
-	t.output = form.outputs(t.pieces, clean)
-	none := func(piece) bool { return false }
-	t.setSplitters(none, none)
-	return nil
+	return form, err
 }
 
 // phantomSpelling is how GGUF spells a piece.
@@ -342,8 +331,12 @@ func (f wordForm) phantomSpelling(p piece) string {
 	if f.phantom || p.kind != Normal {
 		return p.text
 	}
-	if letters, begins := f.cut(p.text); !begins {
-		return letters
+	letters, begins := f.cut(p.text)
+	switch {
+	case begins:
+		return space + p.text
+	case strings.HasPrefix(letters, space): // which would begin a word
+		return p.text
 	}
-	return space + p.text
+	return letters
 }

@@ -339,7 +339,7 @@ func copyFile(to, from string) error {
 		return err
 	}
 	defer in.Close()
-	out, err := os.Create(to)
+	out, err := plainfile.Create(to)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	load "github.com/greta-project/greta/bench/serve"
 	"github.com/greta-project/greta/internal/errlist"
+	"github.com/greta-project/greta/internal/plainfile"
 )
 
 // benchServeFlags are those of bench serve.
@@ -184,7 +185,7 @@ func (f *benchServeFlags) write(a *app, r *load.Result) error {
 		}
 	}
 	if f.html != "" {
-		w, err := os.Create(f.html)
+		w, err := plainfile.Create(f.html)
 		if err == nil {
 			err = errlist.Join(r.HTML(w), w.Close())
 		}

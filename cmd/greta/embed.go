@@ -241,7 +241,7 @@ func (a *app) vectorWriter(path string, rows, width int) (*vectorWriter, error) 
 	if path == "" {
 		return &vectorWriter{lines: bufio.NewWriter(a.out)}, nil
 	}
-	file, err := os.Create(path)
+	file, err := plainfile.Create(path)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,22 @@ func TestPipes(t *testing.T) {
 	}
 }
 
+// TestPipesWritten: nor is one that is to be written and that no program reads.
+func TestPipesWritten(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	model := family(t, "llama2_gqa_tied")
+	for _, args := range [][]string{{"run", model, "--tokens", "1", "-n", "1", "--json", pipe},
+		{"run", model, "--tokens", "1", "-n", "1", "--logits", pipe},
+		{"quantize", model, pipe, "--type", "q8_0", "--force"}} {
+		if r := greta(t, args...); r.code == 0 || !strings.Contains(r.err, "a pipe that no program reads") {
+			t.Errorf("greta %s: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
 // TestIrregularFiles: a pipe, a folder or a device given as a file is named at once, not waited for.
 func TestIrregularFiles(t *testing.T) {
 	dir, adapter := t.TempDir(), t.TempDir()

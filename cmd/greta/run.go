@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/internal/atomicfile"
+	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tokenizer"
 )
 
@@ -501,7 +502,7 @@ func openOutputs(f *runFlags, arg string) (*outputs, error) {
 			o.json = &reportFile{file}
 			return nil
 		}
-		plain, e := os.Create(path)
+		plain, e := plainfile.Create(path)
 		take(flag, path)
 		if e != nil {
 			err = fmt.Errorf("%s: %w", flag, e)

@@ -40,7 +40,7 @@ func Create(path string, mode fs.FileMode) (*File, error) {
 	case err == nil && info.IsDir():
 		return nil, &fs.PathError{Op: "write", Path: path, Err: errors.New("it is a folder")}
 	case err == nil && !info.Mode().IsRegular():
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := plainfile.Create(path)
 		if err != nil {
 			return nil, err
 		}

@@ -59,6 +59,18 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
+// Create is os.Create that waits for nobody: a pipe that no program reads is an error.
+func Create(path string) (*os.File, error) {
+	if st, err := os.Stat(path); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
+		return os.Create(path)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ENXIO) {
+		err = fmt.Errorf("%s: a pipe that no program reads", path)
+	}
+	return f, err
+}
+
 // Read gives all of a regular file.
 func Read(path string) ([]byte, error) {
 	f, err := Open(path)

@@ -35,3 +35,33 @@ func TestRead(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
+
+// TestCreate: a pipe is written to where a program reads it, and not waited for otherwise.
+func TestCreate(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(pipe); err == nil || !strings.Contains(err.Error(), pipe+": a pipe that no program reads") {
+		t.Fatalf("without a reader: %v", err)
+	}
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	f, err := Create(pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("text"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 8)
+	if n, err := reader.Read(buf); err != nil || string(buf[:n]) != "text" {
+		t.Errorf("read %q, %v", buf[:n], err)
+	}
+}
