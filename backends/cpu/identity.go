@@ -10,8 +10,9 @@ import (
 	"github.com/greta-project/greta/graph"
 )
 
-// sums has a line for each file that the kernels are made of, its name and its SHA-256, here and in simd; TestSums
-// holds them to the files and writes them anew. A program says by them which code it has without carrying its text.
+// sums has a line for each file that the kernels are made of, its name and its SHA-256, here and in simd: a program
+// says by them which code it has without carrying its text. A test holds them to the files:
+// go test ./internal/house -run TestSums -rewrite.
 //
 //go:embed sums.txt
 var sums []byte

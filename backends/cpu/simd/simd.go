@@ -11,7 +11,7 @@
 package simd
 
 //go:generate go run github.com/greta-project/greta/tools/c2goasm -root ../../.. -all
-//go:generate go test .. -run TestSums -rewrite
+//go:generate go test ../../../internal/house -run TestSums -rewrite
 
 import (
 	"fmt"
