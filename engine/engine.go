@@ -263,7 +263,7 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 		w = e.opt.Source
 	}
 	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv,
-		DType: e.opt.DType, Mix: e.opt.Mix, Instead: e.instead}
+		DType: e.opt.DType, Narrow: quant.Narrow, Mix: e.opt.Mix, Instead: e.instead}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are

@@ -54,6 +54,41 @@ func (e *Engine) Stored() string {
 	for from, to := range e.instead {
 		types = append(types, fmt.Sprintf("%s as %s (no kernels of %s for %s)", from, to, e.dev.Info().Backend, from))
 	}
+	if t := e.narrow(); t != "" {
+		types = append(types, t)
+	}
 	slices.Sort(types)
 	return strings.Join(append(parts, types...), ", ")
 }
+
+// narrow says which matrices are not of the type that was asked for, since no whole number of its blocks is a row.
+func (e *Engine) narrow() string {
+	if e.first == nil || !e.opt.DType.IsBlock() {
+		return ""
+	}
+	as := map[tensor.Type][]string{}
+	all := 0
+	for _, v := range e.first.Weights {
+		if len(v.Shape) > 1 && e.opt.DType.CheckRow(v.Shape.Last()) != nil && v.Type != tensor.F32 {
+			as[v.Type] = append(as[v.Type], v.Name)
+			all++
+		}
+	}
+	var parts []string
+	for t, names := range as {
+		text := strings.Join(names[:min(len(names), narrowNamed)], ", ")
+		if more := len(names) - narrowNamed; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		parts = append(parts, fmt.Sprintf("%s as %s", text, t))
+	}
+	if all == 0 {
+		return ""
+	}
+	slices.Sort(parts)
+	block, _ := e.opt.DType.Block()
+	return fmt.Sprintf("%s (rows are no blocks of %d, as %s wants them)", strings.Join(parts, ", "), block, e.opt.DType)
+}
+
+// narrowNamed is how many narrow matrices are named.
+const narrowNamed = 4

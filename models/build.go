@@ -25,6 +25,8 @@ type Options struct {
 	Instead map[tensor.Type]tensor.Type      // where DType is not given: types that take the place of stored ones
 	Seen    func(l *graph.Load, gguf string) // told of each weight that is read, and what GGUF calls it; may be nil
 	Mix     TypeChooser                      // types of synthetic weight matrices by their names, before DType; nil: none
+	// Narrow gives a type to matrices whose rows of n elements are no blocks of t, DType; nil: they are refused.
+	Narrow func(t, stored tensor.Type, n int) tensor.Type
 }
 
 // TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
@@ -332,7 +334,11 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 			t = tensor.F32
 		}
 	case o.DType != tensor.Invalid:
-		t = o.DType
+		if o.Narrow != nil && o.DType.CheckRow(shape.Last()) != nil {
+			t = o.Narrow(o.DType, t, shape.Last())
+		} else {
+			t = o.DType
+		}
 	case o.Instead[t] != tensor.Invalid:
 		t = o.Instead[t]
 	}
@@ -340,9 +346,6 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		load.Type = t
 	}
 	if err := t.CheckRow(shape.Last()); err != nil {
-		if t == o.DType {
-			err = fmt.Errorf("%w; --dtype converts every matrix: take a type without blocks, such as f16, or leave it out", err)
-		}
 		return fail("weight %s %v: %v", name, shape, err)
 	}
 	key := fmt.Sprint(load.Tensors, load.Add, load.Transpose)

@@ -193,6 +193,15 @@ var smaller = map[tensor.Type]tensor.Type{
 	tensor.TQ1_0: tensor.Q4_0, tensor.TQ2_0: tensor.Q4_0,
 }
 
+// Narrow is the type of matrices that are wanted in blocks of t, which rows of n elements are not divided into: a
+// format of shorter blocks, or what is stored where that is no wider than f16, or f16.
+func Narrow(t, stored tensor.Type, n int) tensor.Type {
+	if t = fitRow(t, n); t == tensor.F16 && stored == tensor.BF16 {
+		return stored
+	}
+	return t
+}
+
 func fitRow(t tensor.Type, n int) tensor.Type {
 	if t.CheckRow(n) == nil {
 		return t
