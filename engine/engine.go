@@ -211,7 +211,7 @@ func checkInputs(g *graph.Graph, task bool) error {
 func (e *Engine) checkOwnKeys() error {
 	for _, n := range e.first.Nodes {
 		own := n.Op == ops.Attention && n.In[1].Root().Kind != graph.State
-		if own && (len(n.In) <= 5 || n.In[5] == nil) { // a span says of which text of a step a row is
+		if own && !ops.Spans(n) { // a span says of which text of a step a row is
 			return fmt.Errorf("%s: the attention %s reads the keys of its own step, not a cache of C rows: all tokens must "+
 				"come in one step, none behind it; to go on, push keys and values into states",
 				e.opt.Model.Name(), n.Out[0].Name)

@@ -107,7 +107,7 @@ var Attention = &graph.Op{
 				return err
 			}
 		}
-		span := spanOf(n)
+		span := named(n, "span")
 		if span != nil && span.Shape[1] != 2 {
 			return fmt.Errorf("span: %s must hold two rows of k for each token, the first and that behind the last", span)
 		}
@@ -179,7 +179,7 @@ var Attention = &graph.Op{
 		q, k, v, a := n.In[0], n.In[1], n.In[2], graph.Attr[AttentionAttr](n)
 		kv = min(kv, k.Shape[0])
 		reads := kv // cache rows that some query of the step sees
-		if a.Both || spanOf(n) != nil {
+		if a.Both || Spans(n) {
 			kv, reads = k.Shape[0], k.Shape[0]
 		}
 		if a.Window > 0 {
@@ -197,15 +197,6 @@ var Attention = &graph.Op{
 			Write: float64(n.Out[0].Bytes()),
 		}
 	},
-}
-
-// spanOf gives the operand span of an attention, nil where there is none. A paged one, which shares the checks, has
-// other operands.
-func spanOf(n *graph.Node) *graph.Value {
-	if n.Op.Name != "attention" {
-		return nil
-	}
-	return operand(n, 5)
 }
 
 // CheckSpan says by an error that row s is not one of the rows [first, behind) of rows rows in all.
