@@ -58,12 +58,11 @@ func (t *tokens) best() candidate {
 
 // noisiest is the token of the largest logit with noise up to the place last, of equals that of the least number.
 func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64) int32 {
-	n := newNoise(key, rate)
-	n.end = candidate{math.MaxInt32, float32(math.Inf(-1))}
+	n := noise{words: ops.NewDrawWords(key), rate: rate, end: candidate{math.MaxInt32, float32(math.Inf(-1))}}
 	if last != ^uint64(0) {
 		n.end = placed(last)
 	}
-	a, b, c, d := n.words(uint32(best.id) / 4)
+	a, b, c, d := n.words.Of(uint32(best.id) / 4)
 	n.chosen, n.most, n.least = best.id, math.Inf(-1), n.end.logit
 	n.offer(best.id, best.logit, [...]uint32{a, b, c, d}[best.id%4])
 	if t.ids != nil {
@@ -75,7 +74,7 @@ func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64
 			id := t.ids[i]
 			if q := uint32(id) / 4; q != quad { // those that filters leave are often in the order of their numbers
 				quad = q
-				a, b, c, d = n.words(q)
+				a, b, c, d = n.words.Of(q)
 			}
 			n.offer(id, x, [...]uint32{a, b, c, d}[id%4])
 		}
@@ -87,7 +86,7 @@ func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64
 		if !(x[0] >= n.least || x[1] >= n.least || x[2] >= n.least || x[3] >= n.least) {
 			continue
 		}
-		a, b, c, d := n.words(quad)
+		a, b, c, d := n.words.Of(quad)
 		most := bound(min(a, b, c, d))
 		if top+most < n.most { // where logits are flat this tells; where they are not, what follows
 			continue
@@ -102,45 +101,21 @@ func noisiest(t tokens, best candidate, last uint64, key [4]uint32, rate float64
 		n.offer(id+3, x[3], d)
 	}
 	id := len(t.x) &^ 3
-	a, b, c, d = n.words(uint32(id) / 4)
+	a, b, c, d = n.words.Of(uint32(id) / 4)
 	for i, x := range x {
 		n.offer(int32(id+i), x, [...]uint32{a, b, c, d}[i])
 	}
 	return n.chosen
 }
 
-// noise are the random words of a row (ops.DrawWords, with what is the same for all of its tokens made once), and the
-// token that has won so far.
+// noise are the random words of a row, and the token that has won so far.
 type noise struct {
-	low, high uint32        // of the position
-	keys      [10][2]uint32 // of the rounds
-	rate      float64
-	end       candidate // the last that may win
-	least     float32   // the logit below which none can win
-	most      float64   // the winner's logit with noise
-	chosen    int32
-}
-
-func newNoise(key [4]uint32, rate float64) (n noise) {
-	n.low, n.high, n.rate = key[2], key[3], rate
-	a, b := key[0], key[1]
-	for i := range n.keys {
-		n.keys[i] = [2]uint32{a, b}
-		a += 0x9e3779b9
-		b += 0xbb67ae85
-	}
-	return n
-}
-
-// words are those of the four tokens from 4 quad on.
-func (n *noise) words(quad uint32) (_, _, _, _ uint32) {
-	c0, c1, c2, c3 := n.low, n.high, quad, uint32(1)
-	for i := range n.keys {
-		k := &n.keys[i]
-		a, b := uint64(c0)*0xd2511f53, uint64(c2)*0xcd9e8d57
-		c0, c1, c2, c3 = uint32(b>>32)^c1^k[0], uint32(b), uint32(a>>32)^c3^k[1], uint32(a)
-	}
-	return c0, c1, c2, c3
+	words  ops.DrawWords
+	rate   float64
+	end    candidate // the last that may win
+	least  float32   // the logit below which none can win
+	most   float64   // the winner's logit with noise
+	chosen int32
 }
 
 // bound is what a word's noise does not exceed: −ln(1 − u) is at least u, so that the noise is at most −ln u, which the

@@ -339,15 +339,17 @@ func TestLeastOf(t *testing.T) {
 	}
 }
 
-// TestWords: the noise is that of the operator.
+// TestWords: a row's words are Philox's of position and quad, by the seed.
 func TestWords(t *testing.T) {
 	for _, seed := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
 		for _, position := range []int{0, 7, 1 << 33} {
 			key := ops.DrawKey(seed, position)
-			n := newNoise(key, 1)
-			for _, quad := range []int{0, 1, 2, 37983, 1 << 20} {
-				a, b, c, d := n.words(uint32(quad))
-				if got, want := [4]uint32{a, b, c, d}, ops.DrawWords(key, quad); got != want {
+			words := ops.NewDrawWords(key)
+			for _, quad := range []uint32{0, 1, 2, 37983, 1 << 20} {
+				a, b, c, d := words.Of(quad)
+				want := ops.Philox([4]uint32{uint32(position), uint32(position >> 32), quad, 1},
+					[2]uint32{uint32(seed), uint32(seed >> 32)})
+				if got := [4]uint32{a, b, c, d}; got != want {
 					t.Errorf("%s: %x, not %x", fmt.Sprint(seed, position, quad), got, want)
 				}
 			}

@@ -27,11 +27,7 @@ var Adjust = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		c := graph.Cost{Write: float64(n.Out[0].Bytes()), Flops: 2 * float64(n.In[1].Shape.Elems())}
-		for _, v := range n.In {
-			c.Read += float64(v.Bytes())
-		}
-		return c
+		return wholeCost(n, 2*float64(n.In[1].Shape.Elems()))
 	},
 }
 

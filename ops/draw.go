@@ -47,23 +47,36 @@ var Draw = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		c := graph.Cost{Write: float64(n.Out[0].Bytes()), Flops: 24 * float64(n.Out[0].Shape.Elems())}
-		for _, v := range n.In {
-			c.Read += float64(v.Bytes())
-		}
-		return c
+		return wholeCost(n, 24*float64(n.Out[0].Shape.Elems()))
 	},
 }
 
 // Philox is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
 func Philox(counter [4]uint32, key [2]uint32) [4]uint32 {
-	for range 10 {
-		a, b := uint64(counter[0])*0xd2511f53, uint64(counter[2])*0xcd9e8d57
-		counter = [4]uint32{uint32(b>>32) ^ counter[1] ^ key[0], uint32(b), uint32(a>>32) ^ counter[3] ^ key[1], uint32(a)}
+	k := philoxKeys(key)
+	a, b, c, d := k.words(counter[0], counter[1], counter[2], counter[3])
+	return [4]uint32{a, b, c, d}
+}
+
+// rounds are the keys of Philox's rounds.
+type rounds [10][2]uint32
+
+func philoxKeys(key [2]uint32) (k rounds) {
+	for i := range k {
+		k[i] = key
 		key[0] += 0x9e3779b9
 		key[1] += 0xbb67ae85
 	}
-	return counter
+	return k
+}
+
+func (r *rounds) words(c0, c1, c2, c3 uint32) (_, _, _, _ uint32) {
+	for i := range r {
+		k := &r[i]
+		a, b := uint64(c0)*0xd2511f53, uint64(c2)*0xcd9e8d57
+		c0, c1, c2, c3 = uint32(b>>32)^c1^k[0], uint32(b), uint32(a>>32)^c3^k[1], uint32(a)
+	}
+	return c0, c1, c2, c3
 }
 
 // DrawKey is the key of the token at a position, drawn with a seed.
@@ -72,10 +85,19 @@ func DrawKey(seed uint64, position int) [4]uint32 {
 	return [4]uint32{uint32(seed), uint32(seed >> 32), uint32(p), uint32(p >> 32)}
 }
 
-// DrawWords are the random words of the four tokens from 4 quad on.
-func DrawWords(key [4]uint32, quad int) [4]uint32 {
-	return Philox([4]uint32{key[2], key[3], uint32(quad), 1}, [2]uint32{key[0], key[1]})
+// DrawWords are the random words of a row's tokens.
+type DrawWords struct {
+	low, high uint32 // of the position
+	keys      rounds // what is the same for all tokens, made once
 }
+
+// NewDrawWords gives those of a key.
+func NewDrawWords(key [4]uint32) DrawWords {
+	return DrawWords{key[2], key[3], philoxKeys([2]uint32{key[0], key[1]})}
+}
+
+// Of gives the words of the four tokens from 4 quad on.
+func (w *DrawWords) Of(quad uint32) (_, _, _, _ uint32) { return w.keys.words(w.low, w.high, quad, 1) }
 
 // DrawUniform is a word as a number in (0, 1) that a float32 holds: the word over 2³², of its 24 highest bits where it
 // has more, and not less than 2⁻³².
@@ -91,5 +113,7 @@ func DrawExponential(word uint32) float64 { return -math.Log1p(-DrawUniform(word
 
 // DrawNoise is −ln(−ln(1 − u)) of token v: a standard Gumbel variate.
 func DrawNoise(key [4]uint32, v int) float64 {
-	return -math.Log(DrawExponential(DrawWords(key, v/4)[v%4]))
+	w := NewDrawWords(key)
+	a, b, c, d := w.Of(uint32(v / 4))
+	return -math.Log(DrawExponential([...]uint32{a, b, c, d}[v%4]))
 }

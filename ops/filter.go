@@ -42,11 +42,7 @@ var Filter = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		c := graph.Cost{Write: float64(n.Out[0].Bytes()), Flops: 32 * float64(n.Out[0].Shape.Elems())}
-		for _, v := range n.In {
-			c.Read += float64(v.Bytes())
-		}
-		return c
+		return wholeCost(n, 32*float64(n.Out[0].Shape.Elems()))
 	},
 }
 
