@@ -17,8 +17,8 @@
 // y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
 // with the softmax online, a tile of positions at a time. A workgroup works on one head of
 // one token and on one of PARTS ranges of the positions; attention_join puts parts together.
-// With MORE, a macro, there are sinks, chunks, slopes on distances, and queries that see behind
-// their own position (ops.AttentionAttr). NA, a macro, is how many units of VU elements of v an invocation sums up.
+// With MORE, a macro, there are sinks, chunks, slopes on distances, queries that see behind
+// their own position, and texts side by side (ops.AttentionAttr, ops.Attention). NA, a macro, is how many units of VU elements of v an invocation sums up.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
 layout(constant_id = 2) const uint V = F32;
@@ -36,7 +36,9 @@ layout(binding = 4, std430) writeonly buffer BY { float y[]; };
 layout(binding = 5, std430) writeonly buffer BPart { float part[]; };
 #ifdef MORE
 layout(constant_id = 8) const uint SINKS = 0; // their type, 0: there are none
+layout(constant_id = 9) const bool SPANS = false; // a token sees the rows of its own text alone
 layout(binding = 7, std430) readonly buffer BSinks { uint sinks[]; };
+layout(binding = 8, std430) readonly buffer BSpan { int span[]; };
 #endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv, positions;  // share: heads of a group
@@ -46,6 +48,7 @@ layout(push_constant) uniform Push {
 #ifdef MORE
   uint sinkoff, chunk, both;
   float alibi, slope;
+  uint spanoff;
 #endif
 };
 
@@ -114,7 +117,24 @@ vec2 value(uint row, uint u) {
 void main() {
   const uint T = TILE, t = gl_LocalInvocationID.x;
   uint h = gl_WorkGroupID.x, s = gl_WorkGroupID.y, p = gl_WorkGroupID.z, g = h / share;
+#ifdef MORE
+  uint first = 0, rows = positions; // of the text
+  int last = int(s);
+  if (SPANS) {
+    int begin = span[spanoff + 2 * s], behind = span[spanoff + 2 * s + 1];
+    if (begin < 0 || begin > last || behind <= last || behind > int(positions)) {
+      if (t == 0) refuse(launch, s, begin < 0 || begin > last ? begin : behind, positions);
+      return;
+    }
+    first = uint(begin);
+    rows = uint(behind - begin);
+    last -= begin;
+  } else {
+    last = pos[posoff + s];
+  }
+#else
   int last = pos[posoff + s];
+#endif
   if (last < 0 || last >= int(positions)) {
     if (t == 0) refuse(launch, s, last, positions);
     return;
@@ -122,7 +142,9 @@ void main() {
   uint end = uint(last) + 1, from = window > 0 && end > window ? end - window : 0;
 #ifdef MORE
   if (chunk > 0) from = max(from, uint(last) / chunk * chunk);
-  if (both != 0) end = window > 0 ? min(uint(last) + window, positions) : positions;
+  if (both != 0) end = window > 0 ? min(uint(last) + window, rows) : rows;
+  from += first; // from here on rows of k, not positions in a text
+  end += first;
   float fall = 0; // for each position of distance
   if (alibi > 0) {
     uint m = 1;
@@ -153,7 +175,7 @@ void main() {
     uint n = min(T, end - j0);
     float d = t < n ? score(koff + (j0 + t) * kstride + g * HEADK) : LOW;
 #ifdef MORE
-    if (t < n) d -= fall * abs(float(last) - float(j0 + t));
+    if (t < n) d -= fall * abs(float(last) - float(j0 - first + t));
 #endif
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);

@@ -367,8 +367,14 @@ func bindPlainAttention(b *bind) error {
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	if more {
 		off, code := b.vector(c, at(l.In, 4))
-		c.spec = append(c.spec, code)
-		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(a.SlopeFactor()))
+		spanoff, spans := uint32(0), ops.Spans(l.Node)
+		if spans {
+			spanoff = b.ints(c, &l.In[5])
+		} else {
+			b.none(c)
+		}
+		c.spec = append(c.spec, code, flag(spans))
+		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(a.SlopeFactor()), spanoff)
 	}
 	b.run3(c, heads, q.Shape[0], n)
 	if n == 1 {

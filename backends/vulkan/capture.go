@@ -11,6 +11,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/internal/errlist"
+	"github.com/greta-project/greta/ops"
 )
 
 // executable is a program recorded in a command buffer.
@@ -287,6 +288,10 @@ func (e *executable) status() error {
 		case limit == 0:
 			return fmt.Errorf("%s%v waited in vain for the stage before it (path %s; --fp16 off does without it)", step,
 				launches[launch].Node, pathOverlap)
+		}
+		if n := launches[launch].Node; n.Op == ops.Pool || ops.Spans(n) {
+			return fmt.Errorf("%s%v: range %d, of which %d is an end, is empty, lacks its row or leaves the rows [0, %d)",
+				step, n, index, value, limit)
 		}
 		return fmt.Errorf("%s%v: index %d is %d, it must lie in [0, %d)", step, launches[launch].Node, index, value, limit)
 	}

@@ -137,7 +137,8 @@ var attentionChoices = []attentionChoice{
 			return lined(k) && lined(v) && on.flash && d.takesFlash(n)
 		}},
 	{name: "attention", bind: bindPlainAttention,
-		why: "any heads and caches, sinks, chunks and slopes: online over the positions, in f32"},
+		why: "any heads and caches; sinks, chunks, slopes, both ways and texts side by side, which the others lack: online " +
+			"over the positions, in f32"},
 }
 
 // lined says whether rows of a cache can be read 16 bytes at a time.
@@ -227,6 +228,7 @@ func init() { // the binders of the table refer to it through Kernel
 			why: "a workgroup a row: masses go into bins, of which one at a time is looked into"},
 		"mix":   {bind: bindMix, typed: -1, why: pairwise},
 		"embed": {bind: bindEmbed, typed: 1, wide: []int{1}, why: "rows are decoded as they are gathered"},
+		"pool":  {bind: bindPool, typed: -1, why: "a workgroup sums up 32 columns of a range of rows"},
 		"rows":  {bind: bindRows, typed: -1, why: "rows are gathered"},
 		"rope":  {bind: bindRoPE, typed: -1, why: "pairs of elements an invocation"},
 		"push":  {bind: bindPush, typed: 0, caches: []int{0}, why: "rows are stored where their positions say"},

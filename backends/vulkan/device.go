@@ -210,7 +210,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		return nil, backends.Unsupportedf("vulkan", n, "%s over caches of eight bits: no kernel of this backend does that",
 			why)
 	}
-	if why := ops.Beyond(n); why != "" && (n.Op == ops.PagedAttention || ops.Spans(n)) {
+	if why := ops.Beyond(n); why != "" && n.Op == ops.PagedAttention {
 		return nil, backends.Unsupportedf("vulkan", n, "%s: no kernel of this backend does that", why)
 	}
 	for _, v := range n.Out {

@@ -42,7 +42,7 @@ jobs() {
     echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP
   done
   echo attention_flash.comp attention_flash_64_8.spv --target-env=vulkan1.3 -DELEMS=64 -DBR=8 -DBC=16 -DNT=8 # of software devices
-  for name in adjust attention_join draw elementwise filter form general integers join mix norm norm_wide paged_push perhead pick recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
+  for name in adjust attention_join draw elementwise filter form general integers join mix norm norm_wide paged_push perhead pick pool recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
   for name in delta dplr ssm; do
     echo $name.comp $name.spv -DHELD
     echo $name.comp ${name}_long.spv

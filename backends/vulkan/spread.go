@@ -131,6 +131,17 @@ func bindRowSum(b *bind) error {
 	return nil
 }
 
+// bindPool binds the mean of ranges of rows.
+func bindPool(b *bind) error {
+	c := b.call("pool")
+	x, at, z := b.floats(c, &b.l.In[0], false), b.ints(c, &b.l.In[1]), b.floats(c, &b.l.Out[0], true)
+	b.status(c)
+	c.spec = []uint32{workgroup}
+	c.push = []uint32{x.n, x.cols, x.off, x.stride, at, z.off, z.stride, uint32(b.number)}
+	b.run(c, groups(int(x.cols), 32), int(z.n))
+	return nil
+}
+
 // bindIntegers binds shift and real.
 func bindIntegers(b *bind) error {
 	z, by := &b.l.Out[0], 0

@@ -135,6 +135,32 @@ func TestEncoders(t *testing.T) {
 	writeEncoders(t, lines)
 }
 
+// TestEncodersOnVulkan: texts of different lengths in a step, with windows too, and scores are what transformers gives.
+func TestEncodersOnVulkan(t *testing.T) {
+	device := lavapipe(t)
+	for _, name := range []string{"bert", "modernbert", "bert_rerank"} {
+		dir := testfiles.Repo(t, "testdata", "encoders", name)
+		e := readExpected(t, dir)
+		verb, worst := []string{"embed"}, 0.0
+		if e.Query != "" {
+			verb = []string{"rerank", "--query", e.Query}
+		}
+		got := embedLines(t, greta(t, append(verb, dir, textFile(t, "t.jsonl", e.Texts), "--backend", "vulkan", "--device",
+			device)...))
+		for i, l := range got {
+			if e.Query != "" {
+				worst = max(worst, math.Abs(l.Score-e.Scores[l.Index])/e.Scores[l.Index])
+			} else {
+				worst = max(worst, distance(l.Embedding, e.Vectors[i]))
+			}
+		}
+		t.Logf("%s: %.1e", name, worst)
+		if len(got) != len(e.Texts) || !(worst <= 1e-5) {
+			t.Errorf("%s: %d results, relative error %.2e", name, len(got), worst)
+		}
+	}
+}
+
 const encodersTitle = "## Encoders"
 
 // encodersHead opens the part of docs/families.md that TestEncoders writes where GRETA_WRITE_FAMILIES is set.

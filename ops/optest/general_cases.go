@@ -1,5 +1,10 @@
 package optest
 
+import "strings"
+
+// twoTexts are the spans of texts of 170 and of 60 rows.
+var twoTexts = "s i32[230, 2] =" + strings.Repeat("0,170,", 170) + strings.Repeat("170,230,", 59) + "170,230"
+
 // generalTable are the cases of operators that models use on small tensors, and of recurrences.
 var generalTable = []Case{
 	{"relu/3d", "y: relu(x)", "x float[3, 5, 7]", pointRel, pointAbs},
@@ -74,6 +79,16 @@ var generalTable = []Case{
 		"q float[2, 4, 8]; k float[2, 2, 8]; v float[2, 2, 8]; pos i32[2] =0,0; s i32[2, 2] =0,1,1,2", sumRel, sumAbs},
 	{"attention/both alibi", "y: attention(q, k, v, pos, both=true, alibi=8)",
 		"q float[7, 4, 8]; k float[7, 4, 8]; v float[7, 4, 8]; pos i32[7] =0..", sumRel, sumAbs},
+	{"attention/both long", "y: attention(q, k, v, pos, both=true)",
+		"q float[300, 4, 64]; k float[300, 2, 64] +64; v float[300, 2, 64]; pos i32[300] =0..", sumRel, sumAbs},
+	{"attention/texts long", "y: attention(q, k, v, pos, span=s, both=true)",
+		"q float[230, 2, 64]; k float[230, 2, 64]; v float[230, 2, 64]; pos i32[230] =0..; " + twoTexts, sumRel, sumAbs},
+	{"attention/texts long window", "y: attention(q, k, v, pos, span=s, both=true, window=140)",
+		"q float[230, 2, 32]; k float[230, 2, 32]; v float[230, 2, 32]; pos i32[230] =0..; " + twoTexts, sumRel, sumAbs},
+	{"attention/texts alibi", "y: attention(q, k, v, pos, span=s, both=true, alibi=8, chunk=2)",
+		"q float[5, 4, 8]; k float[5, 2, 8]; v float[5, 2, 8]; pos i32[5] =0..; " +
+			"s i32[5, 2] =0,2,0,2,2,5,2,5,2,5", sumRel, sumAbs},
+	{"pool/long", "y: pool(x, at)", "x float[300, 384]; at i32[4, 2] =0,300,299,300,0,1,7,200", sumRel, sumAbs},
 	{"pool/2d", "y: pool(x, at)", "x float[9, 33] +7; at i32[3, 2] =0,4,4,5,3,9", sumRel, sumAbs},
 	{"pool/one", "y: pool(x, at)", "x float[1, 5]; at i32[1, 2] =0,1", sumRel, sumAbs},
 	{"rope/over head", "y: rope(x, pos, dims=4, scaling=over_head, factor=2)", "x float[2, 3, 16]; pos i32[2] =5,901",
