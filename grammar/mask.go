@@ -41,6 +41,8 @@ type Grammar struct {
 	rows   [][]int32
 	room   map[roomKey]int
 
+	pairs map[int32]maskPair // by a configuration with round counts
+
 	letters map[alphabetKey]*[8][]step8
 	seen    []int32 // by expression and state of UTF-8: the last round that saw it
 	round   int32
@@ -60,7 +62,7 @@ type alphabetKey struct {
 // gives *Refused. Without Options.Triggers the source must be set.
 func Compile(v *Vocabulary, src Source, opt Options) (*Grammar, error) {
 	g := &Grammar{vocab: v, src: src, opt: opt, room: map[roomKey]int{},
-		letters: map[alphabetKey]*[8][]step8{}}
+		letters: map[alphabetKey]*[8][]step8{}, pairs: map[int32]maskPair{}}
 	deepest := 0
 	for _, s := range v.slices {
 		deepest = max(deepest, s.tree.depth)
@@ -111,6 +113,7 @@ func (k *Mask) enter() error {
 		}
 		g.m, g.kept, g.masked = m, 0, nil
 		g.room, g.letters, g.seen = map[roomKey]int{}, map[alphabetKey]*[8][]step8{}, nil
+		g.pairs = map[int32]maskPair{}
 		g.epoch++
 	}
 	g.m.a.answering, g.m.a.work, g.m.a.most = true, 0, math.MaxInt
@@ -166,19 +169,29 @@ func (g *Grammar) setEnds(set []uint32) {
 	}
 }
 
-// fill computes a configuration's mask into set, which is clear, or takes it from
-// where it is kept: as bits, or as a list where few tokens are allowed. A mask that
-// costs too much has the tokens that were found until then.
+// fill computes a configuration's mask into set, which is clear, or takes it from where it is kept.
 func (g *Grammar) fill(conf int32, set []uint32) {
+	if !g.known(conf, set) && !g.counted(conf, set) {
+		g.fillWhole(conf, set)
+	}
+}
+
+// known takes a mask from where it is kept: as bits, or as a list where few tokens are allowed.
+func (g *Grammar) known(conf int32, set []uint32) bool {
 	c := &g.m.configs[conf]
-	switch {
-	case c.mask != nil:
+	if c.mask != nil {
 		copy(set, c.mask)
-		return
-	case c.few != nil:
-		for _, id := range c.few {
-			set[id>>5] |= 1 << (id & 31)
-		}
+	}
+	for _, id := range c.few {
+		set[id>>5] |= 1 << (id & 31)
+	}
+	return c.mask != nil || c.few != nil
+}
+
+// fillWhole is fill by a walk through the vocabulary. A mask that costs too much has the tokens that were found until
+// then.
+func (g *Grammar) fillWhole(conf int32, set []uint32) {
+	if g.known(conf, set) {
 		return
 	}
 	for most := maskWork; ; most *= 4 {

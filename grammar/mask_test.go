@@ -464,38 +464,86 @@ func constrainedTexts() map[string]constrained {
 // TestSlices: masks that slices of the vocabulary make are those that a look at each token makes.
 func TestSlices(t *testing.T) {
 	v, _ := qwen(t)
-	set, want, compared := make([]uint32, v.Words()), make([]uint32, v.Words()), 0
+	compared := 0
 	for name, p := range constrainedTexts() {
 		p.opt.Compact, p.opt.Ordered = true, true
 		g, err := Compile(v, p.src, p.opt)
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := g.NewMask()
-		known := map[int32]bool{}
-		for _, id := range v.Spell(p.text) {
-			if err := k.Allowed(set); err != nil {
-				t.Fatal(err)
-			}
-			if clear(want); !known[k.now()] {
-				known[k.now()] = true
-				for i := range v.slices {
-					g.walk(&v.slices[i].tree, k.now(), want)
-				}
-				if g.m.configs[k.now()].accept {
-					g.setEnds(want)
-				}
-				if !slices.Equal(set, want) {
-					t.Fatalf("%s: the mask after %q is another", name, k.tokens)
-				}
-			}
-			if err := k.Accept(id); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-		compared += len(known)
+		compared += compareMasks(t, g, name, p.text)
 	}
 	if compared < 200 {
 		t.Errorf("%d masks are compared", compared)
+	}
+}
+
+// compareMasks has the mask before each token of a text, and makes it again by a look at each token.
+func compareMasks(t *testing.T, g *Grammar, name, text string) int {
+	v, k, known := g.vocab, g.NewMask(), map[int32]bool{}
+	set, want := make([]uint32, v.Words()), make([]uint32, v.Words())
+	for _, id := range v.Spell(text) {
+		if err := k.Allowed(set); err != nil {
+			t.Fatal(err)
+		}
+		if clear(want); !known[k.now()] {
+			known[k.now()] = true
+			for i := range v.slices {
+				g.walk(&v.slices[i].tree, k.now(), want)
+			}
+			if g.m.configs[k.now()].accept {
+				g.setEnds(want)
+			}
+			if !slices.Equal(set, want) {
+				for id, w := range v.words {
+					if x, y := set[id>>5]>>(id&31)&1, want[id>>5]>>(id&31)&1; x != y {
+						t.Fatalf("%s: after %d tokens %q is allowed: %d, looked at alone: %d", name, len(k.tokens), w, x, y)
+					}
+				}
+			}
+		}
+		if err := k.Accept(id); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	return len(known)
+}
+
+// TestCounted: masks that are made with round counts are those that a look at each token makes.
+func TestCounted(t *testing.T) {
+	v, _ := qwen(t)
+	words := strings.Repeat("they say so, é and 東京, in  letters ", 12)
+	cut := func(n int) string { return string([]rune(words)[:n]) }
+	ab := strings.Repeat("ab", 100)
+	tags := Tags{Open: "<p=", Text: [2]string{">", "</p>"}, Value: [2]string{">", "</p>"}, NameEnd: ">", End: "</p>"}
+	for _, c := range []struct {
+		src  Source
+		text string
+	}{
+		{Schema(`{"type": "string", "maxLength": 300}`), `"` + cut(300) + `"`},
+		{Schema(`{"type": "string", "minLength": 200}`), `"` + cut(220) + `"`},
+		{Schema(`{"type": "string", "minLength": 100, "maxLength": 350}`), `"` + cut(350) + `"`},
+		{Schema(`{"type": "string", "minLength": 300, "maxLength": 300}`), `"` + cut(300) + `"`},
+		{Schema(`{"type": "string", "maxLength": 70, "not": {"pattern": "xy"}}`), `"` + cut(70) + `"`},
+		{Schema(`{"type": "string", "not": {"maxLength": 150}}`), `"` + cut(180) + `"`},
+		{Schema(`{"type": "string", "pattern": "^(ab){50,100}$"}`), `"` + ab + `"`},
+		{Schema(`{"type": "string", "pattern": "^[ab]{0,200}x$", "maxLength": 100}`), `"` + ab[:99] + `x"`},
+		{Schema(`{"type": "string", "pattern": "^.{0,300}z{40}$", "maxLength": 120}`),
+			`"` + cut(80) + strings.Repeat("z", 40) + `"`},
+		{Schema(`{"anyOf": [{"maxLength": 40, "pattern": "^t"}, {"minLength": 90}, {"maxItems": 3}]}`), `"` + cut(140) + `"`},
+		{Schema(`{"type": "string", "maxLength": 200, "enum": ["` + cut(130) + `", "` + cut(140) + `"]}`),
+			`"` + cut(140) + `"`},
+		{Regex(`([a-z, ]|é|東|京){3,333}`), cut(333)},
+		{Regex(`(a|ab|b){40,64}c{0,90}`), strings.Repeat("ab", 32) + strings.Repeat("c", 90)},
+		{GBNF(`root ::= [^"]{0,150} "\"" root?`), cut(150) + `"` + cut(3) + `"`},
+		{Params(`{"properties": {"s": {"type": "string", "maxLength": 130}}}`, tags), "<p=s>" + cut(130) + "</p>"},
+		{Python([]Call{{"f", `{"properties": {"s": {"type": "string", "maxLength": 140}}}`}}, true), `[f(s='` + cut(140) +
+			`')]`},
+	} {
+		g, err := Compile(v, c.src, Options{Compact: true, Ordered: true})
+		if err != nil {
+			t.Fatalf("%s: %v", c.src.text, err)
+		}
+		compareMasks(t, g, c.src.text, c.text)
 	}
 }

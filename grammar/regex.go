@@ -80,6 +80,7 @@ type arena struct {
 
 	next  [][]int32 // by node and class: 1 + the derivative; 0: not yet computed
 	parts partitions
+	round [2][]rx // by direction and node: 1 + the expression with round counts; 0: not yet made
 	tries []*textTrie
 	allow [][]uint64 // subsets of a trie's texts
 	allID map[string]int32
