@@ -175,7 +175,7 @@ func addBlocks(out []Message, role, at string, blocks []block) ([]Message, error
 		}
 	}
 	m.Content = strings.Join(texts, "\n")
-	if m.Content == "" && m.Reasoning == "" && len(m.ToolCalls) == 0 && len(blocks) > 0 {
+	if m.Content == "" && m.Reasoning == "" && len(m.ToolCalls) == 0 && len(out) > 0 {
 		return out, nil // results alone
 	}
 	return append(out, m), nil

@@ -131,3 +131,28 @@ func TestMessagesErrors(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// TestMessageOfNothing: a message whose blocks hold no text is one of no text, as a message without blocks is.
+func TestMessageOfNothing(t *testing.T) {
+	_, h := testServer(t, newFake())
+	read := func(content, behind string) int {
+		status, _, body := post(t, h.URL+"/v1/messages/count_tokens",
+			`{"model": "fake", "messages": [{"role": "user", "content": `+content+`}`+behind+`]}`)
+		if status != 200 {
+			t.Errorf("%s: %d %s", content, status, body)
+			return -1
+		}
+		return as[struct {
+			N int `json:"input_tokens"`
+		}](t, body).N
+	}
+	for _, behind := range []string{"", `, {"role": "user", "content": "hello"}`} {
+		want := read(`""`, behind)
+		for _, content := range []string{`[]`, `[{"type": "text", "text": ""}]`, `[{"type": "thinking", "thinking": ""}]`,
+			`[{"type": "redacted_thinking", "data": "x"}]`} {
+			if n := read(content, behind); n != want {
+				t.Errorf("%s%s has %d tokens, an empty text %d", content, behind, n, want)
+			}
+		}
+	}
+}

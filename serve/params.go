@@ -191,6 +191,9 @@ func (f *samplingFields) sampling(vocabulary int) (o Sampling, err error) {
 	} else if f.TopK != nil && *f.TopK < -1 {
 		return o, badRequest("top_k", fmt.Sprintf("top_k must be -1, 0 or more, it is %d", *f.TopK))
 	}
+	if f.TopP != nil && *f.TopP == 0 { // the fewest tokens are one; a model's 0 is all
+		o.TopK = 1
+	}
 	for text, bias := range f.LogitBias {
 		id, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || id < 0 || int(id) >= vocabulary {

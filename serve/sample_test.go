@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 )
@@ -67,6 +68,36 @@ func TestPickerLogprobs(t *testing.T) {
 		// log Σ exp of the logits is 2.546006
 		if d := tok.Logprob - (logits[want] - 2.546006); d < -1e-5 || d > 1e-5 {
 			t.Errorf("token %d has the log-probability %v", i, tok.Logprob)
+		}
+	}
+}
+
+// TestTopPZero: a share of nothing leaves the most likely token, whatever the seed; no share leaves all.
+func TestTopPZero(t *testing.T) {
+	for body, alone := range map[string]bool{`{"top_p": 0}`: true, `{"top_p": 0, "top_k": 3}`: true, `{}`: false,
+		`{"top_p": 1}`: false} {
+		other := false
+		for seed := range int64(20) {
+			f := samplingFields{Seed: &seed}
+			if err := json.Unmarshal([]byte(body), &f); err != nil {
+				t.Fatal(err)
+			}
+			o, err := f.sampling(4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := newPicker(Request{Prompt: []int32{0}, Sampling: o}, 0, nil, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tok, err := p.pick([]float32{0, .1, .2, .1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other = other || tok.ID != 2
+		}
+		if other == alone {
+			t.Errorf("%s: tokens other than the most likely one are drawn: %v", body, other)
 		}
 	}
 }
