@@ -218,7 +218,13 @@ func index(list []*Key, old map[[32]byte]*Key) (map[[32]byte]*Key, error) {
 				return nil, fmt.Errorf("key %d (%s): there is no scope %s", i+1, key.Name, s)
 			}
 		}
+		if key.RequestsPerMinute < 0 || key.TokensPerMinute < 0 || key.TokensPerDay < 0 || key.Parallel < 0 {
+			return nil, fmt.Errorf("key %d (%s): bounds must be 0 or more; 0 is none", i+1, key.Name)
+		}
 		hash := [32]byte(raw)
+		if other := m[hash]; other != nil {
+			return nil, fmt.Errorf("key %d (%s) is the same as that of %s", i+1, key.Name, other.Name)
+		}
 		// Requests that run hold the line of before: what both have used is one.
 		if before := old[hash]; before != nil {
 			key.state = before.state

@@ -58,3 +58,34 @@ func TestPipesForFiles(t *testing.T) {
 		t.Errorf("models: %v", err)
 	}
 }
+
+// TestBadBounds: a bound below nothing is told; it does not mean that there is none.
+func TestBadBounds(t *testing.T) {
+	dir := t.TempDir()
+	file := func(text string) string {
+		path := filepath.Join(dir, "file.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	hash := strings.Repeat("0f", 32)
+	for _, line := range []string{"requests-per-minute: -1", "tokens-per-minute: -1", "tokens-per-day: -1",
+		"parallel: -1"} {
+		if _, err := ReadKeys(file("- {name: a, sha256: " + hash + ", " + line + "}")); err == nil ||
+			!strings.Contains(err.Error(), "0 or more") {
+			t.Errorf("keys, %s: %v", line, err)
+		}
+	}
+	if _, err := ReadKeys(file("- {name: a, sha256: " + hash + "}\n- {name: b, sha256: " + hash + "}")); err == nil ||
+		!strings.Contains(err.Error(), "same as that of a") {
+		t.Errorf("one key twice: %v", err)
+	}
+	for text, want := range map[string]string{"": "no models", "models: [{name: a, path: b, idle: -1s}]": "0 or more",
+		"models: [{name: a, path: b, context: -1}]": "0 or more", "models: [{name: a, path: b, parallel: -1}]": "0 or more",
+		"{most-loaded: -1, models: [{name: a, path: b}]}": "most-loaded -1"} {
+		if _, _, err := ReadSpecs(file(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("models, %q: %v", text, err)
+		}
+	}
+}

@@ -6,6 +6,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -52,8 +53,11 @@ func ReadSpecs(path string) (specs []Spec, most int, err error) {
 	var file modelsFile
 	d := yaml.NewDecoder(f)
 	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil {
+	if err := d.Decode(&file); err != nil && err != io.EOF {
 		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	if file.Most < 0 {
+		return nil, 0, fmt.Errorf("%s: most-loaded %d: it must be 0 or more", path, file.Most)
 	}
 	if len(file.Models) == 0 {
 		return nil, 0, fmt.Errorf("%s: it lists no models; expected is models: [{name: NAME, path: PATH}]", path)
@@ -61,6 +65,9 @@ func ReadSpecs(path string) (specs []Spec, most int, err error) {
 	for i, m := range file.Models {
 		if m.Name == "" || m.Path == "" {
 			return nil, 0, fmt.Errorf("%s: model %d needs name and path", path, i+1)
+		}
+		if m.Idle < 0 || m.Context < 0 || m.Parallel < 0 {
+			return nil, 0, fmt.Errorf("%s: %s: idle, context and parallel must be 0 or more", path, m.Name)
 		}
 	}
 	return file.Models, file.Most, nil

@@ -206,6 +206,10 @@ func (f *serveFlags) check() error {
 		return errors.New("--max-num-seqs, --max-queue, --max-body and --max-messages must be positive")
 	case f.opt.MaxTokens < 0:
 		return fmt.Errorf("--max-tokens %d: it must be 0 or more", f.opt.MaxTokens)
+	case f.mostLoaded < 0:
+		return fmt.Errorf("--most-loaded %d: it must be 0 or more", f.mostLoaded)
+	case f.idle < 0 || f.opt.Timeout < 0 || f.opt.WriteWait < 0 || f.listen.Drain < 0:
+		return errors.New("--idle, --timeout, --write-timeout and --drain must be 0 or more")
 	case f.noPrefix && f.steps.prefixCache != "":
 		return errors.New("--no-prefix-cache and --prefix-cache exclude each other")
 	case f.cacheMemory != "" && f.cacheBytes() <= 0:

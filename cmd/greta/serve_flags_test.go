@@ -92,7 +92,8 @@ func TestServePrefixes(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--prefix-cache", write(t, "file", "x")}, {"--draft", "x"},
 		{"--no-prefix-cache", "--prefix-cache", dir},
-		{"--prefix-cache-limit", "1GB"}, {"--max-num-batched-tokens", "-1"}, {"--max-num-batched-tokens", "63"}} {
+		{"--prefix-cache-limit", "1GB"}, {"--max-num-batched-tokens", "-1"}, {"--max-num-batched-tokens", "63"},
+		{"--timeout", "-1s"}, {"--write-timeout", "-1s"}, {"--drain", "-1s"}, {"--idle", "-1s"}, {"--most-loaded", "-1"}} {
 		if r := greta(t, append([]string{"serve", model, "--port", "0"}, args...)...); r.code != exitUsage {
 			t.Errorf("%v: %+v", args, r)
 		}
