@@ -172,3 +172,33 @@ func TestImpossible(t *testing.T) {
 		t.Errorf("left: %s", got)
 	}
 }
+
+// TestFailedWrite: what could not be written whole does not take the place of what is there.
+func TestFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	if err := Write(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Create(path, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readable, err := os.Open(path) // a file that cannot be written stands for a full disk
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := f.File
+	f.File = readable
+	_, failed := f.Write([]byte("new"))
+	f.File = part
+	if err := readable.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); failed == nil || !errors.Is(err, failed) {
+		t.Errorf("Commit behind %v: %v", failed, err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "old" || names(t, dir) != "a" {
+		t.Errorf("%q is at the path (%v), and in the folder: %s", data, err, names(t, dir))
+	}
+}
