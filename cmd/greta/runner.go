@@ -204,7 +204,9 @@ func (r *runner) writeJSON() error {
 	}
 	err := r.report.JSON(r.files.json)
 	if c, ok := r.files.json.(io.Closer); ok {
-		err = errlist.Join(err, c.Close())
+		if e := c.Close(); err == nil { // which says again what could not be written
+			err = e
+		}
 	}
 	return err
 }

@@ -21,8 +21,9 @@ type File struct {
 	*os.File
 	path   string
 	mode   fs.FileMode
-	fresh  bool // nothing may be at the path when it is given its name
-	direct bool // the path is a device or a pipe, which is written to and not replaced
+	fresh  bool  // nothing may be at the path when it is given its name
+	direct bool  // the path is a device or a pipe, which is written to and not replaced
+	failed error // of a Write
 }
 
 const (
@@ -66,6 +67,15 @@ func Create(path string, mode fs.FileMode) (*File, error) {
 	return &File{File: f, path: path, mode: mode}, nil
 }
 
+// Write makes Commit fail where it does.
+func (f *File) Write(data []byte) (int, error) {
+	n, err := f.File.Write(data)
+	if err != nil {
+		f.failed = err
+	}
+	return n, err
+}
+
 // unfinished are the names of files that are being written.
 var unfinished sync.Map
 
@@ -98,6 +108,9 @@ func sweep(dir, base string) {
 func (f *File) Commit() error {
 	if f.File == nil {
 		return fs.ErrClosed
+	}
+	if f.failed != nil {
+		return errlist.Join(f.failed, f.Discard())
 	}
 	if f.direct {
 		err := f.File.Close()
