@@ -113,6 +113,9 @@ func (c *choiceState) push(j *job, text string) []Part {
 	if text == "" {
 		return nil
 	}
+	if c.tokens <= j.request.MinTokens {
+		return c.parse(text) // stop strings are looked for behind the least number of tokens
+	}
 	show, hit := c.stopper.Push(text)
 	if hit != "" {
 		c.done, c.hit = true, hit

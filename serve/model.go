@@ -198,8 +198,9 @@ type Request struct {
 	Choices   int // answers
 	Sampling  Sampling
 	IgnoreEnd bool
-	MinTokens int // no end before
-	Logprobs  int // 0: none; n: of the chosen one and the n best, n counted from 1; -1: of the chosen one alone
+	MinTokens int     // no end before, unless Mask has nothing else
+	Ends      []int32 // tokens that end an answer for who reads it, beside the model's
+	Logprobs  int     // 0: none; n: of the chosen one and the n best, n counted from 1; -1: of the chosen one alone
 	Mask      func() (Mask, error)
 	Key       string // whom to be fair to
 	Priority  int    // lower first

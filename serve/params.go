@@ -258,6 +258,7 @@ func (f *samplingFields) fill(s *Server, j *job) (err error) {
 		return badRequest("stream_options", "stream_options is only allowed when stream is true")
 	}
 	j.stops, j.stopIDs, j.showStop = f.Stop, f.StopTokenIDs, f.IncludeStop
+	r.Ends = f.StopTokenIDs
 	j.special = f.SkipSpecial != nil && !*f.SkipSpecial
 	r.IgnoreEnd, r.Priority, r.Salt = f.IgnoreEOS, f.Priority, f.CacheSalt
 	return nil

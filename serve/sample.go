@@ -4,6 +4,7 @@ package serve
 
 import (
 	"math"
+	"slices"
 
 	"github.com/greta-project/greta/engine"
 )
@@ -22,7 +23,7 @@ func (r *Request) mask(ends []int32) (*freshMask, error) {
 	if r.Mask == nil && r.MinTokens <= 0 {
 		return nil, nil
 	}
-	m := &freshMask{make: r.Mask, least: r.MinTokens, ends: ends}
+	m := &freshMask{make: r.Mask, least: r.MinTokens, ends: slices.Concat(ends, r.Ends)}
 	return m, m.begin()
 }
 

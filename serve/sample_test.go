@@ -72,6 +72,56 @@ func TestPickerLogprobs(t *testing.T) {
 	}
 }
 
+// TestLeastTokens: before the least number of tokens no end comes and no stop token, unless a form has nothing else.
+func TestLeastTokens(t *testing.T) {
+	only := func(id int32) func() (Mask, error) { return func() (Mask, error) { return oneToken(id), nil } }
+	for name, c := range map[string]struct {
+		r    Request
+		want []int32
+	}{
+		"end":              {Request{MinTokens: 2}, []int32{1, 1, 3}},
+		"stop token":       {Request{MinTokens: 2, Ends: []int32{1}}, []int32{2, 2, 3}},
+		"form of an end":   {Request{MinTokens: 2, Mask: only(3)}, []int32{3}},
+		"form of one stop": {Request{MinTokens: 2, Ends: []int32{1}, Mask: only(1)}, []int32{1, 1}},
+	} {
+		c.r.Prompt = []int32{0}
+		p, err := newPicker(c.r, 0, []int32{3}, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range c.want {
+			if tok, err := p.pick([]float32{0, 2, 1, 3}); err != nil || tok.ID != want {
+				t.Errorf("%s: token %d is %d, want %d, %v", name, i, tok.ID, want, err)
+			}
+		}
+	}
+}
+
+// oneToken is a mask of one token.
+type oneToken int32
+
+func (m oneToken) Allowed(bits []uint32) error {
+	clear(bits)
+	bits[m/32] |= 1 << (m % 32)
+	return nil
+}
+
+func (oneToken) Accept(int32) error { return nil }
+
+func (oneToken) Forced() []int32 { return nil }
+
+// TestStopBehindLeast: a stop string within the least number of tokens ends nothing.
+func TestStopBehindLeast(t *testing.T) {
+	_, h := testServer(t, newFake())
+	for more, want := range map[string]string{"": "he", `, "min_tokens": 4`: "hell", `, "min_tokens": 5`: "hello"} {
+		_, _, body := post(t, h.URL+"/v1/chat/completions", `{"model": "fake", "messages": [{"role": "user",
+			"content": "say hello"}], "stop": ["ll", "o"]`+more+`}`)
+		if got := as[chatAnswer](t, body).Choices[0].Message.Content; got == nil || *got != want {
+			t.Errorf("%s: %s", more, body)
+		}
+	}
+}
+
 // TestTopPZero: a share of nothing leaves the most likely token, whatever the seed; no share leaves all.
 func TestTopPZero(t *testing.T) {
 	for body, alone := range map[string]bool{`{"top_p": 0}`: true, `{"top_p": 0, "top_k": 3}`: true, `{}`: false,

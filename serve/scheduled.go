@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -202,9 +203,19 @@ func (m *freshMask) Allowed(bits []uint32) error {
 			bits[i] = ^uint32(0)
 		}
 	}
-	if m.given < m.least {
-		for _, id := range m.ends {
+	if m.given >= m.least {
+		return nil
+	}
+	var taken []int32
+	for _, id := range m.ends {
+		if bits[id/32]>>(id%32)&1 != 0 {
 			bits[id/32] &^= 1 << (id % 32)
+			taken = append(taken, id)
+		}
+	}
+	if !slices.ContainsFunc(bits, func(w uint32) bool { return w != 0 }) { // nothing else may come: the mask is right
+		for _, id := range taken {
+			bits[id/32] |= 1 << (id % 32)
 		}
 	}
 	return nil

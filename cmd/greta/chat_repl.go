@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -413,8 +415,8 @@ func (r *repl) set(arg string) error {
 		next.Seed, err = strconv.ParseUint(value, 10, 64)
 	case "gen":
 		most, err = strconv.Atoi(value)
-		if err == nil && most < 0 {
-			err = errors.New("it must be 0 or more")
+		if err == nil && (most < 0 || most > math.MaxInt32) {
+			err = errors.New("it must be 0 or more, and below 2^31")
 		}
 	case "reasoning":
 		if !isReasoning(value) {
@@ -422,7 +424,10 @@ func (r *repl) set(arg string) error {
 		}
 		r.reasoning = value
 	case "verbose":
-		r.flags.verbose = value == "on" || value == "true" || value == ""
+		if !slices.Contains([]string{"", "on", "true", "off", "false"}, value) {
+			return usagef("/set verbose %s: it is on or off", value)
+		}
+		r.flags.verbose = value != "off" && value != "false"
 	case "var":
 		return setVar(r.talk.Vars, "/set var", value)
 	default:

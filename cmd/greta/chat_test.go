@@ -87,6 +87,7 @@ func TestChatCommands(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"/nope\n", "/nope is no command"}, {"/set x 1\n", "no such setting"}, {"/set top-p 7\n", "between 0 and 1"},
 		{"/set temperature hot\n", "hot"}, {"/set reasoning loud\n", "show, fold or hide"}, {"/set gen -1\n", "0 or more"},
+		{"/set gen 2147483648\n", "below 2^31"}, {"/set verbose maybe\n", "on or off"},
 		{"/undo\n", "nothing to take back"}, {"/retry\n", "no answer"}, {"/save\n", "name of a file"},
 		{"/load /nowhere/x\n", "no such file"}, {"/thoughts\n", "no reasoning"}, {"\"\"\"\nopen\n", "inside a message"},
 		{strings.Repeat("long ", 400) + "\n", "--context"},
