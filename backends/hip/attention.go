@@ -140,7 +140,8 @@ func bindAttention(b *binder) {
 	b.status(d)
 	if ops.Beyond(n) != "" {
 		sinks, typ := b.plain(b.in(4))
-		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor())
+		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor()).
+			ptr(b.dense(b.in(5)))
 	}
 }
 

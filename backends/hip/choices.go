@@ -98,7 +98,8 @@ var attentions = []choice{
 		why: "one token behind many positions, caches of f16 or bf16: those of all heads are divided evenly, by matrix " +
 			"instructions"},
 	{name: "attention", bind: bindAttention,
-		why: "online over the positions, divided into parts where blocks are few"},
+		why: "any heads and caches; sinks, chunks, slopes, both ways and texts side by side, which the others lack: online " +
+			"over the positions, divided into parts where blocks are few"},
 }
 
 // fusions are the fused operators that this device wants, in the order of trial.
@@ -154,6 +155,7 @@ var table = map[string]entry{
 	"filter": only("filter", "a block a row: masses go into bins, of which one at a time is looked into", bindFilter),
 	"mix":    only("moe", pairwise, bindMix),
 	"rows":   only("moe", "a row a block", bindRows),
+	"pool":   only("moe", "a block sums up 32 columns of a range of rows", bindPool),
 	"split":  only("moe", "a range of columns is copied", bindSplit),
 	"view":   only("moe", "rows without gaps are copied", bindView),
 }

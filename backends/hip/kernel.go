@@ -57,7 +57,7 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	if !ok {
 		return nil, backends.Unsupportedf("hip", n, "it is not in the table of kernels")
 	}
-	if why := ops.Beyond(n); why != "" && (n.Op == ops.PagedAttention || ops.Spans(n)) {
+	if why := ops.Beyond(n); why != "" && n.Op == ops.PagedAttention {
 		return nil, backends.Unsupportedf("hip", n, "%s: no kernel of this backend does that", why)
 	}
 	c := dev.choice(n)

@@ -58,6 +58,13 @@ func bindRows(b *binder) {
 	b.status(d)
 }
 
+func bindPool(b *binder) {
+	x, ends := b.in(0), b.in(1)
+	d := b.start(routeFile, "pool", 128, ceil(x.RowElems(), 32), ends.Rows(), 1).
+		ptr(b.out(0), b.pointer(x)).u32(x.Stride/4, x.RowElems(), x.Rows()).ptr(b.dense(ends))
+	b.status(d)
+}
+
 func bindSplit(b *binder) {
 	x := b.in(0)
 	r := rowsOf(x)

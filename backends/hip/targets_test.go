@@ -100,6 +100,7 @@ func programsFor(arch string) []program {
 		"DH=96 DV=96 KT=2 VT=2 VE=8 QB=4 CAP=0 G_PARTS=2", "DH=7 DV=5 KT=0 VT=0 VE=1 QB=2 CAP=0 G_PARTS=1",
 		"DH=128 DV=128 KT=3 VT=3 VE=8 QB=4 CAP=0 G_PARTS=4", "DH=128 DV=128 KT=7 VT=7 VE=8 QB=4 CAP=0 G_PARTS=4",
 		"DH=64 DV=96 KT=7 VT=3 VE=1 QB=1 CAP=0 G_PARTS=4",
+		"DH=64 DV=64 KT=0 VT=0 VE=4 QB=4 CAP=0 G_PARTS=2 MORE=1", "DH=32 DV=32 KT=0 VT=0 VE=4 QB=1 CAP=0 G_PARTS=1 MORE=1",
 	} {
 		all = append(all, newProgram("attention.hip", append(strings.Fields(a), define("G_PART", attentionPart))...))
 	}

@@ -8,7 +8,8 @@
 //
 // Compile time: DH, DV elements of a head of keys and values, KT and VT their
 // types (0 f32, 1 f16, 2 bf16, 3 e4m3, 7 q8_0), VE elements a load, QB, CAP with softcap; MORE with sinks,
-// chunks, slopes on distances, and queries that see behind their own position (ops.AttentionAttr).
+// chunks, slopes on distances, queries that see behind their own position, and texts side by side
+// (ops.AttentionAttr, ops.Attention).
 #include "prelude.h"
 #include "cache.h"
 #define NT 128
@@ -41,7 +42,8 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
                                 float scale, float cap, u32 window, float *scratch, u32 *counters, u32 *status,
                                 u32 launch
 #ifdef MORE
-                                , const void *sinks, u32 sink_type, u32 chunk, u32 both, float alibi, float slope
+                                , const void *sinks, u32 sink_type, u32 chunk, u32 both, float alibi, float slope,
+                                const int *span
 #endif
 ) {
   begin_next();
@@ -56,11 +58,29 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
   // The range of positions that some query of the block sees.
   u32 from = ~0u, end = 0, qfrom[QB], qend[QB];
 #ifdef MORE
-  float qpos[QB], fall[QB]; // a query's position, and what each position of distance takes off a score
+  float qpos[QB], fall[QB]; // a query's row of k, and what each position of distance takes off a score
 #endif
   G_UNROLL for (u32 i = 0; i < QB; i++) {
     u32 s = g_min(q0 + i, queries - 1) / share;
+#ifdef MORE
+    u32 first = 0, rows = positions; // of the query's text, whose rows alone it sees
+    int p;
+    if (span) {
+      int begin = span[2 * s], behind = span[2 * s + 1];
+      if (begin < 0 || (u32)begin > s || behind <= (int)s || (u32)behind > positions) {
+        if (t == 0) fail(status, launch, s, begin < 0 || (u32)begin > s ? begin : behind);
+        begin = (int)s;
+        behind = (int)s + 1;
+      }
+      first = (u32)begin;
+      rows = (u32)(behind - begin);
+      p = (int)s - begin;
+    } else {
+      p = pos[s];
+    }
+#else
     int p = pos[s];
+#endif
     if (p < 0 || (u32)p >= positions) {
       if (t == 0) fail(status, launch, s, p);
       p = 0;
@@ -68,11 +88,13 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
     qend[i] = (u32)p + 1;
     qfrom[i] = window && qend[i] > window ? qend[i] - window : 0;
 #ifdef MORE
-    qpos[i] = (float)p;
+    qpos[i] = (float)(first + (u32)p);
     const u32 head = g * share + g_min(q0 + i, queries - 1) % share;
     fall[i] = alibi > 0.0f ? slope * slope_of(alibi, head, heads) : 0.0f;
     if (chunk && qfrom[i] < (u32)p / chunk * chunk) qfrom[i] = (u32)p / chunk * chunk;
-    if (both) qend[i] = window ? g_min((u32)p + window, positions) : positions;
+    if (both) qend[i] = window ? g_min((u32)p + window, rows) : rows;
+    qfrom[i] += first;
+    qend[i] += first;
 #endif
     from = g_min(from, qfrom[i]);
     end = end > qend[i] ? end : qend[i];

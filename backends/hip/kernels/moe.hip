@@ -115,6 +115,29 @@ G_KERNEL G_BOUNDS(NT) rows(u32 *y, const u32 *x, u32 row, u32 stride, u32 n, con
   for (u32 c = tid(); c < row; c += NT) y[(u64)r * row + c] = x[(u64)i * stride + c];
 }
 
+// y[r] = the mean of the rows [ends[2r], ends[2r+1]) of x: a block has 32 columns of a result, and takes a row of them
+// for each 32 threads at a time.
+G_KERNEL G_BOUNDS(NT) pool(float *y, const float *x, u32 stride, u32 cols, u32 n, const int *ends, u32 *status,
+                           u32 launch) {
+  begin_next();
+  wait_previous();
+  __shared__ float part[NT];
+  const u32 t = tid(), r = bidy(), c = bidx() * 32 + t % 32;
+  int from = ends[2 * r], to = ends[2 * r + 1];
+  if (from < 0 || from >= to || (u32)to > n) {
+    if (t == 0 && bidx() == 0) fail(status, launch, r, from < 0 || (u32)from >= n ? from : to);
+    return;
+  }
+  float sum = 0;
+  if (c < cols)
+    for (u32 i = (u32)from + t / 32; i < (u32)to; i += NT / 32) sum += x[(u64)i * stride + c];
+  part[t] = sum;
+  bar();
+  if (t >= 32 || c >= cols) return;
+  for (u32 i = 1; i < NT / 32; i++) sum += part[32 * i + t];
+  y[(u64)r * cols + c] = sum / (float)(to - from);
+}
+
 // y dense = columns [from, from + width) of x's rows, words of 4 bytes
 G_KERNEL G_BOUNDS(NT) columns(u32 *y, const u32 *x, Rows xr, u32 from, u32 width) {
   begin_next();
