@@ -153,7 +153,7 @@ func TestHFDecoders(t *testing.T) {
 		" n't": 7, "<0x41>": 8, "<0x20>": 9}, "merges": [][]string{}}
 	lower := object{"type": "Lowercase"}
 	special := []object{{"id": 10, "content": "É", "special": true, "normalized": true},
-		{"id": 11, "content": "x", "special": true, "normalized": true}}
+		{"id": 11, "content": "x", "special": true, "normalized": true}, {"id": 12, "content": "X", "normalized": true}}
 	for _, c := range []struct {
 		name       string
 		decoder    object
@@ -174,6 +174,7 @@ func TestHFDecoders(t *testing.T) {
 		{"replacements are one after another", sequence("decoders", replaced, object{"type": "Replace",
 			"pattern": object{"String": " "}, "content": "-"}), nil, []int32{3, 1}, "-aa"},
 		{"WordPiece keeps the mark of the first", words, nil, []int32{5, 5, 1, 6, 7}, "##aa a. n't"},
+		{"and hides what is normalized to one", object{"type": "Fuse"}, lower, []int32{1, 12, 11}, "a"},
 		{"a special token that is normalized is not known again", object{"type": "Fuse"}, lower, []int32{1, 10, 11}, "aé"},
 	} {
 		h := hfCase{name: c.name, model: pieces, normalizer: c.normalizer, decoder: c.decoder, added: special}
@@ -212,6 +213,23 @@ func TestHFPhantomMark(t *testing.T) {
 		if got, err := again.Encode(text, Options{}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %d, want %d (%v)", text, got, want, err)
 		}
+	}
+}
+
+// Scores that are no float32 decide between segmentations that are nearly as good, through GGUF too.
+func TestHFScoresThroughGGUF(t *testing.T) {
+	c := hfCase{model: object{"type": "Unigram", "unk_id": 0, "vocab": [][]any{{"<unk>", 0}, {"a", -3.1}, {"aa", -3.7},
+		{"b", -7.3}, {"ab", -6.700000000000001}}}}
+	tok := c.load(t)
+	again := reload(t, tok)
+	for _, text := range []string{"aab", "aaa", "baaab", "aaaaa"} {
+		want, err := tok.Encode(text, Options{})
+		if got, err2 := again.Encode(text, Options{}); err != nil || err2 != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %d through GGUF, %d before (%v, %v)", text, got, want, err, err2)
+		}
+	}
+	if got, want := again.model.(*pipeline).unigram.score, tok.model.(*pipeline).unigram.score; !slices.Equal(got, want) {
+		t.Errorf("scores %v, want %v", got, want)
 	}
 }
 
