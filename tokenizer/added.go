@@ -20,6 +20,7 @@ import (
 const (
 	addedKey = "greta.tokenizer.added_tokens" // JSON: the flags of added tokens
 	stepsKey = "greta.tokenizer.steps"        // JSON: tokenizer.json without its vocabulary
+	scoreKey = "greta.tokenizer.scores"       // JSON: the pieces' scores, where GGUF's float32 does not hold them
 )
 
 // readAdded collects the added tokens of the files beside a vocabulary, by id:
@@ -151,6 +152,18 @@ func (t *Tokenizer) addedFlagsJSON() (string, error) {
 	return string(data), err
 }
 
+// exactScoresJSON gives Unigram's scores where some are no float32; empty otherwise.
+func (t *Tokenizer) exactScoresJSON() (string, error) {
+	p, ok := t.model.(*pipeline)
+	if !ok || p.unigram == nil || !slices.ContainsFunc(p.unigram.score, func(s float64) bool {
+		return float64(float32(s)) != s
+	}) {
+		return "", nil
+	}
+	data, err := json.Marshal(p.unigram.score)
+	return string(data), err
+}
+
 // readAddedFlags undoes addedFlagsJSON; false where the file has no such key.
 func (t *Tokenizer) readAddedFlags(k ggufKeys) (bool, error) {
 	var list []hfFlags
@@ -234,6 +247,12 @@ func (t *Tokenizer) ggufSteps(k ggufKeys) (bool, error) {
 	scores := make([]float64, len(t.pieces))
 	for i, p := range t.pieces {
 		scores[i] = float64(p.score)
+	}
+	if _, err := k.json(scoreKey, &scores); err != nil {
+		return true, err
+	}
+	if len(scores) != len(t.pieces) {
+		return true, fmt.Errorf("%s: %d for %d pieces", scoreKey, len(scores), len(t.pieces))
 	}
 	if err := t.hfSteps(&file, merges, scores); err != nil {
 		return true, fmt.Errorf("%s: %w", stepsKey, err)

@@ -94,6 +94,13 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 	if flags != "" {
 		kvs = append(kvs, KV{addedKey, flags})
 	}
+	exact, err := t.exactScoresJSON()
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: scores: %w", err)
+	}
+	if exact != "" {
+		kvs = append(kvs, KV{scoreKey, exact})
+	}
 	if o.steps != "" {
 		kvs = append(kvs, KV{stepsKey, o.steps})
 	}

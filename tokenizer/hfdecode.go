@@ -17,7 +17,7 @@ type hfChain struct {
 	form  wordForm
 	strip string  // the character
 	count int     // how many at most
-	shown []int32 // control tokens that are not left out
+	other []int32 // control tokens that are not left out, and others that are
 
 	bytes, fallback, fused bool // which of the steps that join tokens have been
 }
@@ -60,13 +60,16 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool, form wordForm) error {
 		}
 	}
 	for id, p := range t.pieces {
-		if p.kind == Control {
-			if special[t.spelling(p)] {
-				continue
-			}
-			c.shown = append(c.shown, int32(id))
+		hide := p.kind == Control
+		if p.added && p.normalized {
+			hide = special[t.spelling(p)]
 		}
-		t.output[id] = t.adds(p, false)
+		if hide != (p.kind == Control) {
+			c.other = append(c.other, int32(id))
+		}
+		if !hide {
+			t.output[id] = t.adds(p, false)
+		}
 	}
 	return nil
 }
@@ -92,10 +95,10 @@ func neverUTF8(s string) bool {
 	return false
 }
 
-// hidden says that decoding leaves the token out: control tokens, but for those that a normalizer changes, which the
-// library does not know again.
+// hidden says that decoding leaves the token out: control tokens. The library knows these by their text behind the
+// normalizer.
 func (t *Tokenizer) hidden(id int32) bool {
-	return t.pieces[id].kind == Control && !(t.chain != nil && slices.Contains(t.chain.shown, id))
+	return (t.pieces[id].kind == Control) != (t.chain != nil && slices.Contains(t.chain.other, id))
 }
 
 // spelling is a token as the decoder sees it: an added one as it was matched, one of GGUF's WordPiece with its mark.
