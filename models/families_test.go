@@ -401,6 +401,11 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"LlamaForCausalLM", "hidden_act", "gelu", "llama needs act == silu; act is gelu (hf hidden_act)"},
 		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling != factors or has(long_list)"},
+		// Heads that would not turn as is meant: a word in the place of an object, and no factor.
+		{"LlamaForCausalLM", "rope_scaling", "linear", "llama2 needs not has(bare_text)"},
+		{"LlamaForCausalLM", "rope_scaling.rope_type", "linear", "or has(said_factor)"},
+		{"LlamaForCausalLM", "rope_scaling.rope_type", "llama3", "or has(said_factor)"},
+		{"LlamaForCausalLM", "rope_parameters.rope_type", "yarn", "or has(said_factor)"},
 	} {
 		w := hfStub(c.arch, dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
 		w.meta[c.key] = c.val
