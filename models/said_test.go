@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/greta-project/greta/internal/testfiles"
+	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/open"
 )
@@ -135,5 +136,25 @@ func TestLeastStep(t *testing.T) {
 	}
 	if !strings.Contains(g.Text(), "low=0.25") {
 		t.Error("no step is held above 0.25")
+	}
+}
+
+// TestScaleLeftOut: classes for pictures and texts give logits without the scale that their text's class has.
+func TestScaleLeftOut(t *testing.T) {
+	for arch, scaled := range map[string]bool{"Cohere2ForCausalLM": true, "Cohere2VisionForConditionalGeneration": false,
+		"AyaVisionForConditionalGeneration": false} {
+		w := hfStub(arch, dims{l: 1, d: 64, h: 4, g: 4, f: 32, v: 8}, false)
+		w.meta["model_type"], w.meta["logit_scale"] = "cohere2", 0.25
+		f, err := Builtin("decoder")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := f.Build(Options{Weights: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := g.Outputs[0].Def.Op; (last != ops.Linear) != scaled {
+			t.Errorf("%s: logits are by %s", arch, last.Name)
+		}
 	}
 }
