@@ -2,6 +2,7 @@
 package tokenizer
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -256,6 +257,69 @@ func TestHFAges(t *testing.T) {
 		}
 		if got, _, err := p.normalize(c.text, true); err != nil || got != c.want {
 			t.Errorf("%s of %+q: %+q, want %+q (%v)", c.kind, c.text, got, c.want, err)
+		}
+	}
+}
+
+// smallCharsMap makes a precompiled character map: every node of the trie has 256 units of its own.
+func smallCharsMap(of map[string]string) []byte {
+	type node struct {
+		next map[byte]*node
+		to   string
+		ends bool
+	}
+	root := &node{next: map[byte]*node{}}
+	for from, to := range of {
+		n := root
+		for i := range len(from) {
+			if n.next[from[i]] == nil {
+				n.next[from[i]] = &node{next: map[byte]*node{}}
+			}
+			n = n.next[from[i]]
+		}
+		n.to, n.ends = to, true
+	}
+	units, text := make([]uint32, 256), ""
+	var place func(n *node, at int, label byte)
+	place = func(n *node, at int, label byte) {
+		base := len(units)
+		units = append(units, make([]uint32, 256)...)
+		units[at] = uint32(at^base)<<10 | uint32(label)
+		if n.ends {
+			units[at] |= 1 << 8
+			units[base] = 1<<31 | uint32(len(text))
+			text += n.to + "\x00"
+		}
+		for b, next := range n.next {
+			place(next, base^int(b), b)
+		}
+	}
+	place(root, 0, 0)
+	blob := binary.LittleEndian.AppendUint32(nil, uint32(4*len(units)))
+	for _, u := range units {
+		blob = binary.LittleEndian.AppendUint32(blob, u)
+	}
+	return append(blob, text...)
+}
+
+// What Precompiled leaves out at the beginning does not keep what follows from beginning the text: the library counts
+// the characters that come out.
+func TestHFPrecompiledLead(t *testing.T) {
+	chars := smallCharsMap(map[string]string{"\u00ad": "", "ﬁ": "-a", "é": "e"})
+	plain := object{"type": "Precompiled", "precompiled_charsmap": chars}
+	dash := object{"type": "Replace", "pattern": object{"String": "-"}, "content": ""}
+	for _, c := range []hfCase{
+		{normalizer: plain, texts: map[string][]int32{"a": {3}, "\u00ada": {3}, "ﬁ": {0, 5, 1}}},
+		{normalizer: sequence("normalizers", plain, dash), texts: map[string][]int32{"ﬁ": {3}, "ﬁ\u0301b": {4},
+			"\u00adﬁ": {3}, "-a": {1}}},
+	} {
+		c.model, c.pre = hfSmallBPE(), object{"type": "Metaspace", "replacement": space, "prepend_scheme": "first",
+			"split": false}
+		tok := c.load(t)
+		for text, want := range c.texts {
+			if got, err := tok.Encode(text, Options{}); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%+q: %d, want %d (%v)", text, got, want, err)
+			}
 		}
 	}
 }
