@@ -188,7 +188,9 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 				return err
 			}
 			p.charsMap = part.CharsMap
-			p.normal = append(p.normal, chars.normal())
+			if chars != nil {
+				p.normal = append(p.normal, chars.normal())
+			}
 		default:
 			return fmt.Errorf("type %q is not supported", part.Type)
 		}
@@ -196,13 +198,52 @@ func (p *pipeline) readNormalizer(root *hfPart) error {
 	return nil
 }
 
-// normal is byGraphemes; the library takes what comes out first for what the first character became, even where that
-// was left out.
+// normal is byGraphemes with what becomes of the first z bytes. The library counts characters: those that come out
+// stand, one after another, for those that went in; what is more stands where the last of these ended, what is less is
+// taken from what came out last, if anything did.
 func (c *charsMap) normal() hfNormal {
 	apply := func(s string) (string, error) { return c.byGraphemes(s), nil }
 	return hfNormal{apply, func(s string, z int) (int, error) {
-		_, one := utf8.DecodeRuneInString(c.byGraphemes(s))
-		return max(one, len(c.byGraphemes(s[:z]))), nil
+		type piece struct{ size, change int }
+		var held []piece // the last of them may change yet
+		at, lead := 0, 0
+		settle := func() bool {
+			p := held[0]
+			held = held[1:]
+			if from := at; p.change > 0 && from > z || p.change <= 0 && from >= z {
+				return false
+			}
+			lead += p.size
+			for ; p.change <= 0 && at < len(s); p.change++ {
+				_, n := utf8.DecodeRuneInString(s[at:])
+				at += n
+			}
+			return true
+		}
+		c.each(s, func(from, to string) bool {
+			more := utf8.RuneCountInString(to) - utf8.RuneCountInString(from)
+			for i, r := range []rune(to) {
+				p := piece{size: utf8.RuneLen(r)}
+				if i >= utf8.RuneCountInString(from) {
+					p.change = 1
+				}
+				held = append(held, p)
+			}
+			if more < 0 && len(held) > 0 {
+				held[len(held)-1].change += more
+			}
+			for len(held) > 1 {
+				if !settle() {
+					held = nil
+					return false
+				}
+			}
+			return true
+		})
+		if len(held) > 0 {
+			settle()
+		}
+		return lead, nil
 	}}
 }
 
@@ -215,24 +256,37 @@ func (c *charsMap) byGraphemes(s string) string {
 	}
 	var b strings.Builder
 	b.Grow(len(s))
+	c.each(s, func(_, to string) bool {
+		b.WriteString(to)
+		return true
+	})
+	return b.String()
+}
+
+// each gives what is mapped and what it becomes, until visit has enough.
+func (c *charsMap) each(s string, visit func(from, to string) bool) {
 	for state := -1; s != ""; {
 		var cluster string
 		cluster, s, _, state = uniseg.FirstGraphemeClusterInString(s, state)
 		if len(cluster) < 6 {
 			if out, ok := c.shortest(cluster); ok {
-				b.WriteString(out)
+				if !visit(cluster, out) {
+					return
+				}
 				continue
 			}
 		}
 		for _, r := range cluster {
 			char := string(r)
-			if out, ok := c.shortest(char); ok {
-				char = out
+			out, ok := c.shortest(char)
+			if !ok {
+				out = char
 			}
-			b.WriteString(char)
+			if !visit(char, out) {
+				return
+			}
 		}
 	}
-	return b.String()
 }
 
 // replace reads Replace, by a string or a pattern.
