@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -155,6 +156,35 @@ func TestScaleLeftOut(t *testing.T) {
 		}
 		if last := g.Outputs[0].Def.Op; (last != ops.Linear) != scaled {
 			t.Errorf("%s: logits are by %s", arch, last.Name)
+		}
+	}
+}
+
+// TestLightningActs: the function behind the products of a linear attention is what config.json says, and its norm has
+// an epsilon of its own.
+func TestLightningActs(t *testing.T) {
+	for act, want := range map[string]*graph.Op{"silu": ops.SiLU, "gelu": ops.GELU, "relu": ops.ReLU, "tanh": nil} {
+		f, err := Builtin("lightning_block")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := f.Build(Options{Set: map[string]string{"D": "64", "H": "4", "Dh": "16", "L": "2", "act": `"` + act + `"`,
+			"eps": "0.01"}})
+		if (err == nil) != (want != nil) {
+			t.Errorf("%s: %v", act, err)
+		}
+		if err != nil {
+			continue
+		}
+		seen := false
+		for _, n := range g.Nodes {
+			seen = seen || n.Op == want
+			if n.Op == ops.RMSNorm && n.In[1].Name == "n_out" && graph.Attr[ops.NormAttr](n).Eps != 1e-6 {
+				t.Errorf("%s: epsilon %g", act, graph.Attr[ops.NormAttr](n).Eps)
+			}
+		}
+		if !seen {
+			t.Errorf("%s is not there", act)
 		}
 	}
 }
