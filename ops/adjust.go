@@ -27,7 +27,7 @@ var Adjust = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		return wholeCost(n, 2*float64(n.In[1].Shape.Elems()))
+		return whole(n, 2*elems(n.In[1]))
 	},
 }
 

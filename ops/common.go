@@ -111,12 +111,3 @@ func operand(n *graph.Node, i int) *graph.Value {
 	}
 	return n.In[i]
 }
-
-// wholeCost is the cost of a node that reads all of its operands and writes its first result.
-func wholeCost(n *graph.Node, flops float64) graph.Cost {
-	c := graph.Cost{Write: float64(n.Out[0].Bytes()), Flops: flops}
-	for _, v := range n.In {
-		c.Read += float64(v.Bytes())
-	}
-	return c
-}

@@ -47,7 +47,7 @@ var Draw = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		return wholeCost(n, 24*float64(n.Out[0].Shape.Elems()))
+		return whole(n, 24*elems(n.Out[0]))
 	},
 }
 

@@ -42,7 +42,7 @@ var Filter = &graph.Op{
 		return nil
 	},
 	Cost: func(n *graph.Node, _ int) graph.Cost {
-		return wholeCost(n, 32*float64(n.Out[0].Shape.Elems()))
+		return whole(n, 32*elems(n.Out[0]))
 	},
 }
 
