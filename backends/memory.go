@@ -38,6 +38,16 @@ func (o *Operand) Inside() bool {
 	return ok && b.Use() == Arena
 }
 
+// Changes says whether an operand's elements may differ from step to step: it is memory for something else than
+// weights. nil is none.
+func (o *Operand) Changes() bool {
+	if o == nil {
+		return false
+	}
+	b, ok := o.Buffer.(used)
+	return ok && b.Use() != Weights
+}
+
 // Writes says whether a launch writes some of o.
 func (l *Launch) Writes(o *Operand) bool {
 	for n := range l.Out {

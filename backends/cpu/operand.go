@@ -109,17 +109,11 @@ func vector(d *Device, o *backends.Operand) ([]float32, error) {
 		}
 		return nil
 	}
-	if changes(o) {
+	if o.Changes() {
 		d.changing = append(d.changing, convert)
 		return out, nil
 	}
 	return out, convert()
-}
-
-// changes says whether an operand's elements differ from step to step.
-func changes(o *backends.Operand) bool {
-	b, ok := o.Buffer.(*buffer)
-	return ok && b.use != backends.Weights
 }
 
 // converting is a launch with operands that are converted before each run.

@@ -42,7 +42,7 @@ func newTurns(d *Device, n *graph.Node, dh int, pos []int32, factors *backends.O
 		if len(f) != len(t.freqs) {
 			return nil, fmt.Errorf("%d frequency factors for %d pairs", len(f), len(t.freqs))
 		}
-		if changes(factors) {
+		if factors.Changes() {
 			t.whole, t.factors = freqs, f
 		}
 		t.divide(f)

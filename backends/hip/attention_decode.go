@@ -53,7 +53,7 @@ func (b *binder) attend(f *folding) bool {
 		table, half, pair, m = b.turns(f.rope.Node, dh)
 		if len(f.rope.In) > 2 {
 			factors, ftype = b.plain(&f.rope.In[2])
-			early = early && !changes(&f.rope.In[2])
+			early = early && !f.rope.In[2].Changes()
 		}
 	}
 	prog := newProgram("attention_decode.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1),

@@ -306,7 +306,7 @@ func (b *binder) norm(d *dispatch, n *normed) {
 		d.ptr(0).u32(0).f32(0).ptr(0)
 		return
 	}
-	b.waits = b.waits || changes(&n.w)
+	b.waits = b.waits || n.w.Changes()
 	w, t := b.plain(&n.w)
 	d.ptr(w).u32(t).f32(n.eps).ptr(n.h)
 }
@@ -316,7 +316,7 @@ func (b *binder) pointerOf(w *backends.Operand) uintptr {
 	if w.Type.IsBlock() {
 		return 0
 	}
-	b.waits = b.waits || changes(w)
+	b.waits = b.waits || w.Changes()
 	return b.pointer(w)
 }
 

@@ -147,12 +147,6 @@ type binder struct {
 	err    error
 }
 
-// changes says whether an operand's elements differ from step to step.
-func changes(o *backends.Operand) bool {
-	b, ok := o.Buffer.(*buffer)
-	return ok && b.use != backends.Weights
-}
-
 // dispatches are the launch's, which start when those before have ended where operands ask for that.
 func (b *binder) dispatches() []*dispatch {
 	for _, d := range b.parts {

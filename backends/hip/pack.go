@@ -156,7 +156,7 @@ func (b *binder) weights(d *dispatch, o *backends.Operand) { d.args.add(b.weight
 // weightWords are the words of a struct Weights.
 func (b *binder) weightWords(o *backends.Operand) []uint64 {
 	k := o.Shape.Last()
-	b.waits = b.waits || changes(o)
+	b.waits = b.waits || o.Changes()
 	if !o.Type.IsBlock() {
 		_, size := o.Type.Block()
 		row := k

@@ -170,7 +170,7 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 		n := &p.Launches[j]
 		if n.Node.Op == ops.RMSNorm && n.In[0].Same(y) && y.Shape.Rows() == 1 {
 			w, o, last := at(n.In, 1), &n.Out[0], j
-			if w == nil || w.Buffer == nil || changes(w) || w.Type != tensor.F32 || !w.Dense() || w.Offset%4 != 0 {
+			if w == nil || w.Buffer == nil || w.Changes() || w.Type != tensor.F32 || !w.Dense() || w.Offset%4 != 0 {
 				return
 			}
 			if !backends.ReadOnlyBy(p.Launches, j, o, func(k, operand int) bool {
@@ -221,7 +221,7 @@ func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 			return
 		}
 	}
-	if changes(at(r.q.In, 2)) {
+	if at(r.q.In, 2).Changes() {
 		return // such factors are read by rope.comp alone
 	}
 	var err error

@@ -50,15 +50,6 @@ func turns(freqs []float64) []uint64 {
 	return out
 }
 
-// changes says whether an operand's elements differ from step to step.
-func changes(o *backends.Operand) bool {
-	if o == nil {
-		return false
-	}
-	b, ok := o.Buffer.(*buffer)
-	return ok && b.use != backends.Weights
-}
-
 // frequencies is the table of a node that rotates heads of dh elements, divided by factors that are weights.
 func (b *bind) frequencies(dh int, factors *backends.Operand) (*buffer, int, float64, error) {
 	freqs, scale := ops.RopeFrequencies(graph.Attr[ops.RoPEAttr](b.l.Node), dh)
@@ -68,7 +59,7 @@ func (b *bind) frequencies(dh int, factors *backends.Operand) (*buffer, int, flo
 		}
 	}
 	switch {
-	case changes(factors):
+	case factors.Changes():
 		for i, f := range freqs { // whole turns are left out of the table, and would be missing from quotients
 			if f >= 2*math.Pi {
 				return nil, 0, 0, fmt.Errorf("pair %d turns once a position: no factors that a step computes can divide that", i)
@@ -115,7 +106,7 @@ func (b *bind) store(x, pos, y, factors *backends.Operand, rotate, cache bool) e
 	c := b.call("rope")
 	vx := b.floats(c, x, false)
 	posoff := b.ints(c, pos)
-	pairs, scale, pair, divided := 0, 1.0, false, rotate && changes(factors)
+	pairs, scale, pair, divided := 0, 1.0, false, rotate && factors.Changes()
 	if rotate {
 		table, n, m, err := b.frequencies(dh, factors)
 		if err != nil {
