@@ -67,11 +67,9 @@ func (e *Engine) narrow() string {
 		return ""
 	}
 	as := map[tensor.Type][]string{}
-	all := 0
 	for _, v := range e.first.Weights {
 		if len(v.Shape) > 1 && e.opt.DType.CheckRow(v.Shape.Last()) != nil && v.Type != tensor.F32 {
 			as[v.Type] = append(as[v.Type], v.Name)
-			all++
 		}
 	}
 	var parts []string
@@ -82,7 +80,7 @@ func (e *Engine) narrow() string {
 		}
 		parts = append(parts, fmt.Sprintf("%s as %s", text, t))
 	}
-	if all == 0 {
+	if len(as) == 0 {
 		return ""
 	}
 	slices.Sort(parts)
