@@ -4,13 +4,16 @@ package template
 // a GGUF, a .jinja file.
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/weights"
@@ -27,32 +30,34 @@ func (n *None) Error() string {
 		n.Path, strings.Join(KnownNames(), ", "))
 }
 
-// OpenFile reads a .jinja file.
+// OpenFile reads a .jinja file. One that says nothing, is an error: every
+// conversation would become nothing.
 func OpenFile(path string) (*Set, error) {
 	text, err := readText(path)
+	if err == nil && strings.TrimSpace(text) == "" {
+		err = fmt.Errorf("%s: expected a chat template, found an empty file", path)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return New(path, text), nil
 }
 
+// readText reads a file of text. What Stat says of its size is not relied on: some special files have none.
 func readText(path string) (string, error) {
 	f, err := plainfile.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err == nil && st.Size() > mostText {
-		err = fmt.Errorf("%s has %d bytes, and a template or its configuration at most %d", path, st.Size(), mostText)
-	}
-	if err != nil {
-		return "", err
-	}
-	data := make([]byte, st.Size())
-	n, err := f.ReadAt(data, 0)
-	if err != nil && n < len(data) {
+	data, err := io.ReadAll(io.LimitReader(f, mostText+1))
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("%s: %w", path, err)
+	case len(data) > mostText:
+		return "", fmt.Errorf("%s has more than %d bytes, the most of a template or its configuration", path, mostText)
+	case !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0:
+		return "", fmt.Errorf("%s: expected text in UTF-8, found other bytes", path)
 	}
 	return string(data), nil
 }
@@ -137,7 +142,9 @@ func (s *Set) config(path string) error {
 	}
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
-		s.texts[Default] = one
+		if one != "" {
+			s.texts[Default] = one
+		}
 		return nil
 	}
 	var several []struct{ Name, Template string }
