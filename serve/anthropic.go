@@ -65,20 +65,6 @@ type anthropicTool struct {
 	Cache       json.RawMessage `json:"cache_control"`
 }
 
-// block is a part of a message, in requests and answers.
-type block struct {
-	Type      string          `json:"type"`
-	Text      *string         `json:"text,omitempty"`
-	Thinking  *string         `json:"thinking,omitempty"`
-	Signature *string         `json:"signature,omitempty"`
-	ID        string          `json:"id,omitempty"`
-	Name      string          `json:"name,omitempty"`
-	Input     json.RawMessage `json:"input,omitempty"`
-	ToolUseID string          `json:"tool_use_id,omitempty"`
-	Content   json.RawMessage `json:"content,omitempty"`
-	IsError   bool            `json:"is_error,omitempty"`
-}
-
 // messages makes the conversation.
 func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 	if len(q.Messages) == 0 {
@@ -96,8 +82,12 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 	if system != "" {
 		out = append(out, Message{Role: "system", Content: system})
 	}
+	var calls openCalls
 	for i, m := range q.Messages {
 		at := fmt.Sprintf("messages.%d", i)
+		if err := calls.begin(m.Role, at); err != nil {
+			return nil, err
+		}
 		switch m.Role {
 		case "user", "assistant":
 		case "system":
@@ -122,63 +112,14 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 		if err := json.Unmarshal(raw, &blocks); err != nil {
 			return nil, badRequest(at+".content", at+".content: a string or an array of blocks is expected")
 		}
-		if out, err = addBlocks(out, m.Role, at, blocks); err != nil {
+		if out, err = addBlocks(out, m.Role, at, blocks, &calls); err != nil {
 			return nil, err
 		}
 	}
+	if last := q.Messages[len(q.Messages)-1]; last.Role == "user" {
+		return out, calls.answered(fmt.Sprintf("messages.%d", len(q.Messages)-1))
+	}
 	return out, nil
-}
-
-// addBlocks makes messages of blocks: results of tools are messages of their own.
-func addBlocks(out []Message, role, at string, blocks []block) ([]Message, error) {
-	m := Message{Role: role}
-	var texts []string
-	for k, b := range blocks {
-		here := fmt.Sprintf("%s.content.%d", at, k)
-		switch b.Type {
-		case "text":
-			if b.Text == nil {
-				return nil, badRequest(here+".text", here+".text: it is missing")
-			}
-			texts = append(texts, *b.Text)
-		case "thinking":
-			if b.Thinking != nil {
-				m.Reasoning += *b.Thinking
-			}
-		case "redacted_thinking":
-		case "tool_use":
-			if b.Name == "" || b.ID == "" {
-				return nil, badRequest(here, here+": tool_use needs id and name")
-			}
-			args := string(b.Input)
-			if args == "" {
-				args = "{}"
-			}
-			if args[0] != '{' {
-				return nil, badRequest(here+".input", here+".input: it must be an object")
-			}
-			m.ToolCalls = append(m.ToolCalls, ToolCall{ID: b.ID, Name: b.Name, Arguments: args})
-		case "tool_result":
-			if b.ToolUseID == "" {
-				return nil, badRequest(here+".tool_use_id", here+".tool_use_id: it is missing")
-			}
-			text, err := contentText(b.Content, here+".content")
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, Message{Role: "tool", Content: text, ToolCallID: b.ToolUseID,
-				Name: nameOfCall(out, b.ToolUseID, "")})
-		case "image", "document", "search_result":
-			return nil, unsupported(here, fmt.Sprintf("%s: it is of type %s; this model reads text alone", here, b.Type))
-		default:
-			return nil, badRequest(here+".type", fmt.Sprintf("%s.type: there is no block %q", here, clip(b.Type, 50)))
-		}
-	}
-	m.Content = strings.Join(texts, "\n")
-	if m.Content == "" && m.Reasoning == "" && len(m.ToolCalls) == 0 && len(out) > 0 {
-		return out, nil // results alone
-	}
-	return append(out, m), nil
 }
 
 // turn makes the turn of the request.
