@@ -22,14 +22,14 @@ func (s *Scheduler) choose(b *schedule.Batch, h how) {
 		r := &b.Runs[i]
 		end := r.First + r.Rows
 		row := end
-		for row > r.First && b.Rows[row-1].Want {
+		for row > r.First && b.Rows[row-1].Want && !b.Rows[row-1].Known {
 			row--
 		}
 		c, from := choiceOf(r.Seq), len(s.chosen)
-		var err error
+		first, err := s.known(c, b, r, wanted)
 		stop := false
 		recent := r.Seq.Tokens()
-		for at := wanted; row < end && err == nil; row, at = row+1, at+1 {
+		for at := first; row < end && err == nil; row, at = row+1, at+1 {
 			var t Token
 			if t, err = s.token(c, at, h, recent); err != nil {
 				err = fmt.Errorf("behind position %d: %w", b.Rows[row].Pos, err)
@@ -54,6 +54,28 @@ func (s *Scheduler) choose(b *schedule.Batch, h how) {
 		s.results = append(s.results, schedule.Result{Tokens: s.chosen[from:len(s.chosen):len(s.chosen)], Stop: stop})
 		s.failed = append(s.failed, err)
 	}
+}
+
+// known notes the log-probabilities of those tokens of the prompt that follow rows of a run; its wanted rows begin at
+// place at of a step's results. It gives the place of the first one behind which a token is chosen.
+func (s *Scheduler) known(c *choice, b *schedule.Batch, r *schedule.Run, at int) (int, error) {
+	h, tokens := c.handle, r.Seq.Tokens()
+	for _, row := range b.Rows[r.First : r.First+r.Rows] {
+		if !row.Known {
+			break
+		}
+		if int(row.Pos) == len(h.prompt) { // not computed again behind a preemption
+			p, err := Logprob(s.logitsOf(at), tokens[row.Pos+1], h.request.Logprobs)
+			if err != nil {
+				return at, fmt.Errorf("behind position %d: %w", row.Pos, err)
+			}
+			h.mu.Lock()
+			h.prompt = append(h.prompt, Token{ID: p.ID, Logprob: p.Logprob, Top: p.Top})
+			h.mu.Unlock()
+		}
+		at++
+	}
+	return at, nil
 }
 
 // token chooses one from the wanted row at of a step's results.
@@ -120,10 +142,12 @@ func (s *Scheduler) hostTokens(b *schedule.Batch, h how) {
 			if !b.Rows[j].Want {
 				continue
 			}
-			if first && (h.picks == 0 || s.drawing[wanted].whole > 0) {
-				s.early[wanted].run = r
+			if !b.Rows[j].Known {
+				if first && (h.picks == 0 || s.drawing[wanted].whole > 0) {
+					s.early[wanted].run = r
+				}
+				first = false
 			}
-			first = false
 			wanted++
 		}
 	}
@@ -141,14 +165,19 @@ func (s *Scheduler) chooseEarly(at int) {
 	e.err = s.hostToken(c, at, e.run.Seq.Tokens(), &e.bits, &e.Token)
 }
 
-// hostToken chooses from all logits of a wanted row. bits is room for a mask.
-func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32, t *Token) error {
+// logitsOf are all logits of a wanted row that the host looks at.
+func (s *Scheduler) logitsOf(at int) []float32 {
 	width := s.engine.first.Outputs[0].Shape.Last()
 	from := s.batch.logits
 	if at < len(s.drawing) { // the device chooses for others
 		from, at = s.batch.whole, s.drawing[at].whole-1
 	}
-	logits := from[at*width : (at+1)*width]
+	return from[at*width : (at+1)*width]
+}
+
+// hostToken chooses from all logits of a wanted row. bits is room for a mask.
+func (s *Scheduler) hostToken(c *choice, at int, recent []int32, bits *[]uint32, t *Token) error {
+	logits := s.logitsOf(at)
 	best, ok := greatest(logits)
 	if !ok {
 		i, _ := Finite(logits)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,11 +20,13 @@ type Request struct {
 	Sampling Sampling
 	End      func(token int32) bool // end of an answer; nil: never. Called by the scheduler's goroutine
 	Logprobs int                    // 0: none; n: log-probabilities of the chosen token and of the n most likely
-	Mask     Mask                   // nil: every token is allowed
-	Key      string                 // whom the scheduler is fair to
-	Priority int                    // lower first
-	Adapter  string                 // one of Options.Adapters by name; "": none
-	Salt     string                 // what is known of a prompt is shared only among equal ones
+	// OfPrompt gives those of the prompt's tokens too, see Handle.Prompt. None of it is taken as known then.
+	OfPrompt bool
+	Mask     Mask   // nil: every token is allowed
+	Key      string // whom the scheduler is fair to
+	Priority int    // lower first
+	Adapter  string // one of Options.Adapters by name; "": none
+	Salt     string // what is known of a prompt is shared only among equal ones
 }
 
 // Mask says which tokens may come next. It is used by one goroutine at a time, that of the scheduler.
@@ -74,13 +77,14 @@ type Handle struct {
 	adapter int32                    // number
 	staged  map[schedule.Hash][]byte // pages of the prompt, from the disk
 
-	mu    sync.Mutex
-	queue []Token // not read yet
-	read  int     // of the queue
-	left  int     // choices under way
-	err   error
-	wake  chan struct{} // room for one
-	end   chan struct{} // closed when all choices have ended
+	mu     sync.Mutex
+	prompt []Token // with their log-probabilities, of the prompt's tokens behind the first
+	queue  []Token // not read yet
+	read   int     // of the queue
+	left   int     // choices under way
+	err    error
+	wake   chan struct{} // room for one
+	end    chan struct{} // closed when all choices have ended
 }
 
 // choice is one answer of a request. The scheduler's mutex guards it.
@@ -109,6 +113,9 @@ func (s *Scheduler) newHandle(r *Request) (*Handle, error) {
 		return nil, errors.New("the prompt has no tokens: an answer begins behind at least one")
 	case r.Max < 0 || r.Choices < 0 || r.Logprobs < 0:
 		return nil, fmt.Errorf("max is %d, choices %d, logprobs %d: they must be 0 or more", r.Max, r.Choices, r.Logprobs)
+	case r.OfPrompt && r.Logprobs == 0:
+		return nil, errors.New("log-probabilities of the prompt are asked for, and of none of the most likely tokens: " +
+			"ask for 1")
 	case n > len(s.lines):
 		return nil, fmt.Errorf("%d choices, %d sequences may run at once: ask for fewer", n, len(s.lines))
 	}
@@ -136,6 +143,14 @@ func (s *Scheduler) newHandle(r *Request) (*Handle, error) {
 		}
 	}
 	return h, nil
+}
+
+// Prompt gives the prompt's tokens behind the first with their log-probabilities, where the request asks for them. They
+// are all there when the first token of the answer is.
+func (h *Handle) Prompt() []Token {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.prompt)
 }
 
 // push gives tokens to the reader.

@@ -193,15 +193,7 @@ func (s *Sampler) choose(logits []float32, best int32, recent []int32, allowed [
 	r := takeRoom()
 	defer r.leave()
 	norm := r.norm(logits, logits[best])
-	s.top = s.top[:0]
-	if top > 0 {
-		list := r.mostLikely(tokens{x: logits}, top)
-		slices.SortFunc(list, func(a, b item) int { return cmp.Compare(a.key, b.key) })
-		for _, it := range list {
-			c := placed(it.key)
-			s.top = append(s.top, TokenLogprob{c.id, float32(float64(c.logit) - norm)})
-		}
-	}
+	s.top = r.best(s.top[:0], logits, top, norm)
 	id, err := s.sampleIn(r, logits, best, recent, allowed)
 	if err != nil {
 		return Chosen{}, err
@@ -213,6 +205,37 @@ func (s *Sampler) choose(logits []float32, best int32, recent []int32, allowed [
 		}
 	}
 	return Chosen{TokenLogprob{id, float32(float64(raw) - norm)}, s.top}, nil
+}
+
+// best appends the top most likely tokens, the best first.
+func (r *room) best(to []TokenLogprob, logits []float32, top int, norm float64) []TokenLogprob {
+	if top <= 0 {
+		return to
+	}
+	list := r.mostLikely(tokens{x: logits}, top)
+	slices.SortFunc(list, func(a, b item) int { return cmp.Compare(a.key, b.key) })
+	for _, it := range list {
+		c := placed(it.key)
+		to = append(to, TokenLogprob{c.id, float32(float64(c.logit) - norm)})
+	}
+	return to
+}
+
+// Logprob gives what the model thought of a token that follows: its log-probability, and the top best tokens with
+// theirs.
+func Logprob(logits []float32, id int32, top int) (Chosen, error) {
+	best, ok := greatest(logits)
+	if !ok {
+		i, _ := Finite(logits)
+		return Chosen{}, fmt.Errorf("logit %d is %v", i, logits[i])
+	}
+	if id < 0 || int(id) >= len(logits) {
+		return Chosen{}, fmt.Errorf("token %d, there are %d logits", id, len(logits))
+	}
+	r := takeRoom()
+	defer r.leave()
+	norm := r.norm(logits, logits[best])
+	return Chosen{TokenLogprob{id, float32(float64(logits[id]) - norm)}, r.best(nil, logits, top, norm)}, nil
 }
 
 func forbid(logits []float32, allowed []uint32) {

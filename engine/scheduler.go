@@ -261,7 +261,9 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.stage(h)
+	if !r.OfPrompt {
+		s.stage(h)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -271,7 +273,7 @@ func (s *Scheduler) Add(ctx context.Context, r Request) (*Handle, error) {
 		return nil, s.lost
 	}
 	seqs, err := s.plan.Add(schedule.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key,
-		Priority: r.Priority, Root: s.root(h.adapter, r.Salt), User: h})
+		Priority: r.Priority, Root: s.root(h.adapter, r.Salt), All: r.OfPrompt, User: h})
 	if err != nil {
 		return nil, err
 	}

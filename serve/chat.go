@@ -293,6 +293,7 @@ type made struct {
 	calls           []ToolCall
 	logprobs        []tokenLogprob
 	tokens          []Token
+	prompt          []Token // those behind the first
 	finish, stop    string
 }
 
@@ -333,6 +334,9 @@ func (s *Server) collect(r *http.Request, rs *requestState, j *job) ([]*made, us
 		m := all[ev.choice]
 		for _, p := range ev.parts {
 			m.add(p)
+		}
+		if ev.prompt != nil {
+			m.prompt = ev.prompt
 		}
 		if ev.token != nil {
 			m.logprobs = append(m.logprobs, j.logprobsOf(ev.token)...)

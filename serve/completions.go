@@ -115,10 +115,9 @@ func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job,
 	if err != nil {
 		return nil, err
 	}
-	if q.MaxTokens != nil && *q.MaxTokens == 0 && q.Echo {
-		return nil, unsupported("max_tokens", "max_tokens 0 is not supported: an answer has one token at least")
-	}
-	if first.request.Max, err = s.bound("max_tokens", q.MaxTokens, defaultMax); err != nil {
+	if first.request.None = q.MaxTokens != nil && *q.MaxTokens == 0; first.request.None {
+		first.request.Max = 1
+	} else if first.request.Max, err = s.bound("max_tokens", q.MaxTokens, defaultMax); err != nil {
 		return nil, err
 	}
 	if q.Logprobs != nil {
@@ -127,9 +126,7 @@ func (q *completionRequest) jobs(s *Server, model Model, h http.Header) ([]*job,
 		} else if first.request.Logprobs = k; k == 0 {
 			first.request.Logprobs = -1
 		}
-		if q.Echo {
-			return nil, unsupported("echo", "logprobs of an echoed prompt are not given; leave echo or logprobs out")
-		}
+		first.request.OfPrompt = q.Echo
 	}
 	if err := first.checkMin(); err != nil {
 		return nil, err
@@ -180,20 +177,41 @@ type completionChoice struct {
 	Stop     any                 `json:"stop_reason,omitempty"`
 }
 
-// completionLogprobs are four lists of equal length.
+// completionLogprobs are four lists of equal length. What begins an echoed prompt has no log-probability: null.
 type completionLogprobs struct {
 	Tokens  []string             `json:"tokens"`
-	Values  []float32            `json:"token_logprobs"`
+	Values  []*float32           `json:"token_logprobs"`
 	Top     []map[string]float32 `json:"top_logprobs"`
 	Offsets []int                `json:"text_offset"`
 }
 
-func (j *job) completionLogprobs(tokens []Token, offset *int) *completionLogprobs {
-	l := &completionLogprobs{Tokens: []string{}, Values: []float32{}, Top: []map[string]float32{}, Offsets: []int{}}
+func newCompletionLogprobs() *completionLogprobs {
+	return &completionLogprobs{Tokens: []string{}, Values: []*float32{}, Top: []map[string]float32{}, Offsets: []int{}}
+}
+
+// echo adds the prompt's tokens, of which those behind the first come with their log-probabilities. Control tokens are
+// no part of the text that is echoed.
+func (l *completionLogprobs) echo(j *job, behind []Token, offset *int) {
+	text, first := j.model.Text(), j.request.Prompt[0]
+	l.Tokens, l.Values, l.Top = append(l.Tokens, text.Piece(first)), append(l.Values, nil), append(l.Top, nil)
+	l.Offsets = append(l.Offsets, *offset)
+	if !text.Control(first) {
+		*offset += len([]rune(text.Piece(first)))
+	}
+	for i := range behind {
+		at := *offset
+		if l.add(j, behind[i:i+1], offset); text.Control(behind[i].ID) {
+			*offset = at
+		}
+	}
+}
+
+// add adds tokens of the answer.
+func (l *completionLogprobs) add(j *job, tokens []Token, offset *int) {
 	text := j.model.Text()
 	for _, t := range tokens {
-		piece := text.Piece(t.ID)
-		l.Tokens, l.Values = append(l.Tokens, piece), append(l.Values, finite(t.Logprob))
+		piece, value := text.Piece(t.ID), finite(t.Logprob)
+		l.Tokens, l.Values = append(l.Tokens, piece), append(l.Values, &value)
 		top := map[string]float32{}
 		for _, x := range t.Top {
 			if p := text.Piece(x.ID); top[p] == 0 {
@@ -201,12 +219,11 @@ func (j *job) completionLogprobs(tokens []Token, offset *int) *completionLogprob
 			}
 		}
 		if len(t.Top) > 0 {
-			top[piece] = finite(t.Logprob)
+			top[piece] = value
 		}
 		l.Top, l.Offsets = append(l.Top, top), append(l.Offsets, *offset)
 		*offset += len([]rune(piece))
 	}
-	return l
 }
 
 func (s *Server) completions(w http.ResponseWriter, r *http.Request, rs *requestState) error {
@@ -255,7 +272,11 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, rs *request
 				c.Stop = m.stop
 			}
 			if q.Logprobs != nil {
-				c.Logprobs = jobs[i].completionLogprobs(m.tokens, &offset)
+				c.Logprobs = newCompletionLogprobs()
+				if q.Echo {
+					c.Logprobs.echo(jobs[i], m.prompt, &offset)
+				}
+				c.Logprobs.add(jobs[i], m.tokens, &offset)
 			}
 			head.Choices = append(head.Choices, c)
 		}
@@ -291,8 +312,14 @@ func (s *Server) streamCompletions(w http.ResponseWriter, r *http.Request, rs *r
 		u, err := s.stream(r.Context(), rs, j, func(ev event) error {
 			running.count(ev)
 			c := completionChoice{Index: i*n + ev.choice, Finish: orNull(ev.finish)}
+			if q.Logprobs != nil && (ev.token != nil || q.Echo && !begun[ev.choice]) {
+				c.Logprobs = newCompletionLogprobs()
+			}
 			if q.Echo && !begun[ev.choice] {
 				c.Text = j.model.Text().Decode(j.request.Prompt)
+				if c.Logprobs != nil {
+					c.Logprobs.echo(j, ev.prompt, &offsets[ev.choice])
+				}
 			}
 			begun[ev.choice] = true
 			for _, p := range ev.parts {
@@ -302,7 +329,7 @@ func (s *Server) streamCompletions(w http.ResponseWriter, r *http.Request, rs *r
 				c.Stop = ev.stop
 			}
 			if q.Logprobs != nil && ev.token != nil {
-				c.Logprobs = j.completionLogprobs([]Token{*ev.token}, &offsets[ev.choice])
+				c.Logprobs.add(j, []Token{*ev.token}, &offsets[ev.choice])
 			}
 			if c.Text == "" && c.Finish == nil && c.Logprobs == nil {
 				return nil

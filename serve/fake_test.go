@@ -275,6 +275,18 @@ func (a *fakeRun) Result() Result {
 		Decode: 3 * time.Millisecond}
 }
 
+// Prompt thinks of each token that it was sure, by -0.25 times its place.
+func (a *fakeRun) Prompt() (all []Token) {
+	for i, id := range a.r.Prompt[1:] {
+		t := Token{ID: id, Logprob: -0.25 * float32(i+1)}
+		for k := range max(0, a.r.Logprobs) {
+			t.Top = append(t.Top, TokenLogprob{(id + int32(k)) % 256, t.Logprob - float32(k)})
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
 func (a *fakeRun) Tokens() iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		a.m.running.Add(1)

@@ -36,9 +36,10 @@ type event struct {
 	choice int
 	tokens int // 1 but at an answer's end that the model made by itself
 	parts  []Part
-	token  *Token // whose logprobs are asked for
-	finish string // stop, length, tool_calls; empty: it goes on
-	stop   string // the stop string that ended it
+	token  *Token  // whose logprobs are asked for
+	prompt []Token // of the prompt's tokens behind the first, with the first event of a choice, where these are
+	finish string  // stop, length, tool_calls; empty: it goes on
+	stop   string  // the stop string that ended it
 }
 
 // usage is what an answer took, in tokens.
@@ -70,6 +71,10 @@ func (j *job) newChoice() *choiceState {
 
 // take turns a token into an event.
 func (j *job) take(c *choiceState, t Token) event {
+	if j.request.None {
+		c.done = true
+		return event{choice: t.Choice, finish: "length"}
+	}
 	ev := event{choice: t.Choice, tokens: 1}
 	c.tokens++
 	text := j.model.Text()
@@ -199,9 +204,9 @@ func (s *Server) runAnswer(ctx context.Context, rs *requestState, j *job,
 			err = fmt.Errorf("the model gave a token of answer %d, of %d", t.Choice, len(choices))
 			break
 		}
-		c := choices[t.Choice]
+		c, begins := choices[t.Choice], false
 		if c == nil {
-			c = j.newChoice()
+			c, begins = j.newChoice(), true
 			choices[t.Choice] = c
 		}
 		if c.done {
@@ -210,7 +215,10 @@ func (s *Server) runAnswer(ctx context.Context, rs *requestState, j *job,
 		l.token(t.Choice)
 		before := c.thought
 		ev := j.take(c, t)
-		u.completion++
+		if p, ok := answer.(Thoughtful); ok && begins && j.request.OfPrompt {
+			ev.prompt = p.Prompt()
+		}
+		u.completion += ev.tokens
 		u.reasoning += c.thought - before
 		more := ev.finish != "" && left == 1 || ready != nil && ready.Ready() // behind the last comes the answer's end
 		if err = emit(ev, more); err != nil {

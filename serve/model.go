@@ -194,13 +194,15 @@ type Sampling struct {
 // Request is one prompt with what is wanted of it.
 type Request struct {
 	Prompt    []int32
-	Max       int // tokens at most of each answer
-	Choices   int // answers
+	Max       int  // tokens at most of each answer
+	None      bool // an answer has none: the prompt alone is read
+	Choices   int  // answers
 	Sampling  Sampling
 	IgnoreEnd bool
 	MinTokens int     // no end before, unless Mask has nothing else
 	Ends      []int32 // tokens that end an answer for who reads it, beside the model's
 	Logprobs  int     // 0: none; n: of the chosen one and the n best, n counted from 1; -1: of the chosen one alone
+	OfPrompt  bool    // those of the prompt's tokens too: the answer is Thoughtful
 	Mask      func() (Mask, error)
 	Key       string // whom to be fair to
 	Priority  int    // lower first
@@ -229,6 +231,10 @@ type Answer interface {
 	Result() Result
 	Cancel()
 }
+
+// Thoughtful is an answer that knows the log-probabilities of its prompt, of the tokens behind the first, from the
+// answer's first token on.
+type Thoughtful interface{ Prompt() []Token }
 
 // Result is what an answer took.
 type Result struct {

@@ -283,7 +283,9 @@ func (s *Server) bound(name string, asked *int, def int) (int, error) {
 
 // checkMin refuses a least number of tokens that is above the most.
 func (j *job) checkMin() error {
-	if r := &j.request; r.Max > 0 && r.MinTokens > r.Max {
+	if r := &j.request; r.None && r.MinTokens > 0 {
+		return badRequest("min_tokens", fmt.Sprintf("min_tokens is %d, and the answer may have no tokens", r.MinTokens))
+	} else if r.Max > 0 && r.MinTokens > r.Max {
 		return badRequest("min_tokens", fmt.Sprintf("min_tokens is %d, more than the %d tokens that the answer may have",
 			r.MinTokens, r.Max))
 	}

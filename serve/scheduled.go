@@ -81,7 +81,7 @@ func (m *ScheduledModel) Generate(ctx context.Context, r Request) (Answer, error
 		return nil, err
 	}
 	er := engine.Request{Prompt: r.Prompt, Max: r.Max, Choices: r.Choices, Key: r.Key, Priority: r.Priority,
-		Adapter: r.Adapter, Salt: r.Salt, Logprobs: r.Logprobs, Sampling: r.sampling()}
+		Adapter: r.Adapter, Salt: r.Salt, Logprobs: r.Logprobs, OfPrompt: r.OfPrompt, Sampling: r.sampling()}
 	if r.Logprobs < 0 {
 		er.Logprobs = 1
 	}
@@ -136,13 +136,26 @@ func (a *scheduledAnswer) Ready() bool { return a.h.Ready() }
 // Stop ends one choice.
 func (a *scheduledAnswer) Stop(choice int) { a.h.Stop(choice) }
 
+func (a *scheduledAnswer) token(t *engine.Token) Token {
+	out := Token{Choice: t.Choice, ID: t.ID, Logprob: t.Logprob}
+	if !a.bare {
+		out.Top = topOf(t.Top)
+	}
+	return out
+}
+
+// Prompt gives the log-probabilities of the prompt's tokens behind the first.
+func (a *scheduledAnswer) Prompt() (all []Token) {
+	for _, t := range a.h.Prompt() {
+		all = append(all, a.token(&t))
+	}
+	return all
+}
+
 func (a *scheduledAnswer) Tokens() iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		for t, err := range a.h.Tokens() {
-			out := Token{Choice: t.Choice, ID: t.ID, Logprob: t.Logprob}
-			if !a.bare {
-				out.Top = topOf(t.Top)
-			}
+			out := a.token(&t)
 			if errors.Is(err, ErrDevice) {
 				a.model.lost(err)
 			}

@@ -176,7 +176,10 @@ func fits(r *Request, context int) error {
 	if n == 0 {
 		return badRequest("prompt", "the prompt has no tokens; at least one is needed")
 	}
-	if n >= context || r.Max > 0 && n+r.Max > context {
+	if r.None {
+		r.Max = 1 // what the prompt is read for
+	}
+	if n > context || !r.None && (n == context || r.Max > 0 && n+r.Max > context) {
 		return &TooLong{n, r.Max, context}
 	}
 	if r.Max <= 0 {
@@ -193,10 +196,38 @@ type sessionAnswer struct {
 	r      Request
 	asked  time.Time
 	result Result
+	prompt []Token // with their log-probabilities
 }
 
 func (a *sessionAnswer) Cancel()        { a.cancel() }
 func (a *sessionAnswer) Result() Result { return a.result }
+
+// Prompt gives the log-probabilities of the prompt's tokens behind the first.
+func (a *sessionAnswer) Prompt() []Token { return a.prompt }
+
+// read computes the prompt and gives the logits behind it.
+func (a *sessionAnswer) read(s *engine.Session) ([]float32, error) {
+	if !a.r.OfPrompt || a.prompt != nil {
+		return s.Prefill(a.ctx, a.r.Prompt)
+	}
+	logits, err := s.Prefill(a.ctx, a.r.Prompt[:1])
+	a.prompt = make([]Token, 0, len(a.r.Prompt))
+	for _, id := range a.r.Prompt[1:] {
+		var p engine.Chosen
+		if err == nil {
+			err = a.ctx.Err()
+		}
+		if err == nil {
+			p, err = engine.Logprob(logits, id, max(0, a.r.Logprobs))
+		}
+		if err != nil {
+			return nil, err
+		}
+		a.prompt = append(a.prompt, Token{ID: id, Logprob: p.Logprob, Top: topOf(p.Top)})
+		logits, err = s.Decode(id)
+	}
+	return logits, err
+}
 
 // Tokens gives the tokens as they are made, by the goroutine that asks.
 func (a *sessionAnswer) Tokens() iter.Seq2[Token, error] {
@@ -249,7 +280,7 @@ func (a *sessionAnswer) choice(s *engine.Session, choice int, yield func(Token, 
 	}
 	start := time.Now()
 	s.Reset()
-	logits, err := s.Prefill(a.ctx, a.r.Prompt)
+	logits, err := a.read(s)
 	if err != nil {
 		return "", false, err
 	}

@@ -65,7 +65,8 @@ func (c *Scheduler) Add(r Request) ([]*Seq, error) {
 	for i := range seqs {
 		c.lastID++
 		s := &Seq{User: r.User, prompt: len(r.Prompt), max: len(r.Prompt) + most, root: r.Root, chain: r.Root, slot: -1,
-			key: k, priority: r.Priority, arrival: now, id: c.lastID, nodraft: r.NoDraft, toEnd: r.Max <= 0}
+			key: k, priority: r.Priority, arrival: now, id: c.lastID, nodraft: r.NoDraft, toEnd: r.Max <= 0,
+			all: r.All && i == 0}
 		room := len(r.Prompt) + min(most, 4096)
 		s.tokens = append(make([]int32, 0, room), r.Prompt...)
 		s.pages = make([]int32, 0, c.pool.pagesFor(room))
@@ -324,9 +325,12 @@ func (c *Scheduler) place(s *Seq) bool {
 	shared := s.lead != nil && p.all == 0 && s.lead.where == running && s.lead.computed >= s.prompt-1 && !s.ran &&
 		s.prompt > 1
 	state := int32(-1)
-	if shared {
+	switch {
+	case shared:
 		p.Fork(s.lead, s, s.prompt-1)
-	} else {
+	case s.all:
+		p.Truncate(s, 0)
+	default:
 		_, state = p.Match(s)
 	}
 	if p.Need(s, s.computed, len(s.tokens)) > p.Free() {
@@ -349,7 +353,7 @@ func (c *Scheduler) place(s *Seq) bool {
 		}
 	}
 	loaded := 0
-	if c.opt.Fetch != nil && !shared && p.all == 0 {
+	if c.opt.Fetch != nil && !shared && !s.all && p.all == 0 {
 		loaded = c.fetch(s)
 	}
 	p.Grow(s, s.computed, len(s.tokens))
@@ -357,7 +361,7 @@ func (c *Scheduler) place(s *Seq) bool {
 	s.lost = 0
 	if !s.ran {
 		s.cached = min(s.computed, s.prompt)
-		if s.lead == nil || !shared {
+		if !s.all && (s.lead == nil || !shared) {
 			c.stats.PrefixQueries += s.prompt
 			c.stats.PrefixHits += s.cached
 			c.stats.PrefixLoaded += loaded
@@ -472,7 +476,8 @@ func (c *Scheduler) emit(b *Batch, s *Seq) {
 	for i := range n {
 		pos := s.planned + i
 		r := Row{Run: int32(len(b.Runs)), Pos: int32(pos), Page: s.pages[pos/c.pool.size], Token: -1, From: -1,
-			Want: pos >= total-1}
+			Known: s.all && pos < s.prompt-1}
+		r.Want = r.Known || pos >= total-1
 		switch {
 		case pos < len(s.tokens):
 			r.Token = s.tokens[pos]

@@ -56,7 +56,8 @@ type Row struct {
 	Page  int32
 	Token int32 // −1: the token chosen from row From of the batch before
 	From  int32
-	Want  bool // its logits are wanted
+	Want  bool // its logits are wanted,
+	Known bool // for the probability of the token that follows in the prompt
 }
 
 // Run is the rows of one sequence in a batch: consecutive rows at consecutive positions.
@@ -144,6 +145,7 @@ type Request struct {
 	Priority int    // lower first
 	Root     Hash   // of model, cache type, adapter and salt: see Root
 	NoDraft  bool   // Options.Draft is not asked
+	All      bool   // logits of all of the prompt's rows are wanted: none of it is taken as known
 	User     any    // whatever the caller wants to find in the Seq
 }
 

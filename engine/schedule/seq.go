@@ -38,6 +38,7 @@ type Seq struct {
 	ran      bool
 	nodraft  bool
 	toEnd    bool // until the context is full
+	all      bool // logits of all of the prompt's rows are wanted
 	stop     Stop
 	cached   int
 }
