@@ -90,7 +90,7 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 			n.Op, n.In[2] = ops.PagedPush, slot
 			n.Out[0].Shape = n.In[0].Shape
 			paged[n.Out[0]] = true
-		case n.Op == ops.Attention && paged[n.In[1]] && paged[n.In[2]] && n.In[3] == pos:
+		case n.Op == ops.Attention && paged[n.In[1]] && paged[n.In[2]] && n.In[3] == pos && !ops.Spaced(n):
 			n.Op = ops.PagedAttention
 			n.In = slices.Concat(n.In[:4], []*graph.Value{seq, table}, n.In[4:])
 		case slotted[n.In[0]] && toSlots(n, pos, state):

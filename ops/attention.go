@@ -17,6 +17,9 @@ type AttentionAttr struct {
 	ALiBi   float64 `attr:"alibi"`   // the largest exponent of slopes on distances, usually 8; 0: none
 	Slope   float64 `attr:"slope"`   // on alibi's slopes; 0: 1
 	Both    bool    `attr:"both"`    // a query sees positions behind its own too, window of them on either side
+	Reach   float64 `attr:"reach"`   // from which distance on all are alike
+	// Which distances of a query and a key have rows of their own in bias, far_k and far_q; see Distance.
+	Apart string `attr:"apart" words:"each|sides|around"`
 }
 
 // Sees gives the positions [from, end) that a query at pos sees of a cache of so many. A query that is not causal
@@ -84,6 +87,12 @@ func (a *AttentionAttr) ScaleOf(dh int) float64 {
 // With span [S, 2] the step's rows are those of several texts, and k and v hold theirs: row s sees rows
 // [span[s,0], span[s,1]) at most, which it is one of, and its position is counted from span[s,0]; pos is not read.
 //
+// With bias [N, H], far_k and far_q [N, H, Dh] or [N, 1, Dh], tables of n distances, a score is more by
+//
+//	bias[d,h] + scale (q[s,h]·far_k[d,h] + far_q[d,h]·k[j])   d = Distance(s - j, n)
+//
+// (Shaw et al., arXiv 1803.02155; Raffel et al., arXiv 1910.10683; He et al., arXiv 2006.03654).
+//
 // With sinks [H] each head's softmax has one more score, whose value is zero (Xiao et al., arXiv 2309.17453; gpt-oss).
 // It is causal by meaning, unless both=true says otherwise; what lies in the cache behind pos[s] is
 // never read. (Vaswani et al., arXiv 1706.03762; grouped heads: Ainslie et al., arXiv 2305.13245.)
@@ -91,8 +100,8 @@ var Attention = &graph.Op{
 	Name: "attention",
 	Doc:  "y[s,h] = Σj softmax(scale·q[s,h]·k[j])·v[j], pos[s]-window < j ≤ pos[s]",
 	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[C, G, Dh], v: V[C, G, Dv], pos: i32[S], sinks?: N[H], span?: " +
-		"i32[S, B]) -> (y: float[S, H, Dv])"),
-	Attr: func() any { return &AttentionAttr{} },
+		"i32[S, B], bias?: M[N, H], far_k?: A[N, J, Dh], far_q?: E[N, J, Dh]) -> (y: float[S, H, Dv])"),
+	Attr: func() any { return &AttentionAttr{Apart: "each"} },
 	Check: func(n *graph.Node) error {
 		q, k, a := n.In[0], n.In[1], graph.Attr[AttentionAttr](n)
 		if g := k.Shape[1]; g == 0 || q.Shape[1]%g != 0 {
@@ -102,10 +111,16 @@ var Attention = &graph.Op{
 			name string
 			v    float64
 		}{{"scale", a.Scale}, {"window", float64(a.Window)}, {"softcap", a.Softcap}, {"chunk", float64(a.Chunk)},
-			{"alibi", a.ALiBi}, {"slope", a.Slope}} {
+			{"alibi", a.ALiBi}, {"slope", a.Slope}, {"reach", a.Reach}} {
 			if err := nonNegative(p.name, p.v); err != nil {
 				return err
 			}
+		}
+		if a.Softcap > 0 && Spaced(n) {
+			return fmt.Errorf("softcap: scores with parts for distances are not capped")
+		}
+		if err := checkDistances(n); err != nil {
+			return err
 		}
 		span := named(n, "span")
 		if span != nil && span.Shape[1] != 2 {
@@ -158,6 +173,7 @@ var Attention = &graph.Op{
 						scores[j] -= a.SlopeOf(head, h) * math.Abs(float64(int(pos)-first-j))
 					}
 				}
+				distances(n, in, s, int(pos), head, first, scale, scores)
 				if sinks != nil {
 					scores = append(scores, sinks[head])
 				}
@@ -191,9 +207,15 @@ var Attention = &graph.Op{
 			kv = min(kv, sides*a.Window-sides+1)
 		}
 		scores := float64(q.Shape[0]) * float64(q.Shape[1]) * float64(kv)
+		products, tables := 2, 0
+		for _, name := range []string{"bias", "far_k", "far_q"} {
+			if t := named(n, name); t != nil {
+				products, tables = products+2*(len(t.Shape)-2), tables+t.Bytes()
+			}
+		}
 		return graph.Cost{
-			Flops: scores * float64(2*q.Shape[2]+2*v.Shape[2]+4),
-			Read:  float64(q.Bytes()+n.In[3].Bytes()) + float64(reads)*(rowBytes(k)+rowBytes(v)),
+			Flops: scores * float64(products*q.Shape[2]+2*v.Shape[2]+4),
+			Read:  float64(q.Bytes()+n.In[3].Bytes()+tables) + float64(reads)*(rowBytes(k)+rowBytes(v)),
 			Write: float64(n.Out[0].Bytes()),
 		}
 	},

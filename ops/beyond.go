@@ -12,6 +12,8 @@ func Beyond(n *graph.Node) string {
 			return "attention with sinks"
 		case Spans(n):
 			return "attention of texts side by side"
+		case Spaced(n):
+			return "attention with parts for distances (bias, far_k, far_q)"
 		case a.Chunk > 0:
 			return "attention in chunks"
 		case a.ALiBi > 0:

@@ -56,7 +56,7 @@ var PagedAttention = &graph.Op{
 	Doc:  "attention of row s over the pages table[seq[s]], 0 where seq[s] = −1",
 	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[A, P, G, Dh], v: V[A, P, G, Dv], pos: i32[S], seq: i32[S], " +
 		"table: i32[B, M], sinks?: N[H]) -> (y: float[S, H, Dv])"),
-	Attr: func() any { return &AttentionAttr{} },
+	Attr: func() any { return &AttentionAttr{Apart: "each"} },
 	Check: func(n *graph.Node) error {
 		if p := n.In[1].Shape[1]; p == 0 {
 			return fmt.Errorf("%s has pages of no positions", n.In[1])

@@ -33,7 +33,8 @@ type attention struct {
 	sinks    []float32 // a score more for each head; nil: none
 	slopes   []float32 // on distances, for each head; nil: none
 	coded    bool      // the caches' types are those of no loop: blocks of positions are widened first
-	span     []int32   // of each token, the first row of its text and that behind the last; nil: there is one text
+	spaced   *distances
+	span     []int32 // of each token, the first row of its text and that behind the last; nil: there is one text
 }
 
 // widen gives rows p … p+n-1 of a cache's head in f32, in dst.
@@ -58,6 +59,9 @@ func checkCaches(n *graph.Node) error {
 		default:
 			return fmt.Errorf("%s: caches of f32, f16, bf16, f8e4m3 and q8_0 can be read", v)
 		}
+	}
+	if len(n.In) > 8 && n.In[8] != nil && n.In[1].Type != tensor.F32 {
+		return fmt.Errorf("%s: far_q can be multiplied by keys of f32", n.In[1])
 	}
 	return nil
 }
@@ -110,6 +114,11 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 	}
 	if l.Node.Op == ops.Attention && len(l.In) > 5 && l.In[5].Buffer != nil {
 		if t.span, err = ints(&l.In[5]); err != nil {
+			return t, err
+		}
+	}
+	if ops.Spaced(l.Node) {
+		if t.spaced, err = newDistances(d, l); err != nil {
 			return t, err
 		}
 	}
@@ -176,8 +185,16 @@ func (t *attention) row(token int) int {
 	return int(t.pos[token])
 }
 
-// lean takes the distances from a query to positions p, p+1, … off its scores, which lie stride apart.
-func (t *attention) lean(head, pos, p int, s []float32, stride int) {
+// leans says whether scores have parts for distances.
+func (t *attention) leans() bool { return t.slopes != nil || t.spaced != nil }
+
+// lean adds to a token's scores of positions p, p+1, …, which lie stride apart, what their distances give, of those
+// that it sees.
+func (t *attention) lean(head, token, p int, s []float32, stride int) {
+	pos := t.row(token)
+	if t.spaced != nil {
+		t.space(head, token, p, s, stride)
+	}
 	if t.slopes == nil {
 		return
 	}

@@ -213,7 +213,7 @@ func (t *decodeAttention) powers(w *decodeWork, results []float32, token, from, 
 		s := w.scores[h*t.most:][:end-from]
 		values, sums := t.headOf(results, h)
 		t.cap(s)
-		t.lean(h, t.row(token), from, s, 1)
+		t.lean(h, token, from, s, 1)
 		sums[0] = k.Max(s)
 		sums[1] = k.ExpSum(s, s, sums[0])
 		clear(values)

@@ -196,8 +196,8 @@ func (t *prefillAttention) panel(w *prefillWork, g, i, first, last, begin, to in
 	for token := first; token < last; token++ {
 		from, end := t.sees(token)
 		r0, r1 := rowsOf(token)
-		for r := r0; t.slopes != nil && r < r1; r++ {
-			t.lean(g*t.share+(i*m+r)%t.share, t.row(token), a, s[r:], m)
+		for r := r0; t.leans() && r < r1; r++ {
+			t.lean(g*t.share+(i*m+r)%t.share, token, a, s[r:], m)
 		}
 		if from <= a && end >= b {
 			continue

@@ -2,6 +2,7 @@ package hip
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -123,7 +124,7 @@ func bindAttention(b *binder) {
 		return
 	}
 	line := cacheLine(k, v, kAt, vAt)
-	prog := attentionProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s, a.Softcap > 0, ops.Beyond(n) != "")
+	prog := attentionProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s, a.Softcap > 0, moreOf(n))
 	var scratch, counters uintptr
 	if s.parts > 1 {
 		var err error
@@ -142,6 +143,12 @@ func bindAttention(b *binder) {
 		sinks, typ := b.plain(b.in(4))
 		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor()).
 			ptr(b.dense(b.in(5)))
+		_, farHeads := ops.Distances(n)
+		for i := range 3 { // tables of distances
+			table, typ := b.plain(b.in(6 + i))
+			d.ptr(table).u32(typ)
+		}
+		d.u32(farHeads).f32(a.Reach)
 	}
 }
 
@@ -181,12 +188,22 @@ func cacheLine(k, v *backends.Operand, kAt, vAt uintptr) int {
 }
 
 // attentionProgram is attention.hip for heads of dh and dv elements, caches of types, and loads of line elements; more:
-// with what goes beyond the plain form (ops.Beyond).
-func attentionProgram(dh, dv, kt, vt, line int, s attentionShape, capped, more bool) program {
+// with what goes beyond the plain form (moreOf).
+func attentionProgram(dh, dv, kt, vt, line int, s attentionShape, capped bool, more []string) program {
 	options := []string{define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt), define("VE", line),
 		define("QB", s.block), onOff("CAP", capped), define("G_PARTS", s.parts), define("G_PART", s.least)}
-	if more {
-		options = append(options, "MORE=1")
+	return newProgram("attention.hip", append(options, more...)...)
+}
+
+// moreOf is what attention.hip must know of a node that goes beyond the plain form (ops.Beyond), nil where it does not.
+func moreOf(n *graph.Node) []string {
+	if ops.Beyond(n) == "" {
+		return nil
 	}
-	return newProgram("attention.hip", options...)
+	count, _ := ops.Distances(n)
+	apart := max(0, slices.Index([]string{"each", "sides", "around"}, graph.Attr[ops.AttentionAttr](n).Apart))
+	if count == 0 {
+		return []string{"MORE=1"}
+	}
+	return []string{"MORE=1", define("COUNT", count), define("APART", apart)}
 }

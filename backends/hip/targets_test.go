@@ -185,8 +185,9 @@ func programsFor(arch string) []program {
 	shape := func(block, parts int) attentionShape {
 		return attentionShape{block: block, parts: parts, least: attentionPart}
 	}
-	all = append(all, attentionProgram(64, 64, 1, 1, 8, shape(4, 4), false, true),
-		attentionProgram(9, 5, 0, 0, 1, shape(1, 1), true, true))
+	all = append(all, attentionProgram(64, 64, 1, 1, 8, shape(4, 4), false, []string{"MORE=1"}),
+		attentionProgram(9, 5, 0, 0, 1, shape(1, 1), true, []string{"MORE=1"}),
+		attentionProgram(64, 64, 0, 0, 8, shape(2, 1), false, []string{"MORE=1", "COUNT=512", "APART=2"}))
 	all = append(all, pagedProgram(128, 128, 1, 1, 8, shape(4, 1), false, 32),
 		pagedProgram(128, 128, 1, 1, 8, shape(1, 16), true, 16), pagedProgram(7, 5, 0, 0, 1, shape(2, 1), false, 5),
 		pagedProgram(128, 128, 3, 3, 8, shape(4, 4), false, 32), pagedProgram(128, 128, 7, 7, 8, shape(4, 4), false, 32))

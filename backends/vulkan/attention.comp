@@ -17,7 +17,7 @@
 // y[s,h] = sum over j of softmax(cap(scale q[s,h] k[j]))[j] v[j], pos[s]-window < j <= pos[s],
 // with the softmax online, a tile of positions at a time. A workgroup works on one head of
 // one token and on one of PARTS ranges of the positions; attention_join puts parts together.
-// With MORE, a macro, there are sinks, chunks, slopes on distances, queries that see behind
+// With MORE, a macro, there are sinks, chunks, slopes on distances and tables of them, queries that see behind
 // their own position, and texts side by side (ops.AttentionAttr, ops.Attention). NA, a macro, is how many units of VU elements of v an invocation sums up.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
@@ -37,8 +37,18 @@ layout(binding = 5, std430) writeonly buffer BPart { float part[]; };
 #ifdef MORE
 layout(constant_id = 8) const uint SINKS = 0; // their type, 0: there are none
 layout(constant_id = 9) const bool SPANS = false; // a token sees the rows of its own text alone
+layout(constant_id = 10) const uint COUNT = 0; // distances that tables tell apart, 0: there are none
+layout(constant_id = 11) const uint APART = 0; // 0: each, 1: sides, 2: around
+layout(constant_id = 12) const float REACH = 0;
+layout(constant_id = 13) const uint BIAS = 0;  // types of the tables, 0: there is none
+layout(constant_id = 14) const uint FARK = 0;
+layout(constant_id = 15) const uint FARQ = 0;
+layout(constant_id = 16) const uint FARHEADS = 1;
 layout(binding = 7, std430) readonly buffer BSinks { uint sinks[]; };
 layout(binding = 8, std430) readonly buffer BSpan { int span[]; };
+layout(binding = 9, std430) readonly buffer BBias { uint bias[]; };
+layout(binding = 10, std430) readonly buffer BFarK { uint fark[]; };
+layout(binding = 11, std430) readonly buffer BFarQ { uint farq[]; };
 #endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv, positions;  // share: heads of a group
@@ -48,7 +58,7 @@ layout(push_constant) uniform Push {
 #ifdef MORE
   uint sinkoff, chunk, both;
   float alibi, slope;
-  uint spanoff;
+  uint spanoff, biasoff, farkoff, farqoff;
 #endif
 };
 
@@ -99,6 +109,36 @@ float score(uint row) {
   d *= scale;
   return cap > 0 ? cap * tanh_(d / cap) : d;
 }
+
+#ifdef MORE
+// distance is ops.AttentionAttr.Distance.
+uint distance(int back) {
+  const int half_ = int(COUNT / 2), quarter = int(COUNT / 4);
+  int far = abs(back);
+  if (APART == 1) {
+    const int exact = half_ / 2;
+    if (far >= exact)
+      far = min(exact + int(log(float(far) / float(exact)) / log(REACH / float(exact)) * float(half_ - exact) + 5e-5), half_ - 1);
+    return uint(back < 0 ? half_ + far : far);
+  }
+  if (APART == 2 && far > quarter)
+    far = quarter + int(ceil(log(float(far) / float(quarter)) / log((REACH - 1) / float(quarter)) * float(quarter - 1) - 5e-5));
+  return uint(clamp(half_ + (back < 0 ? -far : far), 0, int(COUNT) - 1));
+}
+
+// spaced is what tables of distances add to the score of head h and a key whose elements lie from row on.
+float spaced(int back, uint h, uint row) {
+  const uint d = distance(back), at = (d * FARHEADS + h % FARHEADS) * dh;
+  float sum = 0;
+  if (FARK != 0)
+    for (uint i = 0; i < dh; i++) sum = fma(sq[i], NARROW(fark, FARK, farkoff + at + i), sum);
+  if (FARQ != 0)
+    for (uint i = 0; i < dh; i++) sum = fma(NARROW(farq, FARQ, farqoff + at + i), NARROW(k, K, row + i), sum);
+  sum *= scale;
+  if (BIAS != 0) sum += NARROW(bias, BIAS, biasoff + d * heads + h);
+  return sum;
+}
+#endif
 
 // value gives the VU elements of unit u of a row of v.
 vec2 value(uint row, uint u) {
@@ -176,6 +216,7 @@ void main() {
     float d = t < n ? score(koff + (j0 + t) * kstride + g * HEADK) : LOW;
 #ifdef MORE
     if (t < n) d -= fall * abs(float(last) - float(j0 - first + t));
+    if (COUNT != 0 && t < n) d += spaced(last - int(j0 - first + t), h, koff + (j0 + t) * kstride + g * dh);
 #endif
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);

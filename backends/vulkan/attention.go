@@ -4,6 +4,7 @@ package vulkan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -330,6 +331,19 @@ func valueUnits(v *backends.Operand, shader string) (unit, lanes int, module str
 }
 
 // bindPlainAttention runs attention.comp.
+// distances binds an attention's tables of distances.
+func (b *bind) distances(c *dispatch) {
+	a := graph.Attr[ops.AttentionAttr](b.l.Node)
+	count, heads := ops.Distances(b.l.Node)
+	c.spec = append(c.spec, uint32(count), uint32(max(0, slices.Index([]string{"each", "sides", "around"}, a.Apart))),
+		bits(a.Reach))
+	for i := range 3 {
+		off, code := b.vector(c, at(b.l.In, 6+i))
+		c.spec, c.push = append(c.spec, code), append(c.push, off)
+	}
+	c.spec = append(c.spec, uint32(heads))
+}
+
 func bindPlainAttention(b *bind) error {
 	l := b.l
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
@@ -375,6 +389,7 @@ func bindPlainAttention(b *bind) error {
 		}
 		c.spec = append(c.spec, code, flag(spans))
 		c.push = append(c.push, off, uint32(a.Chunk), flag(a.Both), bits(a.ALiBi), bits(a.SlopeFactor()), spanoff)
+		b.distances(c)
 	}
 	b.run3(c, heads, q.Shape[0], n)
 	if n == 1 {

@@ -88,6 +88,23 @@ var generalTable = []Case{
 	{"attention/texts alibi", "y: attention(q, k, v, pos, span=s, both=true, alibi=8, chunk=2)",
 		"q float[5, 4, 8]; k float[5, 2, 8]; v float[5, 2, 8]; pos i32[5] =0..; " +
 			"s i32[5, 2] =0,2,0,2,2,5,2,5,2,5", sumRel, sumAbs},
+	{"attention/bias sides", "y: attention(q, k, v, pos, span=s, both=true, bias=w, apart=sides, reach=20)",
+		"q float[230, 2, 32]; k float[230, 2, 32]; v float[230, 2, 32]; pos i32[230] =0..; " + twoTexts +
+			"; w f16[16, 2]", sumRel, sumAbs},
+	{"attention/bias few", "y: attention(q, k, v, pos, span=s, both=true, bias=w)",
+		"q float[3, 4, 8]; k float[3, 2, 8]; v float[3, 2, 8]; pos i32[3] =0..; s i32[3, 2] =0,2,0,2,2,3; w float[3, 4]",
+		sumRel, sumAbs},
+	{"attention/bias causal", "y: attention(q, k, v, pos, bias=w, window=9)",
+		"q float[9, 4, 8]; k f16[40, 2, 8]; v f16[40, 2, 8]; pos i32[9] =20..; w f32[25, 4]", sumRel, sumAbs},
+	{"attention/distances around",
+		"y: attention(q, k, v, pos, span=s, both=true, far_k=a, far_q=b, apart=around, reach=60)",
+		"q float[230, 2, 33] *0.5; k float[230, 2, 33]; v float[230, 2, 20]; pos i32[230] =0..; " + twoTexts +
+			"; a float[64, 2, 33]; b float[64, 2, 33]", sumRel, sumAbs},
+	{"attention/distances one head", "y: attention(q, k, v, pos, span=s, both=true, far_k=a, far_q=b, window=4)",
+		"q float[9, 4, 64]; k float[9, 4, 64]; v float[9, 4, 64]; pos i32[9] =0,1,2,3,0,0,1,2,3; " +
+			"s i32[9, 2] =0,4,0,4,0,4,0,4,4,5,5,9,5,9,5,9,5,9; a bf16[7, 1, 64]; b f32[7, 1, 64]", sumRel, sumAbs},
+	{"attention/far_k", "y: attention(q, k, v, pos, both=true, far_k=a)",
+		"q float[7, 4, 8]; k float[7, 2, 8]; v float[7, 2, 8]; pos i32[7] =0..; a float[5, 1, 8]", sumRel, sumAbs},
 	{"pool/long", "y: pool(x, at)", "x float[300, 384]; at i32[4, 2] =0,300,299,300,0,1,7,200", sumRel, sumAbs},
 	{"pool/2d", "y: pool(x, at)", "x float[9, 33] +7; at i32[3, 2] =0,4,4,5,3,9", sumRel, sumAbs},
 	{"pool/one", "y: pool(x, at)", "x float[1, 5]; at i32[1, 2] =0,1", sumRel, sumAbs},

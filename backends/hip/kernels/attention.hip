@@ -8,10 +8,16 @@
 //
 // Compile time: DH, DV elements of a head of keys and values, KT and VT their
 // types (0 f32, 1 f16, 2 bf16, 3 e4m3, 7 q8_0), VE elements a load, QB, CAP with softcap; MORE with sinks,
-// chunks, slopes on distances, queries that see behind their own position, and texts side by side
-// (ops.AttentionAttr, ops.Attention).
+// chunks, slopes on distances and tables of them (COUNT: how many distances they tell apart, APART), queries that
+// see behind their own position, and texts side by side (ops.AttentionAttr, ops.Attention).
 #include "prelude.h"
 #include "cache.h"
+#ifndef COUNT
+#define COUNT 0
+#endif
+#if COUNT > 0
+#include "log.h"
+#endif
 #define NT 128
 #define L 16
 // positions of a group at once, as many as registers hold
@@ -36,6 +42,30 @@ G_FN float slope_of(float alibi, u32 head, u32 heads) {
 }
 #endif
 
+#if COUNT > 0
+// ops.AttentionAttr.Distance
+G_FN u32 distance(int back, float reach) {
+  const int middle = COUNT / 2, quarter = COUNT / 4;
+  int far = back < 0 ? -back : back;
+  if (APART == 1) {
+    const int exact = middle / 2;
+    if (far >= exact) {
+      const float more = g_log((float)far / (float)exact) / g_log(reach / (float)exact) * (float)(middle - exact);
+      far = exact + (int)(more + 5e-5f);
+      if (far > middle - 1) far = middle - 1;
+    }
+    return (u32)(back < 0 ? middle + far : far);
+  }
+  if (APART == 2 && far > quarter) {
+    const float more = g_log((float)far / (float)quarter) / g_log((reach - 1.0f) / (float)quarter) * (float)(quarter - 1);
+    const int whole = (int)(more - 5e-5f);
+    far = quarter + whole + ((float)whole < more - 5e-5f ? 1 : 0);
+  }
+  const int d = middle + (back < 0 ? -far : far);
+  return (u32)(d < 0 ? 0 : d > COUNT - 1 ? COUNT - 1 : d);
+}
+#endif
+
 G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstride,
                                 const void *kc, u32 kstride, const void *vc, u32 vstride,
                                 const int *pos, u32 positions, u32 tokens, u32 heads, u32 groups,
@@ -43,7 +73,8 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
                                 u32 launch
 #ifdef MORE
                                 , const void *sinks, u32 sink_type, u32 chunk, u32 both, float alibi, float slope,
-                                const int *span
+                                const int *span, const void *bias, u32 bias_type, const void *far_k, u32 far_k_type,
+                                const void *far_q, u32 far_q_type, u32 far_heads, float reach
 #endif
 ) {
   begin_next();
@@ -150,6 +181,25 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
         }
       }
     }
+#if defined(MORE) && COUNT > 0
+    if (far_k || far_q) {
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        const u32 j = g_min(j0 + p * GROUPS + grp, hi - 1);
+        G_UNROLL for (u32 i = 0; i < QB; i++) {
+          const u32 head = g * share + g_min(q0 + i, queries - 1) % share;
+          const u64 at = ((u64)distance((int)qpos[i] - (int)j, reach) * far_heads + head % far_heads) * DH;
+          G_UNROLL for (u32 n = 0; n < KN; n++) {
+            const u32 e = (n * L + gl) * VE;
+            if (e >= DH) continue;
+            G_UNROLL for (u32 x = 0; x < VE; x++) {
+              if (far_k) s[p][i] = g_fma(qv[i][n * VE + x], load_float(far_k, far_k_type, at + e + x), s[p][i]);
+              if (far_q) s[p][i] = g_fma(scale * load_float(far_q, far_q_type, at + e + x), kl[p][n].at(x), s[p][i]);
+            }
+          }
+        }
+      }
+    }
+#endif
     G_UNROLL for (u32 p = 0; p < NP; p++) {
       G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = group_sum(s[p][i]);
     }
@@ -160,6 +210,11 @@ G_KERNEL G_BOUNDS(NT) attention(float *__restrict__ y, const float *q, u32 qstri
         if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
 #ifdef MORE
         s[p][i] -= fall[i] * g_abs(qpos[i] - (float)j);
+#if COUNT > 0
+        if (bias && j < hi)
+          s[p][i] += load_float(bias, bias_type, (u64)distance((int)qpos[i] - (int)j, reach) * heads + g * share +
+                                                     g_min(q0 + i, queries - 1) % share);
+#endif
 #endif
         if (j >= hi || j < qfrom[i] || j >= qend[i]) s[p][i] = UNSEEN;
         top = g_max(top, s[p][i]);
