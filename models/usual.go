@@ -13,10 +13,24 @@ import (
 //go:embed usual/transformers.yaml
 var usualText []byte
 
-// usualKeys is what transformers takes for keys that config.json lacks: by model_type, then by dotted key.
-var usualKeys = sync.OnceValue(func() (all map[string]map[string]any) {
-	if err := yaml.Unmarshal(usualText, &all); err != nil {
+// usualKeys is what transformers takes for keys that config.json lacks: by model_type, then by dotted key. The text has
+// for each key lists of a value and the model_types that have it.
+var usualKeys = sync.OnceValue(func() map[string]map[string]any {
+	var text map[string][][]any
+	if err := yaml.Unmarshal(usualText, &text); err != nil {
 		panic("usual/transformers.yaml: " + err.Error())
+	}
+	all := map[string]map[string]any{}
+	for key, values := range text {
+		for _, v := range values {
+			for _, kind := range v[1:] {
+				name := kind.(string)
+				if all[name] == nil {
+					all[name] = map[string]any{}
+				}
+				all[name][key] = v[0]
+			}
+		}
 	}
 	return all
 })

@@ -65,9 +65,11 @@ def main(paths):
     for line in text.splitlines():
         if "shape:" not in line and (found := re.match(r"  \w+:\s*\{.*?hf: ([^,}]*)", line)):
             keys |= {key.strip() for key in found.group(1).split("|")}
-    print("# What transformers takes for a key that config.json lacks, by its model_type. tools/gen_usual.py writes this;")
-    print(f"# transformers {transformers.__version__}. A key with dots is one of an object, and holds where there is no such"
-          " object.")
+    print("# What transformers takes for a key that config.json lacks: for each key its values, and behind each the")
+    print(f"# model_types that have it. tools/gen_usual.py writes this; transformers {transformers.__version__}. A key with dots"
+          " is one of an")
+    print("# object, and holds where there is no such object.")
+    have = {}
     for kind in sorted(CONFIG_MAPPING_NAMES):
         quoted = re.search(rf"""['"]{re.escape(kind)}['"]""", text)
         if not quoted and MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind) not in words:
@@ -75,9 +77,12 @@ def main(paths):
         cls = CONFIG_MAPPING[kind]
         if getattr(cls, "sub_configs", None) and kind != "dbrx":  # several modalities: text_config has a type of its own
             continue
-        values = usual(cls, keys)
-        if values:
-            print(f"{json.dumps(kind)}: {json.dumps(values)}")
+        for key, value in usual(cls, keys).items():
+            have.setdefault(key, {}).setdefault(json.dumps(value), []).append(kind)
+    for key, values in sorted(have.items()):
+        print(f"{key}:")
+        for value, kinds in sorted(values.items()):
+            print(f"- [{', '.join([value] + kinds)}]")
 
 
 if __name__ == "__main__":
