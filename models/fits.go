@@ -230,7 +230,7 @@ func (f *File) unreadMeta(b *builder) error {
 		}
 	}
 	if w.Dialect() != "gguf" {
-		return nil
+		return sameTurns(w)
 	}
 	for _, c := range changing {
 		key := archKey(w, c.key)

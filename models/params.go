@@ -42,6 +42,7 @@ type scope struct {
 	params map[paramKey]*resolved
 	chain  []string // parameters being computed, for the message of a cycle
 	bad    bool     // an expression has met a name whose mistake is reported
+	turn   *string  // what turnObject found
 }
 
 func newScope(es *errs, f *File, o *Options, block int, over map[string]resolved) *scope {
@@ -197,6 +198,7 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			keys = p.gguf
 		}
 		for _, k := range keys {
+			k = s.turned(k)
 			m, ok := s.meta(k)
 			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) {
 				v, ok := s.eval(p.null.text, p.null.tree, label+": ")

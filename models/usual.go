@@ -2,7 +2,6 @@ package models
 
 import (
 	_ "embed"
-	"slices"
 	"strings"
 	"sync"
 
@@ -56,17 +55,15 @@ func (s *scope) usual(p *param) (lang.Val, string, bool) {
 		return nil, "", false
 	}
 	null, _ := w.(interface{ Null(key string) bool })
-	given, _ := w.(interface{ Keys() []string })
 	whole := false
 	for _, k := range p.hf {
 		if null != nil && null.Null(s.key(k)) {
 			return nil, "", false
 		}
-		if object, _, dotted := strings.Cut(k, "."); dotted && given != nil {
-			whole = whole || slices.ContainsFunc(given.Keys(), func(have string) bool {
-				return strings.HasPrefix(strings.TrimPrefix(have, "text_config."), object+".")
-			})
+		if object, _, dotted := strings.Cut(k, "."); dotted {
+			whole = whole || hasObject(w, object) || hasObject(w, "text_config."+object)
 		}
+		whole = whole || s.turned(k) != k
 	}
 	for _, k := range p.hf {
 		m, ok := values[k]
