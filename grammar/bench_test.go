@@ -19,7 +19,7 @@ import (
 // grow as they are needed. The times are the thread's own, so that other work on the
 // machine does not count. Run it with -benchtime 1x.
 func BenchmarkSuite(b *testing.B) {
-	v, _ := qwen(b)
+	v := qwen(b)
 	cases := suite(b, 1)
 	set := make([]uint32, v.Words())
 	runtime.LockOSThread()
@@ -90,7 +90,7 @@ func report(b *testing.B, name string, times []time.Duration) {
 // BenchmarkTagged measures masks of arguments as tagged parameters and as Python, and of a text before calls, with a
 // vocabulary of 151,665 tokens: everything is compiled anew for each text.
 func BenchmarkTagged(b *testing.B) {
-	v, _ := qwen(b)
+	v := qwen(b)
 	set := make([]uint32, v.Words())
 	for name, p := range constrainedTexts() {
 		b.Run(name, func(b *testing.B) {

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/ulikunitz/xz"
@@ -27,44 +29,59 @@ type suiteCase struct {
 	} `json:"tests"`
 }
 
-// suite reads the benchmark; of n schemas one where the test is short.
+// suite gives one of n of the benchmark's schemas.
 func suite(t testing.TB, n int) []suiteCase {
 	t.Helper()
-	f, err := os.Open(testfiles.Shared(t, "data", "jsonschema", "maskbench-eighth.tar.xz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	x, err := xz.NewReader(bufio.NewReader(f))
+	all, err := wholeSuite(testfiles.Shared(t, "data", "jsonschema", "maskbench-eighth.tar.xz"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []suiteCase
-	seen := 0
+	for i := n - 1; i < len(all); i += n {
+		out = append(out, all[i])
+	}
+	return out
+}
+
+var wholeSuite = once(func(path string) (all []suiteCase, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	x, err := xz.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil, err
+	}
 	for r := tar.NewReader(x); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return all, nil
 		} else if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if filepath.Ext(h.Name) != ".json" {
 			continue
 		}
-		if seen++; testing.Short() && seen%n != 0 {
-			continue
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
 		c := suiteCase{name: filepath.Base(h.Name)}
-		if err := json.Unmarshal(data, &c); err != nil {
-			t.Fatalf("%s: %v", h.Name, err)
+		if err := json.NewDecoder(r).Decode(&c); err != nil {
+			return nil, fmt.Errorf("%s: %w", h.Name, err)
 		}
-		out = append(out, c)
+		all = append(all, c)
 	}
-	return out
+})
+
+// once keeps what tests read of a file: they change none of it.
+func once[T any](read func(path string) (T, error)) func(string) (T, error) {
+	var (
+		do   sync.Once
+		kept T
+		err  error
+	)
+	return func(path string) (T, error) {
+		do.Do(func() { kept, err = read(path) })
+		return kept, err
+	}
 }
 
 // accepts reads a whole text.
@@ -77,7 +94,11 @@ func (m *machine) accepts(text string) bool {
 // every valid instance, in more than one spelling, and refuses every invalid one;
 // what does not is refused by keyword.
 func TestSuite(t *testing.T) {
-	cases := suite(t, 6)
+	n := 4
+	if testfiles.Exhaustive() {
+		n = 1
+	}
+	cases := suite(t, n)
 	right, refused, nameless := 0, map[string]int{}, 0
 	for _, c := range cases {
 		m, err := build(Schema(string(c.Schema)), Options{}, nil)
@@ -115,24 +136,33 @@ func TestSuite(t *testing.T) {
 }
 
 // qwen is a vocabulary of 151,665 tokens.
-func qwen(t testing.TB) (*Vocabulary, *tokenizer.Tokenizer) {
+func qwen(t testing.TB) *Vocabulary {
 	t.Helper()
-	tok, err := tokenizer.Load(testfiles.Shared(t, "data", "tokenizers", "qwen2.5"))
+	v, err := wholeQwen(testfiles.Shared(t, "data", "tokenizers", "qwen2.5"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewVocabulary(tok), tok
+	return v
 }
+
+var wholeQwen = once(func(path string) (*Vocabulary, error) {
+	tok, err := tokenizer.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return NewVocabulary(tok), nil
+})
 
 // TestSuiteMasks reads valid instances with masks: no token of one is ever masked.
 func TestSuiteMasks(t *testing.T) {
-	v, _ := qwen(t)
+	n := 24
+	if testfiles.Exhaustive() {
+		n = 8
+	}
+	v := qwen(t)
 	set := make([]uint32, v.Words())
 	tokens := 0
-	for i, c := range suite(t, 24) {
-		if !testing.Short() && i%8 != 0 {
-			continue
-		}
+	for _, c := range suite(t, n) {
 		g, err := Compile(v, Schema(string(c.Schema)), Options{})
 		if err != nil {
 			continue

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // rates are what became of simulated gates.
@@ -74,9 +75,9 @@ func simulate(rng *rand.Rand, trials, benches, codes, before, now int, noise, wi
 // tenth that it does not call too noisy it finds nine of ten. The rates stand in docs/bench.md.
 func TestGateRates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(30, 3))
-	trials := 1000
-	if testing.Short() {
-		trials = 250
+	trials := 250
+	if testfiles.Exhaustive() {
+		trials = 1000
 	}
 	for _, c := range []struct {
 		benches, codes, before, now int
