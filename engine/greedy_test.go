@@ -6,6 +6,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/internal/testkit"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
@@ -64,5 +65,9 @@ func TestFiltered(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	testkit.Filtered(t, dev)
+	rows := 12
+	if testfiles.Exhaustive() {
+		rows = 48
+	}
+	testkit.Filtered(t, dev, rows)
 }

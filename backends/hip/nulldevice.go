@@ -46,11 +46,17 @@ func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 		set(a[0], p.next)
 		p.next += (uint64(a[1]) + 511) &^ 255
 	case fnHostAlloc:
-		b := make([]byte, a[1]+64)
+		b, ok := nullHost(a[1]).Get().([]byte)
+		if !ok {
+			b = make([]byte, a[1]+64)
+		}
 		at := uintptr(unsafe.Pointer(&b[0])) // which is where it stays: Go moves nothing on its heap
 		p.host[at] = b
 		set(a[0], uint64(at))
 	case fnHostFree:
+		if b := p.host[a[0]]; b != nil {
+			nullHost(uintptr(len(b) - 64)).Put(b)
+		}
 		delete(p.host, a[0])
 	case fnClusters: // of two blocks
 		*word32(a[0]) = int32(p.units / 2)
@@ -62,6 +68,14 @@ func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 		set(a[1], p.next)
 	}
 	return 0
+}
+
+var nullHosts sync.Map
+
+// nullHost keeps memory of the host of a size that null devices gave back. Like a driver it clears nothing.
+func nullHost(size uintptr) *sync.Pool {
+	pool, _ := nullHosts.LoadOrStore(size, &sync.Pool{})
+	return pool.(*sync.Pool)
 }
 
 // vendorOf gives the platform of an architecture's name.

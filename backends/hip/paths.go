@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -112,8 +113,13 @@ func (dev *Device) on(path string) bool { return !dev.off[path] }
 
 // codeHash changes with any kernel and with the compiler's options.
 func codeHash(t target) string {
+	h := sha256.Sum256(fmt.Append(nil, t.options(), kernelsHash()))
+	return hex.EncodeToString(h[:8])
+}
+
+// kernelsHash changes with any kernel and with what kernels include.
+var kernelsHash = sync.OnceValue(func() string {
 	h := sha256.New()
-	fmt.Fprintln(h, t.options())
 	err := fs.WalkDir(kernelFiles, "kernels", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -126,8 +132,8 @@ func codeHash(t target) string {
 	if err != nil { // the files are part of the program
 		return ""
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
-}
+	return hex.EncodeToString(h.Sum(nil))
+})
 
 // driverName names the driver and the compiler with their versions.
 func (d *driver) driverName(compiler string) (string, error) {

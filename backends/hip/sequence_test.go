@@ -122,5 +122,5 @@ func TestDrawn(t *testing.T) {
 func TestFiltered(t *testing.T) {
 	dev := openHalf(t)
 	t.Cleanup(func() { closing(t, dev) })
-	testkit.Filtered(t, dev)
+	testkit.Filtered(t, dev, 48)
 }

@@ -189,7 +189,7 @@ func captured(t *testing.T, dev *vulkan.Device) (backends.Executable, *backends.
 	t.Helper()
 	s := session(t, dev, func(o *engine.Options) {
 		o.DType, o.KV = tensor.F16, tensor.F16
-		o.Set = map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
+		o.Set = map[string]string{"L": "1", "D": "256", "H": "4", "F": "256", "V": "300"}
 	})
 	if _, err := s.Decode(7); err != nil {
 		t.Fatal(err)

@@ -194,12 +194,14 @@ func TestGateBeside(t *testing.T) {
 	}
 }
 
-// tokens decodes three tokens behind a prompt, and compares each step with its launches one by one;
+// tokens decodes three tokens behind four others, and compares each step with its launches one by one;
 // what begins its errors.
 func tokens(t *testing.T, dev *vulkan.Device, s *engine.Session, what string, limit float64) {
 	t.Helper()
-	if _, err := s.Prefill(context.Background(), []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}); err != nil {
-		t.Fatal(err)
+	for _, token := range []int32{3, 1, 4, 1} { // by the same step: a prompt's would be another
+		if _, err := s.Decode(token); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for token := range int32(3) {
 		got, err := s.Decode(5 + token)

@@ -75,7 +75,13 @@ func model(t testing.TB, dev backends.Device, change func(*engine.Options)) (*en
 }
 
 // Sessions that goroutines use at the same time give what one alone gives.
-func TestSessionsAtOnce(t *testing.T) { testkit.Concurrent(t, open(t, vulkan.Options{}), 4) }
+func TestSessionsAtOnce(t *testing.T) {
+	dev, rounds := open(t, vulkan.Options{}), 4
+	if brief(dev) {
+		rounds = 1
+	}
+	testkit.Concurrent(t, dev, rounds)
+}
 
 // TestSchedules: sequences that run beside each other get the tokens that each has alone.
 func TestSchedules(t *testing.T) {
@@ -208,7 +214,7 @@ func TestPicks(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := dev.Returned()
-			g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 30, Sampling: o})
+			g, err := s.Generate(context.Background(), prompt(40), engine.Generation{Max: 12, Sampling: o})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -338,7 +344,7 @@ func TestTokenAllocates(t *testing.T) {
 	if _, err := s.Prefill(context.Background(), prompt(5)); err != nil {
 		t.Fatal(err)
 	}
-	if a := testing.AllocsPerRun(50, func() {
+	if a := testing.AllocsPerRun(20, func() {
 		if _, err := s.Decode(9); err != nil {
 			t.Error(err)
 		}
@@ -356,9 +362,9 @@ func TestTokenAllocates(t *testing.T) {
 		return after.Mallocs - before.Mallocs
 	}
 	count(4)
-	few, many := count(20), count(120)
+	few, many := count(10), count(60)
 	if many > few+5 { // the runtime's own
-		t.Errorf("20 tokens allocate %d times, 120 tokens %d times", few, many)
+		t.Errorf("10 tokens allocate %d times, 60 tokens %d times", few, many)
 	}
 }
 
@@ -443,4 +449,10 @@ func TestBudget(t *testing.T) {
 }
 
 // TestFiltered: what the device's filters leave, and what it draws of that, is what the host's sampler chooses.
-func TestFiltered(t *testing.T) { testkit.Filtered(t, open(t, vulkan.Options{})) }
+func TestFiltered(t *testing.T) {
+	dev, rows := open(t, vulkan.Options{}), 48
+	if brief(dev) {
+		rows = 12
+	}
+	testkit.Filtered(t, dev, rows)
+}

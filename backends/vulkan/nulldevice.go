@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
 
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/internal/errlist"
@@ -148,8 +149,14 @@ var nullCommands = sync.OnceValue(func() *vk.Commands {
 	c.MapMemoryAddr = purego.NewCallback(func(_ uintptr, memory uint64, _, _, _ uintptr, out *unsafe.Pointer) uintptr {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.memory[memory] == nil {
-			n.memory[memory] = make([]byte, n.sizes[memory])
+		if n.memory[memory] == nil { // pages that nobody touches are none
+			b, err := unix.Mmap(-1, 0, int(n.sizes[memory]), unix.PROT_READ|unix.PROT_WRITE,
+				unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+			if err != nil {
+				failed := vk.VK_ERROR_MEMORY_MAP_FAILED
+				return uintptr(failed)
+			}
+			n.memory[memory] = b
 		}
 		*out = unsafe.Pointer(unsafe.SliceData(n.memory[memory]))
 		return 0
@@ -157,6 +164,9 @@ var nullCommands = sync.OnceValue(func() *vk.Commands {
 	c.FreeMemoryAddr = purego.NewCallback(func(_ uintptr, memory uint64) uintptr {
 		n.mu.Lock()
 		defer n.mu.Unlock()
+		if b := n.memory[memory]; b != nil {
+			_ = unix.Munmap(b)
+		}
 		delete(n.memory, memory)
 		delete(n.sizes, memory)
 		return 0

@@ -13,7 +13,7 @@ import (
 // TestTold: programs that tell their end by a word, whose Step memory the host writes on both sides, give the logits
 // that others give; waits do end by the word; and where it never comes, by the semaphore.
 func TestTold(t *testing.T) {
-	const n = 40
+	const n = 15
 	logits := func(dev *vulkan.Device) (all [][]float32) {
 		s := session(t, dev, nil)
 		for i := range n {
