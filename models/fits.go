@@ -122,7 +122,7 @@ func (f *File) unread(b *builder) error {
 			scale[t] = true
 		}
 	}
-	var biases, others, beyond []string
+	var biases, others, beyond, added []string
 	for _, name := range w.Names() {
 		if read[name] || scale[name] || Harmless(name) || f.ignores(name) {
 			continue
@@ -133,6 +133,8 @@ func (f *File) unread(b *builder) error {
 			continue
 		}
 		switch {
+		case strings.HasSuffix(name, "final_logits_bias") && !empty(w, name):
+			added = append(added, name)
 		case !inLayer || stems[stem] == 0 || b.known.hasTensor(name) || empty(w, name) || strings.Contains(name, ".nextn."):
 		case layers[stem+"."+index]:
 			others = append(others, name)
@@ -149,6 +151,8 @@ func (f *File) unread(b *builder) error {
 	switch {
 	case len(biases) > 0:
 		return refuse(biases, " beside a weight that is read")
+	case len(added) > 0:
+		return refuse(added, ", which is added to logits")
 	case len(others) > 0:
 		return refuse(others, " in a layer that is read")
 	case len(beyond) > 0:
@@ -212,6 +216,9 @@ var changing = []struct {
 	{"logit_scale", []any{0.0, 1.0}},
 	{"residual_scale", []any{0.0, 1.0}},
 	{"embedding_scale", []any{0.0, 1.0}},
+	{"attention.output_scale", []any{0.0, 1.0}},
+	{"expert_weights_scale", []any{0.0, 1.0}},
+	{"expert_group_count", []any{0.0, 1.0}},
 }
 
 // unreadMeta refuses metadata that ask for what the file does not do.
@@ -230,6 +237,11 @@ func (f *File) unreadMeta(b *builder) error {
 		}
 	}
 	if w.Dialect() != "gguf" {
+		for _, key := range []string{"text_config.is_causal", "is_causal"} {
+			if v, ok := w.Meta(key); ok && v != true && !known["is_causal"] && causal(b.g) {
+				return refuse(key, v, "which the file does not read: results would be wrong; add it to a copy of the file")
+			}
+		}
 		return sameTurns(w)
 	}
 	for _, c := range changing {

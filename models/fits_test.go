@@ -85,12 +85,15 @@ func TestUnread(t *testing.T) {
 		"values of another width": {func(w *stub) {
 			w.meta["llama.attention.key_length"], w.meta["llama.attention.value_length"] = int64(16), int64(8)
 		}, "llama.attention.value_length"},
-		"not causal":     {func(w *stub) { w.meta["llama.attention.causal"] = false }, "llama.attention.causal"},
-		"causal":         {func(w *stub) { w.meta["llama.attention.causal"] = true }, ""},
-		"a clamp":        {func(w *stub) { w.meta["llama.attention.clamp_kqv"] = 0.5 }, "llama.attention.clamp_kqv"},
-		"a scale":        {func(w *stub) { w.meta["llama.logit_scale"] = 0.5 }, "llama.logit_scale"},
-		"a scale of one": {func(w *stub) { w.meta["llama.residual_scale"] = 1.0 }, ""},
-		"slopes":         {func(w *stub) { w.meta["llama.attention.max_alibi_bias"] = 8.0 }, "max_alibi_bias"},
+		"not causal":          {func(w *stub) { w.meta["llama.attention.causal"] = false }, "llama.attention.causal"},
+		"causal":              {func(w *stub) { w.meta["llama.attention.causal"] = true }, ""},
+		"a clamp":             {func(w *stub) { w.meta["llama.attention.clamp_kqv"] = 0.5 }, "llama.attention.clamp_kqv"},
+		"a scale":             {func(w *stub) { w.meta["llama.logit_scale"] = 0.5 }, "llama.logit_scale"},
+		"a scale of one":      {func(w *stub) { w.meta["llama.residual_scale"] = 1.0 }, ""},
+		"a factor of experts": {func(w *stub) { w.meta["llama.expert_weights_scale"] = 2.5 }, "llama.expert_weights_scale"},
+		"added to logits": {func(w *stub) { w.add("final_logits_bias", tensor.F32, 1, 8) },
+			"final_logits_bias, which is"},
+		"slopes": {func(w *stub) { w.meta["llama.attention.max_alibi_bias"] = 8.0 }, "max_alibi_bias"},
 		"beside each other": {func(w *stub) { w.meta["llama.use_parallel_residual"] = true },
 			"llama.use_parallel_residual"},
 		"factor 0": {func(w *stub) {
@@ -164,4 +167,23 @@ func ggufStub() *stub {
 		}
 	}
 	return w
+}
+
+// TestNothingShared: tensors of no shared experts, which have no elements, are as good as none.
+func TestNothingShared(t *testing.T) {
+	d := layerDims
+	d.e = 8
+	w := hfStub("Qwen3MoeForCausalLM", d, false)
+	w.meta["model_type"] = "qwen3_moe"
+	m, err := Match(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"gate_proj", "up_proj"} {
+		w.add("model.layers.0.mlp.shared_experts."+name+".weight", tensor.F32, 0, d.d)
+	}
+	w.add("model.layers.0.mlp.shared_experts.down_proj.weight", tensor.F32, d.d, 0)
+	if _, err := m.Build(Options{Weights: w, S: 1, C: 64, Float: tensor.F32}); err != nil {
+		t.Error(err)
+	}
 }

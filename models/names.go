@@ -116,10 +116,11 @@ func (w *weightDecl) dimension(name string) int {
 	return -1
 }
 
-// find gives the first alternative that the source has.
+// find gives the first alternative that the source has. An optional tensor without elements, such as those of no shared
+// experts, is as good as none.
 func (w *weightDecl) find(src Weights, block int) (pattern, bool) {
 	for _, p := range w.sources[src.Dialect()] {
-		if _, _, ok := src.Lookup(p.at(block, 0)); ok {
+		if _, shape, ok := src.Lookup(p.at(block, 0)); ok && !(w.optional && shape.Elems() == 0) {
 			return p, true
 		}
 	}
