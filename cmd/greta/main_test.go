@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Setenv("GRETA_TEST_MAIN", "1") // for the processes that greta starts itself
+	// What a software driver has compiled once serves again.
+	if dir, err := os.UserCacheDir(); err == nil && os.Getenv("MESA_SHADER_CACHE_DIR") == "" {
+		os.Setenv("MESA_SHADER_CACHE_DIR", dir)
+	}
 	// Tests must not depend on what the user has configured.
 	dir, err := os.MkdirTemp("", "greta")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/engine/report"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // vulkanDevice gives the flags of a Vulkan device, a software one where there is no
@@ -80,8 +81,10 @@ func TestVulkanTolstoy(t *testing.T) {
 	for _, more := range [][]string{nil, {"--no-capture"}, {"--chunk", "3"}, {"--no-fuse"}} {
 		text := x.Greedy[0]
 		n := len(text.Greedy)
-		if len(more) > 0 && n > 8 {
-			n = 8
+		if len(more) > 0 {
+			n = min(n, 8)
+		} else if !testfiles.Exhaustive() {
+			n = min(n, 24)
 		}
 		args := append([]string{dir, "--tokens", joinIDs(text.Tokens), "--gen", strconv.Itoa(n), "--kv", "f32",
 			"--ignore-eos"}, device...)
@@ -99,7 +102,7 @@ func TestVulkanTolstoy(t *testing.T) {
 // where launches run one by one, and on the host, there is no such sequence.
 func TestVulkanSequence(t *testing.T) {
 	device, _ := vulkanDevice(t)
-	args := with(small, "--prefill", "9", "--gen", "20", "--repeat", "2")
+	args := with(small, "--prefill", "9", "--gen", "20", "--repeat", "2", "--no-limits")
 	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
 		rep := runReport(t, with(args, more...)...)
 		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "sequence = steps" })
@@ -123,7 +126,7 @@ func TestVulkanGreedy(t *testing.T) {
 	device, _ := vulkanDevice(t)
 	args := with([]string{"models/llama2_7b.yaml", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96",
 		"--set", "V=5000", "--context", "64"},
-		"--prefill", "9", "--gen", "20", "--repeat", "2")
+		"--prefill", "9", "--gen", "20", "--repeat", "2", "--no-limits")
 	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
 		rep := runReport(t, with(args, more...)...)
 		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "greedy = steps" })
@@ -157,6 +160,9 @@ func TestVulkanCheck(t *testing.T) {
 	dir, _ := readTolstoy(t)
 	for _, dtype := range []string{"f16", "q8_0"} {
 		for _, fp16 := range []string{"off", "auto"} {
+			if (dtype == "f16") != (fp16 == "off") && !testfiles.Exhaustive() {
+				continue
+			}
 			r := greta(t, append([]string{"check", dir, "--dtype", dtype, "--fp16", fp16}, device...)...)
 			if r.code != 0 || !strings.Contains(r.out, "replay equals eager launches   ok") {
 				t.Errorf("%s, --fp16 %s: exit code %d\n%s%s", dtype, fp16, r.code, r.out, r.err)
@@ -206,7 +212,7 @@ func TestVulkanCodes(t *testing.T) {
 // costs is printed.
 func TestVulkanInvariant(t *testing.T) {
 	device, _ := vulkanDevice(t)
-	base := append([]string{trained(t), "-n", "6", "--logprobs", "3", "--invariant"}, device...)
+	base := append([]string{trained(t), "-n", "4", "--logprobs", "3", "--invariant"}, device...)
 	prompts := []string{"The army", "Prince Andrew and the count", "It was late when", "No"}
 	path := filepath.Join(t.TempDir(), "prompts.txt")
 	if err := os.WriteFile(path, []byte(strings.Join(prompts, "\n")+"\n"), 0o644); err != nil {
@@ -223,8 +229,9 @@ func TestVulkanInvariant(t *testing.T) {
 			t.Fatalf("exit code %d: another answer than alone: %+v, %+v\n%s", r.code, all, one[i], r.err)
 		}
 	}
-	r = greta(t, append([]string{"bench", "model", trained(t), "--parallel", "2", "-p", "4", "-n", "2", "-r", "1",
-		"--no-store", "--invariant"}, device...)...)
+	r = greta(t, append([]string{"bench", "model", "llama2_7b", "--set", "L=1", "--set", "D=64", "--set", "H=4", "--set",
+		"F=96", "--set", "V=500", "--parallel", "2", "-p", "4", "-n", "2", "-r", "1", "--no-store", "--invariant"},
+		device...)...)
 	if r.code != 0 || !strings.Contains(r.err, "times what it takes without: prompts ") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
