@@ -55,6 +55,7 @@ func TestSaid(t *testing.T) {
 			"partial_rotary_factor": 0.1}, "", "dims is 0"},
 		{"Gemma2ForCausalLM", "gemma2", dense, map[string]any{"final_logit_softcapping": 0.0}, "", "final_cap is 0"},
 		{"Gemma2ForCausalLM", "gemma2", dense, map[string]any{"attn_logit_softcapping": 0.0}, "", "cap_said is 0"},
+		{"GraniteForCausalLM", "granite", dense, map[string]any{"attention_multiplier": 0.0}, "", "scale_key is 0"},
 		{"LlamaForCausalLM", "llama", dense, map[string]any{"is_causal": false}, "", "is_causal of folder is false"},
 		{"SmolLM3ForCausalLM", "smollm3", dense, map[string]any{"text_config.is_causal": false}, "",
 			"text_config.is_causal of folder is false"},
