@@ -65,7 +65,7 @@ const maxBatchSteps = 32
 // buckets are the numbers of rows for which steps are captured. A row that pads a step costs its share of the products,
 // so that where capturing is cheap there are more of them.
 var (
-	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
+	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048}
 	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
 		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
@@ -181,7 +181,8 @@ func (b *batch) reserve(rows, wanted int) error {
 func (e *Engine) largest(rows, wanted int) []stepKind {
 	k := stepKind{Tokens: rows, Rows: 1, adapted: e.adapters != nil}
 	all := k
-	all.Rows = rows
+	all.Tokens = min(rows, bucket(e.rowBuckets(), wanted))
+	all.Rows = all.Tokens
 	kinds := []stepKind{k, all}
 	if e.picks(Sampling{}) > 0 {
 		k.Rows, k.drawn, k.filtered, k.changes = min(rows, bucket(wantedBuckets, wanted)), true, true, changeBuckets[0]

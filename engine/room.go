@@ -9,6 +9,8 @@ const (
 	// programs and others on the device; but at most half of what is left.
 	spareShare = 0.08
 	spareLeast = 1 << 30
+	// arenaShare of a device's memory is what a step of the usual number of rows takes at most.
+	arenaShare = 1.0 / 32
 )
 
 // wanted is of how many rows of a step logits are wanted at most: with guesses of all.
@@ -17,6 +19,35 @@ func (o *SchedulerOptions) wanted() int {
 		return o.Rows
 	}
 	return o.Sequences
+}
+
+// usualRows is how many rows a step has at most where nothing says how many. On a device of its own prompts take least
+// time in steps of many rows, and who decodes waits for fewer of them: there it is the most whose step takes no more
+// than arenaShare of its memory.
+func (e *Engine) usualRows(o *SchedulerOptions) (int, error) {
+	least, n := max(256, 2*o.Sequences), buckets[len(buckets)-1]
+	if !e.queued || o.Draft != nil || n <= least {
+		return least, nil
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	defer e.dropEmpty()
+	size := o.poolSize(e)
+	g, sel, err := e.lowered(stepKind{Tokens: n, Rows: 1, adapted: e.adapters != nil}, &size)
+	if err != nil {
+		return 0, err
+	}
+	a := float64(planMemory(g, sel, e.dev.Info().Window).arena)
+	for room := arenaShare * float64(e.dev.Info().Memory); n > least && a > room; n /= 2 {
+		a /= 2
+	}
+	return max(n, least), nil
+}
+
+// poolSize is that of pools that hold the whole context of every sequence.
+func (o *SchedulerOptions) poolSize(e *Engine) poolSize {
+	return poolSize{pages: o.Sequences * ((e.opt.Context + o.Page - 1) / o.Page), page: o.Page, lines: o.Sequences,
+		slots: o.slots()}
 }
 
 // room is how many bytes the caches may take where nothing says how many. On a device with memory of its own that is
@@ -74,8 +105,7 @@ func (e *Engine) taken(o *SchedulerOptions) (weights, steps int64, err error) {
 	defer e.dropEmpty()
 	weights = e.loadedBytes()
 	rows, wanted := bucket(e.rowBuckets(), o.Rows), o.wanted()
-	size := poolSize{pages: o.Sequences * ((e.opt.Context + o.Page - 1) / o.Page), page: o.Page, lines: o.Sequences,
-		slots: o.slots()}
+	size := o.poolSize(e)
 	kinds := e.largest(rows, wanted)
 	for _, n := range wantedBuckets {
 		if n < rows {

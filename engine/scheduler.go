@@ -28,8 +28,9 @@ type SchedulerOptions struct {
 	Share  int
 	// Page is how many positions a page has; 0: 32. Prefixes are shared by whole pages.
 	Page int
-	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256, or twice Sequences where
-	// that is more, so that prompts go on beside all of them.
+	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256, on a device of its own
+	// without guesses 2048 if they take little of its memory, and at least twice Sequences, so that prompts go on beside
+	// all of them.
 	Rows int
 	// Sequences run at once at most; 0: 64. Queue is how many wait at most; 0: 1024.
 	Sequences, Queue int
@@ -208,7 +209,12 @@ func (o *SchedulerOptions) fill(e *Engine) error {
 		}
 	}
 	o.Page, o.Sequences = cmp.Or(o.Page, 32), cmp.Or(o.Sequences, 64)
-	o.Rows = cmp.Or(o.Rows, max(256, 2*o.Sequences))
+	if o.Rows == 0 {
+		var err error
+		if o.Rows, err = e.usualRows(o); err != nil {
+			return err
+		}
+	}
 	o.Sequences = min(o.Sequences, o.Rows) // a step has a row for each
 	if o.Tokens > 0 {
 		return nil

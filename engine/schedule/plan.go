@@ -177,9 +177,9 @@ const (
 )
 
 // prompts is how many rows prompts get at most of what is left of the budget. When more wait than decode, as at the
-// beginning, it is all until none waits, for their first tokens. Else it is what makes the step little longer for those
-// that decode, as long as little is lost by that: rows come cheaper the more of them a step has, and who waits does not
-// decode.
+// beginning, it is all that Times.Fill lets a step have until none waits, for their first tokens. Else it is what makes
+// the step little longer for those that decode, as long as little is lost by that: rows come cheaper the more of them a
+// step has, and who waits does not decode.
 func (c *Scheduler) prompts(budget, left int) int {
 	if c.opt.Times == nil {
 		return left
@@ -188,16 +188,20 @@ func (c *Scheduler) prompts(budget, left int) int {
 	c.credit = min(c.credit+give, give*giveSteps)
 	c.burst = rows > 0 && (c.burst || wait > decode)
 	base, all := budget-left, min(left, rows)
+	many := left
+	if n := c.opt.Times.Fill(base, all) - base; n < all {
+		many, all = n, n
+	}
 	if c.burst {
-		return left
+		return many
 	}
 	n := c.opt.Times.Most(base, all) - base
 	if n >= all {
-		return left
+		return many
 	}
 	lost := c.opt.Times.lost(base, n, all) + float64(wait)/float64(decode+wait)
 	if lost > c.credit {
-		return left
+		return many
 	}
 	c.credit -= lost
 	return n

@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Times are what steps of so many rows take, as far as that is known: so many guesses pay, and so many rows of prompts
 // may be computed beside sequences that answer, without their next tokens coming much later.
@@ -20,6 +23,12 @@ const (
 	// again is how often a step may be of a bucket that takes too long, as it may not do so any more: of less than one
 	// in a hundred tokens.
 	again = 256
+	// atOnce is how long a step may take that is filled with prompts, and atLeast how many rows it has however long they
+	// take.
+	atOnce  = 100 * time.Millisecond
+	atLeast = 256
+	// filled is what part of a bucket rows should be; a step of fewer is of the bucket below.
+	filled = 0.75
 )
 
 // NewTimes knows nothing yet but for which numbers of rows there are steps, and whether they wait for a device of their
@@ -79,6 +88,41 @@ func (t *Times) Most(base, want int) int {
 		}
 	}
 	return most
+}
+
+// Fill is how many rows a step has in which base rows decode and that is filled with up to want of prompts: a bucket's,
+// so that few rows pad it, of those that do not take too long for who decodes.
+func (t *Times) Fill(base, want int) int {
+	if base == 0 {
+		return want
+	}
+	most := 0
+	for i, rows := range t.list {
+		switch {
+		case rows <= base, most >= base+want:
+			continue
+		case i > 0 && most > 0 && (rows > atLeast && t.about(i) > atOnce || float64(base+want) < filled*float64(rows)):
+			return most
+		}
+		most = min(rows, base+want)
+	}
+	return max(most, base+min(want, 1))
+}
+
+// about is what a step of the i-th bucket takes: measured, else at most in proportion to the nearest below that is, or
+// what the nearest above takes; where nothing is known longer than anything.
+func (t *Times) about(i int) time.Duration {
+	for k := i; k >= 0; k-- {
+		if t.times[k] > 0 {
+			return t.times[k] * time.Duration(t.list[i]) / time.Duration(t.list[k])
+		}
+	}
+	for _, took := range t.times[i:] {
+		if took > 0 {
+			return took
+		}
+	}
+	return math.MaxInt64
 }
 
 // lost is by how much longer rows of all take beside base rows if so many are computed in a step, than all of them in

@@ -67,6 +67,37 @@ func TestMost(t *testing.T) {
 	}
 }
 
+// TestFill: a step that is filled with prompts is of a bucket that they nearly fill, and takes at most so long.
+func TestFill(t *testing.T) {
+	list := []int{1, 64, 256, 384, 512, 1024, 2048}
+	times := NewTimes(list, true)
+	for want, rows := range map[int]int{0: 64, 100: 164, 5000: 256} {
+		if got := times.Fill(64, want); got != rows {
+			t.Errorf("nothing is known: %d rows beside %d of prompts, wanted are %d", got, want, rows)
+		}
+	}
+	if got := times.Fill(0, 5000); got != 5000 {
+		t.Errorf("nobody decodes: %d rows", got)
+	}
+	times.Note(2048, 1, 60*time.Millisecond) // none of fewer rows takes longer
+	for want, rows := range map[int]int{5000: 2048, 1984: 2048, 1400: 1024, 1500: 1564, 400: 464} {
+		if got := times.Fill(64, want); got != rows {
+			t.Errorf("fast: %d rows beside %d of prompts, wanted are %d", got, want, rows)
+		}
+	}
+	times = NewTimes(list, true)
+	times.Note(256, 1, 60*time.Millisecond) // so that 512 take up to 120
+	for want, rows := range map[int]int{5000: 384, 10: 74} {
+		if got := times.Fill(64, want); got != rows {
+			t.Errorf("slow: %d rows beside %d of prompts, wanted are %d", got, want, rows)
+		}
+	}
+	times.Note(256, 1, 20*time.Second)
+	if got := times.Fill(300, 5000); got != 384 {
+		t.Errorf("slower than anything: %d rows beside 300, wanted are 384", got)
+	}
+}
+
 // card is about what a step of a model of 8 billion weights takes on a card.
 func card(rows int) time.Duration {
 	at := []int{1, 64, 128, 256, 512}
