@@ -79,7 +79,7 @@ func (w *weightDecl) params() (all []string) {
 }
 
 // named gives the weight with the values of the parameters that its names mention. A name stays as it is where one is
-// no whole number, and no tensor is called so then.
+// neither a whole number nor a word, and no tensor is called so then.
 func (s *scope) named(w *weightDecl) *weightDecl {
 	if s.o.Weights == nil || len(w.params()) == 0 {
 		return w
@@ -89,8 +89,13 @@ func (s *scope) named(w *weightDecl) *weightDecl {
 	for i := range patterns {
 		patterns[i].name = inName.ReplaceAllStringFunc(patterns[i].name, func(at string) string {
 			v, _ := s.lookup(at[2 : len(at)-1])
-			if n, ok := v.(float64); ok && n >= 0 && n < maxSize && n == float64(int(n)) {
-				return strconv.Itoa(int(n))
+			switch v := v.(type) {
+			case float64:
+				if v >= 0 && v < maxSize && v == float64(int(v)) {
+					return strconv.Itoa(int(v))
+				}
+			case string:
+				return v
 			}
 			return at
 		})

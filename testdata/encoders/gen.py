@@ -11,6 +11,7 @@ VOCAB = {w: i for i, w in enumerate(dict.fromkeys(WORDS.split()))}
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "Café 東京, привет!", "a", "the fox and the dog and the lazy cafe of the dog over and over again, isn't it?", "", "quick quick quick"]
 PAIRS = ("the quick fox", ["the lazy dog", "a brown fox jumps over", "", "Café"])
 N = len(VOCAB)
+coarse = False
 small = dict(hidden_size=16, num_attention_heads=2, num_hidden_layers=2, intermediate_size=24, vocab_size=N)
 decoder = dict(small, num_key_value_heads=1, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3)
 
@@ -36,8 +37,8 @@ def spread(model):
     with torch.no_grad():
         for name, p in model.named_parameters():
             p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64) * (.3 if p.dim() > 1 else .2) + (1 if p.dim() == 1 and "norm" in name.lower() and "weight" in name and not name.startswith("zero") else 0))
-    for m in model.modules(): # values that are read from the checkpoint are f32
-        for p in m.parameters(recurse=False): p.data = p.data.float().double()
+    for m in model.modules(): # values that are read from the checkpoint are f32, or bf16
+        for p in m.parameters(recurse=False): p.data = (p.data.bfloat16() if coarse else p.data.float()).double()
 
 
 def write(name, model, tok, expected, more=None, arch=None, rename=lambda n: n, original=False):
@@ -53,7 +54,7 @@ def write(name, model, tok, expected, more=None, arch=None, rename=lambda n: n, 
         path = os.path.join(d, "model.safetensors")
         save_file({rename(n): t for n, t in load_file(path).items()}, path, metadata={"format": "pt"})
         json.dump(config, open(os.path.join(d, "config.json"), "w"), indent=1, sort_keys=True)
-    else: save_file({rename(n): p.detach().float().contiguous().clone() for n, p in model.state_dict().items() if "position_ids" not in n and "inv_freq" not in n and "embed_scale" not in n}, os.path.join(d, "model.safetensors"), metadata={"format": "pt"})
+    else: save_file({rename(n): (p.detach().bfloat16() if coarse else p.detach().float()).contiguous().clone() for n, p in model.state_dict().items() if "position_ids" not in n and "inv_freq" not in n and "embed_scale" not in n}, os.path.join(d, "model.safetensors"), metadata={"format": "pt"})
     tok.save(os.path.join(d, "tokenizer.json"), pretty=False)
     json.dump(expected, open(os.path.join(d, "expected.json"), "w"), ensure_ascii=False, indent=1)
 
@@ -134,3 +135,12 @@ def judge(name, model):
 
 judge("qwen3_rerank", T.Qwen3ForCausalLM(T.Qwen3Config(**dict(decoder, max_position_embeddings=1024))))
 embed("llama_embedding", T.LlamaModel(T.LlamaConfig(**decoder)), "last", "last", True)
+# From here on models are smaller still, their weights and the texts fewer.
+lesser = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=2, intermediate_size=12, vocab_size=N)
+TEXTS = [TEXTS[0], TEXTS[3], "quick"]
+coarse = True
+embed("distilbert", T.DistilBertModel(T.DistilBertConfig(dim=8, n_heads=2, n_layers=2, hidden_dim=12, vocab_size=N, max_position_embeddings=40)), "bert", "cls")
+embed("albert", T.AlbertModel(T.AlbertConfig(**dict(lesser, num_hidden_layers=4), embedding_size=6, num_hidden_groups=2, max_position_embeddings=40), add_pooling_layer=False), "bert", "mean")
+embed("mpnet", T.MPNetModel(T.MPNetConfig(**lesser, max_position_embeddings=42, layer_norm_eps=1e-5), add_pooling_layer=False), "roberta", "mean", True)
+score("electra_rerank", T.ElectraForSequenceClassification(T.ElectraConfig(**lesser, embedding_size=6, max_position_embeddings=40, num_labels=1)), "bert")
+score("deberta_rerank", T.DebertaV2ForSequenceClassification(T.DebertaV2Config(**lesser, max_position_embeddings=40, relative_attention=True, position_buckets=6, max_relative_positions=-1, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0, num_labels=1, pooler_hidden_size=8)), "bert", types=False)
