@@ -17,6 +17,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 WIDTHS = ("hidden_size", "n_embd", "d_model", "intermediate_size")
 COUNTS = ("num_attention_heads", "n_head", "n_heads", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+OTHERWISE = ("step3p5",)  # whose files have other keys for the same, which what is usual would hide
 OBJECTS = ("rope_parameters", "attn_config", "ffn_config")
 
 
@@ -76,6 +77,8 @@ def main(paths):
             continue
         cls = CONFIG_MAPPING[kind]
         if getattr(cls, "sub_configs", None) and kind != "dbrx":  # several modalities: text_config has a type of its own
+            continue
+        if kind in OTHERWISE:
             continue
         for key, value in usual(cls, keys).items():
             have.setdefault(key, {}).setdefault(json.dumps(value), []).append(kind)
