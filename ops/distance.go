@@ -3,6 +3,7 @@ package ops
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/tensor"
@@ -27,6 +28,12 @@ func Distances(n *graph.Node) (count, heads int) {
 	}
 	return count, heads
 }
+
+// apartWords are those of AttentionAttr.Apart, in the order of their numbers in kernels.
+var apartWords = []string{"each", "sides", "around"}
+
+// ApartCode is the number by which kernels know how distances are told apart.
+func (a *AttentionAttr) ApartCode() int { return max(0, slices.Index(apartWords, a.Apart)) }
 
 // roundingSlack is what logarithms of distances may be wrong by.
 const roundingSlack = 5e-5

@@ -2,7 +2,6 @@ package hip
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -201,9 +200,8 @@ func moreOf(n *graph.Node) []string {
 		return nil
 	}
 	count, _ := ops.Distances(n)
-	apart := max(0, slices.Index([]string{"each", "sides", "around"}, graph.Attr[ops.AttentionAttr](n).Apart))
 	if count == 0 {
 		return []string{"MORE=1"}
 	}
-	return []string{"MORE=1", define("COUNT", count), define("APART", apart)}
+	return []string{"MORE=1", define("COUNT", count), define("APART", graph.Attr[ops.AttentionAttr](n).ApartCode())}
 }

@@ -4,7 +4,6 @@ package vulkan
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -335,8 +334,7 @@ func valueUnits(v *backends.Operand, shader string) (unit, lanes int, module str
 func (b *bind) distances(c *dispatch) {
 	a := graph.Attr[ops.AttentionAttr](b.l.Node)
 	count, heads := ops.Distances(b.l.Node)
-	c.spec = append(c.spec, uint32(count), uint32(max(0, slices.Index([]string{"each", "sides", "around"}, a.Apart))),
-		bits(a.Reach))
+	c.spec = append(c.spec, uint32(count), uint32(a.ApartCode()), bits(a.Reach))
 	for i := range 3 {
 		off, code := b.vector(c, at(b.l.In, 6+i))
 		c.spec, c.push = append(c.spec, code), append(c.push, off)

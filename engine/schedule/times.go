@@ -101,7 +101,7 @@ func (t *Times) Fill(base, want int) int {
 		switch {
 		case rows <= base, most >= base+want:
 			continue
-		case i > 0 && most > 0 && (rows > atLeast && t.about(i) > atOnce || float64(base+want) < filled*float64(rows)):
+		case most > 0 && (rows > atLeast && t.about(i) > atOnce || float64(base+want) < filled*float64(rows)):
 			return most
 		}
 		most = min(rows, base+want)
