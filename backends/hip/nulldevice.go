@@ -21,7 +21,7 @@ type nullDriver struct {
 
 	mu   sync.Mutex
 	next uint64
-	host map[uintptr][]byte // memory that the host reaches
+	host map[uintptr]*[]byte // memory that the host reaches
 }
 
 func (p *nullDriver) vendor() vendor    { return p.who }
@@ -46,16 +46,16 @@ func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 		set(a[0], p.next)
 		p.next += (uint64(a[1]) + 511) &^ 255
 	case fnHostAlloc:
-		b, ok := nullHost(a[1]).Get().([]byte)
+		b, ok := nullHost(a[1]).Get().(*[]byte)
 		if !ok {
-			b = make([]byte, a[1]+64)
+			b = new(make([]byte, a[1]+64))
 		}
-		at := uintptr(unsafe.Pointer(&b[0])) // which is where it stays: Go moves nothing on its heap
+		at := uintptr(unsafe.Pointer(&(*b)[0])) // which is where it stays: Go moves nothing on its heap
 		p.host[at] = b
 		set(a[0], uint64(at))
 	case fnHostFree:
 		if b := p.host[a[0]]; b != nil {
-			nullHost(uintptr(len(b) - 64)).Put(b)
+			nullHost(uintptr(len(*b) - 64)).Put(b)
 		}
 		delete(p.host, a[0])
 	case fnClusters: // of two blocks
@@ -121,6 +121,6 @@ func openNull(arch string, units int, note func(program)) (*Device, error) {
 	if strings.HasPrefix(arch, "gfx9") {
 		wave = 64
 	}
-	p := &nullDriver{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr][]byte{}}
+	p := &nullDriver{who: who, units: units, wave: wave, note: note, next: 1 << 20, host: map[uintptr]*[]byte{}}
 	return openDevice(&driver{p}, Found{Arch: arch, Name: "null device"}, Options{Cache: &Cache{}})
 }
