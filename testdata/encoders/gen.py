@@ -39,6 +39,7 @@ def spread(model):
             p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64) * (.3 if p.dim() > 1 else .2) + (1 if p.dim() == 1 and "norm" in name.lower() and "weight" in name and not name.startswith("zero") else 0))
     for m in model.modules(): # values that are read from the checkpoint are f32, or bf16
         for p in m.parameters(recurse=False): p.data = (p.data.bfloat16() if coarse else p.data.float()).double()
+        if hasattr(m, "create_weight"): m.weight.data = m.create_weight().double()  # waves, which are no weights
 
 
 def write(name, model, tok, expected, more=None, arch=None, rename=lambda n: n, original=False):
@@ -144,3 +145,133 @@ embed("albert", T.AlbertModel(T.AlbertConfig(**dict(lesser, num_hidden_layers=4)
 embed("mpnet", T.MPNetModel(T.MPNetConfig(**lesser, max_position_embeddings=42, layer_norm_eps=1e-5), add_pooling_layer=False), "roberta", "mean", True)
 score("electra_rerank", T.ElectraForSequenceClassification(T.ElectraConfig(**lesser, embedding_size=6, max_position_embeddings=40, num_labels=1)), "bert")
 score("deberta_rerank", T.DebertaV2ForSequenceClassification(T.DebertaV2Config(**lesser, max_position_embeddings=40, relative_attention=True, position_buckets=6, max_relative_positions=-1, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0, num_labels=1, pooler_hidden_size=8)), "bert", types=False)
+decoder = dict(lesser, num_key_value_heads=1, head_dim=4, max_position_embeddings=64, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+embed("mistral_embedding", T.MistralModel(T.MistralConfig(**decoder, sliding_window=6)), "last", "last", True)
+embed("gemma2_embedding", T.Gemma2Model(T.Gemma2Config(**decoder, query_pre_attn_scalar=8, sliding_window=6)), "last", "last", True)
+embed("eurobert", T.EuroBertModel(T.EuroBertConfig(**dict(decoder, head_dim=None))), "bert", "mean")
+t5 = dict(vocab_size=N, d_model=8, d_kv=6, d_ff=12, num_layers=3, num_heads=2, relative_attention_num_buckets=8, relative_attention_max_distance=12)
+embed("t5", T.T5EncoderModel(T.T5Config(**t5)), "last", "mean", True)
+embed("umt5", T.UMT5EncoderModel(T.UMT5Config(**t5, feed_forward_proj="gated-gelu")), "last", "mean", True)
+first = dict(lesser, max_position_embeddings=42, type_vocab_size=1, pad_token_id=1, layer_norm_eps=1e-5)
+embed("roberta_prelayernorm", T.RobertaPreLayerNormModel(T.RobertaPreLayerNormConfig(**first), add_pooling_layer=False), "roberta", "mean")
+score("xlmr_xl_rerank", T.XLMRobertaXLForSequenceClassification(T.XLMRobertaXLConfig(**first, num_labels=1)), "roberta", types=False)
+score("roformer_rerank", T.RoFormerForSequenceClassification(T.RoFormerConfig(**lesser, max_position_embeddings=40, embedding_size=6, num_labels=1)), "bert")
+
+# The published equations, for classes that come with a checkpoint.
+import torch.nn.functional as F
+class Own:
+    """Weights by name, and rows of a text from them."""
+    def __init__(self, config, shapes, rows, prefix=""):
+        g=torch.Generator().manual_seed(11); self.w={}
+        for n,s in shapes.items():
+            n1=n.lower(); one=n.endswith("weight") and len(s)==1
+            self.w[n]=(torch.randn(s,generator=g)*(.3 if len(s)>1 else .2)+(1 if one else 0)).bfloat16().double()
+        self.config,self.rows,self.prefix=config,rows,prefix
+def ln(x,w,n,eps=1e-12,b=True): return F.layer_norm(x,x.shape[-1:],w[n+".weight"],w[n+".bias"],eps)
+def lin(x,w,n): return F.linear(x,w[n+".weight"],w.get(n+".bias"))
+def rot(x,base):
+    S,H,d=x.shape; f=base**(-torch.arange(0,d,2,dtype=torch.float64)/d); a=torch.arange(S,dtype=torch.float64)[:,None]*f
+    c,s=torch.cat([a.cos()]*2,-1)[:,None],torch.cat([a.sin()]*2,-1)[:,None]
+    return x*c+torch.cat([-x[...,d//2:],x[...,:d//2]],-1)*s
+def attend(q,k,v,slopes=None):
+    S,H,d=q.shape; s=torch.einsum("shd,thd->hst",q,k)/d**.5
+    if slopes is not None:
+        i=torch.arange(S); s=s-torch.tensor(slopes,dtype=torch.float64)[:,None,None]*(i[:,None]-i[None]).abs()
+    return torch.einsum("hst,thd->shd",s.softmax(-1),v).reshape(S,H*d)
+D_,H_,F_=8,2,12
+def jina2(code):
+    sh={"embeddings.word_embeddings.weight":(N,D_),"embeddings.token_type_embeddings.weight":(2,D_),"embeddings.LayerNorm.weight":(D_,),"embeddings.LayerNorm.bias":(D_,)}
+    for i in range(2):
+        p=f"encoder.layer.{i}."
+        for n in ("query","key","value"): sh[p+f"attention.self.{n}.weight"],sh[p+f"attention.self.{n}.bias"]=(D_,D_),(D_,)
+        norms=["attention.output.LayerNorm"]+(["attention.self.layer_norm_q","attention.self.layer_norm_k","layer_norm_1","layer_norm_2"] if code else ["mlp.layernorm"])
+        for n in norms: sh[p+n+".weight"],sh[p+n+".bias"]=(D_,),(D_,)
+        sh[p+"attention.output.dense.weight"],sh[p+"attention.output.dense.bias"]=(D_,D_),(D_,)
+        up,down=("mlp.up_gated_layer","mlp.down_layer") if code else ("mlp.gated_layers","mlp.wo")
+        sh[p+up+".weight"]=(2*F_,D_); sh[p+down+".weight"],sh[p+down+".bias"]=(D_,F_),(D_,)
+    def rows(w,ids):
+        x=ln(w["embeddings.word_embeddings.weight"][ids]+w["embeddings.token_type_embeddings.weight"][0],w,"embeddings.LayerNorm")
+        for i in range(2):
+            p=f"encoder.layer.{i}."; S=len(ids)
+            q,k,v=(lin(x,w,p+"attention.self."+n) for n in ("query","key","value"))
+            if code: q,k=ln(q,w,p+"attention.self.layer_norm_q"),ln(k,w,p+"attention.self.layer_norm_k")
+            a=attend(*(t.view(S,H_,-1) for t in (q,k,v)),slopes=[2**-4,2**-8])
+            a=ln(lin(a,w,p+"attention.output.dense")+x,w,p+"attention.output.LayerNorm")
+            if code:
+                r=ln(x+a,w,p+"layer_norm_1"); u,g=lin(r,w,p+"mlp.up_gated_layer").chunk(2,-1)
+                x=ln(r+lin(u*F.gelu(g),w,p+"mlp.down_layer"),w,p+"layer_norm_2")
+            else:
+                g,u=lin(a,w,p+"mlp.gated_layers").chunk(2,-1)
+                x=ln(a+lin(u*F.gelu(g),w,p+"mlp.wo"),w,p+"mlp.layernorm")
+        return x
+    c=dict(model_type="bert",architectures=["JinaBertModel" if code else "JinaBertForMaskedLM"],hidden_size=D_,num_attention_heads=H_,num_hidden_layers=2,intermediate_size=F_,vocab_size=N,max_position_embeddings=64,position_embedding_type="alibi",feed_forward_type="geglu",hidden_act="gelu",layer_norm_eps=1e-12,emb_pooler="mean",type_vocab_size=2,pad_token_id=0,attn_implementation=None)
+    return Own(c,sh,rows)
+def flash(kind):
+    """Names of flash-attn's BERT: nomic's and jina's."""
+    nomic=kind.startswith("nomic"); moe=kind=="nomic_moe"; gated=kind=="nomic"
+    st="" if nomic else "roberta."; at="attn" if nomic else "mixer"
+    par=".parametrizations.weight.original" if kind=="jina3_lora" else ".weight"
+    sh={st+"embeddings.word_embeddings"+par:(N,D_),st+"embeddings.token_type_embeddings"+par:(1 if not gated else 2,D_),st+"emb_ln.weight":(D_,),st+"emb_ln.bias":(D_,)}
+    if kind=="jina_reranker": sh[st+"embeddings.position_embeddings.weight"]=(42,D_)
+    for i in range(2):
+        p=st+f"encoder.layers.{i}."
+        sh[p+at+".Wqkv"+par]=(3*D_,D_); sh[p+at+".out_proj"+par]=(D_,D_)
+        if not gated: sh[p+at+".Wqkv.bias"],sh[p+at+".out_proj.bias"]=(3*D_,),(D_,)
+        if kind=="jina3_lora":
+            for n,(o,k) in {at+".Wqkv":(3*D_,D_),at+".out_proj":(D_,D_),"mlp.fc1":(F_,D_),"mlp.fc2":(D_,F_)}.items():
+                sh[p+n+".parametrizations.weight.0.lora_A"],sh[p+n+".parametrizations.weight.0.lora_B"]=(5,2,k),(5,o,2)
+        for n in ("norm1","norm2"): sh[p+n+".weight"],sh[p+n+".bias"]=(D_,),(D_,)
+        if moe and i==1:
+            sh[p+"mlp.router.layer.weight"]=(4,D_); sh[p+"mlp.experts.mlp.w1"]=(4*F_,D_); sh[p+"mlp.experts.mlp.w2"]=(4*F_,D_); sh[p+"mlp.experts.bias"]=(D_,)
+        elif gated:
+            sh[p+"mlp.fc11.weight"]=sh[p+"mlp.fc12.weight"]=(F_,D_); sh[p+"mlp.fc2.weight"]=(D_,F_)
+        else:
+            sh[p+"mlp.fc1"+par]=(F_,D_); sh[p+"mlp.fc2"+par]=(D_,F_); sh[p+"mlp.fc1.bias"],sh[p+"mlp.fc2.bias"]=(F_,),(D_,)
+    if kind=="jina3_lora": sh[st+"embeddings.word_embeddings.parametrizations.weight.0.lora_A"],sh[st+"embeddings.word_embeddings.parametrizations.weight.0.lora_B"]=(5,2,N),(5,D_,2)
+    if kind=="jina_reranker":
+        for n,o in (("classifier.dense",D_),("classifier.out_proj",1)): sh[n+".weight"],sh[n+".bias"]=(o,D_),(o,)
+    base={"nomic":1000.,"nomic_moe":10000.,"jina3_lora":20000.}.get(kind)
+    eps=1e-12 if gated else 1e-5
+    def rows(w,ids):
+        w={n.replace(".parametrizations.weight.original",".weight"):t for n,t in w.items()}
+        x=w[st+"embeddings.word_embeddings.weight"][ids]+w[st+"embeddings.token_type_embeddings.weight"][0]
+        if kind=="jina_reranker": x=x+w[st+"embeddings.position_embeddings.weight"][2:2+len(ids)]
+        x=ln(x,w,st+"emb_ln",eps)
+        for i in range(2):
+            p=st+f"encoder.layers.{i}."; S=len(ids)
+            q,k,v=(t.reshape(S,H_,-1) for t in lin(x,w,p+at+".Wqkv").chunk(3,-1))
+            if base: q,k=rot(q,base),rot(k,base)
+            x=ln(x+lin(attend(q,k,v),w,p+at+".out_proj"),w,p+"norm1",eps)
+            if moe and i==1:
+                t,e=F.linear(x,w[p+"mlp.router.layer.weight"]).softmax(-1).topk(2,-1)
+                w1,w2=w[p+"mlp.experts.mlp.w1"].view(4,F_,D_),w[p+"mlp.experts.mlp.w2"].view(4,F_,D_)
+                m=torch.stack([sum(t[s,j]*(F.gelu(w1[e[s,j]]@x[s])@w2[e[s,j]]) for j in range(2)) for s in range(S)])+w[p+"mlp.experts.bias"]
+            elif gated: m=lin(lin(x,w,p+"mlp.fc11")*F.silu(lin(x,w,p+"mlp.fc12")),w,p+"mlp.fc2")
+            else: m=lin(F.gelu(lin(x,w,p+"mlp.fc1")),w,p+"mlp.fc2")
+            x=ln(x+m,w,p+"norm2",eps)
+        if kind=="jina_reranker": return lin(torch.tanh(lin(x[0],w,"classifier.dense")),w,"classifier.out_proj")
+        return x
+    if nomic:
+        c=dict(model_type="nomic_bert",architectures=["NomicBertModel"],n_embd=D_,n_head=H_,n_inner=F_,n_layer=2,n_positions=64,max_trained_positions=2048,rotary_emb_base=base,rotary_emb_fraction=1.0,rotary_emb_interleaved=False,rotary_emb_scale_base=None,rotary_scaling_factor=None,activation_function="swiglu" if gated else "gelu",layer_norm_epsilon=eps,vocab_size=N,type_vocab_size=2 if gated else 1,prenorm=False,parallel_block=False,parallel_block_tied_norm=False,causal=False,use_rms_norm=False,qkv_proj_bias=not gated,mlp_fc1_bias=not gated,mlp_fc2_bias=not gated,scale_attn_weights=True,scale_attn_by_inverse_layer_idx=False,pad_token_id=0)
+        if moe: c.update(num_experts=4,moe_top_k=2,moe_every_n_layers=2,moe_impl="megablocks",moe_normalize_expert_weights=False,expert_choice_router=False,num_shared_experts=0,add_pooling_layer=False,ffn_div=1,moe_resid_pdrop=0.0)
+    else:
+        c=dict(model_type="xlm-roberta",architectures=["XLMRobertaModel" if kind=="jina3_lora" else "XLMRobertaForSequenceClassification"],hidden_size=D_,num_attention_heads=H_,num_hidden_layers=2,intermediate_size=F_,vocab_size=N,type_vocab_size=1,pad_token_id=1,layer_norm_eps=eps,hidden_act="gelu",use_flash_attn=False,emb_pooler=None,torch_dtype="bfloat16")
+        if kind=="jina3_lora": c.update(max_position_embeddings=64,position_embedding_type="rotary",rotary_emb_base=20000.0,lora_adaptations=["a","b","c","d","e"],lora_rank=2,lora_alpha=1,load_trained_adapters=True)
+        else: c.update(max_position_embeddings=42,position_embedding_type="absolute")
+    return Own(c,sh,rows)
+def own(name,o,kind):
+    d=os.path.join(root,name); os.makedirs(d,exist_ok=True)
+    json.dump(o.config,open(os.path.join(d,"config.json"),"w"),indent=1,sort_keys=True)
+    save_file({n:t.bfloat16().contiguous() for n,t in o.w.items()},os.path.join(d,"model.safetensors"),metadata={"format":"pt"})
+    tok=tokenizer(kind); tok.save(os.path.join(d,"tokenizer.json"),pretty=False)
+    if "SequenceClass" in o.config["architectures"][0]:
+        q,ts=PAIRS; ex={"query":q,"texts":ts,"scores":[torch.sigmoid(o.rows(o.w,tok.encode(q,t).ids)[0]).item() for t in ts]}
+    else: ex={"texts":TEXTS,"pooling":"mean","vectors":[o.rows(o.w,tok.encode(t).ids).mean(0).tolist() for t in TEXTS]}
+    json.dump(ex,open(os.path.join(d,"expected.json"),"w"),ensure_ascii=False,indent=1)
+
+own("jina_v2", jina2(False), "bert")
+own("jina_v2_code", jina2(True), "bert")
+own("jina_v3", flash("jina3_lora"), "roberta")
+own("jina_rerank", flash("jina_reranker"), "roberta")
+own("nomic_bert_first", flash("nomic"), "bert")
+own("nomic_bert_moe", flash("nomic_moe"), "roberta")
