@@ -349,7 +349,7 @@ const nearTable = 8192
 
 // joined sorts spans and makes one of those that lie near each other. It changes the list.
 func joined(list []span) []span {
-	slices.SortFunc(list, func(a, b span) int { return a.from - b.from })
+	slices.SortStableFunc(list, func(a, b span) int { return a.from - b.from })
 	out := list[:0]
 	for _, s := range list {
 		if n := len(out); n > 0 && s.from <= out[n-1].to+nearTable {

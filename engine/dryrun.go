@@ -17,7 +17,7 @@ func DryRun(opt Options, tokens ...int) (err error) {
 	}
 	e := bare(opt)
 	e.running = opt.Device.Info().Running
-	if e.first, err = e.Graph(1, 1); err != nil {
+	if e.first, _, err = e.firstGraph(); err != nil {
 		return err
 	}
 	e.empty, e.open = true, true

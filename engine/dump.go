@@ -74,8 +74,12 @@ func dumpGraph(opt Options, stage string, s int) (*graph.Graph, *Engine, error) 
 	switch stage {
 	case "graph":
 		g, err := e.build(s, 1)
+		if err != nil && e.keepForOperators() {
+			g, err = e.build(s, 1)
+		}
 		return g, e, err
 	case "fused", "plan", "program":
+		_, _, _ = e.firstGraph() // for the types of weights; what fails there fails again
 		g, err := e.Graph(s, 1)
 		return g, e, err
 	}

@@ -54,7 +54,11 @@ type Options struct {
 	// Custom chooses kernels of the user's own for nodes; nil: there are none.
 	Custom CustomChooser
 
-	like *Engine // whose lowering this engine shall follow, node by node: a reference's
+	// TypesOf is the device for whose kernels the types of weights are chosen, so that a reference computes with the
+	// same weights; nil: Device.
+	TypesOf backends.Device
+
+	like *Engine // whose lowering and types this engine shall follow, node by node: a reference's
 }
 
 // SetType makes weight matrices those of a type ("q4_0"), or synthetic ones those of a mix of types, as files of
@@ -119,16 +123,16 @@ type Engine struct {
 	dense     []byte // for weights that are converted before they are packed, while loading
 	times     LoadTimes
 	first     *graph.Graph
-	instead   map[tensor.Type]tensor.Type // types that take the place of stored ones; see substitute
-	rows      bool                        // the model says which rows of logits it wants with R
-	running   backends.Running            // of the device; to ask for it may ask a driver, which no step does
-	queued    bool                        // a step may be submitted behind another one
-	chain     bool                        // a program may have several steps
-	empty     bool                        // weights have memory but no numbers
-	ownKeys   error                       // what a step behind another one is refused with; nil: it is not
-	open      bool                        // sessions can be made
-	away      bool                        // New has given the turn away
-	noted     map[string]bool             // what executables said and Notify was told
+	wider     map[string]keptWeight // weights of types of their own, by the tensors they are read from; see keep.go
+	rows      bool                  // the model says which rows of logits it wants with R
+	running   backends.Running      // of the device; to ask for it may ask a driver, which no step does
+	queued    bool                  // a step may be submitted behind another one
+	chain     bool                  // a program may have several steps
+	empty     bool                  // weights have memory but no numbers
+	ownKeys   error                 // what a step behind another one is refused with; nil: it is not
+	open      bool                  // sessions can be made
+	away      bool                  // New has given the turn away
+	noted     map[string]bool       // what executables said and Notify was told
 }
 
 // New checks the model, selects kernels and loads the weights that they need.
@@ -154,7 +158,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	e.running = info.Running
 	e.queued = info.Queued && !opt.Eager
 	e.chain = info.Chain > 0 && e.queued
-	g, err := e.Graph(1, 1)
+	g, sel, err := e.firstGraph()
 	if err != nil {
 		return nil, err
 	}
@@ -164,12 +168,6 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	}
 	if two, err := e.build(1, 2); err == nil && len(two.Outputs) > 0 {
 		e.rows = two.Outputs[0].Shape.Elems() != g.Outputs[0].Shape.Elems()
-	}
-	sel, err := e.selectKernels(g)
-	if err != nil {
-		if g, sel, err = e.substitute(g, err); err != nil {
-			return nil, err
-		}
 	}
 	e.countStep(g, sel)
 	jobs := append(e.jobs(g, sel), e.promptJobs()...)
@@ -263,7 +261,7 @@ func (e *Engine) modelOptions(s, r int) models.Options {
 		w = e.opt.Source
 	}
 	return models.Options{Weights: w, Set: e.opt.Set, S: s, C: e.opt.Context, R: r, Float: float, KV: kv,
-		DType: e.opt.DType, Narrow: quant.Narrow, Mix: e.opt.Mix, Instead: e.instead}
+		DType: e.opt.DType, Narrow: quant.Narrow, Mix: e.opt.Mix, Keep: e.keepsType}
 }
 
 // Graph makes the graph of a step and lowers it for the device: rows that are

@@ -22,11 +22,13 @@ type Options struct {
 	Float   tensor.Type                      // element type of activations; Invalid: F32
 	KV      tensor.Type                      // element type of states; Invalid: F32
 	DType   tensor.Type                      // type of weight matrices; Invalid: as stored, F16 where synthetic
-	Instead map[tensor.Type]tensor.Type      // where DType is not given: types that take the place of stored ones
 	Seen    func(l *graph.Load, gguf string) // told of each weight that is read, and what GGUF calls it; may be nil
 	Mix     TypeChooser                      // types of synthetic weight matrices by their names, before DType; nil: none
 	// Narrow gives a type to matrices whose rows of n elements are no blocks of t, DType; nil: they are refused.
 	Narrow func(t, stored tensor.Type, n int) tensor.Type
+	// Keep gives the type of a weight whatever else is asked for, by the tensor that it is read from, the first of
+	// several; Invalid: none. nil: as one that gives none.
+	Keep func(tensor string) tensor.Type
 }
 
 // TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
@@ -321,26 +323,9 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 	if o.Seen != nil {
 		o.Seen(load, w.ggufName(in.block))
 	}
-	t := load.Type
-	switch {
-	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
-		t = tensor.F32
-	case in.mix != nil:
-		gguf := w.ggufName(in.block)
-		if gguf == "" {
-			return fail("weight %s has no gguf: name, by which a mix of types chooses its own; take one type for all", name)
-		}
-		if t = in.mix(gguf, shape); t == tensor.Invalid {
-			t = tensor.F32
-		}
-	case o.DType != tensor.Invalid:
-		if o.Narrow != nil && o.DType.CheckRow(shape.Last()) != nil {
-			t = o.Narrow(o.DType, t, shape.Last())
-		} else {
-			t = o.DType
-		}
-	case o.Instead[t] != tensor.Invalid:
-		t = o.Instead[t]
+	t, err := in.weightType(w, load, shape)
+	if err != nil {
+		return fail("%v", err)
 	}
 	if src == nil {
 		load.Type = t
@@ -359,6 +344,35 @@ func (in *instance) weight(w *weightDecl) (*graph.Value, bool) {
 		in.scales[v] = scale
 	}
 	return v, true
+}
+
+// weightType is the type that a weight is computed in.
+func (in *instance) weightType(w *weightDecl, load *graph.Load, shape tensor.Shape) (tensor.Type, error) {
+	o, t, kept := in.o(), load.Type, tensor.Invalid
+	if o.Keep != nil {
+		kept = o.Keep(load.Tensors[0])
+	}
+	switch {
+	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
+		return tensor.F32, nil
+	case kept != tensor.Invalid:
+		return kept, nil
+	case in.mix != nil:
+		gguf := w.ggufName(in.block)
+		if gguf == "" {
+			return t, fmt.Errorf("weight %s has no gguf: name, by which a mix of types chooses its own; take one type for all",
+				w.name.string)
+		}
+		if t = in.mix(gguf, shape); t == tensor.Invalid {
+			t = tensor.F32
+		}
+	case o.DType == tensor.Invalid:
+	case o.Narrow != nil && o.DType.CheckRow(shape.Last()) != nil:
+		t = o.Narrow(o.DType, t, shape.Last())
+	default:
+		t = o.DType
+	}
+	return t, nil
 }
 
 // numbers makes the value of a weight whose elements an expression gives; nil where it is optional and they are absent.

@@ -161,7 +161,7 @@ func (r *runner) reference(ctx context.Context) (err error) {
 	}
 	defer func() { err = errlist.Join(err, dev.Close()) }()
 	opt := r.o.Engine
-	opt.Device, opt.Progress, opt.Notify = dev, nil, nil
+	opt.TypesOf, opt.Device, opt.Progress, opt.Notify = opt.Device, dev, nil, nil
 	opt.Context = min(opt.Context, checkedRows, r.o.Need()) // there is input for so many
 	e, err := engine.New(ctx, opt)
 	if err != nil {

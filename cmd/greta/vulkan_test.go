@@ -73,6 +73,16 @@ func TestVulkanFamilies(t *testing.T) {
 	}
 }
 
+// Families run with their matrices in blocks that the device has no kernels of for all of their operators.
+func TestVulkanDTypes(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	for _, name := range keepers {
+		t.Run(name, func(t *testing.T) {
+			testDTypes(t, testfiles.Repo(t, "testdata", "families", name, "expected.safetensors"), device...)
+		})
+	}
+}
+
 // The trained model continues its prompts as the reference does, in one step a token,
 // launch by launch, and in chunks that are queued behind each other.
 func TestVulkanTolstoy(t *testing.T) {
