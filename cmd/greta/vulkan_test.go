@@ -78,7 +78,12 @@ func TestVulkanDTypes(t *testing.T) {
 	device, _ := vulkanDevice(t)
 	for _, name := range keepers {
 		t.Run(name, func(t *testing.T) {
-			testDTypes(t, testfiles.Repo(t, "testdata", "families", name, "expected.safetensors"), device...)
+			expected := testfiles.Repo(t, "testdata", "families", name, "expected.safetensors")
+			for typ, limit := range map[string]float64{"q8_0": 0.35, "q4_0": 1.2, "q4_k": 1.2} {
+				if got := dtypeError(t, expected, typ, device...); !(got <= limit) {
+					t.Errorf("%s: relative L2 %.3e, at most %.2g", typ, got, limit)
+				}
+			}
 		})
 	}
 }
