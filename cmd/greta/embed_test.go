@@ -189,8 +189,9 @@ func encoderRow(t *testing.T, dir string, e expectedVectors, worst float64) stri
 		t.Fatal(err)
 	}
 	arch, _ := src.Meta("architectures")
-	return fmt.Sprintf("| %s | %s | %s | transformers, float64 | %.0e |", filepath.Base(dir),
-		strings.Trim(fmt.Sprint(arch), "[]"), strings.TrimPrefix(file.Path(), "models/"), worst)
+	return fmt.Sprintf("| %s | %s | %s | %s | %.0e |", filepath.Base(dir),
+		strings.Trim(fmt.Sprint(arch), "[]"), strings.TrimPrefix(file.Path(), "models/"),
+		against(filepath.Join(dir, "expected.json")), worst)
 }
 
 func writeEncoders(t *testing.T, lines []string) {

@@ -267,7 +267,7 @@ def own(name,o,kind):
     if "SequenceClass" in o.config["architectures"][0]:
         q,ts=PAIRS; ex={"query":q,"texts":ts,"scores":[torch.sigmoid(o.rows(o.w,tok.encode(q,t).ids)[0]).item() for t in ts]}
     else: ex={"texts":TEXTS,"pooling":"mean","vectors":[o.rows(o.w,tok.encode(t).ids).mean(0).tolist() for t in TEXTS]}
-    json.dump(ex,open(os.path.join(d,"expected.json"),"w"),ensure_ascii=False,indent=1)
+    json.dump(dict(ex,against="the published equations"),open(os.path.join(d,"expected.json"),"w"),ensure_ascii=False,indent=1)
 
 own("jina_v2", jina2(False), "bert")
 own("jina_v2_code", jina2(True), "bert")
