@@ -138,8 +138,8 @@ func convertible(v *graph.Value) bool {
 	return v.Kind == graph.Weight && len(v.Shape) > 1 && v.Load != nil && len(v.Load.Tensors) > 0
 }
 
-// keep notes the next wider type of a weight than t, which something does not take, and gives it.
-func (e *Engine) keep(v *graph.Value, t tensor.Type, by string) tensor.Type {
+// keep notes the next wider type of a weight than t, which something does not take.
+func (e *Engine) keep(v *graph.Value, t tensor.Type, by string) {
 	to := tensor.F16
 	switch {
 	case t == tensor.F16 || t == tensor.BF16 || t == tensor.F64:
@@ -155,7 +155,6 @@ func (e *Engine) keep(v *graph.Value, t tensor.Type, by string) tensor.Type {
 		k.from = before.from
 	}
 	e.wider[v.Load.Tensors[0]] = k
-	return to
 }
 
 // Stored says what weights are computed as that are stored or asked for as something else: "gptq int4 as q4_0 (21)";
