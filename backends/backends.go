@@ -110,15 +110,26 @@ type Worker interface {
 	Working(nodes []*graph.Node) int64
 }
 
-// OutOfMemory says that something does not fit a device.
+// NoDevice says that there is no device of a kind to open, and why. Programs exit with code 3.
+type NoDevice struct{ Kind, Reason string }
+
+func (e *NoDevice) Error() string { return "no " + e.Kind + " device: " + e.Reason }
+
+// OutOfMemory says that something does not fit a device, or that its driver refused it. Programs exit with code 6.
 type OutOfMemory struct {
 	Need, Have int64
 	What       string // does not fit
 	By         string // what bounds Have, "" for the device itself
 	Try        string // what would help; "": smaller contexts and types
+	Err        error  // the driver's, of Need bytes; nil where it was not asked
 }
 
+func (o *OutOfMemory) Unwrap() error { return o.Err }
+
 func (o *OutOfMemory) Error() string {
+	if o.Err != nil {
+		return fmt.Sprintf("out of device memory: %d bytes of %s: %v", o.Need, o.What, o.Err)
+	}
 	by := ""
 	if o.By != "" {
 		by = " (" + o.By + ")"

@@ -1,6 +1,10 @@
 package backends
 
-import "github.com/greta-project/greta/graph"
+import (
+	"strings"
+
+	"github.com/greta-project/greta/graph"
+)
 
 // Located is a device that knows which piece of hardware it is.
 type Located interface {
@@ -25,4 +29,18 @@ func CodeHash(dev Device, n *graph.Node, variant string) string {
 		return h.CodeHash(n, variant)
 	}
 	return ""
+}
+
+// CodeGroup names the kind of kernels that a node has, whose sources a device hashes together: "products",
+// "attention", "others"; "all" where n is nil.
+func CodeGroup(n *graph.Node) string {
+	switch {
+	case n == nil:
+		return "all"
+	case strings.HasPrefix(n.Op.Name, "linear"):
+		return "products"
+	case strings.Contains(n.Op.Name, "attention"), n.Op.Name == "paged_push":
+		return "attention"
+	}
+	return "others"
 }

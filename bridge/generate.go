@@ -16,7 +16,7 @@ import (
 // prompt is one text to continue: Text or Tokens.
 type prompt struct {
 	Text   *string `json:"text"`
-	Tokens []int32 `json:"tokens"`
+	Tokens ids     `json:"tokens"`
 }
 
 // generateArgs are those of generate. Options have the names and the meaning that greta run's flags have.
@@ -35,7 +35,7 @@ type generateArgs struct {
 	PresencePenalty  float64           `json:"presence_penalty"`
 	LogitBias        map[int32]float32 `json:"logit_bias"`
 	Seed             uint64            `json:"seed"`
-	Stops            []string          `json:"stop"`
+	Stops            texts             `json:"stop"`
 	IgnoreEnd        bool              `json:"ignore_eos"`
 	MinTokens        int               `json:"min_tokens"`
 	Logprobs         int               `json:"logprobs"`
@@ -46,7 +46,7 @@ type generateArgs struct {
 	Schema           json.RawMessage   `json:"schema"`
 	JSON             bool              `json:"json"`
 	Regex            string            `json:"regex"`
-	Choice           []string          `json:"choice"`
+	Choice           texts             `json:"choice"`
 	Grammar          string            `json:"grammar"`
 }
 
@@ -172,6 +172,11 @@ type generation struct {
 // encode makes tokens of the prompts.
 func (g *generation) encode(m *loaded) error {
 	v := m.info.Vocabulary
+	for id := range g.args.LogitBias {
+		if id < 0 || int(id) >= v {
+			return usagef("logit_bias has token %d, the vocabulary has %d", id, v)
+		}
+	}
 	for i, p := range g.args.Prompts {
 		ids := p.Tokens
 		if (p.Text == nil) == (ids == nil) {

@@ -141,7 +141,7 @@ func (s *server) use(ctx context.Context, q *request, id uint64) (_ *loaded, _ c
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed { // behind this request
+	if q.model = m; m.closed { // behind this request
 		return nil, nil, nil, context.Canceled
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -206,6 +206,13 @@ func (m *loaded) close() error {
 	return errlist.Join(append(errs, m.Model.Close())...)
 }
 
+// isClosed says whether the model was closed.
+func (m *loaded) isClosed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}
+
 // sequences gives the model as one of many sequences.
 func (m *loaded) sequences() (serve.Model, error) {
 	switch m.info.Kind {
@@ -230,10 +237,10 @@ func (m *loaded) text() (serve.Tokens, error) {
 // tokenize turns texts into ids.
 func (s *server) tokenize(ctx context.Context, q *request) error {
 	var a struct {
-		Model   uint64   `json:"model"`
-		Texts   []string `json:"texts"`
-		BOS     bool     `json:"bos"`
-		Special bool     `json:"special"`
+		Model   uint64 `json:"model"`
+		Texts   texts  `json:"texts"`
+		BOS     bool   `json:"bos"`
+		Special bool   `json:"special"`
 	}
 	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
@@ -259,9 +266,9 @@ func (s *server) tokenize(ctx context.Context, q *request) error {
 // detokenize turns ids into texts.
 func (s *server) detokenize(ctx context.Context, q *request) error {
 	var a struct {
-		Model  uint64    `json:"model"`
-		Tokens [][]int32 `json:"tokens"`
-		Pieces bool      `json:"pieces"` // each token alone, control tokens as they are written
+		Model  uint64 `json:"model"`
+		Tokens []ids  `json:"tokens"`
+		Pieces bool   `json:"pieces"` // each token alone, control tokens as they are written
 	}
 	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
@@ -272,19 +279,19 @@ func (s *server) detokenize(ctx context.Context, q *request) error {
 	if err != nil {
 		return err
 	}
-	texts, pieces := make([]string, 0, len(a.Tokens)), make([][]string, 0, len(a.Tokens))
-	for i, ids := range a.Tokens {
-		for _, id := range ids {
+	whole, pieces := make([]string, 0, len(a.Tokens)), make([][]string, 0, len(a.Tokens))
+	for i, tokens := range a.Tokens {
+		for _, id := range tokens {
 			if id < 0 || int(id) >= t.Vocabulary() {
 				return usagef("tokens %d: there is no token %d, the tokenizer has %d", i, id, t.Vocabulary())
 			}
 		}
 		if !a.Pieces {
-			texts = append(texts, t.Decode(ids))
+			whole = append(whole, t.Decode(tokens))
 			continue
 		}
-		alone := make([]string, len(ids))
-		for k, id := range ids {
+		alone := make([]string, len(tokens))
+		for k, id := range tokens {
 			alone[k] = t.Piece(id)
 		}
 		pieces = append(pieces, alone)
@@ -292,7 +299,7 @@ func (s *server) detokenize(ctx context.Context, q *request) error {
 	if a.Pieces {
 		return q.ok(map[string]any{"pieces": pieces}, nil)
 	}
-	return q.ok(map[string]any{"texts": texts}, nil)
+	return q.ok(map[string]any{"texts": whole}, nil)
 }
 
 // chat writes a conversation as the model's prompt.
@@ -303,8 +310,8 @@ func (s *server) chat(ctx context.Context, q *request) error {
 			Role    string `json:"role"`
 			Content string `json:"content"`
 		} `json:"messages"`
-		Continue  bool           `json:"continue"`
-		Variables map[string]any `json:"variables"`
+		Continue  bool                       `json:"continue"`
+		Variables map[string]json.RawMessage `json:"variables"`
 	}
 	m, _, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
@@ -333,7 +340,7 @@ func (s *server) chat(ctx context.Context, q *request) error {
 func (s *server) check(ctx context.Context, q *request) error {
 	var a struct {
 		Model     uint64  `json:"model"`
-		Tokens    []int32 `json:"tokens"`
+		Tokens    ids     `json:"tokens"`
 		Tolerance float64 `json:"tolerance"`
 	}
 	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
@@ -371,8 +378,8 @@ func (s *server) plan(ctx context.Context, q *request) error {
 // embed turns texts into vectors.
 func (s *server) embed(ctx context.Context, q *request) error {
 	var a struct {
-		Model uint64   `json:"model"`
-		Texts []string `json:"texts"`
+		Model uint64 `json:"model"`
+		Texts texts  `json:"texts"`
 		EmbedOptions
 	}
 	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
@@ -412,9 +419,18 @@ func (s *server) bench(ctx context.Context, q *request) error {
 	if err := strict(q.args, &a); err != nil {
 		return err
 	}
-	out, err := s.opt.Command(ctx, append(append([]string{"bench"}, a.Args...), "--output=json"))
+	form, serving := "--output=json", len(a.Args) > 0 && a.Args[0] == "serve"
+	if serving { // whose --output says how long answers are
+		form = "--json"
+	}
+	out, err := s.opt.Command(ctx, append(append([]string{"bench"}, a.Args...), form))
 	rows := json.RawMessage("[]")
-	if len(out) > 0 && json.Valid(out) {
+	if serving {
+		var loads struct{ Levels json.RawMessage }
+		if json.Unmarshal(out, &loads) == nil && len(loads.Levels) > 0 {
+			rows = loads.Levels
+		}
+	} else if len(out) > 0 && json.Valid(out) {
 		rows = out
 	}
 	if err != nil { // what was measured by then is told all the same

@@ -62,11 +62,6 @@ func (e *Error) Error() string { return e.Message }
 //go:noinline
 func usagef(form string, args ...any) error { return &Error{codeUsage, fmt.Sprintf(form, args...)} }
 
-// Unsupported says that something is not there.
-func Unsupported(form string, args ...any) error {
-	return &Error{codeUnsupported, fmt.Sprintf(form, args...)}
-}
-
 // mostRequests is how many requests may be under way at once.
 const mostRequests = 4096
 
@@ -389,12 +384,20 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 		delete(s.running, m.ID)
 		s.mu.Unlock()
 		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Canceled
-			}
-			s.fail(m.ID, err)
+			s.fail(m.ID, ended(ctx, q, err))
 		}
 	})
+}
+
+// ended is a request's error; of one that was ended from outside it says by what.
+func ended(ctx context.Context, q *request, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return &Error{codeCanceled, "the request was cancelled"}
+	case q.model != nil && errors.Is(err, context.Canceled) && q.model.isClosed():
+		return &Error{codeCanceled, fmt.Sprintf("the model %s was closed meanwhile", q.model.info.Name)}
+	}
+	return err
 }
 
 // guarded runs an operation. A panic is the request's error; the process goes on.
@@ -451,17 +454,4 @@ func (s *server) end() error {
 // noteUnshared says once that shared memory cannot be had.
 func (s *server) noteUnshared(err error) {
 	s.unshared.Do(func() { s.opt.Log.Printf("tensors go through the pipe: shared memory cannot be had: %v", err) })
-}
-
-// strict reads a request's arguments; keys that mean nothing are errors.
-func strict(args json.RawMessage, into any) error {
-	if len(args) == 0 {
-		args = json.RawMessage("{}")
-	}
-	d := json.NewDecoder(strings.NewReader(string(args)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return usagef("the request's arguments: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
 }

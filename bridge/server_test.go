@@ -302,7 +302,9 @@ func TestErrors(t *testing.T) {
 		"exclude each other": {"prompts": []any{map[string]any{"text": "a"}}, "json": true,
 			"regex": "a"},
 		"the prompt's 2 tokens and 300 of the answer": {"prompts": []any{map[string]any{"text": "a"}}, "max_tokens": 300},
-		"temperature is -1":                           {"prompts": []any{map[string]any{"text": "a"}}, "temperature": -1},
+		"logit_bias has token 5000, the vocabulary has 2048": {"prompts": []any{map[string]any{"text": "a"}},
+			"logit_bias": map[string]any{"5000": 1}},
+		"temperature is -1": {"prompts": []any{map[string]any{"text": "a"}}, "temperature": -1},
 	} {
 		args["model"] = m
 		c.refused(codeUsage, words, "generate", args)
@@ -311,6 +313,24 @@ func TestErrors(t *testing.T) {
 	c.refused(codeUsage, "no tokens", "logits", map[string]any{"model": m})
 	c.refused(codeUsage, "300 tokens at position 0", "logits", map[string]any{"model": m, "tokens": make([]int, 300)})
 	c.refused(codeUsage, "there is no token 5000", "detokenize", map[string]any{"model": m, "tokens": [][]int{{5000}}})
+	big := json.RawMessage("1" + strings.Repeat("0", 60))
+	for words, q := range map[string]struct {
+		op   string
+		args map[string]any
+	}{
+		"texts is null at index 1, a text is expected": {"tokenize", map[string]any{"texts": []any{"a", nil}}},
+		"texts is a number, a text is expected":        {"embed", map[string]any{"texts": []any{"a", 5}}},
+		"normalize is a text, true or false is":        {"embed", map[string]any{"normalize": "yes"}},
+		"tokens is null among them, a whole":           {"logits", map[string]any{"tokens": []any{1, nil}}},
+		"a whole number below 2^31 is":                 {"logits", map[string]any{"tokens": []any{big}}},
+		"seed is 1000000000000000000000000000000000000000\u2026, a whole number from 0 to 2^64-1 is": {"generate",
+			map[string]any{"seed": big}},
+		"prompts is a text, a list is":       {"generate", map[string]any{"prompts": "a"}},
+		"stop is null at index 0, a text is": {"generate", map[string]any{"stop": []any{nil}}},
+	} {
+		q.args["model"] = m
+		c.refused(codeUsage, words, q.op, q.args)
+	}
 	c.refused(codeUsage, "there is no session 5", "run-session", map[string]any{"session": 5})
 	c.must("close", map[string]any{"model": m}, nil)
 	c.refused(codeUsage, "is closed already", "close", map[string]any{"model": m})
@@ -443,7 +463,7 @@ func TestCancel(t *testing.T) {
 		case r.Event != nil:
 		case r.ID == first:
 			left--
-			if r.Error == nil || r.Error.Code != codeCanceled {
+			if r.Error == nil || *r.Error != (Error{codeCanceled, "the request was cancelled"}) {
 				t.Errorf("the cancelled one: %+v", r)
 			}
 		case r.ID == second:
@@ -453,6 +473,7 @@ func TestCancel(t *testing.T) {
 			}
 		}
 	}
+	closed := Error{codeCanceled, "the model llama was closed meanwhile"}
 	third := c.send("generate", long)
 	for c.next().ID != third {
 	}
@@ -460,7 +481,8 @@ func TestCancel(t *testing.T) {
 	for left := 2; left > 0; {
 		switch r := c.next(); {
 		case r.Event != nil:
-		case r.ID == third && (r.Error == nil || r.Error.Code != codeCanceled), r.ID == closing && r.Error != nil:
+		case r.ID == third && (r.Error == nil || *r.Error != closed),
+			r.ID == closing && r.Error != nil:
 			t.Errorf("%+v %+v", r, r.Error)
 			left--
 		default:
@@ -475,7 +497,8 @@ func TestCancel(t *testing.T) {
 	for left := 2; left > 0; {
 		switch r := c.next(); {
 		case r.Event != nil:
-		case r.ID == fourth && (r.Error == nil || r.Error.Code != codeCanceled), r.ID == closing && r.Error != nil:
+		case r.ID == fourth && (r.Error == nil || *r.Error != closed),
+			r.ID == closing && r.Error != nil:
 			t.Errorf("%+v %+v", r, r.Error)
 			left--
 		default:

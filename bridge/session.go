@@ -49,9 +49,9 @@ func (m *loaded) give(s *engine.Session) {
 // logits computes those of every position of a text's tokens, or of the last.
 func (s *server) logits(ctx context.Context, q *request) (err error) {
 	var a struct {
-		Model  uint64  `json:"model"`
-		Tokens []int32 `json:"tokens"`
-		Last   bool    `json:"last"`
+		Model  uint64 `json:"model"`
+		Tokens ids    `json:"tokens"`
+		Last   bool   `json:"last"`
 	}
 	m, ctx, done, err := s.readModel(ctx, q, &a, &a.Model)
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *server) find(ctx context.Context, q *request, id uint64) (*session, con
 func (s *server) runSession(ctx context.Context, q *request) error {
 	var a struct {
 		Session uint64  `json:"session"`
-		Tokens  []int32 `json:"tokens"`
+		Tokens  ids     `json:"tokens"`
 		X       *Tensor `json:"x"`
 		All     bool    `json:"all"`   // the logits of all tokens, not of the last alone
 		Reset   bool    `json:"reset"` // from position 0

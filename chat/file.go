@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/greta-project/greta/internal/atomicfile"
 	"github.com/greta-project/greta/internal/plainfile"
@@ -44,23 +45,59 @@ func readMessages(path string) ([]Message, error) {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() || st.Size() > mostFile {
-		return nil, fmt.Errorf("%s: expected a file of at most %d bytes", path, mostFile)
+		return nil, fmt.Errorf("%s: expected a plain file of at most %d bytes", path, mostFile)
 	}
 	data, err := plainfile.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	var all saved
-	if json.Unmarshal(data, &all.Messages) == nil {
-		return all.Messages, nil
+	if !json.Valid(data) {
+		return nil, fmt.Errorf("%s is no JSON: expected a list of messages, or an object with \"messages\"", path)
 	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("%s: expected a list of messages, or an object with \"messages\": %w", path, err)
+	var all struct{ Messages []json.RawMessage }
+	if json.Unmarshal(data, &all.Messages) != nil && json.Unmarshal(data, &all) != nil {
+		return nil, fmt.Errorf("%s: expected a list of messages, or an object with \"messages\"", path)
 	}
 	if all.Messages == nil {
 		return nil, fmt.Errorf("%s has no \"messages\"", path)
 	}
-	return all.Messages, nil
+	out := make([]Message, len(all.Messages))
+	for i, raw := range all.Messages {
+		if out[i], err = readMessage(raw); err != nil {
+			return nil, fmt.Errorf("%s: message %d %w", path, i, err)
+		}
+	}
+	return out, nil
+}
+
+// readMessage reads a message of OpenAI's, whose content is a text, or parts that are texts.
+func readMessage(raw json.RawMessage) (m Message, err error) {
+	var wire struct {
+		Message
+		Content any `json:"content"`
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return m, errors.New("is no object with role and content")
+	}
+	m = wire.Message
+	switch content := wire.Content.(type) {
+	case string:
+		m.Content = content
+		return m, nil
+	case []any:
+		var texts []string
+		for _, part := range content {
+			object, _ := part.(map[string]any)
+			text, ok := object["text"].(string)
+			if !ok {
+				return m, errors.New("has a part that is no text; the model reads text alone")
+			}
+			texts = append(texts, text)
+		}
+		m.Content = strings.Join(texts, "\n")
+		return m, nil
+	}
+	return m, errors.New("has no content")
 }
 
 // Load takes up a conversation of a file. With an error the one at hand stays.

@@ -328,6 +328,34 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+// TestLoadForeign: other clients' conversations have parts as contents; what is none is told by its place, and not as
+// the program has it.
+func TestLoadForeign(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "talk.json")
+	k, _ := talk(1000)
+	for text, want := range map[string]string{
+		`[{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "x"},
+			{"role": "assistant", "content": "c", "reasoning_content": "d", "refusal": null}]`: "",
+		`[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]`: "message 0 has a part",
+		`[{"role": "user", "content": "a"}, {"role": "assistant"}]`:                         "message 1 has no content",
+		`["a"]`:           "message 0 is no object",
+		`{"messages": 3}`: `expected a list of messages`,
+		`{"a":`:           `is no JSON`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := k.Load(path)
+		if want == "" {
+			if err != nil || len(k.Messages) != 2 || k.Messages[0].Content != "a\nb" || k.Messages[1].Reasoning != "d" {
+				t.Errorf("%s: %v, %+v", text, err, k.Messages)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestRunnerKeepsWhatItMay: caches of rows go back to what two prompts begin with; a recurrence only goes on.
 func TestRunnerKeepsWhatItMay(t *testing.T) {
 	e, s := tolstoy(t)

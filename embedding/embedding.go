@@ -3,11 +3,13 @@
 package embedding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/greta-project/greta/engine"
@@ -67,7 +69,7 @@ func New(c Config) (*Model, error) {
 	if c.Facts.Yes != "" {
 		for i, text := range []string{c.Facts.No, c.Facts.Yes} {
 			id, ok := c.Tokenizer.ID(text)
-			if !ok {
+			if !ok && text != "" {
 				return nil, fmt.Errorf("the tokenizer has no token %q, which scores are taken of", text)
 			}
 			m.answers[i] = id
@@ -249,6 +251,7 @@ func (m *Model) encode(text string, truncate int) (ids []int32, cut int, err err
 		text = strings.ToLower(text)
 	}
 	o := m.tok.Defaults()
+	o.AddEOS = o.AddEOS || m.facts.Ends
 	o.ParseSpecial = true // as all who make such vectors do: they could not be compared otherwise
 	if ids, err = m.tok.Encode(text, o); err != nil || truncate == 0 {
 		return ids, 0, err
@@ -259,7 +262,7 @@ func (m *Model) encode(text string, truncate int) (ids []int32, cut int, err err
 	}
 	cut = len(ids) - limit
 	last := ids[len(ids)-1]
-	if ids = ids[:limit]; m.tok.AddEOS() {
+	if ids = ids[:limit]; o.AddEOS {
 		ids[limit-1] = last
 	}
 	return ids, cut, nil
@@ -321,7 +324,11 @@ func (m *Model) Score(ctx context.Context, pairs []Pair, o ScoreOptions) ([]Scor
 	}
 	for i, v := range out {
 		if m.facts.Yes != "" {
-			v = []float32{v[m.answers[1]] - v[m.answers[0]]}
+			yes := v[m.answers[1]]
+			if m.facts.No != "" {
+				yes -= v[m.answers[0]]
+			}
+			v = []float32{yes}
 		}
 		scores[i].Labels, scores[i].Value = v, float64(v[0])
 		if len(v) == 1 && m.facts.Spread == "sigmoid" && !o.Raw {
@@ -345,46 +352,70 @@ func (m *Model) encodePair(p Pair, o ScoreOptions) (ids, types []int32, cut int,
 	if o.Truncate != 0 {
 		limit = m.limit(o.Truncate)
 	}
-	if m.facts.Pair == "" {
+	if len(m.facts.Pair) == 0 {
 		return m.tok.EncodePair(p.Query, p.Document, limit)
 	}
-	before, after, _ := strings.Cut(m.facts.Pair, "{document}")
+	form := m.facts.Pair
 	instruction := o.Instruction
-	if instruction == "" {
+	switch says := strings.Contains(strings.Join(form, ""), "{instruction}"); {
+	case instruction != "" && !says:
+		return nil, nil, 0, errors.New("the model takes no instruction")
+	case instruction == "":
 		instruction = usualInstruction
 	}
-	// What a client wrote is never read as a control token: each part is encoded for itself.
-	part := func(text string, special bool) {
-		more, e := m.tok.Encode(text, tokenizer.Options{ParseSpecial: special})
-		ids, err = append(ids, more...), errlist.Join(err, e)
-	}
-	fill := func(form string) {
-		for form != "" {
-			at, name, value := len(form), "", ""
-			for key, v := range map[string]string{"{query}": p.Query, "{instruction}": instruction} {
-				if i := strings.Index(form, key); i >= 0 && i < at {
-					at, name, value = i, key, v
-				}
+	filled := func(document string) (ids []int32, end int, err error) {
+		for _, part := range form {
+			more, e := m.part(part, map[string]string{"{query}": p.Query, "{document}": document, "{instruction}": instruction})
+			if e != nil {
+				return nil, 0, e
 			}
-			part(form[:at], true)
-			if form = form[at:]; name != "" {
-				part(value, false)
-				form = form[len(name):]
+			if ids = append(ids, more...); strings.Contains(part, "{document}") {
+				end = len(ids)
 			}
 		}
+		return ids, end, nil
 	}
-	fill(before)
-	start := len(ids)
-	part(p.Document, false)
-	end := len(ids)
-	fill(after)
-	if over := len(ids) - limit; limit > 0 && over > 0 { // of the document, so that the question and the form stay
-		if over >= end-start {
-			return nil, nil, 0, fmt.Errorf("the query leaves no room for a document in %d tokens", limit)
+	ids, end, err := filled(p.Document)
+	over := len(ids) - limit
+	if err != nil || limit == 0 || over <= 0 {
+		return ids, nil, 0, err
+	}
+	// Of the document tokens are left out, so that the question and the form stay.
+	short := fmt.Errorf("the query leaves no room for a document in %d tokens", limit)
+	least, _, err := filled("")
+	if err != nil || over >= len(ids)-len(least) {
+		return nil, nil, 0, cmp.Or(err, short)
+	}
+	if slices.ContainsFunc(form, func(part string) bool { return strings.HasSuffix(part, "{document}") }) {
+		return slices.Delete(ids, end-over, end), nil, over, nil
+	}
+	all, err := m.tok.Encode(p.Document, tokenizer.Options{})
+	for keep := len(all) - over; err == nil && keep > 0; keep-- { // its end is joined with what stands behind it
+		if ids, _, err = filled(m.tok.Decode(all[:keep])); err == nil && len(ids) <= limit {
+			return ids, nil, len(all) - keep, nil
 		}
-		ids, cut = slices.Delete(ids, end-over, end), over
 	}
-	return ids, nil, cut, err
+	return nil, nil, 0, cmp.Or(err, short)
+}
+
+// part gives the tokens of a part of a pair's form: a text with what is put into it, which is never read as a control
+// token, a text without, in which control tokens are, {begin}, or a token by its number, {100}.
+func (m *Model) part(form string, values map[string]string) ([]int32, error) {
+	if form == "{begin}" {
+		if m.tok.BOS() == tokenizer.None {
+			return nil, errors.New("the tokenizer has no token that begins a text, which the model's form of two wants")
+		}
+		return []int32{m.tok.BOS()}, nil
+	}
+	if id, err := strconv.ParseInt(strings.Trim(form, "{}"), 10, 32); err == nil && strings.HasPrefix(form, "{") {
+		return []int32{int32(id)}, nil
+	}
+	var list []string
+	for key, v := range values {
+		list = append(list, key, v)
+	}
+	text := strings.NewReplacer(list...).Replace(form)
+	return m.tok.Encode(text, tokenizer.Options{ParseSpecial: text == form})
 }
 
 // Unit makes a vector's length 1; zeros stay.

@@ -48,6 +48,15 @@ var activations = map[string]func(float64) float64{
 	"Sigmoid":  func(v float64) float64 { return 1 / (1 + math.Exp(-v)) },
 }
 
+// Pools says whether a folder's files say how rows become a vector: such a model gives vectors, no scores.
+func Pools(dir string) bool {
+	var modules []struct{ Type string }
+	_, err := readJSON(filepath.Join(dir, "modules.json"), &modules)
+	return err == nil && slices.ContainsFunc(modules, func(m struct{ Type string }) bool {
+		return strings.HasSuffix(m.Type, ".Pooling")
+	})
+}
+
 // readSettings reads those of a folder; without a folder, or files in it, nothing is said.
 func readSettings(dir string) (*settings, error) {
 	s := &settings{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/engine/schedule"
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/tensor"
 )
@@ -31,6 +32,8 @@ type batch struct {
 	logits                       []float32
 	whole                        []float32 // all logits of rows that the host chooses for, where it does for some
 	picked                       []int32
+	logprobs, bestLogprobs       []float32 // of those picked, of the best
+	best                         []int32   // the most likely tokens, where those picked are others
 	rates                        []float32 // of the rows of logits of a step with draw
 	keys, allowed                []int32
 	most                         []int32 // filters of these rows
@@ -70,6 +73,8 @@ var (
 		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.
 	wantedBuckets = []int{1, 4, 16, 64, 256}
+	// topBuckets are those of most likely tokens with log-probabilities. Where more are asked for the host computes them.
+	topBuckets = []int{8, 32}
 	// pickBuckets are those of tokens that the device gives to choose among.
 	pickBuckets = []int{8, 64, 256}
 )
@@ -186,7 +191,8 @@ func (e *Engine) largest(rows, wanted int) []stepKind {
 	kinds := []stepKind{k, all}
 	if e.picks(Sampling{}) > 0 {
 		k.Rows, k.drawn, k.filtered, k.changes = min(rows, bucket(wantedBuckets, wanted)), true, true, changeBuckets[0]
-		k.picks = min(pickBuckets[len(pickBuckets)-1], e.running.Picks, e.first.Outputs[0].Shape.Last())
+		k.picks = e.mostPicks(pickBuckets[len(pickBuckets)-1])
+		k.tops = e.mostPicks(topBuckets[len(topBuckets)-1])
 		kinds = append(kinds, k)
 	}
 	return kinds
@@ -404,7 +410,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, later func() []dr
 		return nil
 	}
 	kind := b.kind(len(p.Rows), p.Wanted, h.picks)
-	kind.drawn, kind.filtered, kind.changes, kind.logits = h.drawn, h.filtered, h.changes, h.logits
+	kind = h.kind(kind)
 	st, last, err := b.programs(kind, later != nil)
 	if err != nil {
 		return err
@@ -509,20 +515,28 @@ func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind, list []drawing)
 			return err
 		}
 	}
-	width := out[0].Shape.Last()
-	b.logits = grown(b.logits, p.Wanted*width)
+	b.logits = grown(b.logits, p.Wanted*out[0].Shape.Last())
 	if kind.picks > 0 {
-		b.picked = grown(b.picked, p.Wanted*width)
+		b.picked = grown(b.picked, p.Wanted*kind.picks)
+	}
+	if kind.tops > 0 {
+		b.logprobs = grown(b.logprobs, p.Wanted*kind.picks)
+		b.best, b.bestLogprobs = grown(b.best, p.Wanted*kind.tops), grown(b.bestLogprobs, p.Wanted*kind.tops)
 	}
 	rows := func(at, row, n int) error {
-		if err := b.mem.readFloats(st, row, b.logits[at*width:(at+n)*width]); err != nil || kind.picks == 0 {
-			return err
+		err := b.readFloats(st, out[0], b.logits, at, row, n)
+		if kind.picks > 0 && err == nil {
+			err = b.readInts(st, out[1], b.picked, at, row, n)
 		}
-		off, stride, err := st.output(out[1])
-		if err != nil {
-			return err
+		if kind.tops > 0 && err == nil {
+			err = b.readFloats(st, out[2], b.logprobs, at, row, n)
 		}
-		return b.mem.readRows(st, tensor.Bytes(b.picked[at*width:(at+n)*width]), off+row*stride, stride, rowBytes(out[1]))
+		if kind.tops > 0 && kind.drawn && err == nil {
+			if err = b.readInts(st, out[3], b.best, at, row, n); err == nil {
+				err = b.readFloats(st, out[4], b.bestLogprobs, at, row, n)
+			}
+		}
+		return err
 	}
 	if kind.Rows < kind.Tokens || p.Wanted == len(p.Rows) {
 		return rows(0, 0, p.Wanted)
@@ -539,9 +553,30 @@ func (b *batch) read(st *Step, p *schedule.Batch, kind stepKind, list []drawing)
 	return nil
 }
 
+// readFloats brings n rows of an output from one on to those of a list from at on.
+func (b *batch) readFloats(st *Step, v *graph.Value, list []float32, at, row, n int) error {
+	off, stride, err := st.output(v)
+	if err != nil {
+		return err
+	}
+	width := v.Shape.Last()
+	return b.mem.readFrom(st, v, list[at*width:(at+n)*width], off+row*stride, stride)
+}
+
+// readInts is readFloats of integers.
+func (b *batch) readInts(st *Step, v *graph.Value, list []int32, at, row, n int) error {
+	off, stride, err := st.output(v)
+	if err != nil {
+		return err
+	}
+	width := v.Shape.Last()
+	return b.mem.readRows(st, tensor.Bytes(list[at*width:(at+n)*width]), off+row*stride, stride, rowBytes(v))
+}
+
 // readWhole brings all logits of those wanted rows to the host that it chooses for: of rows in a row at once.
 func (b *batch) readWhole(st *Step, p *schedule.Batch, list []drawing) error {
-	logits := st.Graph.Outputs[2]
+	out := st.Graph.Outputs
+	logits := out[len(out)-1]
 	width := logits.Shape.Last()
 	off, stride, err := st.output(logits)
 	if err != nil {

@@ -81,8 +81,9 @@ func (s *Scheduler) known(c *choice, b *schedule.Batch, r *schedule.Run, at int)
 // token chooses one from the wanted row at of a step's results.
 func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, err error) {
 	t.Choice = c.number
+	host := s.byHost(at, h)
 	switch {
-	case h.logits && s.drawing[at].whole > 0, h.picks == 0:
+	case host:
 		if at < len(s.early) && s.early[at].run != nil {
 			t, err = s.early[at].Token, s.early[at].err
 		} else {
@@ -97,6 +98,9 @@ func (s *Scheduler) token(c *choice, at int, h how, recent []int32) (t Token, er
 		if err = s.candidates(at, h.picks); err == nil {
 			t.ID = c.sampler.among(s.picked, len(recent))
 		}
+	}
+	if err == nil && !host {
+		err = s.thought(c, at, h, &t)
 	}
 	if err == nil && c.mask != nil && (c.handle.request.End == nil || !c.handle.request.End(t.ID)) {
 		err = c.mask.Accept(t.ID)

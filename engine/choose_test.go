@@ -94,12 +94,41 @@ func TestStepsAllocateNothing(t *testing.T) {
 	kinds := []Sampling{{Temperature: 0.7, TopP: 0.95}, {Temperature: 1, TypicalP: 0.9}, {Temperature: 1, MinP: 0.05},
 		{Temperature: 1, RepeatPenalty: 1.1, LogitBias: map[int32]float32{5: 1}},
 		{Temperature: 1, TopK: 40, PresencePenalty: 1}}
+	var asked []Request
+	for _, o := range kinds {
+		asked = append(asked, Request{Prompt: []int32{7}, Sampling: o})
+	}
+	if n := moreAllocations(t, s, asked); n > 50 {
+		t.Errorf("%d allocations more for 100 steps more", n)
+	}
+}
+
+// TestDeviceStepsAllocateTops: where a device chooses tokens and gives log-probabilities, what is handed out is all
+// that a step allocates.
+func TestDeviceStepsAllocateTops(t *testing.T) {
+	e := newEngine(t, Options{Model: tied(t), Device: picking{newCPU(t, 1)}, Context: 256, DType: tensor.F16})
+	s := newScheduler(t, e, SchedulerOptions{Tokens: 4096, NoPrefix: true})
+	for _, asked := range [][]Request{{{}, {Sampling: Sampling{Temperature: 1, TopK: 3}}},
+		{{}, {Sampling: Sampling{Temperature: 0.8}}, {Sampling: Sampling{RepeatPenalty: 1.2}}}} {
+		for i := range asked {
+			asked[i].Prompt, asked[i].Logprobs = []int32{7}, 3
+		}
+		if n := moreAllocations(t, s, asked); n < 90*len(asked) || n > 100*len(asked)+50 {
+			t.Errorf("%d allocations more for 100 tokens more of %d requests", n, len(asked))
+		}
+	}
+}
+
+// moreAllocations says how many allocations 130 tokens of each request take more than 30.
+func moreAllocations(t *testing.T, s *Scheduler, asked []Request) int {
+	t.Helper()
 	allocations := func(most int) int {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		var handles []*Handle
-		for _, o := range kinds {
-			h, err := s.Add(t.Context(), Request{Prompt: []int32{7}, Max: most, Sampling: o})
+		for _, r := range asked {
+			r.Max = most
+			h, err := s.Add(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,10 +144,8 @@ func TestStepsAllocateNothing(t *testing.T) {
 	}
 	allocations(130) // what is made once; some numbers of rows may come later
 	short, long := math.MaxInt, math.MaxInt
-	for range 5 {
+	for range 3 {
 		short, long = min(short, allocations(30)), min(long, allocations(130))
 	}
-	if long-short > 50 {
-		t.Errorf("%d allocations for 30 steps, %d for 130", short, long)
-	}
+	return long - short
 }

@@ -16,7 +16,7 @@ import (
 
 // Choices by chance and under masks on the device: behind the logits of a batch's step come filter, where a row has
 // filters that topk is no answer to, draw, whose noise is that of the host's sampler, and the topk of what it gives. So
-// the host reads a token a row instead of a vocabulary.
+// the host reads a token a row instead of a vocabulary. Log-probabilities are of the logits before all that.
 
 // The names of what a step with draw has beside its other inputs.
 const (
@@ -39,38 +39,37 @@ var changeBuckets = []int{64, 512, 4096}
 // masses, is far below 2^64.
 const mostFiltered = 1 << 23
 
-// drawn adds draw behind the logits of a graph, and adjust and filter before it where the step has them.
-func (e *Engine) drawn(g *graph.Graph, kind stepKind) error {
+// drawn adds draw behind the logits of a graph, and adjust and filter before it where the step has them. It gives what
+// comes of them.
+func (e *Engine) drawn(g *graph.Graph, kind stepKind) (*graph.Value, error) {
 	logits := g.Outputs[0]
 	rows, vocabulary := logits.Shape[0], logits.Shape.Last()
 	input := func(name string, t tensor.Type, shape ...int) *graph.Value {
 		return g.AddValue(&graph.Value{Name: name, Kind: graph.Input, Type: t, Shape: shape})
 	}
+	from := logits
 	add := func(op *graph.Op, in ...*graph.Value) error {
-		n := &graph.Node{ID: len(g.Nodes), Op: op, Float: e.dev.Info().Float, Name: op.Name, Block: -1, In: in}
-		results, err := op.Infer(n)
-		if err != nil {
-			return fmt.Errorf("%s of %s: %w", op.Name, in[0], err)
+		y, err := e.behind(g, op, nil, []string{op.Name + ".logits"}, append([]*graph.Value{from}, in...)...)
+		if err == nil {
+			from = y[0]
 		}
-		n.Out = []*graph.Value{g.AddValue(&graph.Value{Name: op.Name + ".logits", Type: results[0].Type,
-			Shape: results[0].Shape, Def: n})}
-		g.Nodes, g.Outputs = append(g.Nodes, n), []*graph.Value{n.Out[0]}
-		return nil
+		return err
 	}
 	allowed := input(allowedInput, tensor.I32, rows, maskWords(vocabulary))
 	if n := kind.changes; n > 0 {
-		if err := add(ops.Adjust, logits, input(tokensInput, tensor.I32, rows, n), input(byInput, logits.Type, rows, n),
+		if err := add(ops.Adjust, input(tokensInput, tensor.I32, rows, n), input(byInput, logits.Type, rows, n),
 			input(plusInput, logits.Type, rows, n)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if kind.filtered {
-		if err := add(ops.Filter, g.Outputs[0], input(mostInput, tensor.I32, rows), input(sharesInput, logits.Type, rows, 3),
+		if err := add(ops.Filter, input(mostInput, tensor.I32, rows), input(sharesInput, logits.Type, rows, 3),
 			allowed); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return add(ops.Draw, g.Outputs[0], input(rateInput, logits.Type, rows), input(keysInput, tensor.I32, rows, 4), allowed)
+	err := add(ops.Draw, input(rateInput, logits.Type, rows), input(keysInput, tensor.I32, rows, 4), allowed)
+	return from, err
 }
 
 func maskWords(vocabulary int) int { return (vocabulary + 31) / 32 }
@@ -94,6 +93,18 @@ type how struct {
 	filtered bool // with filters before the noise, each row with its own
 	changes  int  // of logits of a row by penalties and biases before all that; 0: none
 	logits   bool // the host chooses for some rows, from all of their logits
+	tops     int  // so many of the most likely tokens have log-probabilities, and those chosen; 0: none
+}
+
+// kind is a kind of step that chooses tokens so.
+func (h how) kind(k stepKind) stepKind {
+	k.picks, k.drawn, k.filtered, k.changes, k.logits, k.tops = h.picks, h.drawn, h.filtered, h.changes, h.logits, h.tops
+	return k
+}
+
+// byHost says whether the host chooses for a wanted row.
+func (s *Scheduler) byHost(at int, h how) bool {
+	return h.picks == 0 || h.logits && s.drawing[at].whole > 0
 }
 
 // how finds the way that serves all choices of a step: the device's, where it can choose for a row.
@@ -106,9 +117,9 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 			continue
 		}
 		c := choiceOf(r.Seq)
-		row := s.way(c, r, guesses(b, r))
+		row := s.way(c, b, r)
 		h = how{max(h.picks, row.picks), h.drawn || row.drawn, h.filtered || row.filtered, max(h.changes, row.changes),
-			h.logits || row.picks == 0}
+			h.logits || row.picks == 0, max(h.tops, row.tops)}
 		if s.engine.rate(&c.sampler.opt) > 0 {
 			row.picks = min(row.picks, 1)
 		}
@@ -121,9 +132,24 @@ func (s *Scheduler) how(b *schedule.Batch) how {
 		h.picks = picks
 	}
 	if h.picks > 1 { // few kinds of steps
-		h.picks = min(bucket(pickBuckets, h.picks), s.engine.running.Picks, s.engine.first.Outputs[0].Shape.Last())
+		h.picks = s.engine.mostPicks(bucket(pickBuckets, h.picks))
+	}
+	if h.tops > 0 && !h.drawn { // one choice is that of the most likely too
+		return h.shared()
 	}
 	return h
+}
+
+// shared has one choice of the device be what a token is chosen from and the most likely ones.
+func (h how) shared() how {
+	h.picks = max(h.picks, h.tops)
+	h.tops = h.picks
+	return h
+}
+
+// mostPicks is n, or what the device finds of the most likely at most.
+func (e *Engine) mostPicks(n int) int {
+	return min(n, e.running.Picks, e.first.Outputs[0].Shape.Last())
 }
 
 // guesses says whether rows before the last of a run are wanted.
@@ -133,12 +159,20 @@ func guesses(b *schedule.Batch, r *schedule.Run) bool {
 
 // way is how the device chooses as the request of a run wants it, the tokens behind guesses too; without picks it does
 // not.
-func (s *Scheduler) way(c *choice, r *schedule.Run, guesses bool) how {
+func (s *Scheduler) way(c *choice, b *schedule.Batch, r *schedule.Run) how {
 	e, o := s.engine, c.sampler.opt
-	if c.handle.request.Logprobs > 0 || c.mask != nil && guesses {
-		return how{} // masks behind guesses are known when those are looked at
+	if b.Rows[r.First].Known || c.mask != nil && guesses(b, r) {
+		return how{} // what is known is asked for; masks behind guesses are known when those are looked at
 	}
 	h := how{drawn: c.mask != nil}
+	if n := c.handle.request.Logprobs; n > 0 {
+		if backends.Invariant(e.dev) && (c.handle.request.OfPrompt || c.mask != nil && s.guess) {
+			return how{} // company decides which of its rows are the host's, whose last bits are others: there all are
+		}
+		if h.tops = e.tops(n); h.tops == 0 {
+			return how{}
+		}
+	}
 	if o.changes() {
 		n := len(o.LogitBias)
 		if o.penalises() {
@@ -161,6 +195,16 @@ func (s *Scheduler) way(c *choice, r *schedule.Run, guesses bool) how {
 	}
 	h.picks, h.drawn, h.filtered = 1, true, o.filters()
 	return h
+}
+
+// tops is of how many likely tokens the device gives log-probabilities where those of n are wanted; 0: the host
+// computes them.
+func (e *Engine) tops(n int) int {
+	tops := e.mostPicks(bucket(topBuckets, n))
+	if n > topBuckets[len(topBuckets)-1] || tops < min(n, e.first.Outputs[0].Shape.Last()) {
+		return 0
+	}
+	return tops
 }
 
 // rate is one over the temperature, by which the device draws; 0 where it does not: the likeliest token is wanted, or
@@ -213,7 +257,7 @@ func (s *Scheduler) draw(b *schedule.Batch, h how) {
 		r := &b.Runs[i]
 		c := choiceOf(r.Seq)
 		past, o := len(r.Seq.Tokens()), &c.sampler.opt
-		host := s.way(c, r, guesses(b, r)).picks == 0
+		host := s.way(c, b, r).picks == 0
 		for j := r.First; j < r.First+r.Rows; j++ {
 			if !b.Rows[j].Want {
 				continue
@@ -374,6 +418,34 @@ func (s *Scheduler) candidates(at, picks int) error {
 		if !math.IsInf(float64(v), -1) {
 			s.picked = append(s.picked, candidate{id, v})
 		}
+	}
+	return nil
+}
+
+// thought gives a token that was chosen on the device its log-probability and those of the most likely, as the request
+// wants it.
+func (s *Scheduler) thought(c *choice, at int, h how, t *Token) error {
+	n := c.handle.request.Logprobs
+	if n == 0 {
+		return nil
+	}
+	b := s.batch
+	ids, logs := b.picked[at*h.picks:(at+1)*h.picks], b.logprobs[at*h.picks:(at+1)*h.picks]
+	i := slices.Index(ids, t.ID)
+	if i < 0 {
+		return fmt.Errorf("token %d has no log-probability: it is none of %d", t.ID, ids)
+	}
+	t.Logprob = logs[i]
+	if h.drawn {
+		ids, logs = b.best[at*h.tops:(at+1)*h.tops], b.bestLogprobs[at*h.tops:(at+1)*h.tops]
+	}
+	n = min(n, len(ids))
+	if i, ok := Finite(logs[:n]); !ok {
+		return fmt.Errorf("the log-probability of token %d is %v", ids[i], logs[i])
+	}
+	t.Top = make([]TokenLogprob, n)
+	for i := range t.Top {
+		t.Top[i] = TokenLogprob{ids[i], logs[i]}
 	}
 	return nil
 }

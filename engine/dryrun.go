@@ -35,9 +35,9 @@ func DryRun(opt Options, tokens ...int) (err error) {
 			return fmt.Errorf("a step of %d tokens: %w", n, err)
 		}
 		if picks := e.picks(Sampling{}); picks > 0 { // the choice on the device, of the likeliest and by chance
-			for _, h := range []how{{}, {drawn: true}, {drawn: true, filtered: true, changes: changeBuckets[0]}} {
-				kind := stepKind{Tokens: n, Rows: 1, picks: picks, drawn: h.drawn, filtered: h.filtered, changes: h.changes}
-				if _, err := s.stepOf(kind, nil); err != nil {
+			for _, h := range []how{{}, {drawn: true}, {drawn: true, filtered: true, changes: changeBuckets[0], tops: picks}} {
+				h.picks = picks
+				if _, err := s.stepOf(h.kind(stepKind{Tokens: n, Rows: 1}), nil); err != nil {
 					return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
 				}
 			}

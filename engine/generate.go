@@ -35,8 +35,8 @@ const (
 type Generated struct {
 	Tokens []int32
 	Stop   Stop
-	// Logprobs are each token's log-probability and those of the best, where they are asked for. All logits
-	// then come to the host.
+	// Logprobs are each token's log-probability and those of the best, where they are asked for. With
+	// penalties or more than 32 of the best all logits then come to the host.
 	Logprobs []Chosen
 	Prompt   int           // tokens of the prompt
 	Cached   int           // of them, those that a scheduler knew
@@ -78,7 +78,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	defer func() { g.Logprobs = sampler.log[:min(len(sampler.log), len(g.Tokens))] }()
 	defer s.pending.drop() // what is left was chosen behind this text
 	start := time.Now()
-	t, picks, err := s.opening(ctx, prompt, g, sampler, history)
+	t, h, err := s.opening(ctx, prompt, g, sampler, history)
 	if err != nil {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			g.Stop, err = StopInterrupted, nil
@@ -108,7 +108,7 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 			return g, nil
 		}
 		var times stepTimes
-		if t, times, err = s.following(t, limit-len(g.Tokens), picks, sampler, history); err != nil {
+		if t, times, err = s.following(t, limit-len(g.Tokens), h, sampler, history); err != nil {
 			return g, err
 		}
 		if g.Steps = append(g.Steps, times.took); s.engine.queued {
@@ -117,20 +117,18 @@ func (s *Session) Generate(ctx context.Context, prompt []int32, opt Generation) 
 	}
 }
 
-// opening computes the prompt and chooses the first token; the others are chosen from so many picks.
+// opening computes the prompt and chooses the first token; the others are chosen so too.
 func (s *Session) opening(ctx context.Context, prompt []int32, g *Generated, sampler *Sampler,
-	history []int32) (t int32, picks int, err error) {
+	history []int32) (t int32, h how, err error) {
 	s.enter()
 	defer s.leave()
-	if sampler.logs == 0 {
-		picks = s.engine.picks(sampler.opt)
-	}
+	h = s.engine.alone(sampler.opt, sampler.logs)
 	start := time.Now()
-	st, err := s.prefill(ctx, prompt, picks)
+	st, err := s.prefill(ctx, prompt, h)
 	g.Prefill = time.Since(start)
 	if err != nil {
-		return 0, 0, err
+		return 0, how{}, err
 	}
 	t, err = s.chosen(st, sampler, history)
-	return t, picks, err
+	return t, h, err
 }

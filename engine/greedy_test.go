@@ -32,15 +32,15 @@ func TestGreedy(t *testing.T) {
 		"V": "500"}, testing.Short())
 }
 
-// noting is choosing that notes whether its kernels of draw, filter and adjust are wanted.
+// noting is choosing that notes whether its kernels of draw, filter, adjust and logprob are wanted.
 type noting struct {
 	choosing
-	draws, filters, adjusts bool
+	draws, filters, adjusts, thinks bool
 }
 
 func (d *noting) Kernel(n *graph.Node) (backends.Kernel, error) {
 	d.draws, d.filters = d.draws || n.Op == ops.Draw, d.filters || n.Op == ops.Filter
-	d.adjusts = d.adjusts || n.Op == ops.Adjust
+	d.adjusts, d.thinks = d.adjusts || n.Op == ops.Adjust, d.thinks || n.Op == ops.Logprob
 	return d.Device.Kernel(n)
 }
 
@@ -53,8 +53,9 @@ func TestDrawn(t *testing.T) {
 	t.Cleanup(func() { dev.Close() })
 	noted := &noting{choosing: choosing{dev}}
 	testkit.Drawn(t, dev, noted, tensor.F16, true)
-	if !noted.draws || !noted.filters || !noted.adjusts {
-		t.Errorf("on the device draws: %v, filters: %v, penalties: %v", noted.draws, noted.filters, noted.adjusts)
+	if !noted.draws || !noted.filters || !noted.adjusts || !noted.thinks {
+		t.Errorf("on the device draws: %v, filters: %v, penalties: %v, log-probabilities: %v", noted.draws, noted.filters,
+			noted.adjusts, noted.thinks)
 	}
 }
 

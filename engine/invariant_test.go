@@ -5,13 +5,14 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/internal/testkit"
 )
 
 // TestInvariant: on a processor that was opened so, a sequence's logits do not depend on what runs beside it.
 func TestInvariant(t *testing.T) {
 	threads := 0
-	testkit.InCompany(t, 16, testing.Short(), func(t *testing.T) backends.Device {
+	testkit.InCompany(t, 16, !testfiles.Exhaustive(), func(t *testing.T) backends.Device {
 		threads = threads%3 + 1
 		dev, err := cpu.New(threads, cpu.Invariant)
 		if err != nil {

@@ -84,7 +84,7 @@ func (e *Engine) keepForOperators() bool {
 	found := false
 	for _, n := range g.Nodes {
 		for i, v := range n.In {
-			if v == nil || n.Op.Sig.In[i].Type != "T" || !convertible(v.Root()) {
+			if v == nil || n.Op.Sig.In[i].Type != "T" && n.Op != ops.View || !convertible(v.Root()) {
 				continue
 			}
 			v = v.Root()

@@ -16,10 +16,7 @@ import (
 // TestCacheTypes: what rounding the caches costs of a trained model's logits over 4,096 positions,
 // against caches of f32, one sequence's and those in pages; docs/caches.md has the table.
 func TestCacheTypes(t *testing.T) {
-	n := 1024
-	if testing.Short() {
-		n = 256
-	}
+	n := 256
 	if testfiles.Exhaustive() {
 		n = 4096
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"runtime"
 	"strings"
@@ -537,7 +538,7 @@ func convert(ctx context.Context, dst []byte, to tensor.Type, src []byte, l *gra
 	return parallel(ctx, n/row, func(from, toRow int) error {
 		buf := make([]float32, row)
 		for r := from; r < toRow; r++ {
-			if err := quant.Decode(l.Type, buf, src[r*l.Type.RowBytes(row):(r+1)*l.Type.RowBytes(row)]); err != nil {
+			if err := decode(l.Type, buf, src[r*l.Type.RowBytes(row):(r+1)*l.Type.RowBytes(row)]); err != nil {
 				return err
 			}
 			for i := range buf {
@@ -549,6 +550,24 @@ func convert(ctx context.Context, dst []byte, to tensor.Type, src []byte, l *gra
 		}
 		return nil
 	})
+}
+
+// decode is quant.Decode, and takes integers that a float32 is exactly.
+func decode(t tensor.Type, dst []float32, src []byte) error {
+	if !t.IsInt() {
+		return quant.Decode(t, dst, src)
+	}
+	size := len(src) / max(len(dst), 1)
+	for i := range dst {
+		x := int64(int32(binary.LittleEndian.Uint32(src[i*size:])))
+		if size == 8 {
+			x = int64(binary.LittleEndian.Uint64(src[i*size:]))
+		}
+		if dst[i] = float32(x); int64(dst[i]) != x {
+			return fmt.Errorf("element %d is %d; whole numbers up to 2^24 are exact as f32", i, x)
+		}
+	}
+	return nil
 }
 
 func convertTransposed(dst []byte, to tensor.Type, src []byte, l *graph.Load, shape tensor.Shape) error {
@@ -566,7 +585,7 @@ func convertTransposed(dst []byte, to tensor.Type, src []byte, l *graph.Load, sh
 	}
 	n, k := shape[0], shape[1]
 	all := make([]float32, n*k)
-	if err := quant.Decode(l.Type, all, src); err != nil {
+	if err := decode(l.Type, all, src); err != nil {
 		return err
 	}
 	row := make([]float32, k)

@@ -90,9 +90,8 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 			n.Op, n.In[2] = ops.PagedPush, slot
 			n.Out[0].Shape = n.In[0].Shape
 			paged[n.Out[0]] = true
-		case n.Op == ops.Attention && paged[n.In[1]] && paged[n.In[2]] && n.In[3] == pos && !ops.Spaced(n):
-			n.Op = ops.PagedAttention
-			n.In = slices.Concat(n.In[:4], []*graph.Value{seq, table}, n.In[4:])
+		case n.Op == ops.Attention && paged[n.In[1]] && paged[n.In[2]] && n.In[3] == pos && !ops.Spans(n):
+			toPages(n, seq, table)
 		case slotted[n.In[0]] && toSlots(n, pos, state):
 			n.Out[0].Shape = n.In[0].Shape
 		case slices.ContainsFunc(n.In, func(v *graph.Value) bool { return paged[v] || slotted[v] }):
@@ -102,6 +101,23 @@ func (e *Engine) page(g *graph.Graph, r int, in *poolSize) error {
 	}
 	g.Prune()
 	return g.Verify()
+}
+
+// toPages makes an attention one over pages.
+func toPages(n *graph.Node, seq, table *graph.Value) {
+	from := *n
+	n.Op = ops.PagedAttention
+	n.In = slices.Concat(from.In[:4], []*graph.Value{seq, table})
+	for _, o := range n.Op.Sig.In[6:] {
+		var v *graph.Value
+		if i := ops.Place(&from, o.Name); i < len(from.In) {
+			v = from.In[i]
+		}
+		n.In = append(n.In, v)
+	}
+	for n.In[len(n.In)-1] == nil {
+		n.In = n.In[:len(n.In)-1]
+	}
 }
 
 // toSlots lets a recurrence at positions pos find each row's state in a slot. It says false where the node is none.

@@ -59,8 +59,8 @@ func (p *pending) time(took, limit time.Duration) {
 	}
 }
 
-// chains says whether a token of so many picks can be computed in a program with those that follow.
-func (s *Session) chains(picks int) bool { return picks == 1 && s.engine.chain }
+// chains says whether a token that is chosen so can be computed in a program with those that follow.
+func (s *Session) chains(h how) bool { return h.picks == 1 && h.tops == 0 && s.engine.chain }
 
 // take gives the next of the tokens.
 func (s *Session) take() (int32, error) {
@@ -119,9 +119,9 @@ func (s *Session) compute(t int32) error {
 }
 
 // following gives the token behind t, and what its step took. So many tokens are still wanted, it included.
-func (s *Session) following(t int32, wanted, picks int, sampler *Sampler, history []int32) (int32, stepTimes, error) {
+func (s *Session) following(t int32, wanted int, h how, sampler *Sampler, history []int32) (int32, stepTimes, error) {
 	p := &s.pending
-	if n := p.links; !s.valid() && n > 1 && n <= wanted && n <= s.Left() && s.chains(picks) {
+	if n := p.links; !s.valid() && n > 1 && n <= wanted && n <= s.Left() && s.chains(h) {
 		if err := s.compute(t); err != nil {
 			return 0, stepTimes{}, err
 		}
@@ -132,7 +132,7 @@ func (s *Session) following(t int32, wanted, picks int, sampler *Sampler, histor
 	}
 	step := s.start()
 	s.one[0] = t
-	next, err := s.choice(s.one[:], picks, sampler, history)
+	next, err := s.choice(s.one[:], h, sampler, history)
 	return next, s.since(step), err
 }
 
@@ -160,7 +160,7 @@ func (s *Session) single(st *Step, tokens []int32) error {
 	if err := s.settle(); err != nil {
 		return err
 	}
-	if st.Tokens == 1 && s.chains(st.picks) {
+	if st.Tokens == 1 && s.chains(how{picks: st.picks, tops: st.tops}) {
 		s.pending.time(time.Since(start), s.engine.opt.MultistepTime)
 	}
 	return nil

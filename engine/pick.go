@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/ops"
@@ -27,6 +28,19 @@ func (e *Engine) picks(o Sampling) int {
 	return k
 }
 
+// alone is how the tokens of a single sequence are chosen, with the log-probabilities of so many likely ones: where the
+// device does not give what that needs by the host.
+func (e *Engine) alone(o Sampling, logprobs int) how {
+	h := how{picks: e.picks(o)}
+	if h.picks == 0 || logprobs == 0 {
+		return h
+	}
+	if h.tops = e.tops(logprobs); h.tops == 0 {
+		return how{}
+	}
+	return h.shared()
+}
+
 // pickGraph is the graph of a step that gives the k largest logits of each row,
 // values and tokens, in place of all, or before all.
 func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
@@ -37,27 +51,68 @@ func (e *Engine) pickGraph(kind stepKind, in *poolSize) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, logits := kind.picks, g.Outputs[0]
+	logits, from := g.Outputs[0], g.Outputs[0]
 	if kind.drawn {
-		if err := e.drawn(g, kind); err != nil {
+		if from, err = e.drawn(g, kind); err != nil {
 			return nil, err
 		}
 	}
-	n := &graph.Node{ID: len(g.Nodes), Op: ops.TopK, In: g.Outputs[:1:1], Attr: &ops.TopKAttr{K: k, Softmax: "none"},
-		Float: e.dev.Info().Float, Name: "choice", Block: -1}
-	results, err := n.Op.Infer(n)
+	choice, err := e.mostLikely(g, from, kind.picks, "choice")
 	if err != nil {
-		return nil, fmt.Errorf("choosing from %s: %w", g.Outputs[0], err)
+		return nil, err
 	}
-	for i, r := range results {
-		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: [...]string{"choice.logits", "choice.tokens"}[i], Type: r.Type,
-			Shape: r.Shape, Def: n, Index: i}))
+	g.Outputs = choice
+	if kind.tops > 0 {
+		if err := e.thoughts(g, kind, logits); err != nil {
+			return nil, err
+		}
 	}
-	g.Nodes, g.Outputs = append(g.Nodes, n), slices.Clone(n.Out)
 	if kind.logits {
 		g.Outputs = append(g.Outputs, logits)
 	}
 	return g, g.Verify()
+}
+
+// thoughts adds the log-probabilities of the tokens that are chosen from to the outputs, and the most likely tokens
+// with theirs where those are others.
+func (e *Engine) thoughts(g *graph.Graph, kind stepKind, logits *graph.Value) error {
+	of := func(tokens *graph.Value, name string) error {
+		y, err := e.behind(g, ops.Logprob, nil, []string{name}, logits, tokens)
+		g.Outputs = append(g.Outputs, y...)
+		return err
+	}
+	if err := of(g.Outputs[1], "logprobs.choice"); err != nil || !kind.drawn {
+		return err
+	}
+	best, err := e.mostLikely(g, logits, kind.tops, "best")
+	if err != nil {
+		return err
+	}
+	g.Outputs = append(g.Outputs, best[1])
+	return of(best[1], "logprobs.best")
+}
+
+// mostLikely adds the choice of the k largest of each row of logits, and gives them and their tokens.
+func (e *Engine) mostLikely(g *graph.Graph, logits *graph.Value, k int, name string) ([]*graph.Value, error) {
+	attr := &ops.TopKAttr{K: k, Softmax: "none"}
+	return e.behind(g, ops.TopK, attr, []string{name + ".logits", name + ".tokens"}, logits)
+}
+
+// behind adds an operator behind the logits of a graph, and gives its results, which have names: of the node, a dot,
+// what it is.
+func (e *Engine) behind(g *graph.Graph, op *graph.Op, attr any, names []string, in ...*graph.Value) ([]*graph.Value,
+	error) {
+	name, _, _ := strings.Cut(names[0], ".")
+	n := &graph.Node{ID: len(g.Nodes), Op: op, Attr: attr, Float: e.dev.Info().Float, Name: name, Block: -1, In: in}
+	results, err := op.Infer(n)
+	if err != nil {
+		return nil, fmt.Errorf("%s of %s: %w", op.Name, in[0], err)
+	}
+	for i, r := range results {
+		n.Out = append(n.Out, g.AddValue(&graph.Value{Name: names[i], Type: r.Type, Shape: r.Shape, Def: n, Index: i}))
+	}
+	g.Nodes = append(g.Nodes, n)
+	return slices.Clone(n.Out), nil
 }
 
 // choiceOf is a graph of logits alone, behind which comes how they are chosen from.
@@ -72,14 +127,17 @@ func (e *Engine) choiceOf(kind stepKind) *graph.Graph {
 // readPicks brings the candidates of the last row of a step, of a chain of them if it is one, to the host. The row is
 // that of position pos.
 func (s *Session) readPicks(st *Step, link, pos int) error {
-	p, t := st.Graph.Outputs[0], st.Graph.Outputs[1]
-	k := p.Shape.Last()
+	k := st.Graph.Outputs[0].Shape.Last()
 	if cap(s.values) < k {
-		s.values, s.numbers, s.picked = make([]float32, k), make([]int32, k), make([]candidate, k)
+		s.values, s.numbers, s.picked, s.logprobs = make([]float32, k), make([]int32, k), make([]candidate, k),
+			make([]float32, k)
 	}
-	s.values, s.numbers, s.picked = s.values[:k], s.numbers[:k], s.picked[:k]
-	for i, to := range [2][]byte{tensor.Bytes(s.values), tensor.Bytes(s.numbers)} {
-		v := [2]*graph.Value{p, t}[i]
+	s.values, s.numbers, s.picked, s.logprobs = s.values[:k], s.numbers[:k], s.picked[:k], s.logprobs[:k]
+	for i, to := range [3][]byte{tensor.Bytes(s.values), tensor.Bytes(s.numbers), tensor.Bytes(s.logprobs)} {
+		if i == 2 && st.tops == 0 {
+			break
+		}
+		v := st.Graph.Outputs[i]
 		off, _, err := st.output(v)
 		if err != nil {
 			return err
@@ -103,10 +161,10 @@ func (s *Session) readPicks(st *Step, link, pos int) error {
 }
 
 // choice computes a token and chooses the next one, on the device where it does that.
-func (s *Session) choice(tokens []int32, k int, sampler *Sampler, history []int32) (int32, error) {
+func (s *Session) choice(tokens []int32, h how, sampler *Sampler, history []int32) (int32, error) {
 	s.enter()
 	defer s.leave()
-	st, err := s.stepOf(stepKind{Tokens: len(tokens), Rows: 1, picks: k}, nil)
+	st, err := s.stepOf(h.kind(stepKind{Tokens: len(tokens), Rows: 1}), nil)
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +180,11 @@ func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, er
 		if err := s.readPicks(st, 0, s.pos-1); err != nil {
 			return 0, err
 		}
-		return sampler.among(s.picked, len(history)), nil
+		id := sampler.among(s.picked, len(history))
+		if sampler.logs > 0 {
+			sampler.log = append(sampler.log, s.thought(id, sampler.logs))
+		}
+		return id, nil
 	}
 	if err := s.read(st); err != nil {
 		return 0, err
@@ -139,4 +201,19 @@ func (s *Session) chosen(st *Step, sampler *Sampler, history []int32) (int32, er
 		sampler.log = append(sampler.log, c)
 	}
 	return c.ID, err
+}
+
+// thought is what the last step gives of a token that was chosen among its picks, and of the likeliest.
+func (s *Session) thought(id int32, top int) Chosen {
+	c := Chosen{Top: make([]TokenLogprob, min(top, len(s.picked)))}
+	for i, p := range s.picked {
+		one := TokenLogprob{p.id, s.logprobs[i]}
+		if i < len(c.Top) {
+			c.Top[i] = one
+		}
+		if p.id == id {
+			c.TokenLogprob = one
+		}
+	}
+	return c
 }

@@ -22,7 +22,11 @@ var rewrite = flag.Bool("rewrite", false, "write golden texts anew")
 // alive at once never share memory, and that reuse happens at all.
 func TestPlansDoNotOverlap(t *testing.T) {
 	reused := false
-	for seed := range uint64(200) {
+	seeds := uint64(60)
+	if testfiles.Exhaustive() {
+		seeds = 200
+	}
+	for seed := range seeds {
 		g, _, err := optest.RandomGraph(seed, tensor.F32)
 		if err != nil {
 			t.Fatal(err)

@@ -109,6 +109,7 @@ type Scheduler struct {
 	maskRow, chooseRow func(i int)
 	later              func() []drawing
 	parts              bool // a step may be two programs, up to the logits and from there on
+	guess              bool // sequences may have guesses
 }
 
 // Stats are counts since the beginning, and what is there now.
@@ -167,6 +168,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 		po.Swap = func(int, int) bool { return true }
 	}
 	s.draftInto(&po, opt.Draft)
+	s.guess = opt.Draft != nil
 	err := s.keepOnDisk(&opt, &po)
 	if err != nil {
 		return nil, err
@@ -323,6 +325,13 @@ func (s *Scheduler) Stats() Stats {
 	st := s.stats
 	st.Stats = s.plan.Stats()
 	return st
+}
+
+// StepTimes is what the device takes for steps of at most so many rows, as they were lately: a moving mean.
+func (s *Scheduler) StepTimes() map[int]time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.times.Known()
 }
 
 // Close ends all requests, waits for the step under way and frees the memory.

@@ -17,10 +17,7 @@ import (
 // TestRandomSchedules: whatever comes, ends and fails beside it, a sequence's tokens are those that it has alone, with
 // masks, and with adapters or without.
 func TestRandomSchedules(t *testing.T) {
-	n := 20
-	if testing.Short() {
-		n = 8
-	}
+	n := 8
 	if testfiles.Exhaustive() {
 		n = 500
 	}

@@ -39,6 +39,7 @@ type Session struct {
 	values    []float32     // of the tokens that the device chose,
 	numbers   []int32       // the tokens,
 	picked    []candidate   // and both
+	logprobs  []float32     // theirs
 	pending   pending       // tokens that it chose and that were not given yet
 	kept      keptState     // of recurrences
 }
@@ -208,9 +209,9 @@ func (s *Session) stepOf(kind stepKind, busy *Step) (*Step, error) {
 func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 	s.enter()
 	defer s.leave()
-	picks, chunk := 0, s.engine.opt.Chunk
+	h, chunk := how{}, s.engine.opt.Chunk
 	if sampling != nil {
-		picks = s.engine.picks(*sampling)
+		h = s.engine.alone(*sampling, 0)
 	}
 	full := (prompt - 1) / chunk // chunks before the last one, which may be shorter
 	var busy *Step
@@ -224,17 +225,17 @@ func (s *Session) Prepare(prompt int, sampling *Sampling, more bool) error {
 		}
 	}
 	if prompt > 0 {
-		if _, err := s.stepOf(stepKind{Tokens: prompt - full*chunk, Rows: 1, picks: picks}, busy); err != nil {
+		if _, err := s.stepOf(h.kind(stepKind{Tokens: prompt - full*chunk, Rows: 1}), busy); err != nil {
 			return err
 		}
 	}
 	if !more {
 		return nil
 	}
-	if s.chains(picks) {
+	if s.chains(h) {
 		return s.preparePending()
 	}
-	_, err := s.stepOf(stepKind{Tokens: 1, Rows: 1, picks: picks}, nil)
+	_, err := s.stepOf(h.kind(stepKind{Tokens: 1, Rows: 1}), nil)
 	return err
 }
 
@@ -282,7 +283,7 @@ func (e *Engine) Vocabulary() int {
 func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error) {
 	s.enter()
 	defer s.leave()
-	st, err := s.prefill(ctx, tokens, 0)
+	st, err := s.prefill(ctx, tokens, how{})
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +293,7 @@ func (s *Session) Prefill(ctx context.Context, tokens []int32) ([]float32, error
 // prefill computes tokens and gives the last step, whose output can be read. While
 // the device computes a chunk the next one is captured, filled in and submitted, unless
 // other sessions wait for their turn.
-func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step, error) {
+func (s *Session) prefill(ctx context.Context, tokens []int32, h how) (*Step, error) {
 	if err := s.check(tokens); err != nil {
 		return nil, err
 	}
@@ -301,11 +302,12 @@ func (s *Session) prefill(ctx context.Context, tokens []int32, picks int) (*Step
 		if err := ctx.Err(); err != nil {
 			return nil, errlist.Join(err, s.settle())
 		}
-		n, k := min(len(tokens), s.engine.opt.Chunk), 0
+		kind := stepKind{Tokens: min(len(tokens), s.engine.opt.Chunk), Rows: 1}
+		n := kind.Tokens
 		if n == len(tokens) {
-			k = picks
+			kind = h.kind(kind)
 		}
-		st, err := s.stepOf(stepKind{Tokens: n, Rows: 1, picks: k}, s.flying)
+		st, err := s.stepOf(kind, s.flying)
 		if err == nil {
 			err = s.begin(st, tokens[:n])
 		}
@@ -579,16 +581,6 @@ func (s *Session) readLink(st *Step, link int) error {
 	}
 	s.logits = s.logits[:n]
 	return s.readFrom(st, v, s.logits, off, stride)
-}
-
-// readFloats brings rows of the first output to the host as float32, from one on as many as there is room for.
-func (s *Session) readFloats(st *Step, row int, to []float32) error {
-	v := st.Graph.Outputs[0]
-	off, stride, err := st.output(v)
-	if err != nil {
-		return err
-	}
-	return s.readFrom(st, v, to, off+row*stride, stride)
 }
 
 // readFrom brings rows of an output that lie at an offset, stride bytes apart, to the host as float32.

@@ -48,6 +48,9 @@ type stepKind struct {
 	changes int
 	// logits says that all logits of rows can be read too, which the host chooses from where the device does not.
 	logits bool
+	// tops is of how many of the most likely tokens there are log-probabilities, and of those picked; 0: of none. Without
+	// draw it is picks, whose they are.
+	tops int
 	// part is which of a step's programs it is, where that has two.
 	part part
 	// chain is how many steps it is behind each other, of these tokens and rows each; 0: one. With a pick the token

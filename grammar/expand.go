@@ -4,12 +4,14 @@
 package grammar
 
 import (
+	"fmt"
 	"slices"
 )
 
 const (
 	maxShapes = 400    // alternatives of one place
 	maxTries  = 200000 // alternatives tried in one compilation
+	easySteps = 64     // alternatives of one place before those that contradict each other are looked for
 )
 
 // open is a statement yet to be unfolded, with those that led to it.
@@ -20,8 +22,9 @@ type open struct {
 
 // expansion unfolds one set of statements.
 type expansion struct {
-	c   *compiler
-	out []*shape
+	c     *compiler
+	out   []*shape
+	steps int
 }
 
 // shapes gives the alternatives of statements that all hold.
@@ -79,6 +82,9 @@ func (e *expansion) unfold(s *shape, todo []*open, choices []choice, done map[li
 		for _, list := range m.any {
 			choices = append(slices.Clip(choices), choice{list, o})
 		}
+	}
+	if e.steps++; e.steps > easySteps && c.contradicts(s) {
+		return nil
 	}
 	if len(choices) == 0 {
 		if c.dead(s) {
@@ -144,6 +150,21 @@ func (c *compiler) dead(s *shape) bool {
 	return s.types == 0
 }
 
+// contradicts says that nothing is as a shape of objects has it so far: a member that it requires cannot be. It drops
+// objects where there are other types. By it conditions one behind the other, of which each asks for another value of
+// a member, are told apart, where all their combinations would be too many.
+func (c *compiler) contradicts(s *shape) bool {
+	if s.types&typeObject == 0 || len(s.required) == 0 {
+		return false
+	}
+	at := c.at
+	none, err := c.noObject(s, 3)
+	if c.at = at; err == nil && none {
+		s.types &^= typeObject
+	}
+	return s.types == 0
+}
+
 // textsOf gives the strings that meet a statement.
 func (c *compiler) textsOf(l lit) (rx, error) {
 	list, err := c.shapes([]lit{l})
@@ -201,6 +222,20 @@ func (c *compiler) none(lits []lit, depth int) (bool, error) {
 	if depth == 0 || len(list) < 2 {
 		return len(list) == 1 && list[0] == litFalse, nil
 	}
+	key := fmt.Sprint(list, depth)
+	if known, ok := c.nones[key]; ok {
+		return known, nil
+	}
+	c.nones[key] = false // while it is being found out: perhaps not
+	none, err := c.noShape(list, depth)
+	if err == nil {
+		c.nones[key] = none
+	}
+	return none, err
+}
+
+// noShape says that none of the statements' alternatives can be.
+func (c *compiler) noShape(list []lit, depth int) (bool, error) {
 	shapes, err := c.shapes(list)
 	if err != nil {
 		return false, err

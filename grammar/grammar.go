@@ -199,7 +199,7 @@ func (b *builder) schema(text string) (func() (int32, error), error) {
 
 func newCompiler(a *arena, root *value, opt Options) *compiler {
 	c := &compiler{a: a, opt: opt, root: root, ids: map[string]*value{}, litIDs: map[litKey]lit{},
-		regexes: map[string]rx{}, disjoint: map[[2]lit]bool{}, nodeIDs: map[string]int32{},
+		regexes: map[string]rx{}, disjoint: map[[2]lit]bool{}, nones: map[string]bool{}, nodeIDs: map[string]int32{},
 		constants: map[*value]*value{}, budget: maxTries, at: root}
 	yes, no := &value{kind: 't'}, &value{kind: 'f'}
 	c.lits, c.meanings = []litKey{{v: yes}, {v: no}}, []*meaning{{}, {any: [][][]lit{nil}}}
@@ -222,6 +222,7 @@ func newCompiler(a *arena, root *value, opt Options) *compiler {
 		c.integer = whole
 	}
 	c.collect(root)
+	c.identify(root)
 	return c
 }
 

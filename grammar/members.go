@@ -340,48 +340,6 @@ func (c *compiler) sayContains(m *meaning, k litKey, v *value) error {
 	return nil
 }
 
-// resolve finds what a reference names.
-func (c *compiler) resolve(at, ref *value) (*value, error) {
-	if ref.kind != 's' {
-		return nil, refuse(at, "$ref", "it must be a string")
-	}
-	base, fragment, _ := strings.Cut(ref.text, "#")
-	target := c.root
-	if base != "" {
-		if target = c.findID(base); target == nil {
-			return nil, refuse(at, "$ref", "%q is not in this document, and nothing is fetched", ref.text)
-		}
-	}
-	if decoded, err := url.PathUnescape(fragment); err == nil {
-		fragment = decoded
-	}
-	if fragment == "" {
-		return target, nil
-	}
-	if !strings.HasPrefix(fragment, "/") {
-		if v := c.ids["#"+fragment]; v != nil {
-			return v, nil
-		}
-		return nil, refuse(at, "$ref", "there is no anchor %q", fragment)
-	}
-	for _, part := range strings.Split(fragment[1:], "/") {
-		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
-		next := target.get(part)
-		if target.kind == 'a' {
-			for _, item := range target.items {
-				if item.name == part {
-					next = item
-				}
-			}
-		}
-		if next == nil {
-			return nil, refuse(at, "$ref", "%q leads nowhere: there is no %q at %s", ref.text, part, target.path())
-		}
-		target = next
-	}
-	return target, nil
-}
-
 // findID finds the schema with an identifier, told whole or by its end.
 func (c *compiler) findID(base string) *value {
 	if v := c.ids[base]; v != nil {

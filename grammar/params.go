@@ -199,7 +199,7 @@ func (c *compiler) tagAll(list []variant, types []string, made map[taggedKey]int
 			made[key] = id
 		}
 		if id >= 0 {
-			out = append(out, variant{id, v.duty})
+			out = append(out, variant{node: id, duty: v.duty})
 		}
 	}
 	return out, nil

@@ -40,8 +40,9 @@ type bareMembers struct{ before, behind, between rx }
 
 // variant is one way to read a value: where it stands, and what it fulfils.
 type variant struct {
-	node int32
-	duty uint32
+	node  int32
+	duty  uint32
+	which int32 // of a list whose values come once each, from 1; 0: none
 }
 
 // keyClass is a kind of key that is not named.
@@ -54,11 +55,11 @@ type arraySpec struct {
 	first    [][]variant // the items at the first places
 	other    []variant
 	min, max int
-	need     []int // for each duty: how often it must be fulfilled
-	most     []int // and may; < 0: any number
-	from     []int // a duty that counts only from an index on
-	to       []int // and up to one; < 0: any
-	unique   bool
+	need     []int          // for each duty: how often it must be fulfilled
+	most     []int          // and may; < 0: any number
+	from     []int          // a duty that counts only from an index on
+	to       []int          // and up to one; < 0: any
+	distinct *distinctItems // nil: items are not told apart
 }
 
 // place gives the number of the place of statements.
@@ -259,13 +260,13 @@ func (s *shape) oneRules(key string) []lit {
 // variants gives the ways to read a member: with each set of the duties that its
 // key allows fulfilled, or none.
 func (c *compiler) variants(rules []lit, some []someMember, duty uint32) []variant {
-	out := []variant{{c.place(rules), 0}}
+	out := []variant{{node: c.place(rules)}}
 	for d, s := range some {
 		if duty>>d&1 == 0 {
 			continue
 		}
 		for _, v := range slices.Clone(out) {
-			out = append(out, variant{c.place(append(slices.Clone(c.nodes[v.node].lits), s.is)), v.duty | 1<<d})
+			out = append(out, variant{node: c.place(append(slices.Clone(c.nodes[v.node].lits), s.is)), duty: v.duty | 1<<d})
 		}
 	}
 	return out
@@ -379,20 +380,22 @@ func (c *compiler) array(s *shape) (*arraySpec, error) {
 	}
 	ar.other = c.itemVariants(c.itemRules(s, long), duties, ar.most)
 	if s.unique != nil && (ar.max < 0 || ar.max > 1) {
-		ar.unique = true
-		return nil, refuse(s.unique, "uniqueItems", "items that differ are not supported where there may be two")
+		if long > 0 || len(duties) > 0 || !c.distinct(ar, c.itemRules(s, 0)) {
+			return nil, refuse(s.unique, "uniqueItems", "where there may be two items, they must be of a list of at most %d "+
+				"values, and neither prefixItems nor contains stand beside it", mostDistinct)
+		}
 	}
 	return ar, nil
 }
 
 func (c *compiler) itemVariants(rules []lit, duties []containing, most []int) []variant {
-	out := []variant{{c.place(rules), 0}}
+	out := []variant{{node: c.place(rules)}}
 	for d, duty := range duties {
 		for i, v := range slices.Clone(out) {
 			base := c.nodes[v.node].lits
-			out = append(out, variant{c.place(append(slices.Clone(base), duty.is)), v.duty | 1<<d})
+			out = append(out, variant{node: c.place(append(slices.Clone(base), duty.is)), duty: v.duty | 1<<d})
 			if most[d] >= 0 { // what does not count must not be it
-				out[i] = variant{c.place(append(slices.Clone(base), duty.other)), v.duty}
+				out[i] = variant{node: c.place(append(slices.Clone(base), duty.other)), duty: v.duty}
 			}
 		}
 	}
@@ -435,6 +438,9 @@ func (c *compiler) prune() {
 			}
 			if a.other = live(a.other); len(a.other) == 0 {
 				a.max = atMost(a.max, len(a.first))
+			}
+			if a.distinct != nil {
+				a.max = atMost(a.max, len(a.other))
 			}
 		}
 	}
@@ -493,6 +499,15 @@ func (c *compiler) arrayPossible(a *arraySpec) bool {
 		if a.max >= 0 && need > a.max {
 			return false
 		}
+	}
+	if a.distinct != nil {
+		n := 0
+		for _, v := range a.other {
+			if c.nodes[v.node].live {
+				n++
+			}
+		}
+		return n >= a.min
 	}
 	for i := range a.min {
 		if i >= len(a.first) {

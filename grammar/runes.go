@@ -6,6 +6,8 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 type runeRange struct{ lo, hi rune }
@@ -13,7 +15,7 @@ type runeRange struct{ lo, hi rune }
 // normal sorts ranges and joins what touches.
 func normal(ranges []runeRange) []runeRange {
 	list := slices.Clone(ranges)
-	slices.SortFunc(list, func(x, y runeRange) int { return int(x.lo) - int(y.lo) })
+	sorting.Sort(list, func(x, y runeRange) int { return int(x.lo) - int(y.lo) })
 	out := list[:0]
 	for _, r := range list {
 		if r.lo > r.hi {

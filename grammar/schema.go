@@ -60,12 +60,17 @@ type compiler struct {
 	draft int // 4, 6, 7, 2019, 2020
 	ids   map[string]*value
 
+	resources map[*value]*resource
+	byURI     map[string]*resource
+	dynamic   map[string]int // how many have a $dynamicAnchor
+
 	lits      []litKey
 	litIDs    map[litKey]lit
 	meanings  []*meaning
 	regexes   map[string]rx
 	constants map[*value]*value
 	disjoint  map[[2]lit]bool
+	nones     map[string]bool // statements and a depth → nothing meets them
 
 	tags *paramTags // how the root's members are written; nil: as JSON has them
 
@@ -225,11 +230,21 @@ func (c *compiler) sayKeyword(m *meaning, k litKey) error {
 		return c.sayNumber(m, k, v)
 	case "dependentRequired", "dependentSchemas", "dependencies":
 		return c.sayDependent(m, k, v)
-	case "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems":
+	case "$dynamicRef", "$recursiveRef":
+		target, err := c.resolveDynamic(k.v, k.keyword, v)
+		if err != nil {
+			return err
+		}
+		m.all = append(m.all, c.litOf(target, "", k.not))
+		return nil
+	case "unevaluatedProperties", "unevaluatedItems":
 		if is, ok := v.bool(); ok && is && !k.not {
 			return nil
 		}
-		return refuse(k.v, k.keyword, "it is not supported")
+		if k.not {
+			return refuse(k.v, k.keyword, "its contrary is not supported")
+		}
+		return c.sayUnevaluated(m, k, v)
 	}
 	return c.sayLogic(m, k, v)
 }

@@ -2,6 +2,7 @@ package grammar
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -65,20 +66,97 @@ func TestKeywords(t *testing.T) {
 		{`{"type":"object","properties":{"a":false,"b":{"not":{}}},"additionalProperties":true}`, `{}|{"c":1}`,
 			`{"a":1}|{"b":1}`},
 	} {
-		m, err := build(Schema(c.schema), Options{}, nil)
-		if err != nil {
-			t.Errorf("%s: %v", c.schema, err)
-			continue
+		example(t, c.schema, c.yes, c.no)
+	}
+}
+
+// TestKeywordsOfCases: items that differ, and members and items that other schemas see.
+func TestKeywordsOfCases(t *testing.T) {
+	for _, c := range []struct{ schema, yes, no string }{
+		{`{"items":{"enum":["a",1,1.0,[1],{"x":1,"y":2}]},"uniqueItems":true}`,
+			`[]|["a"]|["a",1]|[1.0,"\u0061",[1]]|[{"y":2,"x":1},1]|5`,
+			`["a","a"]|["a","\u0061"]|[1,1.0]|[[1],[1.0]]|[{"x":1,"y":2},"a",{"y":2,"x":1}]|[2]`},
+		{`{"items":{"type":"boolean"},"uniqueItems":true,"minItems":2}`, `[true,false]|[false,true]`,
+			`[true]|[true,true]|[true,false,true]`},
+		{`{"items":{"$ref":"#/$defs/e","not":{"const":"b"}},"uniqueItems":true,"$defs":{"e":{"enum":["a","b","c"]}}}`,
+			`["c","a"]|["a"]`, `["a","b"]|["a","c","a"]`},
+		{`{"allOf":[{"properties":{"a":{}}}],"properties":{"b":{"type":"null"}},"unevaluatedProperties":false}`,
+			`{}|{"a":1,"b":null}|3`, `{"c":1}|{"b":1}|{"a":1,"c":1}`},
+		{`{"anyOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"b":{}}}],
+			"unevaluatedProperties":{"type":"string"}}`, `{"a":1,"b":2}|{"a":"x","b":2}|{"b":[],"c":"x"}|{"a":1,"c":"x"}`,
+			`{"a":2}|{"a":1,"c":2}|{"c":3}`},
+		{`{"oneOf":[{"properties":{"k":{"const":"a"},"x":{}}},{"properties":{"k":{"const":"b"},"y":{}}}],"required":["k"],
+			"unevaluatedProperties":false}`, `{"k":"a","x":1}|{"k":"b","y":1}`, `{"k":"a","y":1}|{"k":"b","x":1}|{"k":"c"}`},
+		{`{"if":{"properties":{"k":{"const":1}},"required":["k"]},"then":{"properties":{"x":{}}},
+			"else":{"properties":{"y":{}}},"unevaluatedProperties":false}`, `{"k":1,"x":1}|{"y":1}|{}`,
+			`{"k":1,"y":1}|{"x":1}|{"k":2}`},
+		{`{"dependentSchemas":{"a":{"properties":{"a":{},"b":{}}}},"unevaluatedProperties":false}`, `{}|{"a":1,"b":2}`,
+			`{"b":2}|{"a":1,"c":1}`},
+		{`{"$ref":"#/$defs/n","unevaluatedItems":{"type":"null"},"$defs":{"n":{"prefixItems":[{"type":"number"}]}}}`,
+			`[]|[1]|[1,null,null]`, `[null]|[1,2]`},
+		{`{"properties":{"a":{"not":{"properties":{"x":{}}}}},"allOf":[{"unevaluatedProperties":false}]}`, `{}|1`,
+			`{"a":1}`},
+	} {
+		example(t, c.schema, c.yes, c.no)
+	}
+}
+
+// TestReferences: references are relative to the nearest schema with an identifier, as are anchors.
+func TestReferences(t *testing.T) {
+	for _, c := range []struct{ schema, yes, no string }{
+		{`{"$id":"https://e.com/a.json","$ref":"#n","$defs":{"z":{"$anchor":"n","type":"null"},
+			"x":{"$id":"b.json","$defs":{"y":{"$anchor":"n","type":"string"}}}}}`, `null`, `"s"`},
+		{`{"properties":{"a":{"$id":"in.json","$defs":{"t":{"type":"null"}},"items":{"$ref":"#/$defs/t"}}},
+			"$defs":{"t":{"type":"string"}}}`, `{"a":[null]}`, `{"a":["x"]}`},
+		{`{"$id":"http://e.com/d/a.json","items":{"$ref":"/d/b.json#/$defs/t"},"$defs":{"x":{"$id":"b.json",
+			"$defs":{"t":{"type":"null"}}}}}`, `[null]`, `[1]`},
+		{`{"properties":{"a":{"$id":"in.json","items":{"$ref":"#/$defs/t"}}},"$defs":{"t":{"type":"null"}}}`,
+			`{"a":[null]}`, `{"a":[1]}`}, // which is not allowed, but meant
+		{`{"enum":[{"$id":"b.json","$anchor":"n"}],"$defs":{"x":{"$id":"b.json","type":"object"}},"$ref":"b.json"}`,
+			`{"$id":"b.json","$anchor":"n"}`, `{}`},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","items":{"$ref":"#n"},
+			"definitions":{"x":{"$id":"#n","type":"null"}}}`, `[null]`, `[1]`},
+		{`{"$dynamicAnchor":"n","type":"object","properties":{"c":{"$dynamicRef":"#n"}},"additionalProperties":false}`,
+			`{"c":{"c":{}}}|{}`, `{"c":1}|{"c":{"d":1}}`},
+		{`{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object","additionalProperties":
+			{"$recursiveRef":"#"}}`, `{"a":{"b":{}}}`, `{"a":1}`},
+	} {
+		example(t, c.schema, c.yes, c.no)
+	}
+}
+
+// TestConditions: conditions one behind the other, each of another value of a member, are no more alternatives than
+// there are values.
+func TestConditions(t *testing.T) {
+	var b strings.Builder
+	const n = 20
+	for i := range n {
+		fmt.Fprintf(&b, `,{"if":{"properties":{"kind":{"const":"k%d"}},"required":["kind"]},
+			"then":{"properties":{"v":{"const":%d}},"required":["v"]},"else":{"not":{"required":["w%d"]}}}`, i, i, i)
+	}
+	schema := `{"type":"object","properties":{"kind":{"type":"string"}},"allOf":[` + b.String()[1:] + `]}`
+	example(t, schema, `{}|{"kind":"other","v":"x"}|{"kind":"k3","v":3}|{"v":19,"kind":"k19","w19":1}|{"v":7}`,
+		`{"kind":"k3"}|{"kind":"k3","v":4}|{"kind":"k19","v":19,"w18":1}|{"w2":1}|3`)
+	example(t, strings.ReplaceAll(schema, `,"required":["kind"]}`, `}`), `{"kind":"other"}|{"kind":"k3","v":3}`,
+		`{}|{"kind":"k3"}|{"v":3}|{"kind":"k3","v":4}`)
+}
+
+// example holds a schema to values that are valid and values that are not.
+func example(t *testing.T, schema, yes, no string) {
+	t.Helper()
+	m, err := build(Schema(schema), Options{}, nil)
+	if err != nil {
+		t.Errorf("%s: %v", schema, err)
+		return
+	}
+	for _, s := range strings.Split(yes, "|") {
+		if !m.accepts(s) {
+			t.Errorf("%s refuses %s", schema, s)
 		}
-		for _, s := range strings.Split(c.yes, "|") {
-			if !m.accepts(s) {
-				t.Errorf("%s refuses %s", c.schema, s)
-			}
-		}
-		for _, s := range strings.Split(c.no, "|") {
-			if m.accepts(s) {
-				t.Errorf("%s accepts %s", c.schema, s)
-			}
+	}
+	for _, s := range strings.Split(no, "|") {
+		if m.accepts(s) {
+			t.Errorf("%s accepts %s", schema, s)
 		}
 	}
 }
@@ -95,7 +173,11 @@ func TestRefusals(t *testing.T) {
 		{`{"$ref":"#/nowhere"}`, "$ref", "#"},
 		{`{"$ref":"#"}`, "$ref", "#"},
 		{`{"format":"regex"}`, "format", "#"},
-		{`{"unevaluatedProperties":false}`, "unevaluatedProperties", "#"},
+		{`{"not":{"unevaluatedProperties":false}}`, "unevaluatedProperties", "#/not"},
+		{`{"items":{"$dynamicRef":"#n"},"$defs":{"a":{"$dynamicAnchor":"n"},"b":{"$id":"b","$dynamicAnchor":"n"}}}`,
+			"$dynamicRef", "#/items"},
+		{`{"contains":{"const":1},"unevaluatedItems":false}`, "unevaluatedItems", "#"},
+		{`{"items":{"enum":[1,2]},"uniqueItems":true,"contains":{"const":1}}`, "uniqueItems", "#"},
 		{`{"type":"any"}`, "type", "#"},
 		{`{"minLength":-1}`, "minLength", "#"},
 		{`{"properties":[]}`, "properties", "#"},

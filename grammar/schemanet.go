@@ -98,7 +98,11 @@ func (n *schemaNet) state(m *machine, k stateKey) state {
 			s.terms = append(s.terms, term{open, m.stateOf(n.firstOf(o))})
 		}
 		for _, ar := range n.lists[1][spec] {
-			s.terms = append(s.terms, term{n.words.openA, m.stateOf(stateKey{kind: stArray, spec: n.id | ar})})
+			first := stateKey{kind: stArray, spec: n.id | ar}
+			if d := n.arrays[ar].distinct; d != nil {
+				first.seen = n.seenSet(make([]uint64, (d.n+63)/64))
+			}
+			s.terms = append(s.terms, term{n.words.openA, m.stateOf(first)})
 		}
 		return s
 	case stDone:
@@ -248,6 +252,10 @@ func (n *schemaNet) keyTerms(m *machine, k stateKey, o *objectSpec, seen []uint6
 
 // afterKey gives the state after a named key.
 func (n *schemaNet) afterKey(m *machine, k stateKey, tag int32) int32 {
+	if k.kind == stArray {
+		ar := n.arrays[k.spec&^n.id]
+		return n.afterDistinct(m, k, ar, ar.distinct.which[tag])
+	}
 	o := n.objects[k.spec&^n.id]
 	k.phase = phValue
 	k.n = k.n<<16 | o.rank[tag]
@@ -346,6 +354,10 @@ func (n *schemaNet) arrayState(m *machine, k stateKey, ar *arraySpec, rule int32
 	if k.phase == phAfter {
 		k.phase = phKey
 		s.terms = append(s.terms, term{n.words.comma, m.stateOf(k)})
+		return s
+	}
+	if ar.distinct != nil {
+		n.distinctTerms(m, k, ar, &s)
 		return s
 	}
 	list := ar.other

@@ -94,7 +94,7 @@ func (m *machine) accepts(text string) bool {
 // every valid instance, in more than one spelling, and refuses every invalid one;
 // what does not is refused by keyword.
 func TestSuite(t *testing.T) {
-	n := 4
+	n := 8
 	if testfiles.Exhaustive() {
 		n = 1
 	}
@@ -155,7 +155,7 @@ var wholeQwen = once(func(path string) (*Vocabulary, error) {
 
 // TestSuiteMasks reads valid instances with masks: no token of one is ever masked.
 func TestSuiteMasks(t *testing.T) {
-	n := 24
+	n := 48
 	if testfiles.Exhaustive() {
 		n = 8
 	}

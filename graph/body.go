@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,7 +45,13 @@ func (op *Op) equations() []equationOf {
 // attribute that an inner operator shares with the fused one by name, and
 // that the body does not set, is handed on.
 func (n *Node) inline(b *Builder, operands map[string]*Value) ([]*Value, error) {
-	sc := Scope{Values: operands, Env: func(name string) (lang.Val, bool) { return AttrVal(n.Attr, name) }}
+	sizes := n.sizes()
+	sc := Scope{Values: operands, Env: func(name string) (lang.Val, bool) {
+		if size, ok := sizes[name]; ok {
+			return float64(size), true
+		}
+		return AttrVal(n.Attr, name)
+	}}
 	for _, eq := range n.Op.equations() {
 		first := len(b.Graph.Nodes)
 		vals, err := b.Equation(eq.names, handOn(eq.expr, n, b.Ops), sc)
@@ -66,6 +73,20 @@ func (n *Node) inline(b *Builder, operands map[string]*Value) ([]*Value, error) 
 		}
 	}
 	return out, nil
+}
+
+// sizes are what the letters of the operands' shapes stand for.
+func (n *Node) sizes() map[string]int {
+	sizes := map[string]int{}
+	for i, o := range n.Op.Sig.In {
+		if i >= len(n.In) || n.In[i] == nil || len(n.In[i].Shape) != len(o.Dims) {
+			continue
+		}
+		for d, name := range o.Dims {
+			sizes[name] = n.In[i].Shape[d]
+		}
+	}
+	return sizes
 }
 
 // handOn adds name=name to calls for the attributes that n shares with them.
@@ -107,9 +128,20 @@ func (n *Node) Expand(ops Table) (*Graph, error) {
 	return g, g.Verify()
 }
 
-// Lower replaces every fused node for which keep says no by its body. The
-// graph is verified again by the caller.
+// Lower replaces every fused node for which keep says no by its body, and so those of a body, which may have its own
+// operator in it. The graph is verified again by the caller.
 func (g *Graph) Lower(ops Table, keep func(*Node) bool) error {
+	for again := true; again; {
+		if err := g.lower(ops, keep); err != nil {
+			return err
+		}
+		again = slices.ContainsFunc(g.Nodes, func(n *Node) bool { return n.Op.Body != "" && !keep(n) })
+	}
+	return nil
+}
+
+// lower is one pass of Lower.
+func (g *Graph) lower(ops Table, keep func(*Node) bool) error {
 	old := g.Nodes
 	g.Nodes = nil
 	b := &Builder{Graph: g, Ops: ops}

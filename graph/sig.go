@@ -153,6 +153,12 @@ func (n *Node) float() tensor.Type {
 }
 
 func (o Operand) matchType(v *Value, types map[string]bound[tensor.Type]) error {
+	if o.Type == "any" { // numbers or integers, which are only seen or copied
+		if !v.Type.IsInt() && !v.Type.IsFloat() {
+			return fmt.Errorf("%s must hold integers or numbers of a float type, but it is %s", o.Name, v)
+		}
+		return nil
+	}
 	if len(o.Type) != 1 {
 		if want, ok := tensor.ParseType(o.Type); ok && want != v.Type {
 			return fmt.Errorf("%s must be %s, but it is %s", o.Name, o.Type, v)

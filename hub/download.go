@@ -426,6 +426,10 @@ func (d *download) stream(ctx context.Context, at *int64, to int64, ranged bool)
 
 // agrees checks that an answer is what was asked for.
 func (d *download) agrees(r *http.Response, at, to int64, ranged bool) error {
+	unknown := d.file.sha256 == "" && d.file.git == "" // what comes is compared with nothing
+	if packed := r.Header.Get("Content-Encoding"); unknown && packed != "" && packed != "identity" {
+		return &Lied{fmt.Sprintf("%s: the server sends it packed (%q), which was not asked for", d.file.name, packed)}
+	}
 	tag := r.Header.Get("ETag")
 	d.mu.Lock()
 	changed := tag != "" && d.state.ETag != "" && tag != d.state.ETag
@@ -433,7 +437,7 @@ func (d *download) agrees(r *http.Response, at, to int64, ranged bool) error {
 		d.state.ETag = tag
 	}
 	d.mu.Unlock()
-	if changed && d.file.sha256 == "" && d.file.git == "" {
+	if changed && unknown {
 		return fmt.Errorf("%s: %w", d.file.name, errChanged)
 	}
 	if ranged && r.StatusCode == http.StatusOK {

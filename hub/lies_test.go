@@ -114,6 +114,23 @@ func TestSigned(t *testing.T) {
 	}
 }
 
+// TestPacked: what comes packed is not the file, and no length tells.
+func TestPacked(t *testing.T) {
+	s := newServer(t, map[string][]byte{"m.gguf": noise(50_000)})
+	h := testHub(t, s)
+	s.answers(func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Length", "50000")
+		if r.Method == http.MethodGet {
+			w.Write(s.files["m.gguf"])
+		}
+		return true
+	})
+	if path, err := h.Pull(t.Context(), s.URL+"/m.gguf"); err == nil || !strings.Contains(err.Error(), "packed") {
+		t.Errorf("%s, %v", path, err)
+	}
+}
+
 // TestStalledWords: neither the list of a model nor the words of a refusal may hang.
 func TestStalledWords(t *testing.T) {
 	for _, status := range []int{200, 403} {

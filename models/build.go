@@ -8,6 +8,7 @@ import (
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	// Keep gives the type of a weight whatever else is asked for, by the tensor that it is read from, the first of
 	// several; Invalid: none. nil: as one that gives none.
 	Keep func(tensor string) tensor.Type
+
+	unread hfclass.Unread // what the class that config.json means does not read of it, and what is absent for that
 }
 
 // TypeChooser gives the matrices of a model types of their own, as GGUF files of mixed types have
@@ -39,6 +42,9 @@ type TypeChooser func(size func(key string) (int64, bool), has func(tensor strin
 	shape tensor.Shape) tensor.Type
 
 func (o *Options) defaults() {
+	if o.Weights != nil && o.Weights.Dialect() == "hf" && o.unread == nil {
+		o.unread = hfclass.UnreadOf(o.Weights.Meta)
+	}
 	for _, d := range []struct {
 		n  *int
 		is int
@@ -353,7 +359,7 @@ func (in *instance) weightType(w *weightDecl, load *graph.Load, shape tensor.Sha
 		kept = o.Keep(load.Tensors[0])
 	}
 	switch {
-	case len(shape) == 1 || w.bias || o.DType == tensor.Invalid && t == tensor.F64:
+	case len(shape) == 1 || w.bias || t.IsInt() || o.DType == tensor.Invalid && t == tensor.F64:
 		return tensor.F32, nil
 	case kept != tensor.Invalid:
 		return kept, nil
@@ -425,9 +431,9 @@ func (p pattern) load(src Weights, name string, block int, shape tensor.Shape) (
 		case !have.Equal(want) && !stackedRows(have, want) && (p.transpose || !squeezed(have).Equal(squeezed(want))):
 			return nil, fmt.Errorf("weight %s: tensor %s of %s has the shape %v, but %v is wanted", name, tname, src.Path(),
 				have, want)
-		case !t.IsFloat() && !t.IsBlock():
-			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s, a float type or block format is wanted", name, tname,
-				src.Path(), t)
+		case !t.IsFloat() && !t.IsBlock() && t != tensor.I64 && t != tensor.I32:
+			return nil, fmt.Errorf("weight %s: tensor %s of %s holds %s; a float type, a block format, i32 or i64 is wanted",
+				name, tname, src.Path(), t)
 		case e > 0 && t != load.Type:
 			return nil, fmt.Errorf("weight %s: the experts' tensors of %s differ in type: %s is %s, %s is %s", name, src.Path(),
 				load.Tensors[0], load.Type, tname, t)

@@ -165,9 +165,8 @@ func draftSources(stem string, w Weights, wants map[string]string, without []str
 	hidden := func(s string) bool {
 		return slices.ContainsFunc(without, func(o string) bool { return plainName(o) == plainName(s) })
 	}
-	kind, _ := w.Meta("model_type")
-	typ, _ := kind.(string)
-	f, err := Builtin(stem)
+	typ := kind(w)
+	f, err := ownBuiltin(stem) // which is completed below
 	if err != nil || f.block || f.task != "" {
 		return nil, err
 	}

@@ -1,9 +1,11 @@
 package models
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -257,7 +259,8 @@ func TestBlocksAlone(t *testing.T) {
 				norms++
 			}
 		}
-		if norms == 0 {
+		normed := slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool { return strings.HasSuffix(n.Op.Name, "norm") })
+		if norms == 0 && normed { // some keep lengths without weights
 			t.Errorf("%s: no weight is marked as a norm's", name)
 		}
 	}
@@ -496,11 +499,14 @@ func TestSchema(t *testing.T) {
 	}
 	for _, name := range Names() {
 		_, data, _ := readBuiltin(name)
-		if first, _, _ := strings.Cut(string(data), "\n"); first != "# yaml-language-server: $schema=schema.json" {
+		first, _, _ := strings.Cut(string(data), "\n") // empty: a block behind a model
+		if first != "" && first != "# yaml-language-server: $schema=schema.json" {
 			t.Errorf("%s opens with %q, not with its schema", name, first)
 		}
-		if err := validate(data); err != nil {
-			t.Errorf("%s: %v", name, err)
+		for _, doc := range bytes.Split(data, []byte("\n---\n")) {
+			if err := validate(doc); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
 	for _, bad := range []string{
@@ -512,7 +518,7 @@ func TestSchema(t *testing.T) {
 			t.Errorf("the schema accepts %q", bad)
 		}
 	}
-	onDisk, err := files.ReadFile("schema.json")
+	onDisk, err := os.ReadFile("schema.json")
 	if err != nil || !slices.Equal(onDisk, Schema()) {
 		t.Errorf("models/schema.json is not what `greta schema` prints (%v)", err)
 	}

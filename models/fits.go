@@ -1,13 +1,16 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/ops"
 )
 
@@ -133,6 +136,8 @@ func (f *File) unread(b *builder) error {
 			continue
 		}
 		switch {
+		case inLayer && len(layers) == 0 && len(b.o.Set) == 0 && !empty(w, name) && index == "0":
+			beyond = append(beyond, name)
 		case strings.HasSuffix(name, "final_logits_bias") && !empty(w, name):
 			added = append(added, name)
 		case !inLayer || stems[stem] == 0 || b.known.hasTensor(name) || empty(w, name) || strings.Contains(name, ".nextn."):
@@ -142,6 +147,11 @@ func (f *File) unread(b *builder) error {
 			if n, err := strconv.Atoi(index); err != nil || n > last[stem] { // the file itself passes over one before
 				beyond = append(beyond, name)
 			}
+		}
+	}
+	if w.Dialect() == "hf" {
+		if err := cmp.Or(denied(w, read), headless(w, b.g)); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
 		}
 	}
 	refuse := func(names []string, what string) error {
@@ -156,8 +166,11 @@ func (f *File) unread(b *builder) error {
 	case len(others) > 0:
 		return refuse(others, " in a layer that is read")
 	case len(beyond) > 0:
-		stem, _, _ := layer(beyond[0])
-		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", last[stem]+1))
+		there := 0
+		if stem, _, _ := layer(beyond[0]); stems[stem] > 0 {
+			there = last[stem] + 1
+		}
+		return refuse(beyond, fmt.Sprintf(", of a layer behind the %d that the metadata say there are", there))
 	}
 	return f.unreadMeta(b)
 }
@@ -232,17 +245,20 @@ func (f *File) unreadMeta(b *builder) error {
 		contexts = []string{"max_position_embeddings"}
 	}
 	for _, key := range contexts {
-		if n, _ := w.Meta(key); n == int64(0) {
+		if n, _ := w.Meta(key); n == int64(0) && !b.o.unread.Has(key) {
 			return refuse(key, n, "so that no token would have a place: the metadata are damaged")
 		}
 	}
 	if w.Dialect() != "gguf" {
-		for _, key := range []string{"text_config.is_causal", "is_causal"} {
-			if v, ok := w.Meta(key); ok && v != true && !known["is_causal"] && causal(b.g) {
+		for _, key := range []string{hfclass.Inside + "is_causal", "is_causal"} {
+			if v, ok := w.Meta(key); ok && v != true && !known["is_causal"] && !b.o.unread.Has(key) && causal(b.g) {
 				return refuse(key, v, "which the file does not read: results would be wrong; add it to a copy of the file")
 			}
 		}
-		return sameTurns(w)
+		if b.o.unread.Has(newTurn) {
+			return listed(w, b.o.unread)
+		}
+		return cmp.Or(listed(w, b.o.unread), sameTurns(w))
 	}
 	for _, c := range changing {
 		key := archKey(w, c.key)
@@ -270,6 +286,115 @@ func (f *File) unreadMeta(b *builder) error {
 	k, _ := w.Meta(keys)
 	if v, ok := w.Meta(values); ok && k != nil && v != k && !known[values] && fmt.Sprint(v) != fmt.Sprint(k) {
 		return refuse(values, v, fmt.Sprintf("but %s is %v: the file reads heads of one width", keys, k))
+	}
+	return nil
+}
+
+// Ignored lists what config.json says that built-in files speak of and that transformers' class for it does not read.
+func Ignored(w Weights) []string {
+	source, ok := w.(interface{ Keys() []string })
+	if !ok || w.Dialect() != "hf" {
+		return nil
+	}
+	unread := hfclass.UnreadOf(w.Meta)
+	return slices.DeleteFunc(slices.Clone(source.Keys()), func(key string) bool { return !unread.Has(key) })
+}
+
+// denied refuses tensors that are read and that transformers' class leaves out, as it has no such part by config.json.
+func denied(w Weights, read map[string]bool) error {
+	without := hfclass.Without(w.Meta)
+	for _, name := range slices.Sorted(maps.Keys(read)) {
+		words := strings.Split(name, ".")
+		for i, word := range words[:len(words)-1] {
+			part := word + "."
+			key, no := without[part]
+			if !no && i == len(words)-2 {
+				part += words[i+1]
+				key, no = without[part]
+			}
+			if !no {
+				continue
+			}
+			why := "its class has none"
+			if key != "" {
+				why = "its class has one only where config.json asks for it by " + key
+			}
+			return fmt.Errorf("%s has %s, which would be computed with, and transformers leaves it out: %s; take the "+
+				"tensors %s out of the folder, or correct config.json", w.Path(), name, why, strings.TrimSuffix(part, "."))
+		}
+	}
+	return nil
+}
+
+// headless refuses a head that is the embedding's matrix for want of one of its own, where config.json says that they
+// are two: transformers makes one up, or a part of the folder is missing.
+func headless(w Weights, g *graph.Graph) error {
+	said := ""
+	for _, key := range []string{hfclass.Inside + "tie_word_embeddings", "tie_word_embeddings"} {
+		switch v, _ := w.Meta(key); v {
+		case true:
+			return nil
+		case false:
+			said = cmp.Or(said, key)
+		}
+	}
+	if said == "" {
+		return nil
+	}
+	embeds, others := map[string]bool{}, map[string]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			if v == nil || v.Kind != graph.Weight || v.Load == nil || len(v.Load.Tensors) != 1 {
+				continue
+			}
+			if n.Op.Name == "embed" {
+				embeds[v.Load.Tensors[0]] = true
+			} else {
+				others[v.Load.Tensors[0]] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(embeds)) {
+		if others[name] {
+			return fmt.Errorf("%s of %s is false, and it has no head of its own: %s would be one; get the part of the folder "+
+				"that is missing, or set %s to true where the two are one", said, w.Path(), name, said)
+		}
+	}
+	return nil
+}
+
+// listed refuses a window of no tokens, and what transformers refuses of a list of one word for each layer whether its
+// class reads it or not: other words, and another length.
+func listed(w Weights, unread hfclass.Unread) error {
+	meta := func(key string) any {
+		v, _ := hfclass.Own(w.Meta, key)
+		return v
+	}
+	types, is := meta("layer_types").([]string)
+	if unread != nil && !unread.Has("sliding_window") && meta("sliding_window") == int64(0) &&
+		(unread.Has("use_sliding_window") || meta("use_sliding_window") == true) &&
+		(unread.Has("layer_types") || !is || slices.Contains(types, "sliding_attention")) {
+		return fmt.Errorf("sliding_window of %s is 0, by which no token sees any; where there is no window it is null, or "+
+			"layer_types has no sliding_attention", w.Path())
+	}
+	n, whole := meta("num_hidden_layers").(int64)
+	for _, key := range []string{"layer_types", "mlp_layer_types"} {
+		list, is := meta(key).([]string)
+		if !whole || !is { // nor does it look at the second without the first
+			break
+		}
+		if !unread.Has(key) {
+			continue
+		}
+		words := hfclass.Words(key)
+		for i, word := range list {
+			if !slices.Contains(words, word) {
+				return fmt.Errorf("%s of %s[%d] is %s, which no class of transformers knows", key, w.Path(), i, word)
+			}
+		}
+		if len(list) != int(n) {
+			return fmt.Errorf("%s of %s has %d elements; num_hidden_layers is %d", key, w.Path(), len(list), n)
+		}
 	}
 	return nil
 }

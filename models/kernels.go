@@ -68,10 +68,11 @@ func (r *reader) useKernels(v *yaml.Node, stem string) {
 // parseKernelsFile reads a file with kernels: alone; whole reads a model file.
 func parseKernelsFile(path string, data []byte, whole func() (*File, error)) ([]*custom.Kernel, error) {
 	src := &source{path: path, lines: strings.Split(string(data), "\n")}
-	doc, err := parseYAML(data)
+	docs, err := parseYAML(data)
 	if err != nil {
 		return nil, Errors{src.yamlError(err)}
 	}
+	doc := docs[0]
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return nil, Errors{src.at(1, 1, "a mapping with kernels: is wanted here")}
 	}
@@ -87,6 +88,9 @@ func parseKernelsFile(path string, data []byte, whole func() (*File, error)) ([]
 			}
 			return f.kernels, nil
 		}
+	}
+	if len(docs) > 1 {
+		return nil, Errors{src.at(docs[1].Line, 1, "a second document begins; kernels: stand in one")}
 	}
 	r := &reader{source: src, f: &File{source: src}, names: map[string]text{}}
 	found := false

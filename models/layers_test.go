@@ -119,6 +119,38 @@ func TestLayerTypesAreNull(t *testing.T) {
 	}
 }
 
+// A window of 0 is not the absence of one: transformers masks everything then.
+func TestWindowOfNothing(t *testing.T) {
+	const s, f = "sliding_attention", "full_attention"
+	for _, c := range []struct {
+		arch, typ string
+		meta      map[string]any
+		refused   bool
+	}{
+		{"MistralForCausalLM", "mistral", nil, true},
+		{"Gemma2ForCausalLM", "gemma2", nil, true},
+		{"Gemma2ForCausalLM", "gemma2", map[string]any{"layer_types": []string{f, f, f, f}}, false},
+		{"Gemma2ForCausalLM", "gemma2", map[string]any{"layer_types": []string{f, s, f, f}}, true},
+		{"Qwen3ForCausalLM", "qwen3", nil, false},
+		{"Qwen3ForCausalLM", "qwen3", map[string]any{"use_sliding_window": true}, true},
+		{"LlamaForCausalLM", "llama", nil, false}, // whose class has no windows
+	} {
+		w := withAct(hfStub(c.arch, layerDims, false))
+		w.meta["model_type"], w.meta["sliding_window"], w.meta["rope_parameters.rope_type"] = c.typ, int64(0), "default"
+		for k, v := range c.meta {
+			w.meta[k] = v
+		}
+		got := built(t, w)
+		want := "graph "
+		if c.refused {
+			want = "sliding_window of folder is 0, by which no token sees any"
+		}
+		if !strings.HasPrefix(got, want) && !(c.refused && strings.Contains(got, want)) {
+			t.Errorf("%s %v: %.200s", c.typ, c.meta, got)
+		}
+	}
+}
+
 // Names that a family does not have, and lists of another length than the layers, are refused in all families.
 func TestLayerTypesAreKnown(t *testing.T) {
 	const s, f = "sliding_attention", "full_attention"
@@ -132,7 +164,8 @@ func TestLayerTypesAreKnown(t *testing.T) {
 		{"Gemma2ForCausalLM", "gemma2", []string{s, f, "chunked_attention", f}, 0,
 			"layer_types of folder[2] is chunked_attention"},
 		{"Qwen3ForCausalLM", "qwen3", []string{s, f, s, f, s}, 0, "has 5 elements"},
-		{"LlamaForCausalLM", "llama", []string{f, f, f, s}, 0, "knows full_attention or attention"},
+		{"LlamaForCausalLM", "llama", []string{f, f, f, s}, 0, ""}, // which its class does not read
+		{"LlamaForCausalLM", "llama", []string{f, f, s}, 0, "has 3 elements"},
 		{"MistralForCausalLM", "mistral", []string{f, f, f, "sliding"}, 0, "folder[3] is sliding"},
 		{"Phi3ForCausalLM", "phi3", []string{f, f, f, f, f}, 0, "has 5 elements"},
 		{"GptOssForCausalLM", "gpt_oss", []string{s, f, "chunked_attention", f}, 0, "folder[2] is chunked_attention"},

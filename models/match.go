@@ -22,7 +22,13 @@ func MatchTask(w Weights, task string, dirs ...string) (*File, error) {
 	m := matching{w, found, task, &known}
 	for _, dir := range dirs {
 		paths, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
-		f, err := m.best(paths, readLimited, beside(dir))
+		f, err := m.best(paths, func(path string) (*File, error) {
+			data, err := readLimited(path)
+			if err != nil {
+				return nil, err
+			}
+			return parse(path, data, beside(dir))
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -30,9 +36,9 @@ func MatchTask(w Weights, task string, dirs ...string) (*File, error) {
 			return Load(f)
 		}
 	}
-	f, err := m.best(mentioning(found), builtinText, readBuiltin)
+	f, err := m.best(mentioning(append([]string{kind(w)}, found...)), Builtin)
 	if err == nil && f == "" { // says what there is
-		f, err = m.best(Names(), builtinText, readBuiltin)
+		f, err = m.best(Names(), Builtin)
 	}
 	if err != nil {
 		return nil, err
@@ -52,7 +58,7 @@ func MatchTask(w Weights, task string, dirs ...string) (*File, error) {
 			continue
 		}
 		m := matching{w, found, h.task, new([]string)}
-		if f, err := m.best(Names(), builtinText, readBuiltin); err == nil && f != "" {
+		if f, err := m.best(Names(), Builtin); err == nil && f != "" {
 			others = append(others, h.gives)
 		}
 	}
@@ -125,6 +131,17 @@ func architectures(w Weights) []string {
 	return nil
 }
 
+// kind gives config.json's model_type. A file that names it is taken before one that names the architecture: a class
+// may load what has other names of tensors.
+func kind(w Weights) string {
+	if w.Dialect() != "hf" {
+		return ""
+	}
+	v, _ := w.Meta("model_type")
+	word, _ := v.(string)
+	return word
+}
+
 // named says whether what weights say of themselves is one of a model file's
 // architectures. A model_type stands in where config.json names no architecture.
 func named(w Weights, found string, want []string) bool {
@@ -148,15 +165,11 @@ type matching struct {
 }
 
 // best chooses among files; "" where none matches.
-func (q *matching) best(names []string, read func(string) ([]byte, error), other reading) (string, error) {
+func (q *matching) best(names []string, read func(string) (*File, error)) (string, error) {
 	w, found := q.w, q.found
 	top, winners := -1, []string(nil)
 	for _, name := range names {
-		data, err := read(name)
-		if err != nil {
-			return "", err
-		}
-		f, err := parse(name, data, other)
+		f, err := read(name)
 		if err != nil {
 			return "", err
 		}
@@ -170,7 +183,9 @@ func (q *matching) best(names []string, read func(string) ([]byte, error), other
 		}
 		*q.known = append(*q.known, want...)
 		score := 0
-		if !slices.ContainsFunc(found, func(a string) bool { return named(w, a, want) }) {
+		if slices.Contains(want, kind(w)) {
+			score = 1
+		} else if !slices.ContainsFunc(found, func(a string) bool { return named(w, a, want) }) {
 			score = -1
 		}
 		if w.Dialect() == "gguf" && score >= 0 {

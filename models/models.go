@@ -6,21 +6,24 @@
 package models
 
 import (
+	"bytes"
 	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/greta-project/greta/graph/custom"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 )
 
-//go:embed *.yaml schema.json
+//go:embed *.yaml
 var files embed.FS
 
 // Weights is what a model file asks of the weights; weights.Source satisfies it.
@@ -56,8 +59,10 @@ type File struct {
 	body    []equation
 	out     []text
 	kernels []*custom.Kernel
-	read    map[string]bool // names that an equation reads, not only asks for by has(…)
-	used    map[string]bool // names that an expression of the file mentions
+	own     map[string]*File // of a model: the blocks behind it in its file, by name
+	line    int              // of the source, where it begins
+	read    map[string]bool  // names that an equation reads, not only asks for by has(…)
+	used    map[string]bool  // names that an expression of the file mentions
 	// parameters and weights of a model that are another in each block that it repeats
 	perBlock map[string]bool
 	// what is declared and never used: often the other half of a misspelt name, so reported with
@@ -110,7 +115,8 @@ func (f *File) blocks() []*File {
 	return all
 }
 
-// Names lists the built-in files by stem: llama2_7b, llama2_block, ….
+// Names lists the built-in models and blocks, by their files' stem: llama2_7b, llama2_block, …; a block behind a
+// model by its name.
 func Names() []string {
 	entries, _ := files.ReadDir(".")
 	var all []string
@@ -119,6 +125,10 @@ func Names() []string {
 			all = append(all, stem)
 		}
 	}
+	for name := range behindModels() {
+		all = append(all, name)
+	}
+	slices.Sort(all)
 	return all
 }
 
@@ -170,20 +180,65 @@ func readLimited(path string) ([]byte, error) {
 // ending .yaml may be left out.
 func Builtin(name string) (*File, error) {
 	stem := strings.TrimPrefix(strings.TrimPrefix(filepath.ToSlash(name), "./"), "models/")
-	path, data, err := readBuiltin(strings.TrimSuffix(stem, ".yaml"))
+	stem = strings.TrimSuffix(stem, ".yaml")
+	if f, ok := builtinFiles.Load(stem); ok {
+		return f.(*File), nil
+	}
+	f, err := ownBuiltin(stem)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	kept, _ := builtinFiles.LoadOrStore(stem, f)
+	return kept.(*File), nil
+}
+
+// builtinFiles are those that were asked for, by stem: all have the same File, which does not change.
+var builtinFiles sync.Map // of *File
+
+// ownBuiltin reads a built-in file for one who changes it.
+func ownBuiltin(stem string) (*File, error) {
+	path, data, err := readBuiltin(stem)
+	if err != nil {
+		return nil, err
 	}
 	return resolve(path, data, readBuiltin)
 }
 
 func readBuiltin(stem string) (string, []byte, error) {
-	data, err := files.ReadFile(stem + ".yaml")
-	if err != nil {
-		return "", nil, fmt.Errorf("no model file has this name%s", didYouMean(stem, Names()))
+	if data, err := files.ReadFile(stem + ".yaml"); err == nil {
+		return "models/" + stem + ".yaml", data, nil
 	}
-	return "models/" + stem + ".yaml", data, nil
+	if b, ok := behindModels()[stem]; ok {
+		return b.path, b.data, nil
+	}
+	return "", nil, fmt.Errorf("no model file has this name%s", didYouMean(stem, Names()))
 }
+
+// behind is a block that stands behind a built-in model, with an empty line for each before it, so that what is said
+// of it has the file's lines.
+type behind struct {
+	path string
+	data []byte
+}
+
+// behindModels are these blocks, by name.
+var behindModels = sync.OnceValue(func() map[string]behind {
+	all := map[string]behind{}
+	entries, _ := files.ReadDir(".")
+	for _, e := range entries {
+		data, _ := files.ReadFile(e.Name())
+		docs := bytes.Split(data, []byte("\n---\n"))
+		line := 0
+		for i, doc := range docs {
+			if _, name, ok := strings.Cut("\n"+string(doc), "\nblock: "); ok && i > 0 {
+				name, _, _ = strings.Cut(name, "\n")
+				all[name] = behind{"models/" + e.Name(), append(bytes.Repeat([]byte("\n"), line), doc...)}
+			}
+			line += bytes.Count(doc, []byte("\n")) + 2
+		}
+	}
+	return all
+})
 
 // reading gives the text of a file by its stem.
 type reading func(stem string) (path string, data []byte, err error)
@@ -206,6 +261,11 @@ func resolve(path string, data []byte, read reading) (*File, error) {
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.own)) {
+		if loaded[name] == nil {
+			es.add(f.at(f.own[name].line, 1, "block %s is repeated nowhere", name))
+		}
+	}
 	if len(es.list) > 0 {
 		f.addLate(&es)
 		return nil, es.err()
@@ -224,6 +284,10 @@ func (f *File) loadBlocks(es *errs, eq *equation, c *choice, loaded map[string]*
 		}
 		fail := func(format string, args ...any) {
 			es.add(f.fail(eq.rhs.text, c.at[k], "%s: %s", eq.string, fmt.Sprintf(format, args...)))
+		}
+		if own := f.own[name]; own != nil {
+			loaded[name], c.files[name] = own, own
+			continue
 		}
 		if strings.ContainsAny(name, `/\`) {
 			fail("block %q: a file's name without folder and ending is wanted", name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/hfclass"
 )
 
 // Param is a parameter with its value, and where that came from.
@@ -200,7 +201,7 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 		for _, k := range keys {
 			k = s.turned(k)
 			m, ok := s.meta(k)
-			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) {
+			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) && !s.o.unread.Has(k) {
 				v, ok := s.eval(p.null.text, p.null.tree, label+": ")
 				return v, w.Dialect() + " " + k + " null", ok
 			}
@@ -344,13 +345,14 @@ func (s *scope) meta(k string) (any, bool) {
 	return nil, false
 }
 
-// read gives a key's value: the language model's own where the model has several modalities, else the whole model's.
+// read gives a key's value; none where transformers' class does not read it.
 func (s *scope) read(key string) (any, bool) {
 	w := s.o.Weights
+	if s.o.unread.Has(key) {
+		return nil, false
+	}
 	if w.Dialect() == "hf" {
-		if m, ok := w.Meta("text_config." + key); ok {
-			return m, true
-		}
+		return hfclass.Own(w.Meta, key)
 	}
 	return w.Meta(key)
 }

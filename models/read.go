@@ -75,6 +75,7 @@ type (
 // limits on what a file may ask for.
 const (
 	maxFileBytes = 1 << 20
+	maxDocs      = 64
 	maxRepeat    = 10_000
 	maxNodes     = 50_000
 	maxSize      = 1 << 31 // of one dimension
@@ -98,39 +99,86 @@ func parse(path string, data []byte, read reading) (*File, error) {
 		return nil, Errors{src.at(0, 0, "has %d bytes; a model file has at most %d", len(data), maxFileBytes)}
 	}
 	src.lines = strings.Split(string(data), "\n")
-	doc, err := parseYAML(data)
+	docs, err := parseYAML(data)
 	if err != nil {
 		return nil, Errors{src.yamlError(err)}
 	}
-	r := &reader{source: src, f: &File{source: src}, names: map[string]text{}, read: read}
-	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, Errors{src.at(1, 1, "a model file is a mapping that begins with model: or block:")}
+	f, all := &File{source: src}, errs{}
+	for i, doc := range docs {
+		if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
+			at, what := 1, "a model file is a mapping that begins with model: or block:"
+			if i > 0 {
+				at, what = doc.Line, "behind a model stand mappings that begin with block:"
+				if len(doc.Content) > 0 {
+					at = doc.Content[0].Line
+				}
+			}
+			return nil, Errors{src.at(at, 1, "%s", what)}
+		}
+		r := &reader{source: src, f: f, names: map[string]text{}, read: read}
+		if i > 0 && (f.block || f.part) {
+			return nil, Errors{src.at(doc.Content[0].Line, 1, "a second document begins; only a model has blocks behind it")}
+		}
+		if i > 0 {
+			r.f = &File{source: src, line: doc.Content[0].Line}
+		}
+		r.file(doc.Content[0])
+		if i > 0 {
+			r.behind(f, doc.Content[0])
+		}
+		if r.err() != nil {
+			r.f.addLate(&r.errs)
+			for _, e := range r.list {
+				all.add(e)
+			}
+			continue
+		}
+		r.f.markBiases()
 	}
-	r.file(doc.Content[0])
-	if r.err() != nil {
-		r.f.addLate(&r.errs)
-		return nil, r.err()
+	if all.err() != nil {
+		return nil, all.err()
 	}
-	r.f.markBiases()
-	return r.f, nil
+	return f, nil
+}
+
+// behind gives a model the block that its file has behind it.
+func (r *reader) behind(model *File, n *yaml.Node) {
+	switch {
+	case !r.f.block:
+		r.failNode(n, "a second document begins; behind a model stand blocks, which begin with block:")
+	case model.own[r.f.name] != nil:
+		r.failNode(n, "block %s is defined twice", r.f.name)
+	default:
+		if model.own == nil {
+			model.own = map[string]*File{}
+		}
+		model.own[r.f.name] = r.f
+	}
 }
 
 // parseYAML turns a panic of the YAML library into an error: the text may be anything.
-func parseYAML(data []byte) (doc yaml.Node, err error) {
+func parseYAML(data []byte) (docs []yaml.Node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("yaml: cannot be read: %v", p)
 		}
 	}()
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	if err = dec.Decode(&doc); err == io.EOF { // an empty file
-		return doc, nil
+	for {
+		var doc yaml.Node
+		if err = dec.Decode(&doc); err == io.EOF {
+			break
+		} else if err != nil {
+			return docs, err
+		}
+		if docs = append(docs, doc); len(docs) > maxDocs {
+			return docs, fmt.Errorf("line %d: a file has at most %d documents", doc.Line, maxDocs)
+		}
 	}
-	var more yaml.Node
-	if err == nil && dec.Decode(&more) == nil {
-		return doc, fmt.Errorf("line %d: a second document begins; a model file is one", more.Line)
+	if len(docs) == 0 { // an empty file
+		docs = make([]yaml.Node, 1)
 	}
-	return doc, err
+	return docs, nil
 }
 
 func (s *source) yamlError(err error) *Error {

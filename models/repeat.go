@@ -148,7 +148,7 @@ func (r *repetition) block(c *choice, number int) bool {
 		return r.fail(at, "%s takes %d operands (%s), %d are given", name, len(b.in), b.inputNames(), len(rep.args))
 	case len(b.out) > len(b.in):
 		return r.fail(at, "%s gives %d results for %d operands, so it cannot be repeated", name, len(b.out), len(b.in))
-	case len(r.eq.names) != len(b.out):
+	case len(r.eq.names) != len(b.out) && (alone || len(r.eq.names) > len(b.out)): // a group hands on more than is named
 		return r.fail(at, "%s gives %d results, %d names are given", name, len(b.out), len(r.eq.names))
 	}
 	before := len(r.builder.list)

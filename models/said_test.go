@@ -2,6 +2,7 @@ package models
 
 import (
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -112,7 +113,8 @@ func TestKindsAreKnown(t *testing.T) {
 	}
 }
 
-// TestFewSeen: attention to what an indexer chooses is attention to all as long as it chooses all, and refused behind.
+// TestFewSeen: attention to what an indexer chooses is attention to all as long as it chooses all, and behind refused
+// where a layer that has its own has no weights for it.
 func TestFewSeen(t *testing.T) {
 	w := newStub("hf")
 	for key, n := range map[string]int64{"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2,
@@ -120,7 +122,7 @@ func TestFewSeen(t *testing.T) {
 		"qk_nope_head_dim": 8, "v_head_dim": 8, "index_topk": 32} {
 		w.meta[key] = n
 	}
-	w.meta["architectures"], w.meta["model_type"] = []string{"DeepseekV32ForCausalLM"}, "deepseek_v32"
+	w.meta["architectures"], w.meta["model_type"] = []string{"GlmMoeDsaForCausalLM"}, "glm_moe_dsa"
 	for name, shape := range map[string][]int{"self_attn.q_a_proj": {8, 16}, "self_attn.q_a_layernorm": {8},
 		"self_attn.q_b_proj": {24, 8}, "self_attn.kv_a_proj_with_mqa": {12, 16}, "self_attn.kv_a_layernorm": {8},
 		"self_attn.kv_b_proj": {32, 8}, "self_attn.o_proj": {16, 16}, "self_attn.indexer.wk": {8, 16},
@@ -137,9 +139,30 @@ func TestFewSeen(t *testing.T) {
 	if _, err := m.Build(Options{Weights: w, S: 1, C: 32}); err != nil {
 		t.Error(err)
 	}
+	for _, part := range []string{"indexer.k_norm.weight", "indexer.k_norm.bias"} {
+		w.add("model.layers.0.self_attn."+part, tensor.F32, 8)
+	}
+	w.add("model.layers.0.self_attn.indexer.weights_proj.weight", tensor.BF16, 2, 16)
+	w.meta["index_n_heads"], w.meta["index_head_dim"] = int64(2), int64(8)
+	if _, err := m.Build(Options{Weights: w, S: 1, C: 33}); err != nil {
+		t.Error(err)
+	}
+	delete(w.shapes, "model.layers.0.self_attn.indexer.wk.weight")
 	const says = "C is 33 (the context length); sees is 32 (hf index_topk)"
 	if _, err := m.Build(Options{Weights: w, S: 1, C: 33}); err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%v, want %s", err, says)
+	}
+}
+
+// TestKindBeforeClass: a file that names the model_type is taken before one that names the class, which loads what has
+// other names of tensors.
+func TestKindBeforeClass(t *testing.T) {
+	for kind, want := range map[string]string{"exaone": "models/decoder.yaml", "llama": "models/llama2_7b.yaml"} {
+		w := newStub("hf")
+		w.meta["architectures"], w.meta["model_type"] = []string{"LlamaForCausalLM"}, kind
+		if m, err := Match(w); err != nil || m.Path() != want {
+			t.Errorf("%s: %v, %v", kind, m, err)
+		}
 	}
 }
 
@@ -208,6 +231,26 @@ func TestLightningActs(t *testing.T) {
 		}
 		if !seen {
 			t.Errorf("%s is not there", act)
+		}
+	}
+}
+
+// TestDraftLeavesFiles: what a draft adds to a built-in file, it adds to a copy: others have the file as it is written.
+func TestDraftLeavesFiles(t *testing.T) {
+	w, err := open.Open(testfiles.Repo(t, "testdata", "families", "apertus"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewDraft(w, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range Names() {
+		f, err := Builtin(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want, err := ownBuiltin(name); err != nil || !reflect.DeepEqual(f, want) {
+			t.Errorf("%s is not as it is written behind a draft: %v", name, err)
 		}
 	}
 }

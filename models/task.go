@@ -23,7 +23,7 @@ type said struct {
 }
 
 // saids are the names that text: knows.
-var saids = []string{"longest", "pooling", "pair", "yes", "no", "spread"}
+var saids = []string{"longest", "ends", "pooling", "pair", "yes", "no", "spread"}
 
 func (r *reader) task(v *yaml.Node) {
 	if v == nil {
@@ -62,11 +62,12 @@ func (f *File) Task() string { return f.task }
 
 // TextFacts are what a model file says under text:.
 type TextFacts struct {
-	Longest int    // tokens that a text has at most; 0: not said
-	Pooling string // mean, cls or last; empty: not said
-	Pair    string // the text that a query and a document become: {query}, {document}, {instruction}; empty: none
-	Yes, No string // the tokens whose logits a score compares; empty: the result is the score
-	Spread  string // sigmoid where scores become ones between 0 and 1 by it; empty: as they are
+	Longest int      // tokens that a text has at most; 0: not said
+	Ends    bool     // a text ends with the token for that, also where the tokenizer puts none there
+	Pooling string   // mean, cls or last; empty: not said
+	Pair    []string // the texts that a query and a document become, each cut into tokens for itself; empty: none
+	Yes, No string   // the tokens whose logits a score compares, of yes alone where no is empty; empty: it is the result
+	Spread  string   // sigmoid where scores become ones between 0 and 1 by it; empty: as they are
 }
 
 // TextFacts evaluates text: for weights.
@@ -75,8 +76,7 @@ func (f *File) TextFacts(o Options) (*TextFacts, error) {
 	o.defaults()
 	s := newScope(&es, f, &o, f.standalone(), nil)
 	facts := &TextFacts{}
-	words := map[string]*string{"pooling": &facts.Pooling, "pair": &facts.Pair, "yes": &facts.Yes, "no": &facts.No,
-		"spread": &facts.Spread}
+	words := map[string]*string{"pooling": &facts.Pooling, "yes": &facts.Yes, "no": &facts.No, "spread": &facts.Spread}
 	for _, say := range f.says {
 		v, ok := s.eval(say.text, say.tree, say.name.string+": ")
 		if !ok || v == nil {
@@ -91,12 +91,33 @@ func (f *File) TextFacts(o Options) (*TextFacts, error) {
 			facts.Longest = int(n)
 			continue
 		}
-		word, isWord := v.(string)
-		if !isWord {
-			es.add(f.fail(say.text, 0, "%s: a word is wanted here, not %s", say.name.string, lang.Format(v)))
+		if say.name.string == "ends" {
+			ends, isBool := v.(bool)
+			if !isBool {
+				es.add(f.fail(say.text, 0, "ends: true or false is wanted here, not %s", lang.Format(v)))
+			}
+			facts.Ends = ends
 			continue
 		}
-		*words[say.name.string] = word
+		list, isList := v.([]lang.Val)
+		if !isList || say.name.string != "pair" {
+			list = []lang.Val{v}
+		}
+		for _, v := range list {
+			word, isWord := v.(string)
+			switch {
+			case !isWord:
+				es.add(f.fail(say.text, 0, "%s: a word is wanted here, not %s", say.name.string, lang.Format(v)))
+			case say.name.string != "pair":
+				*words[say.name.string] = word
+			case word != "":
+				facts.Pair = append(facts.Pair, word)
+			}
+		}
+		if n := strings.Count(strings.Join(facts.Pair, ""), "{document}"); len(facts.Pair) > 0 && n != 1 {
+			es.add(f.fail(say.text, 0, "pair: {document} stands in it %d times; it must once", n))
+			facts.Pair = nil
+		}
 	}
 	if err := es.err(); err != nil {
 		return nil, err

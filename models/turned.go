@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/greta-project/greta/internal/hfclass"
 )
 
 // Configurations say how positions turn heads in an object, which older ones call rope_scaling and newer ones
@@ -27,9 +29,9 @@ func (s *scope) turnObject() string {
 		return *s.turn
 	}
 	found := ""
-	for _, in := range []string{"text_config.", ""} {
+	for _, in := range []string{hfclass.Inside, ""} {
 		for _, object := range []string{oldTurn, newTurn} {
-			if found == "" && hasObject(s.o.Weights, in+object) {
+			if found == "" && !s.o.unread.Has(object) && hasObject(s.o.Weights, in+object) {
 				found = in + object
 			}
 		}
@@ -53,7 +55,7 @@ func (s *scope) turned(key string) string {
 // sameTurns refuses a rope_scaling beside rope_parameters that differ from layer to layer, which classes put together
 // in ways of their own, unless it says what those say of layers that see all.
 func sameTurns(w Weights) error {
-	for _, in := range []string{"text_config.", ""} {
+	for _, in := range []string{hfclass.Inside, ""} {
 		layers := in + newTurn + ".full_attention"
 		if !hasObject(w, in+oldTurn) || !hasObject(w, layers) {
 			continue

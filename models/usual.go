@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/greta-project/greta/graph/lang"
+	"github.com/greta-project/greta/internal/hfclass"
 	"gopkg.in/yaml.v3"
 )
 
@@ -45,10 +46,7 @@ func (s *scope) usual(p *param) (lang.Val, string, bool) {
 	if w.Dialect() != "hf" || len(p.hf) == 0 {
 		return nil, "", false
 	}
-	kind, ok := w.Meta("text_config.model_type")
-	if !ok {
-		kind, _ = w.Meta("model_type")
-	}
+	kind, _ := hfclass.Own(w.Meta, "model_type")
 	name, _ := kind.(string)
 	values := usualKeys()[name]
 	if values == nil {
@@ -57,17 +55,17 @@ func (s *scope) usual(p *param) (lang.Val, string, bool) {
 	null, _ := w.(interface{ Null(key string) bool })
 	whole := false
 	for _, k := range p.hf {
-		if null != nil && null.Null(s.key(k)) {
+		if null != nil && null.Null(s.key(k)) && !s.o.unread.Has(k) {
 			return nil, "", false
 		}
 		if object, _, dotted := strings.Cut(k, "."); dotted {
-			whole = whole || hasObject(w, object) || hasObject(w, "text_config."+object)
+			whole = whole || !s.o.unread.Has(object) && (hasObject(w, object) || hasObject(w, hfclass.Inside+object))
 		}
 		whole = whole || s.turned(k) != k
 	}
 	for _, k := range p.hf {
 		m, ok := values[k]
-		if !ok || whole && strings.Contains(k, ".") {
+		if !ok || whole && strings.Contains(k, ".") || s.o.unread.Has(k) {
 			continue
 		}
 		if n, is := m.(int); is {

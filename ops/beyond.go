@@ -1,6 +1,10 @@
 package ops
 
-import "github.com/greta-project/greta/graph"
+import (
+	"slices"
+
+	"github.com/greta-project/greta/graph"
+)
 
 // Beyond says what of a node goes beyond the plain form of its operator, which is all that some backends have a kernel
 // for: "" where nothing does.
@@ -41,10 +45,13 @@ func Spans(n *graph.Node) bool { return named(n, "span") != nil }
 
 // named gives a node's operand by its name in the signature; nil: the node has none.
 func named(n *graph.Node, name string) *graph.Value {
-	for i, in := range n.Op.Sig.In {
-		if in.Name == name {
-			return operand(n, i)
-		}
+	if i := Place(n, name); i >= 0 {
+		return operand(n, i)
 	}
 	return nil
+}
+
+// Place is where among a node's operands the one of that name stands, -1 where its operator has none.
+func Place(n *graph.Node, name string) int {
+	return slices.IndexFunc(n.Op.Sig.In, func(o graph.Operand) bool { return o.Name == name })
 }

@@ -8,17 +8,18 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // basic are the operators that model files are written in.
 var basic = []*graph.Op{
 	Abs, Add, Adjust, Affine, Attention, Clamp, Concat, Cumsum, Delta, Div, DPLR, Draw, Embed, Exp, Expand, Filter, Floor,
 	Gather, GELU, Greater,
-	Largest, LayerNorm, Linear, LinearID, Log, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pool, Pow,
-	Push,
+	Largest, LayerNorm, Linear, LinearID, Log, Logprob, Max, Mean, Min, Mix, Mul, PagedAttention, PagedPush, PerHead, Pool,
+	Pow, Push,
 	Real, Reciprocal, ReLU,
-	ReLU2, RMSNorm, RoPE, Rows, Scale, Scan, Shift, ShortConv, Sigmoid, SiLU, Slice, Softcap, Softmax, Softplus, Split,
-	Sqrt, SSM, Sub, Sum, Tanh, TopK, View, WKV, XIELU,
+	ReLU2, RMSNorm, RoPE, Rows, Scale, Scan, Shift, ShortConv, Sigmoid, SiLU, Sinkhorn, Slice, Softcap, Softmax,
+	Softplus, Split, Sqrt, SSM, Sub, Sum, Tanh, TopK, View, WKV, XIELU,
 }
 
 // fused are defined by their bodies. Their order is one in which they can be
@@ -32,7 +33,7 @@ var Table graph.Table = newTable(basic, fused)
 // All lists every operator, sorted by name.
 func All() []*graph.Op {
 	all := append(slices.Clone(basic), fused...)
-	slices.SortFunc(all, func(a, b *graph.Op) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Sort(all, func(a, b *graph.Op) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 

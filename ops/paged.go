@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/tensor"
@@ -49,13 +50,14 @@ var PagedPush = &graph.Op{
 
 // PagedAttention is Attention for rows of several sequences: row s is a token at pos[s] of the sequence that line
 // seq[s] of the table describes, and sees what attention of that sequence alone would. A seq of −1 pads the batch:
-// its result is zero. What no row sees of the table is never read.
+// its result is zero. What no row sees of the table is never read. The operands behind table are those of attention.
 // (Kwon et al., arXiv 2309.06180.)
 var PagedAttention = &graph.Op{
 	Name: "paged_attention",
 	Doc:  "attention of row s over the pages table[seq[s]], 0 where seq[s] = −1",
 	Sig: graph.MustSig("(q: T[S, H, Dh], k: K[A, P, G, Dh], v: V[A, P, G, Dv], pos: i32[S], seq: i32[S], " +
-		"table: i32[B, M], sinks?: N[H]) -> (y: float[S, H, Dv])"),
+		"table: i32[B, M], sinks?: N[H], bias?: M[N, H], far_k?: A[N, J, Dh], far_q?: E[N, J, Dh]) -> " +
+		"(y: float[S, H, Dv])"),
 	Attr: func() any { return &AttentionAttr{Apart: "each"} },
 	Check: func(n *graph.Node) error {
 		if p := n.In[1].Shape[1]; p == 0 {
@@ -134,7 +136,12 @@ func pagedReference(n *graph.Node, in, out []tensor.Tensor) error {
 		}
 		query := rowOf(in[0], q[s*wide:(s+1)*wide])
 		at := tensor.Tensor{Type: tensor.I32, Shape: tensor.Shape{1}, Data: tensor.Bytes([]int32{pos})}
-		one := append([]tensor.Tensor{query, caches[0], caches[1], at}, in[6:]...)
+		one := make([]tensor.Tensor, len(Attention.Sig.In))
+		copy(one, []tensor.Tensor{query, caches[0], caches[1], at})
+		for i := range in[6:] { // as they are called
+			name := n.Op.Sig.In[6+i].Name
+			one[slices.IndexFunc(Attention.Sig.In, func(o graph.Operand) bool { return o.Name == name })] = in[6+i]
+		}
 		if err := Attention.Ref(n, one, []tensor.Tensor{result}); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ type ViewAttr struct {
 var View = &graph.Op{
 	Name: "view",
 	Doc:  "y = x's elements as shape",
-	Sig:  graph.MustSig("(x: T[*]) -> (y: T[*])"),
+	Sig:  graph.MustSig("(x: any[*]) -> (y: any[*])"),
 	Kind: graph.View,
 	Attr: func() any { return &ViewAttr{} },
 	Results: func(n *graph.Node) ([]graph.Result, error) {
@@ -36,6 +36,10 @@ var View = &graph.Op{
 		return []graph.Result{{Type: x.Type, Shape: append(tensor.Shape{}, shape...)}}, nil
 	},
 	Ref: func(_ *graph.Node, in, out []tensor.Tensor) error {
+		if in[0].Type.IsInt() {
+			copy(out[0].I32(), in[0].I32())
+			return nil
+		}
 		copy(out[0].F64(), in[0].F64())
 		return nil
 	},

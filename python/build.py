@@ -15,6 +15,7 @@ import base64
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,35 @@ def compile_program(goos: str, goarch: str, to: Path) -> None:
     env = {**os.environ, "GOOS": goos, "GOARCH": goarch, "CGO_ENABLED": "0"}
     command = ["go", "build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", str(to), "./cmd/greta"]
     subprocess.run(command, cwd=HERE.parent, env=env, check=True)
+
+
+#: How a platform's programs begin: magic bytes, and where a number says for which processor.
+HEADERS = {
+    ("linux", "amd64"): (b"\x7fELF", 18, b"\x3e\x00"),
+    ("linux", "arm64"): (b"\x7fELF", 18, b"\xb7\x00"),
+    ("darwin", "amd64"): (b"\xcf\xfa\xed\xfe", 4, b"\x07\x00\x00\x01"),
+    ("darwin", "arm64"): (b"\xcf\xfa\xed\xfe", 4, b"\x0c\x00\x00\x01"),
+    ("windows", "amd64"): (b"MZ", 4, b"\x64\x86"),
+}
+
+
+def wrong(program: bytes, goos: str, goarch: str) -> str:
+    """Why a file is not the greta of a platform; empty where it is."""
+    magic, at, machine = HEADERS[goos, goarch]
+    if not program.startswith(magic):
+        return f"this is no program for {goos}"
+    if goos == "windows":  # the header lies where the old one says
+        start = int.from_bytes(program[60:64], "little")
+        at += start
+        if program[start : start + 4] != b"PE\0\0":
+            return f"this is no program for {goos}"
+    if program[at : at + len(machine)] != machine:
+        return f"this program is not for {goarch}"
+    found = re.search(r"^module (\S+)$", (HERE.parent / "go.mod").read_text("utf-8"), re.M)
+    assert found is not None
+    if f"path\t{found[1]}/cmd/greta\n".encode() not in program:
+        return "this program is not greta"
+    return ""
 
 
 def metadata(project: dict[str, object], version: str) -> str:
@@ -126,6 +156,8 @@ def main() -> None:
         if pair not in PLATFORMS:
             known = ", ".join("/".join(k) for k in PLATFORMS)
             p.error(f"there is no wheel of {'/'.join(pair)}; there are {known}")
+        if args.program and (why := wrong(args.program.read_bytes(), *pair)):
+            p.error(f"--program {args.program}: {why}; expected is greta for {'/'.join(pair)}")
         wheel = build(*pair, args.out, args.program)
         print(f"{hashlib.sha256(wheel.read_bytes()).hexdigest()}  {wheel} ({wheel.stat().st_size / 1e6:.1f} MB)")
 

@@ -29,7 +29,7 @@ type messagesRequest struct {
 		NoParall *bool  `json:"disable_parallel_tool_use"`
 	} `json:"tool_choice"`
 	Thinking *struct {
-		Type   string `json:"type"` // enabled, disabled, adaptive
+		Type   string `json:"type"` // enabled, disabled, adaptive, between_tools
 		Budget int    `json:"budget_tokens"`
 	} `json:"thinking"`
 	Metadata     json.RawMessage `json:"metadata"`
@@ -47,8 +47,10 @@ type messagesRequest struct {
 			Schema json.RawMessage `json:"schema"`
 		} `json:"format"`
 	} `json:"output_config"`
-	Servers   json.RawMessage `json:"mcp_servers"`
-	Container json.RawMessage `json:"container"`
+	Servers    json.RawMessage `json:"mcp_servers"`
+	Container  json.RawMessage `json:"container"`
+	Thread     json.RawMessage `json:"thread"`
+	Compaction json.RawMessage `json:"compaction"`
 }
 
 type anthropicMessage struct {
@@ -85,22 +87,21 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 	var calls openCalls
 	for i, m := range q.Messages {
 		at := fmt.Sprintf("messages.%d", i)
-		if err := calls.begin(m.Role, at); err != nil {
-			return nil, err
-		}
 		switch m.Role {
 		case "user", "assistant":
-		case "system":
-			return nil, badRequest(at+".role", at+`: the system prompt is the field "system", not a message`)
+			if err := calls.begin(m.Role, at); err != nil {
+				return nil, err
+			}
+		case "system": // belongs to no turn
 		default:
-			return nil, badRequest(at+".role", fmt.Sprintf(`%s.role: it must be "user" or "assistant", it is %q`, at,
-				clip(m.Role, 50)))
+			return nil, badRequest(at+".role", fmt.Sprintf(`%s.role: it must be "user", "assistant" or "system", it is %q`,
+				at, clip(m.Role, 50)))
 		}
 		raw := bytes.TrimSpace(m.Content)
 		if len(raw) == 0 || string(raw) == "null" {
 			return nil, badRequest(at+".content", at+".content: it is missing")
 		}
-		if raw[0] != '[' {
+		if raw[0] != '[' || m.Role == "system" {
 			text, err := contentText(raw, at+".content")
 			if err != nil {
 				return nil, err
@@ -116,19 +117,25 @@ func (q *messagesRequest) messages(s *Server) ([]Message, error) {
 			return nil, err
 		}
 	}
-	if last := q.Messages[len(q.Messages)-1]; last.Role == "user" {
+	if calls.role == "user" {
 		return out, calls.answered(fmt.Sprintf("messages.%d", len(q.Messages)-1))
 	}
 	return out, nil
 }
 
 // turn makes the turn of the request.
-func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
+func (q *messagesRequest) turn(s *Server, model Model, h http.Header) (t turn, err error) {
 	switch {
 	case given(q.Servers):
 		return t, unsupported("mcp_servers", "mcp_servers: this server calls no others")
 	case given(q.Container):
 		return t, unsupported("container", "container: there are none here")
+	case given(q.Thread): // with the cause by which clients go on with the whole conversation
+		e := *unsupported("thread", "thread: conversations are not held here; send all messages without it")
+		e.Cause = "thread_unsupported_request"
+		return t, &e
+	case given(q.Compaction):
+		return t, unsupported("compaction", "compaction: conversations are not summarised here")
 	}
 	if given(q.Metadata) {
 		addIgnored(h, "metadata")
@@ -181,22 +188,29 @@ func (q *messagesRequest) turn(s *Server, h http.Header) (t turn, err error) {
 			return t, badRequest("tool_choice", "tool_choice: there are no tools")
 		}
 	}
-	return t, q.think(&t, h)
+	return t, q.think(&t, model.Chat(), h)
 }
 
-// think makes an effort of thinking.
-func (q *messagesRequest) think(t *turn, h http.Header) error {
-	if q.Output != nil {
-		t.effort = q.Output.Effort
+// think makes an effort of thinking. Only thinking of type enabled asks for thoughts: the others and the effort, which
+// is one of all that an answer takes, leave it to the model, and say nothing to one that has no thoughts.
+func (q *messagesRequest) think(t *turn, chat Chat, h http.Header) error {
+	never := chat != nil && !chat.Reasoning()
+	if q.Output != nil && q.Output.Effort != "" {
+		if t.effort = q.Output.Effort; never {
+			addIgnored(h, "output_config.effort")
+			t.effort = ""
+		}
 	}
 	if q.Thinking == nil {
 		return nil
 	}
 	switch q.Thinking.Type {
-	case "enabled", "adaptive":
-		if t.effort == "" {
-			t.effort = "medium"
+	case "enabled", "adaptive", "between_tools":
+		if q.Thinking.Type != "enabled" && never {
+			addIgnored(h, "thinking")
+			return nil
 		}
+		t.thinks = true
 		if q.Thinking.Type == "enabled" {
 			if q.Thinking.Budget < 1024 {
 				return badRequest("thinking.budget_tokens", "thinking.budget_tokens: it must be 1024 or more")
@@ -209,8 +223,8 @@ func (q *messagesRequest) think(t *turn, h http.Header) error {
 	case "disabled":
 		t.effort = "none"
 	default:
-		return badRequest("thinking.type", fmt.Sprintf("thinking.type: there are enabled, adaptive and disabled, not %q",
-			clip(q.Thinking.Type, 50)))
+		return badRequest("thinking.type", fmt.Sprintf(
+			"thinking.type: there are enabled, adaptive, between_tools and disabled, not %q", clip(q.Thinking.Type, 50)))
 	}
 	return nil
 }
@@ -295,7 +309,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request, rs *requestSta
 	if q.Model == "" {
 		return badRequest("model", "model: Field required")
 	}
-	t, err := q.turn(s, w.Header())
+	t, err := q.turn(s, model, w.Header())
 	if err != nil {
 		return err
 	}
@@ -483,7 +497,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request, rs *request
 	if q.Model == "" {
 		return badRequest("model", "model: Field required")
 	}
-	t, err := q.turn(s, w.Header())
+	t, err := q.turn(s, model, w.Header())
 	if err != nil {
 		return err
 	}

@@ -116,8 +116,11 @@ func TestMessagesErrors(t *testing.T) {
 		{claude("x", `"tool_choice": {"type": "tool", "name": "f"}`), "invalid_request_error", "not among", 400},
 		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]}`,
 			"invalid_request_error", "text alone", 400},
-		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "system", "content": "x"}]}`, "invalid_request_error",
+		{`{"model": "fake", "max_tokens": 5, "messages": [{"role": "tool", "content": "x"}]}`, "invalid_request_error",
 			"system", 400},
+		{claude("x", `"thread": {"type": "create"}`), "invalid_request_error", "thread", 400},
+		{claude("x", `"compaction": {}`), "invalid_request_error", "compaction", 400},
+		{claude("x", `"thinking": {"type": "often"}`), "invalid_request_error", "between_tools", 400},
 	} {
 		status, header, body := post(t, h.URL+"/v1/messages", c.body, "x-api-key", "k", "anthropic-version", "2023-06-01")
 		e := as[anthropicError](t, body)
@@ -125,6 +128,11 @@ func TestMessagesErrors(t *testing.T) {
 			e.RequestID != header.Get("Request-Id") {
 			t.Errorf("%s: %d %s", c.body, status, body)
 		}
+	}
+	// By this cause clients send the whole conversation instead, such as those that run tools in a loop.
+	_, _, body := post(t, h.URL+"/v1/messages", claude("x", `"thread": {"type": "create"}`), "x-api-key", "k")
+	if e := as[anthropicError](t, body); e.Error.Details == nil || e.Error.Details.Code != "thread_unsupported_request" {
+		t.Errorf("%s", body)
 	}
 	status, _, body := post(t, h.URL+"/v1/messages", claude("x", ""))
 	if e := as[anthropicError](t, body); status != 401 || e.Error.Type != "authentication_error" {
@@ -153,6 +161,84 @@ func TestMessageOfNothing(t *testing.T) {
 			if n := read(content, behind); n != want {
 				t.Errorf("%s%s has %d tokens, an empty text %d", content, behind, n, want)
 			}
+		}
+	}
+}
+
+// dull is a chat whose model does not reason.
+type dull struct{ fakeChat }
+
+func (dull) Reasoning() bool { return false }
+
+// TestThinkingIsLeftToTheModel: thinking that is adaptive, or between tools, and the effort of an answer ask nothing of
+// a model that does not reason, as clients send them to any; thinking that is enabled does.
+func TestThinkingIsLeftToTheModel(t *testing.T) {
+	for _, c := range []struct{ more, effort, ignored string }{
+		{`"thinking": {"type": "adaptive"}`, "some", "thinking"},
+		{`"thinking": {"type": "between_tools"}`, "some", "thinking"},
+		{`"output_config": {"effort": "high"}`, "high", "output_config.effort"},
+		{`"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}`, "low", "output_config.effort, thinking"},
+	} {
+		for _, reasons := range []bool{true, false} {
+			fake := newFake()
+			effort, ignored := "effort "+c.effort+"\n", ""
+			if !reasons {
+				fake.chat, effort, ignored = dull{}, "", c.ignored
+			}
+			_, h := testServer(t, fake)
+			status, header, body := post(t, h.URL+"/v1/messages", claude("say a", c.more))
+			prompt := fakeText{}.Decode(fake.lastRequest().Prompt)
+			if status != 200 || header.Get(ignoredHeader) != ignored ||
+				!strings.HasSuffix(prompt, "say a\n"+effort+"assistant: ") {
+				t.Errorf("%s, reasons %v: %d %q %q %s", c.more, reasons, status, header.Get(ignoredHeader), prompt, body)
+			}
+		}
+	}
+	fake := newFake()
+	fake.chat = dull{}
+	_, h := testServer(t, fake)
+	status, _, body := post(t, h.URL+"/v1/messages", `{"model": "fake", "max_tokens": 2000, "thinking":
+		{"type": "enabled", "budget_tokens": 1024}, "messages": [{"role": "user", "content": "x"}]}`)
+	if status != 400 || !strings.Contains(body, "does not reason") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestSystemMessages: a message of the system's stands where it is, also between a call and its result.
+func TestSystemMessages(t *testing.T) {
+	fake := newFake()
+	fake.chat = templateOf(t, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+	_, h := testServer(t, fake)
+	status, _, body := post(t, h.URL+"/v1/messages", asked(`{"role": "user", "content": "a"},
+		{"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "tool_use", "id": "t", "name": "f",
+		"input": {}}]}, {"role": "system", "content": [{"type": "text", "text": "be short"}]},
+		{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "c"}]},
+		{"role": "system", "content": "and kind"}`))
+	prompt := fakeText{}.Decode(fake.lastRequest().Prompt)
+	if want := "user: a\nassistant: b\nsystem: be short\ntool: c\nsystem: and kind\n"; status != 200 ||
+		strings.TrimPrefix(prompt, "<s>") != want {
+		t.Errorf("%d %s: %q, want %q", status, body, prompt, want)
+	}
+	status, _, body = post(t, h.URL+"/v1/messages", asked(`{"role": "assistant", "content": [{"type": "tool_use",
+		"id": "t", "name": "f", "input": {}}]}, {"role": "user", "content": "a"}, {"role": "system", "content": "x"}`))
+	if status != 400 || !strings.Contains(body, "immediately after: t.") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestThinkingWithoutEffort: thoughts that are asked for without an effort are those of the template, which may know
+// others than the protocol.
+func TestThinkingWithoutEffort(t *testing.T) {
+	fake := newFake()
+	fake.chat = templateOf(t, "{% if reasoning_effort is defined %}{{ raise_exception('no ' ~ reasoning_effort) }}"+
+		"{% endif %}{{ messages[0].content }} {{ enable_thinking }}<think></think>")
+	_, h := testServer(t, fake)
+	for _, more := range []string{`"thinking": {"type": "adaptive"}`,
+		`"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}`} {
+		status, _, body := post(t, h.URL+"/v1/messages", claude("x", more))
+		if prompt := (fakeText{}).Decode(fake.lastRequest().Prompt); status != 200 ||
+			!strings.Contains(prompt, "x True<think>") {
+			t.Errorf("%s: %d %s, the prompt is %q", more, status, body, prompt)
 		}
 	}
 }

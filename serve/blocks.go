@@ -138,6 +138,9 @@ func addBlocks(out []Message, role, at string, blocks []block, calls *openCalls)
 			if err != nil {
 				return nil, err
 			}
+			if b.IsError { // which no chat template has a place for
+				text = tagged("error", nil, text)
+			}
 			out = append(out, Message{Role: "tool", Content: text, ToolCallID: b.ToolUseID,
 				Name: nameOfCall(out, b.ToolUseID, "")})
 		default:

@@ -103,3 +103,23 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// TestFailedResults: a model is told of a result that it is an error, as no chat template tells it.
+func TestFailedResults(t *testing.T) {
+	for _, c := range []struct{ content, want string }{
+		{`"content": "no such file", "is_error": true`, "tool: <error>\nno such file\n</error>\n"},
+		{`"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "is_error": true`,
+			"tool: <error>\na\nb\n</error>\n"},
+		{`"is_error": true`, "tool: <error>\n\n</error>\n"},
+		{`"content": "fine", "is_error": false`, "tool: fine\n"},
+	} {
+		fake := newFake()
+		_, h := testServer(t, fake)
+		status, _, body := post(t, h.URL+"/v1/messages", asked(`{"role": "user", "content": "x"},
+			{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+			{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", `+c.content+`}]}`))
+		if prompt := (fakeText{}).Decode(fake.lastRequest().Prompt); status != 200 || !strings.Contains(prompt, c.want) {
+			t.Errorf("%s: %d %s, the prompt is %q", c.content, status, body, prompt)
+		}
+	}
+}

@@ -20,23 +20,23 @@ type chatRequest struct {
 	Logprobs  bool          `json:"logprobs"`
 	Top       *int          `json:"top_logprobs"`
 	samplingFields
-	Format       *responseFormat `json:"response_format"`
-	Tools        []chatTool      `json:"tools"`
-	ToolChoice   json.RawMessage `json:"tool_choice"`
-	Parallel     *bool           `json:"parallel_tool_calls"`
-	Effort       string          `json:"reasoning_effort"`
-	Modalities   []string        `json:"modalities"`
-	Audio        json.RawMessage `json:"audio"`
-	WebSearch    json.RawMessage `json:"web_search_options"`
-	Functions    json.RawMessage `json:"functions"`
-	FunctionCall json.RawMessage `json:"function_call"`
-	ServiceTier  string          `json:"service_tier"`
-	CacheKey     string          `json:"prompt_cache_key"` // prefixes are found by what they are
-	Metadata     json.RawMessage `json:"metadata"`
-	Store        bool            `json:"store"`
-	Variables    map[string]any  `json:"chat_template_kwargs"`
-	GoOn         bool            `json:"continue_final_message"`
-	AddPrompt    *bool           `json:"add_generation_prompt"`
+	Format       *responseFormat            `json:"response_format"`
+	Tools        []chatTool                 `json:"tools"`
+	ToolChoice   json.RawMessage            `json:"tool_choice"`
+	Parallel     *bool                      `json:"parallel_tool_calls"`
+	Effort       string                     `json:"reasoning_effort"`
+	Modalities   []string                   `json:"modalities"`
+	Audio        json.RawMessage            `json:"audio"`
+	WebSearch    json.RawMessage            `json:"web_search_options"`
+	Functions    json.RawMessage            `json:"functions"`
+	FunctionCall json.RawMessage            `json:"function_call"`
+	ServiceTier  string                     `json:"service_tier"`
+	CacheKey     string                     `json:"prompt_cache_key"` // prefixes are found by what they are
+	Metadata     json.RawMessage            `json:"metadata"`
+	Store        bool                       `json:"store"`
+	Variables    map[string]json.RawMessage `json:"chat_template_kwargs"`
+	GoOn         bool                       `json:"continue_final_message"`
+	AddPrompt    *bool                      `json:"add_generation_prompt"`
 }
 
 // refuse names what no model here can do.

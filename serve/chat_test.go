@@ -213,9 +213,12 @@ func TestChatTools(t *testing.T) {
 		t.Errorf("finish %s, args %v, names %v, ids %v", finish, args, names, ids)
 	}
 
-	_, _, body = post(t, url, ask("hello", tools+`, "tool_choice": "required"`))
-	if a := as[chatAnswer](t, body); a.Choices[0].Message.ToolCalls[0].Function.Name != "weather" {
-		t.Errorf("%s", body)
+	for _, word := range []string{"required", "any"} {
+		_, _, body = post(t, url, ask("hello", tools+`, "tool_choice": "`+word+`"`))
+		if a := as[chatAnswer](t, body); len(a.Choices) == 0 || len(a.Choices[0].Message.ToolCalls) == 0 ||
+			a.Choices[0].Message.ToolCalls[0].Function.Name != "weather" {
+			t.Errorf("%s: %s", word, body)
+		}
 	}
 	_, _, body = post(t, url, fmt.Sprintf(`{"model": "fake", "messages": [{"role": "user", "content": "weather?"},
 		{"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",

@@ -19,6 +19,7 @@ type Error struct {
 	Param   string // the field at fault; may be empty
 	Message string
 	After   time.Duration // Retry-After; 0: none
+	Cause   string        // Anthropic's error_code, by which its clients help themselves; may be empty
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -102,12 +103,18 @@ func (e *Error) openAI() openAIError {
 	return openAIError{Message: e.Message, Type: e.Type, Param: orNull(e.Param), Code: orNull(e.Code)}
 }
 
+// anthropicDetails name an error's cause to the protocol's clients.
+type anthropicDetails struct {
+	Code string `json:"error_code"`
+}
+
 // anthropicError is the object of Anthropic's protocol.
 type anthropicError struct {
 	Type  string `json:"type"` // error
 	Error struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
+		Type    string            `json:"type"`
+		Message string            `json:"message"`
+		Details *anthropicDetails `json:"details,omitempty"`
 	} `json:"error"`
 	RequestID string `json:"request_id,omitempty"`
 }
@@ -122,7 +129,9 @@ func (e *Error) anthropic(id string) anthropicError {
 			out.Error.Type = "invalid_request_error"
 		}
 	}
-	out.Error.Message = e.Message
+	if out.Error.Message = e.Message; e.Cause != "" {
+		out.Error.Details = &anthropicDetails{e.Cause}
+	}
 	return out
 }
 

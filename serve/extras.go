@@ -47,15 +47,15 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestSta
 
 // tokenizeRequest is vLLM's: a prompt or a conversation.
 type tokenizeRequest struct {
-	Model     string         `json:"model"`
-	Prompt    *string        `json:"prompt"`
-	Messages  []chatMessage  `json:"messages"`
-	AddBOS    *bool          `json:"add_special_tokens"`
-	Pieces    bool           `json:"return_token_strs"`
-	AddPrompt *bool          `json:"add_generation_prompt"`
-	GoOn      bool           `json:"continue_final_message"`
-	Variables map[string]any `json:"chat_template_kwargs"`
-	Tools     []chatTool     `json:"tools"`
+	Model     string                     `json:"model"`
+	Prompt    *string                    `json:"prompt"`
+	Messages  []chatMessage              `json:"messages"`
+	AddBOS    *bool                      `json:"add_special_tokens"`
+	Pieces    bool                       `json:"return_token_strs"`
+	AddPrompt *bool                      `json:"add_generation_prompt"`
+	GoOn      bool                       `json:"continue_final_message"`
+	Variables map[string]json.RawMessage `json:"chat_template_kwargs"`
+	Tools     []chatTool                 `json:"tools"`
 }
 
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestState) error {

@@ -232,7 +232,7 @@ func (m *fakeModel) Stats() Stats {
 	return Stats{Running: n, Pages: 100, PagesUsed: n, LastRows: n, Steps: uint64(m.made.Load()),
 		StepRows:  uint64(m.made.Load()),
 		CacheType: "f16", PageSize: 16, PrefixQueries: 10, PrefixHits: 4, Waiting: 1,
-		WaitingBy: map[string]int{"capacity": 1}}
+		WaitingBy: map[string]int{"capacity": 1}, StepTimes: map[int]time.Duration{96: 12 * time.Millisecond}}
 }
 
 func (m *fakeModel) Constrain(c Constraint) (func() (Mask, error), error) {

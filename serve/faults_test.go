@@ -8,11 +8,15 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // Bad requests by the thousands: never a 5xx, never a crash, and the server answers afterwards.
@@ -124,9 +128,12 @@ func TestGigabyte(t *testing.T) {
 
 // Ten thousand connections that say nothing or half a request do not keep others from being answered.
 func TestManyConnections(t *testing.T) {
-	n := 10000
+	n := 2000
 	if testing.Short() {
 		n = 300
+	}
+	if testfiles.Exhaustive() {
+		n = 10000
 	}
 	n = min(n, (mostFiles()-300)/2) // both ends are ours
 	_, h := testServer(t, newFake())
@@ -243,6 +250,139 @@ func TestDrain(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A page of another origin lets no model work, unless its origin is listed or keys keep it out; programs do.
+func TestPagesFromElsewhere(t *testing.T) {
+	keys, err := NewKeys([]*Key{PlainKey("a", "secret")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, origin, site string
+		opt                func(*Options)
+		want               int
+	}{
+		{"a program", "", "", nil, 200},
+		{"another page", "https://b.example", "cross-site", nil, 403},
+		{"another page, of an old browser", "https://b.example", "", nil, 403},
+		{"a file", "null", "", nil, 403},
+		{"its own page behind a proxy", "https://a.example", "same-origin", nil, 200},
+		{"a listed one", "https://b.example", "cross-site",
+			func(o *Options) { o.Origins = []string{"https://b.example"} }, 200},
+		{"any", "https://b.example", "cross-site", func(o *Options) { o.Origins = []string{"*"} }, 200},
+		{"with a key", "https://b.example", "cross-site", func(o *Options) { o.Keys = keys }, 200},
+	} {
+		_, h := testServer(t, newFake(), func(o *Options) {
+			if c.opt != nil {
+				c.opt(o)
+			}
+		})
+		req := newRequest(t, "POST", h.URL+"/v1/completions")
+		req.Body = io.NopCloser(strings.NewReader(`{"model": "fake", "prompt": "a", "max_tokens": 1}`))
+		for name, value := range map[string]string{"Content-Type": "text/plain", "Origin": c.origin, "Sec-Fetch-Site": c.site,
+			"Authorization": "Bearer secret"} {
+			if value != "" {
+				req.Header.Set(name, value)
+			}
+		}
+		status, _, body := do(t, req)
+		if status != c.want || c.want == 403 && !strings.Contains(body, "--allowed-origin "+c.origin) {
+			t.Errorf("%s: %d %s", c.name, status, body)
+		}
+	}
+}
+
+// A name that is made to lead to a server of this machine alone is refused: pages of it would be of the same origin.
+func TestNamesOfOthers(t *testing.T) {
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := NewKeys([]*Key{PlainKey("a", "secret")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(hosts ...string) func(*Options) { return func(o *Options) { o.Hosts = hosts } }
+	for _, c := range []struct {
+		address string // of the listener
+		opt     func(*Options)
+		host    string
+		want    int
+	}{
+		{"127.0.0.1", nil, "rebound.example:8000", 403},
+		{"[::1]", nil, "rebound.example", 403},
+		{"127.0.0.1", nil, "localhost.rebound.example", 403},
+		{"127.0.0.1", nil, "127.0.0.1.rebound.example:8000", 403},
+		{"127.0.0.1", nil, "localhost", 200},
+		{"127.0.0.1", nil, "LOCALHOST.:8000", 200},
+		{"127.0.0.1", nil, "greta.localhost:8000", 200},
+		{"127.0.0.1", nil, "host.docker.internal:8000", 200},
+		{"127.0.0.1", nil, "127.0.0.1:8000", 200},
+		{"127.0.0.1", nil, "[::1]:8000", 200},
+		{"127.0.0.1", nil, "[::1]", 200},
+		{"127.0.0.1", nil, own + ":8000", 200},
+		{"127.0.0.1", with("models.example", ".a.example"), "Models.Example:443", 200},
+		{"127.0.0.1", with("models.example", ".a.example"), "x.a.example", 200},
+		{"127.0.0.1", with("models.example", ".a.example"), "b.example", 403},
+		{"127.0.0.1", with("*"), "b.example", 200},
+		{"127.0.0.1", func(o *Options) { o.Origins = []string{"*"} }, "b.example", 200},
+		{"127.0.0.1", func(o *Options) { o.Origins = []string{"https://a.example"} }, "b.example", 403},
+		{"127.0.0.1", func(o *Options) { o.Keys = keys }, "b.example", 200},
+		{"0.0.0.0", nil, "greta.svc.cluster.local", 200},
+		{"0.0.0.0", with("a.example"), "b.example", 403},
+		{"unix", nil, "b.example", 200},
+	} {
+		s, _ := testServer(t, newFake(), func(o *Options) {
+			if c.opt != nil {
+				c.opt(o)
+			}
+		})
+		o := ListenOptions{Host: strings.Trim(c.address, "[]")}
+		if c.address == "unix" {
+			o.Socket = filepath.Join(t.TempDir(), "s")
+		}
+		l, err := Listen(o)
+		if err != nil {
+			t.Skip(err) // no IPv6
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Serve(ctx, l, o) }()
+		for method, path := range map[string]string{"POST": "/v1/completions", "GET": "/v1/models"} {
+			status, body := askBy(t, l.Addr(), method, "http://"+c.host, path)
+			if status != c.want || c.want == 403 && !strings.Contains(body, "--allowed-host ") {
+				t.Errorf("%s at %s %s: %d %s", c.host, c.address, path, status, body)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// askBy asks the server at an address as its own page does, by a name.
+func askBy(t *testing.T, a net.Addr, method, origin, path string) (int, string) {
+	req := newRequest(t, method, origin+path)
+	req.Body = io.NopCloser(strings.NewReader(`{"model": "fake", "prompt": "a", "max_tokens": 1}`))
+	req.Header.Set("Origin", origin)
+	req.Header.Set("Authorization", "Bearer secret")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, a.Network(), a.String())
+		}}}
+	r, err := client.Do(req)
+	if err != nil {
+		t.Fatal(origin, err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(origin, err)
+	}
+	return r.StatusCode, string(body)
 }
 
 // CORS: a listed origin may read, another may not.

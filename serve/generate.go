@@ -63,7 +63,9 @@ func (j *job) newChoice() *choiceState {
 	c := &choiceState{decoder: j.model.Text().Decoder(j.request.Prompt), stopper: tokenizer.NewStopper(j.stops)}
 	if j.chat {
 		if chat := j.model.Chat(); chat != nil {
-			c.parser = chat.Parser(j.prompted, j.options)
+			o := j.options
+			o.Form = j.form != nil && j.form.Calls == nil
+			c.parser = chat.Parser(j.prompted, o)
 		}
 	}
 	return c

@@ -121,6 +121,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, o ListenOptions) err
 		ErrorLog:          log.New(connectionLog{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return base },
 	}
+	s.ownNames.Store(forThisMachine(l.Addr()))
 	failed := make(chan error, 1)
 	go func() { failed <- h.Serve(l) }()
 	sweep := time.NewTicker(time.Second)

@@ -63,7 +63,7 @@ func contentText(raw json.RawMessage, param string) (string, error) {
 	for i, p := range parts {
 		at := fmt.Sprintf("%s[%d]", param, i)
 		switch p.Type {
-		case "text", "input_text", "output_text":
+		case "text", "input_text", "output_text", "reasoning_text":
 			if p.Text == nil {
 				return "", badRequest(at+".text", at+" has no text")
 			}
@@ -252,6 +252,9 @@ func parseChoice(raw json.RawMessage, tools []Tool) (choice, error) {
 	bad := badRequest("tool_choice", "tool_choice must be none, auto, required, or name a function")
 	var mode string
 	if json.Unmarshal(raw, &mode) == nil {
+		if mode == "any" { // Mistral's and Anthropic's word for it
+			mode = "required"
+		}
 		switch mode {
 		case "none", "auto", "required":
 			if mode == "required" && len(tools) == 0 {
@@ -335,6 +338,9 @@ func among(tools []Tool, names []string) []Tool {
 	return out
 }
 
+// someEffort is that of thoughts that are asked for without one: as much as the template has by itself.
+const someEffort = "some"
+
 // turn is a conversation with what is wanted of its next message.
 type turn struct {
 	messages []Message
@@ -342,9 +348,10 @@ type turn struct {
 	choice   choice
 	parallel bool
 	effort   string
+	thinks   bool // thoughts are asked for, with no effort in particular
 	goOn     bool
 	noPrompt bool // the conversation alone, not where an answer begins
-	vars     map[string]any
+	vars     map[string]json.RawMessage
 }
 
 // prompt renders a turn into a job, and constrains the answer to a call where one is required.
@@ -369,11 +376,19 @@ func (j *job) prompt(t turn) error {
 	if len(t.tools) > 0 && !chat.Tools() {
 		return unsupported("tools", fmt.Sprintf("%s cannot call tools: its chat template knows none", j.name))
 	}
+	for _, name := range []string{"messages", "tools", "add_generation_prompt", "continue_final_message"} {
+		if _, ok := t.vars[name]; ok {
+			return badRequest("chat_template_kwargs."+name, "chat_template_kwargs: "+name+" is a field of the request")
+		}
+	}
 	switch t.effort {
 	case "", "none", "minimal", "low", "medium", "high", "xhigh", "max":
 	default:
 		return badRequest("reasoning_effort", fmt.Sprintf(
 			"reasoning_effort must be none, minimal, low, medium, high or xhigh, it is %q", clip(t.effort, 50)))
+	}
+	if t.thinks && (t.effort == "" || t.effort == "none") {
+		t.effort = someEffort
 	}
 	if t.effort != "" && t.effort != "none" && !chat.Reasoning() {
 		return unsupported("reasoning_effort", fmt.Sprintf("%s does not reason: its chat template has no place for it",

@@ -309,6 +309,13 @@ func (m *metrics) writeLoaded(w io.Writer) {
 			[]string{"block_size", "cache_dtype", "engine", "model_name", "num_gpu_blocks"},
 			[]string{strconv.Itoa(st.PageSize), st.CacheType, engineLabel, model, strconv.Itoa(st.Pages)}), 1)
 	}
+	begin("greta:step_seconds", "gauge", "What the device takes for a step of at most so many rows, lately.")
+	for _, model := range models {
+		for _, rows := range slices.Sorted(maps.Keys(stats[model].StepTimes)) {
+			fmt.Fprintln(w, series("greta:step_seconds", append(modelLabels[:2:2], "rows"),
+				[]string{engineLabel, model, strconv.Itoa(rows)}), stats[model].StepTimes[rows].Seconds())
+		}
+	}
 	begin("vllm:iteration_tokens_total", "histogram", "Rows of a step.")
 	for _, model := range models {
 		writeSteps(w, model, stats[model])

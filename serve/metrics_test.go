@@ -74,6 +74,7 @@ func TestMetricsText(t *testing.T) {
 	for _, want := range []string{`vllm:e2e_request_latency_seconds_bucket{engine="0",model_name="fake",le="+Inf"} 3`,
 		`vllm:e2e_request_latency_seconds_count{engine="0",model_name="fake"} 3`,
 		`vllm:iteration_tokens_total_bucket{engine="0",model_name="fake",le="+Inf"}`,
+		`greta:step_seconds{engine="0",model_name="fake",rows="96"} 0.012`,
 		"# HELP vllm:prompt_tokens_total Tokens of prompts.", "# TYPE vllm:num_requests_running gauge"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the metrics have no %s", want)

@@ -90,10 +90,11 @@ type Tool struct {
 // ChatOptions are what a prompt is made with.
 type ChatOptions struct {
 	Tools     []Tool
-	Effort    string // of reasoning: none, minimal, low, medium, high; "" as the template has it
+	Effort    string // of reasoning: none, minimal, low, medium, high, or someEffort; "" as the template has it
 	Continue  bool   // go on with the last message, which is the assistant's
 	NoPrompt  bool   // end behind the last message, and not where an answer begins
-	Variables map[string]any
+	Form      bool   // the answer is of a form that is no call of a tool
+	Variables map[string]json.RawMessage
 }
 
 // Chat is a model's way to write conversations.
@@ -252,10 +253,11 @@ type Stats struct {
 	PrefixQueries    uint64 // tokens
 	PrefixHits       uint64
 	Preemptions      uint64
-	Steps, StepRows  uint64             // steps done and their rows in all
-	LastRows         int                // rows of the last step
-	StepSizes        map[float64]uint64 // rows at most → steps, cumulative, of a histogram; may be nil
-	Recomputed       uint64             // tokens, behind preemptions
+	Steps, StepRows  uint64                // steps done and their rows in all
+	LastRows         int                   // rows of the last step
+	StepSizes        map[float64]uint64    // rows at most → steps, cumulative, of a histogram; may be nil
+	StepTimes        map[int]time.Duration // rows at most → what the device takes for a step of them; may be nil
+	Recomputed       uint64                // tokens, behind preemptions
 	Drafts, Drafted  uint64
 	Accepted         uint64
 	CacheType        string

@@ -1,12 +1,19 @@
+//go:build clients
+
+// OpenAI's client in Go takes as long to compile as this repository does: .ci/run asks for it, README's command does
+// not.
+
 package serve
 
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/conversations"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
@@ -113,5 +120,59 @@ func TestOpenAIGo(t *testing.T) {
 			t.Fatal("the model goes on though the client left")
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// The official Go client's conversations.
+func TestOpenAIGoConversations(t *testing.T) {
+	_, h := testServer(t, newFake())
+	c := openai.NewClient(option.WithBaseURL(h.URL+"/v1"), option.WithAPIKey("x"), option.WithMaxRetries(0))
+	ctx := context.Background()
+	text := func(s string) responses.ResponseInputItemUnionParam {
+		return responses.ResponseInputItemParamOfMessage(s, responses.EasyInputMessageRoleUser)
+	}
+	conv, err := c.Conversations.New(ctx, conversations.ConversationNewParams{Metadata: map[string]string{"k": "v"},
+		Items: []responses.ResponseInputItemUnionParam{text("say none")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Responses.New(ctx, responses.ResponseNewParams{Model: "fake",
+		Conversation: responses.ResponseNewParamsConversationUnion{OfString: openai.String(conv.ID)},
+		Input:        responses.ResponseNewParamsInputUnion{OfString: openai.String("say hi")}})
+	if err != nil || r.OutputText() != "hi" || r.Conversation.ID != conv.ID {
+		t.Fatal(r, err)
+	}
+	if _, err = c.Conversations.Items.New(ctx, conv.ID, conversations.ItemNewParams{
+		Items: []responses.ResponseInputItemUnionParam{text("last")}}); err != nil {
+		t.Fatal(err)
+	}
+	page := c.Conversations.Items.ListAutoPaging(ctx, conv.ID, conversations.ItemListParams{Limit: openai.Int(2),
+		Order: "asc"})
+	var got []string
+	var ids []string
+	for page.Next() {
+		m := page.Current().AsMessage()
+		got, ids = append(got, string(m.Role)+" "+m.Content[0].Text), append(ids, m.ID)
+	}
+	if want := "user say none|user say hi|assistant hi|user last"; page.Err() != nil || strings.Join(got, "|") != want {
+		t.Fatal(got, page.Err())
+	}
+	item, err := c.Conversations.Items.Get(ctx, conv.ID, ids[2], conversations.ItemGetParams{})
+	if err != nil || item.ID != ids[2] {
+		t.Error(item, err)
+	}
+	if _, err = c.Conversations.Items.Delete(ctx, conv.ID, ids[2]); err != nil {
+		t.Error(err)
+	}
+	changed, err := c.Conversations.Update(ctx, conv.ID, conversations.ConversationUpdateParams{
+		Metadata: map[string]string{"k": "w"}})
+	if err != nil || !strings.Contains(changed.RawJSON(), `"w"`) {
+		t.Error(changed, err)
+	}
+	if one, err := c.Conversations.Get(ctx, conv.ID); err != nil || !strings.Contains(one.RawJSON(), `"w"`) {
+		t.Error(one, err)
+	}
+	if gone, err := c.Conversations.Delete(ctx, conv.ID); err != nil || !gone.Deleted {
+		t.Error(gone, err)
 	}
 }

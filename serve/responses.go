@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // responseRequest is OpenAI's.
@@ -75,8 +76,13 @@ type inputItem struct {
 	Status    string          `json:"status,omitempty"`
 }
 
-// items reads the input: a text or a list of items.
-func (q *responseRequest) items() ([]inputItem, error) {
+// refers says whether an item is one that was stored, by its id alone.
+func (it *inputItem) refers() bool {
+	return it.Type == "item_reference" || it.Type == "" && it.ID != "" && it.Role == "" && len(it.Content) == 0
+}
+
+// items reads the input: a text or a list of items, some of which a store has.
+func (q *responseRequest) items(store *store, key *Key) ([]inputItem, error) {
 	raw := bytes.TrimSpace(q.Input)
 	var text string
 	switch {
@@ -103,6 +109,17 @@ func (q *responseRequest) items() ([]inputItem, error) {
 			return nil, badRequest(at, fmt.Sprintf("%s must be %s, it is %s", at, typeName(wrong.Type), article(wrong.Value)))
 		case err != nil || one[0] != '{':
 			return nil, badRequest(at, at+" must be an object")
+		}
+		if items[i].refers() {
+			found, err := store.item(key, items[i].ID)
+			if err != nil {
+				return nil, err
+			}
+			if found == nil {
+				return nil, &Error{Status: 404, Type: "invalid_request_error", Param: at, Message: fmt.Sprintf("Item with id '%s' "+
+					"not found. Those of responses that were not stored are not kept.", clip(items[i].ID, 80))}
+			}
+			items[i] = *found
 		}
 	}
 	return items, complete(items, "input")
@@ -172,11 +189,11 @@ func completeContent(raw json.RawMessage, role string) json.RawMessage {
 // other are one message's.
 func itemMessages(items []inputItem, before []Message, param string) ([]Message, error) {
 	out := before
-	calling := false
+	calling, thoughts := false, ""
 	for i, it := range items {
 		at := fmt.Sprintf("%s[%d]", param, i)
-		was := calling
-		calling = false
+		was, thought := calling, thoughts
+		calling, thoughts = false, ""
 		switch it.Type {
 		case "message":
 			switch it.Role {
@@ -192,13 +209,17 @@ func itemMessages(items []inputItem, before []Message, param string) ([]Message,
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Message{Role: it.Role, Content: text})
+			m := Message{Role: it.Role, Content: text}
+			if m.Role == "assistant" {
+				m.Reasoning = thought
+			}
+			out = append(out, m)
 		case "function_call":
 			if it.Name == "" || it.CallID == "" {
 				return nil, badRequest(at, at+" needs name and call_id")
 			}
-			if !was && (len(out) == 0 || out[len(out)-1].Role != "assistant") {
-				out = append(out, Message{Role: "assistant"})
+			if !was && (len(out) == 0 || out[len(out)-1].Role != "assistant" || thought != "") {
+				out = append(out, Message{Role: "assistant", Reasoning: thought})
 			}
 			last := &out[len(out)-1]
 			last.ToolCalls = append(last.ToolCalls, ToolCall{ID: it.CallID, Name: it.Name, Arguments: it.Arguments})
@@ -213,9 +234,14 @@ func itemMessages(items []inputItem, before []Message, param string) ([]Message,
 			}
 			out = append(out, Message{Role: "tool", Content: text, ToolCallID: it.CallID,
 				Name: nameOfCall(out, it.CallID, it.Name)})
-		case "reasoning": // templates drop earlier thoughts
+		case "reasoning": // of the assistant's message that follows
+			text, err := contentText(it.Content, at+".content")
+			if err != nil {
+				return nil, err
+			}
+			thoughts = strings.TrimPrefix(thought+"\n"+text, "\n")
 		case "item_reference":
-			return nil, unsupported(at+".type", "item_reference is not supported; use previous_response_id")
+			return nil, unsupported(at+".type", "item_reference is for the input of a response")
 		default:
 			return nil, unsupported(at+".type", fmt.Sprintf("%s has the type %q; there are message, function_call, "+
 				"function_call_output and reasoning", at, clip(it.Type, 50)))
@@ -360,7 +386,7 @@ func (s *Server) createResponse(w http.ResponseWriter, r *http.Request, rs *requ
 	if err := q.refuse(w.Header()); err != nil {
 		return err
 	}
-	items, err := q.items()
+	items, err := q.items(s.store, rs.key)
 	if err != nil {
 		return err
 	}
@@ -507,7 +533,7 @@ func (s *Server) countResponse(w http.ResponseWriter, r *http.Request, rs *reque
 	if err := q.refuse(w.Header()); err != nil {
 		return err
 	}
-	items, err := q.items()
+	items, err := q.items(s.store, rs.key)
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,47 @@ func TestResponsesState(t *testing.T) {
 	}
 }
 
+// TestItemReferences: clients refer to items of earlier responses by their ids, also behind a restart, and to those of
+// their own key alone.
+func TestItemReferences(t *testing.T) {
+	dir := t.TempDir()
+	keys := func(o *Options) {
+		o.Store = dir
+		o.Keys, _ = NewKeys([]*Key{PlainKey("a", "ka"), PlainKey("b", "kb")})
+	}
+	fake := newFake()
+	_, h := testServer(t, fake, keys)
+	send := func(url, key, input string) (int, string) {
+		status, _, body := post(t, url+"/v1/responses", `{"model": "fake", "input": `+input+`, "tools": [
+			{"type": "function", "name": "weather", "parameters": {"type": "object"}}]}`, "Authorization", "Bearer "+key)
+		return status, body
+	}
+	_, body := send(h.URL, "ka", `"call weather {}"`)
+	made := as[responseObject](t, body)
+	call := made.Output[len(made.Output)-1]
+	var refs string
+	for _, it := range made.Output {
+		refs += `{"type": "item_reference", "id": "` + it.ID + `"}, `
+	}
+	result := `{"type": "function_call_output", "call_id": "` + call.CallID + `", "output": "wet"}]`
+	for _, url := range []string{h.URL, func() string { _, h := testServer(t, fake, keys); return h.URL }()} {
+		for _, refs := range []string{refs, strings.ReplaceAll(refs, `"type": "item_reference", `, "")} {
+			status, body := send(url, "ka", `[{"role": "user", "content": "x"}, `+refs+result)
+			prompt := fakeText{}.Decode(fake.lastRequest().Prompt)
+			if want := "[" + call.CallID + " weather {}]\ntool: wet\n"; status != 200 || !strings.Contains(prompt, want) {
+				t.Errorf("%s: %d %s, the prompt is %q", refs, status, body, prompt)
+			}
+		}
+		for _, c := range [][2]string{{"kb", `[` + refs + result}, {"ka", `[{"type": "item_reference", "id": "msg_none"}]`},
+			{"ka", `[{"type": "item_reference", "id": "../x"}]`}, {"ka", `[{"type": "item_reference"}]`}} {
+			status, body := send(url, c[0], c[1])
+			if e := as[struct{ Error openAIError }](t, body).Error; status != 404 || e.Param == nil || *e.Param != "input[0]" {
+				t.Errorf("%v: %d %s", c, status, body)
+			}
+		}
+	}
+}
+
 // A response whose storing fails is an error: a client would go on from what is not there.
 func TestStoreFails(t *testing.T) {
 	dir := t.TempDir()

@@ -63,7 +63,8 @@ func (m *ScheduledModel) Stats() Stats {
 		PrefixQueries: uint64(s.PrefixQueries), PrefixHits: uint64(s.PrefixHits), Preemptions: uint64(s.Preemptions),
 		Steps: uint64(s.Steps), StepRows: uint64(s.Rows), Drafted: uint64(s.Drafted), Accepted: uint64(s.Accepted),
 		Drafts: uint64(s.Drafts), Recomputed: uint64(s.Recomputed), StepSizes: map[float64]uint64{},
-		PageSize: s.PageSize, CacheType: m.opt.Info.Cache, LastRows: s.Running}
+		StepTimes: m.scheduler.StepTimes(),
+		PageSize:  s.PageSize, CacheType: m.opt.Info.Cache, LastRows: s.Running}
 	steps := uint64(0)
 	for i, n := range s.Sizes[:len(s.Sizes)-1] { // the last is those of any size, which the histogram's count has
 		steps += uint64(n)

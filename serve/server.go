@@ -35,6 +35,7 @@ type Options struct {
 	WriteWait   time.Duration // for a reader who does not read; default 30 s
 
 	Origins []string // that browsers may ask from; *: all
+	Hosts   []string // names that it is called by; *: any
 	Store   string   // folder of stored responses; "": in memory
 	Kept    int      // stored responses in memory; default 1000
 	Tracer  *Tracer  // nil: no traces
@@ -43,17 +44,20 @@ type Options struct {
 
 // Server answers requests.
 type Server struct {
-	opt      Options
-	models   *Manager
-	keys     *Keys
-	log      *slog.Logger
-	live     *liveView
-	metrics  *metrics
-	store    *store
-	mux      *http.ServeMux
-	inside   atomic.Int64 // requests that hold a place
-	draining atomic.Bool
-	work     sync.WaitGroup
+	opt     Options
+	models  *Manager
+	keys    *Keys
+	log     *slog.Logger
+	live    *liveView
+	metrics *metrics
+	store   *store
+	mux     *http.ServeMux
+	// sameOrigin tells browsers' requests for pages of other origins.
+	sameOrigin *http.CrossOriginProtection
+	ownNames   atomic.Bool  // names of other machines are refused: it listens for this one alone
+	inside     atomic.Int64 // requests that hold a place
+	draining   atomic.Bool
+	work       sync.WaitGroup
 }
 
 // New makes a server.
@@ -77,7 +81,8 @@ func New(opt Options) (*Server, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView()}
+	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView(),
+		sameOrigin: http.NewCrossOriginProtection()}
 	if opt.Keys != nil {
 		opt.Keys.log = opt.Log
 	}
@@ -225,22 +230,16 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) bool {
 	if origin == "" || len(s.opt.Origins) == 0 {
 		return false
 	}
-	allowed := ""
-	for _, o := range s.opt.Origins {
-		if o == "*" || strings.EqualFold(o, origin) {
-			allowed = origin
-			if o == "*" {
-				allowed = "*"
-			}
-			break
-		}
-	}
 	h := w.Header()
 	h.Add("Vary", "Origin")
-	if allowed == "" {
+	by := s.allows(origin)
+	if by < 0 {
 		return false
 	}
-	h.Set("Access-Control-Allow-Origin", allowed)
+	if s.opt.Origins[by] == "*" {
+		origin = "*"
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After, "+ignoredHeader)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
@@ -300,6 +299,9 @@ func (s *Server) guarded(w *answerWriter, r *http.Request, rs *requestState, sco
 		}
 	}()
 	if rs.key, err = s.keys.check(r, scope); err != nil {
+		return err
+	}
+	if err := s.fromElsewhere(r, rs.key); err != nil {
 		return err
 	}
 	if !place {

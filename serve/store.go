@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -134,6 +135,47 @@ func (s *store) load(key *Key, kind, id string, v any) error {
 		return fmt.Errorf("what is stored as %s is damaged: %w", id, err)
 	}
 	return nil
+}
+
+// item finds an item of that key's responses and conversations, nil where there is none.
+func (s *store) item(key *Key, id string) (*inputItem, error) {
+	if !itemID(id) {
+		return nil, nil
+	}
+	owner := place(key, "")
+	s.mu.Lock()
+	order := slices.Clone(s.order)
+	s.mu.Unlock()
+	for _, name := range slices.Backward(order) {
+		if !strings.HasPrefix(name, owner) {
+			continue
+		}
+		s.mu.Lock()
+		data, ok := s.kept[name]
+		s.mu.Unlock()
+		if ok && data == nil {
+			var err error
+			if data, err = plainfile.Read(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+		if !bytes.Contains(data, []byte(`"`+id+`"`)) {
+			continue
+		}
+		var all struct {
+			Input, Items []inputItem
+			Response     struct{ Output []inputItem }
+		}
+		if err := json.Unmarshal(data, &all); err != nil {
+			return nil, fmt.Errorf("what is stored as %s is damaged: %w", strings.TrimPrefix(name, owner), err)
+		}
+		for _, it := range slices.Concat(all.Response.Output, all.Input, all.Items) {
+			if it.ID == id {
+				return &it, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 func (s *store) path(name string) string {

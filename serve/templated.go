@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 
 	"github.com/greta-project/greta/chat/jinja"
 	"github.com/greta-project/greta/chat/parse"
@@ -56,11 +57,14 @@ func (c *TemplateChat) callStyleOf() callStyle {
 	return callStyle{}
 }
 
-// wireMessage is a message as templates know it, in OpenAI's form.
+// wireMessage is a message as templates know it, in OpenAI's form. They read thoughts by either of three names. By
+// that of thinking some take them for what stands in the place of a calling message's content, and refuse both.
 type wireMessage struct {
 	Role      string     `json:"role"`
 	Content   *string    `json:"content"`
 	Reasoning string     `json:"reasoning_content,omitempty"`
+	Thoughts  string     `json:"reasoning,omitempty"`
+	Thinking  string     `json:"thinking,omitempty"`
 	Name      string     `json:"name,omitempty"`
 	ToolCalls []wireCall `json:"tool_calls,omitempty"`
 	CallID    string     `json:"tool_call_id,omitempty"`
@@ -96,11 +100,16 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 	if err != nil || !o.Continue {
 		return text, err
 	}
-	// What a template puts behind a message is taken away again, so that the message goes on.
-	last := strings.TrimSpace(messages[len(messages)-1].Content)
+	// What a template puts behind a message is taken away again, so that the message goes on. The space that it ends
+	// with stays where the template left it.
+	content := strings.TrimLeftFunc(messages[len(messages)-1].Content, unicode.IsSpace)
+	last := strings.TrimRightFunc(content, unicode.IsSpace)
 	at := strings.LastIndex(text, last)
 	if last == "" || at < 0 {
 		return "", errors.New("the last message cannot be gone on from: it is not in what the template makes of it")
+	}
+	if strings.HasPrefix(text[at:], content) {
+		last = content
 	}
 	return text[:at+len(last)], nil
 }
@@ -109,7 +118,11 @@ func (c *TemplateChat) Prompt(messages []Message, o ChatOptions) (string, error)
 func (c *TemplateChat) render(messages []Message, style callStyle, o ChatOptions) (string, error) {
 	wires := make([]wireMessage, len(messages))
 	for i, m := range messages {
-		w := wireMessage{Role: m.Role, Content: &m.Content, Reasoning: m.Reasoning, Name: m.Name, CallID: m.ToolCallID}
+		w := wireMessage{Role: m.Role, Content: &m.Content, Reasoning: m.Reasoning, Thoughts: m.Reasoning, Name: m.Name,
+			CallID: m.ToolCallID}
+		if len(m.ToolCalls) == 0 || m.Content == "" {
+			w.Thinking = m.Reasoning
+		}
 		if m.Role == "developer" {
 			w.Role = "system" // what templates call it
 		}
@@ -178,14 +191,12 @@ func variables(o ChatOptions) *jinja.Dict {
 	default:
 		d.Set("enable_thinking", true)
 		d.Set("thinking", true)
-		d.Set("reasoning_effort", o.Effort)
-	}
-	for k, v := range o.Variables {
-		raw, err := json.Marshal(v)
-		if err != nil {
-			continue // it came from JSON
+		if o.Effort != someEffort { // which templates refuse where it is none of theirs
+			d.Set("reasoning_effort", o.Effort)
 		}
-		if value, err := jinja.FromJSON(raw); err == nil {
+	}
+	for k, raw := range o.Variables {
+		if value, err := jinja.FromJSON(raw); err == nil { // it came from JSON
 			d.Set(k, value)
 		}
 	}
@@ -209,7 +220,7 @@ func (c *TemplateChat) Sees(token string) bool { return c.format.Sees(token) }
 
 // Parser reads an answer.
 func (c *TemplateChat) Parser(prompt string, o ChatOptions) Parser {
-	return templateParser{c.format.New(parse.Options{Prompt: prompt, Tools: parseTools(o.Tools)})}
+	return templateParser{c.format.New(parse.Options{Prompt: prompt, Tools: parseTools(o.Tools), Form: o.Form})}
 }
 
 type templateParser struct{ p *parse.Parser }

@@ -27,19 +27,23 @@ func F32ToBF16(f float32) uint16 {
 // float8 describes one of the four 8-bit formats.
 type float8 struct {
 	exp, man, bias int
-	ieee           bool // infinities and NaNs as in IEEE 754
-	fnuz           bool // no negative zero; its code is the only NaN
+	ieee           bool  // infinities and NaNs as in IEEE 754
+	fnuz           bool  // no negative zero; its code is the only NaN
+	last           uint8 // code of the largest finite number
 }
 
-var float8s = map[Type]float8{
-	F8E4M3:     {4, 3, 7, false, false},
-	F8E5M2:     {5, 2, 15, true, false},
-	F8E4M3FNUZ: {4, 3, 8, false, true},
-	F8E5M2FNUZ: {5, 2, 16, false, true},
+var float8s = [numTypes]float8{
+	F8E4M3:     {4, 3, 7, false, false, 0x7e},
+	F8E5M2:     {5, 2, 15, true, false, 0x7b},
+	F8E4M3FNUZ: {4, 3, 8, false, true, 0x7f},
+	F8E5M2FNUZ: {5, 2, 16, false, true, 0x7f},
 }
 
 var f8tables = func() (t [numTypes]*[256]float32) {
 	for typ, f := range float8s {
+		if f.last == 0 {
+			continue
+		}
 		t[typ] = new([256]float32)
 		for c := range 256 {
 			t[typ][c] = f.decode(uint8(c))
@@ -74,38 +78,28 @@ func F8ToF32(t Type, c uint8) float32 { return f8tables[t][c] }
 // F32ToF8 rounds to the nearest code of an 8-bit float type, ties to even,
 // and saturates at the largest finite value. NaN gives the type's NaN.
 func F32ToF8(t Type, v float32) uint8 {
-	tab, f := f8tables[t], float8s[t]
+	f := &float8s[t]
 	if v != v {
 		if f.fnuz {
 			return 0x80
 		}
 		return 0x7f
 	}
-	sign := uint8(0)
-	if math.Signbit(float64(v)) {
-		sign, v = 0x80, -v
+	b := math.Float32bits(v)
+	sign := uint8(b >> 24 & 0x80)
+	b &= 1<<31 - 1
+	var code uint32
+	if least := uint32(128-f.bias) << 23; b < least { // steps of the smallest subnormal number
+		// A sum with 2²³ steps has their number in its last bits, rounded to even.
+		steps := math.Float32frombits(uint32(127+23+1-f.bias-f.man) << 23)
+		code = math.Float32bits(math.Float32frombits(b)+steps) & (1<<23 - 1)
+	} else {
+		cut := 23 - f.man // bits that go
+		b += 1<<(cut-1) - 1 + b>>cut&1
+		code = min(b>>cut-uint32(127-f.bias)<<f.man, uint32(f.last))
 	}
-	last := uint8(0x7f) // largest finite code
-	for tab[last] != tab[last] || math.IsInf(float64(tab[last]), 0) {
-		last--
-	}
-	lo, hi := uint8(0), last // tab is increasing over the positive codes
-	for lo < hi {
-		mid := lo + (hi-lo+1)/2
-		if tab[mid] <= v {
-			lo = mid
-		} else {
-			hi = mid - 1
-		}
-	}
-	if lo < last {
-		down, up := v-tab[lo], tab[lo+1]-v
-		if up < down || up == down && lo&1 == 1 {
-			lo++
-		}
-	}
-	if f.fnuz && lo == 0 {
+	if f.fnuz && code == 0 {
 		return 0
 	}
-	return sign | lo
+	return sign | uint8(code)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/greta-project/greta/internal/sorting"
 )
@@ -27,23 +28,29 @@ const (
 // added_tokens_decoder of tokenizer_config.json, or else added_tokens.json,
 // whose tokens are special where they are named as such.
 func readAdded(dir string, config *tokenizerConfig) ([]hfAdded, error) {
+	names, err := config.names()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "tokenizer_config.json"), err)
+	}
 	var added []hfAdded
 	for key, a := range config.Added {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("%s: added_tokens_decoder: %q is no id", filepath.Join(dir, "tokenizer_config.json"), key)
 		}
-		a.ID = int32(id)
+		a.ID, a.counts = int32(id), flagsCount
+		a.Special = a.Special || slices.ContainsFunc(names, func(n hfAdded) bool { return a.same(n) && n.counts != inList })
 		added = append(added, a)
 	}
-	if len(added) == 0 {
+	if config.Added == nil {
 		var ids map[string]int32
 		if err := readJSON(dir, "added_tokens.json", &ids); err != nil {
 			return nil, err
 		}
-		special := config.specials()
 		for text, id := range ids {
-			added = append(added, hfAdded{ID: id, Content: text, Special: slices.Contains(special, text)})
+			a := hfAdded{ID: id, Content: text}
+			a.Special = slices.ContainsFunc(names, a.same)
+			added = append(added, a)
 		}
 	}
 	sorting.Sort(added, func(a, b hfAdded) int {
@@ -57,56 +64,100 @@ func readAdded(dir string, config *tokenizerConfig) ([]hfAdded, error) {
 	return added, nil
 }
 
-// specials lists the tokens that the configuration names as special.
-func (c *tokenizerConfig) specials() []string {
-	var names []string
-	for _, n := range []*tokenName{c.BOS, c.EOS, c.UNK, c.PAD} {
-		if n != nil && *n != "" {
-			names = append(names, string(*n))
+// same says that two entries are of one token.
+func (a *hfAdded) same(b hfAdded) bool { return a.Content == b.Content }
+
+// standardNames are the tokens that every configuration may name.
+var standardNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// names lists the tokens that the configuration names as special: by a key that ends in _token, or in a list of more.
+// They come with the flags that the name has, if it has any.
+func (c *tokenizerConfig) names() ([]hfAdded, error) {
+	var names []hfAdded
+	add := func(key string, raw json.RawMessage, counts counting) error {
+		a := hfAdded{Normalized: new(bool), counts: counts}
+		if err := json.Unmarshal(raw, &a.Content); err != nil {
+			if err = json.Unmarshal(raw, &a); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
+		if a.Special = true; a.Content != "" && !slices.ContainsFunc(names, a.same) {
+			names = append(names, a)
+		}
+		return nil
+	}
+	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(c.raw)), func(key string) bool {
+		return !strings.HasSuffix(key, "_token") || slices.Contains(standardNames, key)
+	})
+	for _, key := range slices.Concat(standardNames, keys) {
+		if raw := c.raw[key]; len(raw) > 0 && (raw[0] == '"' || raw[0] == '{') {
+			if err := add(key, raw, nothingCounts); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, n := range c.Additional {
-		names = append(names, string(n))
+	for _, key := range []string{"extra_special_tokens", "additional_special_tokens"} {
+		var list []json.RawMessage
+		var named map[string]json.RawMessage
+		if raw := c.raw[key]; json.Unmarshal(raw, &list) != nil && json.Unmarshal(raw, &named) != nil {
+			continue // other forms that are in use say nothing of text
+		}
+		for _, name := range slices.Sorted(maps.Keys(named)) {
+			if err := add(key, named[name], nothingCounts); err != nil {
+				return nil, err
+			}
+		}
+		for _, raw := range list {
+			if err := add(key, raw, inList); err != nil {
+				return nil, err
+			}
+		}
+		if len(list)+len(named) > 0 { // the one key is the other's new name
+			break
+		}
 	}
-	return names
+	return names, nil
 }
 
-// readSpecialsMap takes what special_tokens_map.json says and
-// tokenizer_config.json does not.
+// readSpecialsMap takes what special_tokens_map.json says, which is read where tokenizer_config.json has no
+// added_tokens_decoder, and counts for more there.
 func (c *tokenizerConfig) readSpecialsMap(dir string) error {
-	var other tokenizerConfig
-	if err := readJSON(dir, "special_tokens_map.json", &other); err != nil {
+	if c.Added != nil {
+		return nil
+	}
+	var more map[string]json.RawMessage
+	if err := readJSON(dir, "special_tokens_map.json", &more); err != nil {
 		return err
 	}
-	c.BOS, c.EOS = cmp.Or(c.BOS, other.BOS), cmp.Or(c.EOS, other.EOS)
-	c.UNK, c.PAD = cmp.Or(c.UNK, other.UNK), cmp.Or(c.PAD, other.PAD)
-	if c.Additional == nil {
-		c.Additional = other.Additional
+	if c.raw == nil {
+		c.raw = map[string]json.RawMessage{}
 	}
-	return nil
+	for _, key := range []string{"extra_special_tokens", "additional_special_tokens"} {
+		if list := c.raw[key]; len(list) > 2 { // a list here is not replaced by the one there
+			delete(more, "additional_special_tokens")
+		}
+	}
+	maps.Copy(c.raw, more)
+	return readJSON(dir, "special_tokens_map.json", c)
 }
 
-// named are the tokens of the vocabulary that are special by name alone:
-// begin, end and additional ones that no list of added tokens has.
-func (c *tokenizerConfig) named(added []hfAdded, id func(string) (int32, bool)) []hfAdded {
-	names := slices.Clone(c.Additional)
-	for _, n := range []*tokenName{c.BOS, c.EOS} {
-		if n != nil {
-			names = append(names, *n)
-		}
-	}
+// named are the tokens of the vocabulary that are special by name. Those that it has among its added tokens are where
+// the files beside it have no list of such, and the name is no list's.
+func (c *tokenizerConfig) named(added []hfAdded, in func(string) (int32, bool)) ([]hfAdded, error) {
+	names, err := c.names()
 	var more []hfAdded
-	for _, n := range names {
-		text := string(n)
-		same := func(a hfAdded) bool { return a.Content == text }
-		if slices.ContainsFunc(added, same) || slices.ContainsFunc(more, same) {
+	for _, a := range names {
+		if slices.ContainsFunc(added, a.same) {
 			continue
 		}
-		if id, ok := id(text); ok {
-			more = append(more, hfAdded{ID: id, Content: text, Special: true})
+		if id, ok := in(a.Content); ok {
+			if a.ID = id; a.counts == nothingCounts && c.Added == nil {
+				a.counts = specialCounts
+			}
+			more = append(more, a)
 		}
 	}
-	return more
+	return more, err
 }
 
 // addPieces puts added tokens among the pieces of a SentencePiece model.
@@ -114,6 +165,14 @@ func (t *Tokenizer) addPieces(added []hfAdded) error {
 	if len(added) == 0 {
 		return nil
 	}
+	if err := t.makeRoom(added); err != nil {
+		return err
+	}
+	return t.hfKinds(&hfModel{}, added)
+}
+
+// makeRoom makes pieces for the ids of added tokens.
+func (t *Tokenizer) makeRoom(added []hfAdded) error {
 	top, count := int64(0), len(t.pieces)
 	for _, a := range added {
 		top = max(top, int64(a.ID))
@@ -124,7 +183,7 @@ func (t *Tokenizer) addPieces(added []hfAdded) error {
 	for int64(len(t.pieces)) <= top {
 		t.pieces = append(t.pieces, piece{kind: Unused})
 	}
-	return t.hfKinds(&hfModel{}, added)
+	return nil
 }
 
 // hfFlags are the flags of one added token in GGUF's metadata.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -129,5 +130,121 @@ func TestOracleThroughGGUF(t *testing.T) {
 	}
 	if n < 20 {
 		t.Errorf("only %d pipelines could be exported", n)
+	}
+}
+
+// TestAddedTokensByConfiguration: what tokenizer_config.json says of a token's flags counts for more than
+// tokenizer.json, and tokens that it names are special. Ids and texts are transformers 5.24's.
+func TestAddedTokensByConfiguration(t *testing.T) {
+	model := `"model":{"type":"BPE","vocab":{"a":0,"b":1," ":2,"<x>":3,"<":4,"x":5,">":6},"merges":[]},` +
+		`"pre_tokenizer":null,"decoder":{"type":"Fuse"}`
+	added := func(flags string) string { return `"added_tokens":[{"id":7,"content":"<m>",` + flags + `}],` }
+	template := `"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<m>","type_id":0}},` +
+		`{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<m>":{"id":"<m>","ids":[7],"tokens":["<m>"]}}},`
+	plain := `"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false`
+	for _, c := range []struct {
+		name, file, config, names, text string
+		want                            []int32
+		decoded                         string
+	}{
+		{"flags of the configuration", added(plain), `{"added_tokens_decoder":{"7":{"content":"<m>","lstrip":true,
+			"rstrip":false,"normalized":false,"single_word":false,"special":false}}}`, "", "a <m> b", []int32{0, 7, 2, 1},
+			"a<m> b"},
+		{"not those of special_tokens_map.json beside a list", added(plain), `{"added_tokens_decoder":{}}`,
+			`{"pad_token":"<m>"}`, "a<m>", []int32{0, 7}, "a<m>"},
+		{"but without one", added(plain), `{}`, `{"pad_token":"<m>"}`, "a<m>", []int32{0, 7}, "a"},
+		{"a named token of the vocabulary", "", `{"mask_token":"<x>"}`, "", "a<x>b", []int32{0, 3, 1}, "ab"},
+		{"in a list of more", "", `{"extra_special_tokens":["<x>"]}`, "", "a<x>b", []int32{0, 3, 1}, "ab"},
+		{"by a name of its own", "", `{"extra_special_tokens":{"image":"<x>"}}`, "", "a<x>b", []int32{0, 3, 1}, "ab"},
+		{"or a key of its own", "", `{"image_token":"<x>"}`, "", "a<x>b", []int32{0, 3, 1}, "ab"},
+		{"a list says nothing of one that is added", added(plain), `{"additional_special_tokens":["<m>"]}`, "", "a<m>",
+			[]int32{0, 7}, "a<m>"},
+		{"what a template puts before a text is no name's", added(plain) + template, `{"bos_token":"<x>"}`, "", "a",
+			[]int32{7, 0}, "<m>a"},
+	} {
+		tok, err := Load(folderWith(t, map[string]string{"tokenizer.json": "{" + c.file + model + "}",
+			"tokenizer_config.json": c.config, "special_tokens_map.json": c.names + strings.Repeat("{}",
+				max(0, 1-len(c.names)))}))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		ids, err := tok.Encode(c.text, Options{ParseSpecial: true, AddBOS: tok.AddBOS()})
+		if err != nil || !slices.Equal(ids, c.want) {
+			t.Errorf("%s: %d, want %d (%v)", c.name, ids, c.want, err)
+		}
+		if got := tok.Decode(ids); got != c.decoded {
+			t.Errorf("%s: %q, want %q", c.name, got, c.decoded)
+		}
+	}
+}
+
+// TestVocabMergesClasses: what the classes of folders without a tokenizer.json do, as transformers 5.24's.
+func TestVocabMergesClasses(t *testing.T) {
+	vocab, byID := map[string]int{}, 0
+	for _, r := range byteRunes {
+		vocab[string(r)] = byID
+		byID++
+	}
+	vocab["<|endoftext|>"], vocab["<x>"] = byID, byID+1
+	data, err := json.Marshal(vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := int32(byID)
+	for _, c := range []struct {
+		config, text string
+		want         []int32
+		refused      string
+	}{
+		{`{"tokenizer_class":"GPT2Tokenizer","added_tokens_decoder":{"259":{"content":"<new>"}}}`, "a<|endoftext|>",
+			[]int32{'a', end}, ""},
+		{`{"tokenizer_class":"GPT2Tokenizer","mask_token":"<x>"}`, "a<x>", []int32{'a', end + 1}, ""},
+		{`{"tokenizer_class":"GPT2Tokenizer","add_prefix_space":true}`, "a<|endoftext|>b c",
+			[]int32{' ', 'a', end, ' ', 'b', ' ', 'c'}, ""},
+		{`{"tokenizer_class":"GPT2Tokenizer"}`, "e\u0301", []int32{'e', 0xCC, 0x81}, ""},
+		{`{"tokenizer_class":"Qwen2Tokenizer"}`, "e\u0301", []int32{0xC3, 0xA9}, ""},
+		{`{"tokenizer_class":"Qwen2Tokenizer","add_prefix_space":true}`, "", nil, "add_prefix_space of Qwen2Tokenizer"},
+	} {
+		files := map[string]string{"vocab.json": string(data), "merges.txt": "#version: 0.2\n",
+			"tokenizer_config.json": c.config}
+		dir := folderWith(t, files)
+		if err := os.Remove(filepath.Join(dir, "tokenizer.model")); err != nil {
+			t.Fatal(err)
+		}
+		tok, err := Load(dir)
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s: %v", c.config, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, err := tok.Encode(c.text, Options{ParseSpecial: true})
+		if err != nil || !slices.Equal(ids, c.want) {
+			t.Errorf("%s: %q is %d, want %d (%v)", c.config, c.text, ids, c.want, err)
+		}
+	}
+}
+
+// TestNamedUserDefined: a user-defined piece of a SentencePiece model that the configuration names is special, as
+// transformers has it.
+func TestNamedUserDefined(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{"tokenizer.model": smallModel(spBPE),
+		"tokenizer_config.json": []byte(`{"additional_special_tokens":["[x]"],"pad_token":"c"}`)} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tok, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, control := range map[string]bool{"[x]": true, "c": true, "a": false} {
+		if id, ok := tok.ID(text); !ok || tok.IsControl(id) != control {
+			t.Errorf("%q is control: %t, want %t", text, tok.IsControl(id), control)
+		}
 	}
 }

@@ -4,6 +4,7 @@ package tokenizer
 
 import (
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -56,6 +57,12 @@ func bertPunctuation(r rune) bool {
 	}
 	return unicode.Is(unicode.P, r) && !unicode.Is(laterMarks, r) || r == 0x166D || r == 0x111C9
 }
+
+// setBERTPunctuation is the set of it.
+var setBERTPunctuation = sync.OnceValue(func() runeSet {
+	return tableSet(unicode.P).tidy().and(tableSet(laterMarks).not()).
+		union(spans('!', '/', ':', '@', '[', '`', '{', '~', 0x166D, 0x166D, 0x111C9, 0x111C9))
+})
 
 // laterMarks is punctuation that came after Unicode 7, laterFormats format characters (Cf) that did.
 var (

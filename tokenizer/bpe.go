@@ -16,13 +16,22 @@ type bpe struct {
 	ignoreMerges bool             // a word that is a token is that token
 	start        map[string]int32 // first symbols: single bytes or characters
 	whole        map[string]int32 // words that are tokens
+	special      map[string]int32 // and those that are only where special ones are read
 	byteStart    [256]int32       // byte-level: start for one byte
 	merges       map[uint64]merged
 	size         int32    // ids from here on are symbols that are no tokens
 	texts        []string // of those symbols
 	spell        speller  // for what is no symbol
 	fuseUnk      bool
+	noUnk        string // the unknown token, where the vocabulary lacks it: text that needs it is an error
+
+	// Marks of a word's characters: of those behind the first, and of the last. Characters with marks are in marked.
+	prefix, suffix string
+	marked         map[string]int32
 }
+
+// affixes are the marks.
+type affixes struct{ prefix, suffix string }
 
 type merged struct{ rank, id int32 }
 
@@ -31,24 +40,27 @@ func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint6
 // newBPE builds the tables. merges are pairs of token texts, first is merged
 // first; a merge may make a symbol that is no token, which is spelt out again
 // where it remains.
-func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32) (*bpe, error) {
+func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32, marks affixes) (*bpe, error) {
 	b := &bpe{
-		byteLevel: byteLevel, size: int32(len(pieces)), whole: make(map[string]int32, len(pieces)),
+		byteLevel: byteLevel, prefix: marks.prefix, suffix: marks.suffix, size: int32(len(pieces)),
+		whole:  make(map[string]int32, len(pieces)),
 		merges: make(map[uint64]merged, len(merges)), spell: newSpeller(pieces, unk), start: map[string]int32{},
+		special: map[string]int32{},
 	}
 	for i := range b.byteStart {
 		b.byteStart[i] = None
 	}
 	symbols := make(map[string]int32, len(pieces)) // as the file spells them
 	for id, p := range pieces {
-		if p.kind == Unknown || p.text == "" || p.outside {
+		if p.text == "" || p.outside {
 			continue
 		}
 		if _, taken := symbols[p.text]; taken {
 			continue
 		}
 		symbols[p.text] = int32(id)
-		if _, one := onlyRune(p.text); p.kind == Control && !one { // never spelt by chance, but no character gets lost
+		if _, one := onlyRune(p.text); (p.kind == Control || p.kind == Unknown) && !one {
+			b.special[p.text] = int32(id) // never spelt by chance, but no character gets lost
 			continue
 		}
 		text := p.text
@@ -87,9 +99,15 @@ func newBPE(pieces []piece, merges [][2]string, byteLevel bool, unk int32) (*bpe
 			return nil, fmt.Errorf("merge %d: expected two symbols, found %q and %q", rank, m[0], m[1])
 		}
 		key := pairKey(intern(m[0]), intern(m[1]))
-		if _, taken := b.merges[key]; !taken {
-			b.merges[key] = merged{int32(rank), intern(m[0] + m[1])}
+		if len(m[1]) < len(b.prefix) {
+			return nil, fmt.Errorf("merge %d: %q is shorter than continuing_subword_prefix %q", rank, m[1], b.prefix)
 		}
+		if _, taken := b.merges[key]; !taken {
+			b.merges[key] = merged{int32(rank), intern(m[0] + m[1][len(b.prefix):])}
+		}
+	}
+	if b.prefix != "" || b.suffix != "" {
+		b.marked = symbols
 	}
 	return b, nil
 }
@@ -111,6 +129,7 @@ func (b *bpe) pair(_ string, left, right *symbol) (rank, id int32, ok bool) {
 type wordCache struct {
 	merger merger
 	words  map[string][]int32
+	err    error
 }
 
 const (
@@ -119,8 +138,11 @@ const (
 )
 
 // encodeWord appends the ids of one word.
-func (b *bpe) encodeWord(dst []int32, word string, c *wordCache) []int32 {
+func (b *bpe) encodeWord(dst []int32, word string, c *wordCache, special bool) []int32 {
 	if b.ignoreMerges {
+		if id, ok := b.special[word]; ok && special {
+			return append(dst, id)
+		}
 		if id, ok := b.whole[word]; ok {
 			return append(dst, id)
 		}
@@ -129,7 +151,7 @@ func (b *bpe) encodeWord(dst []int32, word string, c *wordCache) []int32 {
 		return append(dst, ids...)
 	}
 	before := len(dst)
-	dst = b.mergeWord(dst, word, &c.merger)
+	dst = b.mergeWord(dst, word, c)
 	if len(word) <= cachedWord && len(c.words) < cachedWords {
 		if c.words == nil {
 			c.words = make(map[string][]int32)
@@ -139,52 +161,96 @@ func (b *bpe) encodeWord(dst []int32, word string, c *wordCache) []int32 {
 	return dst
 }
 
-func (b *bpe) mergeWord(dst []int32, word string, m *merger) []int32 {
+// mergeWord keeps the library's order: an unknown symbol is put in when a known one or the word's end comes, behind
+// bytes that stand between.
+func (b *bpe) mergeWord(dst []int32, word string, c *wordCache) []int32 {
+	m := &c.merger
 	m.reset()
-	for i := 0; i < len(word); {
-		if b.byteLevel {
-			if id := b.byteStart[word[i]]; id != None || b.spell.unk != None {
-				m.add(id, i+1)
-			}
-			i++
-			continue
+	waits := false
+	put := func(id int32, end int) {
+		if waits {
+			m.add(b.spell.unk, end)
 		}
-		_, n := utf8.DecodeRuneInString(word[i:])
-		char := word[i : i+n]
-		id, ok := b.whole[char]
-		if !ok {
-			id, ok = b.start[char]
+		if waits = false; id != None {
+			m.add(id, end)
+		}
+	}
+	for i := 0; i < len(word); {
+		n, id := 1, None
+		if b.byteLevel {
+			id = b.byteStart[word[i]]
+		} else {
+			_, n = utf8.DecodeRuneInString(word[i:])
+			id = b.symbol(word, i, n)
 		}
 		switch {
-		case ok:
-			m.add(id, i+n)
-		case b.spell.fallback:
-			for j := range n {
-				m.add(b.spell.bytes[word[i+j]], i+j+1)
+		case id != None:
+			put(id, i+n)
+		case !b.byteLevel && b.addBytes(m, word, i, n):
+		case b.noUnk != "":
+			c.err = fmt.Errorf("%q is no symbol, and the unknown token %q is none either", word[i:i+n], b.noUnk)
+		case b.spell.unk != None: // without an unknown token it is left out, and its neighbours may merge
+			if waits && !b.fuseUnk {
+				put(None, i)
 			}
-		case b.spell.unk != None:
-			m.add(None, i+n)
-		} // without an unknown token it is left out, and its neighbours may merge
+			waits = true
+		}
 		i += n
 	}
-	if len(m.symbols) == 0 {
+	if put(None, len(word)); len(m.symbols) == 0 {
 		return dst
 	}
 	m.run(word, b)
-	prevUnk := false
 	for i := int32(0); i >= 0; i = m.symbols[i].next {
-		s := &m.symbols[i]
-		switch {
-		case s.id >= b.size: // a merge that leads to no token
+		if s := &m.symbols[i]; s.id >= b.size { // a merge that leads to no token
 			dst = b.letters(dst, b.texts[s.id-b.size])
-			prevUnk = false
-		case s.id >= 0:
-			dst, prevUnk = append(dst, s.id), false
-		case b.spell.unk != None && !(prevUnk && b.fuseUnk):
-			dst, prevUnk = append(dst, b.spell.unk), true
+		} else {
+			dst = append(dst, s.id)
 		}
 	}
 	return dst
+}
+
+// marks puts the marks on word[at:at+n].
+func (b *bpe) marks(word string, at, n int) string {
+	char := word[at : at+n]
+	if at > 0 {
+		char = b.prefix + char
+	}
+	if at+n == len(word) {
+		char += b.suffix
+	}
+	return char
+}
+
+// symbol finds the first symbol of a character, or None.
+func (b *bpe) symbol(word string, at, n int) int32 {
+	if b.marked != nil {
+		if id, ok := b.marked[b.marks(word, at, n)]; ok {
+			return id
+		}
+		return None
+	}
+	char := word[at : at+n]
+	if id, ok := b.whole[char]; ok {
+		return id
+	}
+	if id, ok := b.start[char]; ok {
+		return id
+	}
+	return None
+}
+
+// addBytes adds a character's bytes, where all of them have tokens.
+func (b *bpe) addBytes(m *merger, word string, at, n int) bool {
+	char := b.marks(word, at, n)
+	if !b.spell.spells(char) {
+		return false
+	}
+	for i := range len(char) {
+		m.add(b.spell.bytes[char[i]], at+min(i+1, n))
+	}
+	return true
 }
 
 // letters spells a symbol that is no token by its single characters.

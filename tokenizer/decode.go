@@ -3,6 +3,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -36,6 +37,8 @@ type Decoder struct {
 	pending []byte // the beginning of a UTF-8 character: up to three bytes
 	started bool   // no leading space is dropped any more
 	strip   int    // how many characters a tokenizer.json's decoder still takes off
+	held    heldText
+	run     []byte // bytes of a tokenizer.json's ByteFallback, which are text together or not at all
 }
 
 // NewDecoder begins a text. To stream a continuation, write the prompt's ids
@@ -49,44 +52,85 @@ func (t *Tokenizer) NewDecoder() *Decoder {
 }
 
 // Write gives the text that id completes: possibly none, as long as the bytes
-// at the end may become a character.
+// at the end may become a character, or others may follow that make them none.
 func (d *Decoder) Write(id int32) string {
 	if id < 0 || int(id) >= len(d.t.output) {
-		return d.push("\uFFFD")
+		return d.endRun() + d.push("\uFFFD")
 	}
 	if d.t.hidden(id) {
 		return ""
 	}
 	out, c := d.t.output[id], d.t.chain
-	switch {
-	case c != nil:
+	if c == nil {
 		if !d.started {
-			out, d.started = d.t.adds(d.t.pieces[id], true), true
-		}
-		if d.strip > 0 && out != "" {
-			rest := cutLeading(out, c.strip, d.strip)
-			if d.strip -= (len(out) - len(rest)) / len(c.strip); rest != "" {
-				d.strip = 0
+			if kind := d.t.pieces[id].kind; kind != Byte && kind != Unknown {
+				out = strings.TrimPrefix(out, " ")
 			}
-			out = rest
+			d.started = d.t.lead != dropAll || out != ""
 		}
-	case !d.started:
-		if d.t.pieces[id].kind != Byte {
-			out = strings.TrimPrefix(out, " ")
-		}
-		d.started = d.t.lead != dropAll || out != ""
+		return d.push(out)
 	}
-	return d.push(out)
+	if b, ok := c.raw[id]; ok {
+		d.run = append(d.run, b)
+		return ""
+	}
+	run := d.endRun()
+	if !d.started {
+		out, d.started = d.t.adds(d.t.pieces[id], true), true
+	}
+	out = d.stripped(out)
+	if c.suffix != "" {
+		before := d.held.more
+		out, d.held = c.held(d.t.spelling(d.t.pieces[id]))
+		out = before + out
+	}
+	return run + d.push(out)
+}
+
+// stripped takes off what the decoder still does.
+func (d *Decoder) stripped(out string) string {
+	if d.strip > 0 && out != "" {
+		char := d.t.chain.strip
+		rest := cutLeading(out, char, d.strip)
+		if d.strip -= (len(out) - len(rest)) / len(char); rest != "" {
+			d.strip = 0
+		}
+		return rest
+	}
+	return out
+}
+
+// endRun gives the text of bytes that came one behind the other, or a U+FFFD for each where they are none.
+func (d *Decoder) endRun() string {
+	if len(d.run) == 0 {
+		return ""
+	}
+	tokens := []string{string(d.run)}
+	if !utf8.Valid(d.run) {
+		tokens = slices.Repeat([]string{"\uFFFD"}, len(d.run))
+	}
+	d.run = nil
+	var b strings.Builder
+	for _, token := range tokens {
+		b.WriteString(d.stripped(d.t.chain.behindBytes(token, !d.started)))
+		d.started = true
+	}
+	return b.String()
 }
 
 // Flush ends the text: bytes of an unfinished character come out as U+FFFD.
 func (d *Decoder) Flush() string {
+	last := d.endRun() + d.held.last
+	d.held = heldText{}
+	if last != "" {
+		last = d.push(last)
+	}
 	n := len(d.pending)
 	if d.t.lossy {
 		n = min(n, 1)
 	}
-	d.pending = d.pending[:0]
-	return strings.Repeat("\uFFFD", n)
+	d.pending = nil
+	return last + strings.Repeat("\uFFFD", n)
 }
 
 func (d *Decoder) push(s string) string {

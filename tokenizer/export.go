@@ -65,10 +65,14 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 		}
 		add("merges", merges)
 	}
+	bos, err := t.exportedBOS()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range []struct {
 		key string
 		id  int32
-	}{{"bos_token_id", t.bos}, {"eos_token_id", t.eos}, {"eot_token_id", t.eot}, {"unknown_token_id", t.unk},
+	}{{"bos_token_id", bos}, {"eos_token_id", t.eos}, {"eot_token_id", t.eot}, {"unknown_token_id", t.unk},
 		{"padding_token_id", t.pad}} {
 		if s.id != None {
 			add(s.key, uint32(s.id))
@@ -105,6 +109,18 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 		kvs = append(kvs, KV{stepsKey, o.steps})
 	}
 	return kvs, nil
+}
+
+// exportedBOS is what is put before texts. GGUF has one word for what is put behind them and what ends them.
+func (t *Tokenizer) exportedBOS() (int32, error) {
+	if t.AddEOS() && t.after() != t.eos {
+		return None, fmt.Errorf("tokenizer: GGUF cannot describe this tokenizer: %q is put behind texts, and %q ends them",
+			t.Token(t.after()), t.Token(t.eos))
+	}
+	if t.AddBOS() {
+		return t.before(), nil
+	}
+	return t.bos, nil
 }
 
 // mergeScores scores a piece by the first merge that makes it, so that merging

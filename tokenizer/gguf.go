@@ -270,13 +270,13 @@ func (t *Tokenizer) setByteLevel(pre string, merges [][2]string) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBPE(t.pieces, merges, true, None)
+	b, err := newBPE(t.pieces, merges, true, None, affixes{})
 	if err != nil {
 		return err
 	}
 	b.ignoreMerges = p.ignoreMerges
 	t.addBOS = t.addBOS || p.addBOS
-	t.model = &words{steps, b}
+	t.model = &words{steps: steps, bpe: b}
 	t.origin = export{model: "gpt2", pre: pre, merges: merges}
 	t.output = make([]string, len(t.pieces))
 	for id, p := range t.pieces {

@@ -194,7 +194,7 @@ func TestHFRefused(t *testing.T) {
 		"WordPiece behind":                {decoder: sequence("decoders", fuse, object{"type": "WordPiece", "prefix": "##"})},
 		"ByteLevel behind":                {decoder: sequence("decoders", fuse, object{"type": "ByteLevel"})},
 		"leaves nothing":                  {normalizer: object{"type": "Nmt"}, added: []object{{"id": 6, "content": "\x01"}}},
-		"model type \"WordLevel\" is not": {model: object{"type": "WordLevel", "vocab": object{"a": 0}}},
+		"model type \"CharLevel\" is not": {model: object{"type": "CharLevel", "vocab": object{"a": 0}}},
 	} {
 		if c.model == nil {
 			c.model = hfSmallBPE()

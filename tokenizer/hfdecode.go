@@ -19,11 +19,22 @@ type hfChain struct {
 	count int     // how many at most
 	other []int32 // control tokens that are not left out, and others that are
 
-	bytes, fallback, fused bool // which of the steps that join tokens have been
+	bytes, fused bool           // which of the steps that join tokens have been
+	fallback     int            // how many steps end with ByteFallback; 0: it is not among them
+	raw          map[int32]byte // by id: what it makes bytes of
+	suffix       string         // BPEDecoder's mark of a word's end: a space, but in the last token
 }
 
 func (c *hfChain) apply(token string, first bool) string {
 	for _, step := range c.steps {
+		token = step(token, first)
+	}
+	return token
+}
+
+// behindBytes is what the steps behind ByteFallback make of its text.
+func (c *hfChain) behindBytes(token string, first bool) string {
+	for _, step := range c.steps[c.fallback:] {
 		token = step(token, first)
 	}
 	return token
@@ -51,7 +62,7 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool, form wordForm) error {
 			return err
 		}
 	}
-	t.chain, t.lossy = c, c.bytes
+	t.chain, t.lossy, c.raw = c, c.bytes, map[int32]byte{}
 	t.output = make([]string, len(t.pieces))
 	special := map[string]bool{}
 	for _, p := range t.pieces {
@@ -69,6 +80,7 @@ func (t *Tokenizer) hfDecoder(d *hfPart, byteLevel bool, form wordForm) error {
 		}
 		if !hide {
 			t.output[id] = t.adds(p, false)
+			c.readByte(int32(id), t.spelling(p))
 		}
 	}
 	return nil
@@ -83,6 +95,19 @@ func (t *Tokenizer) adds(p piece, first bool) string {
 		return token
 	}
 	return out
+}
+
+// readByte notes a token that ByteFallback finds a byte in.
+func (c *hfChain) readByte(id int32, token string) {
+	if c.fallback == 0 {
+		return
+	}
+	for _, step := range c.steps[:c.fallback-1] {
+		token = step(token, false)
+	}
+	if b, ok := byteToken(token); ok {
+		c.raw[id] = b
+	}
 }
 
 // neverUTF8 finds bytes that are part of no character.
@@ -128,6 +153,9 @@ func spaced(token string, first bool) string {
 
 // read adds a decoder. Behind those that join tokens, only what can be said of each token is right.
 func (c *hfChain) read(part *hfPart) error {
+	if c.suffix != "" {
+		return fmt.Errorf("%s behind BPEDecoder is not supported", part.Type)
+	}
 	behind := func(joined bool, what string) error {
 		if joined {
 			return fmt.Errorf("%s behind a decoder that joins tokens (%s) is not supported", part.Type, what)
@@ -136,7 +164,7 @@ func (c *hfChain) read(part *hfPart) error {
 	}
 	switch part.Type {
 	case "ByteLevel":
-		if err := behind(c.bytes || c.fallback || c.fused, "ByteLevel, ByteFallback or Fuse"); err != nil {
+		if err := behind(c.bytes || c.fallback > 0 || c.fused, "ByteLevel, ByteFallback or Fuse"); err != nil {
 			return err
 		}
 		c.bytes, c.fused = true, true
@@ -145,16 +173,16 @@ func (c *hfChain) read(part *hfPart) error {
 			return raw
 		})
 	case "ByteFallback":
-		if err := behind(c.bytes || c.fused, "ByteLevel or Fuse"); err != nil {
+		if err := behind(c.bytes || c.fallback > 0 || c.fused, "ByteLevel, ByteFallback or Fuse"); err != nil {
 			return err
 		}
-		c.fallback = true
 		c.addEach(func(token string) string {
 			if b, ok := byteToken(token); ok {
 				return string([]byte{b})
 			}
 			return token
 		})
+		c.fallback = len(c.steps)
 	case "Fuse":
 		c.fused = true
 	case "Metaspace":
@@ -168,8 +196,7 @@ func (c *hfChain) read(part *hfPart) error {
 			return errors.New("Replace of an empty string")
 		}
 		_, one := onlyRune(old)
-		if err := behind((c.fused || c.fallback) && (!one || old[0] < utf8.RuneSelf), "of more than one character, or one "+
-			"that bytes may spell"); err != nil {
+		if err := behind(c.fused && !one, "of more than one character"); err != nil {
 			return err
 		}
 		if err := behind(c.bytes, "ByteLevel"); err != nil {
@@ -180,10 +207,12 @@ func (c *hfChain) read(part *hfPart) error {
 	case "Strip":
 		return c.readStrip(part)
 	case "WordPiece":
-		if err := behind(c.bytes || c.fallback || c.fused, "ByteLevel, ByteFallback or Fuse"); err != nil {
+		if err := behind(c.bytes || c.fallback > 0 || c.fused, "ByteLevel, ByteFallback or Fuse"); err != nil {
 			return err
 		}
 		c.wordPiece(part)
+	case "BPEDecoder":
+		return c.readSuffix(part)
 	default:
 		return fmt.Errorf("type %q is not supported", part.Type)
 	}
@@ -193,7 +222,7 @@ func (c *hfChain) read(part *hfPart) error {
 // metaspace writes the mark as a space, and leaves out those of the first token, where a prefix was put.
 func (c *hfChain) metaspace(part *hfPart) error {
 	mark, prefixed := part.replacement(), part.scheme() != "never"
-	if c.bytes || c.fused && prefixed || (c.fused || c.fallback) && mark[0] < utf8.RuneSelf {
+	if _, one := onlyRune(mark); c.bytes || c.fused && (prefixed || !one) {
 		return errors.New("Metaspace behind a decoder that joins tokens is not supported")
 	}
 	c.add(func(token string, first bool) string {
@@ -211,17 +240,46 @@ func (c *hfChain) readStrip(part *hfPart) error {
 		return errors.New("Strip of anything but characters that a text begins with is not supported")
 	}
 	switch {
-	case c.fused && (char[0] >= utf8.RuneSelf || c.strip != "" && c.strip != char):
+	case c.fused && (c.bytes && char[0] >= utf8.RuneSelf || c.strip != "" && c.strip != char):
 		return errors.New("Strip of two characters, or one beyond ASCII, behind a decoder that joins tokens is not supported")
 	case c.fused:
 		c.strip, c.count = char, c.count+part.Start
-	case c.fallback:
-		return errors.New("Strip behind ByteFallback without Fuse is not supported")
 	default:
 		c.addEach(func(token string) string { return cutLeading(token, char, part.Start) })
 	}
 	return nil
 }
+
+// readSuffix writes the mark of a word's end as a space, and of the last token as nothing. It is the last step, and the
+// only one: what others would make of the space is not known before the next token is.
+func (c *hfChain) readSuffix(part *hfPart) error {
+	suffix := "</w>"
+	if part.Suffix != nil {
+		suffix = *part.Suffix
+	}
+	if suffix == "" || len(c.steps) > 0 || c.fused {
+		return errors.New("BPEDecoder beside other decoders, or without a suffix, is not supported")
+	}
+	c.suffix = suffix
+	c.addEach(func(token string) string { return strings.ReplaceAll(token, suffix, " ") })
+	return nil
+}
+
+// held is what a token adds where others follow, from the mark on, and where none does.
+func (c *hfChain) held(token string) (now string, then heldText) {
+	if c.suffix == "" {
+		return token, heldText{}
+	}
+	before, _, found := strings.Cut(token, c.suffix)
+	if !found {
+		return token, heldText{}
+	}
+	rest := token[len(before):]
+	return before, heldText{strings.ReplaceAll(rest, c.suffix, " "), strings.ReplaceAll(rest, c.suffix, "")}
+}
+
+// heldText waits for the next token: what it is if there is one, and if there is none.
+type heldText struct{ more, last string }
 
 // cutLeading takes off up to count times what s begins with.
 func cutLeading(s, char string, count int) string {

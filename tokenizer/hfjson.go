@@ -4,11 +4,14 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/greta-project/greta/internal/errlist"
 )
@@ -20,7 +23,12 @@ type hfFile struct {
 	PostProcessor *hfPart   `json:"post_processor"`
 	Decoder       *hfPart   `json:"decoder"`
 	Model         *hfModel  `json:"model"`
+
+	Config json.RawMessage `json:"config"` // of a tekken.json
 }
+
+// convertedBy says where a tokenizer.json comes from, where only another form is there.
+const convertedBy = "transformers' AutoTokenizer.from_pretrained reads that form, and its save_pretrained writes one"
 
 // hfAdded is an added token. Without a word on it, it is matched in normalized
 // text where it is not special.
@@ -32,6 +40,36 @@ type hfAdded struct {
 	RStrip     bool   `json:"rstrip"`
 	Normalized *bool  `json:"normalized"`
 	Special    bool   `json:"special"`
+
+	counts counting
+}
+
+// counting is what an entry of the files beside a tokenizer.json says of a token that this has among its added ones.
+type counting uint8
+
+const (
+	nothingCounts counting = iota
+	flagsCount             // its flags are the token's
+	specialCounts          // that it is special
+	inList                 // nothing: it is in a list of more special tokens
+)
+
+// beside takes an entry of the files beside.
+func (a *hfAdded) beside(b hfAdded) {
+	switch special := a.Special || b.Special; b.counts {
+	case flagsCount:
+		if a.Special && !b.Special && b.Normalized == nil {
+			b.Normalized = new(true)
+		}
+		b.ID = a.ID
+		*a = b
+		a.Special = special
+	case specialCounts:
+		if a.Normalized == nil {
+			a.Normalized = new(!a.Special)
+		}
+		a.Special = special
+	}
 }
 
 func (a *hfAdded) piece() piece {
@@ -52,21 +90,22 @@ type hfModel struct {
 	Merges       json.RawMessage `json:"merges"`
 	UnkToken     *string         `json:"unk_token"`
 	UnkID        *int32          `json:"unk_id"`
+	Dropout      float64         `json:"dropout"`
 	FuseUnk      bool            `json:"fuse_unk"`
 	ByteFallback bool            `json:"byte_fallback"`
 	IgnoreMerges bool            `json:"ignore_merges"`
-	Prefix       string          `json:"continuing_subword_prefix"`
+	Prefix       *string         `json:"continuing_subword_prefix"`
 	Suffix       string          `json:"end_of_word_suffix"`
-	LongestWord  int             `json:"max_input_chars_per_word"`
+	LongestWord  *int            `json:"max_input_chars_per_word"`
 
 	phantom bool // pieces are spelt as GGUF has WordPiece's
 }
 
 func (m *hfModel) unknown() error {
-	return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram and WordPiece", m.Type)
+	return fmt.Errorf("model type %q is not supported; supported are BPE, Unigram, WordPiece and WordLevel", m.Type)
 }
 
-// FromTokenizerJSON reads a tokenizer.json of type BPE, Unigram or WordPiece.
+// FromTokenizerJSON reads a tokenizer.json of type BPE, Unigram, WordPiece or WordLevel.
 func FromTokenizerJSON(data []byte) (*Tokenizer, error) { return fromTokenizerJSON(data, nil) }
 
 // fromTokenizerJSON also takes the added tokens of the files beside it.
@@ -84,18 +123,23 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 		return nil, err
 	}
 	m := file.Model
+	if m == nil && file.Config != nil {
+		return nil, errors.New("a tekken.json, which is not read: expected a tokenizer.json; " + convertedBy)
+	}
 	if m == nil || m.Vocab == nil {
 		return nil, errors.New("model.vocab is missing")
 	}
 	if m.Type == "" && m.Merges != nil { // files from before the key was made
 		m.Type = "BPE"
 	}
-	if !slices.Contains([]string{"BPE", "Unigram", "WordPiece"}, m.Type) {
+	if !slices.Contains([]string{"BPE", "Unigram", "WordPiece", "WordLevel"}, m.Type) {
 		return nil, m.unknown()
 	}
-	added := file.AddedTokens
+	added := slices.Clone(file.AddedTokens)
 	for _, a := range beside {
-		if !slices.ContainsFunc(file.AddedTokens, func(b hfAdded) bool { return a.ID == b.ID || a.Content == b.Content }) {
+		if i := slices.IndexFunc(added, a.same); i >= 0 {
+			added[i].beside(a)
+		} else if !slices.ContainsFunc(file.AddedTokens, func(b hfAdded) bool { return a.ID == b.ID }) {
 			added = append(added, a)
 		}
 	}
@@ -108,7 +152,7 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 		if err = t.hfVocab(m.Vocab, added); err == nil {
 			merges, err = hfMerges(m.Merges)
 		}
-	case "WordPiece":
+	case "WordPiece", "WordLevel":
 		err = t.hfVocab(m.Vocab, added)
 	case "Unigram":
 		scores, err = t.hfScored(m.Vocab, added)
@@ -135,8 +179,8 @@ func readTokenizerJSON(data []byte, beside []hfAdded) (*Tokenizer, error) {
 // hfSteps builds the model and all that lies around it, once the pieces are known.
 func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) (err error) {
 	m := file.Model
-	if m.Type != "WordPiece" && m.Prefix != "" || m.Suffix != "" {
-		return errors.New("model: continuing_subword_prefix and end_of_word_suffix are not supported")
+	if m.Dropout > 0 {
+		return fmt.Errorf("model: dropout of %g, by which merges are left out by chance, is not supported", m.Dropout)
 	}
 	p, form := &pipeline{}, wordForm{}
 	if err := p.readNormalizer(file.Normalizer); err != nil {
@@ -147,19 +191,28 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 	}
 	switch m.Type {
 	case "BPE":
-		bytes := p.byteLevel && !p.mapped && spellsBytes(t.pieces)
-		if p.bpe, err = newBPE(t.pieces, merges, bytes, t.unk); err != nil {
+		marks := affixes{suffix: m.Suffix}
+		if m.Prefix != nil {
+			marks.prefix = *m.Prefix
+		}
+		bytes := p.byteLevel && !p.mapped && marks == affixes{} && !m.ByteFallback && spellsBytes(t.pieces)
+		if p.bpe, err = newBPE(t.pieces, merges, bytes, t.unk, marks); err != nil {
 			return err
 		}
 		p.bpe.ignoreMerges, p.bpe.fuseUnk = m.IgnoreMerges, m.FuseUnk
-		p.bpe.spell.fallback = p.bpe.spell.fallback && m.ByteFallback
+		if p.bpe.spell = hfSpeller(t.pieces, t.unk, m.ByteFallback); m.UnkToken != nil && t.unk == None {
+			p.bpe.noUnk = *m.UnkToken
+		}
 		t.origin = p.exportBPE(merges)
 	case "WordPiece":
 		if form, err = t.hfWords(m, p); err != nil {
 			return err
 		}
+	case "WordLevel":
+		p.whole = newWholeWords(t.pieces, t.unk, m)
+		t.origin = export{why: "WordLevel"}
 	case "Unigram":
-		p.unigram = hfViterbi(t.pieces, scores, t.unk)
+		p.unigram = hfViterbi(t.pieces, scores, t.unk, m.ByteFallback)
 		t.origin = p.exportUnigram()
 	default:
 		return m.unknown()
@@ -178,7 +231,7 @@ func (t *Tokenizer) hfSteps(file *hfFile, merges [][2]string, scores []float64) 
 
 // hfViterbi knows nothing of kinds: added tokens of its vocabulary, bytes and the unknown token are pieces like others,
 // and score as they do. A control token of several characters is spelt only where such may be.
-func hfViterbi(pieces []piece, scores []float64, unk int32) *viterbi[float64] {
+func hfViterbi(pieces []piece, scores []float64, unk int32, bytes bool) *viterbi[float64] {
 	plain := slices.Clone(pieces)
 	low := math.Inf(1)
 	for i := range plain {
@@ -192,7 +245,8 @@ func hfViterbi(pieces []piece, scores []float64, unk int32) *viterbi[float64] {
 		}
 	}
 	v := newViterbi(plain, scores, unk, func(p piece) bool { return p.kind == Normal || p.kind == Control })
-	v.spell, v.unkAt = newSpeller(pieces, unk), low-unkPenalty
+	v.spell, v.unkAt, v.joins = hfSpeller(pieces, unk, bytes), low-unkPenalty, true
+	v.spell.partly = true
 	return v
 }
 
@@ -273,7 +327,55 @@ func (s *hfScore) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(pair[0], &s.text); err != nil {
 		return err
 	}
-	return json.Unmarshal(pair[1], &s.score)
+	var number json.Number
+	if err := json.Unmarshal(pair[1], &number); err != nil {
+		return err
+	}
+	s.score = rustFloat(string(number))
+	return nil
+}
+
+// rustFloat reads a number as the library's reader of JSON does, which rounds twice: digits as a whole number, and that
+// by a power of ten. Unigram's ties fall by the last bit.
+func rustFloat(s string) float64 {
+	digits, negative := strings.CutPrefix(s, "-")
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(digits), "e")
+	power, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	var n uint64
+	full := false
+	for i, c := range []byte(whole + fraction) {
+		if d := uint64(c - '0'); !full && n <= (math.MaxUint64-d)/10 {
+			n = 10*n + d
+			if i >= len(whole) {
+				power--
+			}
+			continue
+		}
+		if full = true; i < len(whole) {
+			power++
+		}
+	}
+	f := float64(n)
+	switch {
+	case err != nil || power > 308 || power < -308:
+		exact, _ := strconv.ParseFloat(s, 64)
+		return exact
+	case power < 0:
+		f /= pow10(-power)
+	default:
+		f *= pow10(power)
+	}
+	if negative {
+		f = -f
+	}
+	return f
+}
+
+// pow10 is the float64 next to 10^n.
+func pow10(n int) float64 {
+	f, _ := strconv.ParseFloat("1e"+strconv.Itoa(n), 64)
+	return f
 }
 
 // hfKinds marks added, unknown and byte tokens.
@@ -313,7 +415,7 @@ func (t *Tokenizer) hfKinds(m *hfModel, added []hfAdded) error {
 	case m.UnkID != nil:
 		t.unk = *m.UnkID
 	case m.UnkToken != nil:
-		t.unk = int32(slices.IndexFunc(t.pieces, func(p piece) bool { return p.text == *m.UnkToken }))
+		t.unk = int32(slices.IndexFunc(t.pieces, func(p piece) bool { return p.text == *m.UnkToken && !p.outside }))
 	}
 	if t.unk >= int32(len(t.pieces)) || t.unk < None {
 		return fmt.Errorf("model.unk_id %d in a vocabulary of %d", t.unk, len(t.pieces))
@@ -355,9 +457,16 @@ func hfMerges(raw json.RawMessage) ([][2]string, error) {
 
 // hfTemplate finds the begin and end tokens in the post-processor.
 func (t *Tokenizer) hfTemplate(p *hfPart) error {
+	ends := "" // the processor before that puts tokens around a text
 	for _, part := range p.flatten("processors") {
+		if part.Type == "ByteLevel" { // moves offsets only
+			continue
+		}
+		if ends != "" {
+			return fmt.Errorf("%s behind %s is not supported", part.Type, ends)
+		}
+		ends = part.Type
 		switch part.Type {
-		case "ByteLevel": // moves offsets only
 		case "TemplateProcessing":
 			before, after, err := part.template()
 			if err != nil {
@@ -397,11 +506,12 @@ func (t *Tokenizer) setEnds(before, after []int32) error {
 			return fmt.Errorf("token id %d in a vocabulary of %d", id, len(t.pieces))
 		}
 	}
+	t.around = &[2]int32{None, None}
 	if len(before) == 1 {
-		t.bos, t.addBOS = before[0], true
+		t.bos, t.around[0], t.addBOS = before[0], before[0], true
 	}
 	if len(after) == 1 {
-		t.eos, t.addEOS = after[0], true
+		t.eos, t.around[1], t.addEOS = after[0], after[0], true
 	}
 	return nil
 }
@@ -411,6 +521,9 @@ func (p *hfPart) template() (before, after []int32, err error) {
 	seen := false
 	for _, item := range p.Single {
 		if item.Sequence != nil {
+			if seen || item.Sequence.ID != "A" {
+				return nil, nil, errors.New("TemplateProcessing: a single that is not one sequence A is not supported")
+			}
 			seen = true
 			continue
 		}
@@ -427,6 +540,9 @@ func (p *hfPart) template() (before, after []int32, err error) {
 		} else {
 			before = append(before, special.IDs...)
 		}
+	}
+	if !seen {
+		return nil, nil, errors.New("TemplateProcessing: a single without the sequence A is not supported")
 	}
 	return before, after, nil
 }

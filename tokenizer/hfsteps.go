@@ -44,6 +44,7 @@ type hfPart struct {
 	Stop          int             `json:"stop"`
 	Cleanup       *bool           `json:"cleanup"`
 	Prefix        string          `json:"prefix"`
+	Suffix        *string         `json:"suffix"`
 
 	Single []hfTemplateItem `json:"single"`
 	Pair   []hfTemplateItem `json:"pair"`
@@ -160,6 +161,7 @@ type pipeline struct {
 	bpe       *bpe
 	unigram   *viterbi[float64]
 	words     *wordPiece
+	whole     *wholeWords
 	byteLevel bool
 	mapped    bool // words arrive in the byte alphabet, since steps follow ByteLevel
 
@@ -250,20 +252,23 @@ func (n *hfNormal) leads(before, after string, z int) (int, error) {
 
 func (p *pipeline) encode(dst []int32, text string, lead int, special bool) ([]int32, error) {
 	var cache wordCache
-	err := p.cut(p.steps, text, lead, func(word string) error {
+	err := p.cut(p.steps, text, lead, func(word string) (err error) {
 		switch {
 		case p.byteLevel && !p.mapped && (p.bpe == nil || !p.bpe.byteLevel): // whose pieces are not bytes
 			word = toByteAlphabet(word)
 		}
 		switch {
 		case p.bpe != nil:
-			dst = p.bpe.encodeWord(dst, word, &cache)
+			dst = p.bpe.encodeWord(dst, word, &cache, special)
+			err = cache.err
 		case p.words != nil:
 			dst = p.words.encodeWord(dst, word)
+		case p.whole != nil:
+			dst, err = p.whole.encodeWord(dst, word, special)
 		default:
-			dst = p.unigram.segment(dst, word, special)
+			dst, err = p.unigram.segment(dst, word, special)
 		}
-		return nil
+		return err
 	})
 	return dst, err
 }
@@ -280,7 +285,7 @@ func (p *pipeline) cut(steps []hfStep, s string, lead int, emit func(string) err
 	})
 }
 
-// punctuation is what Punctuation cuts by.
+// punctuation is what Punctuation cuts by, as files say it: the library has the category of an older Unicode.
 const punctuation = "[\\p{P}!-/:-@\\[-`{-~]"
 
 // readPreTokenizer reads the pre_tokenizer of tokenizer.json: in one piece, a case a kind.
@@ -317,19 +322,18 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 				return err
 			}
 		case "Digits":
-			pattern := `\p{N}+`
+			p.addStep(scanDigits(part.Individual))
 			if part.Individual {
-				pattern = `\p{N}`
-			}
-			if err := p.addSplit(pattern, "Isolated", false); err != nil {
-				return err
+				p.patterns = append(p.patterns, `\p{N}`)
+			} else {
+				p.patterns = append(p.patterns, `\p{N}+`)
 			}
 		case "Punctuation":
 			behavior := part.Behavior
 			if behavior == "" {
 				behavior = "Isolated"
 			}
-			if err := p.addSplit(punctuation, behavior, false); err != nil {
+			if err := p.addSplitAs(setBERTPunctuation().text(), punctuation, behavior, false); err != nil {
 				return err
 			}
 		case "CharDelimiterSplit":
@@ -365,6 +369,11 @@ func (p *pipeline) readPreTokenizer(root *hfPart) error {
 
 // addSplit cuts by a pattern. How the matches are dealt with has HF's names.
 func (p *pipeline) addSplit(pattern, behavior string, invert bool) error {
+	return p.addSplitAs(pattern, pattern, behavior, invert)
+}
+
+// addSplitAs is addSplit by a pattern that files write otherwise.
+func (p *pipeline) addSplitAs(pattern, written, behavior string, invert bool) error {
 	if behavior == "Isolated" {
 		f, err := isolateOnig(pattern)
 		if err != nil {
@@ -380,12 +389,12 @@ func (p *pipeline) addSplit(pattern, behavior string, invert bool) error {
 			return f(s, func(part string, at int) error { return emit(part, lead-at) })
 		})
 	}
-	pattern = canonical(pattern)
+	written = canonical(written)
 	switch {
 	case behavior == "Isolated" && !invert, behavior == "Removed" && invert:
-		p.patterns = append(p.patterns, pattern) // matches cover the text in both
+		p.patterns = append(p.patterns, written) // matches cover the text in both
 	default:
-		p.patterns = append(p.patterns, behavior+" "+pattern)
+		p.patterns = append(p.patterns, behavior+" "+written)
 	}
 	return nil
 }

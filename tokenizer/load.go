@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/greta-project/greta/internal/plainfile"
@@ -84,6 +85,9 @@ func loadFolder(dir string) (*Tokenizer, error) {
 	if err := readJSON(dir, "tokenizer_config.json", &config); err != nil {
 		return nil, err
 	}
+	if err := readJSON(dir, "tokenizer_config.json", &config.raw); err != nil {
+		return nil, err
+	}
 	if err := config.readSpecialsMap(dir); err != nil {
 		return nil, err
 	}
@@ -96,12 +100,21 @@ func loadFolder(dir string) (*Tokenizer, error) {
 	case exists(dir, "tokenizer.json"):
 		t, err = loadBeside(filepath.Join(dir, "tokenizer.json"), &config, added, fromTokenizerJSON)
 	case exists(dir, "tokenizer.model"):
-		t, err = loadBeside(filepath.Join(dir, "tokenizer.model"), &config, added, fromSentencePiece)
+		read := fromSentencePiece
+		if exists(dir, "tokenizer_config.json") {
+			read, err = asConfigured(dir, &config)
+		}
+		if err == nil {
+			t, err = loadBeside(filepath.Join(dir, "tokenizer.model"), &config, added, read)
+		}
 	case exists(dir, "vocab.json") && exists(dir, "merges.txt"):
 		t, err = loadVocabMerges(dir, &config, added)
 	case exists(dir, "vocab.txt"):
 		t, err = loadBeside(filepath.Join(dir, "vocab.txt"), &config, added, func(data []byte, added []hfAdded) (*Tokenizer,
 			error) {
+			if config.Class == "EsmTokenizer" {
+				return wholeVocabulary(data, &config, added)
+			}
 			return bertVocabulary(data, &config, added)
 		})
 	default:
@@ -124,11 +137,13 @@ func loadBeside(path string, config *tokenizerConfig, added []hfAdded,
 	}
 	t, err := read(data, added)
 	if err == nil {
-		more := config.named(added, func(text string) (int32, bool) {
+		var more []hfAdded
+		more, err = config.named(added, func(text string) (int32, bool) {
 			id, ok := t.ID(text)
-			return id, ok && t.Kind(id) == Normal
+			added := ok && t.pieces[id].added
+			return id, ok && (t.Kind(id) == Normal || t.Kind(id) == UserDefined && added || t.Kind(id) == Unknown && !added)
 		})
-		if len(more) > 0 {
+		if err == nil && len(more) > 0 {
 			t, err = read(data, append(added, more...))
 		}
 	}
@@ -172,7 +187,9 @@ type tokenizerConfig struct {
 	Accents *bool      `json:"strip_accents"`
 	Chinese *bool      `json:"tokenize_chinese_chars"`
 
-	Additional tokenNames `json:"additional_special_tokens"`
+	PrefixSpace *bool `json:"add_prefix_space"`
+
+	raw map[string]json.RawMessage // all of it
 }
 
 // tokenName is "<s>" or {"content": "<s>"}.
@@ -186,16 +203,6 @@ func (n *tokenName) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	return json.Unmarshal(data, (*string)(n))
-}
-
-// tokenNames is a list of names; other forms that are in use say nothing of text.
-type tokenNames []tokenName
-
-func (n *tokenNames) UnmarshalJSON(data []byte) error {
-	if len(data) == 0 || data[0] != '[' {
-		return nil
-	}
-	return json.Unmarshal(data, (*[]tokenName)(n))
 }
 
 // idList is an id or a list of ids.
@@ -259,7 +266,40 @@ func (t *Tokenizer) configure(dir string, config *tokenizerConfig) error {
 // and merges.txt, where no file says how text is cut.
 var bpeClasses = map[string]string{
 	"": "gpt-2", "GPT2Tokenizer": "gpt-2", "GPTNeoXTokenizer": "gpt-2", "CodeGenTokenizer": "gpt-2",
-	"Qwen2Tokenizer": "qwen2",
+	"Qwen2Tokenizer": "qwen2", "DebertaTokenizer": "gpt-2",
+}
+
+// endOfText is special to those classes whether a file says so or not.
+const endOfText = "<|endoftext|>"
+
+// encoderTokens are BERT's tokens of a vocabulary that has them: special, and put around texts.
+func (t *Tokenizer) encoderTokens(find func(string) (int32, bool)) (special []hfAdded) {
+	t.pad, t.unk = None, None
+	for name, into := range map[string]*int32{"[CLS]": &t.bos, "[SEP]": &t.eos, "[PAD]": &t.pad, "[UNK]": &t.unk,
+		"[MASK]": new(int32)} {
+		if id, ok := find(name); ok {
+			*into = id
+			special = append(special, hfAdded{ID: id, Content: name, Special: true})
+		}
+	}
+	t.addBOS, t.addEOS, t.pairs = true, true, bertPair(t.bos, t.eos)
+	return special
+}
+
+// bpeSteps is the tokenizer.json that transformers makes of vocab.json and merges.txt.
+func bpeSteps(pre string, config *tokenizerConfig) (string, error) {
+	steps := `{"model":{"type":"BPE"},"decoder":{"type":"ByteLevel"},`
+	prefix := config.PrefixSpace != nil && *config.PrefixSpace
+	if pre == "gpt-2" {
+		return fmt.Sprintf(`%s"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":%t}}`, steps, prefix), nil
+	}
+	if prefix {
+		return "", fmt.Errorf("add_prefix_space of %s is not supported without a tokenizer.json", config.Class)
+	}
+	pattern := quoted(strings.Replace(patternQwen2, contractions, "(?i:'s|'t|'re|'ve|'m|'ll|'d)", 1))
+	return steps + `"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+		{"type":"Split","pattern":{"Regex":` + pattern + `},"behavior":"Isolated"},
+		{"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]}}`, nil
 }
 
 func loadVocabMerges(dir string, config *tokenizerConfig, added []hfAdded) (*Tokenizer, error) {
@@ -279,14 +319,28 @@ func loadVocabMerges(dir string, config *tokenizerConfig, added []hfAdded) (*Tok
 	if err := t.hfVocab(vocab, added); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	if err := t.hfKinds(&hfModel{}, added); err != nil {
+	find := func(text string) (int32, bool) {
+		id := slices.IndexFunc(t.pieces, func(p piece) bool { return p.kind == Normal && p.text == text })
+		return int32(id), id >= 0
+	}
+	more, err := config.named(added, find)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	if len(added) == 0 { // GPT-2's files do not say that its one special token is one
-		for i, p := range t.pieces {
-			if p.text == "<|endoftext|>" {
-				t.pieces[i].kind = Control
-				t.bos, t.eos = int32(i), int32(i)
+	if id, ok := find(endOfText); ok { // GPT-2's files do not say that its one special token is one
+		if t.eos = id; pre == "gpt-2" {
+			t.bos = id
+		}
+		if end := (hfAdded{ID: id, Content: endOfText, Special: true}); !slices.ContainsFunc(added, end.same) &&
+			!slices.ContainsFunc(more, end.same) {
+			more = append(more, end)
+		}
+	}
+	_, begins := find("[CLS]")
+	if _, ends := find("[SEP]"); begins && ends {
+		for _, a := range t.encoderTokens(find) {
+			if !slices.ContainsFunc(added, a.same) && !slices.ContainsFunc(more, a.same) {
+				more = append(more, a)
 			}
 		}
 	}
@@ -301,8 +355,16 @@ func loadVocabMerges(dir string, config *tokenizerConfig, added []hfAdded) (*Tok
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "merges.txt"), err)
 	}
-	if err := t.setByteLevel(pre, merges); err != nil {
+	steps, err := bpeSteps(pre, config)
+	if err == nil {
+		unk := t.unk // of the class: its model knows none
+		t.unk = None
+		err = t.fromSteps(steps, merges, nil, slices.Concat(added, more))
+		t.unk = unk
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	t.finish()
 	return t, nil
 }

@@ -57,7 +57,6 @@ func (n *spNormalizer) normalize(text string, first bool) string {
 		b.WriteString(blank)
 	}
 	afterSpace := n.removeExtra
-	last := 0 // length of the output without the spaces at its end
 	for text != "" {
 		out, size := n.next(text)
 		text = text[size:]
@@ -72,14 +71,13 @@ func (n *spNormalizer) normalize(text string, first bool) string {
 				b.WriteString(blank)
 			} else {
 				b.WriteByte(out[i])
-				last = b.Len()
 			}
 		}
 		afterSpace = n.removeExtra && out[len(out)-1] == ' '
 	}
 	result := b.String()
-	if n.removeExtra {
-		result = result[:last]
+	for n.removeExtra && strings.HasSuffix(result, blank) { // also those that the text has so
+		result = result[:len(result)-len(blank)]
 	}
 	if dummy && n.suffix {
 		result += blank

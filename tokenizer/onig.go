@@ -196,7 +196,7 @@ func foldLiterals(run []atom) string {
 // folding's strings.
 func foldRune(r rune) string {
 	best := r
-	for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+	for o := simpleFold(r); o != r; o = simpleFold(o) {
 		if unicode.IsLower(o) && (!unicode.IsLower(best) || o < best) {
 			best = o
 		}
@@ -418,6 +418,9 @@ func (p *onig) group(depth int) (atom, bool, error) {
 	if p.at >= len(p.in) {
 		return atom{}, false, fmt.Errorf("character %d: '(' without ')'", start)
 	}
+	if strings.HasPrefix(open, "(?<") && strings.ContainsAny(open, "=!") && strings.Contains(text, "(?>") {
+		return atom{}, false, p.refuse(start, "look-behind at something possessive or atomic") // matched from its end here
+	}
 	p.at++
 	p.onigOptions = saved
 	return atom{text: open + text + ")"}, false, nil
@@ -472,7 +475,7 @@ func (p *onig) escape(start int) (atom, error) {
 			return atom{text: "(?:(?<=" + w + ")(?!" + w + ")|(?<!" + w + ")(?=" + w + "))"}, nil
 		}
 		return atom{text: "(?:(?<=" + w + ")(?=" + w + ")|(?<!" + w + ")(?!" + w + "))"}, nil
-	case 'A', 'z', 'Z', 'G':
+	case 'A', 'z', 'Z':
 		p.at++
 		return atom{text: `\` + string(c)}, nil
 	case 'R':
@@ -484,8 +487,9 @@ func (p *onig) escape(start int) (atom, error) {
 	case 'O':
 		p.at++
 		return atom{text: `[\s\S]`}, nil
-	case 'X', 'y', 'Y', 'K', 'g', 'M':
-		what := map[rune]string{'X': ", a text segment,", 'y': ", a segment's boundary,", 'Y': ", no segment's boundary,",
+	case 'X', 'y', 'Y', 'K', 'g', 'M', 'G':
+		what := map[rune]string{'G': ", where the search begins,", 'X': ", a text segment,",
+			'y': ", a segment's boundary,", 'Y': ", no segment's boundary,",
 			'K': ", keep,", 'g': ", a call of a group,", 'M': ", a meta character,"}
 		return atom{}, p.refuse(start, `\`+string(c)+what[c])
 	case 'k':
@@ -496,19 +500,10 @@ func (p *onig) escape(start int) (atom, error) {
 			return a, err
 		}
 	}
-	if set, ok, err := p.classEscape(start); err != nil {
+	if set, ok, err := p.setEscape(start, true); err != nil {
 		return atom{}, err
 	} else if ok {
-		switch c {
-		case 'w':
-			set = setWordAlone()
-		case 'W':
-			set = setWordAlone().not()
-		}
-		if p.fold {
-			set = set.folded()
-		}
-		return atom{text: set.text()}, nil
+		return atom{text: set.text()}, nil // a set outside of classes knows no case: (?i:\p{Lu}) is no small letter
 	}
 	r, err := p.charEscape(start)
 	return p.literal(r), err

@@ -169,7 +169,10 @@ func (p *onig) posix() (runeSet, bool, error) {
 }
 
 // classEscape reads an escape that stands for a set, in a class or outside.
-func (p *onig) classEscape(start int) (runeSet, bool, error) {
+func (p *onig) classEscape(start int) (runeSet, bool, error) { return p.setEscape(start, false) }
+
+// setEscape is classEscape; alone says that it stands outside.
+func (p *onig) setEscape(start int, alone bool) (runeSet, bool, error) {
 	if p.at >= len(p.in) {
 		return nil, false, errors.New("ends with a backslash")
 	}
@@ -177,15 +180,17 @@ func (p *onig) classEscape(start int) (runeSet, bool, error) {
 	c := p.in[p.at]
 	switch unicode.ToLower(c) {
 	case 'w':
-		set = setWord()
+		if set = setWord(); alone {
+			set = setWordAlone()
+		}
 	case 'd':
-		set = tables(unicode.Nd)
+		set = tables("Nd")
 	case 's':
 		set = setSpace()
 	case 'h':
 		set = setHex
 	case 'p':
-		return p.propertyEscape(start)
+		return p.propertyEscape(start, alone)
 	default:
 		return nil, false, nil
 	}
@@ -197,7 +202,7 @@ func (p *onig) classEscape(start int) (runeSet, bool, error) {
 }
 
 // propertyEscape reads p{Name}, P{Name} and p{^Name}.
-func (p *onig) propertyEscape(start int) (runeSet, bool, error) {
+func (p *onig) propertyEscape(start int, alone bool) (runeSet, bool, error) {
 	negated := p.in[p.at] == 'P'
 	if p.at+1 >= len(p.in) || p.in[p.at+1] != '{' {
 		return nil, false, nil // \p alone is a p
@@ -215,7 +220,7 @@ func (p *onig) propertyEscape(start int) (runeSet, bool, error) {
 		return nil, false, fmt.Errorf("character %d: \\p{ without }", start)
 	}
 	p.at++
-	set, ok := property(name)
+	set, ok := property(name, alone)
 	if !ok {
 		return nil, false, p.refuse(start, fmt.Sprintf(`\p{%s}`, name))
 	}

@@ -266,7 +266,7 @@ func (w *words) normalize(text string, _ bool) (string, int, error) { return tex
 func (w *words) encode(dst []int32, text string, _ int, _ bool) ([]int32, error) {
 	var cache wordCache
 	err := chain(w.steps, text, func(word string) error {
-		dst = w.bpe.encodeWord(dst, word, &cache)
+		dst = w.bpe.encodeWord(dst, word, &cache, false)
 		return nil
 	})
 	return dst, err

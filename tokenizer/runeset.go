@@ -3,11 +3,14 @@
 package tokenizer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // runeSpan is the characters lo to hi, both included.
@@ -24,8 +27,27 @@ func spans(bounds ...rune) runeSet {
 	return s
 }
 
-// tables joins Unicode's tables.
-func tables(list ...*unicode.RangeTable) runeSet {
+// tables joins Unicode's tables, by Go's names of categories, scripts and properties, as Unicode 16 has them.
+func tables(names ...string) runeSet {
+	var s runeSet
+	for _, name := range names {
+		t := cmp.Or(unicode.Categories[name], unicode.Scripts[name], unicode.Properties[name])
+		part := tableSet(t)
+		for changed, c := range since15() {
+			if changed == name || len(name) == 1 && len(changed) == 2 && changed[:1] == name {
+				part = append(part, c.more...)
+			}
+		}
+		if less := since15()[name].less; len(less) > 0 {
+			part = part.tidy().and(less.not())
+		}
+		s = append(s, part...)
+	}
+	return s.tidy()
+}
+
+// tableSet is a table of Go's.
+func tableSet(t *unicode.RangeTable) runeSet {
 	var s runeSet
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {
@@ -36,21 +58,19 @@ func tables(list ...*unicode.RangeTable) runeSet {
 			s = append(s, runeSpan{r, r})
 		}
 	}
-	for _, t := range list {
-		for _, r := range t.R16 {
-			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-		}
-		for _, r := range t.R32 {
-			add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
-		}
+	for _, r := range t.R16 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
 	}
-	return s.tidy()
+	for _, r := range t.R32 {
+		add(rune(r.Lo), rune(r.Hi), rune(r.Stride))
+	}
+	return s
 }
 
 // tidy sorts the spans and joins those that touch.
 func (s runeSet) tidy() runeSet {
 	s = slices.Clone(s)
-	slices.SortFunc(s, func(a, b runeSpan) int { return int(a.lo - b.lo) })
+	sorting.Sort(s, func(a, b runeSpan) int { return int(a.lo - b.lo) })
 	out := s[:0]
 	for _, r := range s {
 		if n := len(out); n > 0 && r.lo <= out[n-1].hi+1 {
@@ -136,6 +156,9 @@ var folding = sync.OnceValue(func() (f struct {
 			f.orbits = append(f.orbits, r)
 		}
 	}
+	for r := range foldsSince15() {
+		f.orbits = append(f.orbits, r)
+	}
 	for _, pair := range strings.Fields(fullFoldings) {
 		one, several, _ := strings.Cut(pair, "=")
 		r := []rune(one)[0]
@@ -176,7 +199,7 @@ func (s runeSet) folded() runeSet {
 	var more runeSet
 	for _, r := range folding().orbits {
 		if s.has(r) {
-			for o := unicode.SimpleFold(r); o != r; o = unicode.SimpleFold(o) {
+			for o := simpleFold(r); o != r; o = simpleFold(o) {
 				more = append(more, runeSpan{o, o})
 			}
 		}
@@ -189,11 +212,11 @@ func (s runeSet) folded() runeSet {
 
 // Oniguruma's named sets, as its data has them for UTF-8.
 var (
-	setAlpha = sync.OnceValue(func() runeSet { return tables(unicode.L, unicode.Nl, unicode.Other_Alphabetic) })
-	setSpace = sync.OnceValue(func() runeSet { return tables(unicode.White_Space) })
+	setAlpha = sync.OnceValue(func() runeSet { return tables("L", "Nl", "Other_Alphabetic") })
+	setSpace = sync.OnceValue(func() runeSet { return tables("White_Space") })
 	// setWord is [[:word:]].
 	setWord = sync.OnceValue(func() runeSet {
-		return setAlpha().union(tables(unicode.M, unicode.Nd, unicode.Pc))
+		return setAlpha().union(tables("M", "Nd", "Pc"))
 	})
 	// setWordAlone is \w outside of classes and what \b asks, where the data for
 	// the first 256 characters counts ² ³ ¹ ¼ ½ ¾ in.
@@ -203,8 +226,8 @@ var (
 	setHex      = spans('0', '9', 'A', 'F', 'a', 'f')
 	setAll      = spans(0, unicode.MaxRune)
 	setAssigned = sync.OnceValue(func() runeSet {
-		return tables(unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Cs,
-			unicode.Co)
+		return tables("L", "M", "N", "P", "S", "Z", "Cc", "Cf", "Cs",
+			"Co")
 	})
 )
 
@@ -212,28 +235,28 @@ var (
 func posixSet(name string) (runeSet, bool) {
 	switch name {
 	case "alnum":
-		return setAlpha().union(tables(unicode.Nd)), true
+		return setAlpha().union(tables("Nd")), true
 	case "alpha":
 		return setAlpha(), true
 	case "ascii":
 		return spans(0, 0x7F), true
 	case "blank":
-		return tables(unicode.Zs).union(spans('\t', '\t')), true
+		return tables("Zs").union(spans('\t', '\t')), true
 	case "cntrl":
-		return tables(unicode.Cc), true
+		return tables("Cc"), true
 	case "digit":
-		return tables(unicode.Nd), true
+		return tables("Nd"), true
 	case "graph":
-		return setSpace().union(tables(unicode.Cc, unicode.Cs)).union(setAssigned().not()).not(), true
+		return setSpace().union(tables("Cc", "Cs")).union(setAssigned().not()).not(), true
 	case "print":
 		s, _ := posixSet("graph")
-		return s.union(tables(unicode.Zs)), true
+		return s.union(tables("Zs")), true
 	case "lower":
-		return tables(unicode.Ll, unicode.Other_Lowercase), true
+		return tables("Ll", "Other_Lowercase"), true
 	case "upper":
-		return tables(unicode.Lu, unicode.Other_Uppercase), true
+		return tables("Lu", "Other_Uppercase"), true
 	case "punct":
-		return tables(unicode.P, unicode.S), true
+		return tables("P", "S"), true
 	case "space":
 		return setSpace(), true
 	case "word":
@@ -244,15 +267,19 @@ func posixSet(name string) (runeSet, bool) {
 	return nil, false
 }
 
-// property gives the set of \p{name}; case, spaces, '-' and '_' do not count.
-func property(name string) (runeSet, bool) {
+// property gives the set of \p{name}; case, spaces, '-' and '_' do not count. alone says that it is in no class.
+func property(name string, alone bool) (runeSet, bool) {
 	name = strings.ToLower(strings.NewReplacer(" ", "", "-", "", "_", "").Replace(name))
 	if table, ok := propertyTables()[name]; ok {
 		return tables(table), true
 	}
 	switch name {
+	case "word":
+		if alone {
+			return setWordAlone(), true
+		}
 	case "punct", "punctuation": // \p{Punct} is the category, [[:punct:]] is more
-		return tables(unicode.P), true
+		return tables("P"), true
 	case "any":
 		return setAll, true
 	case "assigned":
@@ -260,9 +287,9 @@ func property(name string) (runeSet, bool) {
 	case "cn", "unassigned":
 		return setAssigned().not(), true
 	case "c", "other":
-		return tables(unicode.Cc, unicode.Cf, unicode.Cs, unicode.Co).union(setAssigned().not()), true
+		return tables("Cc", "Cf", "Cs", "Co").union(setAssigned().not()), true
 	case "lc", "casedletter":
-		return tables(unicode.Lu, unicode.Ll, unicode.Lt), true
+		return tables("Lu", "Ll", "Lt"), true
 	case "alphabetic":
 		return setAlpha(), true
 	case "lowercase":
@@ -270,16 +297,21 @@ func property(name string) (runeSet, bool) {
 	case "uppercase":
 		name = "upper"
 	case "math":
-		return tables(unicode.Sm, unicode.Other_Math), true
+		return tables("Sm", "Other_Math"), true
 	case "idstart", "ids":
 		return idStart(), true
 	case "idcontinue", "idc":
-		return idStart().union(tables(unicode.M, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue).
-			and(tables(unicode.Me).not()).and(tables(unicode.Pattern_Syntax, unicode.Pattern_White_Space).not())), true
+		return idStart().union(tables("M", "Nd", "Pc", "Other_ID_Continue").
+			and(tables("Me").not()).and(tables("Pattern_Syntax", "Pattern_White_Space").not())), true
 	case "unknown", "zzzz":
 		var known runeSet
-		for _, t := range unicode.Scripts {
-			known = append(known, tables(t)...)
+		for script := range unicode.Scripts {
+			known = append(known, tables(script)...)
+		}
+		for name, c := range since15() { // those of scripts that Go does not know are of a category
+			if len(name) == 2 {
+				known = append(known, c.more...)
+			}
 		}
 		return known.tidy().not(), true
 	}
@@ -287,36 +319,35 @@ func property(name string) (runeSet, bool) {
 }
 
 func idStart() runeSet {
-	return tables(unicode.L, unicode.Nl, unicode.Other_ID_Start).
-		and(tables(unicode.Pattern_Syntax, unicode.Pattern_White_Space).not())
+	return tables("L", "Nl", "Other_ID_Start").
+		and(tables("Pattern_Syntax", "Pattern_White_Space").not())
 }
 
-// propertyTables are Unicode's categories, scripts and properties by their
-// long and short names.
-var propertyTables = sync.OnceValue(func() map[string]*unicode.RangeTable {
-	all := map[string]*unicode.RangeTable{}
+// propertyTables are Go's names of Unicode's categories, scripts and properties by the long and short ones.
+var propertyTables = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
 	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "")) }
-	for name, t := range unicode.Properties {
+	for name := range unicode.Properties {
 		switch name {
 		case "Other_Alphabetic", "Other_Lowercase", "Other_Uppercase", "Other_Math":
 		default:
-			all[plain(name)] = t
+			all[plain(name)] = name
 		}
 	}
-	for name, t := range unicode.Scripts {
-		all[plain(name)] = t
+	for name := range unicode.Scripts {
+		all[plain(name)] = name
 	}
 	for short, long := range scriptNames {
-		if t, ok := unicode.Scripts[long]; ok {
-			all[short] = t
+		if _, ok := unicode.Scripts[long]; ok {
+			all[short] = long
 		}
 	}
-	for name, t := range unicode.Categories {
-		all[plain(name)] = t
+	for name := range unicode.Categories {
+		all[plain(name)] = name
 	}
 	for long, short := range unicode.CategoryAliases {
-		if t, ok := unicode.Categories[short]; ok {
-			all[plain(long)] = t
+		if _, ok := unicode.Categories[short]; ok {
+			all[plain(long)] = short
 		}
 	}
 	for _, name := range []string{"punct", "punctuation", "cn", "unassigned", "c", "other", "lc", "casedletter"} {

@@ -37,6 +37,10 @@ func classify(r rune) class {
 		return letter
 	case unicode.IsNumber(r):
 		return number
+	case letterSince15(r):
+		return letter
+	case numberSince15(r):
+		return number
 	}
 	return other
 }
@@ -202,21 +206,36 @@ func llama3Word(s string, i, digits int) int {
 }
 
 // scanNumbers isolates each \p{N}; what lies between stays whole.
-func scanNumbers(s string, emit func(string) error) error {
-	start := 0
+func scanNumbers(s string, emit func(string) error) error { return scanEach(s, isNumber, true, emit) }
+
+func isNumber(r rune) bool { return classify(r) == number }
+
+// scanDigits isolates what Rust calls numeric, which is Unicode 17's numbers: each, or those together that stand
+// together.
+func scanDigits(each bool) splitFunc {
+	return func(s string, emit func(string) error) error {
+		return scanEach(s, func(r rune) bool {
+			return isNumber(r) || 0x11DE0 <= r && r <= 0x11DE9 || 0x16FF4 <= r && r <= 0x16FF6
+		}, each, emit)
+	}
+}
+
+// scanEach isolates the characters that are in, each or together.
+func scanEach(s string, in func(rune) bool, each bool, emit func(string) error) error {
+	start, inside := 0, false
 	for i := 0; i < len(s); {
-		k, n := classAt(s, i)
-		if k == number {
-			if start < i {
-				if err := emit(s[start:i]); err != nil {
-					return err
-				}
-			}
-			if err := emit(s[i : i+n]); err != nil {
+		r, n := rune(s[i]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(s[i:])
+		}
+		is := in(r)
+		if start < i && (is != inside || is && each) {
+			if err := emit(s[start:i]); err != nil {
 				return err
 			}
-			start = i + n
+			start = i
 		}
+		inside = is
 		i += n
 	}
 	if start < len(s) {

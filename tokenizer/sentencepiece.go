@@ -3,8 +3,11 @@
 package tokenizer
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -13,8 +16,9 @@ import (
 type trainerSpec struct {
 	modelType  int32
 	suffix     bool // the dummy prefix goes to the end
+	bytes      bool // what no piece spells is spelt by bytes
 	bos, eos   string
-	pad        string
+	pad, unk   string
 	unkSurface string
 }
 
@@ -24,65 +28,33 @@ const (
 	spBPE     = 2
 )
 
+// spFile is a tokenizer.model.
+type spFile struct {
+	pieces []piece
+	spec   trainerSpec
+	norm   spNormalizer
+}
+
 // FromSentencePiece reads a tokenizer.model.
 func FromSentencePiece(data []byte) (*Tokenizer, error) { return fromSentencePiece(data, nil) }
 
 // fromSentencePiece also takes the added tokens of the files beside it.
 func fromSentencePiece(data []byte, added []hfAdded) (*Tokenizer, error) {
-	spec := trainerSpec{modelType: spUnigram, bos: "<s>", eos: "</s>", pad: "<pad>", unkSurface: " ⁇ "}
-	norm := spNormalizer{prefix: prefixEach, removeExtra: true, escape: true}
-	var chars []byte
-	t := &Tokenizer{unk: None, eot: None}
-	err := eachField(data, 0, func(f field, at int) error {
-		if !f.is(wireBytes) {
-			return nil
-		}
-		switch f.number {
-		case 1:
-			p, err := readPiece(f.data, at)
-			if err != nil {
-				return fmt.Errorf("piece %d: %w", len(t.pieces), err)
-			}
-			t.pieces = append(t.pieces, p)
-		case 2:
-			return spec.read(f.data, at)
-		case 3:
-			return eachField(f.data, at, func(f field, _ int) error {
-				switch {
-				case f.number == 2 && f.is(wireBytes):
-					chars = f.data
-				case f.number == 3 && f.is(wireVarint) && !f.bool():
-					norm.prefix = prefixNever
-				case f.number == 4 && f.is(wireVarint):
-					norm.removeExtra = f.bool()
-				case f.number == 5 && f.is(wireVarint):
-					norm.escape = f.bool()
-				}
-				return nil
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w", err)
-	}
-	if len(t.pieces) == 0 {
-		return nil, errors.New("tokenizer.model: expected a SentencePiece model, found no pieces")
-	}
-	if norm.chars, err = newCharsMap(chars); err != nil {
-		return nil, fmt.Errorf("tokenizer.model: normalizer: %w", err)
-	}
-	norm.suffix = spec.suffix
-	for id, p := range t.pieces {
-		if p.kind == Unknown {
-			t.unk = int32(id)
+	file, err := readSentencePiece(data)
+	if err == nil {
+		var t *Tokenizer
+		if t, err = file.tokenizer(added); err == nil {
+			return t, nil
 		}
 	}
-	if t.unk == None {
-		return nil, errors.New("tokenizer.model: expected a piece of type unknown, found none")
-	}
+	return nil, fmt.Errorf("tokenizer.model: %w", err)
+}
+
+// tokenizer reads texts as the SentencePiece library does, and puts the begin token before them.
+func (s *spFile) tokenizer(added []hfAdded) (*Tokenizer, error) {
+	t := &Tokenizer{pieces: s.pieces, unk: s.unknown(), eot: None}
 	if err := t.addPieces(added); err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w", err)
+		return nil, err
 	}
 	find := func(text string) int32 {
 		for id, p := range t.pieces {
@@ -92,12 +64,82 @@ func fromSentencePiece(data []byte, added []hfAdded) (*Tokenizer, error) {
 		}
 		return None
 	}
-	t.bos, t.eos, t.pad = find(spec.bos), find(spec.eos), find(spec.pad)
+	t.bos, t.eos, t.pad = find(s.spec.bos), find(s.spec.eos), find(s.spec.pad)
 	t.addBOS = true
-	if err := t.setSentencePiece(spec.modelType, &norm, true, spec.unkSurface); err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w", err)
+	return t, t.setSentencePiece(s.spec.modelType, &s.norm, true, s.spec.unkSurface)
+}
+
+func (s *spFile) unknown() int32 {
+	unk := None
+	for id, p := range s.pieces {
+		if p.kind == Unknown {
+			unk = int32(id)
+		}
 	}
-	return t, nil
+	return unk
+}
+
+func readSentencePiece(data []byte) (*spFile, error) {
+	if tiktoken(data) {
+		return nil, errors.New("a vocabulary of tiktoken, which is not read: expected a SentencePiece model or a " +
+			"tokenizer.json; " + convertedBy)
+	}
+	s := &spFile{spec: trainerSpec{modelType: spUnigram, bos: "<s>", eos: "</s>", pad: "<pad>", unk: "<unk>",
+		unkSurface: " ⁇ "}, norm: spNormalizer{prefix: prefixEach, removeExtra: true, escape: true}}
+	var chars []byte
+	err := eachField(data, 0, func(f field, at int) error {
+		if !f.is(wireBytes) {
+			return nil
+		}
+		switch f.number {
+		case 1:
+			p, err := readPiece(f.data, at)
+			if err != nil {
+				return fmt.Errorf("piece %d: %w", len(s.pieces), err)
+			}
+			s.pieces = append(s.pieces, p)
+		case 2:
+			return s.spec.read(f.data, at)
+		case 3:
+			return eachField(f.data, at, func(f field, _ int) error {
+				switch {
+				case f.number == 2 && f.is(wireBytes):
+					chars = f.data
+				case f.number == 3 && f.is(wireVarint) && !f.bool():
+					s.norm.prefix = prefixNever
+				case f.number == 4 && f.is(wireVarint):
+					s.norm.removeExtra = f.bool()
+				case f.number == 5 && f.is(wireVarint):
+					s.norm.escape = f.bool()
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(s.pieces) == 0 {
+		return nil, errors.New("expected a SentencePiece model, found no pieces")
+	}
+	if s.norm.chars, err = newCharsMap(chars); err != nil {
+		return nil, fmt.Errorf("normalizer: %w", err)
+	}
+	s.norm.suffix = s.spec.suffix
+	if s.unknown() == None {
+		return nil, errors.New("expected a piece of type unknown, found none")
+	}
+	return s, nil
+}
+
+// tiktoken says that data begins as tiktoken's vocabularies do: with bytes in base64, a space and a number.
+func tiktoken(data []byte) bool {
+	line, _, _ := bytes.Cut(data[:min(len(data), 200)], []byte("\n"))
+	text, rank, ok := strings.Cut(strings.TrimSpace(string(line)), " ")
+	_, err := base64.StdEncoding.DecodeString(text)
+	_, bad := strconv.ParseUint(rank, 10, 31)
+	return ok && text != "" && err == nil && bad == nil
 }
 
 // setSentencePiece builds what tokenizer.model and GGUF have in common.
@@ -125,9 +167,7 @@ func (t *Tokenizer) setSentencePiece(modelType int32, norm *spNormalizer, freeze
 	t.setSplitters(func(p piece) bool { return isUser(p) && !freeze }, func(p piece) bool {
 		return p.kind == Control || p.kind == Unknown || isUser(p) && !freeze
 	})
-	switch {
-	case norm.suffix:
-		t.lead = keepLead
+	switch { // also where the dummy prefix is a suffix
 	case norm.removeExtra:
 		t.lead = dropAll
 	case norm.prefix != prefixNever:
@@ -188,8 +228,12 @@ func (s *trainerSpec) read(msg []byte, at int) error {
 			s.modelType = f.int32()
 		case f.number == 24 && f.is(wireVarint):
 			s.suffix = f.bool()
+		case f.number == 35 && f.is(wireVarint):
+			s.bytes = f.bool()
 		case f.number == 44 && f.is(wireBytes):
 			s.unkSurface = f.text()
+		case f.number == 45 && f.is(wireBytes):
+			s.unk = f.text()
 		case f.number == 46 && f.is(wireBytes):
 			s.bos = f.text()
 		case f.number == 47 && f.is(wireBytes):

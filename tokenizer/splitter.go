@@ -101,8 +101,7 @@ func insideWord(text string, from, to int) bool {
 
 // wordRune is \w of Rust's regular expressions.
 func wordRune(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) ||
-		r == 0x200C || r == 0x200D
+	return r == 0x200C || r == 0x200D || setWord().has(r)
 }
 
 // setSplitters finds tokens by what the vocabulary's format says of their

@@ -3,6 +3,8 @@
 package tokenizer
 
 import (
+	"fmt"
+	"slices"
 	"sort"
 	"unicode/utf8"
 )
@@ -15,6 +17,7 @@ type spm struct {
 	maxLen int              // bytes of the longest piece
 	frozen *trie            // user-defined pieces, which never merge; may be nil
 	unused map[int32]bool   // pieces that help merging but are split again
+	strict bool             // so are characters, which then are unknown
 	spell  speller
 }
 
@@ -22,6 +25,7 @@ type spm struct {
 type speller struct {
 	bytes    [256]int32
 	fallback bool // all 256 bytes have tokens
+	partly   bool // text is spelt whose bytes have some
 	unk      int32
 }
 
@@ -41,10 +45,32 @@ func newSpeller(pieces []piece, unk int32) speller {
 	return s
 }
 
+// hfSpeller spells by the bytes that a tokenizer.json's vocabulary has, of whatever kind they are.
+func hfSpeller(pieces []piece, unk int32, bytes bool) speller {
+	s := newSpeller(nil, unk)
+	for id, p := range pieces {
+		if c, ok := byteToken(p.text); ok && bytes && !p.outside && p.text == fmt.Sprintf("<0x%02X>", c) {
+			s.bytes[c] = int32(id)
+		}
+	}
+	s.fallback = !slices.Contains(s.bytes[:], None)
+	return s
+}
+
+// spells says that all bytes of text have tokens.
+func (s *speller) spells(text string) bool {
+	for i := 0; i < len(text); i++ {
+		if s.bytes[text[i]] == None {
+			return false
+		}
+	}
+	return true
+}
+
 // append adds bytes where the vocabulary has them, or else one unknown token
 // for a whole run of such text: prevUnk says that the run has begun.
 func (s *speller) append(dst []int32, text string, prevUnk bool) ([]int32, bool) {
-	if s.fallback {
+	if s.fallback || s.partly && s.spells(text) {
 		for i := 0; i < len(text); i++ {
 			dst = append(dst, s.bytes[text[i]])
 		}
@@ -81,7 +107,7 @@ func hexDigit(c byte) (byte, bool) {
 // newSPM builds the model. freeze matches user-defined pieces inside the model,
 // as SentencePiece does; otherwise they are cut out of the text beforehand.
 func newSPM(pieces []piece, norm *spNormalizer, unk int32, freeze bool) *spm {
-	s := &spm{norm: norm, vocab: make(map[string]int32, len(pieces)), unused: map[int32]bool{},
+	s := &spm{norm: norm, strict: freeze, vocab: make(map[string]int32, len(pieces)), unused: map[int32]bool{},
 		spell: newSpeller(pieces, unk)}
 	order := make([]int32, 0, len(pieces))
 	var keys []trieKey
@@ -189,6 +215,9 @@ func (s *spm) emit(dst []int32, text string, prevUnk bool, depth int) ([]int32, 
 				best, cut = worst, i
 			}
 		}
+	}
+	if cut == 0 && s.strict { // a character: it has no token
+		return s.spell.append(dst, text, prevUnk)
 	}
 	if cut == 0 {
 		return append(dst, id), false

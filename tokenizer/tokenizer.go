@@ -49,6 +49,7 @@ type Tokenizer struct {
 
 	bos, eos, eot, unk, pad int32
 	addBOS, addEOS          bool
+	around                  *[2]int32 // what a tokenizer.json puts before and after texts, or None; nil: bos and eos
 	end                     map[int32]bool
 	pairs                   []pairItem // how two texts are read as one; none: they are not
 
@@ -145,11 +146,26 @@ func (t *Tokenizer) PAD() int32 { return t.pad }
 
 // AddBOS reports whether the model was trained with the begin token before
 // every text.
-func (t *Tokenizer) AddBOS() bool { return t.addBOS && t.bos != None }
+func (t *Tokenizer) AddBOS() bool { return t.addBOS && t.before() != None }
 
 // AddEOS reports whether the model was trained with the end token after every
 // text that it reads (T5, BERT).
-func (t *Tokenizer) AddEOS() bool { return t.addEOS && t.eos != None }
+func (t *Tokenizer) AddEOS() bool { return t.addEOS && t.after() != None }
+
+// before and after are what is put around a text: the configuration may name others, by which a text ends.
+func (t *Tokenizer) before() int32 {
+	if t.around != nil && t.around[0] != None {
+		return t.around[0]
+	}
+	return t.bos
+}
+
+func (t *Tokenizer) after() int32 {
+	if t.around != nil && t.around[1] != None {
+		return t.around[1]
+	}
+	return t.eos
+}
 
 // Defaults are the options that the model was trained with.
 func (t *Tokenizer) Defaults() Options {
@@ -201,8 +217,8 @@ func (t *Tokenizer) ID(text string) (int32, bool) {
 // into the time limit on this text.
 func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 	ids := make([]int32, 0, len(text)/3+2)
-	if opts.AddBOS && t.bos != None {
-		ids = append(ids, t.bos)
+	if id := t.before(); opts.AddBOS && id != None {
+		ids = append(ids, id)
 	}
 	s := t.user
 	if opts.ParseSpecial {
@@ -229,8 +245,8 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: encode: %w", err)
 	}
-	if opts.AddEOS && t.eos != None {
-		ids = append(ids, t.eos)
+	if id := t.after(); opts.AddEOS && id != None {
+		ids = append(ids, id)
 	}
 	return ids, nil
 }

@@ -168,6 +168,10 @@ func TestRoundTripAndStream(t *testing.T) {
 		again := reload(t, tok)
 		for range 100 {
 			text := randomText(r, r.IntN(40))
+			if name == "qwen2.5" {
+				checkSame(t, tok, again, text)
+				text = unicodeForm(text, false, true) // which it is brought into
+			}
 			if tok.lead != dropAll && !strings.Contains(text, space) { // ▁ is a space to SentencePiece
 				checkRoundTrip(t, tok, text)
 			}

@@ -4,6 +4,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"math"
 	"unicode/utf8"
 )
@@ -21,13 +22,14 @@ type viterbi[F float32 | float64] struct {
 	unkAt F // score of an unknown character
 	max   F
 	spell speller
+	joins bool // what is unknown is one with its neighbours that are, the unknown token's own spelling among them
 }
 
 // newViterbi makes the trie of what the vocabulary's format has among its pieces.
 func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32, spelt func(piece) bool) *viterbi[F] {
 	v := &viterbi[F]{score: score, kind: make([]Kind, len(pieces)), spell: newSpeller(pieces, unk)}
 	var keys []trieKey
-	low, high := F(math.MaxFloat32), F(-math.MaxFloat32)
+	low, high := F(math.MaxFloat32), F(0x1p-126) // as SentencePiece begins: the least normal float32
 	for id, p := range pieces {
 		v.kind[id] = p.kind
 		if p.kind == Normal {
@@ -37,15 +39,15 @@ func newViterbi[F float32 | float64](pieces []piece, score []F, unk int32, spelt
 			keys = append(keys, trieKey{p.text, int32(id)})
 		}
 	}
-	if low > high {
-		low, high = 0, 0
+	if low == math.MaxFloat32 {
+		low = 0
 	}
 	v.unkAt, v.max, v.trie = low-unkPenalty, high, newTrie(keys)
 	return v
 }
 
 // segment appends the ids of text. Control tokens are spelt where special says so.
-func (v *viterbi[F]) segment(dst []int32, text string, special bool) []int32 {
+func (v *viterbi[F]) segment(dst []int32, text string, special bool) ([]int32, error) {
 	type node struct {
 		score F
 		from  int32 // where the piece that ends here begins; -1: not reached
@@ -86,16 +88,43 @@ func (v *viterbi[F]) segment(dst []int32, text string, special bool) []int32 {
 	for end := int32(len(text)); end > 0; end = best[end].from {
 		path = append(path, end)
 	}
-	prevUnk := false
+	prevUnk, run := false, -1 // where a run of what is unknown began
 	for i := len(path) - 1; i >= 0; i-- {
-		n := best[path[i]]
-		if n.id == None {
-			dst, prevUnk = v.spell.append(dst, text[n.from:path[i]], prevUnk)
-			continue
+		n, end := best[path[i]], int(path[i])
+		switch unknown := n.id == None || v.joins && n.id == v.spell.unk; {
+		case unknown && v.joins:
+			if run < 0 {
+				run = int(n.from)
+			}
+			if i > 0 {
+				if next := best[path[i-1]].id; next == None || next == v.spell.unk {
+					continue
+				}
+			}
+			var err error
+			if dst, err = v.unknown(dst, text[run:end]); err != nil {
+				return dst, err
+			}
+			run = -1
+		case unknown:
+			dst, prevUnk = v.spell.append(dst, text[n.from:end], prevUnk)
+		default:
+			dst, prevUnk = append(dst, n.id), false
 		}
-		dst, prevUnk = append(dst, n.id), false
 	}
-	return dst
+	return dst, nil
+}
+
+// unknown appends what stands for a run without pieces, unless it is one as a whole.
+func (v *viterbi[F]) unknown(dst []int32, text string) ([]int32, error) {
+	if n, id := v.trie.longest(text); n == len(text) {
+		return append(dst, id), nil
+	}
+	before := len(dst)
+	if dst, _ = v.spell.append(dst, text, false); len(dst) == before {
+		return dst, fmt.Errorf("no pieces spell %q, and model.unk_id names no unknown token", text)
+	}
+	return dst, nil
 }
 
 // unigram is SentencePiece's Unigram model behind its normalizer.
@@ -118,5 +147,5 @@ func (u *unigram) normalize(text string, first bool) (string, int, error) {
 }
 
 func (u *unigram) encode(dst []int32, text string, _ int, special bool) ([]int32, error) {
-	return u.segment(dst, text, special), nil
+	return u.segment(dst, text, special)
 }

@@ -36,7 +36,7 @@ type wordForm struct {
 // cut gives a piece's letters and whether it begins a word.
 func (f wordForm) cut(text string) (letters string, begins bool) {
 	if f.phantom {
-		if rest, behind := strings.CutPrefix(text, f.prefix); behind && strings.HasPrefix(rest, space) {
+		if rest, behind := strings.CutPrefix(text, f.prefix); behind && f.kept(rest) {
 			return rest, false
 		}
 		return strings.CutPrefix(text, space)
@@ -45,12 +45,14 @@ func (f wordForm) cut(text string) (letters string, begins bool) {
 	return rest, !behind
 }
 
+// kept says that what continues a word by these letters keeps its mark in GGUF, since they alone read otherwise.
+func (f wordForm) kept(letters string) bool {
+	return letters == "" || strings.HasPrefix(letters, space) || strings.HasPrefix(letters, f.prefix)
+}
+
 func newWordPiece(pieces []piece, form wordForm, unk int32, longest int) (*wordPiece, error) {
 	if unk == None {
 		return nil, errors.New("WordPiece: the vocabulary has no unknown token")
-	}
-	if longest <= 0 {
-		longest = longestWord
 	}
 	var begin, behind []trieKey
 	for id, p := range pieces {
@@ -87,6 +89,39 @@ func (w *wordPiece) encodeWord(dst []int32, word string) []int32 {
 		dst, word, from = append(dst, id), word[n:], w.behind
 	}
 	return dst
+}
+
+// wholeWords is WordLevel: a word is a piece, or unknown.
+type wholeWords struct {
+	ids  map[string]int32
+	unk  int32
+	name string // of the unknown token
+
+	control map[int32]bool // words only where special tokens are read
+}
+
+func newWholeWords(pieces []piece, unk int32, m *hfModel) *wholeWords {
+	w := &wholeWords{ids: make(map[string]int32, len(pieces)), unk: unk, control: map[int32]bool{}}
+	for id, p := range pieces {
+		if !p.outside && p.kind != Unused {
+			w.ids[p.text], w.control[int32(id)] = int32(id), p.kind == Control
+		}
+	}
+	if m.UnkToken != nil {
+		w.name = *m.UnkToken
+	}
+	return w
+}
+
+func (w *wholeWords) encodeWord(dst []int32, word string, special bool) ([]int32, error) {
+	id, ok := w.ids[word]
+	if !ok || w.control[id] && !special {
+		id = w.unk
+	}
+	if id == None {
+		return dst, fmt.Errorf("the vocabulary has neither the word %q nor the unknown token %q", word, w.name)
+	}
+	return append(dst, id), nil
 }
 
 // outputs gives what each piece adds to decoded text, cleaned where the decoder says so.
@@ -318,10 +353,14 @@ type hfTemplateItem struct {
 // hfWords builds WordPiece from tokenizer.json.
 func (t *Tokenizer) hfWords(m *hfModel, p *pipeline) (form wordForm, err error) {
 	form = wordForm{prefix: wordPrefix, phantom: m.phantom}
-	if m.Prefix != "" {
-		form.prefix = m.Prefix
+	if m.Prefix != nil {
+		form.prefix = *m.Prefix
 	}
-	p.words, err = newWordPiece(t.pieces, form, t.unk, m.LongestWord)
+	longest := longestWord
+	if m.LongestWord != nil {
+		longest = *m.LongestWord
+	}
+	p.words, err = newWordPiece(t.pieces, form, t.unk, longest)
 	t.origin = export{model: "bert", pre: "default", form: form}
 	return form, err
 }
@@ -335,7 +374,7 @@ func (f wordForm) phantomSpelling(p piece) string {
 	switch {
 	case begins:
 		return space + p.text
-	case strings.HasPrefix(letters, space): // which would begin a word
+	case f.kept(letters):
 		return p.text
 	}
 	return letters

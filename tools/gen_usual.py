@@ -19,6 +19,7 @@ WIDTHS = ("hidden_size", "n_embd", "d_model", "intermediate_size")
 COUNTS = ("num_attention_heads", "n_head", "n_heads", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 OTHERWISE = ("step3p5",)  # whose files have other keys for the same, which what is usual would hide
 OBJECTS = ("rope_parameters", "attn_config", "ffn_config")
+FOLLOWING = ("rope_parameters.main.", "rope_parameters.compress.")  # what a class makes of other keys
 
 
 def flat(values, before=""):
@@ -47,7 +48,7 @@ def usual(cls, keys):
     other, sizes = larger(cls, plain)
     out = {}
     for key, value in flat(plain).items():
-        if key not in keys or key in sizes or key in ("model_type", "vocab_size", "pad_token_id") or other.get(key) != value:
+        if key not in keys or key in sizes or key.startswith(FOLLOWING) or key in ("model_type", "vocab_size", "pad_token_id") or other.get(key) != value:
             continue
         if not isinstance(value, (bool, int, float, str)) or value in (float("inf"), float("-inf")):
             continue

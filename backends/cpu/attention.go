@@ -34,7 +34,8 @@ type attention struct {
 	slopes   []float32 // on distances, for each head; nil: none
 	coded    bool      // the caches' types are those of no loop: blocks of positions are widened first
 	spaced   *distances
-	span     []int32 // of each token, the first row of its text and that behind the last; nil: there is one text
+	pages    *pagedAttention // where the caches lie in pages
+	span     []int32         // of each token, the first row of its text and that behind the last; nil: there is one text
 }
 
 // widen gives rows p … p+n-1 of a cache's head in f32, in dst.
@@ -60,14 +61,14 @@ func checkCaches(n *graph.Node) error {
 			return fmt.Errorf("%s: caches of f32, f16, bf16, f8e4m3 and q8_0 can be read", v)
 		}
 	}
-	if len(n.In) > 8 && n.In[8] != nil && n.In[1].Type != tensor.F32 {
+	if at := ops.Place(n, "far_q"); len(n.In) > at && n.In[at] != nil && n.In[1].Type != tensor.F32 {
 		return fmt.Errorf("%s: far_q can be multiplied by keys of f32", n.In[1])
 	}
 	return nil
 }
 
 func bindAttention(d *Device, l *backends.Launch) (runner, error) {
-	t, err := newAttention(d, l, &l.In[1], &l.In[2])
+	t, err := newAttention(d, l, &l.In[1], &l.In[2], l.In[1].Shape[0])
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +78,13 @@ func bindAttention(d *Device, l *backends.Launch) (runner, error) {
 	return newPrefillAttention(t), nil
 }
 
-// newAttention sees the operands of a launch, its caches as k and v.
-func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attention, error) {
+// newAttention sees the operands of a launch, its caches as k and v, in which a token has so many positions at most.
+func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand, capacity int) (attention, error) {
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	q := &l.In[0]
 	t := attention{
 		d: d, heads: q.Shape[1], groups: k.Shape[1], share: q.Shape[1] / k.Shape[1], dh: q.Shape[2], dv: v.Shape[2],
-		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), attr: a, capacity: k.Shape[0],
+		scale: float32(a.ScaleOf(q.Shape[2])), softcap: float32(a.Softcap), attr: a, capacity: capacity,
 	}
 	var err error
 	if t.q, err = floats(q); err != nil {
@@ -103,11 +104,7 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 			t.slopes = append(t.slopes, float32(a.SlopeOf(h, t.heads)))
 		}
 	}
-	sinks := 4
-	if l.Node.Op == ops.PagedAttention {
-		sinks = 6
-	}
-	if len(l.In) > sinks {
+	if sinks := ops.Place(l.Node, "sinks"); len(l.In) > sinks && l.In[sinks].Buffer != nil {
 		if t.sinks, err = values(d, &l.In[sinks]); err != nil {
 			return t, err
 		}
@@ -118,7 +115,7 @@ func newAttention(d *Device, l *backends.Launch, k, v *backends.Operand) (attent
 		}
 	}
 	if ops.Spaced(l.Node) {
-		if t.spaced, err = newDistances(d, l); err != nil {
+		if t.spaced, err = newDistances(d, l, t.capacity); err != nil {
 			return t, err
 		}
 	}
@@ -143,13 +140,6 @@ func headMatrices(o *backends.Operand) ([]simd.Matrix, error) {
 		}
 	}
 	return ms, nil
-}
-
-// rowsOf is the view of rows [from, to) of a matrix.
-func rowsOf(m *simd.Matrix, from, to int) simd.Matrix {
-	part := *m
-	part.Data, part.Rows = m.Data[from*m.Stride:], to-from
-	return part
 }
 
 func (t *attention) checkPositions() error {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/internal/pool"
-	"github.com/greta-project/greta/tensor"
 )
 
 const (
@@ -18,9 +17,9 @@ const (
 	// blockBytes is about what of the keys, or of the values, is worked on while
 	// as much of what follows is on its way from memory.
 	blockBytes = 64 << 10
-	// sharedLoads is from how many query heads of a group on scores are a
-	// product of matrices, with keys widened once for all of them. With fewer, all heads
-	// look at a position before the next where one stream reads memory fast enough.
+	// sharedLoads is from how many query heads of a group on a group's heads share what is loaded of
+	// several positions. With fewer, all heads look at a position before the next where one stream reads
+	// memory fast enough.
 	sharedLoads = 3
 )
 
@@ -48,11 +47,8 @@ type decodeAttention struct {
 
 // decodeWork is one worker's memory.
 type decodeWork struct {
-	q       []float32 // [heads, dh], scaled
-	scores  []float32 // [heads, most]
-	packed  []float32 // queries in panels, group by group
-	scratch []float32 // of MulRows
-	wide    []float32 // [block, dh or dv], where caches are coded
+	q      []float32 // [heads, dh], scaled
+	scores []float32 // [heads, most]
 	// partials are what the splits of one token leave, where the worker takes all of them.
 	partials []float32
 }
@@ -67,7 +63,6 @@ func newDecodeAttention(a attention) *decodeAttention {
 // newDecodeWork is newDecodeAttention without memory for what splits leave. Each worker has some more floats.
 func newDecodeWork(a attention, more int) *decodeAttention {
 	t := &decodeAttention{attention: a}
-	k := t.d.k
 	bytes := 0
 	if t.groups > 0 {
 		bytes = t.groups * (t.k[0].Type.RowBytes(t.dh) + t.v[0].Type.RowBytes(t.dv))
@@ -76,23 +71,13 @@ func newDecodeWork(a attention, more int) *decodeAttention {
 	t.most = max(t.most, (t.capacity+maxSplits-1)/maxSplits)
 	t.splits = (t.capacity + t.most - 1) / t.most
 	t.block = min(t.most, max(8, 2*blockBytes/max(1, bytes)))
-	t.byRows = t.share < sharedLoads && k.Far() != simd.FarPages && !t.coded
+	t.byRows = t.share < sharedLoads && t.d.k.Far() != simd.FarPages
 	t.partial = (t.heads*(t.dv+2) + 15) &^ 15
 	t.work = make([]decodeWork, t.d.pool.Size())
 	for i := range t.work {
 		w := &t.work[i]
-		sizes := [...]int{t.heads * t.dh, t.heads * t.most, 0, 0, more * t.splits * t.partial, 0}
-		if t.share >= sharedLoads {
-			sizes[2], sizes[3] = t.groups*k.PackedLen(t.share, t.dh), k.ScratchLen(simd.Matrix{Type: tensor.F32, Cols: t.dh})
-			if !t.coded {
-				sizes[3] = k.ScratchLen(t.k[0])
-			}
-		}
-		if t.coded {
-			sizes[5] = t.block * max(t.dh, t.dv)
-		}
-		parts := cut(t.d, i, sizes[:])
-		w.q, w.scores, w.packed, w.scratch, w.partials, w.wide = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
+		parts := cut(t.d, i, []int{t.heads * t.dh, t.heads * t.most, more * t.splits * t.partial})
+		w.q, w.scores, w.partials = parts[0], parts[1], parts[2]
 	}
 	return t
 }
@@ -166,20 +151,17 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	from, last := t.sees(token)
 	from += split * t.split
 	end := min(last, from+t.split)
-	w, k := &t.work[worker], t.d.k
+	w := &t.work[worker]
 	t.query(w, token, first, behind)
 	if t.byRows {
-		k.HeadMatVec(w.scores[first*t.share*t.most:behind*t.share*t.most], t.most, sideBySide(t.k[first:behind]), from,
-			end-from,
-			simd.Heads{D: t.dh, Share: t.share}, w.q[first*t.share*t.dh:behind*t.share*t.dh])
+		t.scores(w, first, behind, 0, from, end)
 	} else {
 		t.keys(w, from, end, first, behind)
 	}
 	results := t.part(token, split)
 	t.powers(w, results, token, from, end, first, behind)
 	if t.byRows {
-		k.HeadWeightedSum(results[first*t.share*t.dv:behind*t.share*t.dv], sideBySide(t.v[first:behind]), from, end-from,
-			simd.Heads{D: t.dv, Share: t.share}, w.scores[first*t.share*t.most:behind*t.share*t.most], t.most)
+		t.weigh(w, results, first, behind, 0, from, end)
 	} else {
 		t.values(w, results, from, end, last, first, behind)
 	}
@@ -188,20 +170,14 @@ func (t *decodeAttention) Do(worker, chunk int) {
 	}
 	for h := first * t.share; h < behind*t.share; h++ {
 		values, sums := t.headOf(results, h)
-		k.Scale(t.y.row(token*t.heads+h), 1/t.sunk(h, sums[1], sums[0]), values)
+		t.d.k.Scale(t.y.row(token*t.heads+h), 1/t.sunk(h, sums[1], sums[0]), values)
 	}
 }
 
-// query scales a token's queries of groups first … behind-1, and packs them where scores are products of matrices.
+// query scales a token's queries of groups first … behind-1.
 func (t *decodeAttention) query(w *decodeWork, token, first, behind int) {
-	k := t.d.k
 	for h := first * t.share; h < behind*t.share; h++ {
-		k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
-	}
-	if t.share >= sharedLoads {
-		for g := first; g < behind; g++ {
-			k.PackAll(t.queries(w, g), w.q[g*t.share*t.dh:], t.dh, t.share, t.dh)
-		}
+		t.d.k.Scale(w.q[h*t.dh:(h+1)*t.dh], t.scale, t.q.row(token*t.heads+h))
 	}
 }
 
@@ -238,7 +214,7 @@ func (t *decodeAttention) keys(w *decodeWork, from, end, first, behind int) {
 		}
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
-			t.scores(w, g, p-from, p, to)
+			t.scores(w, g, g+1, p-from, p, to)
 		}
 	}
 }
@@ -255,60 +231,24 @@ func (t *decodeAttention) values(w *decodeWork, results []float32, from, end, la
 		}
 		for g := first; g < behind; g++ {
 			askShare(next, g, t.groups)
-			t.weigh(w, results, g, p-from, p, to)
+			t.weigh(w, results, g, g+1, p-from, p, to)
 		}
 	}
 }
 
-// queries is the memory of a group's queries in panels.
-func (t *decodeAttention) queries(w *decodeWork, g int) []float32 {
-	n := t.d.k.PackedLen(t.share, t.dh)
-	return w.packed[g*n:][:n]
+// scores computes those of the heads of groups first … behind-1 at positions [p, to), which are the split's from at on.
+func (t *decodeAttention) scores(w *decodeWork, first, behind, at, p, to int) {
+	h0, h1 := first*t.share, behind*t.share
+	t.d.k.HeadMatVec(w.scores[h0*t.most+at:h1*t.most], t.most, sideBySide(t.k[first:behind]), p, to-p,
+		simd.Heads{D: t.dh, Share: t.share}, w.q[h0*t.dh:h1*t.dh])
 }
 
-// scores computes those of a group's heads at positions [p, to), which are the
-// split's from at on.
-func (t *decodeAttention) scores(w *decodeWork, g, at, p, to int) {
-	if !t.coded {
-		t.scoresOf(w, g, at, rowsOf(&t.k[g], p, to))
-		return
-	}
-	for ; p < to; p += t.block {
-		n := min(t.block, to-p)
-		t.scoresOf(w, g, at, t.widen(w.wide, &t.k[g], p, n))
-		at += n
-	}
-}
-
-// scoresOf computes those of keys m, which are the split's from at on.
-func (t *decodeAttention) scoresOf(w *decodeWork, g, at int, m simd.Matrix) {
-	k, first := t.d.k, g*t.share
-	if t.share >= sharedLoads {
-		k.MulRows(w.scores[first*t.most+at:], t.most, m, 0, m.Rows, t.queries(w, g), t.share, w.scratch, false)
-		return
-	}
-	for h := first; h < first+t.share; h++ {
-		k.MatVec(w.scores[h*t.most+at:][:m.Rows], m, 0, w.q[h*t.dh:(h+1)*t.dh], nil)
-	}
-}
-
-// weigh adds the values of positions [p, to), whose powers are the split's from at on, to the results of a group's
-// heads.
-func (t *decodeAttention) weigh(w *decodeWork, results []float32, g, at, p, to int) {
-	h0, h1 := g*t.share, (g+1)*t.share
-	sum := func(m simd.Matrix, p, n int) {
-		t.d.k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], m, p, n, simd.Heads{D: t.dv, Share: t.share},
-			w.scores[h0*t.most+at:h1*t.most], t.most)
-	}
-	if !t.coded {
-		sum(t.v[g], p, to-p)
-		return
-	}
-	for ; p < to; p += t.block {
-		n := min(t.block, to-p)
-		sum(t.widen(w.wide, &t.v[g], p, n), 0, n)
-		at += n
-	}
+// weigh adds the values of positions [p, to), whose powers are the split's from at on, to the results of the heads of
+// groups first … behind-1.
+func (t *decodeAttention) weigh(w *decodeWork, results []float32, first, behind, at, p, to int) {
+	h0, h1 := first*t.share, behind*t.share
+	t.d.k.HeadWeightedSum(results[h0*t.dv:h1*t.dv], sideBySide(t.v[first:behind]), p, to-p,
+		simd.Heads{D: t.dv, Share: t.share}, w.scores[h0*t.most+at:h1*t.most], t.most)
 }
 
 // ahead gives the memory of positions [from, to) of all heads.

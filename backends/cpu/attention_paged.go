@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/greta-project/greta/backends"
-	"github.com/greta-project/greta/backends/cpu/simd"
 	"github.com/greta-project/greta/internal/pool"
 )
 
@@ -85,18 +84,18 @@ func bindPagedAttention(d *Device, l *backends.Launch) (runner, error) {
 		return nil, fmt.Errorf("pools with gaps between pages")
 	}
 	k, v := flatPool(&l.In[1]), flatPool(&l.In[2])
-	a, err := newAttention(d, l, &k, &v)
+	t := &pagedAttention{lines: l.In[5].Shape[0], pages: l.In[5].Shape[1], page: l.In[1].Shape[1], all: l.In[1].Shape[0]}
+	a, err := newAttention(d, l, &k, &v, t.pages*t.page)
 	if err != nil {
 		return nil, err
 	}
-	t := &pagedAttention{lines: l.In[5].Shape[0], pages: l.In[5].Shape[1], page: l.In[1].Shape[1], all: l.In[1].Shape[0]}
+	a.pages = t
 	if t.seq, err = ints(&l.In[4]); err != nil {
 		return nil, err
 	}
 	if t.table, err = ints(&l.In[5]); err != nil {
 		return nil, err
 	}
-	a.capacity = t.pages * t.page
 	t.decode = newDecodeWork(a, 1)
 	t.join.t = t
 	workers := d.pool.Size()
@@ -107,7 +106,6 @@ func bindPagedAttention(d *Device, l *backends.Launch) (runner, error) {
 		return t, nil
 	}
 	t.prefill = newPrefillAttention(a)
-	t.prefill.pages = t
 	t.tiles = make([]rowTile, 0, len(a.pos))
 	if a.groups > 0 {
 		t.gather = make([][]byte, workers)
@@ -306,34 +304,27 @@ func (t *pagedAttention) part(at, split int) []float32 {
 // split computes one split of a row for the heads of groups first … behind-1.
 func (t *pagedAttention) split(w *decodeWork, results []float32, row, split, first, behind int) {
 	d := t.decode
-	k, line := d.d.k, int(t.seq[row])
+	line := int(t.seq[row])
 	from, last := d.sees(row)
 	_, size := t.splitsOf(row)
 	from += split * size
 	end := min(last, from+size)
-	h0, h1 := first*d.share, behind*d.share
+	groups := 1 // that are taken together
+	if d.byRows {
+		groups = behind - first
+	}
 	for p := from; p < end; {
 		at, n := t.piece(line, p, end)
-		if d.byRows {
-			k.HeadMatVec(w.scores[h0*d.most+p-from:h1*d.most], d.most, sideBySide(d.k[first:behind]), at, n,
-				simd.Heads{D: d.dh, Share: d.share}, w.q[h0*d.dh:h1*d.dh])
-		} else {
-			for g := first; g < behind; g++ {
-				d.scores(w, g, p-from, at, at+n)
-			}
+		for g := first; g < behind; g += groups {
+			d.scores(w, g, g+groups, p-from, at, at+n)
 		}
 		p += n
 	}
 	d.powers(w, results, row, from, end, first, behind)
 	for p := from; p < end; {
 		at, n := t.piece(line, p, end)
-		if d.byRows {
-			k.HeadWeightedSum(results[h0*d.dv:h1*d.dv], sideBySide(d.v[first:behind]), at, n,
-				simd.Heads{D: d.dv, Share: d.share}, w.scores[h0*d.most+p-from:h1*d.most], d.most)
-		} else {
-			for g := first; g < behind; g++ {
-				d.weigh(w, results, g, p-from, at, at+n)
-			}
+		for g := first; g < behind; g += groups {
+			d.weigh(w, results, g, g+groups, p-from, at, at+n)
 		}
 		p += n
 	}

@@ -32,9 +32,8 @@ type prefillAttention struct {
 	tiles     int
 	positions int // of a block
 	work      []prefillWork
-	pages     *pagedAttention // where caches lie in pages; may be nil
-	to        *roundX         // where results go in eight bits; may be nil
-	keep      bool            // and to y too
+	to        *roundX // where results go in eight bits; may be nil
+	keep      bool    // and to y too
 }
 
 // prefillWork is one worker's memory. R is the queries of a tile, in panels of M; P the positions of a block.

@@ -40,6 +40,7 @@ var table = map[string]entry{
 	"mean":            {bind: bindReduce, why: byRow},
 	"largest":         {bind: bindReduce, why: byRow},
 	"cumsum":          {bind: bindReduce, why: byRow},
+	"sinkhorn":        {bind: bindSinkhorn, why: byRow},
 	"shift":           {bind: bindShift},
 	"real":            {bind: bindReal},
 	"per_head":        {bind: bindPerHead},
@@ -80,6 +81,7 @@ var table = map[string]entry{
 	"adjust":  {bind: bindAdjust, why: byRow},
 	"draw":    {bind: bindDraw, why: byRow},
 	"filter":  {bind: bindFilter, why: byRow},
+	"logprob": {bind: bindLogprob, why: byRow},
 	"mix":     {bind: bindMix, why: byRow},
 	"pool":    {bind: bindPool, why: byRow},
 	"rows":    {bind: bindRows, why: because("rows are copied")},
@@ -134,6 +136,9 @@ func whyProduct(d *Device, n *graph.Node) string {
 		return "block formats in panels: activations in eight bits, integer dot products"
 	case d.bf16Dots(w) && rows > matVecRows:
 		return "many rows of bf16 in panels: dot products of bf16"
+	}
+	if rows > 1 && rows <= fewRows {
+		return "few rows: panels of w are read past four rows of x at a time"
 	}
 	return "panels of w: each row of x is multiplied by several rows of w at a time"
 }

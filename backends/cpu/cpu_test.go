@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/greta-project/greta/backends/cpu"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops/optest"
 )
 
 // TestOperators runs the table of operators at one and at several threads, with
-// activations rounded for block formats and bf16 and without.
+// activations rounded for block formats and bf16 and without; the second and third way of those in every third case.
 func TestOperators(t *testing.T) {
-	for _, c := range []struct {
+	for way, c := range []struct {
 		threads int
 		opts    []cpu.Option
 		name    string
@@ -26,7 +27,13 @@ func TestOperators(t *testing.T) {
 			if r := dev.Rounding(); r.Quant == exact || r.BF16 && exact {
 				t.Errorf("a device with exact activations %v rounds %+v", exact, r)
 			}
-			optest.Run(t, dev)
+			var cases []optest.Case
+			for i, c := range optest.Cases() {
+				if way == 0 || i%3 == way || testfiles.Exhaustive() {
+					cases = append(cases, c)
+				}
+			}
+			optest.RunCases(t, dev, cases)
 		})
 	}
 }
@@ -38,7 +45,7 @@ func TestLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	optest.RunLate(t, dev)
+	optest.RunLate(t, dev, !testfiles.Exhaustive())
 }
 
 // TestGraphs runs random small graphs against the reference. Activations are
@@ -49,5 +56,9 @@ func TestGraphs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	optest.RunGraphs(t, dev, 100)
+	n := 40
+	if testfiles.Exhaustive() {
+		n = 100
+	}
+	optest.RunGraphs(t, dev, n)
 }

@@ -15,19 +15,21 @@ type distances struct {
 	farK, farQ []float32
 }
 
-func newDistances(d *Device, l *backends.Launch) (*distances, error) {
-	a, capacity := graph.Attr[ops.AttentionAttr](l.Node), l.In[1].Shape[0]
+// newDistances are those of an attention over so many positions.
+func newDistances(d *Device, l *backends.Launch, capacity int) (*distances, error) {
+	a := graph.Attr[ops.AttentionAttr](l.Node)
 	count, heads := ops.Distances(l.Node)
 	t := &distances{heads: heads, rows: make([]int32, 2*capacity)}
 	for i := range t.rows {
 		t.rows[i] = int32(a.Distance(i-capacity+1, count))
 	}
+	first := ops.Place(l.Node, "bias")
 	for i, to := range []*[]float32{&t.bias, &t.farK, &t.farQ} {
-		if 6+i >= len(l.In) || l.In[6+i].Buffer == nil {
+		if first+i >= len(l.In) || l.In[first+i].Buffer == nil {
 			continue
 		}
 		var err error
-		if *to, err = values(d, &l.In[6+i]); err != nil {
+		if *to, err = values(d, &l.In[first+i]); err != nil {
 			return nil, err
 		}
 	}
@@ -49,7 +51,11 @@ func (t *attention) space(head, token, p int, s []float32, stride int) {
 			sum += k.Dot(query, d.farK[far:far+t.dh])
 		}
 		if d.farQ != nil {
-			sum += k.Dot(tensor.View[float32](keys.Data[j*keys.Stride:][:4*t.dh]), d.farQ[far:far+t.dh])
+			at := j
+			if t.pages != nil {
+				at, _ = t.pages.piece(int(t.pages.seq[token]), j, j+1)
+			}
+			sum += k.Dot(tensor.View[float32](keys.Data[at*keys.Stride:][:4*t.dh]), d.farQ[far:far+t.dh])
 		}
 		sum *= t.scale
 		if d.bias != nil {

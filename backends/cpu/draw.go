@@ -99,3 +99,17 @@ func bindAdjust(d *Device, l *backends.Launch) (runner, error) {
 		return nil
 	}), nil
 }
+
+// bindLogprob binds what a model thinks of tokens, for graphs that ask for it.
+func bindLogprob(d *Device, l *backends.Launch) (runner, error) {
+	b := logitsOf(d, l)
+	tokens := b.ints(1)
+	if b.err != nil {
+		return nil, b.err
+	}
+	n := l.In[1].Shape.Last()
+	return newEachRow(b.x.n, 16*b.x.cols, func(r int) error {
+		ops.LogprobRow(b.y.row(r), b.x.row(r), tokens[r*n:])
+		return nil
+	}), nil
+}

@@ -140,7 +140,7 @@ func TestFenced(t *testing.T) {
 		devices[level] = dev
 	}
 	for i, c := range append(optest.Cases(), fencedAttention()...) {
-		if i%3 != 0 && !testfiles.Exhaustive() {
+		if i%7 != 0 && !testfiles.Exhaustive() {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {

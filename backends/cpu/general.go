@@ -371,6 +371,41 @@ func bindReduce(_ *Device, l *backends.Launch) (runner, error) {
 	}), nil
 }
 
+// bindSinkhorn binds a matrix a row of the step, by turns its columns and its rows divided by their sums.
+func bindSinkhorn(_ *Device, l *backends.Launch) (runner, error) {
+	x, y, err := inOut(l)
+	if err != nil {
+		return nil, err
+	}
+	a, size := graph.Attr[ops.SinkhornAttr](l.Node), l.In[0].Shape[2]
+	return newEachRow(l.In[0].Shape[0], 4*a.Iters*size*size, func(s int) error {
+		for i := range size {
+			copy(y.row(s*size+i), x.row(s*size+i))
+		}
+		for turn := range 2*a.Iters - 1 {
+			for line := range size {
+				sum := a.Eps
+				for i := range size {
+					sum += float64(*lineOf(&y, s*size, line, i, turn%2 == 0))
+				}
+				for i := range size {
+					e := lineOf(&y, s*size, line, i, turn%2 == 0)
+					*e = float32(float64(*e) / sum)
+				}
+			}
+		}
+		return nil
+	}), nil
+}
+
+// lineOf is element i of a column, or of a row, of the matrix whose first row is that of number first.
+func lineOf(y *rows, first, line, i int, column bool) *float32 {
+	if column {
+		line, i = i, line
+	}
+	return &y.row(first + line)[i]
+}
+
 func bindShift(_ *Device, l *backends.Launch) (runner, error) {
 	x, err := ints(&l.In[0])
 	if err != nil {

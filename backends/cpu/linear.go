@@ -11,6 +11,9 @@ const (
 	// matVecRows is the number of activation rows up to which weights of plain
 	// types are read row by row; from there on they are decoded once into tiles.
 	matVecRows = 4
+	// fewRows is the number of activation rows up to which panels of plain types are streamed past them; from there on
+	// they are decoded into tiles, whose products take no time for what a row loads.
+	fewRows = 32
 	// chunkPanels is how many panels a chunk of a product of many rows takes.
 	chunkPanels = 4
 	// chunkBytes is the most that one chunk of a mat-vec reads of the weights where threads share
@@ -18,6 +21,8 @@ const (
 	chunkBytes = 1 << 20
 	// leastBytes is about the least: what comes between two chunks takes as long as reading a tenth of it.
 	leastBytes = 192 << 10
+	// aloneBytes is what a row alone reads of the weights before the next row: it stays in the second-level cache.
+	aloneBytes = 256 << 10
 	// chunkProducts is about what one chunk of a product over panels multiplies:
 	// a tenth of a millisecond's work.
 	chunkProducts = 16 << 20
@@ -194,7 +199,7 @@ func bindRounded(d *Device, t *linear, w, x *backends.Operand) (product, error) 
 	ldy, even := t.y.lead()
 	g := &rounding{t: t, m: m, k: d.k, ldy: ldy, tail: tails(d)}
 	all := simd.PanelCount(m.Rows)
-	if t.x.n == 1 || !even || d.invariant {
+	if t.x.n <= d.k.RowsAlone(m.Type) || !even || d.invariant {
 		g.x = d.bindRounding(x, t.x, form{group: 1})
 		g.tiles = max(1, t.x.n)
 		g.k = t.matVec()
@@ -248,9 +253,15 @@ func (g *rounding) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	if q.Group > 1 {
 		g.k.MulPanels(g.t.y.data, g.r, g.ldy, g.m, p0, p1, q, t0, t1, g.tail[worker])
 	} else {
-		for i := i0; i < i1; i++ {
-			row := q.Row(i)
-			g.k.MulPanels(g.t.y.row(i), nil, g.m.Rows, g.m, p0, p1, &row, 0, 1, g.tail[worker])
+		near := p1 - p0
+		if i1-i0 > 1 {
+			near = max(1, aloneBytes/g.m.PanelSize())
+		}
+		for p := p0; p < p1; p += near {
+			for i := i0; i < i1; i++ {
+				row := q.Row(i)
+				g.k.MulPanels(g.t.y.row(i), nil, g.m.Rows, g.m, p, min(p+near, p1), &row, 0, 1, g.tail[worker])
+			}
 		}
 	}
 	r0, r1 = panelRows(g.m, p0, p1)
@@ -283,7 +294,7 @@ func bindPlain(d *Device, t *linear, w, x *backends.Operand) (product, error) {
 	if t.tiled() && d.bf16Dots(m.Type) {
 		return newHalves(d, t, m, x), nil
 	}
-	if t.tiled() {
+	if t.tiled() && t.x.n > fewRows {
 		return newTiles(d, t, simd.Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}, x), nil
 	}
 	c := cutTapered(simd.PanelCount(m.Rows), m.PanelSize(), or(t.variant.chunk, chunkBytes), d.pool.Size())
@@ -295,11 +306,18 @@ func (g *plain) chunks() int        { return g.cuts.chunks() }
 
 func (g *plain) do(worker, chunk int) (r0, r1, i0, i1 int) {
 	p0, p1 := g.cuts.of(chunk)
-	for i := range g.t.x.n {
-		g.k.MatVecPanels(g.t.y.row(i), g.m, p0, p1, g.t.x.row(i), g.tail[worker])
-	}
+	x, y, n := &g.t.x, &g.t.y, g.t.x.n
 	r0, r1 = panelRows(g.m, p0, p1)
-	return r0, r1, 0, g.t.x.n
+	if ldx, even := x.lead(); n > 1 && even && !g.t.d.invariant {
+		if ldy, even := y.lead(); even {
+			g.k.MulFewPanels(y.data, ldy, g.m, p0, p1, x.data, ldx, n, g.tail[worker])
+			return r0, r1, 0, n
+		}
+	}
+	for i := range n {
+		g.k.MatVecPanels(y.row(i), g.m, p0, p1, x.row(i), g.tail[worker])
+	}
+	return r0, r1, 0, n
 }
 
 // matVec is the kernels for one row of activations.

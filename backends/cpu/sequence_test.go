@@ -13,6 +13,7 @@ import (
 
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/synthetic"
 )
@@ -105,9 +106,9 @@ func (m *mixed) Data(name string) ([]byte, error) {
 // one by one give, bit for bit.
 func TestSequence(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	blocks := 150
-	if testing.Short() {
-		blocks = 40
+	blocks := 40
+	if testfiles.Exhaustive() {
+		blocks = 150
 	}
 	devices := make([]*cpu.Device, 4)
 	for i := range devices {

@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -105,8 +107,17 @@ func (t *topk) run(*pool.Pool) error {
 	return nil
 }
 
-// choose brings the k largest to the front of order, by selection: k is small.
+// fewChosen is up to how many choices a search of the row for each is faster than sorting it.
+const fewChosen = 24
+
+// choose brings the k largest to the front of order: by selection where k is small, else by sorting.
 func (t *topk) choose(x []float32) {
+	if t.k > fewChosen && t.hidden == nil {
+		slices.SortFunc(t.order, func(i, j int32) int {
+			return cmp.Or(cmp.Compare(x[j], x[i]), cmp.Compare(i, j))
+		})
+		return
+	}
 	for j := range t.k {
 		best := j
 		for c := j + 1; c < len(t.order); c++ {

@@ -142,13 +142,19 @@ func bindAttention(b *binder) {
 		sinks, typ := b.plain(b.in(4))
 		d.ptr(sinks).u32(typ, a.Chunk, flagged(a.Both)).f32(a.ALiBi).f32(a.SlopeFactor()).
 			ptr(b.dense(b.in(5)))
-		_, farHeads := ops.Distances(n)
-		for i := range 3 { // tables of distances
-			table, typ := b.plain(b.in(6 + i))
-			d.ptr(table).u32(typ)
-		}
-		d.u32(farHeads).f32(a.Reach)
+		b.distances(d, n)
 	}
+}
+
+// distances hands over an attention's tables of distances.
+func (b *binder) distances(d *dispatch, n *graph.Node) {
+	_, heads := ops.Distances(n)
+	first := ops.Place(n, "bias")
+	for i := range 3 {
+		table, typ := b.plain(b.in(first + i))
+		d.ptr(table).u32(typ)
+	}
+	d.u32(heads).f32(graph.Attr[ops.AttentionAttr](n).Reach)
 }
 
 // cacheCode is the number of a cache's type in cache.h.

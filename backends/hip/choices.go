@@ -62,7 +62,7 @@ var products = []choice{
 	{name: "gemm", takes: (*Device).usesHalves, bind: one((*binder).gemm), several: (*binder).gemm,
 		why: "rows in half precision: x is rounded once, tiles are multiplied by asynchronous matrix instructions",
 		variants: func(dev *Device, n *graph.Node) []string {
-			return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], false))
+			return names(dev.gemmShapesFor(n.In[1].Type, n.In[0].Shape.Rows(), n.In[1].Shape[:1], n.In[1].Shape[1], false))
 		}},
 	{name: "matvec", takes: fewRows, bind: func(b *binder) { p := b.product(); b.matvec(p, p.columns) },
 		why: "few rows: w is streamed once past all of them"},
@@ -148,16 +148,17 @@ var table = map[string]entry{
 		why: "rows of many sequences, pages of f16 or bf16: the positions of all are divided evenly, by matrix instructions"},
 		{name: "paged", bind: bindPagedAttention,
 			why: "rows of many sequences: a block a head and sequence, pages by table"}}, weight: -1,
-		plain: []int{1, 2}, check: checkPaged, scratch: pagedScratch},
-	"topk":   checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
-	"adjust": only("draw", "four tokens a thread, then those that are changed", bindAdjust),
-	"draw":   only("draw", "four tokens a thread, whose numbers come from one counter", bindDraw),
-	"filter": only("filter", "a block a row: masses go into bins, of which one at a time is looked into", bindFilter),
-	"mix":    only("moe", pairwise, bindMix),
-	"rows":   only("moe", "a row a block", bindRows),
-	"pool":   only("moe", "a block sums up 32 columns of a range of rows", bindPool),
-	"split":  only("moe", "a range of columns is copied", bindSplit),
-	"view":   only("moe", "rows without gaps are copied", bindView),
+		plain: []int{1, 2, 6, 7, 8, 9}, check: checkPaged, scratch: pagedScratch},
+	"topk":    checked(only("moe", "the largest of a row by a block", bindTopK), checkGroups),
+	"adjust":  only("draw", "four tokens a thread, then those that are changed", bindAdjust),
+	"draw":    only("draw", "four tokens a thread, whose numbers come from one counter", bindDraw),
+	"filter":  only("filter", "a block a row: masses go into bins, of which one at a time is looked into", bindFilter),
+	"logprob": only("pick", "a block a row, read twice: its largest, then the sum of exponentials", bindLogprob),
+	"mix":     only("moe", pairwise, bindMix),
+	"rows":    only("moe", "a row a block", bindRows),
+	"pool":    only("moe", "a block sums up 32 columns of a range of rows", bindPool),
+	"split":   only("moe", "a range of columns is copied", bindSplit),
+	"view":    only("moe", "rows without gaps are copied", bindView),
 }
 
 func checked(e entry, check func(*graph.Node) error) entry {

@@ -143,17 +143,8 @@ func customInclude(b *strings.Builder, k *custom.Instance, text string, depth in
 }
 
 // kernelHeaders are this package's headers.
-func kernelHeaders() (all []string) {
-	list, err := kernelFiles.ReadDir("kernels")
-	if err != nil { // the files are part of the program
-		panic(err)
-	}
-	for _, f := range list {
-		if strings.HasSuffix(f.Name(), ".h") {
-			all = append(all, f.Name())
-		}
-	}
-	return all
+func kernelHeaders() []string {
+	return slices.DeleteFunc(kernelNames(), func(name string) bool { return !strings.HasSuffix(name, ".h") })
 }
 
 // foreign is a program that a user wrote: its source, or its code where that is empty.

@@ -67,7 +67,7 @@ func cardOr(t *testing.T) *Device {
 	t.Helper()
 	dev, err := New(Options{})
 	if err != nil {
-		var none *NoDevice
+		var none *backends.NoDevice
 		if errors.As(err, &none) && os.Getenv("GRETA_REQUIRE_HIP") == "" {
 			t.Skip(err)
 		}

@@ -52,8 +52,8 @@ type Device struct {
 	overlaps  bool                     // launches may start before the one before them ends
 	early     *earlyLaunch
 	shares    map[uintptr]int // shared memory that functions may ask for, by their handles
-	askPairs  sync.Once       // when a product first needs to know
-	pairs     int             // clusters of two blocks that run at once, 0: it is not known; see fits
+	askFits   sync.Once       // when a product first needs to know
+	clusters  [2]int          // of two and of four blocks that run at once, 0: it is not known; see fits
 }
 
 // code names a function of a program.
@@ -295,7 +295,7 @@ func (b *buffer) Free() error {
 }
 
 // Alloc gives zeroed device memory. Its error says how much was asked for; a
-// full device is an *OutOfMemory.
+// full device is an *backends.OutOfMemory.
 func (dev *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("hip: cannot allocate %d bytes", bytes)
@@ -308,19 +308,6 @@ func (dev *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 	return b, nil
 }
 
-// OutOfMemory says that the device has no room left.
-type OutOfMemory struct {
-	Bytes int
-	What  string
-	Err   error
-}
-
-func (e *OutOfMemory) Error() string {
-	return fmt.Sprintf("hip: no room on the device for %d bytes of %s: %v", e.Bytes, e.What, e.Err)
-}
-
-func (e *OutOfMemory) Unwrap() error { return e.Err }
-
 func (dev *Device) alloc(bytes int, what string) (*buffer, error) {
 	defer dev.enter()()
 	b := &buffer{dev: dev, size: bytes}
@@ -329,7 +316,7 @@ func (dev *Device) alloc(bytes int, what string) (*buffer, error) {
 	if err != nil {
 		var e *Error
 		if errors.As(err, &e) && e.Code == errOutOfMemory {
-			return nil, &OutOfMemory{bytes, what, err}
+			return nil, &backends.OutOfMemory{Need: int64(bytes), What: what, Err: err}
 		}
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/greta-project/greta/backends"
 )
 
 // Library is a library of a provider as it was looked for.
@@ -71,7 +73,7 @@ func (p *Provider) diagnose(d *driver) {
 	p.Devices = append(p.Devices, found...)
 	if err != nil {
 		p.Error = err.Error()
-		p.Broken = !errors.As(err, new(*NoDevice))
+		p.Broken = !errors.As(err, new(*backends.NoDevice))
 		return
 	}
 	if p.Driver, err = d.driverName(cmp.Or(p.Compiler, "none")); err != nil {

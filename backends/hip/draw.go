@@ -27,3 +27,11 @@ func bindAdjust(b *binder) {
 	b.start(drawFile, "adjust", 256, r.n, ceil(r.cols, 1024), 1).ptr(b.out(0), b.pointer(x)).rows(r).
 		ptr(b.dense(b.in(1)), b.dense(b.in(2)), b.dense(b.in(3))).u32(b.in(1).Shape.Last())
 }
+
+// bindLogprob binds what a model thinks of tokens.
+func bindLogprob(b *binder) {
+	x, tokens := b.in(0), b.in(1)
+	r := rowsOf(x)
+	b.start(pickFile, "logprob", 1024, r.n, 1, 1).ptr(b.out(0), b.pointer(x)).rows(r).ptr(b.dense(tokens)).
+		u32(tokens.Shape.Last())
+}

@@ -62,10 +62,8 @@ func (e *Error) Is(target error) bool {
 	return target == backends.ErrLost && !compiles && slices.Contains(lostCodes, e.Code)
 }
 
-// NoDevice says that there is no GPU to run on, and why.
-type NoDevice struct{ Reason string }
-
-func (e *NoDevice) Error() string { return "no HIP device: " + e.Reason }
+// noDevice says that there is no GPU to run on, and why.
+func noDevice(reason string) error { return &backends.NoDevice{Kind: "HIP", Reason: reason} }
 
 // call invokes a function that returns a code. what names the kernel or tensor
 // for which it is called.

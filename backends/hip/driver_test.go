@@ -173,7 +173,7 @@ func TestEveryCallFails(t *testing.T) {
 		first := map[fn]bool{}
 		for i, c := range whole.calls {
 			// The first call of each function, and some of those behind it.
-			if first[c.f] && i%8 != 0 && !testfiles.Exhaustive() {
+			if first[c.f] && i%24 != 0 && !testfiles.Exhaustive() {
 				continue
 			}
 			first[c.f] = true
@@ -335,7 +335,7 @@ func TestNoDevice(t *testing.T) {
 		f := newFake(who)
 		f.none = true
 		_, err := openFake(f, t.TempDir())
-		var none *NoDevice
+		var none *backends.NoDevice
 		if !errors.As(err, &none) || !strings.Contains(err.Error(), who.symbol(fnDeviceCount)) {
 			t.Errorf("%s: %v", who, err)
 		}

@@ -27,7 +27,7 @@ type fake struct {
 	copies  []func() // of the last graph
 	isas    []string
 	name    []byte          // of the last error, as C has it
-	pairs   int             // clusters of two blocks that it says run at once
+	pairs   int             // clusters of two blocks that it says run at once, of four half as many
 	source  string          // last compiled
 	opens   map[uintptr]int // how often memory of another process is open
 	peers   bool            // devices reach each other's memory
@@ -200,7 +200,7 @@ func (f *fake) invoke(n fn, a []uintptr) uintptr {
 	case fnModuleLoad:
 		return f.create("module", a[0])
 	case fnClusters:
-		*word(a[0]) = uint64(f.pairs)
+		*word(a[0]) = uint64(f.pairs * 2 / blocksOf(a[2]))
 	case fnModuleUnload:
 		return f.destroy("module", a[0])
 	case fnModuleFunction:

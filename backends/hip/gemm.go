@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -23,8 +24,9 @@ const (
 
 // gemmShape is a tile's columns, its stages of shared memory, and the blocks
 // that shall share a multiprocessor; lag is LAG in gemm.hip. With a cluster it is
-// a shape of pipeline.hip, and the most blocks of a cluster; decode is its DECODE.
-type gemmShape struct{ columns, stages, blocks, lag, cluster, decode int }
+// a shape of pipeline.hip, and the most blocks of a cluster; decode is its DECODE. With parts a cluster's blocks divide
+// k into so many.
+type gemmShape struct{ columns, stages, blocks, lag, cluster, decode, parts int }
 
 var (
 	gemmShapes = []gemmShape{{columns: 128, stages: 6, blocks: 1, lag: 2}, {columns: 256, stages: 4, blocks: 1, lag: 1},
@@ -38,6 +40,12 @@ var (
 	// narrowShapes are for up to gemmRows rows: a product then has a tile of w for each of more multiprocessors, whose
 	// number decides how fast w is read.
 	narrowShapes = []gemmShape{{columns: 64, stages: 8, cluster: 1}, {columns: 32, stages: 10, cluster: 1}}
+	// partShapes are for products whose tiles are fewer than half of the multiprocessors.
+	partShapes = []gemmShape{
+		{columns: 128, stages: 7, cluster: 2, parts: 2}, {columns: 64, stages: 8, cluster: 2, parts: 2},
+		{columns: 192, stages: 5, cluster: 2, parts: 2},
+		{columns: 128, stages: 7, cluster: 4, parts: 4}, {columns: 64, stages: 8, cluster: 4, parts: 4},
+	}
 	decodeShapes = []gemmShape{
 		{columns: 128, stages: 6, cluster: 2, decode: 2}, {columns: 128, stages: 6, cluster: 2, decode: 1},
 		{columns: 176, stages: 5, cluster: 2, decode: 2}, {columns: 192, stages: 5, cluster: 2, decode: 2},
@@ -50,6 +58,9 @@ func (s gemmShape) String() string {
 	if s.decode > 0 {
 		return fmt.Sprintf("decode=%dx%d,stages=%d,groups=%d,cluster=%d", gemmRows, s.columns, s.stages, s.decode, s.cluster)
 	}
+	if s.parts > 0 {
+		return fmt.Sprintf("pipeline=%dx%d,stages=%d,parts=%d", gemmRows, s.columns, s.stages, s.parts)
+	}
 	if s.cluster > 0 {
 		return fmt.Sprintf("pipeline=%dx%d,stages=%d,cluster=%d", gemmRows, s.columns, s.stages, s.cluster)
 	}
@@ -60,8 +71,8 @@ func (s gemmShape) String() string {
 func (s gemmShape) bytes() int { return s.stages*(gemmRows+s.columns)*gemmStep*2 + 1024 }
 
 // gemmShapesFor gives the shapes of a product of some rows with matrices of a type
-// and n rows each, the one that suits it first.
-func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) []gemmShape {
+// and n rows of k each, the one that suits it first.
+func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, k int, paired bool) []gemmShape {
 	if !dev.overlaps || !dev.d.has(fnTensorMap) {
 		return gemmShapes
 	}
@@ -72,12 +83,13 @@ func (dev *Device) gemmShapesFor(t tensor.Type, rows int, n []int, paired bool) 
 	if rows <= gemmRows {
 		shapes = append(shapes, fit(narrowShapes)...)
 	}
+	shapes = append(shapes, fit(partShapes)...)
 	from := shapes
 	if len(decoded) > 0 && rows <= decodedRows && (t != tensor.Q6_K || decoded[0].clusterOf(rows) == 2) {
 		from = decoded
 	}
 	best := slices.MinFunc(from, func(a, b gemmShape) int {
-		return dev.rounds(a, rows, n, paired) - dev.rounds(b, rows, n, paired)
+		return cmp.Compare(dev.rounds(a, rows, n, k, paired), dev.rounds(b, rows, n, k, paired))
 	})
 	all := []gemmShape{best}
 	for _, s := range slices.Concat(shapes, decoded, gemmShapes) {
@@ -326,7 +338,8 @@ func (b *binder) gemmShape(products []product, paired bool) gemmShape {
 		n = append(n, p.w.Shape[0])
 	}
 	name := products[0].variant
-	all := b.dev.gemmShapesFor(products[0].w.Type, b.dev.rows(products[0].columns), n, paired)
+	all := b.dev.gemmShapesFor(products[0].w.Type, b.dev.rows(products[0].columns), n,
+		products[0].w.Shape[1], paired)
 	for _, s := range all {
 		if name == "" || s.String() == name {
 			return s

@@ -66,7 +66,7 @@ func List() ([]Found, []error) {
 	return all, errs
 }
 
-// New opens a device. Its error is a *NoDevice where there is none.
+// New opens a device. Its error is a *backends.NoDevice where there is none.
 func New(opt Options) (*Device, error) {
 	var reasons []string
 	for _, who := range []vendor{amd, nvidia} {
@@ -78,7 +78,7 @@ func New(opt Options) (*Device, error) {
 		d := &driver{mask(p)}
 		found, err := d.devices()
 		if err != nil {
-			var none *NoDevice
+			var none *backends.NoDevice
 			if !errors.As(err, &none) {
 				return nil, err
 			}
@@ -92,7 +92,7 @@ func New(opt Options) (*Device, error) {
 			reasons = append(reasons, fmt.Sprintf("%s (%s, %s) is not %q", f.ID(), f.Name, f.Arch, opt.Device))
 		}
 	}
-	return nil, &NoDevice{strings.Join(reasons, "; ")}
+	return nil, noDevice(strings.Join(reasons, "; "))
 }
 
 // matches says whether a device is what the user asked for.
@@ -118,7 +118,7 @@ func (d *driver) devices() ([]Found, error) {
 		return nil, none(err)
 	}
 	if int32(n) <= 0 {
-		return nil, &NoDevice{"the driver counts none"}
+		return nil, noDevice("the driver counts none")
 	}
 	var all []Found
 	for i := range int(int32(n)) {
@@ -135,7 +135,7 @@ func (d *driver) devices() ([]Found, error) {
 func none(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Code == errNoDevice || e.Code == errInvalidDevice || e.Code == 3 || e.Code == 999) {
-		return &NoDevice{e.Error()}
+		return noDevice(e.Error())
 	}
 	return err
 }

@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 )
 
@@ -26,27 +26,18 @@ func (dev *Device) Location() string {
 
 // CodeHash is a hash of the sources that may run a node, in whichever variant
 // (backends.Hashed).
-func (dev *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(group(n)) }
+func (dev *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(backends.CodeGroup(n)) }
 
-// group names the kind of kernels that a node has.
-func group(n *graph.Node) string {
-	switch {
-	case n == nil:
-		return "all"
-	case strings.HasPrefix(n.Op.Name, "linear"):
-		return "products"
-	case n.Op.Name == "attention" || n.Op.Name == "paged_attention":
-		return "attention"
-	}
-	return "others"
+// codeGroups says which nodes the kernels of a file run (backends.CodeGroup); stepcopy.hip runs none.
+var codeGroups = map[string]string{
+	"f8": "products", "gemm": "products", "halves": "products", "matrix": "products", "matvec": "products",
+	"pipeline": "products", "tile": "products", "tile128": "products", "tilecopy": "products", "vec": "products",
+	"attention": "attention", "attention_decode": "attention", "attention_split": "attention", "flash": "attention",
+	"paged": "attention",
+	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others", "moe": "others",
+	"norm": "others", "pick": "others", "point": "products, others", "recurrence": "others",
+	"rope": "others", "spread": "others", "stepcopy": "others",
 }
-
-// attentionFiles and otherFiles are the sources of what is no product; all others are products.
-var (
-	attentionFiles = []string{"attention.hip", "attention_split.hip", "flash.hip", "paged.hip"}
-	otherFiles     = []string{"embed.hip", "norm.hip", "point.hip", "general.hip", "spread.hip", "recurrence.hip",
-		"heads.hip", "rope.hip", "moe.hip"}
-)
 
 var codeHashes sync.Map // by group
 
@@ -55,29 +46,17 @@ func sourceHash(group string) string {
 	if h, ok := codeHashes.Load(group); ok {
 		return h.(string)
 	}
-	list, err := kernelFiles.ReadDir("kernels")
-	if err != nil {
-		return ""
-	}
 	sum := sha256.New()
-	for _, f := range list {
-		own := "products"
-		switch {
-		case !strings.HasSuffix(f.Name(), ".hip"):
-			continue
-		case slices.Contains(attentionFiles, f.Name()):
-			own = "attention"
-		case slices.Contains(otherFiles, f.Name()):
-			own = "others"
-		}
-		if group != "all" && group != own {
+	for _, name := range kernelNames() {
+		stem, ok := strings.CutSuffix(name, ".hip")
+		if !ok || group != "all" && !strings.Contains(codeGroups[stem], group) {
 			continue
 		}
-		text, err := newProgram(f.Name()).source()
+		text, err := newProgram(name).source()
 		if err != nil {
 			return ""
 		}
-		fmt.Fprintf(sum, "%s %d\n%s", f.Name(), len(text), text)
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
 	}
 	h := hex.EncodeToString(sum.Sum(nil)[:16])
 	codeHashes.Store(group, h)

@@ -9,7 +9,6 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/custom"
-	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -56,9 +55,6 @@ func (dev *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 	e, ok := table[n.Op.Name]
 	if !ok {
 		return nil, backends.Unsupportedf("hip", n, "it is not in the table of kernels")
-	}
-	if why := ops.Beyond(n); why != "" && n.Op == ops.PagedAttention {
-		return nil, backends.Unsupportedf("hip", n, "%s: no kernel of this backend does that", why)
 	}
 	c := dev.choice(n)
 	if c == nil {

@@ -58,8 +58,8 @@ func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 			nullHost(uintptr(len(*b) - 64)).Put(b)
 		}
 		delete(p.host, a[0])
-	case fnClusters: // of two blocks
-		*word32(a[0]) = int32(p.units / 2)
+	case fnClusters:
+		*word32(a[0]) = int32(p.units / blocksOf(a[2]))
 	case fnDevice, fnRetainContext, fnModuleLoad, fnModuleFunction, fnStreamCreate, fnEventCreate, fnGraphInstantiate:
 		p.next += 256
 		set(a[0], p.next)
@@ -68,6 +68,12 @@ func (p *nullDriver) invoke(f fn, a []uintptr) uintptr {
 		set(a[1], p.next)
 	}
 	return 0
+}
+
+// blocksOf is how many blocks a cluster has by the first attribute of a launchConfig.
+func blocksOf(config uintptr) int {
+	c := (*launchConfig)(*(*unsafe.Pointer)(unsafe.Pointer(&config)))
+	return int((*launchAttribute)(*(*unsafe.Pointer)(unsafe.Pointer(&c.attributes))).value[0])
 }
 
 var nullHosts sync.Map

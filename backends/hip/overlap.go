@@ -63,12 +63,12 @@ func (dev *Device) configure(p *dispatch, early bool, stream uintptr) uintptr {
 // emptyKernel is a function that does nothing, in PTX, which the driver compiles.
 const emptyKernel = ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n\x00"
 
-// findPairs asks how many clusters of two blocks run at once where a block has a
+// findClusters asks how many clusters of two and of four blocks run at once where a block has a
 // multiprocessor for itself. A cluster's blocks share one group of multiprocessors, so fewer
 // may fit than half of them; one that does not fit waits for another's end. A driver that
-// refuses to say, as one that may compile nothing does, leaves pairs 0, and products take single
+// refuses to say, as one that may compile nothing does, leaves clusters 0, and products take single
 // blocks; what is wrong with the device besides, the next call says.
-func (dev *Device) findPairs() {
+func (dev *Device) findClusters() {
 	if !dev.d.has(fnClusters) {
 		return
 	}
@@ -83,25 +83,29 @@ func (dev *Device) findPairs() {
 	}
 	defer func() {
 		if dev.d.call(fnModuleUnload, what, uintptr(m)) != nil {
-			dev.pairs = 0
+			clear(dev.clusters[:])
 		}
 	}()
 	// more than half of a multiprocessor's
-	p := &dispatch{grid: [3]int{dev.units / 2 * 2, 1, 1}, block: gemmThreads, cluster: 2, shared: 160 << 10}
+	const shared = 160 << 10
 	f, err := dev.d.get(fnModuleFunction, what, 0, uintptr(m), address(&pin, name))
-	if err != nil || dev.allowShared(what, uintptr(f), p.shared) != nil {
+	if err != nil || dev.allowShared(what, uintptr(f), shared) != nil {
 		return
 	}
-	if n, err := dev.d.get(fnClusters, what, 0, uintptr(f), dev.configure(p, false, 0)); err == nil {
-		dev.pairs = max(int(int32(n)), 0)
+	for i := range dev.clusters {
+		blocks := 2 << i
+		p := &dispatch{grid: [3]int{dev.units / blocks * blocks, 1, 1}, block: gemmThreads, cluster: blocks, shared: shared}
+		if n, err := dev.d.get(fnClusters, what, 0, uintptr(f), dev.configure(p, false, 0)); err == nil {
+			dev.clusters[i] = max(int(int32(n)), 0)
+		}
 	}
 }
 
-// fits is how many clusters of one or two blocks run at once, a block a multiprocessor.
+// fits is how many clusters of one, two or four blocks run at once, a block a multiprocessor.
 func (dev *Device) fits(blocks int) int {
 	if blocks == 1 {
 		return dev.units
 	}
-	dev.askPairs.Do(dev.findPairs)
-	return dev.pairs
+	dev.askFits.Do(dev.findClusters)
+	return dev.clusters[blocks/4]
 }

@@ -57,16 +57,17 @@ func pagedScratch(dev *Device, n *graph.Node) int {
 }
 
 // pagedProgram is the source of both kernels; what a push does not need of it is given too.
-func pagedProgram(dh, dv, kt, vt, line int, s attentionShape, softcap bool, page int) program {
-	return newProgram("paged.hip", define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt),
+func pagedProgram(dh, dv, kt, vt, line int, s attentionShape, softcap bool, page int, more []string) program {
+	options := []string{define("DH", dh), define("DV", dv), define("KT", kt), define("VT", vt),
 		define("VE", line), define("QB", s.block), onOff("CAP", softcap), define("G_PARTS", s.parts),
-		define("G_PART", s.least), define("PAGE", page))
+		define("G_PART", s.least), define("PAGE", page)}
+	return newProgram("paged.hip", append(options, more...)...)
 }
 
 func bindPagedPush(b *binder) {
 	pool, at := b.pool(0)
 	x := b.in(1)
-	prog := pagedProgram(1, 1, 0, 0, 1, attentionShape{block: 1, parts: 1, least: attentionPart}, false, 1)
+	prog := pagedProgram(1, 1, 0, 0, 1, attentionShape{block: 1, parts: 1, least: attentionPart}, false, 1, nil)
 	across := min(ceil(x.RowElems(), 128), 8)
 	d := b.start(prog, "paged_push", 128, x.Shape[0], across, 1).
 		ptr(at).u32(cacheCode(pool.Type), pool.Shape[0]).ptr(b.pointer(x)).u32(x.Stride/4, x.RowElems()).
@@ -87,7 +88,7 @@ func bindPagedAttention(b *binder) {
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
 	line := cacheLine(&k, &v, kAt, vAt)
 	prog := pagedProgram(dh, dv, cacheCode(k.Type), cacheCode(v.Type), line, s, a.Softcap > 0,
-		n.In[1].Shape[1])
+		n.In[1].Shape[1], moreOf(n))
 	blocks := q.Shape[0] * ceil(s.queries, s.block)
 	var scratch, counters uintptr
 	if s.parts > 1 {
@@ -104,4 +105,9 @@ func bindPagedAttention(b *binder) {
 		u32(table.Shape[0], table.Shape[1], n.In[1].Shape[0], q.Shape[1], groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).ptr(scratch, counters)
 	b.status(d)
+	if ops.Beyond(n) != "" {
+		sinks, typ := b.plain(b.in(6))
+		d.ptr(sinks).u32(typ, a.Chunk).f32(a.ALiBi).f32(a.SlopeFactor())
+		b.distances(d, n)
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -120,17 +120,9 @@ func codeHash(t target) string {
 // kernelsHash changes with any kernel and with what kernels include.
 var kernelsHash = sync.OnceValue(func() string {
 	h := sha256.New()
-	err := fs.WalkDir(kernelFiles, "kernels", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		text, err := kernelFiles.ReadFile(path)
-		fmt.Fprintln(h, path, len(text))
-		h.Write(text)
-		return err
-	})
-	if err != nil { // the files are part of the program
-		return ""
+	for _, name := range kernelNames() {
+		fmt.Fprintln(h, name, len(kernelFiles()[name]))
+		io.WriteString(h, kernelFiles()[name])
 	}
 	return hex.EncodeToString(h.Sum(nil))
 })

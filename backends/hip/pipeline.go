@@ -1,6 +1,7 @@
 package hip
 
 import (
+	"math"
 	"slices"
 	"unsafe"
 
@@ -10,8 +11,13 @@ import (
 
 // Products in half precision whose tiles the hardware copies: see pipeline.hip.
 
-// epilogueColumns is what a tile costs beside its multiplications, in columns.
-const epilogueColumns = 18
+const (
+	// epilogueColumns is what a tile costs beside its multiplications, in columns of epilogueSteps steps, and partColumns
+	// what adding up the sums of k's parts does.
+	epilogueColumns, partColumns, epilogueSteps = 18, 40, 64
+	// partSteps is how many steps of k each part has at least.
+	partSteps = 8
+)
 
 // decodes gives the shapes in which tiles of a type are made from its codes as they
 // are multiplied.
@@ -28,6 +34,9 @@ func decodes(t tensor.Type) []gemmShape {
 // clusterOf is how many blocks of a cluster a product of some rows takes: two
 // where there are two tiles of rows for them.
 func (s gemmShape) clusterOf(rows int) int {
+	if s.parts > 0 {
+		return s.parts
+	}
 	if tiles := ceil(rows, gemmRows); tiles%2 == 1 && tiles < 8 {
 		return 1
 	}
@@ -35,17 +44,41 @@ func (s gemmShape) clusterOf(rows int) int {
 }
 
 // whole says whether a cluster's tiles of a product's rows are all whole.
-func (s gemmShape) whole(rows int) bool { return rows%(s.clusterOf(rows)*gemmRows) == 0 }
+func (s gemmShape) whole(rows int) bool { return rows%s.rowsOf(rows) == 0 }
 
-// rounds is the time of a product in columns of tiles that blocks take in turn.
-func (dev *Device) rounds(s gemmShape, rows int, n []int, paired bool) int {
+// rowsOf is how many of a product's rows a cluster has.
+func (s gemmShape) rowsOf(rows int) int {
+	if s.parts > 0 {
+		return gemmRows
+	}
+	return s.clusterOf(rows) * gemmRows
+}
+
+// stepColumns is what a step of a tile takes, in columns of w that are multiplied meanwhile: those, or half of
+// the rows of x and w that come to a multiprocessor, which takes 64 bytes a cycle.
+func (s gemmShape) stepColumns(rows int) int {
+	if s.decode > 0 { // w comes in codes
+		return s.columns
+	}
+	return max(s.columns, (min(rows, gemmRows)+s.columns)/2)
+}
+
+// rounds is the time of a product in columns and steps of tiles that blocks take in turn.
+func (dev *Device) rounds(s gemmShape, rows int, n []int, k int, paired bool) int {
 	matrices := make([]halfMatrix, len(n))
 	for i := range n {
 		matrices[i].n = n[i]
 	}
 	tiles, _ := s.place(matrices, paired)
-	cluster := s.clusterOf(rows)
-	return ceil(ceil(rows, cluster*gemmRows)*tiles, max(dev.fits(cluster), 1)) * (s.columns + epilogueColumns)
+	all, fits := ceil(rows, s.rowsOf(rows))*tiles, max(dev.fits(s.clusterOf(rows)), 1)
+	steps := ceil(k, gemmStep)
+	if s.parts > 0 {
+		if all > fits || steps < s.parts*partSteps {
+			return math.MaxInt
+		}
+		return s.stepColumns(rows)*ceil(steps, s.parts) + (epilogueColumns+partColumns)*epilogueSteps
+	}
+	return ceil(all, fits) * (s.stepColumns(rows)*steps + epilogueColumns*epilogueSteps)
 }
 
 // pipeline multiplies by pipeline.hip.
@@ -53,9 +86,14 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 	pair pairing) {
 	paired := pair.of != ""
 	tiles, full := shape.place(matrices, paired)
-	cluster := shape.clusterOf(b.dev.rows(x.n))
+	rows := b.dev.rows(x.n)
+	cluster := shape.clusterOf(rows)
 	full = full && !b.dev.invariant && shape.whole(x.n)
-	groups := ceil(x.n, cluster*gemmRows)
+	groups := ceil(x.n, shape.rowsOf(rows))
+	clusters := groups * tiles
+	if shape.parts == 0 { // they stay, and take tile after tile
+		clusters = min(b.dev.fits(cluster), clusters)
+	}
 	even := pair.out%8 == 0 && b.pointer(res)%8 == 0
 	if res.Buffer != nil {
 		r := rowsOf(res)
@@ -77,10 +115,13 @@ func (b *binder) pipeline(shape gemmShape, options []string, x halfMatrix, matri
 	if shape.decode > 0 {
 		options = append(options, define("W_TYPE", weightNames[matrices[0].packed.Type]), "W_SCALAR=0")
 	}
+	if shape.parts > 0 {
+		options = append(options, define("PARTS", shape.parts))
+	}
 	prog := newProgram("pipeline.hip", append([]string{define("DECODE", shape.decode), define("BN", shape.columns),
 		define("STAGES", shape.stages), define("CLUSTER", cluster),
 		onOff("FULL", full), onOff("EVEN", even)}, options...)...)
-	d := b.start(prog, "pipeline", 256+128*max(shape.decode, 1), min(b.dev.fits(cluster), groups*tiles)*cluster, 1, 1)
+	d := b.start(prog, "pipeline", 256+128*max(shape.decode, 1), clusters*cluster, 1, 1)
 	d.shared, d.cluster = shape.bytes()+16*shape.stages, cluster
 	d.args.add(words...)
 	d.ptr(x.factor).u32(ceil(x.k, gemmStep), x.n)

@@ -68,14 +68,14 @@ func TestPairs(t *testing.T) {
 				t.Errorf("call %d compiles a kernel before a product is asked for", n)
 			}
 			for _, typ := range []tensor.Type{tensor.F16, tensor.Q4_K} {
-				all := dev.gemmShapesFor(typ, 512, []int{4096}, false)
+				all := dev.gemmShapesFor(typ, 512, []int{4096}, 4096, false)
 				if all[0].cluster != c.want || all[0].columns != 128 {
 					t.Errorf("%v: %v is chosen of %v", typ, all[0], all)
 				}
 				if offered := slices.ContainsFunc(all, func(s gemmShape) bool {
 					return s.cluster == 2
-				}); offered != (dev.pairs > 0) {
-					t.Errorf("%v: %v are offered with %d clusters", typ, all, dev.pairs)
+				}); offered != (dev.clusters[0] > 0) {
+					t.Errorf("%v: %v are offered with %d clusters", typ, all, dev.clusters[0])
 				}
 			}
 			if n := len(f.live["module"]); n != 0 {
@@ -105,8 +105,32 @@ func TestNarrowTiles(t *testing.T) {
 		{8, 32, []int{4096}, false}, {64, 32, []int{4096}, false}, {128, 32, []int{4096}, false},
 		{16, 64, []int{4096, 1024, 1024}, false}, {16, 192, []int{12288, 12288}, true}, {129, 128, []int{4096}, false},
 	} {
-		if got := dev.gemmShapesFor(tensor.BF16, c.rows, c.n, c.paired)[0]; got.columns != c.columns {
+		if got := dev.gemmShapesFor(tensor.BF16, c.rows, c.n, 4096, c.paired)[0]; got.columns != c.columns {
 			t.Errorf("%d rows by %v: %v, tiles of %d columns are wanted", c.rows, c.n, got, c.columns)
+		}
+	}
+}
+
+// TestParts: blocks of a cluster divide k where tiles are few, k is long and the driver says that such clusters fit.
+func TestParts(t *testing.T) {
+	for _, c := range []struct{ pairs, rows, n, k, want int }{
+		{64, 128, 4096, 12288, 4}, {64, 256, 4096, 12288, 2}, {64, 512, 256, 4096, 4}, // 32 tiles of 128 columns, 64, 8
+		{64, 512, 4096, 12288, 0}, {64, 128, 24576, 4096, 0}, // 128, 192
+		{64, 128, 4096, 448, 0}, // seven steps
+		{0, 128, 4096, 12288, 0},
+	} {
+		f := newFake(nvidia)
+		f.pairs = c.pairs
+		dev, err := openDevice(&driver{f}, Found{Arch: "sm_90", Name: "fake"}, Options{Cache: &Cache{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev.units = 132
+		if got := dev.gemmShapesFor(tensor.BF16, c.rows, []int{c.n}, c.k, false)[0]; got.parts != c.want {
+			t.Errorf("%d rows by %d×%d with %d clusters: %v", c.rows, c.n, c.k, c.pairs, got)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -66,11 +66,11 @@ func TestVariants(t *testing.T) {
 		}
 		c := optest.Case{Eq: "y: linear(x, w)", Args: fmt.Sprintf("x float[%d, %d]; w %s[%d, %d]", rows, k, dtype, n, k),
 			Rel: 1e-5, Abs: 1e-3}
-		p, err := c.Prepare(tensor.F32)
+		node, err := c.Bare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range dev.Variants(p.Node) {
+		for _, v := range dev.Variants(node) {
 			c.Name = what + " " + v
 			cases, variants = append(cases, c), append(variants, v)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/internal/errlist"
 )
 
@@ -355,7 +356,7 @@ type RawMemory struct {
 	kind MemoryKind
 }
 
-// Alloc gives memory, whose bytes are arbitrary. A full device is an *OutOfMemory.
+// Alloc gives memory, whose bytes are arbitrary. A full device is an *backends.OutOfMemory.
 func (r *Raw) Alloc(bytes int, kind MemoryKind) (*RawMemory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("hip: cannot allocate %d bytes", bytes)
@@ -372,7 +373,7 @@ func (r *Raw) Alloc(bytes int, kind MemoryKind) (*RawMemory, error) {
 	}
 	var e *Error
 	if errors.As(err, &e) && e.Code == errOutOfMemory {
-		return nil, &OutOfMemory{bytes, "a benchmark", err}
+		return nil, &backends.OutOfMemory{Need: int64(bytes), What: "a benchmark", Err: err}
 	}
 	if err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/backends"
 )
 
 // openROCm loads AMD's real runtime, or skips; with GRETA_REQUIRE_ROCM=1 it fails.
@@ -34,7 +36,7 @@ func TestROCmWithoutCard(t *testing.T) {
 		}
 	}
 	_, err := d.devices()
-	var none *NoDevice
+	var none *backends.NoDevice
 	if err != nil && !errors.As(err, &none) {
 		t.Errorf("%v is no NoDevice", err)
 	}

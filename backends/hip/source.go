@@ -2,14 +2,39 @@ package hip
 
 import (
 	"crypto/sha256"
-	"embed"
+	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
+
+	"github.com/greta-project/greta/internal/unpack"
 )
 
-//go:embed kernels
-var kernelFiles embed.FS
+// packed has the files of the folder kernels, a third of their size: of each a line with its name and length, then its
+// text. A test holds it to them: go test ./internal/house -run TestHIPKernels -rewrite.
+//
+//go:embed kernels.gz
+var packed string
+
+// kernelFiles are the texts of the kernels and of what they include, by name.
+var kernelFiles = sync.OnceValue(func() map[string]string {
+	files := map[string]string{}
+	for rest := unpack.Text("kernels.gz", packed); rest != ""; {
+		name, size := "", 0
+		if _, err := fmt.Sscanf(rest, "%s %d\n", &name, &size); err != nil {
+			panic("kernels.gz: " + err.Error())
+		}
+		_, rest, _ = strings.Cut(rest, "\n")
+		files[name], rest = rest[:size], rest[size:]
+	}
+	return files
+})
+
+// kernelNames are those of kernelFiles, in order.
+func kernelNames() []string { return slices.Sorted(maps.Keys(kernelFiles())) }
 
 // program names a compilation: a file of kernels and the macros that are set
 // for it, in a fixed order, separated by spaces: "matvec.hip W_TYPE=W_Q4_0 NR=2".
@@ -48,11 +73,11 @@ func include(b *strings.Builder, file string, seen map[string]bool) error {
 		return nil
 	}
 	seen[file] = true
-	text, err := kernelFiles.ReadFile("kernels/" + file)
-	if err != nil {
-		return err
+	text, ok := kernelFiles()[file]
+	if !ok {
+		return fmt.Errorf("there is no file %s among the kernels", file)
 	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		switch name, ok := strings.CutPrefix(line, "#include \""); {
 		case ok:
 			if err := include(b, strings.TrimRight(name, "\"\n"), seen); err != nil {

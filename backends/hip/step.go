@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/greta-project/greta/backends"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Step memory has two sides: the device's, which kernels read, and pinned
@@ -205,7 +206,7 @@ func stepRanges(b *buffer, launches []backends.Launch) (in, out []stepRange) {
 
 // joinRanges makes ranges that are no more than near apart one.
 func joinRanges(list []stepRange, near int) []stepRange {
-	slices.SortStableFunc(list, func(a, b stepRange) int { return a.from - b.from })
+	sorting.Sort(list, func(a, b stepRange) int { return a.from - b.from })
 	var all []stepRange
 	for _, r := range list {
 		if n := len(all); n > 0 && r.from <= all[n-1].to+near {

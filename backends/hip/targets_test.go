@@ -153,8 +153,9 @@ func programsFor(arch string) []program {
 				newProgram("gemm.hip", append(shape, "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t", "MMA_BF16=1", "BIAS=2",
 					"FULL=0")...))
 		}
-		for _, s := range slices.Concat(pipelineShapes, narrowShapes) {
-			shape := []string{"DECODE=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster)}
+		for _, s := range slices.Concat(pipelineShapes, narrowShapes, partShapes) {
+			shape := []string{"DECODE=0", define("BN", s.columns), define("STAGES", s.stages), define("CLUSTER", s.cluster),
+				define("PARTS", max(s.parts, 1))}
 			all = append(all, newProgram("pipeline.hip", append(shape, "FULL=1", "EVEN=1", "MATS=3", "PAIRED=0",
 				"PAIRED_OF=of_swiglu", "MMA_BF16=0", "BIAS=0")...),
 				newProgram("pipeline.hip", append(shape, "FULL=0", "EVEN=0", "MATS=2", "PAIRED=1", "PAIRED_OF=of_geglu_t",
@@ -188,9 +189,13 @@ func programsFor(arch string) []program {
 	all = append(all, attentionProgram(64, 64, 1, 1, 8, shape(4, 4), false, []string{"MORE=1"}),
 		attentionProgram(9, 5, 0, 0, 1, shape(1, 1), true, []string{"MORE=1"}),
 		attentionProgram(64, 64, 0, 0, 8, shape(2, 1), false, []string{"MORE=1", "COUNT=512", "APART=2"}))
-	all = append(all, pagedProgram(128, 128, 1, 1, 8, shape(4, 1), false, 32),
-		pagedProgram(128, 128, 1, 1, 8, shape(1, 16), true, 16), pagedProgram(7, 5, 0, 0, 1, shape(2, 1), false, 5),
-		pagedProgram(128, 128, 3, 3, 8, shape(4, 4), false, 32), pagedProgram(128, 128, 7, 7, 8, shape(4, 4), false, 32))
+	all = append(all, pagedProgram(128, 128, 1, 1, 8, shape(4, 1), false, 32, nil),
+		pagedProgram(128, 128, 1, 1, 8, shape(1, 16), true, 16, nil),
+		pagedProgram(7, 5, 0, 0, 1, shape(2, 1), false, 5, nil),
+		pagedProgram(128, 128, 3, 3, 8, shape(4, 4), false, 32, nil),
+		pagedProgram(128, 128, 7, 7, 8, shape(4, 4), false, 32, nil),
+		pagedProgram(64, 64, 1, 1, 8, shape(4, 4), false, 32, []string{"MORE=1"}),
+		pagedProgram(64, 64, 0, 0, 4, shape(2, 1), false, 32, []string{"MORE=1", "COUNT=512", "APART=2"}))
 	if arch == "sm_89" {
 		all = slices.DeleteFunc(all, func(p program) bool { return !strings.Contains(string(p), "FP8=1") })
 	}
@@ -276,7 +281,7 @@ func fp8Instruction(arch, file string, e5m2 bool) string {
 // spills, with the matrix instructions where there are any, and compares what
 // they take with testdata/resources.txt. All of them only with
 // GRETA_HIP_TARGETS=all, which takes minutes, those whose names begin with certain words
-// with GRETA_HIP_TARGETS="tile.hip,vec.hip W_TYPE=W_E5M2"; else one or two for each target.
+// with GRETA_HIP_TARGETS="tile.hip,vec.hip W_TYPE=W_E5M2"; else one for each target.
 // In one piece: a compiler is found, asked, and its answers compared.
 func TestTargets(t *testing.T) {
 	clang, err := exec.LookPath("clang-19")
@@ -313,8 +318,9 @@ func TestTargets(t *testing.T) {
 		if *rewrite && strings.HasPrefix(arch, "sm_") {
 			continue // says nothing of resources
 		}
-		for k, p := range programsFor(arch) {
-			if whole(p) || which == "" && k%199 == 7*i {
+		programs := programsFor(arch)
+		for k, p := range programs {
+			if whole(p) || which == "" && k == 37*i%len(programs) {
 				jobs = append(jobs, job{arch, p, len(jobs)})
 			}
 		}

@@ -27,7 +27,7 @@ func TestTypesOfFamilies(t *testing.T) {
 		switch name := filepath.Base(dir); name {
 		case "baichuan", "gemma3n_text", "zamba": // read by elementwise operators, by matrices of heads
 		default:
-			if i%8 != 0 && !testfiles.Exhaustive() {
+			if i%16 != 0 && !testfiles.Exhaustive() {
 				continue
 			}
 		}

@@ -335,8 +335,9 @@ func (b *bind) distances(c *dispatch) {
 	a := graph.Attr[ops.AttentionAttr](b.l.Node)
 	count, heads := ops.Distances(b.l.Node)
 	c.spec = append(c.spec, uint32(count), uint32(a.ApartCode()), bits(a.Reach))
+	first := ops.Place(b.l.Node, "bias")
 	for i := range 3 {
-		off, code := b.vector(c, at(b.l.In, 6+i))
+		off, code := b.vector(c, at(b.l.In, first+i))
 		c.spec, c.push = append(c.spec, code), append(c.push, off)
 	}
 	c.spec = append(c.spec, uint32(heads))

@@ -226,6 +226,8 @@ func init() { // the binders of the table refer to it through Kernel
 		"draw":   {bind: bindDraw, typed: -1, why: "four tokens an invocation, whose numbers come from one counter"},
 		"filter": {bind: bindFilter, typed: -1,
 			why: "a workgroup a row: masses go into bins, of which one at a time is looked into"},
+		"logprob": {bind: bindLogprob, typed: -1,
+			why: "a workgroup a row, read twice: its largest, then the sum of exponentials"},
 		"mix":   {bind: bindMix, typed: -1, why: pairwise},
 		"embed": {bind: bindEmbed, typed: 1, wide: []int{1}, why: "rows are decoded as they are gathered"},
 		"pool":  {bind: bindPool, typed: -1, why: "a workgroup sums up 32 columns of a range of rows"},

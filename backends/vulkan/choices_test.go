@@ -21,6 +21,13 @@ type capturing struct {
 	captured func(*backends.Program, []testkit.Part)
 }
 
+// Info says that the device chooses no tokens: captured programs are steps that give logits.
+func (c capturing) Info() backends.Info {
+	i := c.Device.Info()
+	i.Picks = 0
+	return i
+}
+
 func (c capturing) Capture(p *backends.Program) (backends.Executable, error) {
 	x, err := c.Device.Capture(p)
 	if err == nil {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/greta-project/greta/backends"
 )
 
 // TestChoose: what a name means, and what is taken where none is given.
@@ -47,7 +49,7 @@ func TestChoose(t *testing.T) {
 		{Options{Device: "-1"}, all, -1, `"-1"`},
 	} {
 		p, err := choose(c.list, c.opt)
-		var none *NoDevice
+		var none *backends.NoDevice
 		switch {
 		case c.want < 0 && (!errors.As(err, &none) || !strings.Contains(err.Error(), c.text)):
 			t.Errorf("%+v: error %v, want %q", c.opt, err, c.text)

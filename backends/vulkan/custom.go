@@ -75,7 +75,7 @@ func (d *Device) CustomKernel(n *graph.Node, k *custom.Instance, exposed bool) (
 		}
 	}
 	if _, err = d.pipeline(c.shader, c.entry(), bindings, c.spec, 0); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%v: the driver takes no %s: %w", k.Kernel, k.Path, err)
 	}
 	return &kernel{name: base.Name(), why: base.Why(), rel: k.Tolerance, packed: -1, own: c,
 		bind: func(b *bind) error { return b.custom(c) }}, nil
@@ -107,8 +107,11 @@ func moduleWords(code []byte, k *custom.Instance) ([]uint32, error) {
 	if k.Ending() == ".comp" && slices.Contains(entries, "main") || slices.Contains(entries, k.Entry) {
 		return words, nil
 	}
-	return nil, fmt.Errorf("%v: %s has no compute entry %s (entry: says which); it has %s", k.Kernel, k.Path, k.Entry,
-		strings.Join(entries, ", "))
+	has := "none"
+	if len(entries) > 0 {
+		has = strings.Join(entries, ", ")
+	}
+	return nil, fmt.Errorf("%v: %s has no compute entry %s (entry: says which); it has %s", k.Kernel, k.Path, k.Entry, has)
 }
 
 // entry is the name by which a module is entered.
@@ -160,7 +163,9 @@ func compileShader(k *custom.Instance) ([]byte, error) {
 	}
 	if err != nil {
 		text := strings.TrimSpace(string(said))
-		return nil, fmt.Errorf("%v: %s: %w:\n%s", k.Kernel, strings.Join(command.Args, " "), err, text[:min(len(text), 4096)])
+		words := slices.DeleteFunc(command.Args, func(a string) bool { return a == "-o" || a == out })
+		return nil, &custom.CompileError{Kernel: k.Kernel, Command: fmt.Sprintf("%s: %v", strings.Join(words, " "), err),
+			Said: text[:min(len(text), 4096)]}
 	}
 	return os.ReadFile(out)
 }

@@ -72,7 +72,7 @@ type Device struct {
 	lost        error // after VK_ERROR_DEVICE_LOST every call gives this
 }
 
-// New opens a device. Its error is a *NoDevice where there is none to open.
+// New opens a device. Its error is a *backends.NoDevice where there is none to open.
 func New(opt Options) (*Device, error) {
 	in, err := openInstance(opt)
 	if err != nil {
@@ -210,8 +210,8 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		return nil, backends.Unsupportedf("vulkan", n, "%s over caches of eight bits: no kernel of this backend does that",
 			why)
 	}
-	if why := ops.Beyond(n); why != "" && n.Op == ops.PagedAttention {
-		return nil, backends.Unsupportedf("vulkan", n, "%s: no kernel of this backend does that", why)
+	if far := ops.Place(n, "far_q"); n.Op == ops.PagedAttention && len(n.In) > far && isCoded(n.In[1].Type) {
+		return nil, backends.Unsupportedf("vulkan", n, "far_q over caches of eight bits: no kernel of this backend does that")
 	}
 	for _, v := range n.Out {
 		if n.Op.Kind != graph.Update && v.Type != tensor.F32 && v.Type != tensor.I32 {
@@ -227,6 +227,9 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 		}
 		if _, ok := typeCodes[v.Type]; !ok {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s, which no kernel decodes", i, v)
+		}
+		if t := n.Op.Sig.In[i].Type; e.typed < 0 && n.Op != ops.Rows && (t == "T" || t == "any") {
+			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32 is read there", i, v)
 		}
 		if !e.decodes(i) && !narrow(v.Type) && !(isCoded(v.Type) && slices.Contains(e.caches, i)) {
 			return nil, backends.Unsupportedf("vulkan", n, "operand %d is %s; f32, f16 and bf16 can be read there", i, v)

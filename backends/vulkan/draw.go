@@ -50,3 +50,14 @@ func bindAdjust(b *bind) error {
 	b.run(c, int((x.cols+4*workgroup-1)/(4*workgroup)), int(x.n))
 	return nil
 }
+
+// bindLogprob binds what a model thinks of tokens.
+func bindLogprob(b *bind) error {
+	c := b.call("logprob")
+	x, tokens := b.floats(c, &b.l.In[0], false), b.ints(c, &b.l.In[1])
+	y := b.floats(c, &b.l.Out[0], true)
+	c.spec = []uint32{b.d.rowGroup(int(x.cols))}
+	c.push = []uint32{x.cols, uint32(b.l.In[1].Shape.Last()), x.off, x.stride, tokens, y.off, y.stride}
+	b.run(c, int(x.n), 1)
+	return nil
+}

@@ -98,7 +98,7 @@ func (n balance) check(t *testing.T) {
 // TestNoLoader: without the loader the error says what to install, in one line.
 func TestNoLoader(t *testing.T) {
 	_, err := vulkan.New(vulkan.WithLoader(vulkan.Options{}, "libthere-is-no-such-loader.so.1", "libnor-this.so"))
-	var none *vulkan.NoDevice
+	var none *backends.NoDevice
 	if !errors.As(err, &none) || !strings.Contains(err.Error(), "install libvulkan1") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
@@ -107,7 +107,7 @@ func TestNoLoader(t *testing.T) {
 
 // TestNoDriver: a loader without drivers, and drivers without devices.
 func TestNoDriver(t *testing.T) {
-	var none *vulkan.NoDevice
+	var none *backends.NoDevice
 	_, err := broken(t, func(c *vk.Commands) {
 		if c.EnumeratePhysicalDevicesAddr != 0 {
 			c.EnumeratePhysicalDevicesAddr = purego.NewCallback(func(_ uintptr, n *uint32, _ uintptr) uintptr {
@@ -162,7 +162,7 @@ func TestLacks(t *testing.T) {
 				return 0
 			})
 		})
-		var none *vulkan.NoDevice
+		var none *backends.NoDevice
 		if !errors.As(err, &none) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -181,7 +181,7 @@ func TestLacks(t *testing.T) {
 			})
 		}
 	})
-	var none *vulkan.NoDevice
+	var none *backends.NoDevice
 	if !errors.As(err, &none) || !strings.Contains(err.Error(), "timeline semaphores") {
 		t.Errorf("without timeline semaphores: %v", err)
 	}
@@ -235,8 +235,8 @@ func TestOutOfMemory(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		var memory *vulkan.OutOfMemory
-		if !errors.As(err, &memory) || !errors.Is(err, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY) || memory.Bytes == 0 {
+		var memory *backends.OutOfMemory
+		if !errors.As(err, &memory) || !errors.Is(err, vk.VK_ERROR_OUT_OF_DEVICE_MEMORY) || memory.Need == 0 {
 			t.Errorf("from allocation %d on: %v", at, err)
 		}
 		left.check(t)

@@ -20,7 +20,8 @@ import (
 
 // TestFolds: a token's step of a Llama has seven dispatches a block (q, k, v, attention, its
 // product, gate and up, down), with plain weights and with bytes, and gives what
-// the launches by themselves give.
+// the launches by themselves give. A sample has the first case and the last: plain weights and
+// blocks, not ahead and ahead.
 func TestFolds(t *testing.T) {
 	recorded := 0
 	dev, err := broken(t, func(c *vk.Commands) {
@@ -35,7 +36,7 @@ func TestFolds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		dtype   tensor.Type
 		kv      tensor.Type
 		context int
@@ -51,6 +52,9 @@ func TestFolds(t *testing.T) {
 		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false},
 		{tensor.Q5_K, tensor.F16, 64, 2e-2, true},
 	} {
+		if sample(dev) && i%8 != 0 {
+			continue
+		}
 		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
 			if err := ordered(t, dev, c.ahead); err != nil { // steps hand over, and what runs by itself must not
 				t.Log(err)
@@ -85,7 +89,7 @@ func TestFolds(t *testing.T) {
 }
 
 // TestFoldsWithBiases: a Llama whose every product has a bias gives in a step what its launches
-// give one by one.
+// give one by one. A sample has f32 without half precision and f16 with it.
 func TestFoldsWithBiases(t *testing.T) {
 	dir := t.TempDir()
 	if err := golden.Unpack(testfiles.Repo(t, "testdata", "golden", "llama_bias"), dir); err != nil {
@@ -100,12 +104,15 @@ func TestFoldsWithBiases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, fp16 := range []backends.Choice{backends.Off, backends.On} {
+	for j, fp16 := range []backends.Choice{backends.Off, backends.On} {
 		dev := open(t, vulkan.Options{FP16: fp16})
-		for _, c := range []struct {
+		for i, c := range []struct {
 			dtype tensor.Type
 			limit float64
 		}{{tensor.F32, 1e-5}, {tensor.F16, 1e-4}, {tensor.BF16, 1e-4}} {
+			if sample(dev) && i != j {
+				continue
+			}
 			t.Run(fmt.Sprintf("%v/%s", fp16, c.dtype), func(t *testing.T) {
 				s := session(t, dev, func(o *engine.Options) {
 					*o = engine.Options{Model: file, Source: src, Device: dev, Context: 64, DType: c.dtype, KV: tensor.F32}
@@ -174,15 +181,19 @@ func TestFresh(t *testing.T) {
 }
 
 // TestGateBeside: a gate reads bytes and writes bytes, which may want the same size of memory. In a
-// Gemma 2 the norm before it is no fold, so that both are forms.
+// Gemma 2 the norm before it is no fold, so that both are forms. A sample has each
+// width with one type.
 func TestGateBeside(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	file, err := models.Builtin("gemma2_2b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, width := range []string{"256", "768"} { // the codes lie in one size of memory, or the scales only
-		for _, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q5_1} {
+	for j, width := range []string{"256", "768"} { // the codes lie in one size of memory, or the scales only
+		for i, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q5_1} {
+			if sample(dev) && i != 2*j {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/%s", width, dtype), func(t *testing.T) {
 				s := session(t, dev, func(o *engine.Options) {
 					o.Model, o.DType, o.KV, o.Context = file, dtype, tensor.F16, 64

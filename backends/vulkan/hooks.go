@@ -16,7 +16,11 @@ type hooks struct {
 	// inspect is told of each pipeline when it is made; the device then enables what
 	// asking the driver for its statistics needs.
 	inspect func(shader string, spec []uint32, p vk.Pipeline)
+	null    bool // nothing is compiled, and memory is zeros (nulldevice.go)
 }
+
+// isNull says whether nothing reads modules or what is written.
+func (h *hooks) isNull() bool { return h != nil && h.null }
 
 func (h *hooks) libraries() []string {
 	if h == nil {

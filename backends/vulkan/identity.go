@@ -6,25 +6,13 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
 )
 
 // CodeHash is a hash of the modules that may run a node, in whichever variant
 // (backends.Hashed).
-func (d *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(group(n)) }
-
-// group names the kind of kernels that a node has.
-func group(n *graph.Node) string {
-	switch {
-	case n == nil:
-		return "all"
-	case strings.HasPrefix(n.Op.Name, "linear"):
-		return "products"
-	case n.Op.Name == "attention":
-		return "attention"
-	}
-	return "others"
-}
+func (d *Device) CodeHash(n *graph.Node, _ string) string { return sourceHash(backends.CodeGroup(n)) }
 
 var codeHashes sync.Map // by group: 2 ms are too long for every question
 
@@ -41,7 +29,7 @@ func sourceHash(group string) string {
 		case "matmul", "matrix", "regdecode", "matvec", "gate", "handvec", "handgate", "matvecq", "chainq", "gateq", "handq",
 			"form", "join", "mix":
 			own = "products"
-		case "attention":
+		case "attention", "paged":
 			own = "attention"
 		}
 		if group == "all" || group == own {

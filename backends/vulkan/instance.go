@@ -44,7 +44,7 @@ func manifestsNamed() string {
 func openInstance(opt Options) (*instance, error) {
 	loader, err := vk.Open(opt.hooks.libraries()...)
 	if err != nil {
-		return nil, &NoDevice{"the Vulkan loader cannot be loaded (install libvulkan1): " + err.Error()}
+		return nil, noDevice("the Vulkan loader cannot be loaded (install libvulkan1): " + err.Error())
 	}
 	global := loader.Global()
 	app := (&vk.ApplicationInfo{ApiVersion: 1<<22 | 3<<12, PApplicationName: vk.CString("greta")}).Init()
@@ -56,7 +56,7 @@ func openInstance(opt Options) (*instance, error) {
 	in := &instance{}
 	if r := global.CreateInstance(info, nil, &in.handle); r != vk.VK_SUCCESS {
 		if r == vk.VK_ERROR_INCOMPATIBLE_DRIVER {
-			return nil, &NoDevice{"no driver is installed (vkCreateInstance: " + r.Error() + ")" + manifestsNamed()}
+			return nil, noDevice("no driver is installed (vkCreateInstance: " + r.Error() + ")" + manifestsNamed())
 		}
 		return nil, fmt.Errorf("vkCreateInstance: %w%s", r, manifestsNamed())
 	}
@@ -140,7 +140,7 @@ func (in *instance) devices() ([]*physical, error) {
 		return nil, failed("vkEnumeratePhysicalDevices", r)
 	}
 	if n == 0 {
-		return nil, &NoDevice{"the drivers found none"}
+		return nil, noDevice("the drivers found none")
 	}
 	handles := make([]vk.PhysicalDevice, n)
 	if r := in.c.EnumeratePhysicalDevices(in.handle, &n, &handles[0]); r != vk.VK_SUCCESS && r != vk.VK_INCOMPLETE {
@@ -432,13 +432,13 @@ func choose(all []*physical, opt Options) (*physical, error) {
 			case p.Reason == "":
 				return p, nil
 			case unfit == nil:
-				unfit = &NoDevice{p.Name + " cannot be used: " + p.Reason}
+				unfit = noDevice(p.Name + " cannot be used: " + p.Reason)
 			}
 		}
 		if unfit != nil {
 			return nil, unfit
 		}
-		return nil, &NoDevice{fmt.Sprintf("none has the number, UUID, address, kind or name %q", opt.Device) + have}
+		return nil, noDevice(fmt.Sprintf("none has the number, UUID, address, kind or name %q", opt.Device) + have)
 	}
 	list := make([]Description, len(all))
 	for i, p := range all {
@@ -452,5 +452,5 @@ func choose(all []*physical, opt Options) (*physical, error) {
 			return p, nil
 		}
 	}
-	return nil, &NoDevice{"no hardware device can be used; a software device must be named" + have}
+	return nil, noDevice("no hardware device can be used; a software device must be named" + have)
 }

@@ -128,7 +128,7 @@ func (e *executable) settle() error {
 			e.apart = each
 			break
 		}
-		var full *OutOfMemory
+		var full *backends.OutOfMemory
 		switch {
 		case !errors.As(err, &full):
 			return err

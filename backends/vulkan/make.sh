@@ -24,10 +24,12 @@ jobs() {
   echo attention.comp attention_more_wide.spv -DNA=4 -DMORE
   echo paged_attention.comp paged_attention.spv -DNA=1
   echo paged_attention.comp paged_attention_wide.spv -DNA=4
-  for x in attention paged_attention; do # caches in eight bits
-    echo $x.comp ${x}_coded.spv -DNA=1 -DCODED
-    echo $x.comp ${x}_coded_wide.spv -DNA=4 -DCODED
-  done
+  echo paged_attention.comp paged_attention_more.spv -DNA=1 -DMORE
+  echo paged_attention.comp paged_attention_more_wide.spv -DNA=4 -DMORE
+  echo attention.comp attention_coded.spv -DNA=1 -DCODED # caches in eight bits
+  echo attention.comp attention_coded_wide.spv -DNA=4 -DCODED
+  echo paged_attention.comp paged_attention_coded.spv -DNA=1 -DCODED -DMORE # whatever else there is
+  echo paged_attention.comp paged_attention_coded_wide.spv -DNA=4 -DCODED -DMORE
   for n in 1 2 4; do
     echo attention_few.comp attention_few_$n.spv -DNV=$n
     echo attention_few.comp attention_fresh_$n.spv -DNV=$n -DFRESH
@@ -42,7 +44,7 @@ jobs() {
     echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP
   done
   echo attention_flash.comp attention_flash_64_8.spv --target-env=vulkan1.3 -DELEMS=64 -DBR=8 -DBC=16 -DNT=8 # of software devices
-  for name in adjust attention_join draw elementwise filter form general integers join mix norm norm_wide paged_push perhead pick pool recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
+  for name in adjust attention_join draw elementwise filter form general integers join logprob mix norm norm_wide paged_push perhead pick pool recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
   for name in delta dplr ssm; do
     echo $name.comp $name.spv -DHELD
     echo $name.comp ${name}_long.spv

@@ -139,16 +139,21 @@ func (b *buffer) release() {
 }
 
 // newBuffer allocates in the first of types that the buffer allows. Kernels
+// noMemory says that there is none for what somebody asked for.
+func noMemory(bytes int, what string, err error) error {
+	return &backends.OutOfMemory{Need: int64(bytes), What: what, Err: err}
+}
+
 // read whole words of 16 bytes, so a buffer is a multiple of that.
 func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, error) {
 	b := &buffer{d: d, size: size, bytes: uint64(max(size, 16)+15) &^ 15}
 	if b.bytes > uint64(d.p.MaxAllocation) {
-		return nil, &OutOfMemory{size, what, fmt.Errorf("%s allocates at most %d bytes at once", d.p.Name, d.p.MaxAllocation)}
+		return nil, noMemory(size, what, fmt.Errorf("%s allocates at most %d bytes at once", d.p.Name, d.p.MaxAllocation))
 	}
 	info := (&vk.BufferCreateInfo{Size: b.bytes, Usage: vk.BufferUsageFlags(vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
 		vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT)}).Init()
 	if r := d.c.CreateBuffer(d.handle, info, nil, &b.handle); r != vk.VK_SUCCESS {
-		return nil, &OutOfMemory{size, what, failed("vkCreateBuffer", r)}
+		return nil, noMemory(size, what, failed("vkCreateBuffer", r))
 	}
 	need := (&vk.MemoryRequirements2{}).Init()
 	d.c.GetBufferMemoryRequirements2(d.handle, (&vk.BufferMemoryRequirementsInfo2{Buffer: b.handle}).Init(), need)
@@ -167,7 +172,7 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 		if r := d.c.BindBufferMemory2(d.handle, 1, bind); r != vk.VK_SUCCESS {
 			d.c.DestroyBuffer(d.handle, b.handle, nil)
 			d.giveBack(at)
-			return nil, &OutOfMemory{size, what, failed("vkBindBufferMemory2", r)}
+			return nil, noMemory(size, what, failed("vkBindBufferMemory2", r))
 		}
 		if b.place = at; at.block.mapped != nil {
 			b.mapped = at.block.mapped[at.from : at.from+b.bytes : at.from+b.bytes]
@@ -175,7 +180,7 @@ func (d *Device) newBuffer(size int, types []uint32, what string) (*buffer, erro
 		return b, nil
 	}
 	d.c.DestroyBuffer(d.handle, b.handle, nil)
-	return nil, &OutOfMemory{size, what, errlist.Join(errs...)}
+	return nil, noMemory(size, what, errlist.Join(errs...))
 }
 
 // newParts allocates a weight that is larger than the device allocates at once.
@@ -183,7 +188,7 @@ func (d *Device) newParts(size int, what string) (*buffer, error) {
 	most := d.mostWeight &^ 255
 	b := &buffer{d: d, size: size, bytes: uint64(size+15) &^ 15, lap: d.lap &^ 255}
 	if b.lap == 0 {
-		return nil, &OutOfMemory{size, what, fmt.Errorf("%s allocates at most %d bytes at once", d.p.Name, d.mostWeight)}
+		return nil, noMemory(size, what, fmt.Errorf("%s allocates at most %d bytes at once", d.p.Name, d.mostWeight))
 	}
 	d.parted++
 	for from := 0; ; from += most - b.lap {
@@ -237,7 +242,9 @@ func (d *Device) Alloc(bytes int, use backends.Use) (backends.Buffer, error) {
 			b.release()
 			return nil, err
 		}
-		clear(b.mirror.mapped)
+		if !d.opt.hooks.isNull() {
+			clear(b.mirror.mapped)
+		}
 	}
 	b.fresh = true
 	return b, nil
@@ -256,7 +263,7 @@ func (b *buffer) zero() error {
 		}
 	}
 	switch {
-	case b.parts != nil:
+	case b.parts != nil || b.d.opt.hooks.isNull():
 		return nil
 	case b.mapped != nil:
 		clear(b.mapped)

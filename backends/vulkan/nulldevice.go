@@ -74,7 +74,7 @@ func NewNull(class string) (*Device, error) {
 		MaxComputeWorkGroupInvocations:  1024,
 		MinStorageBufferOffsetAlignment: 16, MaxStorageBufferRange: 1<<32 - 1, MaxPerStageDescriptorStorageBuffers: 1 << 20,
 		MaxMemoryAllocationCount: 4096, MaxPushConstantsSize: 256, MaxComputeSharedMemorySize: 32 << 10, TimestampPeriod: 1}
-	d := newDevice(&instance{c: nullCommands(), handle: 1}, Options{})
+	d := newDevice(&instance{c: nullCommands(), handle: 1}, Options{hooks: &hooks{null: true}})
 	p.Limits = describeLimits(&p.limits)
 	p.MaxAllocation = 1<<32 - 1<<20
 	describe(p, &d.has)

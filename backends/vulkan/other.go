@@ -11,7 +11,7 @@ import (
 // Device is never made in this build.
 type Device struct{ backends.Device }
 
-var errNone = &NoDevice{"this build for " + runtime.GOOS + "/" + runtime.GOARCH + " has no Vulkan"}
+var errNone = noDevice("this build for " + runtime.GOOS + "/" + runtime.GOARCH + " has no Vulkan")
 
 // List finds no devices in this build.
 func List() ([]Description, error) { return nil, errNone }

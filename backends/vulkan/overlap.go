@@ -123,7 +123,7 @@ func (b *bind) reserved(what string, size int) (*buffer, error) {
 }
 
 // noPlaces says that there is no memory for places.
-type noPlaces struct{ err *OutOfMemory }
+type noPlaces struct{ err *backends.OutOfMemory }
 
 func (e *noPlaces) Error() string { return e.err.Error() }
 func (e *noPlaces) Unwrap() error { return e.err }

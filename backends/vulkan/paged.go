@@ -60,7 +60,11 @@ func bindPagedAttention(b *bind) error {
 	}
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh, dv := q.Shape[1], q.Shape[2], v.Shape[2]
-	unit, lanes, shader, err := valueUnits(&v, "paged_attention")
+	more, name := ops.Beyond(l.Node) != "" || isCoded(v.Type), "paged_attention"
+	if more && !isCoded(v.Type) { // that of eight bits has all
+		name = "paged_attention_more"
+	}
+	unit, lanes, shader, err := valueUnits(&v, name)
 	if err != nil {
 		return err
 	}
@@ -78,6 +82,12 @@ func bindPagedAttention(b *bind) error {
 		uint32(l.In[5].Shape[0]), uint32(l.In[5].Shape[1]), uint32(l.In[1].Shape[0]),
 		vq.off, vq.stride, koff, kstride, voff, vstride, posoff, seqoff, tableoff, vy.off, vy.stride,
 		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+	if more {
+		off, code := b.vector(c, at(l.In, 6))
+		c.spec = append(c.spec, code)
+		c.push = append(c.push, off, uint32(a.Chunk), bits(a.ALiBi), bits(a.SlopeFactor()))
+		b.distances(c)
+	}
 	b.run(c, heads, q.Shape[0])
 	return nil
 }

@@ -15,7 +15,7 @@
 #define HEADV dv
 #endif
 // attention.comp for rows of several sequences: position j of row s lies in page table[seq[s], j / PAGE] of the pools, as
-// their row j % PAGE. A workgroup works on one head of one row; a row with seq -1 is zero.
+// their row j % PAGE. A workgroup works on one head of one row; a row with seq -1 is zero. MORE is as there.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint K = F32; // types of the caches
 layout(constant_id = 2) const uint V = F32;
@@ -32,12 +32,31 @@ layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 4, std430) readonly buffer BSeq { int seq[]; };
 layout(binding = 5, std430) readonly buffer BTable { int table[]; };
 layout(binding = 6, std430) writeonly buffer BY { float y[]; };
+#ifdef MORE
+layout(constant_id = 8) const uint SINKS = 0;
+layout(constant_id = 9) const uint COUNT = 0;
+layout(constant_id = 10) const uint APART = 0;
+layout(constant_id = 11) const float REACH = 0;
+layout(constant_id = 12) const uint BIAS = 0;
+layout(constant_id = 13) const uint FARK = 0;
+layout(constant_id = 14) const uint FARQ = 0;
+layout(constant_id = 15) const uint FARHEADS = 1;
+layout(binding = 8, std430) readonly buffer BSinks { uint sinks[]; };
+layout(binding = 9, std430) readonly buffer BBias { uint bias[]; };
+layout(binding = 10, std430) readonly buffer BFarK { uint fark[]; };
+layout(binding = 11, std430) readonly buffer BFarQ { uint farq[]; };
+#endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv;            // share: heads of a group
   uint lines, width, pages;             // of the table, of a line, of the pools
   uint qoff, qstride, koff, kstride, voff, vstride, posoff, seqoff, tableoff, yoff, ystride; // in elements
   float scale, cap;
   uint window, launch;
+#ifdef MORE
+  uint sinkoff, chunk;
+  float alibi, slope;
+  uint biasoff, farkoff, farqoff;
+#endif
 };
 
 const uint TILE = gl_WorkGroupSize.x;
@@ -89,6 +108,10 @@ float score(uint row) {
   return cap > 0 ? cap * tanh_(d / cap) : d;
 }
 
+#ifdef MORE
+#include "distance.glsl"
+#endif
+
 // value gives the VU elements of unit u of a row of v.
 vec2 value(uint row, uint u) {
 #ifdef CODED
@@ -120,11 +143,21 @@ void main() {
     return;
   }
   uint end = uint(last) + 1, from = window > 0 && end > window ? end - window : 0;
+#ifdef MORE
+  if (chunk > 0) from = max(from, uint(last) / chunk * chunk);
+  float fall = fallOf(h);
+#endif
   uint row0 = tableoff + uint(line) * width;
   for (uint i = t; i < dh; i += T) sq[i] = q[qoff + s * qstride + h * dh + i];
   barrier();
   const float LOW = -3.0e38;
   float top = LOW, sum = 0;
+#ifdef MORE
+  if (SINKS != 0) {
+    top = NARROW(sinks, SINKS, sinkoff + h);
+    sum = t == 0 ? 1.0 : 0.0;
+  }
+#endif
   vec2 acc[NA];
   [[unroll]] for (uint i = 0; i < NA; i++) acc[i] = vec2(0);
   uint lane = t % LANES, group = t / LANES, units = dv / VU;
@@ -141,6 +174,10 @@ void main() {
       uint at = uint(page) * PAGE + j % PAGE;
       srow[t] = at;
       d = score(koff + at * kstride + g * HEADK);
+#ifdef MORE
+      d -= fall * float(last - int(j));
+      if (COUNT != 0) d += spaced(last - int(j), h, koff + at * kstride + g * dh);
+#endif
     }
     float next = max(top, wgMax(d));
     float e = t < n ? exp_(d - next) : 0, old = exp_(top - next);

@@ -54,6 +54,14 @@ func (d *Device) layout(bindings int) (*layout, error) {
 	return l, nil
 }
 
+// words gives a module's; of a device that compiles nothing only the first.
+func (d *Device) words(name string) ([]uint32, error) {
+	if d.opt.hooks.isNull() && modules().Hash(name) != "" {
+		return []uint32{0x07230203}, nil
+	}
+	return spirv(name)
+}
+
 // pipeline compiles a kernel, entered by the name entry, for specialization constants 0, 1, … once. Its
 // subgroups have the given size, 0: any.
 func (d *Device) pipeline(name, entry string, bindings int, spec []uint32, subgroup int) (*pipeline, error) {
@@ -63,7 +71,7 @@ func (d *Device) pipeline(name, entry string, bindings int, spec []uint32, subgr
 	}
 	code, err := d.custom[name], error(nil)
 	if code == nil {
-		if code, err = spirv(name); err != nil {
+		if code, err = d.words(name); err != nil {
 			return nil, err
 		}
 	}

@@ -147,11 +147,11 @@ func TestRADV(t *testing.T) {
 			if optest.Known("vulkan", c.Name) {
 				continue
 			}
-			p, err := c.Prepare(tensor.F32)
+			n, err := c.Bare(tensor.F32)
 			if err != nil {
 				t.Fatal(err)
 			}
-			compile(t, dev, p.Node)
+			compile(t, dev, n)
 		}
 		for _, n := range shapes() {
 			compile(t, dev, n)

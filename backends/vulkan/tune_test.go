@@ -47,11 +47,11 @@ func TestRegDecode(t *testing.T) {
 	cases = append(cases, optest.Case{Name: "regdecode/steps of 128", Eq: "y: linear(x, w)",
 		Args: "x float[70, 384]; w q4_0[300, 384]", Rel: 5e-6, Abs: 5e-5})
 	for _, c := range cases {
-		p, err := c.Prepare(tensor.F32)
+		n, err := c.Bare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list := dev.Variants(p.Node); !slices.Equal(list, []string{"regdecode=128x256"}) || !path.Takes(p.Node) {
+		if list := dev.Variants(n); !slices.Equal(list, []string{"regdecode=128x256"}) || !path.Takes(n) {
 			t.Errorf("%s: variants %v", c.Name, list)
 		}
 	}
@@ -92,11 +92,11 @@ func TestVariants(t *testing.T) {
 				if !strings.HasPrefix(c.Name, "linear") {
 					continue
 				}
-				p, err := c.Prepare(dev.Info().Float)
+				node, err := c.Bare(dev.Info().Float)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !slices.Contains(dev.Variants(p.Node), name) {
+				if !slices.Contains(dev.Variants(node), name) {
 					continue // TestOperators has it
 				}
 				var lacks *backends.Unsupported

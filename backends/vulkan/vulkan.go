@@ -10,8 +10,6 @@
 package vulkan
 
 import (
-	"fmt"
-
 	"github.com/greta-project/greta/backends"
 )
 
@@ -124,20 +122,5 @@ type Heap struct {
 	Device bool `json:"device"`                 // near the device
 }
 
-// NoDevice says that no device can be opened, and why. Programs exit with code 3.
-type NoDevice struct{ Reason string }
-
-func (e *NoDevice) Error() string { return "no Vulkan device: " + e.Reason }
-
-// OutOfMemory says that an allocation failed. Programs exit with code 6.
-type OutOfMemory struct {
-	Bytes int
-	What  string
-	Err   error
-}
-
-func (e *OutOfMemory) Error() string {
-	return fmt.Sprintf("out of device memory: %d bytes of %s: %v", e.Bytes, e.What, e.Err)
-}
-
-func (e *OutOfMemory) Unwrap() error { return e.Err }
+// noDevice says that no device can be opened, and why.
+func noDevice(reason string) error { return &backends.NoDevice{Kind: "Vulkan", Reason: reason} }

@@ -4,6 +4,7 @@ package vulkan_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -25,7 +26,7 @@ func open(t testing.TB, opt vulkan.Options) *vulkan.Device {
 	opt.Software = true
 	opt.Device = os.Getenv("GRETA_VULKAN_DEVICE")
 	dev, err := vulkan.New(opt)
-	var none *vulkan.NoDevice
+	var none *backends.NoDevice
 	if errors.As(err, &none) && os.Getenv("GRETA_REQUIRE_VULKAN") == "" {
 		t.Skip(err)
 	}
@@ -40,11 +41,15 @@ func open(t testing.TB, opt vulkan.Options) *vulkan.Device {
 	return dev
 }
 
-// brief says that a test is to take few cases: with -short, and on a software device unless GRETA_REQUIRE_VULKAN
-// asks for it. All of them take such a device longer than go test waits.
-func brief(dev *vulkan.Device) bool {
-	return testing.Short() || dev.Info().Level == "software" && os.Getenv("GRETA_REQUIRE_VULKAN") == ""
+// sample says that a test is to take the fewest cases that meet each kind: on a software device, of whose tests
+// compiling kernels is most, unless GRETA_REQUIRE_VULKAN asks for more.
+func sample(dev *vulkan.Device) bool {
+	return dev.Info().Level == "software" && os.Getenv("GRETA_REQUIRE_VULKAN") == ""
 }
+
+// brief says that a test is to take few cases: with -short, and where it is to take a sample. All of them take a
+// software device longer than go test waits.
+func brief(dev *vulkan.Device) bool { return testing.Short() || sample(dev) }
 
 // whole skips a test of whole models, which has no few cases to take, where it is to be brief.
 func whole(t *testing.T) {
@@ -55,19 +60,41 @@ func whole(t *testing.T) {
 }
 
 // TestOperators runs the table of operators, with products by rows and by tiles; in
-// brief one case of every operator, and of every type of weights.
+// brief one case of every operator, and of every type of weights. A sample has every operator by rows, products and
+// lookups of rows with every size of elements and blocks, and such products by tiles and without an order of sums that
+// depends on rows.
 func TestOperators(t *testing.T) {
 	for name, opt := range map[string]vulkan.Options{"rows": {Tiled: -1}, "tiles": {Tiled: 1},
 		"invariant": {Tiled: 1, Invariant: true}} {
 		t.Run(name, func(t *testing.T) {
 			dev := open(t, opt)
-			if brief(dev) {
+			switch {
+			case sample(dev) && name == "rows":
+				eachOperator(t, dev)
+				eachSize(t, dev, "linear", "/1x")
+				eachSize(t, dev, "embed", "/")
+			case sample(dev) && name == "tiles":
+				eachSize(t, dev, "linear", "/67x")
+			case sample(dev):
+				eachSize(t, dev, "linear", "/1x")
+				eachSize(t, dev, "linear", "/67x")
+			case brief(dev):
 				eachType(t, dev)
-			} else {
+			default:
 				optest.Run(t, dev)
 			}
 		})
 	}
+}
+
+// cases are those of the table but what the device is known to have no kernel for.
+func cases() []optest.Case {
+	return slices.DeleteFunc(optest.Cases(), func(c optest.Case) bool { return optest.Known("vulkan", c.Name) })
+}
+
+// of gives the cases of an operator.
+func of(operator string) []optest.Case {
+	return slices.DeleteFunc(cases(), func(c optest.Case) bool { return c.Operator() != operator })
 }
 
 // TestTakes: what the processor has a kernel for, this backend has one for.
@@ -93,17 +120,24 @@ func TestPaths(t *testing.T) {
 	for _, p := range dev.Paths() {
 		t.Logf("%s: %s, code %s", p.Name, p.About, p.Code)
 	}
-	if brief(dev) {
+	switch {
+	case sample(dev):
+		eachSize(t, dev, "linear", "/1x")
+		eachSize(t, dev, "linear", "/67x")
+		check(t, dev, of("attention")[:1])
+	case brief(dev):
 		eachType(t, dev)
-		return
+	default:
+		optest.Run(t, dev)
 	}
-	optest.Run(t, dev)
 }
 
 // TestGraphs runs random small graphs against the reference.
 func TestGraphs(t *testing.T) {
 	dev, n := open(t, vulkan.Options{}), 60
-	if brief(dev) {
+	if sample(dev) {
+		n = 3
+	} else if brief(dev) {
 		n = 10
 	}
 	optest.RunGraphs(t, dev, n)
@@ -115,7 +149,7 @@ func TestDistant(t *testing.T) {
 	dev := open(t, vulkan.Options{})
 	dev.Stage(true)
 	eachOperator(t, dev)
-	optest.RunGraphs(t, dev, 10)
+	optest.RunGraphs(t, dev, 3)
 }
 
 // TestNear runs them where the host writes both sides of Step memory and reads its own.
@@ -125,32 +159,42 @@ func TestNear(t *testing.T) {
 		t.Skip("the host reaches none of the device's Step memory")
 	}
 	eachOperator(t, dev)
-	optest.RunGraphs(t, dev, 10)
+	optest.RunGraphs(t, dev, 3)
 }
 
 // eachOperator checks one case of every operator but those.
 func eachOperator(t *testing.T, dev *vulkan.Device, but ...string) {
 	t.Helper()
-	each(t, dev, but, func(parts []string) string { return parts[0] })
+	check(t, dev, slices.DeleteFunc(optest.FirstOfEach(cases(), optest.Case.Operator), func(c optest.Case) bool {
+		return slices.Contains(but, c.Operator())
+	}))
 }
 
 // eachType checks one case of every operator with every type of weights.
 func eachType(t *testing.T, dev *vulkan.Device) {
 	t.Helper()
-	each(t, dev, nil, func(parts []string) string { return strings.Join(parts[:max(1, len(parts)-1)], "/") })
+	check(t, dev, optest.FirstOfEach(cases(), optest.Case.Kind))
 }
 
-// each checks the first case of each kind.
-func each(t *testing.T, dev *vulkan.Device, but []string, kind func(parts []string) string) {
+// eachSize checks one case of an operator, whose name has a part, with weights of every size of elements or blocks.
+func eachSize(t *testing.T, dev *vulkan.Device, operator, part string) {
 	t.Helper()
-	seen := map[string]bool{}
-	for _, c := range optest.Cases() {
-		parts := strings.Split(c.Name, "/")
-		k := kind(parts)
-		if seen[k] || slices.Contains(but, parts[0]) || optest.Known("vulkan", c.Name) {
-			continue
+	sized := func(c optest.Case) string {
+		elems, bytes := c.Type().Block()
+		if elems > 1 {
+			return fmt.Sprint("blocks of ", elems)
 		}
-		seen[k] = true
+		return fmt.Sprint(bytes)
+	}
+	check(t, dev, optest.FirstOfEach(slices.DeleteFunc(of(operator), func(c optest.Case) bool {
+		return !strings.Contains(c.Name, part) || c.Type() == tensor.Invalid
+	}), sized))
+}
+
+// check checks cases.
+func check(t *testing.T, dev *vulkan.Device, cases []optest.Case) {
+	t.Helper()
+	for _, c := range cases {
 		if err := optest.Check(dev, c); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
@@ -185,11 +229,11 @@ func TestAttentionPaths(t *testing.T) {
 			}
 			taken := 0
 			for _, c := range optest.Cases() {
-				prepared, err := c.Prepare(tensor.F32)
+				node, err := c.Bare(tensor.F32)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if prepared.Node.Op != ops.Attention || !p.Takes(prepared.Node) {
+				if node.Op != ops.Attention || !p.Takes(node) {
 					continue
 				}
 				taken++

@@ -354,7 +354,7 @@ func (c *Comparison) settle() {
 		}
 	}
 	c.Tests = len(tested)
-	slices.SortFunc(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
+	sorting.Sort(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
 	least := 0.0
 	for _, r := range tested {
 		if r.Runs != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/greta-project/greta/bench/guard"
 	"github.com/greta-project/greta/internal/errlist"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Event is an entry of the ledger.
@@ -145,7 +146,7 @@ func plainArgs(args []string) []string {
 		}
 		flags = append(flags, a)
 	}
-	slices.SortStableFunc(flags, func(a, b string) int {
+	sorting.Sort(flags, func(a, b string) int {
 		x, _, _ := strings.Cut(a, "=")
 		y, _, _ := strings.Cut(b, "=")
 		return strings.Compare(x, y)

@@ -36,6 +36,12 @@ type batchRunner struct {
 const checkedTop, checkedSeqs = 8, 4
 
 func (r *batchRunner) run(ctx context.Context) (err error) {
+	r.refuse = func(e *engine.Engine) error {
+		if e.IsBlock() {
+			return fmt.Errorf("%s is a block: many sequences are for models", r.o.Name)
+		}
+		return nil
+	}
 	if err := r.reference(ctx); err != nil {
 		return err
 	}
@@ -43,9 +49,6 @@ func (r *batchRunner) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errlist.Join(err, r.e.Close()) }()
-	if r.e.IsBlock() {
-		return fmt.Errorf("%s is a block: many sequences are for models", r.o.Name)
-	}
 	if r.s, err = r.e.NewSession(); err != nil {
 		return err
 	}

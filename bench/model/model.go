@@ -82,6 +82,7 @@ type runner struct {
 	in      *Input
 	want    []float32 // of the reference, rows of positions 0, 1, …
 	rows    int
+	refuse  func(*engine.Engine) error // says why a model is not measured, before anything is computed; may be nil
 	limit   float64
 	base    record.Check // of the first positions
 	weights float64      // bytes
@@ -168,6 +169,11 @@ func (r *runner) reference(ctx context.Context) (err error) {
 		return fmt.Errorf("on the reference: %w", err)
 	}
 	defer func() { err = errlist.Join(err, e.Close()) }()
+	if r.refuse != nil {
+		if err := r.refuse(e); err != nil {
+			return err
+		}
+	}
 	elems := 0.0
 	for _, v := range e.Decode().Weights {
 		elems += float64(v.Shape.Elems())

@@ -64,7 +64,8 @@ var defaults = map[string]int{
 }
 
 // required are values for attributes that have no default.
-var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5", "to": "32"}
+var required = map[string]string{"k": "2", "cap": "30", "by": "2", "p": "1.5", "to": "32",
+	"iters": "20"}
 
 // Dims lists the sizes that an operator takes, in the order of its signature.
 func Dims(op *graph.Op) []string {
@@ -139,6 +140,8 @@ func New(op *graph.Op, r Request) (*Case, error) {
 			return defaults["g"]
 		case (op == ops.Draw || op == ops.Filter) && name == "w": // a bit for each of v
 			return (cmp.Or(r.Sizes["v"], defaults["v"]) + 31) / 32
+		case op == ops.Sinkhorn && name == "n": // streams
+			return 4
 		case op == ops.Pool && name == "b": // the first row and that behind the last
 			return 2
 		}

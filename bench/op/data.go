@@ -44,7 +44,8 @@ func (c *Case) data() ([][]byte, error) {
 			}
 			all[i] = make([]byte, v.Bytes())
 			err = synthetic.FillKind(all[i], v.Type, v.Shape, v.Name, seed.Sum64(), kind)
-		case c.Node.Op == ops.Log || c.Node.Op == ops.Sqrt || c.Node.Op == ops.Pow: // of positive numbers
+		case c.Node.Op == ops.Log || c.Node.Op == ops.Sqrt || c.Node.Op == ops.Pow ||
+			c.Node.Op == ops.Sinkhorn: // of positive numbers
 			positive := *v
 			positive.Name = "factors"
 			all[i], err = optest.Random(&positive, rng)

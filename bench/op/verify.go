@@ -81,8 +81,12 @@ func ByDevice(dev backends.Device, c *Case) (*Reference, error) {
 	return r, nil
 }
 
-// sentinel is the size of the bands around operands, bytes: a row of many kernels.
-const sentinel = 16 << 10
+// sentinel is the size of the bands around operands, bytes: a row of many kernels. far is that of the band behind
+// results where writes far away are looked for, which drivers may drop silently behind a buffer's end.
+const (
+	sentinel = 16 << 10
+	far      = 8 << 20
+)
 
 // banded is an operand between two bands.
 type banded struct {
@@ -99,14 +103,20 @@ type verifier struct {
 	dev    backends.Device
 	stream backends.Stream
 	c      *Case
+	behind int // bytes of the band behind results
 	all    []*banded
 	launch backends.Launch
 }
 
 // Verify launches the case's kernel, which must be set, and compares with the reference. Its error is a *Refusal where
-// the kernel gives wrong results, leaves some out, writes elsewhere, or does not give the same ones again.
-func Verify(dev backends.Device, c *Case, ref *Reference) (err error) {
-	v := &verifier{dev: dev, c: c}
+// the kernel gives wrong results, leaves some out, writes elsewhere, or does not give the same ones again. What it
+// writes up to 16 KiB away from an operand is found; with wide, which takes some milliseconds more, up to 8 MiB behind
+// a result.
+func Verify(dev backends.Device, c *Case, ref *Reference, wide bool) (err error) {
+	v := &verifier{dev: dev, c: c, behind: sentinel}
+	if wide {
+		v.behind = far
+	}
 	if v.stream, err = dev.Stream(); err != nil {
 		return err
 	}
@@ -207,7 +217,11 @@ func (v *verifier) band(name string, val *graph.Value, data []byte, out bool) (*
 	b := &banded{name: name, v: val, size: len(data), out: out,
 		Operand: backends.Operand{Offset: sentinel, Type: val.Type, Shape: val.Shape}}
 	b.Stride = val.Type.RowBytes(b.RowElems())
-	b.image = make([]byte, 2*sentinel+len(data))
+	behind := sentinel
+	if out {
+		behind = v.behind
+	}
+	b.image = make([]byte, sentinel+len(data)+behind)
 	for i := range b.image {
 		b.image[i] = byte(0xa5 ^ i*7)
 	}

@@ -2,6 +2,7 @@ package pictures
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"html"
 	"image"
@@ -14,9 +15,9 @@ import (
 	"sync"
 
 	"github.com/golang/freetype/raster"
+	"github.com/golang/freetype/truetype"
+	"github.com/greta-project/greta/internal/unpack"
 	"golang.org/x/image/font"
-	"golang.org/x/image/font/gofont/goregular"
-	"golang.org/x/image/font/opentype"
 	"golang.org/x/image/math/fixed"
 )
 
@@ -223,9 +224,14 @@ func (c *pngCanvas) text(at xy, s string, size, place float64, up bool) {
 	draw.DrawMask(c.to, turned.Rect, image.NewUniform(ink), image.Point{}, turned, turned.Rect.Min, draw.Over)
 }
 
+// packedFont is golang.org/x/image/font/gofont/goregular in half of its bytes.
+//
+//go:embed goregular.ttf.gz
+var packedFont string
+
 // typeface is the font of pictures of pixels, by which text is measured for all.
-var typeface = sync.OnceValue(func() *opentype.Font {
-	f, err := opentype.Parse(goregular.TTF)
+var typeface = sync.OnceValue(func() *truetype.Font {
+	f, err := truetype.Parse([]byte(unpack.Text("goregular.ttf.gz", packedFont)))
 	if err != nil { // it is a part of the program
 		panic(err)
 	}
@@ -234,11 +240,7 @@ var typeface = sync.OnceValue(func() *opentype.Font {
 
 // face is the font with an em of so many pixels.
 func face(size float64) font.Face {
-	f, err := opentype.NewFace(typeface(), &opentype.FaceOptions{Size: size, DPI: 72})
-	if err != nil { // sizes are constants
-		panic(err)
-	}
-	return f
+	return truetype.NewFace(typeface(), &truetype.Options{Size: size, DPI: 72, GlyphCacheEntries: 1})
 }
 
 // textWidth is about how wide a line of text is, in points.

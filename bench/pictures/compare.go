@@ -78,7 +78,7 @@ func steps(all []point) []*Picture {
 	var out []*Picture
 	for _, dev := range devs {
 		list := of[dev]
-		slices.SortFunc(list, func(a, b *bar) int { return cmp.Compare(a.name, b.name) })
+		sorting.Sort(list, func(a, b *bar) int { return cmp.Compare(a.name, b.name) })
 		pic := &Picture{Name: "step", Title: "Kernels of a step: " + dev, width: wide,
 			height: (3 + 1.8*float64(len(list))) * centimetre,
 			Caption: "How the time of a step is divided among its kernels: each kernel's time by itself, operands from " +
@@ -96,7 +96,7 @@ func steps(all []point) []*Picture {
 				totals[x.name] += x.micros
 			}
 		}
-		slices.SortStableFunc(ops, func(a, b string) int { return cmp.Compare(totals[b], totals[a]) })
+		sorting.Sort(ops, func(a, b string) int { return cmp.Compare(totals[b], totals[a]) })
 		below := make([]float64, len(list))
 		for i, op := range ops {
 			above := slices.Clone(below)
@@ -128,7 +128,7 @@ func steps(all []point) []*Picture {
 		}
 		pic.plot.names(names)
 		pic.plot.X.Min, pic.plot.X.Max = 0, 1.45 // room for the legend at the right
-		slices.SortStableFunc(pic.Rows, func(a, b []string) int { return cmp.Compare(a[0], b[0]) })
+		sorting.Sort(pic.Rows, func(a, b []string) int { return cmp.Compare(a[0], b[0]) })
 		out = append(out, pic)
 	}
 	return out
@@ -241,7 +241,7 @@ func histories(all []point) []*Picture {
 		if len(names) == 0 {
 			continue
 		}
-		slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(len(by[b]), len(by[a])) })
+		sorting.Sort(names, func(a, b string) int { return cmp.Compare(len(by[b]), len(by[a])) })
 		pic := &Picture{Name: "history", Title: "History: " + place, width: wide, height: high,
 			Caption: fmt.Sprintf("Median time of each run over the best ever, with its 95 %% interval. Between the lines "+
 				"lies the band of %.0f %% that counts as noise. The %d benchmarks with most results are drawn, all are in "+

@@ -9,7 +9,6 @@ import (
 	"html"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/greta-project/greta/bench/compare"
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/store"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 //go:embed page.html
@@ -131,7 +131,7 @@ func runsOf(entries []store.Entry) (runs []*run) {
 			r.bad++
 		}
 	}
-	slices.SortFunc(runs, func(a, b *run) int { return strings.Compare(a.ID, b.ID) })
+	sorting.Sort(runs, func(a, b *run) int { return strings.Compare(a.ID, b.ID) })
 	return runs
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // quick are parameters with which each benchmark of the processor is over at once.
@@ -44,14 +45,19 @@ func runCPU(t *testing.T, level string, opt Options) ([]record.Result, error) {
 	return all, err
 }
 
-// TestCPU runs every benchmark on every level of the processor's code: all results
+// TestCPU runs every benchmark on every level of the processor's code, else on the best and on Go's: all results
 // are right, and what is not there says so.
 func TestCPU(t *testing.T) {
+	ran := false
 	for _, level := range []string{"avx512", "avx2", "i8mm", "dotprod", "neon", "go"} {
+		if ran && level != "go" && !testfiles.Exhaustive() {
+			continue
+		}
 		t.Run(level, func(t *testing.T) {
 			var seen []string
 			all, err := runCPU(t, level, Options{Plan: quick, Repetitions: 2, MinTime: time.Millisecond,
 				Progress: func(b string, _, _ int) { seen = append(seen, b) }})
+			ran = true
 			if err != nil {
 				t.Error(err)
 			}

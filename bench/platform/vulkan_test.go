@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/bench/profile"
 	"github.com/greta-project/greta/bench/record"
@@ -20,7 +21,7 @@ import (
 // says so.
 func TestVulkan(t *testing.T) {
 	dev, err := vulkan.New(vulkan.Options{Software: true, Device: os.Getenv("GRETA_VULKAN_DEVICE")})
-	var none *vulkan.NoDevice
+	var none *backends.NoDevice
 	if errors.As(err, &none) && os.Getenv("GRETA_REQUIRE_VULKAN") == "" {
 		t.Skip(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/greta-project/greta/backends"
@@ -189,8 +190,13 @@ func serve(ctx context.Context, dev backends.Device, k *custom.Kernel, cases []*
 	if err != nil {
 		return nil, err
 	}
-	results := make([]Result, len(cases))
-	var failed []error
+	results, widest := make([]Result, len(cases)), 0
+	for n, c := range small {
+		if c.Node.Out[0].Bytes() > small[widest].Node.Out[0].Bytes() {
+			widest = n
+		}
+	}
+	var failed failures
 	checked := 0
 	for _, constants := range k.Variants() {
 		i, err := k.Instance(constants)
@@ -216,11 +222,12 @@ func serve(ctx context.Context, dev backends.Device, k *custom.Kernel, cases []*
 				if n > 0 {
 					return nil, wrong(c, err)
 				}
-				failed, compiles = append(failed, err), false // this variant is not for this device
+				failed.add(i, err) // this variant is not for this device
+				compiles = false
 				break
 			}
 			stage(fmt.Sprintf("launching %s at %s", what, caseText(c)), launch)
-			if err := op.Verify(dev, &own, refs[n]); err != nil {
+			if err := op.Verify(dev, &own, refs[n], n == widest); err != nil {
 				return nil, wrong(c, err)
 			}
 		}
@@ -236,9 +243,48 @@ func serve(ctx context.Context, dev backends.Device, k *custom.Kernel, cases []*
 		}
 	}
 	if checked == 0 {
-		return nil, errlist.Join(failed...)
+		return nil, failed.err()
 	}
 	return results, nil
+}
+
+// failures are the errors of combinations of constants, each said once.
+type failures []*failure
+
+type failure struct {
+	key   string // what is the same whatever the constants
+	first error
+	also  []string // constants of further ones
+}
+
+func (f *failures) add(i *custom.Instance, err error) {
+	key := strings.ReplaceAll(err.Error(), i.Hash, "")
+	var c *custom.CompileError
+	if errors.As(err, &c) {
+		key = c.Said
+	}
+	for _, o := range *f {
+		if o.key == key {
+			o.also = append(o.also, i.ConstantsText())
+			return
+		}
+	}
+	*f = append(*f, &failure{key: key, first: err})
+}
+
+func (f failures) err() error {
+	var all []error
+	for _, o := range f {
+		switch n := len(o.also); {
+		case n == 0:
+			all = append(all, o.first)
+		case n == 1:
+			all = append(all, fmt.Errorf("%w\n(so with %s)", o.first, o.also[0]))
+		default:
+			all = append(all, fmt.Errorf("%w\n(so with %s and %d more)", o.first, o.also[0], n-1))
+		}
+	}
+	return errlist.Join(all...)
 }
 
 // timed checks a kernel at the sizes of the model and times it beside the device's own.
@@ -270,7 +316,7 @@ func timed(ctx context.Context, dev backends.Device, maker backends.CustomKernel
 	}
 	limit := launch + time.Duration(100*r.OwnUS*1e3)
 	stage(fmt.Sprintf("launching %s at %s", what, caseText(c)), limit)
-	if err := op.Verify(dev, &own, ref); err != nil {
+	if err := op.Verify(dev, &own, ref, false); err != nil {
 		return err
 	}
 	if own.Kernel, err = maker.CustomKernel(c.Node, i, false); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/child"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Options say how to tune.
@@ -110,7 +111,7 @@ func Run(ctx context.Context, t Task, have *Entry, opt Options) (e Entry, change
 			try = append(try, v)
 		}
 	}
-	slices.SortStableFunc(try, func(a, b string) int { return slices.Index(t.Variants, a) - slices.Index(t.Variants, b) })
+	sorting.Sort(try, func(a, b string) int { return slices.Index(t.Variants, a) - slices.Index(t.Variants, b) })
 	found, err := measure(ctx, t.Case, try, opt)
 	if err != nil {
 		return e, false, err

@@ -183,6 +183,29 @@ func TestFormats(t *testing.T) {
 	}
 }
 
+// TestForms: an answer of a form is text behind its thoughts, whatever tags it has in it or a prompt ends with.
+func TestForms(t *testing.T) {
+	for _, c := range []struct{ format, prompt, answer, reasoning, content string }{
+		{"functionary-3.2", "…\n\n>>>", `{"a": ">>>get_weather\n{}"}`, "", `{"a": ">>>get_weather\n{}"}`},
+		{"hermes", "", `{"a": "<tool_call>\n{\"name\": \"x\", \"arguments\": {}}</tool_call>"}`, "",
+			`{"a": "<tool_call>\n{\"name\": \"x\", \"arguments\": {}}</tool_call>"}`},
+		{"think", "<think>", `Hm.</think>{"a": "<think>b</think>"}`, "Hm.", `{"a": "<think>b</think>"}`},
+		{"think", "", `<think>Hm.</think>["</think>"]`, "Hm.", `["</think>"]`},
+	} {
+		f, err := Named(c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, piece := range []int{1, 2, 5, 1 << 20} {
+			got := readAll(t, f, Options{Prompt: c.prompt, Form: true}, c.answer, piece)
+			if got.Text != c.content || got.Reasoning != c.reasoning || len(got.Calls) > 0 {
+				t.Errorf("%s, pieces of %d: %q becomes %+v", c.format, piece, c.answer, got)
+				break
+			}
+		}
+	}
+}
+
 // TestTemplatesOwnCalls takes the calls that public templates write of a conversation, and reads them back by the
 // format that was found in the template.
 func TestTemplatesOwnCalls(t *testing.T) {

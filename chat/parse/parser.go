@@ -9,6 +9,7 @@ import (
 type Options struct {
 	Prompt string // the rendered prompt: its end may have begun the reasoning already
 	Tools  []Tool // that may be called; without them a bare JSON object is text
+	Form   bool   // the answer behind its thoughts is of a form: what looks like a tag in it, is text
 }
 
 // Parser reads one answer.
@@ -91,6 +92,9 @@ func (p *Parser) tags() []tag {
 		}
 		return all
 	}
+	if p.opt.Form && !p.fresh {
+		return nil
+	}
 	if r := p.f.think; r != nil {
 		all = append(all, tag{r.Open, thinking}, tag{r.Close, dropping})
 	}
@@ -98,10 +102,12 @@ func (p *Parser) tags() []tag {
 	if c == nil {
 		return all
 	}
-	for _, o := range c.Open {
-		all = append(all, tag{o, calling})
+	if !p.opt.Form {
+		for _, o := range c.Open {
+			all = append(all, tag{o, calling})
+		}
 	}
-	if p.fresh && (!c.Bare || len(p.opt.Tools) > 0) {
+	if !p.opt.Form && p.fresh && (!c.Bare || len(p.opt.Tools) > 0) {
 		for _, o := range c.Start {
 			all = append(all, tag{o, calling})
 		}
@@ -230,6 +236,9 @@ func (p *Parser) find(text string, last bool) (*tag, int) {
 
 // atStart says whether a tag counts at the beginning only.
 func (p *Parser) atStart(t *tag) bool {
+	if p.opt.Form && p.mode == inText {
+		return true
+	}
 	return t.kind == calling && p.f.calls != nil && slices.Contains(p.f.calls.Start, t.text) &&
 		!slices.Contains(p.f.calls.Open, t.text)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,20 +69,6 @@ func deviceWarnings(i backends.Info) []string {
 		return hip.Warnings()
 	}
 	return nil
-}
-
-// isNoGPU says whether a GPU backend found no device.
-func isNoGPU(err error) bool {
-	var v *vulkan.NoDevice
-	var h *hip.NoDevice
-	return errors.As(err, &v) || errors.As(err, &h)
-}
-
-// gpuMemory says whether an error is a GPU's memory running out.
-func gpuMemory(err error) bool {
-	var v *vulkan.OutOfMemory
-	var h *hip.OutOfMemory
-	return errors.As(err, &v) || errors.As(err, &h)
 }
 
 // gpuCache is the size of a GPU's last-level cache in bytes, 0 where its driver

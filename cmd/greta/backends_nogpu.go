@@ -16,8 +16,4 @@ func internalGPU() []*cobra.Command { return nil }
 
 func deviceWarnings(backends.Info) []string { return nil }
 
-func isNoGPU(error) bool { return false }
-
-func gpuMemory(error) bool { return false }
-
 func gpuCache(backends.Device) (float64, error) { return 0, nil }

@@ -65,8 +65,8 @@ func TestBenchParallel(t *testing.T) {
 			t.Errorf("%v: exit code %d\n%s", bad, r.code, r.err)
 		}
 	}
-	if r := greta(t, append(with(smallBlock), "--parallel", "2", "-p", "4", "-n", "2")...); r.code == 0 ||
-		!strings.Contains(r.err, "is a block") {
+	if r := greta(t, append(with(smallBlock), "--parallel", "2", "-p", "4", "-n", "2", "--progress")...); r.code == 0 ||
+		!strings.Contains(r.err, "is a block") || strings.Contains(r.err, "in float64") {
 		t.Errorf("a block: exit code %d\n%s", r.code, r.err)
 	}
 }

@@ -133,6 +133,15 @@ func (a *app) chat(ctx context.Context, f *chatFlags, arg string) (err error) {
 	return a.newRepl(f, talk).loop(ctx)
 }
 
+// nameTokens gives templates the texts of the begin and end token where no configuration has them.
+func nameTokens(set *template.Set, tok *tokenizer.Tokenizer) {
+	for name, id := range map[string]int32{"bos_token": tok.BOS(), "eos_token": tok.EOS()} {
+		if set.Tokens[name] == "" && id != tokenizer.None {
+			set.Tokens[name] = tok.Token(id)
+		}
+	}
+}
+
 // talk makes the conversation, with all that needs no engine, so that what is wrong is said before the weights load.
 func (f *chatFlags) talk(b *bundle, arg string) (*chat.Talk, error) {
 	if b.file.IsBlock() {
@@ -160,11 +169,7 @@ func (f *chatFlags) talk(b *bundle, arg string) (*chat.Talk, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, id := range map[string]int32{"bos_token": tok.BOS(), "eos_token": tok.EOS()} {
-		if set.Tokens[name] == "" && id != tokenizer.None {
-			set.Tokens[name] = tok.Token(id)
-		}
-	}
+	nameTokens(set, tok)
 	format := parse.Find(set.Text(template.Default))
 	if f.format != "" {
 		if format, err = parse.Named(f.format); err != nil {

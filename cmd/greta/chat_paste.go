@@ -18,6 +18,10 @@ const (
 	pasteEnd   = "\x1b[201~"
 )
 
+// namedKeys are Home and End as tmux, screen, rxvt and Linux's console send them, which the editor does not know, and
+// what it does.
+var namedKeys = map[string]byte{"\x1b[1~": 1, "\x1b[7~": 1, "\x1b[4~": 5, "\x1b[8~": 5}
+
 // pastedSigns stand in the edited line for what would end or complete it.
 var pastedSigns = strings.NewReplacer("␤", "\n", "␉", "\t")
 
@@ -72,8 +76,14 @@ func (p *pasteReader) take(end bool) {
 			continue
 		case c == 0x1b && !end && strings.HasPrefix(mark, string(p.raw)):
 			return
+		case len(p.raw) == 3 && !p.inside && !end && namedKeys[string(p.raw)+"~"] != 0:
+			return
 		case p.inside && c == 3: // Ctrl-C
 			p.inside, p.paste = false, nil
+		}
+		if key := namedKeys[string(p.raw[:min(len(p.raw), 4)])]; key != 0 && !p.inside {
+			p.ready, p.raw = append(p.ready, key), p.raw[4:]
+			continue
 		}
 		if p.inside {
 			p.paste = append(p.paste, c)

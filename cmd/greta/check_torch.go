@@ -20,6 +20,7 @@ import (
 	"github.com/greta-project/greta/engine/report"
 	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/internal/plainfile"
+	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
 	"github.com/greta-project/greta/weights/safetensors"
@@ -198,6 +199,7 @@ type torchTrace struct {
 	*torchReport
 	run    *torchRun
 	read   map[string]bool         // tensors that the graph reads
+	looked map[string]bool         // of them, those that tokens are looked up in: a head that shares one is another module
 	ends   map[*graph.Value]string // what a layer of transformers' gives, or takes
 	agreed map[*graph.Value]bool
 	differ *graph.Value // the first value that does
@@ -229,7 +231,14 @@ func (r *torchReport) compare(ctx context.Context, opt engine.Options, run *torc
 
 // survey finds what a graph reads and where its blocks end.
 func (t *torchTrace) survey(g *graph.Graph) {
-	t.read, t.ends = map[string]bool{}, map[*graph.Value]string{}
+	t.read, t.looked, t.ends = map[string]bool{}, map[string]bool{}, map[*graph.Value]string{}
+	for _, n := range g.Nodes {
+		if n.Op == ops.Embed && n.In[1].Kind == graph.Weight {
+			for _, name := range n.In[1].Load.Tensors {
+				t.looked[name] = true
+			}
+		}
+	}
 	for _, v := range g.Weights {
 		for _, name := range v.Load.Tensors {
 			t.read[name] = true
@@ -267,7 +276,8 @@ func (t *torchTrace) visit(n engine.Traced) error {
 	}
 	module := ""
 	for _, v := range n.Node.In {
-		if v != nil && v.Kind == graph.Weight && len(v.Load.Tensors) == 1 && module == "" {
+		if v != nil && v.Kind == graph.Weight && len(v.Load.Tensors) == 1 && module == "" &&
+			(n.Node.Op == ops.Embed || !t.looked[v.Load.Tensors[0]]) {
 			module, _ = strings.CutSuffix(v.Load.Tensors[0], ".weight")
 		}
 	}

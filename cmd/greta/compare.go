@@ -49,6 +49,11 @@ and beyond the noise band.`,
 					return err
 				}
 			}
+			for i, entries := range sides {
+				if len(entries) == 0 && f.bench != "" {
+					return usagef("%s (%s) has no benchmark that matches --bench %s", []string{"A", "B"}[i], senses[i], f.bench)
+				}
+			}
 			c := compare.Compare(sides[0], sides[1], opt)
 			if len(c.Rows) == 0 {
 				return usagef("A (%s) and B (%s) have no device in common", senses[0], senses[1])

@@ -106,12 +106,16 @@ func (a *app) openEmbedding(ctx context.Context, f *modelFlags, arg, pooling str
 	func() error, error) {
 	var b *bundle
 	var err error
-	for _, task := range tasks {
+	for i, task := range tasks {
 		m := *f
 		m.task = task
 		var failed error
 		if b, failed = m.open(ctx, a.err, arg); failed == nil {
-			break
+			if i == len(tasks)-1 || task != models.Score || !embedding.Pools(b.source.Path()) {
+				break
+			}
+			// A folder that says how rows become a vector is one for vectors, whatever its class could judge.
+			failed, b = b.close(), nil
 		}
 		err = cmp.Or(err, failed)
 	}

@@ -92,21 +92,26 @@ func textFile(t *testing.T, name string, texts []string) string {
 }
 
 // TestEncoders: each kind of encoder and reranker gives what transformers computed in float64, texts together in a
-// step and each alone.
+// step and each alone, in f32 also where a processor would take bf16 weights to bf16 products.
 func TestEncoders(t *testing.T) {
 	folders, err := filepath.Glob(testfiles.Repo(t, "testdata", "encoders", "*", "expected.json"))
 	if err != nil || len(folders) < 13 {
 		t.Fatalf("%d folders, %v", len(folders), err)
 	}
 	var lines []string
-	for _, path := range folders {
+	for i, path := range folders {
 		dir := filepath.Dir(path)
+		chunks := []string{"512"}
+		if i%3 == 0 || testfiles.Exhaustive() {
+			chunks = []string{"512", "1"}
+		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			e := readExpected(t, dir)
 			worst := 0.0
-			for _, chunk := range []string{"512", "1"} {
+			for _, chunk := range chunks {
 				if e.Query != "" {
-					got := embedLines(t, greta(t, "rerank", dir, "--query", e.Query, textFile(t, "t.txt", e.Texts), "--chunk", chunk))
+					got := embedLines(t, greta(t, "rerank", dir, "--query", e.Query, textFile(t, "t.txt", e.Texts), "--chunk", chunk,
+						"--exact"))
 					if len(got) != len(e.Scores) {
 						t.Fatalf("%d scores", len(got))
 					}
@@ -118,7 +123,7 @@ func TestEncoders(t *testing.T) {
 					}
 					continue
 				}
-				got := embedLines(t, greta(t, "embed", dir, textFile(t, "t.jsonl", e.Texts), "--chunk", chunk))
+				got := embedLines(t, greta(t, "embed", dir, textFile(t, "t.jsonl", e.Texts), "--chunk", chunk, "--exact"))
 				if len(got) != len(e.Vectors) {
 					t.Fatalf("%d vectors", len(got))
 				}
@@ -135,10 +140,25 @@ func TestEncoders(t *testing.T) {
 	writeEncoders(t, lines)
 }
 
+// TestRerankByVectors: a folder that says how rows become a vector ranks by their cosine, also where its class has a
+// file that judges by words.
+func TestRerankByVectors(t *testing.T) {
+	dir := testfiles.Repo(t, "testdata", "encoders", "qwen3_embedding")
+	texts := textFile(t, "t.txt", []string{"a dog", "the fox"})
+	got := embedLines(t, greta(t, "rerank", dir, "--query", "the fox", texts))
+	if len(got) != 2 || got[0].Index != 1 || math.Abs(got[0].Score-1) > 1e-5 {
+		t.Errorf("a text and itself: %+v", got)
+	}
+}
+
 // TestEncodersOnVulkan: texts of different lengths in a step, with windows too, and scores are what transformers gives.
 func TestEncodersOnVulkan(t *testing.T) {
 	device := lavapipe(t)
-	for _, name := range []string{"bert", "modernbert", "bert_rerank"} {
+	names := []string{"modernbert", "bert_rerank", "bert", "esm", "deberta_first"}
+	if !testfiles.Exhaustive() {
+		names = names[:2]
+	}
+	for _, name := range names {
 		dir := testfiles.Repo(t, "testdata", "encoders", name)
 		e := readExpected(t, dir)
 		verb, worst := []string{"embed"}, 0.0

@@ -88,3 +88,25 @@ func TestReadText(t *testing.T) {
 		}
 	}
 }
+
+// TestFlagValues: what a flag does not take is said in greta's words, by variables too.
+func TestFlagValues(t *testing.T) {
+	for args, want := range map[string]string{
+		"run m --context many":                  "greta: --context many: a whole number is expected; see greta run --help",
+		"run m --context 99999999999999999999":  "a whole number that is not as large is expected",
+		"run m --temperature=hot":               "greta: --temperature hot: a number is expected",
+		"run m --exact=5":                       "greta: --exact 5: true or false is expected",
+		"bench op silu --min-time 5":            "greta: --min-time 5: a time such as 500ms or 10s is expected",
+		"bench op silu --repetitions 1e3 --m 1": "--repetitions 1e3: a whole number is expected",
+	} {
+		if r := greta(t, strings.Fields(args)...); r.code != exitUsage || !strings.Contains(r.err, want) ||
+			strings.Contains(r.err, "strconv") {
+			t.Errorf("greta %s: exit code %d, %s", args, r.code, r.err)
+		}
+	}
+	t.Setenv("GRETA_CONTEXT", "many")
+	want := `greta: variable GRETA_CONTEXT="many": --context many: a whole number is expected`
+	if r := greta(t, "run", "m"); r.code != exitUsage || !strings.Contains(r.err, want) {
+		t.Errorf("exit code %d, %s", r.code, r.err)
+	}
+}

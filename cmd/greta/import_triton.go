@@ -86,8 +86,11 @@ be here. The file says of each kernel what a model file would:
 }
 
 func (a *app) importTriton(ctx context.Context, path, python, out, arch string) error {
-	if _, err := os.Stat(path); err != nil {
+	switch info, err := os.Stat(path); {
+	case err != nil:
 		return usage(err)
+	case !info.Mode().IsRegular() || filepath.Ext(path) != ".py":
+		return usagef("%s: a file of Python's is expected, which ends in .py", path)
 	}
 	if out == "" {
 		out = filepath.Dir(path)

@@ -59,9 +59,13 @@ func TestImportTriton(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	for want, args := range map[string][]string{
-		"no such file":       {"gone.py", "--arch", "sm_90"},
-		"--python /no/such":  {py, "--arch", "sm_90", "--python", "/no/such"},
-		"BLOCK is missing":   {py, "--arch", "sm_90", "--python", stubPython(t, `{"error": "BLOCK is missing"}`)},
+		"no such file": {"gone.py", "--arch", "sm_90"},
+		"block.yaml: a file of Python's is expected": {testfiles.Repo(t, "examples", "kernels", "block.yaml"), "--arch",
+			"sm_90"},
+		out + ": a file of Python's is expected": {out, "--arch", "sm_90"},
+		"--python /no/such":                      {py, "--arch", "sm_90", "--python", "/no/such"},
+		"BLOCK is missing": {py, "--arch", "sm_90", "--python",
+			stubPython(t, `{"error": "BLOCK is missing"}`)},
 		"no list of kernels": {py, "--arch", "sm_90", "--python", stubPython(t, "hello")},
 		"cannot be used": {py, "--arch", "sm_90", "--python",
 			stubPython(t, strings.ReplaceAll(tritonAnswer, "eps", "ep"))},

@@ -45,7 +45,7 @@ func (a *app) internalHealthCmd() *cobra.Command {
 			}
 			return health.Serve(out, args[0], func() (backends.Device, error) {
 				return openBackend(name, deviceFlags{device: device, kernels: kernels})
-			}, gpuMemory)
+			}, noMemory)
 		}}
 	c.Flags().StringVar(&name, "backend", "", "")
 	c.Flags().StringVar(&device, "device", "", "")

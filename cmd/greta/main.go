@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -115,10 +116,15 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usage(fmt.Errorf(format, args...)) }
 
+// noMemory says whether an error is a device's memory running out.
+func noMemory(err error) bool {
+	var memory *backends.OutOfMemory
+	return errors.As(err, &memory)
+}
+
 // exitCode finds what an error means for the caller.
 func exitCode(err error) int {
 	var e *exitError
-	var memory *backends.OutOfMemory
 	var long *engine.TooLong
 	var never *engine.NeverFits
 	switch {
@@ -128,7 +134,7 @@ func exitCode(err error) int {
 		return e.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &memory) || errors.Is(err, syscall.ENOMEM) || gpuMemory(err):
+	case noMemory(err) || errors.Is(err, syscall.ENOMEM):
 		return exitMemory
 	case errors.As(err, &long) || errors.As(err, &never):
 		return exitUsage
@@ -165,6 +171,29 @@ func nearFlag(c *cobra.Command, err error) string {
 		return "did you mean --" + near + "? "
 	}
 	return ""
+}
+
+// flagError says what a flag takes where its value is none, in words that are not those of Go's parsers.
+func flagError(err error) error {
+	var wrong *pflag.InvalidValueError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	takes := map[string]string{"bool": "true or false", "duration": "a time such as 500ms or 10s", "float64": "a number",
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on"}
+	f := wrong.GetFlag()
+	want, ok := takes[f.Value.Type()]
+	if !ok {
+		return err
+	}
+	value := wrong.GetValue()
+	if len(value) > 40 {
+		value = value[:40] + "…"
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		want += " that is not as large"
+	}
+	return fmt.Errorf("--%s %s: %s is expected", f.Name, value, want)
 }
 
 // root builds the command with its verbs.
@@ -207,7 +236,7 @@ Exit codes: 0 ok, 1 failed, 2 usage or bad input, 3 no such device,
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v; %ssee %s --help", err, nearFlag(c, err), c.CommandPath())
+		return usagef("%v; %ssee %s --help", flagError(err), nearFlag(c, err), c.CommandPath())
 	})
 	root.AddCommand(a.runCmd(), a.checkCmd(), a.newCmd(), a.dumpCmd(), a.showCmd(), a.opsCmd(), a.devicesCmd(),
 		a.quantizeCmd(), a.imatrixCmd(), a.tokenizeCmd(), a.schemaCmd(), a.versionCmd(), a.benchCmd(), a.historyCmd(),

@@ -25,6 +25,7 @@ import (
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/internal/child"
 	"github.com/greta-project/greta/internal/errlist"
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/internal/mapped"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
@@ -259,7 +260,7 @@ func (f *modelFlags) settle(ctx context.Context, dev backends.Device, notify fun
 	}
 	warnVersions(dev.Info(), toldVersions(), notify)
 	s := health.Settings{FP16: choice, FP8: f.fp8 && (given(f.fp8From, "fp8") || optsIn(dev)), Notify: notify,
-		Again: again, Passing: gpuMemory}
+		Again: again, Passing: noMemory}
 	if self() != nil {
 		s.Child = func(path string) child.Command {
 			return self("health", "--backend", f.backend, "--device", f.device, "--kernels", f.kernels, path)
@@ -486,12 +487,12 @@ func (b *bundle) trained() int {
 	if b.source == nil {
 		return 0
 	}
-	keys := []string{"max_position_embeddings", "n_positions", "text_config.max_position_embeddings"}
+	keys := []string{"max_position_embeddings", "n_positions"}
 	if arch, ok := b.source.Meta("general.architecture"); ok {
 		keys = append(keys, fmt.Sprint(arch)+".context_length")
 	}
 	for _, k := range keys {
-		if v, ok := b.source.Meta(k); ok {
+		if v, ok := hfclass.Own(b.source.Meta, k); ok {
 			if n, ok := v.(int64); ok && n > 0 && n < 1<<31 {
 				return int(n)
 			}

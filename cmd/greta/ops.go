@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -55,7 +56,7 @@ func opTable() ([]opLine, error) {
 	var devices []backends.Device
 	for _, b := range backendTable {
 		d, err := b.open(deviceFlags{threads: 1})
-		if isNoGPU(err) {
+		if none := (*backends.NoDevice)(nil); errors.As(err, &none) {
 			continue // the table says so
 		}
 		if err != nil {

@@ -124,7 +124,7 @@ func (f *pipeFlags) set(c *cobra.Command, options map[string]json.RawMessage) er
 		}
 		for _, v := range values {
 			if err := c.Flags().Set(flag.Name, v); err != nil {
-				return fmt.Errorf("option %s: %w", name, err)
+				return fmt.Errorf("option %s: %w", name, flagError(err))
 			}
 		}
 	}
@@ -211,6 +211,12 @@ func (a *app) loadPiped(ctx context.Context, path string, options map[string]jso
 			f.parallel, f.kvTokens)
 	case f.task != "" && f.task != models.Embed:
 		return nil, usagef("option task is %s: embed is expected, or none for next tokens", f.task)
+	case f.kvMemory != "":
+		if _, err := packcache.ParseBytes(f.kvMemory); err != nil { // it is needed with the first text
+			return nil, usagef("option kv_memory: %v", err)
+		}
+	}
+	switch {
 	case f.pooling != "" && !slices.Contains(models.Poolings, f.pooling):
 		return nil, usagef("option pooling is %s: there are %s", f.pooling, strings.Join(models.Poolings, ", "))
 	case f.steps.draft != "" && f.steps.draft != "ngram":
@@ -261,7 +267,7 @@ func (m *pipedModel) openText() (err error) {
 	if m.text, err = m.b.text(); err != nil || m.text == nil {
 		return err
 	}
-	m.chat, err = servedChat(m.b, m.flags.template)
+	m.chat, err = servedChat(m.b, m.flags.template, m.text)
 	return err
 }
 

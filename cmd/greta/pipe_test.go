@@ -158,9 +158,14 @@ func TestPipe(t *testing.T) {
 	}{
 		{"load", map[string]any{"path": "nowhere/model.gguf"}, "usage", "no such file"},
 		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"contxt": 1}}, "usage", "did you mean context?"},
-		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"context": "many"}}, "usage", "option context"},
+		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"context": "many"}}, "usage",
+			"option context: --context many: a whole number is expected"},
+		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"context": json.RawMessage("1" +
+			strings.Repeat("0", 60))}}, "usage", "000…: a whole number that is not as large is expected"},
 		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"context": []any{map[string]any{}}}}, "usage",
 			"option context"},
+		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"kv_memory": "5 elephants"}}, "usage",
+			"option kv_memory: "},
 		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"parallel": 0}}, "usage", "parallel is 0"},
 		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"draft": "other.gguf"}}, "usage", "ngram"},
 		{"load", map[string]any{"path": tolstoy, "options": map[string]any{"weight_seed": 1}}, "usage", "real ones"},

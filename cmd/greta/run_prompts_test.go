@@ -35,6 +35,9 @@ func promptAnswers(t *testing.T, args ...string) (all []promptAnswer, r result) 
 	return all, r
 }
 
+// oneAtATime are the families that read caches in ways that pages do not have: chosen rows.
+var oneAtATime = []string{"deepseek_v32", "deepseek_v4", "deepseek_v4_published", "dots3_note", "glm_moe_dsa"}
+
 // Every family gives, of prompts that run beside each other, the tokens of its golden file: where caches lie in pages,
 // where recurrences have a slot a sequence, and where a model has both.
 func TestFamiliesAtOnce(t *testing.T) {
@@ -43,7 +46,7 @@ func TestFamiliesAtOnce(t *testing.T) {
 		folders = append(folders, filepath.Join(family(t, name), "expected.safetensors"))
 	}
 	for i, expected := range folders {
-		if i%4 != 0 && !testfiles.Exhaustive() {
+		if i%6 != 0 && !testfiles.Exhaustive() {
 			continue
 		}
 		t.Run(filepath.Base(filepath.Dir(expected)), func(t *testing.T) {
@@ -66,6 +69,12 @@ func TestFamiliesAtOnce(t *testing.T) {
 			}
 			all, r := promptAnswers(t, filepath.Dir(expected), "--prompts", file, "--parallel", "4", "--kv", "f32",
 				"--ignore-eos", "--kv-tokens", "512", "--exact")
+			if slices.Contains(oneAtATime, filepath.Base(filepath.Dir(expected))) {
+				if r.code != exitUsage || !strings.Contains(r.err, "runs one sequence at a time") {
+					t.Errorf("exit code %d\n%s", r.code, r.err)
+				}
+				return
+			}
 			if r.code != 0 || len(all) != len(lines) {
 				t.Fatalf("exit code %d, %d answers\n%s", r.code, len(all), r.err)
 			}

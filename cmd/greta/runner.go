@@ -281,6 +281,10 @@ func (r *runner) sayMore() error {
 	if err != nil {
 		return err
 	}
+	if ignored := models.Ignored(r.bundle.source); len(ignored) > 0 {
+		fmt.Fprintf(r.app.err, "ignored   what config.json says under %s: its class does not read it\n",
+			strings.Join(ignored, ", "))
+	}
 	fmt.Fprintf(r.app.err, "file      %s\nholds     %s\nopening   %s\nloading   %s\n"+
 		"step      %d launches for one token, made ready in %.0f ms\n", r.bundle.file.Path(), r.engine.LoadText(),
 		r.bundle.times, loadTimesText(r.engine.LoadTimes()), len(st.Program.Launches), report.MS(time.Since(start)))

@@ -110,6 +110,8 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.StringVar(&f.listen.Key, "ssl-keyfile", "", "the certificate's key")
 	s.StringArrayVar(&f.opt.Origins, "allowed-origin", nil, "origin that browsers may ask from, * for all (may be "+
 		"repeated)")
+	s.StringArrayVar(&f.opt.Hosts, "allowed-host", nil, "name that the server is called by, beside addresses and this "+
+		"machine's names; .example.org with all below it, * for any (may be repeated)")
 	s.IntVar(&f.opt.MaxRunning, "max-num-seqs", 256, "requests that run at once")
 	s.IntVar(&f.opt.MaxQueue, "max-queue", 1024, "requests that may wait beyond those; more are told to come again")
 	s.Int64Var(&f.opt.MaxBody, "max-body", 32<<20, "bytes of a request")
@@ -363,7 +365,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 		return nil, err
 	}
 	close = func() error { return errlist.Join(e.Close(), b.close()) }
-	chat, err := servedChat(b, cmp.Or(spec.ChatTemplate, f.template))
+	chat, err := servedChat(b, cmp.Or(spec.ChatTemplate, f.template), t)
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -522,11 +524,11 @@ func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error)
 }
 
 // servedChat finds how conversations are written: the model's own chat template, or the one that is named.
-func servedChat(b *bundle, named string) (serve.Chat, error) {
+func servedChat(b *bundle, named string, tok *tokenizer.Tokenizer) (serve.Chat, error) {
 	if named == "texts" {
 		return serve.PlainChat{}, nil
 	}
-	own, err := &template.Set{}, error(&template.None{})
+	own, err := &template.Set{Tokens: map[string]string{}}, error(&template.None{})
 	if b.source != nil {
 		own, err = template.FromSource(b.source)
 	}
@@ -538,5 +540,6 @@ func servedChat(b *bundle, named string) (serve.Chat, error) {
 	case err != nil:
 		return nil, err
 	}
+	nameTokens(set, tok)
 	return serve.NewTemplateChat(set)
 }

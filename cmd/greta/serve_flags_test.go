@@ -151,7 +151,21 @@ func TestServeBusy(t *testing.T) {
 		!strings.Contains(body, "<title>greta") {
 		t.Errorf("the page: %d %s", status, body)
 	}
-	url = served(t, model, "--max-num-seqs", "1", "--max-queue", "1", "--no-page")
+	url = served(t, model, "--max-num-seqs", "1", "--max-queue", "1", "--no-page", "--allowed-host", "a.example")
+	for host, want := range map[string]int{"a.example": 200, "b.example": 403} {
+		r, err := http.NewRequest(http.MethodGet, url+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Body.Close(); answer.StatusCode != want {
+			t.Errorf("%s: %d", host, answer.StatusCode)
+		}
+	}
 	if status, _, _ := answerOf(t, http.DefaultClient, url+"/", ""); status != 404 {
 		t.Errorf("--no-page: %d", status)
 	}

@@ -104,7 +104,23 @@ func TestServeForms(t *testing.T) {
 	if code, a := ask(
 		`"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string",
 			"format": "nonsense", "contentEncoding": 5,
-			"unevaluatedItems": {"$dynamicRef": "#x"}}}}`); code != 400 || a.Error.Param != "response_format" {
+			"pattern": "a(?<=b)"}}}`); code != 400 || a.Error.Param != "response_format" {
 		t.Errorf("%d %+v", code, a)
+	}
+}
+
+// TestServeTokens: a template may write the begin and end token of a model whose folder has no configuration of its
+// tokenizer; the begin token comes once.
+func TestServeTokens(t *testing.T) {
+	const template = `{{ %s }}{%% for m in messages %%}{{ m.content }}{{ eos_token }}{%% endfor %%}`
+	for i, begin := range []string{"bos_token", "''"} {
+		name := fmt.Sprintf("tokens%d.jinja", i)
+		url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template",
+			write(t, name, fmt.Sprintf(template, begin)))
+		var a struct{ Tokens []int32 }
+		code := postJSON(t, url+"/tokenize", `{"messages": [{"role": "user", "content": "War"}]}`, &a)
+		if n := len(a.Tokens); code != 200 || n < 3 || a.Tokens[0] != 1 || a.Tokens[1] == 1 || a.Tokens[n-1] != 2 {
+			t.Errorf("%s: %d, tokens %v", begin, code, a.Tokens)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func applySettings(c *cobra.Command) error {
 		variable := "GRETA_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		set := func(v, where string) {
 			if err := c.Flags().Set(f.Name, v); err != nil {
-				first = fmt.Errorf("%s: %w", where, err)
+				first = fmt.Errorf("%s: %w", where, flagError(err))
 				return
 			}
 			first = c.Flags().SetAnnotation(f.Name, setting, []string{name})

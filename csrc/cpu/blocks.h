@@ -84,4 +84,24 @@ INLINE void sixes(const uint8_t *p, int half, int at, i8x16 *q) {
   q[2] = (i8x16)((a >> 4) | (t & 0x30)) - (int8_t)32;
   q[3] = (i8x16)((b >> 4) | (t >> 2 & 0x30)) - (int8_t)32;
 }
+
+// at_T gives VL elements of a row from element i on, atn_T n < VL of them and zeros; i is a multiple of VL.
+INLINE vf at_f32(const float *p, long i) { return ld_f32(p + i); }
+INLINE vf atn_f32(const float *p, long i, long n) { return ldn_f32(p + i, n); }
+INLINE vf at_f16(const uint16_t *p, long i) { return ld_f16(p + i); }
+INLINE vf atn_f16(const uint16_t *p, long i, long n) { return ldn_f16(p + i, n); }
+INLINE vf at_bf16(const uint16_t *p, long i) { return ld_bf16(p + i); }
+INLINE vf atn_bf16(const uint16_t *p, long i, long n) { return ldn_bf16(p + i, n); }
+INLINE vf at_f8e4m3(const uint8_t *p, long i) { return ld_f8e4m3(p + i); }
+INLINE vf atn_f8e4m3(const uint8_t *p, long i, long n) {
+  uint8_t t[VL] __attribute__((aligned(16)));
+  UNROLL for (int u = 0; u < VL; u++) t[u] = 0;
+  ROLLED for (long u = 0; u < n; u++) t[u] = p[i + u];
+  return ld_f8e4m3(t);
+}
+INLINE vf at_q8_0(const uint8_t *p, long i) {
+  p += i / 32 * 34;
+  return ld_i8(p + 2 + i % 32) * all_f16(p);
+}
+INLINE vf atn_q8_0(const uint8_t *p, long i, long n) { return (void)n, at_q8_0(p, i); } // rows are whole blocks
 #endif

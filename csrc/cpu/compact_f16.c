@@ -81,6 +81,32 @@ INLINE void pc_f16_panels(const uint8_t *w, const float *x, float *y, long k, lo
 }
 SHAPED(pc_f16, uint8_t)
 
+INLINE void pcn_f16_few(const uint8_t *w, const float *const *x, float *y, long k, long ldy, long n, long panels, const int FAR) {
+  ROLLED for (; panels > 0; panels--, y += 16) {
+    const uint8_t *next = w + ((F16_HEAD + room(k) + k / 8 * F16_BLOCK + 63) & ~63l);
+    vf a[FEW * SUMS];
+    UNROLL for (int i = 0; i < FEW * SUMS; i++) a[i] = vset(0);
+    const unpacking t = unpacking_of(w);
+    if (FAR) ask(FAR, w, w + F16_HEAD + room(k));
+    ROLLED for (long j = 0; j < n; j++) rare_sums((const uint32_t *)(w + F16_ENDS), x[j], y + j * ldy, k, 1);
+    w += F16_HEAD + room(k);
+    ROLLED for (long i = 0; i < k; i += 8, w += F16_BLOCK) {
+      if (FAR) ask_step(FAR, w);
+      vi p[4];
+      block_f16(w, &t, p);
+      UNROLL for (int u = 0; u < 4; u++) {
+        vf e = _mm512_cvtph_ps(_mm512_castsi512_si256(p[u])), o = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(p[u], 1));
+        meet(a, 2 * u, &e, x, i + 2 * u);
+        meet(a, 2 * u + 1, &o, x, i + 2 * u + 1);
+      }
+    }
+    UNROLL for (int j = 0; j < FEW; j++)
+      if (j < n) st(y + j * ldy, ld_f32(y + j * ldy) + add_sums(a, j, 0));
+    w = next;
+  }
+}
+FEW_ROWS(pcn_f16, uint8_t)
+
 // px_f16: blocks of a panel, from w on, as a plain panel has them. Exceptions are zeros.
 void px_f16(const uint8_t *table, const uint8_t *w, uint8_t *dst, long blocks) {
   const unpacking t = unpacking_of(table);

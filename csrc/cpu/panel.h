@@ -96,7 +96,6 @@ INLINE vf row_of(const int NC, const vf *v, const int c) {
 // dot adds four products of bytes to every lane: w of 7 bits or, where f is
 // SIGNED, of 8; x between -127 and 127. It is the i-th of n calls; t is its own.
 #if defined(__AVX512F__)
-INLINE vf ld_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 INLINE vi lookup(vi table, vi at) { return _mm512_shuffle_epi8(table, at); }
 INLINE vi repeat16(const void *p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(p)); }
 #define UNSIGNED_DOT 1
@@ -105,7 +104,6 @@ INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n)
   *s = _mm512_dpbusd_epi32(*s, w, x);
 }
 #elif defined(__AVX2__)
-INLINE vf ld_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 INLINE vi lookup(vi table, vi at) { return _mm256_shuffle_epi8(table, at); }
 INLINE vi repeat16(const void *p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(p)); }
 #if defined(__AVXVNNI__)
@@ -132,10 +130,6 @@ INLINE void dot(const int f, vi *s, vi *t, vi w, vi x, const int i, const int n)
 }
 #endif
 #elif defined(__aarch64__)
-INLINE vf ld_i8(const void *p) {
-  int8x8_t b = (int8x8_t)vdup_n_u32(*(const u32u *)p);
-  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(b))));
-}
 INLINE vi lookup(vi table, vi at) { return (vi)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)at); }
 INLINE vi repeat16(const void *p) { return ld_i(p); }
 #define UNSIGNED_DOT 0

@@ -56,6 +56,51 @@ INLINE void pf_bf16_panels(const uint16_t *w, const float *x, float *y, long k, 
 }
 SHAPED(pf_bf16, uint16_t)
 
+#define FEW_STEP (VL == 16 ? 8 : 4) // columns at a time: eight as above, where a row's sums are those of a row alone
+#define PANEL_FEW(NAME, T, LD)                                                                         \
+  INLINE void NAME##_few(const T *w, const float *const *x, float *y, long k, long ldy, long n, long panels, const int FAR) { \
+    ROLLED for (; panels > 0; panels--, y += 16) {                                                     \
+      vf a[FEW * SUMS * R];                                                                            \
+      UNROLL for (int i = 0; i < FEW * SUMS * R; i++) a[i] = vset(0);                                  \
+      long i = 0;                                                                                      \
+      ROLLED for (; i + FEW_STEP <= k; i += FEW_STEP, w += 16 * FEW_STEP) {                            \
+        FETCH(FAR, w, 16 * FEW_STEP * (int)sizeof(T));                                                 \
+        UNROLL for (int u = 0; u < FEW_STEP; u++) {                                                    \
+          vf v[R];                                                                                     \
+          UNROLL for (int r = 0; r < R; r++) v[r] = LD(w + 16 * u + VL * r);                           \
+          meet(a, u, v, x, i + u);                                                                     \
+        }                                                                                              \
+      }                                                                                                \
+      ROLLED for (; i < k; i++, w += 16) {                                                             \
+        vf v[R];                                                                                       \
+        UNROLL for (int r = 0; r < R; r++) v[r] = LD(w + VL * r);                                      \
+        meet(a, 0, v, x, i);                                                                           \
+      }                                                                                                \
+      UNROLL for (int j = 0; j < FEW; j++)                                                             \
+        if (j < n) UNROLL for (int r = 0; r < R; r++) st(y + j * ldy + VL * r, add_sums(a, j, r));     \
+    }                                                                                                  \
+  }                                                                                                    \
+  FEW_ROWS(NAME, T)
+PANEL_FEW(pn_f32, float, ld_f32)
+PANEL_FEW(pn_f16, uint16_t, ld_f16)
+
+INLINE void pn_bf16_few(const uint16_t *w, const float *const *x, float *y, long k, long ldy, long n, long panels,
+                        const int FAR) {
+  ROLLED for (; panels > 0; panels--, y += 16) {
+    vf a[FEW * SUMS * R];
+    UNROLL for (int i = 0; i < FEW * SUMS * R; i++) a[i] = vset(0);
+    long i = 0;
+    ROLLED for (; i + FEW_STEP <= k; i += FEW_STEP, w += 16 * FEW_STEP) {
+      FETCH(FAR, w, 32 * FEW_STEP);
+      UNROLL for (int u = 0; u < FEW_STEP / 2; u++) meet_pair(a, u, (const uint8_t *)(w + 32 * u), x, i + 2 * u, 1);
+    }
+    ROLLED for (; i < k; i += 2, w += 32) meet_pair(a, 0, (const uint8_t *)w, x, i, i + 1 < k);
+    UNROLL for (int j = 0; j < FEW; j++)
+      if (j < n) UNROLL for (int r = 0; r < R; r++) st(y + j * ldy + VL * r, add_sums(a, j, r));
+  }
+}
+FEW_ROWS(pn_bf16, uint16_t)
+
 // The panel as the micro-kernel of gemm.c wants it, in f32: tiles of MR rows,
 // column by column. A panel is one tile, two, or half of one.
 #define AT(i, r) dst[(VL * (r) / MICRO_MR * k + (i)) * MICRO_MR + VL * (r) % MICRO_MR]

@@ -34,6 +34,12 @@ INLINE void put16(float *dst, const vf *v, vf scale) {
   UNROLL for (int u = 0; u < 16 / VL; u++) st(dst + u * VL, v[u] * scale);
 }
 
+void dec_f8e4m3(const uint8_t *p, float *dst, long n) {
+  long i = 0;
+  ROLLED for (; i + VL <= n; i += VL) st(dst + i, at_f8e4m3(p, i));
+  if (i < n) stn(dst + i, atn_f8e4m3(p, i, n - i), n - i);
+}
+
 // Block formats: n counts elements, a multiple of the block.
 void dec_q8_0(const uint8_t *p, float *dst, long n) {
   ROLLED for (; n > 0; n -= 32, p += 34, dst += 32) {

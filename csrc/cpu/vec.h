@@ -17,6 +17,8 @@ typedef uint8_t u8x16 __attribute__((vector_size(16)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
 typedef uint64_t u64x2 __attribute__((vector_size(16)));
 typedef float f32x16 __attribute__((vector_size(64)));
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef f32x4 f32x4u __attribute__((aligned(4), may_alias));
 
 // What weights are read through: files align them to less than their size.
 typedef uint16_t u16u __attribute__((aligned(1), may_alias));
@@ -38,6 +40,14 @@ INLINE void st(float *p, vf v) { _mm512_storeu_ps(p, v); }
 INLINE void stn(float *p, vf v, long n) { _mm512_mask_storeu_ps(p, first(n), v); }
 INLINE vf ld_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 INLINE vf ldn_f16(const uint16_t *p, long n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
+INLINE vf ld_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
+// The numbers of float8 e4m3 have one more bit of exponent in half precision, eight more to its bias.
+INLINE vf ld_f8e4m3(const uint8_t *p) {
+  __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), m = _mm256_slli_epi16(_mm256_and_si256(b, _mm256_set1_epi16(127)), 7);
+  __m256i s = _mm256_slli_epi16(_mm256_and_si256(b, _mm256_set1_epi16(128)), 8);
+  __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi16(m, _mm256_set1_epi16(127 << 7)), _mm256_set1_epi16(0x7e00));
+  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(_mm256_or_si256(m, s), nan)), vset(256));
+}
 INLINE vf widen(__m256i h) { return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16); }
 INLINE vf ld_bf16(const uint16_t *p) { return widen(_mm256_loadu_si256((const void *)p)); }
 INLINE vf ldn_bf16(const uint16_t *p, long n) { return widen(_mm256_maskz_loadu_epi16(first(n), p)); }
@@ -119,6 +129,13 @@ INLINE __m128i ldn_u16(const uint16_t *p, long n) {
 }
 INLINE vf ld_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 INLINE vf ldn_f16(const uint16_t *p, long n) { return _mm256_cvtph_ps(ldn_u16(p, n)); }
+INLINE vf ld_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
+INLINE vf ld_f8e4m3(const uint8_t *p) {
+  __m128i b = _mm_cvtepu8_epi16(_mm_loadl_epi64((const void *)p)), m = _mm_slli_epi16(_mm_and_si128(b, _mm_set1_epi16(127)), 7);
+  __m128i s = _mm_slli_epi16(_mm_and_si128(b, _mm_set1_epi16(128)), 8);
+  __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(m, _mm_set1_epi16(127 << 7)), _mm_set1_epi16(0x7e00));
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(_mm_or_si128(m, s), nan)), vset(256));
+}
 INLINE vf widen(__m128i h) { return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16); }
 INLINE vf ld_bf16(const uint16_t *p) { return widen(_mm_loadu_si128((const void *)p)); }
 INLINE vf ldn_bf16(const uint16_t *p, long n) { return widen(ldn_u16(p, n)); }
@@ -210,6 +227,16 @@ INLINE void put_u16(uint16_t *p, uint16x4_t v, long n) {
 }
 INLINE vf ld_f16(const uint16_t *p) { return vcvt_f32_f16((float16x4_t)vld1_u16(p)); }
 INLINE vf ldn_f16(const uint16_t *p, long n) { return vcvt_f32_f16((float16x4_t)ldn_u16(p, n)); }
+INLINE vf ld_i8(const void *p) {
+  int8x8_t b = (int8x8_t)vdup_n_u32(*(const u32u *)p);
+  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(b))));
+}
+INLINE vf ld_f8e4m3(const uint8_t *p) {
+  uint16x4_t b = vget_low_u16(vmovl_u8((uint8x8_t)vdup_n_u32(*(const u32u *)p))), m = vshl_n_u16(vand_u16(b, vdup_n_u16(127)), 7);
+  uint16x4_t s = vshl_n_u16(vand_u16(b, vdup_n_u16(128)), 8);
+  uint16x4_t nan = vand_u16(vceq_u16(m, vdup_n_u16(127 << 7)), vdup_n_u16(0x7e00));
+  return vmulq_n_f32(vcvt_f32_f16((float16x4_t)vorr_u16(vorr_u16(m, s), nan)), 256);
+}
 INLINE vf ld_bf16(const uint16_t *p) { return (vf)vshll_n_u16(vld1_u16(p), 16); }
 INLINE vf ldn_bf16(const uint16_t *p, long n) { return (vf)vshll_n_u16(ldn_u16(p, n), 16); }
 INLINE void st_f16(uint16_t *p, vf v) { vst1_u16(p, (uint16x4_t)vcvt_f16_f32(v)); }
@@ -303,6 +330,24 @@ INLINE const uint8_t *ask(const int FAR, const uint8_t *next, const uint8_t *end
 #define MICRO_MR (2 * VL)
 #define R (16 / VL) // vectors of rows in a panel of sixteen
 INLINE float vsum(vf v) { return fold(v, 0); }
+
+// sums4 adds up the lanes of each of four vectors.
+INLINE f32x4 sums4(const vf *a) {
+#if defined(__aarch64__)
+  return vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
+#elif defined(__AVX512F__)
+  vf x = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+  vf y = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
+  vf s = _mm512_shuffle_ps(x, y, 0x44) + _mm512_shuffle_ps(x, y, 0xee);
+  __m256 h = _mm512_castps512_ps256(s) + _mm512_extractf32x8_ps(s, 1);
+  return _mm256_castps256_ps128(h) + _mm256_extractf128_ps(h, 1);
+#else
+  vf x = _mm256_unpacklo_ps(a[0], a[1]) + _mm256_unpackhi_ps(a[0], a[1]);
+  vf y = _mm256_unpacklo_ps(a[2], a[3]) + _mm256_unpackhi_ps(a[2], a[3]);
+  vf s = _mm256_shuffle_ps(x, y, 0x44) + _mm256_shuffle_ps(x, y, 0xee);
+  return _mm256_castps256_ps128(s) + _mm256_extractf128_ps(s, 1);
+#endif
+}
 
 // cvt16 widens 16 signed bytes to floats.
 INLINE void cvt16(i8x16 q, vf *out) {

@@ -304,11 +304,11 @@ func taken(dev backends.Device, p backends.Path) ([]optest.Case, error) {
 		trial = append(trial, trialF8()...)
 	}
 	for _, c := range trial {
-		t, err := c.Prepare(dev.Info().Float)
+		n, err := c.Bare(dev.Info().Float)
 		if err != nil {
 			return nil, err
 		}
-		if p.Takes == nil || p.Takes(t.Node) {
+		if p.Takes == nil || p.Takes(n) {
 			cases = append(cases, c)
 		}
 	}

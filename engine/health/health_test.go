@@ -151,7 +151,7 @@ func TestChecks(t *testing.T) {
 		limit        time.Duration
 	}{
 		{"well", "", 0}, {"crash", "while compiling: the child process crashed", 0},
-		{"hang", "while compiling: the child process hung", 10 * time.Second},
+		{"hang", "while compiling: the child process hung", 5 * time.Second},
 		{"error", "the driver is error", 0}, {"wrong", "relative L2", 0},
 	} {
 		t.Run(c.mode, func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestGarbage(t *testing.T) {
 func TestTrial(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range trial() {
-		if _, err := c.Prepare(ref.New().Info().Float); err != nil {
+		if _, err := c.Bare(ref.New().Info().Float); err != nil {
 			t.Error(err)
 		}
 		if names[c.Name] {

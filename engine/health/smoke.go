@@ -122,12 +122,12 @@ func Smoke(dev backends.Device, p Profile, r *Run, stage func(string)) {
 		var together []optest.Case
 		most := 0.0
 		for _, c := range trial() {
-			t, err := c.Prepare(dev.Info().Float)
+			n, err := c.Bare(dev.Info().Float)
 			if err != nil {
 				r.fail("%v", err)
 				continue
 			}
-			k, err := dev.Kernel(t.Node)
+			k, err := dev.Kernel(n)
 			if err != nil {
 				r.Skipped++
 				continue

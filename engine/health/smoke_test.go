@@ -107,7 +107,7 @@ func TestWatch(t *testing.T) {
 			t.Parallel()
 			limit := time.Minute
 			if c.mode == "hang" {
-				limit = 10 * time.Second
+				limit = 5 * time.Second
 			}
 			each := 0
 			r, err := Watch(context.Background(), child.Command{os.Args[0], "smoke", c.mode, ""}, "ref", UltraSafe, 3, limit,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/sorting"
 )
 
 // Profile is where the time of a step goes: the parts that run, with what they had to do, and
@@ -132,7 +133,7 @@ func readers(p *backends.Program, launches []int, i int, o *backends.Operand) (w
 // operators names what a part does, in the order of its launches: "rmsnorm + 2 linear + swiglu".
 func (l *ProfileLine) operators() string {
 	nodes := slices.Clone(l.Nodes)
-	slices.SortFunc(nodes, func(a, b *graph.Node) int { return a.ID - b.ID })
+	sorting.Sort(nodes, func(a, b *graph.Node) int { return a.ID - b.ID })
 	var names []string
 	for i := 0; i < len(nodes); {
 		n := i
@@ -185,7 +186,7 @@ func (p *Profile) Text() string {
 	}
 	b.WriteByte('\n')
 	kinds := p.group(func(l *ProfileLine) string { return l.operators() + "  " + l.Kernel })
-	slices.SortStableFunc(kinds, func(a, b *sum) int { return int(b.time - a.time) })
+	sorting.Sort(kinds, func(a, b *sum) int { return int(b.time - a.time) })
 	b.WriteString(p.table("<operators and kernel", kinds))
 	blocks := p.group(func(l *ProfileLine) string {
 		if l.Nodes[0].Block < 0 {

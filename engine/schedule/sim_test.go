@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/greta-project/greta/internal/testfiles"
 )
 
 // sim is a device of which only what the scheduler must get right is left: a page
@@ -345,9 +347,9 @@ func TestRandomArrivals(t *testing.T) {
 				prefix[i] = int32(r.IntN(3))
 			}
 			want := map[*Seq][]int32{}
-			left := 3000
-			if testing.Short() {
-				left = 500
+			left := 800
+			if testfiles.Exhaustive() {
+				left = 3000
 			}
 			total := 0
 			for left > 0 || !d.c.Idle() {

@@ -60,6 +60,17 @@ func (t *Times) Note(rows, runs int, took time.Duration) {
 	}
 }
 
+// Known is what steps take whose rows are at most those of a bucket, of all buckets of which that is known.
+func (t *Times) Known() map[int]time.Duration {
+	known := map[int]time.Duration{}
+	for i, rows := range t.list {
+		if t.times[i] > 0 {
+			known[rows] = t.times[i]
+		}
+	}
+	return known
+}
+
 // Cost is what a step takes with so many more rows for one sequence, as a multiple of what a token of
 // it costs without: of a step's time, where other sequences have tokens in it too, only a part is its own.
 func (t *Times) Cost(guesses int) float64 {

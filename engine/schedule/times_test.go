@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -25,6 +26,9 @@ func TestTimes(t *testing.T) {
 		if got := times.Cost(guesses); math.Abs(got-want) > 1e-9 {
 			t.Errorf("%d guesses: %v, not %v", guesses, got, want)
 		}
+	}
+	if got, want := times.Known(), map[int]time.Duration{1: 100, 5: 200}; !maps.Equal(got, want) {
+		t.Errorf("%v are known, wanted are %v", got, want)
 	}
 	times.Note(4, 4, 100) // four sequences: a token of each costs a quarter of the step
 	if got := times.Cost(1); math.Abs(got-5) > 1e-9 {

@@ -142,6 +142,14 @@ func (k *Kernel) text(values map[string]int) string {
 	return strings.Join(parts, " ")
 }
 
+// CompileError is what a compiler says of a source.
+type CompileError struct {
+	Kernel        *Kernel
+	Command, Said string // Said without what changes with the constants
+}
+
+func (e *CompileError) Error() string { return fmt.Sprintf("%v: %s:\n%s", e.Kernel, e.Command, e.Said) }
+
 // maxCode bounds a source, bytes.
 const maxCode = 64 << 20
 

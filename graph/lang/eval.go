@@ -130,9 +130,16 @@ func binary(e Binary, env Env) (Val, *Error) {
 	case "==", "!=":
 		return equal(x, y) == (e.Op == "=="), nil
 	case "in", "not-in":
+		if text, ok := y.(string); ok {
+			part, ok := x.(string)
+			if !ok {
+				return nil, errorf(e.X.Pos(), "a word is wanted before in, as one stands behind it, not %s", Format(x))
+			}
+			return strings.Contains(text, part) == (e.Op == "in"), nil
+		}
 		list, ok := y.([]Val)
 		if !ok {
-			return nil, errorf(e.Y.Pos(), "a list is wanted behind in, not %s", Format(y))
+			return nil, errorf(e.Y.Pos(), "a list or a word is wanted behind in, not %s", Format(y))
 		}
 		return contains(list, x) == (e.Op == "in"), nil
 	}

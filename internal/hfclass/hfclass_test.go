@@ -1,6 +1,7 @@
 package hfclass
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,86 @@ func TestMeans(t *testing.T) {
 	} {
 		if got := Means(c.kind, c.class); got != c.want {
 			t.Errorf("%s means %s: %t", c.kind, c.class, got)
+		}
+	}
+}
+
+// TestTable: every line of the table stands on another, and ends.
+func TestTable(t *testing.T) {
+	plain, err := os.ReadFile("reads.txt")
+	if err != nil || string(plain) != readsText() {
+		t.Errorf("reads.txt.gz is not reads.txt (%v): tools/gen_reads.py writes both", err)
+	}
+	n := 0
+	for text := range strings.Lines(readsText()) {
+		kind, _, _ := strings.Cut(text, " ")
+		if kind == "#" || kind == "=" {
+			continue
+		}
+		n++
+		seen := map[string]bool{}
+		for at := kind; at != "."; at = line(at)[0] {
+			if len(line(at)) == 0 || seen[at] {
+				t.Fatalf("%s: %s, which it stands on, is not there or stands on it", kind, at)
+			}
+			seen[at] = true
+		}
+	}
+	if n < 200 || len(line("= classes")) == 0 || len(line("= none")) == 0 || len(Words("layer_types")) == 0 {
+		t.Errorf("%d model_types, and the lines that begin with = are %v", n, line("= classes"))
+	}
+}
+
+func TestUnreadBy(t *testing.T) {
+	for _, c := range []struct {
+		kind, key string
+		want      bool
+	}{
+		{"llama", "sliding_window", true},
+		{"llama", "rope_parameters.rope_theta", false},
+		{"llama", "rope_theta", false},
+		{"llama", "rms_norm_eps", false},
+		{"llama", "layer_norm_eps", true},
+		{"llama", "scale_emb", true},       // no class reads it
+		{"llama", "no_such_key", false},    // of which the table does not tell
+		{"llama", "model_type", false},     // which greta reads itself
+		{"unheard_of", "scale_emb", false}, // of whose class nothing is known
+		{"nomic_bert", "n_embd", false},    // whose folders bring classes of their own
+		{"mistral", "sliding_window", false},
+		{"mistral", "use_sliding_window", true},
+		{"qwen2", "use_sliding_window", false},
+		{"gpt2", "hidden_size", false}, // another name of n_embd
+		{"dbrx", "attn_config.clip_qkv", false},
+		{"dbrx", "attn_config.alibi", true},
+		{"mpt", "attn_config.alibi_bias_max", true},
+	} {
+		if got := UnreadBy(c.kind).Has(c.key); got != c.want {
+			t.Errorf("%s does not read %s: %t", c.kind, c.key, got)
+		}
+	}
+}
+
+func TestUnreadOf(t *testing.T) {
+	for _, c := range []struct {
+		meta map[string]any
+		want bool // of sliding_window
+	}{
+		{map[string]any{"model_type": "llama"}, true},
+		{map[string]any{"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}}, true},
+		{map[string]any{"model_type": "llama", "architectures": []string{"AquilaForCausalLM"}}, false},
+		{map[string]any{"model_type": "llama", "auto_map.AutoModel": "own.Model"}, false},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "llama"}, true},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "mistral"}, false},
+		{map[string]any{"model_type": "unheard_of", "text_config.model_type": "llama"}, false},
+		{map[string]any{"model_type": "mistral3", "text_config.model_type": "llama"}, false}, // which may read it there
+		{map[string]any{"model_type": "aquila"}, false},
+		{nil, false},
+	} {
+		unread := UnreadOf(func(key string) (any, bool) { v, ok := c.meta[key]; return v, ok })
+		for _, key := range []string{"sliding_window", "text_config.sliding_window"} {
+			if got := unread.Has(key); got != c.want {
+				t.Errorf("%v: %s is unread: %t", c.meta, key, got)
+			}
 		}
 	}
 }

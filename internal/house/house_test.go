@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 // anyone may import these.
 var open = []string{"internal/pool", "internal/npy", "internal/testfiles", "internal/golden", "internal/progress",
 	"internal/child", "internal/plainfile", "internal/atomicfile", "internal/pyjson", "internal/mapped",
-	"internal/memlimit", "internal/sorting", "internal/errlist"}
+	"internal/memlimit", "internal/sorting", "internal/errlist", "internal/unpack"}
 
 // room gives the key of m that is the longest prefix of a package's path.
 func room(path string, m map[string][]string) (string, bool) {

@@ -1,4 +1,5 @@
-// Package testbrowser starts a real browser for tests of pages.
+//go:build clients
+
 package testbrowser
 
 import (

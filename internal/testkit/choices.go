@@ -236,34 +236,30 @@ func captures(d NullDevice, m choiceModel, typ tensor.Type, text func(*backends.
 	if err != nil {
 		return nil, err
 	}
-	var steps [][]choiceLine
-	for _, s := range m.steps {
-		var lines []choiceLine
-		took := false
-		dev, err := d.Open(func(p *backends.Program, parts []Part) {
-			if took || p.Launches[0].Node.Out[0].Shape[0] != s { // the first of so many tokens is the step that gives logits
-				return
-			}
-			took = true
-			for _, part := range parts {
-				lines = append(lines, choiceLine{first: part.Launches[0], text: text(p, part)})
-			}
-		})
-		if err != nil {
-			return nil, err
+	steps := make([][]choiceLine, len(m.steps))
+	dev, err := d.Open(func(p *backends.Program, parts []Part) {
+		at := slices.Index(m.steps, p.Launches[0].Node.Out[0].Shape[0])
+		if at < 0 || steps[at] != nil { // the first of so many tokens is the step that gives logits
+			return
 		}
-		opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16}
-		if !file.IsBlock() { // two of its layers
-			opt.Set = map[string]string{"L": "2"}
+		for _, part := range parts {
+			steps[at] = append(steps[at], choiceLine{first: part.Launches[0], text: text(p, part)})
 		}
-		err = engine.DryRun(opt, s)
-		if err := errlist.Join(err, dev.Close()); err != nil {
-			return nil, fmt.Errorf("%s of %s, %d tokens: %w", m.name, typ, s, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	opt := engine.Options{Model: file, Device: dev, Context: 1024, DType: typ, KV: tensor.F16}
+	if !file.IsBlock() { // two of its layers
+		opt.Set = map[string]string{"L": "2"}
+	}
+	if err := errlist.Join(engine.DryRun(opt, m.steps...), dev.Close()); err != nil {
+		return nil, fmt.Errorf("%s of %s: %w", m.name, typ, err)
+	}
+	for i, s := range m.steps {
+		if steps[i] == nil {
+			return nil, fmt.Errorf("%s of %s, %d tokens: nothing was captured", m.name, typ, s)
 		}
-		if !took {
-			return nil, fmt.Errorf("%s of %s: nothing was captured", m.name, typ)
-		}
-		steps = append(steps, lines)
 	}
 	return steps, nil
 }

@@ -15,17 +15,26 @@ import (
 
 // Drawn holds the choices that a device makes by chance, under masks and with filters against those that the engine
 // makes from the logits of a processor, host: requests of every kind of sampling at once, those that a topk serves
-// alone, then beside others, and such that the host chooses for. All tokens must be the same on a device that rounds
-// as the processor does (exact), else half of them: a text goes another way where two tokens are as likely.
+// alone, then beside others, such whose log-probabilities are asked for, and such that the host chooses for. All tokens
+// must be the same on a device that rounds as the processor does (exact), else half of them: a text goes another way
+// where two tokens are as likely. As far as they are the same, so are their log-probabilities.
 func Drawn(t *testing.T, host, dev backends.Device, float tensor.Type, exact bool) {
 	t.Helper()
-	for _, kinds := range [][]kindOfDraw{kindsOfDraws, slices.Concat(kindsOfFilters, kindsOfDraws),
-		slices.Concat(kindsOfTheHost, kindsOfFilters[:2], kindsOfDraws[:2])} {
+	limit := 0.05
+	if exact {
+		limit = 1e-4
+	}
+	for _, kinds := range [][]kindOfDraw{kindsOfDraws, kindsOfThoughts[:2], slices.Concat(kindsOfFilters, kindsOfDraws),
+		slices.Concat(kindsOfThoughts, kindsOfFilters[:3]),
+		slices.Concat(kindsOfTheHost, kindsOfThoughts, kindsOfFilters[:2], kindsOfDraws[:2])} {
 		want, got := drawnBy(t, host, float, kinds), drawnBy(t, dev, float, kinds)
 		same, all := 0, 0
 		for i := range want {
 			n := 0
-			for n < len(want[i]) && n < len(got[i]) && want[i][n] == got[i][n] {
+			for n < len(want[i]) && n < len(got[i]) && want[i][n].ID == got[i][n].ID {
+				if err := sameThought(got[i][n], want[i][n], limit); err != nil {
+					t.Errorf("%s: token %d: %v", kinds[i%len(kinds)].name, n, err)
+				}
 				n++
 			}
 			same, all = same+n, all+len(want[i])
@@ -37,6 +46,21 @@ func Drawn(t *testing.T, host, dev backends.Device, float tensor.Type, exact boo
 			t.Errorf("%d of %d tokens are those that the host chooses", same, all)
 		}
 	}
+}
+
+// sameThought compares the log-probability of a token and those of the most likely. Which these are tells a device that
+// rounds as the processor does alone.
+func sameThought(got, want engine.Token, limit float64) error {
+	far := func(a, b engine.TokenLogprob) bool { return math.Abs(float64(a.Logprob)-float64(b.Logprob)) > limit }
+	if len(got.Top) != len(want.Top) || math.Abs(float64(got.Logprob)-float64(want.Logprob)) > limit {
+		return fmt.Errorf("%+v, the host computes %+v", got, want)
+	}
+	for i, w := range want.Top {
+		if far(got.Top[i], w) || limit < 1e-3 && got.Top[i].ID != w.ID {
+			return fmt.Errorf("%+v, the host computes %+v", got, want)
+		}
+	}
+	return nil
 }
 
 type kindOfDraw struct {
@@ -72,14 +96,22 @@ var kindsOfFilters = []kindOfDraw{
 		0},
 }
 
-// kindsOfTheHost are those for which the host must see all logits of their rows.
-var kindsOfTheHost = []kindOfDraw{
+// kindsOfThoughts are those whose log-probabilities the device computes.
+var kindsOfThoughts = []kindOfDraw{
 	{"greedy with log-probabilities", engine.Sampling{}, -1, 3},
+	{"the likeliest with log-probabilities", engine.Sampling{Temperature: 1, TopK: 7}, -1, 9},
+	{"temperature with log-probabilities", engine.Sampling{Temperature: 1.5}, -1, 20},
 	{"top-p with log-probabilities", engine.Sampling{Temperature: 1, TopP: 0.3}, -1, 1},
 	{"a repeat penalty under a mask", engine.Sampling{Temperature: 0.8, RepeatPenalty: 1.3}, 1, 2},
 }
 
-func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindOfDraw) [][]int32 {
+// kindsOfTheHost are those for which the host must see all logits of their rows.
+var kindsOfTheHost = []kindOfDraw{
+	{"greedy with many log-probabilities", engine.Sampling{}, -1, 100},
+	{"temperature with many log-probabilities", engine.Sampling{Temperature: 1}, -1, 70},
+}
+
+func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindOfDraw) [][]engine.Token {
 	t.Helper()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
@@ -110,17 +142,17 @@ func drawnBy(t *testing.T, dev backends.Device, float tensor.Type, kinds []kindO
 		}
 		handles = append(handles, h)
 	}
-	all := make([][]int32, len(handles))
+	all := make([][]engine.Token, len(handles))
 	for i, h := range handles {
 		for tok, err := range h.Tokens() {
 			if err != nil {
 				t.Errorf("%s: %v", kinds[i%len(kinds)].name, err)
 				break
 			}
-			all[i] = append(all[i], tok.ID)
+			all[i] = append(all[i], tok)
 		}
-		if m := kinds[i%len(kinds)].mask; slices.ContainsFunc(all[i], func(id int32) bool {
-			return m >= 0 && int(id)%3 == m
+		if m := kinds[i%len(kinds)].mask; slices.ContainsFunc(all[i], func(tok engine.Token) bool {
+			return m >= 0 && int(tok.ID)%3 == m
 		}) {
 			t.Errorf("%s: %v has tokens that are not allowed", kinds[i%len(kinds)].name, all[i])
 		}

@@ -41,6 +41,39 @@ type Case struct {
 	Rel, Abs float64
 }
 
+// Operator is the operator's name.
+func (c Case) Operator() string {
+	op, _, _ := strings.Cut(c.Name, "/")
+	return op
+}
+
+// Kind is the operator with the type of weights, of a case of many types.
+func (c Case) Kind() string {
+	if i := strings.LastIndexByte(c.Name, '/'); i > 0 {
+		return c.Name[:i]
+	}
+	return c.Name
+}
+
+// Type is the type of weights of a case of many types.
+func (c Case) Type() tensor.Type {
+	_, name, _ := strings.Cut(c.Kind(), "/")
+	t, _ := tensor.ParseType(name)
+	return t
+}
+
+// FirstOfEach gives the first case of each kind.
+func FirstOfEach(cases []Case, kind func(Case) string) (first []Case) {
+	seen := map[string]bool{}
+	for _, c := range cases {
+		if k := kind(c); !seen[k] {
+			seen[k] = true
+			first = append(first, c)
+		}
+	}
+	return first
+}
+
 // Operand is an operand's data.
 type Operand struct {
 	Value *graph.Value
@@ -56,7 +89,18 @@ type Prepared struct {
 
 // Prepare builds the node and the data for a device whose activations are of
 // type float. It fails where the device's types make no valid node.
-func (c Case) Prepare(float tensor.Type) (*Prepared, error) {
+func (c Case) Prepare(float tensor.Type) (*Prepared, error) { return c.prepare(float, true) }
+
+// Bare builds the node alone, as Prepare does: of large operands the data are what takes time.
+func (c Case) Bare(float tensor.Type) (*graph.Node, error) {
+	p, err := c.prepare(float, false)
+	if err != nil {
+		return nil, err
+	}
+	return p.Node, nil
+}
+
+func (c Case) prepare(float tensor.Type, data bool) (*Prepared, error) {
 	lhs, rhs, ok := strings.Cut(c.Eq, ":")
 	if !ok {
 		return nil, fmt.Errorf("%s: %q is no equation", c.Name, c.Eq)
@@ -78,7 +122,10 @@ func (c Case) Prepare(float tensor.Type) (*Prepared, error) {
 	sc := graph.Scope{Values: map[string]*graph.Value{}, Env: func(string) (lang.Val, bool) { return nil, false }}
 	operands := map[*graph.Value]Operand{}
 	for text := range strings.SplitSeq(c.Args, ";") {
-		o, err := parseOperand(strings.TrimSpace(text), float, rng)
+		o, flags, err := parseOperand(strings.TrimSpace(text), float)
+		if err == nil && data {
+			err = o.fill(flags, rng)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", c.Name, text, err)
 		}
@@ -100,17 +147,19 @@ func (c Case) Prepare(float tensor.Type) (*Prepared, error) {
 
 var operandText = regexp.MustCompile(`^(\w+) (\w+)\[([\d, ]*)\]((?: \S+)*)$`)
 
-func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, error) {
-	var o Operand
+// operandFlags are an operand's, by their first characters.
+type operandFlags [128]string
+
+func parseOperand(text string, float tensor.Type) (o Operand, flags operandFlags, err error) {
 	m := operandText.FindStringSubmatch(text)
 	if m == nil {
-		return o, fmt.Errorf("not name type[dims] flags")
+		return o, flags, fmt.Errorf("not name type[dims] flags")
 	}
 	v := &graph.Value{Name: m[1], Type: float, Kind: graph.Input}
 	if m[2] != "float" {
 		var ok bool
 		if v.Type, ok = tensor.ParseType(m[2]); !ok {
-			return o, fmt.Errorf("unknown type %s", m[2])
+			return o, flags, fmt.Errorf("unknown type %s", m[2])
 		}
 		switch {
 		case v.Name == "cache" || v.Name == "k" || v.Name == "v" || v.Name == "state":
@@ -122,51 +171,53 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 	for d := range strings.SplitSeq(m[3], ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(d))
 		if err != nil {
-			return o, err
+			return o, flags, err
 		}
 		v.Shape = append(v.Shape, n)
 	}
 	o.Value = v
-	var flag [128]string
 	for f := range strings.FieldsSeq(m[4]) {
-		flag[f[0]&127] = f[1:]
+		flags[f[0]&127] = f[1:]
 	}
-	var err error
-	if flag['+'] != "" {
-		if o.Gap, err = strconv.Atoi(flag['+']); err != nil {
-			return o, err
-		}
+	if flags['+'] != "" {
+		o.Gap, err = strconv.Atoi(flags['+'])
 	}
+	return o, flags, err
+}
+
+// fill makes an operand's data as its flags say.
+func (o *Operand) fill(flag operandFlags, rng *rand.Rand) (err error) {
+	v := o.Value
 	if v.Type == tensor.I32 {
 		o.Data, err = integers(v.Shape.Elems(), flag['='], flag['<'], rng)
-		return o, err
+		return err
 	}
 	whole := 0
 	if flag['#'] != "" {
 		if whole, err = strconv.Atoi(flag['#']); err != nil {
-			return o, err
+			return err
 		}
 	}
 	times := 1.0
 	if flag['*'] != "" {
 		if times, err = strconv.ParseFloat(flag['*'], 64); err != nil {
-			return o, err
+			return err
 		}
 	}
 	if flag['='] != "" {
 		o.Data, err = listed(v, flag['='])
-		return o, err
+		return err
 	}
 	if o.Data, err = random(v, whole, times, rng); err != nil {
-		return o, err
+		return err
 	}
 	if flag['-'] != "" || flag['%'] != "" {
-		if err := logs(&o, flag['-'], flag['%']); err != nil {
-			return o, err
+		if err := logs(o, flag['-'], flag['%']); err != nil {
+			return err
 		}
 	}
 	if flag['@'] == "" {
-		return o, nil
+		return nil
 	}
 	// A recurrence's state: slots are marked as those before the positions, others as empty.
 	at, err := integers(strings.Count(flag['@'], ",")+1, flag['@'], "", rng)
@@ -178,7 +229,7 @@ func parseOperand(text string, float tensor.Type, rng *rand.Rand) (Operand, erro
 		width := v.Type.RowBytes(1)
 		copy(o.Data[(i+1)*v.Shape[1:].Elems()*width-width:], tensor.Bytes(mark))
 	}
-	return o, err
+	return err
 }
 
 // listed gives the values that a list has.

@@ -2,6 +2,8 @@ package optest
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/quant"
@@ -21,7 +23,9 @@ const (
 )
 
 // Cases is the table: every operator, odd sizes, one token and several.
-func Cases() []Case {
+func Cases() []Case { return slices.Clone(cases()) }
+
+var cases = sync.OnceValue(func() []Case {
 	all := append(append([]Case(nil), table...), generalTable...)
 	for _, n := range []int{24, 67, 130} {
 		all = append(all, LongRecurrences(n, "-0.3")...)
@@ -33,7 +37,7 @@ func Cases() []Case {
 		}
 	}
 	return all
-}
+})
 
 // typeCases are what every type of weight is tried on: rows of an odd number
 // of elements, or of two blocks at least.
@@ -140,6 +144,9 @@ var table = []Case{
 	{"paged_attention/odd", "y: paged_attention(q, k, v, pos, seq, table)",
 		"q float[3, 3, 7] +4; k float[5, 5, 1, 7]; v float[5, 5, 1, 5]; pos i32[3] =16,3,9; seq i32[3] =1,0,1; table " +
 			"i32[2, 4] =4,-1,-1,-1,3,0,2,1", sumRel, sumAbs},
+	{"paged_attention/listed", "y: paged_attention(q, k, v, pos, seq, table)",
+		"q float[3, 4, 24]; k f32[9, 1, 1, 24]; v f32[9, 1, 1, 24]; pos i32[3] =2,4,0; seq i32[3] =0,1,2; " +
+			"table i32[3, 5] =7,0,8,0,0,1,8,3,2,5,6,0,0,0,0", sumRel, sumAbs},
 	{"paged_attention/chunk", "y: paged_attention(q, k, v, pos, seq, table)",
 		"q float[9, 4, 64]; k f16[12, 16, 2, 64]; v f16[12, 16, 2, 64]; pos i32[9] =30,31,32,33,34,35,36,90,2; seq i32[9] " +
 			"=0,0,0,0,0,0,0,1,-1; table i32[2, 6] =11,4,9,-1,-1,-1,1,0,5,6,7,2", sumRel, sumAbs},
@@ -156,6 +163,26 @@ var table = []Case{
 	{"paged_attention/prefill", "y: paged_attention(q, k, v, pos, seq, table, window=100, softcap=20)",
 		"q float[70, 4, 128]; k f16[40, 16, 2, 128]; v f16[40, 16, 2, 128]; pos i32[70] =150..; seq i32[70] <1; table " +
 			"i32[1, 14] <40", sumRel, sumAbs},
+	{"paged_attention/sinks", "y: paged_attention(q, k, v, pos, seq, table, sinks, window=40)",
+		"q float[9, 4, 64]; k f16[12, 16, 2, 64]; v f16[12, 16, 2, 64]; pos i32[9] =30,31,32,33,34,35,36,90,2; seq i32[9] " +
+			"=0,0,0,0,0,0,0,1,-1; table i32[2, 6] =11,4,9,-1,-1,-1,1,0,5,6,7,2; sinks f32[4]", sumRel, sumAbs},
+	{"paged_attention/sinks q8_0", "y: paged_attention(q, k, v, pos, seq, table, sinks)",
+		"q float[2, 2, 64]; k q8_0[66, 32, 1, 64]; v q8_0[66, 32, 1, 64]; pos i32[2] =2047,5; seq i32[2] =0,1; table " +
+			"i32[2, 64] <66; sinks bf16[2]", sumRel, sumAbs},
+	{"paged_attention/alibi", "y: paged_attention(q, k, v, pos, seq, table, alibi=8, slope=0.5)",
+		"q float[7, 6, 24]; k f16[9, 16, 2, 24]; v f16[9, 16, 2, 24]; pos i32[7] =40,0,17,18,19,20,63; seq i32[7] " +
+			"=2,-1,0,0,0,0,1; table i32[3, 4] =4,7,8,-1,8,3,0,1,6,2,5,-1", sumRel, sumAbs},
+	{"paged_attention/chunks", "y: paged_attention(q, k, v, pos, seq, table, chunk=12)",
+		"q float[7, 4, 16]; k f32[9, 8, 2, 16]; v f32[9, 8, 2, 16]; pos i32[7] =30,0,21,22,23,24,25; seq i32[7] " +
+			"=1,-1,0,0,0,0,0; table i32[2, 4] =4,7,8,3,8,3,0,1", sumRel, sumAbs},
+	{"paged_attention/far keys", "y: paged_attention(q, k, v, pos, seq, table, far_k=far, window=20)",
+		"q float[7, 4, 16]; k f32[9, 8, 2, 16]; v f32[9, 8, 2, 16]; pos i32[7] =30,0,21,22,23,24,25; seq i32[7] " +
+			"=1,-1,0,0,0,0,0; table i32[2, 4] =4,7,8,3,8,3,0,1; far f32[22, 1, 16]", sumRel, sumAbs},
+	{"paged_attention/far queries",
+		"y: paged_attention(q, k, v, pos, seq, table, bias=bias, far_k=fk, far_q=fq, apart=sides, reach=64)",
+		"q float[7, 2, 16]; k f32[9, 8, 2, 16]; v f32[9, 8, 2, 16]; pos i32[7] =30,0,21,22,23,24,25; seq i32[7] " +
+			"=1,-1,0,0,0,0,0; table i32[2, 4] =4,7,8,3,8,3,0,1; bias f32[16, 2]; fk f32[16, 2, 16]; fq f32[16, 2, 16]", sumRel,
+		sumAbs},
 	{"paged_attention/alone heads", "y: paged_attention(q, k, v, pos, seq, table)",
 		"q float[6, 4, 32]; k bf16[8, 16, 4, 32]; v bf16[8, 16, 4, 32]; pos i32[6] =7,40,41,42,43,44; seq i32[6] " +
 			"=1,0,0,0,0,0; table i32[2, 3] =6,1,3,2,-1,-1", sumRel, sumAbs},
@@ -289,6 +316,7 @@ var table = []Case{
 	{"topk/all", "p, e: topk(x, k=5, softmax=before)", "x float[3, 5] +2", pointRel, pointAbs},
 	{"topk/likeliest", "p, e: topk(x, k=1)", "x float[2, 5003]", pointRel, pointAbs},
 	{"topk/candidates", "p, e: topk(x, k=40)", "x float[1, 9001] #3", pointRel, pointAbs},
+	{"topk/half", "p, e: topk(x, k=150)", "x float[3, 301] #40", pointRel, pointAbs},
 	{"topk/many", "p, e: topk(x, k=8, softmax=after)", "x float[2, 128]", pointRel, pointAbs},
 	{"draw/odd", "y: draw(x, rate, keys, allowed)",
 		"x float[3, 37]; rate float[3]; keys i32[3, 4] <1000000; allowed i32[3, 2] <1000000000", pointRel, pointAbs},
@@ -301,6 +329,12 @@ var table = []Case{
 		"plus float[3, 4] =0,1,-2,3,1,1,1,1,5,-Inf,0,7", pointRel, pointAbs},
 	{"adjust/vocabulary", "y: adjust(x, tokens, by, plus)", "x float[2, 9001]; tokens i32[2, 300] =30..; " +
 		"by float[2, 300]; plus float[2, 300]", pointRel, 50 * bigAbs},
+	{"logprob/odd", "y: logprob(x, tokens)", "x float[3, 37] +3; tokens i32[3, 4] =5,-1,36,0,1,1,37,9,8,99,20,30",
+		pointRel, pointAbs},
+	{"logprob/one", "y: logprob(x, tokens)", "x float[2, 1]; tokens i32[2, 1] =0..", pointRel, pointAbs},
+	{"logprob/far", "y: logprob(x, tokens)", "x float[4, 3000] *300; tokens i32[4, 2] <3000", pointRel, 50 * bigAbs},
+	{"logprob/vocabulary", "y: logprob(x, tokens)", "x float[2, 9001] *9; tokens i32[2, 40] <9001", pointRel,
+		10 * pointAbs},
 	// k, then shares for typical, top-p and min-p
 	{"filter/odd", filter, "x float[4, 37] +3; most i32[4] =5,0,0,0; shares float[4, 3] =0,0,0,.8,0,0,0,.8,0,0,0,.1; " +
 		"allowed i32[4, 2] <2000000000", 0, 0},

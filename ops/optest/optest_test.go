@@ -9,6 +9,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/ref"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
@@ -21,7 +22,7 @@ func TestReferenceDeviceGraphs(t *testing.T) { optest.RunGraphs(t, ref.New(), 60
 func TestEveryOperatorHasACase(t *testing.T) {
 	seen, names := map[string]int{}, map[string]bool{}
 	for _, c := range optest.Cases() {
-		p, err := c.Prepare(tensor.F32)
+		n, err := c.Bare(tensor.F32)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -30,9 +31,9 @@ func TestEveryOperatorHasACase(t *testing.T) {
 			t.Errorf("two cases are called %s", c.Name)
 		}
 		names[c.Name] = true
-		seen[p.Node.Op.Name]++
-		if !strings.HasPrefix(c.Name, p.Node.Op.Name+"/") {
-			t.Errorf("case %s is one of %s", c.Name, p.Node.Op.Name)
+		seen[n.Op.Name]++
+		if !strings.HasPrefix(c.Name, n.Op.Name+"/") {
+			t.Errorf("case %s is one of %s", c.Name, n.Op.Name)
 		}
 	}
 	for _, op := range ops.All() {
@@ -45,7 +46,10 @@ func TestEveryOperatorHasACase(t *testing.T) {
 // TestDataIsDeterministic: equal names give equal data, on every machine.
 func TestDataIsDeterministic(t *testing.T) {
 	hash := fnv.New64a()
-	for _, c := range optest.Cases() {
+	for i, c := range optest.Cases() {
+		if i%5 != 0 && c.Name != "rope/factors" && !testfiles.Exhaustive() {
+			continue
+		}
 		a, err := c.Prepare(tensor.F32)
 		if err != nil {
 			t.Fatal(err)

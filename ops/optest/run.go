@@ -22,8 +22,11 @@ type tester[T any] interface {
 }
 
 // Run tries every case on a device. A case for which the device has no kernel fails, unless it is known to have none.
-func Run[T tester[T]](t T, dev backends.Device) {
-	for _, c := range Cases() {
+func Run[T tester[T]](t T, dev backends.Device) { RunCases(t, dev, Cases()) }
+
+// RunCases tries some of the cases as Run tries all.
+func RunCases[T tester[T]](t T, dev backends.Device, cases []Case) {
+	for _, c := range cases {
 		if Known(dev.Info().Backend, c.Name) {
 			continue
 		}
@@ -37,14 +40,14 @@ func Run[T tester[T]](t T, dev backends.Device) {
 func Lacking(dev, than backends.Device) ([]string, error) {
 	var names []string
 	for _, c := range Cases() {
-		p, err := c.Prepare(dev.Info().Float)
+		n, err := c.Bare(dev.Info().Float)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := than.Kernel(p.Node); err != nil {
+		if _, err := than.Kernel(n); err != nil {
 			continue
 		}
-		if _, err := dev.Kernel(p.Node); err != nil {
+		if _, err := dev.Kernel(n); err != nil {
 			names = append(names, c.Name)
 		}
 	}

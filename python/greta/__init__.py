@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ._binary import find_binary
 from ._device import DeviceArray
 from ._errors import (
+    ArgumentTypeError,
     BinaryNotFoundError,
     BusyError,
     CanceledError,
@@ -48,6 +49,7 @@ else:
 
 __all__ = [
     "Answer",
+    "ArgumentTypeError",
     "AsyncGeneration",
     "BinaryNotFoundError",
     "BusyError",

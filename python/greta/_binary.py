@@ -23,7 +23,7 @@ def find_binary() -> str:
     if named:
         found = shutil.which(named)
         if found is None:
-            raise BinaryNotFoundError(f"GRETA_BINARY={named}: there is no such program")
+            raise BinaryNotFoundError(f"GRETA_BINARY={named}: {_why(named)}")
         return found
     found = shutil.which(name)
     if found is None:
@@ -32,6 +32,20 @@ def find_binary() -> str:
             "or put it on the PATH (go install github.com/greta-project/greta/cmd/greta@latest)"
         )
     return found
+
+
+def _why(named: str) -> str:
+    """Why a program that was named is none."""
+    path = Path(named)
+    if path.is_dir():
+        return "this is a folder, a program is expected"
+    if path.is_file() and os.access(path, os.X_OK):
+        return f"there is no such program on the PATH; the file in this folder is ./{named}"
+    if path.is_file():
+        return f"this file may not be executed: chmod +x {named}"
+    if path.name == named:
+        return "there is no such program on the PATH"
+    return "there is no such program"
 
 
 def main() -> None:

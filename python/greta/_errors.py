@@ -17,6 +17,10 @@ class UsageError(GretaError, ValueError):
     code = "usage"
 
 
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of a wrong type. It is a UsageError, and Python's TypeError too."""
+
+
 class DeviceError(GretaError):
     """There is no such device, or its driver is missing."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from ._errors import CanceledError, GretaError
+from ._errors import CanceledError, GretaError, UsageError
 from ._process import Process, wait
 
 
@@ -52,10 +53,15 @@ class Answer:
         return self.text
 
 
+_MOST = 1 << 20  # answers that one call may ask for: more than any model has room for
+
+
 class _Answers:
     """The answers of a request in the making."""
 
     def __init__(self, prompts: int, choices: int, single: bool) -> None:
+        if prompts * choices > _MOST:
+            raise UsageError(f"num_return_sequences is {choices}, of {prompts} prompts: at most {_MOST} answers in all")
         self.single = single
         self.all = [[Answer(p, c) for c in range(choices)] for p in range(prompts)]
         self.done = False
@@ -93,12 +99,13 @@ class Generation:
     `results()` waits for all answers, `text` for the one of a single prompt.
     """
 
-    def __init__(self, process: Process, args: dict[str, Any], single: bool) -> None:
-        self._process = process
+    def __init__(self, process: Process, args: dict[str, Any], single: bool, keep: object = None) -> None:
+        self._process, self._keep = process, keep  # keep: the model, whose end would be the generation's
         self._answers = _Answers(len(args["prompts"]), max(1, args.get("choices", 1)), single)
         self._queue: SimpleQueue[dict[str, Any] | GretaError] = SimpleQueue()
         self._error: GretaError | None = None
         self._canceled = False
+        self._taking = threading.Lock()
         queue = self._queue  # so that a Generation that nobody holds is collected, and cancelled
         self._request = process.number()
         try:
@@ -116,15 +123,18 @@ class Generation:
                 self.cancel()
 
     def _next(self) -> list[Piece]:
-        if self._error is not None:
-            raise self._error
-        if self._canceled:
-            raise CanceledError("the generation was cancelled")
-        message = wait(self._queue)
-        if isinstance(message, GretaError):
-            self._error = message
-            raise message
-        return self._answers.take(message)
+        with self._taking:  # several threads may wait: each message counts before the next is taken
+            if self._error is not None:
+                raise self._error
+            if self._answers.done:
+                return []
+            if self._canceled:
+                raise CanceledError("the generation was cancelled")
+            message = wait(self._queue)
+            if isinstance(message, GretaError):
+                self._error = message
+                raise message
+            return self._answers.take(message)
 
     def results(self) -> list[Answer]:
         """Waits for all answers: of the first prompt first, all of its choices, then of the next."""
@@ -145,7 +155,7 @@ class Generation:
     def text(self) -> str:
         """Waits for the text of a single prompt's first answer."""
         if len(self._answers.all) != 1:
-            raise TypeError(f"there are {len(self._answers.all)} prompts: results() gives their answers")
+            raise UsageError(f"there are {len(self._answers.all)} prompts: results() gives their answers")
         return self.results()[0].text
 
     @property
@@ -155,9 +165,10 @@ class Generation:
 
     def cancel(self) -> None:
         """Ends the generation where it is. The model is free for others at once."""
-        if not self._answers.done and not self._canceled:
+        if not self._answers.done and not self._canceled and self._error is None:
             self._canceled = True
             self._process.abandon(self._request)
+            self._queue.put(CanceledError("the generation was cancelled"))  # for threads that wait
 
     def __enter__(self) -> Generation:
         return self
@@ -170,26 +181,54 @@ class Generation:
             self._process.abandon_later(self._request)
 
 
+class _Inbox:
+    """Messages on their way to the event loop of the task that waits first; until then they are kept."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[dict[str, Any] | GretaError] = asyncio.Queue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._early: list[dict[str, Any] | GretaError] = []
+        self._lock = threading.Lock()
+
+    def put(self, message: dict[str, Any] | GretaError) -> None:
+        """Any thread may call it."""
+        with self._lock:
+            if self._loop is None:
+                self._early.append(message)
+                return
+        try:
+            self._loop.call_soon_threadsafe(self.queue.put_nowait, message)
+        except RuntimeError:  # the loop has ended
+            pass
+
+    def bind(self) -> None:
+        """The loop that runs is the one, or else was."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._loop is None:
+                self._loop = loop
+                for message in self._early:
+                    self.queue.put_nowait(message)
+                self._early.clear()
+        if self._loop is not loop:
+            raise UsageError("this generation belongs to another event loop: begin one in each")
+
+
 class AsyncGeneration:
     """A generation for asyncio: `async for piece in generation`, `await generation.results()`.
 
-    Cancelling the task that waits for it cancels it.
+    Cancelling the task that waits for it cancels it. It is under way before any loop runs.
     """
 
-    def __init__(self, process: Process, args: dict[str, Any], single: bool) -> None:
-        self._process = process
+    def __init__(self, process: Process, args: dict[str, Any], single: bool, keep: object = None) -> None:
+        self._process, self._keep = process, keep  # keep: the model, whose end would be the generation's
         self._answers = _Answers(len(args["prompts"]), max(1, args.get("choices", 1)), single)
-        self._queue: asyncio.Queue[dict[str, Any] | GretaError] = asyncio.Queue()
+        self._inbox = inbox = _Inbox()
+        self._error: GretaError | None = None
         self._canceled = False
-        loop, queue = asyncio.get_running_loop(), self._queue
         self._request = process.number()
         try:
-            process.begin(
-                self._request,
-                "generate",
-                args,
-                lambda message, _: _call(loop.call_soon_threadsafe(queue.put_nowait, message)),
-            )
+            process.begin(self._request, "generate", args, lambda message, _: inbox.put(message))
         except BaseException:  # an interrupt, behind which it may be under way
             self.cancel()
             raise
@@ -203,11 +242,17 @@ class AsyncGeneration:
             self.cancel()
 
     async def _next(self) -> list[Piece]:
+        if self._error is not None:
+            raise self._error
         if self._canceled:
             raise CanceledError("the generation was cancelled")
-        message = await self._queue.get()
+        self._inbox.bind()
+        message = await self._inbox.queue.get()
         if isinstance(message, GretaError):
-            self._answers.done = True
+            self._error = message = self._error or message
+        if _last(message):
+            self._inbox.queue.put_nowait(message)  # for other tasks that wait
+        if isinstance(message, GretaError):
             raise message
         return self._answers.take(message)
 
@@ -223,14 +268,27 @@ class AsyncGeneration:
 
     async def text(self) -> str:
         """Waits for the text of a single prompt's first answer."""
+        if len(self._answers.all) != 1:
+            raise UsageError(f"there are {len(self._answers.all)} prompts: results() gives their answers")
         return (await self.results())[0].text
 
+    @property
+    def partial(self) -> list[Answer]:
+        """The answers as far as they were read: also those of a generation that was cancelled."""
+        return self._answers.list()
+
     def cancel(self) -> None:
-        """Ends the generation where it is."""
-        if not self._answers.done and not self._canceled:
+        """Ends the generation where it is. Any thread may call it."""
+        if not self._answers.done and not self._canceled and self._error is None:
             self._canceled = True
             self._process.abandon(self._request)
+            self._inbox.put(CanceledError("the generation was cancelled"))  # for tasks that wait
+
+    def __del__(self) -> None:
+        if getattr(self, "_request", None) is not None and not self._answers.done and not self._canceled:
+            self._process.abandon_later(self._request)
 
 
-def _call(_: object) -> None:
-    """Forgets a value: handlers give none."""
+def _last(message: dict[str, Any] | GretaError) -> bool:
+    """Whether nothing comes behind a message."""
+    return isinstance(message, GretaError) or "event" not in message

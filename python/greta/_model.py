@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from . import _device, _shared
+from . import _arguments, _device, _shared
+from ._arguments import ids as _ids
 from ._errors import UnsupportedError, UsageError
 from ._generation import AsyncGeneration, Generation
 from ._process import Process, default_process, here
@@ -45,52 +45,44 @@ def load(
 
     Raises UsageError for a wrong path or option, DeviceError, OutOfMemoryError.
     """
+    path = _arguments.path("path", path, "a path, or a built-in model's name,")
+    if process is not None and not isinstance(process, Process):
+        raise _arguments.wrong("process", process, "a greta.Process")
     given: dict[str, object] = {
         "backend": backend,
-        "device": None if device is None else str(device),
+        "device": device,
         "dtype": dtype,
         "kv": kv,
         "context": context,
         "threads": threads,
-        "set": None if set is None else {k: _plain(v) for k, v in set.items()},
+        "set": set,
         "weights": weights,
         "tokenizer": tokenizer,
         "parallel": parallel,
         **options,
     }
+    given = {k: _option(k, v) for k, v in given.items() if v is not None}
     p = process or default_process()
     for name in ("weights", "tokenizer", "lora"):
-        given[name] = here(given.get(name), p)
-    wire = {k: _plain(v) for k, v in given.items() if v is not None}
-    answer, _ = p.call("load", {"path": here(os.fspath(path), p), "options": wire})
+        if name in given:
+            given[name] = here(given[name], p)
+    answer, _ = p.call("load", {"path": here(path, p), "options": given})
     return Model(p, answer["model"], answer["info"])
 
 
-def _plain(v: object) -> object:
-    """An option as JSON has it."""
-    if isinstance(v, os.PathLike):
-        return os.fspath(v)
-    if isinstance(v, Mapping):
-        return {str(k): _plain(x) for k, x in v.items()}
-    if isinstance(v, (list, tuple)):
-        return [_plain(x) for x in v]
-    if v is None or isinstance(v, (str, bool, int, float)):
-        return v
-    raise UsageError(
-        f"an option's value is {v!r}: a text, a number, True or False is expected, or a list or dict of such"
-    )
-
-
-def _ids(tokens: object, what: str) -> list[int]:
-    """Ids as a list, of a list, array or tensor."""
-    if hasattr(tokens, "tolist"):
-        tokens = tokens.tolist()
-    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Sequence):
-        raise UsageError(f"{what}: token ids are expected, not {type(tokens).__name__}")
-    try:
-        return [int(t.__index__()) for t in tokens]
-    except AttributeError:
-        raise UsageError(f"{what}: token ids are expected, whole numbers") from None
+def _option(name: str, value: object) -> object:
+    """An option of load as JSON has it. A number may be a text, as a command line has it."""
+    if name in ("backend", "dtype", "kv"):
+        return _arguments.text(name, value)
+    if name in ("weights", "tokenizer"):
+        return _arguments.path(name, value)
+    if name == "set":
+        value = _arguments.mapping(name, value, "a dict of the model file's parameters")
+    elif name in ("context", "threads", "parallel") and not isinstance(value, str):
+        return _arguments.whole(name, value)
+    elif name == "device":
+        return value if isinstance(value, str) else str(_arguments.whole(name, value))
+    return _arguments.plain(name, value)
 
 
 @dataclass(frozen=True)
@@ -158,29 +150,34 @@ class Tokenizer:
 
         parse_special reads control tokens that are written in it, such as <|im_start|>, as tokens.
         """
+        _arguments.text("text", text)
         return self.encode_batch([text], add_special_tokens=add_special_tokens, parse_special=parse_special)[0]
 
     def encode_batch(
         self, texts: Sequence[str], *, add_special_tokens: bool = True, parse_special: bool = False
     ) -> list[list[int]]:
         """The ids of several texts."""
-        args = {"texts": list(texts), "bos": add_special_tokens, "special": parse_special}
+        args = {
+            "texts": _arguments.texts("texts", texts),
+            "bos": _arguments.flag("add_special_tokens", add_special_tokens),
+            "special": _arguments.flag("parse_special", parse_special),
+        }
         result: list[list[int]] = self._model._call("tokenize", args)[0]["tokens"]
         return result
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of ids, without control tokens."""
-        return self.decode_batch([tokens])[0]
+        return self.decode_batch([_ids("tokens", tokens)])[0]
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """The texts of several lists of ids."""
-        args = {"tokens": [_ids(t, "tokens") for t in batch]}
+        args = {"tokens": [_ids(f"batch[{i}]", t) for i, t in enumerate(_lists("batch", batch))]}
         result: list[str] = self._model._call("detokenize", args)[0]["texts"]
         return result
 
     def convert_ids_to_tokens(self, tokens: Sequence[int]) -> list[str]:
         """What each token looks like alone, control tokens included."""
-        result: list[list[str]] = self._model._call("detokenize", {"tokens": [_ids(tokens, "tokens")], "pieces": True})[
+        result: list[list[str]] = self._model._call("detokenize", {"tokens": [_ids("tokens", tokens)], "pieces": True})[
             0
         ]["pieces"]
         return result[0]
@@ -193,27 +190,52 @@ class Tokenizer:
         messages: dicts with role and content. variables are further ones of the template's.
         """
         args = {
-            "messages": [{"role": m["role"], "content": m["content"]} for m in messages],
-            "continue": continue_final_message,
+            "messages": [_message(f"messages[{i}]", m) for i, m in enumerate(_lists("messages", messages))],
+            "continue": _arguments.flag("continue_final_message", continue_final_message),
             "variables": variables,
         }
         answer, _ = self._model._call("chat", args)
         return self.encode(answer["prompt"], add_special_tokens=answer["bos"], parse_special=True)
 
 
+def _lists(name: str, value: Any) -> Sequence[Any]:
+    """What is a list of lists or dicts, as one."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise _arguments.wrong(name, value, "a list")
+    return value
+
+
+def _message(name: str, message: object) -> dict[str, str]:
+    found = _arguments.mapping(name, message, "a dict with role and content")
+    for key in ("role", "content"):
+        if key not in found:
+            raise UsageError(f"{name} has no {key}: a dict with role and content is expected")
+    return {key: _arguments.text(f"{name}[{key!r}]", found[key]) for key in ("role", "content")}
+
+
 class Session:
     """Positions in caches of one's own, which one goes through step by step."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, number: int | None = None) -> None:
         self._model = model
-        self._id: int | None = model._call("open-session", {})[0]["session"]
+        self._own = False
+        self._id: int | None = model._call("open-session", {})[0]["session"] if number is None else number
+        self._own = number is None
         self.pos = 0  #: how many positions the caches hold
 
     def _run(self, args: dict[str, Any], payload: Any = b"", keep: object = None) -> Any:
-        wire = {"session": self._id or 0, **args}
+        wire = {"session": self._number(), **args}
         answer, data = self._model._process.call("run-session", wire, payload, keep=keep)
         self.pos = answer["pos"]
         return self._model._received(answer["out"], data) if "out" in answer else None
+
+    def _number(self) -> int:
+        self._model._number()
+        if self._id is None:
+            raise UsageError("the session is closed")
+        return self._id
 
     def _block(self, x: Any, out: Any, args: dict[str, Any]) -> Any:
         if self._model.info.kind != "block":
@@ -254,12 +276,12 @@ class Session:
 
         all: those of every token, [len(tokens), vocabulary].
         """
-        out = self._run({"tokens": _ids(tokens, "tokens"), "all": all})
+        out = self._run({"tokens": _ids("tokens", tokens), "all": _arguments.flag("all", all)})
         return out if all else out[0]  # type: ignore[no-any-return]
 
     def decode(self, token: int) -> Array:
         """Computes one token; gives the logits [vocabulary] behind it."""
-        return self.prefill([token])
+        return self.prefill([_arguments.whole("token", token)])
 
     def block(self, x: Any, *, out: Any = None) -> Any:
         """Runs a block on rows x [n, width] of float32 at the positions that follow; gives its output [n, width].
@@ -274,7 +296,7 @@ class Session:
 
     def rewind(self, pos: int) -> None:
         """Goes back to a position; what is behind it is forgotten."""
-        self.pos = self._model._process.call("rewind", {"session": self._id or 0, "pos": pos})[0]["pos"]
+        self.pos = self._model._process.call("rewind", {"session": self._number(), "pos": _arguments.whole("pos", pos)})[0]["pos"]
 
     def reset(self) -> None:
         """Goes back to the beginning."""
@@ -285,6 +307,10 @@ class Session:
         if self._id is not None and self._model._id is not None and self._model._process.alive:
             self._model._process.call("end-session", {"session": self._id})
         self._id = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_own", False) and self._id is not None and self._model._id is not None:
+            self._model._process.later("end-session", {"session": self._id}, answered=True)
 
     def __enter__(self) -> Session:
         return self
@@ -312,16 +338,20 @@ def _tensor(x: Any) -> tuple[dict[str, Any], Any, Any]:
 
 
 class Model:
-    """A loaded model. It may be used by several threads at once; close() frees it."""
+    """A loaded model. It may be used by several threads at once; close() frees it, and so does its end in Python."""
 
     def __init__(self, process: Process, number: int, info: dict[str, Any]) -> None:
         self._process = process
         self._id: int | None = number
         self._lock = threading.Lock()
-        self._forward: Session | None = None
+        self._forward: int | None = None
         self._lender = _device.Lender(process, number)
         self.info = ModelInfo(**{**info, "ends": tuple(info["ends"])})
-        self.tokenizer = Tokenizer(self)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return Tokenizer(self)  # no part of the model, which would hold itself by it
 
     def _call(self, op: str, args: dict[str, Any]) -> tuple[dict[str, Any], memoryview]:
         return self._process.call(op, {"model": self._number(), **args})
@@ -351,24 +381,22 @@ class Model:
         Without temperature or do_sample the most likely token is taken. Raises UsageError for what cannot be.
         """
         args, single = self._generation(prompts, options)
-        return Generation(self._process, args, single)
+        return Generation(self._process, args, single, self)
 
     def agenerate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> AsyncGeneration:
         """generate for asyncio: within a running loop, `async for piece in model.agenerate(...)`."""
         args, single = self._generation(prompts, options)
-        return AsyncGeneration(self._process, args, single)
+        return AsyncGeneration(self._process, args, single, self)
 
     def _generation(self, prompts: Any, options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         if hasattr(prompts, "tolist"):
             prompts = prompts.tolist()
-        single = isinstance(prompts, str) or (
-            isinstance(prompts, Sequence) and len(prompts) > 0 and hasattr(prompts[0], "__index__")
-        )
-        if not single and (isinstance(prompts, bytes) or not isinstance(prompts, Sequence)):
-            raise UsageError(f"prompts: a text, token ids or a list of such is expected, not {type(prompts).__name__}")
+        if isinstance(prompts, bytes) or not isinstance(prompts, Sequence):
+            raise _arguments.wrong("prompts", prompts, "a text, a list of token ids or a list of such")
+        single = isinstance(prompts, str) or len(prompts) > 0 and hasattr(prompts[0], "__index__")
         wire = []
         for i, p in enumerate([prompts] if single else prompts):
-            wire.append({"text": p} if isinstance(p, str) else {"tokens": _ids(p, f"prompt {i}")})
+            wire.append({"text": p} if isinstance(p, str) else {"tokens": _ids(f"prompts[{i}]", p)})
         if not wire:
             raise UsageError("prompts: the list is empty")
         args: dict[str, Any] = {"model": self._number(), "prompts": wire}
@@ -380,8 +408,9 @@ class Model:
 
         Without NumPy a memoryview of that shape. Large ones lie in memory that greta wrote them to: nothing is copied.
         """
-        ids = self.tokenizer.encode(tokens) if isinstance(tokens, str) else _ids(tokens, "tokens")
-        answer, data = self._call("logits", {"tokens": ids, "last": last})
+        args = {"last": _arguments.flag("last", last)}
+        ids = self.tokenizer.encode(tokens) if isinstance(tokens, str) else _ids("tokens", tokens)
+        answer, data = self._call("logits", {"tokens": ids, **args})
         out = self._received(answer["logits"], data)
         return out[0] if last else out  # type: ignore[no-any-return]
 
@@ -399,9 +428,10 @@ class Model:
     def _fresh(self) -> Session:
         """The session of calls that begin at position 0 each."""
         with self._lock:
-            if self._forward is None:
-                self._forward = Session(self)
-            return self._forward
+            session = Session(self, self._forward)
+            self._forward = session._id
+            session._own = False  # it is the model's
+            return session
 
     def session(self) -> Session:
         """A session: caches of one's own."""
@@ -426,11 +456,11 @@ class Model:
         """
         single = isinstance(texts, str)
         args = {
-            "texts": [texts] if isinstance(texts, str) else list(texts),
-            "normalize": normalize,
-            "dimensions": dimensions,
-            "prompt": prompt,
-            "no_truncate": not truncate,
+            "texts": [texts] if isinstance(texts, str) else _arguments.texts("texts", texts),
+            "normalize": _arguments.flag("normalize", normalize),
+            "dimensions": _arguments.whole("dimensions", dimensions, 0),
+            "prompt": _arguments.text("prompt", prompt),
+            "no_truncate": not _arguments.flag("truncate", truncate),
         }
         answer, data = self._call("embed", args)
         out = self._received(answer["embeddings"], data)
@@ -441,7 +471,10 @@ class Model:
 
         tolerance: relative L2 error that counts as a difference; 0: what the type of the caches allows.
         """
-        args = {"tokens": None if tokens is None else _ids(tokens, "tokens"), "tolerance": tolerance}
+        limit = _arguments.real("tolerance", tolerance)
+        if limit < 0:
+            raise UsageError(f"tolerance is {tolerance}, it must be 0 or more")
+        args = {"tokens": None if tokens is None else _ids("tokens", tokens), "tolerance": limit}
         raw, _ = self._call("check", args)
         ok = (
             raw.get("diverged") is None
@@ -457,7 +490,12 @@ class Model:
 
         format: text, or dot for Graphviz (graph and fused).
         """
-        return str(self._call("plan", {"stage": stage, "tokens": tokens, "format": format})[0]["text"])
+        args = {
+            "stage": _arguments.text("stage", stage),
+            "tokens": _arguments.whole("tokens", tokens, 1),
+            "format": _arguments.text("format", format),
+        }
+        return str(self._call("plan", args)[0]["text"])
 
     def close(self) -> None:
         """Frees the model. What is under way with it is cancelled."""
@@ -465,6 +503,14 @@ class Model:
         self._lender.close()
         if number is not None and self._process.alive:
             self._process.call("close", {"model": number})
+
+    def __del__(self) -> None:
+        number = getattr(self, "_id", None)
+        if number is not None:
+            self._process.later("close", {"model": number}, answered=True)
+
+    def __reduce__(self) -> str:
+        raise UsageError(f"{self!r} belongs to its process and cannot be pickled or copied: load it where it is needed")
 
     def __enter__(self) -> Model:
         return self
@@ -507,19 +553,21 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
     """Options of generate as the protocol has them."""
     args: dict[str, Any] = {}
     sample = options.pop("do_sample", None)
+    if sample is not None:
+        sample = _arguments.flag("do_sample", sample)
     if sample and options.get("temperature") is None:
         options["temperature"] = 1.0
     if sample is False and options.get("temperature"):
         raise UsageError("do_sample=False takes the most likely token: leave temperature out")
     stops = options.pop("stop_strings", None)
-    if stops:
-        args["stop"] = [stops] if isinstance(stops, str) else list(stops)
+    if stops is not None:
+        args["stop"] = [stops] if isinstance(stops, str) else _arguments.texts("stop_strings", stops)
     bias = options.pop("logit_bias", None)
-    if bias:
-        try:
-            args["logit_bias"] = {str(int(k)): float(v) for k, v in bias.items()}
-        except (AttributeError, TypeError, ValueError) as e:
-            raise UsageError(f"logit_bias: numbers by token id are expected: {e}") from e
+    if bias is not None:
+        bias = _arguments.mapping("logit_bias", bias, "a dict of numbers by token id")
+        args["logit_bias"] = {
+            str(_bias_of(k)): _arguments.real(f"logit_bias[{_arguments.shown(k)}]", v) for k, v in bias.items()
+        }
     for name, value in options.items():
         if name not in _names:
             import difflib
@@ -527,15 +575,28 @@ def _generate_args(options: dict[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, [*_names, "do_sample", "stop_strings", "logit_bias"], 1)
             hint = f"; did you mean {near[0]}?" if near else "; there are " + ", ".join(sorted(_names))
             raise UsageError(f"generate has no option {name}{hint}")
-        if name in ("regex", "choice", "grammar") and hasattr(value, "__len__") and len(value) == 0:
-            raise UsageError(f"{name} is empty: it says nothing of the answer's form")
         if value is not None:
-            args[_names[name]] = _number(name, value)
+            args[_names[name]] = _value(name, value)
     return args
 
 
-#: The least that an option of generate may be which is a whole number.
-_whole = {"max_new_tokens": 0, "min_new_tokens": 0, "top_k": 0, "num_return_sequences": 1, "seed": 0, "logprobs": 0}
+def _bias_of(token: Any) -> int:
+    """A token's id, which may be a text as JSON has it."""
+    if isinstance(token, str) and token.isdecimal():
+        token = int(token)
+    return _arguments.whole("logit_bias: a token's id", token, 0, (1 << 31) - 1)
+
+
+#: The least that an option of generate may be which is a whole number, and the most.
+_whole = {
+    "max_new_tokens": (0, _arguments.MOST),
+    "min_new_tokens": (0, _arguments.MOST),
+    "top_k": (0, _arguments.MOST),
+    "num_return_sequences": (1, _arguments.MOST),
+    "seed": (0, (1 << 64) - 1),
+    "logprobs": (0, _arguments.MOST),
+    "priority": (-_arguments.MOST, _arguments.MOST),
+}
 _real = (
     "temperature",
     "top_p",
@@ -545,24 +606,26 @@ _real = (
     "frequency_penalty",
     "presence_penalty",
 )
+_flags = ("ignore_eos", "parse_special", "add_special_tokens", "json")
 
 
-def _number(name: str, value: Any) -> Any:
-    """A number of an option, NumPy's too; other options as they are."""
+def _value(name: str, value: Any) -> Any:
+    """An option of generate."""
     if name in _whole:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise UsageError(f"{name} is {value!r}: a whole number is expected")
-        if value.__index__() < _whole[name]:
-            raise UsageError(f"{name} is {value}, it must be {_whole[name]} or more")
-        return value.__index__()
+        return _arguments.whole(name, value, *_whole[name])
     if name in _real:
-        try:
-            real = float(value)
-        except (TypeError, ValueError):
-            raise UsageError(f"{name} is {value!r}: a number is expected") from None
-        if not math.isfinite(real):
-            raise UsageError(f"{name} is {value}: a number is expected")
-        if name == "repetition_penalty" and real <= 0:
+        number = _arguments.real(name, value)
+        if name == "repetition_penalty" and number <= 0:
             raise UsageError(f"{name} is {value}, it must be above 0")
-        return real
+        return number
+    if name in _flags:
+        return _arguments.flag(name, value)
+    if name == "choice":
+        value = _arguments.texts(name, value)
+    elif name == "schema":
+        return value if isinstance(value, bool) else _arguments.mapping(name, value, "a dict, a JSON schema,")
+    else:
+        value = _arguments.text(name, value)
+    if name in ("regex", "choice", "grammar") and not value:
+        raise UsageError(f"{name} is empty: it says nothing of the answer's form")
     return value

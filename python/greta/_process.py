@@ -17,11 +17,11 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from . import _shared
+from . import _arguments, _shared
 from ._binary import find_binary
 from ._errors import DeviceError, GretaError, ProcessDied, ProtocolError, UsageError, from_wire
 
@@ -46,15 +46,19 @@ class Process:
     close(), at the end of a `with`, or with this program, however that ends.
     """
 
-    def __init__(self, binary: str | None = None, *, env: dict[str, str] | None = None) -> None:
+    def __init__(self, binary: str | os.PathLike[str] | None = None, *, env: Mapping[str, str] | None = None) -> None:
         """Starts the program `binary` (default: `find_binary()`), with variables `env` beside this program's.
 
         Raises BinaryNotFoundError, VersionError where it speaks another version of the protocol, ProtocolError where it
         is no greta.
         """
-        self.binary = binary or find_binary()
+        if env is not None:
+            for name, value in _arguments.mapping("env", env, "a dict of variables").items():
+                _arguments.text(f"env[{name!r}]", value)
+                _arguments.text("a variable's name in env", name)
+        self.binary = find_binary() if binary is None else _arguments.path("binary", binary)
         self._owner = os.getpid()
-        self.folder = os.getcwd()  #: in which it finds relative paths
+        self.folder = _folder()  #: in which it finds relative paths
         self._ids = itertools.count(1)
         self._pending: dict[int, Handler] = {}
         self._lock = threading.Lock()  # of _pending and _died
@@ -202,10 +206,11 @@ class Process:
         """Cancels a request from where no lock may be taken: a finalizer. The writer's thread sends it."""
         self.later("cancel", {"target": request})
 
-    def later(self, op: str, args: dict[str, Any]) -> None:
-        """Sends what is not answered from where no lock may be taken."""
+    def later(self, op: str, args: dict[str, Any], *, answered: bool = False) -> None:
+        """Sends what is not answered, or whose answer nobody wants, from where no lock may be taken."""
         if self.alive:
-            self._large.put((_encode({"id": 0, "op": op, "args": args}, b""), b"", None))
+            number = self.number() if answered else 0
+            self._large.put((_encode({"id": number, "op": op, "args": args}, b""), b"", None))
 
     def lend(self, fd: int) -> int:
         """Sends a file's descriptor, and gives the number by which a request names it. Ours may be closed behind this.
@@ -483,6 +488,14 @@ def _close_all() -> None:
         p.close(2)
 
 
+def _folder() -> str:
+    """The folder that this program is in; "" where it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def here(path: object, process: Process) -> object:
     """A path, or several, as greta finds them: its process stays in the folder in which it was started.
 
@@ -490,7 +503,8 @@ def here(path: object, process: Process) -> object:
     """
     if isinstance(path, (list, tuple)):
         return [here(p, process) for p in path]
-    if isinstance(path, (str, os.PathLike)) and process.folder != os.getcwd():
-        if os.path.exists(path) or os.path.exists(os.path.join(process.folder, path)):
+    if isinstance(path, (str, os.PathLike)) and process.folder != _folder():
+        there = os.path.exists(path) or os.path.exists(os.path.join(process.folder, path))
+        if there and (os.path.isabs(path) or _folder()):
             return os.path.abspath(path)
     return path

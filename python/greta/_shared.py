@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._errors import OutOfMemoryError, UnsupportedError, UsageError, need
+from . import _arguments
+from ._errors import ArgumentTypeError, OutOfMemoryError, UnsupportedError, UsageError, need
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +40,7 @@ class SharedMemory:
     def __init__(self, nbytes: int) -> None:
         if not SHARING or sys.platform != "linux":
             raise UnsupportedError("memory is shared with greta on Linux only; arrays are copied through the pipe here")
-        if nbytes <= 0:
-            raise UsageError(f"{nbytes} bytes of shared memory: it must be positive")
+        nbytes = _arguments.whole("nbytes", nbytes, 1, 1 << 200)
         import fcntl
 
         self.nbytes = nbytes
@@ -75,12 +76,11 @@ def empty(shape: int | Sequence[int]) -> Array:
     shared (elsewhere than on Linux); an ordinary array serves there.
     """
     np = need("numpy", "greta.empty")
-    dims = (shape,) if isinstance(shape, int) else tuple(shape)
-    count = 1
-    for d in dims:
-        if d < 0:
-            raise UsageError(f"shape {dims}: sizes must be 0 or more")
-        count *= d
+    sizes: Any = (shape,) if hasattr(shape, "__index__") else shape
+    if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
+        raise _arguments.wrong("shape", shape, "a whole number or several")
+    dims = tuple(_arguments.whole("shape", d, 0, 1 << 100) for d in sizes)
+    count = math.prod(dims)
     memory = SharedMemory(max(4, 4 * count))
     array = np.frombuffer(_Owner(memory).buffer, dtype=np.float32, count=count).reshape(dims)
     address = int(array.__array_interface__["data"][0])
@@ -129,11 +129,16 @@ def as_array(x: Any) -> Array:
         try:
             x = np.from_dlpack(x)
         except (BufferError, RuntimeError, TypeError, ValueError) as e:
-            hint = "give float32 that wants no gradient, of PyTorch x.detach().float()"
+            hint = "give float32 that wants no gradient: PyTorch's x.detach().float(), JAX's x.astype('float32')"
             raise UsageError(f"the tensor cannot be handed over: {str(e).rstrip('.')}; {hint}") from e
-    x = np.asarray(x)
+    given = x
+    try:
+        x = np.asarray(x)
+    except (TypeError, ValueError) as e:
+        raise UsageError(f"the tensor is no array of numbers: {str(e).rstrip('.')}") from e
     if x.dtype.kind not in "fiu":
-        raise UsageError(f"an array of {x.dtype}: numbers are expected, float32 for no copy")
+        what = f"an array of {x.dtype}" if isinstance(given, np.ndarray) else _arguments.shown(given)
+        raise ArgumentTypeError(f"the tensor is {what}: an array of numbers is expected, float32 for no copy")
     result: Array = np.ascontiguousarray(x, dtype=np.float32)
     return result
 
@@ -143,7 +148,7 @@ def received(shape: list[int], path: str, offset: int, payload: memoryview) -> A
     count = 1
     for d in shape:
         count *= d
-    buffer: Any = payload
+    buffer: Any = bytearray(payload)  # PyTorch takes no memory that may not be written
     if path:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

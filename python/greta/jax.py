@@ -15,7 +15,7 @@ import numpy as np
 
 import greta
 
-from . import _ffi
+from . import _arguments, _ffi
 from ._device import DeviceTensor
 from ._errors import UnsupportedError, UsageError
 
@@ -37,7 +37,7 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
             raise UsageError("options are for loading a model; this one is loaded")
         loaded = model
     else:
-        key = (os.fspath(model), *sorted((k, repr(v)) for k, v in options.items()))
+        key = (_arguments.path("model", model, "a model, or a path,"), *sorted((k, repr(v)) for k, v in options.items()))
         loaded = _loaded.get(key) or _loaded.setdefault(key, greta.load(model, **options))
     x = jnp.asarray(x)
     block = loaded.info.kind == "block"
@@ -49,6 +49,11 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
     if x.ndim < (2 if block else 1) or block and x.shape[-1] != loaded.info.width:
         want = f"[..., S, {loaded.info.width}]" if block else "[..., S]"
         raise UsageError(f"an array of shape {list(x.shape)}: {loaded.info.name} takes {want}")
+    if x.shape[-2 if block else -1] > loaded.info.context:
+        raise UsageError(
+            f"an array of shape {list(x.shape)}: {loaded.info.name} has a context of {loaded.info.context}; load it with "
+            "a larger one"
+        )
     if jnp.iscomplexobj(x):
         raise UnsupportedError("complex numbers")
     shape = (*x.shape[:-1], loaded.info.output) if block else (*x.shape, loaded.info.vocabulary)

@@ -23,6 +23,8 @@ from IPython.display import HTML, Markdown, display
 
 import greta
 
+from ._arguments import positive
+
 # What both greta check and greta run take, and greta.load by the same names.
 SHARED = {
     "weights",
@@ -72,6 +74,7 @@ def report(*, height: int = 720, **filters: object) -> Page:
     ``filters`` are the flags of ``greta report``, such as device="H200", since="7d", store="results.sqlite". Raises
     greta.UsageError for others and where no result is stored.
     """
+    positive("height", height)
     return Page(_report([f"--{k.replace('_', '-')}={v}" for k, v in filters.items()]), height)
 
 
@@ -162,13 +165,20 @@ class GretaMagics(Magics):
         Of a cell, greta check and a short measured run follow with the flags of both; --save keeps the file, --as gives
         the loaded model this name in the notebook.
         """
-        words = shlex.split(line)
+        try:
+            words = shlex.split(line)
+        except ValueError as e:
+            raise UsageError(f"%greta {line}: {e}") from None
         if cell is None:
             if not words:
                 raise UsageError("%greta VERB ARGUMENTS: such as %greta bench op linear --m 1,8")
             asked = any(w == "--open" or re.match(r"-o|--output", w) for w in words)
             if words[0] == "report" and not asked and not {"-h", "--help"} & set(words):
-                display(Page(_report(words[1:])))
+                try:
+                    page = Page(_report(words[1:]))
+                except greta.UsageError as e:
+                    raise UsageError(str(e)) from None
+                display(page)
             else:
                 self.run(words, table=words[0] == "bench")
             return
@@ -182,7 +192,10 @@ class GretaMagics(Magics):
             raise UsageError(f"--as {name}: a name of Python is expected")
         found = re.search(r"^(?:block|model):\s*(\w+)", cell, re.M)
         path = Path(own.get("save") or Path(self.folder.name) / f"{found.group(1) if found else 'cell'}.yaml")
-        path.write_text(cell)
+        try:
+            path.write_text(cell, "utf-8")
+        except OSError as e:
+            raise UsageError(f"--save {path}: {e.strerror}") from None
         shared = [f for f in flags if f[0] in SHARED]
         self.run(["check", str(path), *words_of(shared)], hide=str(path))
         given = {n for n, _ in flags}

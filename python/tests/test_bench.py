@@ -122,7 +122,19 @@ def test_wrong(process: greta.Process, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_store(cache: BenchmarkResult, process: greta.Process, tmp_path: Path) -> None:
     db = BenchmarkDB(tmp_path / "results.sqlite", process=process)
-    assert db.stats()["results"] == 0 and len(db.results()) == 0 and len(db.get_results()) == 0
+    file = tmp_path / "results.sqlite"
+    for read in (
+        db.stats,
+        db.results,
+        db.get_results,
+        db.gate,
+        lambda: db.compare("last~1", "last"),
+        lambda: db.export_csv(tmp_path / "a.csv"),
+        lambda: db.export_json(tmp_path / "a.json"),
+    ):  # what does not exist is no store without results
+        with pytest.raises(greta.UsageError, match=f"there is no store {file}: save_result makes it"):
+            read()
+    assert not list(tmp_path.iterdir())
     assert db.save_result("cache", cache) == 1
     assert db.save_result(cache) == 0  # it is there
     again = GPUCacheBenchmark(backend="cpu", process=process).run(64, iterations=3)
@@ -136,11 +148,19 @@ def test_store(cache: BenchmarkResult, process: greta.Process, tmp_path: Path) -
     frame = db.get_results(gpu=cache.device[:5].lower(), benchmark="cache")
     assert list(frame["bytes"]) == [8192, 2048] and list(frame["verdict"]) == ["ok", "ok"]
     assert frame["bandwidth_gbs"].iloc[0] == cache.bandwidth_gbs
-    assert len(db.get_results(gpu="MI325X", benchmark="cache")) == 0
+    none = db.get_results(gpu="MI325X", benchmark="cache")
+    assert len(none) == 0 and set(none.columns) >= {"benchmark", "bandwidth_gbs", "verdict", "samples"}
     assert len(db.results(benchmark="stream")) == 0 and len(db.results(backend="hip")) == 0
     assert len(db.results(until="2020-01-01")) == 0 and len(db.results(since="1d")) == 2
     with pytest.raises(greta.UsageError):
         db.results(since="the day before")
+    with pytest.raises(greta.UsageError, match="verdict is 'good': ok, failed, refused, skipped or None"):
+        db.results(verdict="good")
+    with pytest.raises(greta.ArgumentTypeError, match="gpu is 5"):
+        db.results(gpu=5)  # type: ignore[arg-type]
+    (tmp_path / "text").write_text("no store")
+    with pytest.raises(greta.UsageError, match="no store of greta's"):
+        BenchmarkDB(tmp_path / "text", process=process).stats()
     s = db.stats()
     assert (s["runs"], s["results"], s["benchmarks"]) == (2, 2, ["platform/cache"])
 
@@ -186,6 +206,8 @@ def test_gate_and_comparison(cache: BenchmarkResult, process: greta.Process, tmp
     assert row["outcome"] == "slower" and 1.9 < row["ratio"] < 2.1
     frame = db.compare("last~1", "last")
     assert len(frame) == 1 and 1.9 < frame["ratio"].iloc[0] < 2.1 and frame["outcome"].iloc[0] == "slower"
+    with pytest.raises(greta.UsageError, match="A .* has no benchmark that matches --bench platform/stream"):
+        db.compare("last~1", "last", benchmark="stream")
     db.save_result(made(cache, "00000009", 0.5, "cccc", 9, device="MI325X"))
     cards = db.results(gpu="MI325X", benchmark="cache")
     assert len(cards) == 1 and cards[0].device == "MI325X"
@@ -195,8 +217,25 @@ def test_gate_and_comparison(cache: BenchmarkResult, process: greta.Process, tmp
     assert max(heights) == pytest.approx(cards[0].bandwidth_gbs)
 
 
+def test_serve(process: greta.Process) -> None:
+    """A load of a server is a row."""
+    model = str(Path(__file__).resolve().parents[2] / "testdata" / "tolstoy-2.7m")
+    given: dict[str, Any] = {"users": [1, 2], "requests": 4, "input": 16, "output": 8, "process": process}
+    frame = greta.bench("serve", model, **given)
+    assert list(frame["users"]) == [1, 2] and list(frame["output_tokens"]) == [32, 32] and all(frame["ttft_ms_p50"] > 0)
+    assert greta.bench.rows("serve", model, **given)[0]["ttft_ms"]["n"] == 4
+    with pytest.raises(greta.UsageError, match="--output long: a whole number"):
+        greta.bench.rows("serve", model, output="long", process=process)
+
+
+def drawn(ax: Any) -> Any:
+    """What an axes shows."""
+    return [line.get_xydata().tolist() for line in ax.lines], ax.get_legend_handles_labels()[1]
+
+
 def test_pictures(cache: BenchmarkResult, process: greta.Process, tmp_path: Path) -> None:
     import matplotlib
+    import matplotlib.pyplot as plt
     from matplotlib.figure import Figure
 
     matplotlib.use("Agg")
@@ -207,7 +246,8 @@ def test_pictures(cache: BenchmarkResult, process: greta.Process, tmp_path: Path
     x = ax.lines[0].get_xdata()
     assert list(x) == [512, 2048, 8192]  # type: ignore[arg-type]
     latency = LatencyBenchmark(backend="cpu", process=process).measure(2, bytes=[16384, 65536])
-    plot_latency(latency.of("latency"), cycles=True)
+    latency = latency.of("latency")
+    plot_latency(latency, cycles=True)
     roofline = RooflineBenchmark(backend="cpu", process=process).measure(2, steps=[1, 8], n=65536)
     ax = plot_roofline(roofline)
     assert ax.get_xscale() == "log" and len(ax.lines) >= 2
@@ -217,3 +257,17 @@ def test_pictures(cache: BenchmarkResult, process: greta.Process, tmp_path: Path
     for draw in (plot_bandwidth, plot_latency, plot_roofline, plot_comparison):
         with pytest.raises(greta.UsageError, match="no result"):
             draw(Results())
+        bad: Any
+        for bad, words in [(None, "results is None"), (["a"], "results has 'a' in it: BenchmarkResults")]:
+            with pytest.raises(greta.ArgumentTypeError, match=words):
+                draw(bad)
+        with pytest.raises(greta.UsageError, match="the frame has no column verdict"):
+            draw(sweep.frame().drop(columns="verdict"))
+    plt.close("all")
+    for draw, results in [(plot_bandwidth, sweep), (plot_latency, latency), (plot_comparison, sweep)]:  # frames too
+        assert drawn(draw(results)) == drawn(draw(results.frame()))
+    assert plot_latency(latency.frame(), cycles=True).lines
+    one = plot_bandwidth(sweep[0])
+    assert len(one.lines[0].get_xdata()) == 1  # type: ignore[arg-type]
+    with pytest.raises(greta.UsageError, match="peak_gbs is -1"):
+        plot_roofline(roofline, peak_gbs=-1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import pickle
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,7 @@ def test_batch(model: greta.Model) -> None:
     assert [a.text for a in answers[:4]] == [TEXT] * 4
     assert all(a.stop == "max" and len(a.tokens) == 12 for a in answers)
     assert answers[2].prompt_tokens == ids
-    with pytest.raises(TypeError, match="3 prompts"):
+    with pytest.raises(greta.UsageError, match="3 prompts"):
         g.text
 
 
@@ -91,23 +94,30 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
         ("did you mean temperature", "a", {"temprature": 1}),
         ("leave temperature out", "a", {"do_sample": False, "temperature": 1.0}),
         ("temperature is -1", "a", {"temperature": -1}),
-        ("temperature is nan: a number is expected", "a", {"temperature": float("nan")}),
+        ("temperature is nan: a finite number is expected", "a", {"temperature": float("nan")}),
         ("temperature is 'hot': a number is expected", "a", {"temperature": "hot"}),
         ("max_new_tokens is 1.5: a whole number is expected", "a", {"max_new_tokens": 1.5}),
         ("num_return_sequences is 0, it must be 1 or more", "a", {"num_return_sequences": 0}),
+        ("max_new_tokens is 100.*: at most 92", "a", {"max_new_tokens": 10**30}),
+        ("seed is a number of 333 bits: at most 18446744073709551615 is", "a", {"seed": 10**100}),
+        ("seed is 18446744073709551616: at most", "a", {"seed": 1 << 64}),
+        ("temperature is .*: a finite number is expected", "a", {"temperature": 10**400}),
+        ("num_return_sequences is 1000000000, of 1 prompts: at most", "a", {"num_return_sequences": 10**9}),
         ("repetition_penalty is 0.0, it must be above 0", "a", {"repetition_penalty": 0.0}),
         ("seed is -5, it must be 0 or more", "a", {"seed": -5}),
         ("list is empty", [], {}),
-        ("token ids are expected", [[1, "a"]], {}),
-        ("not int", 7, {}),
+        (r"prompts\[0\]\[1\] is 'a': a token id", [[1, "a"]], {}),
+        (r"prompts\[1\]\[0\] is 1000.*: no vocabulary has", [[1], [10**30]], {}),
+        ("prompts is 7: a text, a list of token ids", 7, {}),
         ("vocabulary has 2048", [5000], {}),
         ("more than this model.s maximum context length of 256", "a", {"max_new_tokens": 300}),
         ("top_k is 'many': a whole number is expected", "a", {"top_k": "many"}),
-        ("cannot unmarshal", "a", {"priority": "high"}),
-        ("cannot be sent", "a", {"priority": float("nan")}),  # what is no JSON would end the process
-        ("top_p is inf: a number is expected", "a", {"top_p": float("inf")}),
+        ("priority is 'high': a whole number is expected", "a", {"priority": "high"}),
+        ("cannot be sent: Out of range", "a", {"schema": {"a": float("nan")}}),  # what is no JSON would end the process
+        ("top_p is inf: a finite number is expected", "a", {"top_p": float("inf")}),
         ("is no text, number or list", "a", {"schema": {"type": object()}}),
-        ("by token id", "a", {"logit_bias": {"x": 1}}),
+        ("logit_bias: a token's id is 'x': a whole number", "a", {"logit_bias": {"x": 1}}),
+        (r"logit_bias\[5\] is 'x': a number is expected", "a", {"logit_bias": {5: "x"}}),
         ("by token id", "a", {"logit_bias": [1]}),
         ("choice is empty", "a", {"choice": []}),
         ("regex is empty", "a", {"regex": ""}),
@@ -117,12 +127,12 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
             model.generate(prompts, **options).results()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="no such file or folder"):  # a UsageError is a ValueError
         greta.load("nowhere.gguf", process=process)
+    with pytest.raises(greta.UsageError, match="belongs to its process"):
+        pickle.dumps(model)
     with pytest.raises(greta.UsageError, match="did you mean context"):
         greta.load(tolstoy, contxt=5, process=process)
-    with pytest.raises(greta.UsageError, match="a text, a number"):
-        greta.load(tolstoy, lora=object(), process=process)
-    with pytest.raises(greta.UsageError, match="cannot be sent"):
-        greta.load(b"model.gguf", process=process)  # type: ignore[arg-type]
+    with pytest.raises(greta.UsageError, match="--kv-tokens 1000.*…: a whole number that is not as large is expected"):
+        greta.load(tolstoy, kv_tokens=10**50, process=process)
     with pytest.raises(greta.OutOfMemoryError, match="cannot be had"):
         greta.empty((1 << 40, 1 << 20))
     assert model.generate("a", top_k=np.int64(1), temperature=np.float32(0.5), max_new_tokens=1).results()
@@ -130,6 +140,57 @@ def test_wrong_arguments(model: greta.Model, process: greta.Process, tolstoy: Pa
         greta.load(tolstoy, backend="abacus", process=process)
     with pytest.raises(greta.UsageError, match="chat template"):
         model.tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
+
+
+def test_wrong_types(model: greta.Model, block: greta.Model, process: greta.Process, tolstoy: Path) -> None:
+    """An argument of a wrong type is named, with what it is and what is expected: a UsageError that is a TypeError."""
+    t, session = model.tokenizer, model.session()
+    bad: Any
+    for words, bad in {
+        "texts is None: a list of texts is expected": lambda: model.embed(None),  # type: ignore[arg-type]
+        r"texts\[1\] is None: a text is expected": lambda: model.embed(["a", None]),  # type: ignore[list-item]
+        r"texts\[0\] is b'a'": lambda: model.embed([b"a"]),  # type: ignore[list-item]
+        "normalize is 'no': True or False": lambda: model.embed("a", normalize="no"),  # type: ignore[arg-type]
+        "path is 5: a path, or a built-in model's name,": lambda: greta.load(5),  # type: ignore[arg-type]
+        "path is b'model.gguf'": lambda: greta.load(b"model.gguf"),  # type: ignore[arg-type]
+        "set is 5: a dict of the": lambda: greta.load(tolstoy, set=5, process=process),  # type: ignore[arg-type]
+        r"set\['D'\] is None: a text, a number": lambda: greta.load(tolstoy, set={"D": None}, process=process),
+        "lora is <object": lambda: greta.load(tolstoy, lora=object(), process=process),
+        "context is 1.5: a whole": lambda: greta.load(tolstoy, context=1.5, process=process),  # type: ignore[arg-type]
+        "process is 'mine'": lambda: greta.load(tolstoy, process="mine"),  # type: ignore[arg-type]
+        "shape is 'x': a whole number or several": lambda: greta.empty("x"),  # type: ignore[arg-type]
+        "shape is 2.5": lambda: greta.empty((1, 2.5)),  # type: ignore[arg-type]
+        "nbytes is 2.5": lambda: greta.SharedMemory(2.5),  # type: ignore[arg-type]
+        "ignore_eos is 'yes'": lambda: model.generate("a", ignore_eos="yes"),
+        "choice is 'yes': a list of texts": lambda: model.generate("a", choice="yes"),
+        "stop_strings is 5": lambda: model.generate("a", stop_strings=5),
+        "schema is '{}': a dict": lambda: model.generate("a", schema="{}"),
+        "logit_bias is 5": lambda: model.generate("a", logit_bias=5),
+        "text is None": lambda: t.encode(None),  # type: ignore[arg-type]
+        "texts is 'abc': a list": lambda: t.encode_batch("abc"),
+        "tokens is 5: a list of token ids": lambda: t.decode(5),  # type: ignore[arg-type]
+        r"batch\[0\] is 5": lambda: t.decode_batch([5]),  # type: ignore[list-item]
+        r"messages\[0\] is 5: a dict with": lambda: t.apply_chat_template([5]),  # type: ignore[list-item]
+        "pos is '1'": lambda: session.rewind("1"),  # type: ignore[arg-type]
+        "token is 'a'": lambda: session.decode("a"),  # type: ignore[arg-type]
+        "all is 1": lambda: session.prefill([1], all=1),  # type: ignore[arg-type]
+        "the tensor is None: an array of numbers": lambda: block(None),
+        "the tensor is an array of bool": lambda: block(np.zeros((2, 64), bool)),
+        "stage is 5": lambda: model.plan(5),  # type: ignore[arg-type]
+        "tolerance is 'x'": lambda: model.check(tolerance="x"),  # type: ignore[arg-type]
+        r"env\['A'\] is 5": lambda: greta.Process(env={"A": 5}),  # type: ignore[dict-item]
+    }.items():
+        with pytest.raises(greta.ArgumentTypeError, match=words) as failed:
+            bad()
+        assert isinstance(failed.value, (greta.UsageError, TypeError)) and isinstance(failed.value, ValueError)
+    with pytest.raises(greta.UsageError, match="no content"):
+        t.apply_chat_template([{"role": "user"}])
+    with pytest.raises(greta.UsageError, match="no array of numbers: .*inhomogeneous"):
+        block([[1], [1, 2]])
+    for size in (np.int64(2), 2):  # NumPy's numbers are numbers
+        assert greta.empty(size).shape == (2,)  # type: ignore[arg-type]
+        with greta.load("mlp_block", set={"D": np.int32(64), "F": 128}, context=size, process=process) as m:  # type: ignore[arg-type]
+            assert m.info.context == 2
 
 
 def test_logits(model: greta.Model) -> None:
@@ -158,8 +219,9 @@ def test_session(model: greta.Model) -> None:
         assert s.pos == 1 and s.prefill(ids[1:], all=True).shape == (len(ids) - 1, 2048)
         with pytest.raises(greta.UsageError):
             s.rewind(100)
-    with pytest.raises(greta.UsageError, match="no session"):
-        s.decode(1)
+    for act in (lambda: s.decode(1), lambda: s.reset(), lambda: s.prefill([1])):
+        with pytest.raises(greta.UsageError, match="the session is closed"):
+            act()
 
 
 def test_block(block: greta.Model) -> None:
@@ -172,7 +234,7 @@ def test_block(block: greta.Model) -> None:
     with block.session() as s:
         first, rest = s.block(x[:2]), s.block(x[2:])
         assert np.allclose(np.vstack([first, rest]), y, rtol=1e-4, atol=1e-5)
-    for words, bad in [("rows, 64", x[:, :3]), ("rows, 64", x[0]), ("numbers are expected", np.array(["a"]))]:
+    for words, bad in [("rows, 64", x[:, :3]), ("rows, 64", x[0]), ("array of numbers is expected", np.array(["a"]))]:
         with pytest.raises(greta.UsageError, match=words):
             block(bad)
     with pytest.raises(greta.UsageError, match="is a block"):
@@ -248,6 +310,16 @@ def test_async(model: greta.Model) -> None:
         return list(results)
 
     assert asyncio.run(all_at_once()) == [TEXT] * 6
+    # Before a loop runs; what is in the first may not be taken by another.
+    assert asyncio.run(model.agenerate("Prince Andrew", max_new_tokens=12).text()) == TEXT
+    long = model.agenerate("Prince Andrew", max_new_tokens=200)
+
+    async def first() -> str:
+        return await long.__aiter__().__anext__()
+
+    asyncio.run(first())
+    with pytest.raises(greta.GretaError, match="another event loop|was cancelled"):
+        asyncio.run(long.results())
 
     async def left() -> str:
         with pytest.raises(asyncio.TimeoutError):
@@ -257,6 +329,72 @@ def test_async(model: greta.Model) -> None:
         return await model.agenerate("Prince Andrew", max_new_tokens=12).text()
 
     assert asyncio.run(left()) == TEXT
+
+    async def failed() -> None:
+        g = model.agenerate([[1, 5000]])
+        for _ in range(2):  # an error stays one
+            with pytest.raises(greta.UsageError, match="vocabulary has 2048"):
+                await g.results()
+        with pytest.raises(greta.UsageError, match="vocabulary has 2048"):
+            async for _piece in g:
+                pass
+
+    asyncio.run(failed())
+
+    async def shared() -> None:
+        g = model.agenerate("Prince Andrew", max_new_tokens=12)
+        a, b = await asyncio.wait_for(asyncio.gather(g.results(), g.text()), 30)  # both wait for one end
+        assert a[0].text == b == TEXT
+        g = model.agenerate(["Prince"] * 400, max_new_tokens=200, ignore_eos=True)
+
+        def later() -> None:  # in another thread
+            while not any(a.text for a in g.partial):
+                time.sleep(0.01)
+            g.cancel()
+
+        threading.Thread(target=later, daemon=True).start()
+        with pytest.raises(greta.CanceledError):
+            await asyncio.wait_for(g.results(), 30)
+        model.agenerate(["Prince"] * 400, max_new_tokens=200, ignore_eos=True)  # nobody holds it
+        gc.collect()
+        for _ in range(200):
+            if not model._process._pending:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the generation that nobody holds goes on")
+
+    asyncio.run(shared())
+
+
+def test_waiting_threads(model: greta.Model) -> None:
+    """Several threads wait for one generation: its end, and its cancellation, reach all of them."""
+
+    def both(g: greta.Generation, act: Any) -> list[Any]:
+        ends: list[Any] = []
+
+        def work() -> None:
+            try:
+                ends.append(g.results()[0].text)
+            except greta.GretaError as e:
+                ends.append(type(e))
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+        for t in threads:
+            t.start()
+        act()
+        for t in threads:
+            t.join(30)
+        return ends
+
+    assert both(model.generate("Prince Andrew", max_new_tokens=12), lambda: None) == [TEXT] * 3
+    g = model.generate(["Prince"] * 400, max_new_tokens=200, ignore_eos=True)
+
+    def later() -> None:
+        time.sleep(0.3)
+        g.cancel()
+
+    assert both(g, later) == [greta.CanceledError] * 3
+    assert both(model.generate([[5000]]), lambda: None) == [greta.UsageError] * 3
 
 
 def test_threads(model: greta.Model) -> None:

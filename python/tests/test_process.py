@@ -171,8 +171,20 @@ def test_binary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert greta.find_binary() == str(own)
         return
     monkeypatch.setenv("GRETA_BINARY", str(tmp_path / "none"))
-    with pytest.raises(greta.BinaryNotFoundError, match="no such program"):
+    with pytest.raises(greta.BinaryNotFoundError, match="no such program$"):
         greta.find_binary()
+    (tmp_path / "text").write_text("no program")
+    for name, words in [("text", "may not be executed: chmod"), (".", "a folder, a program is expected")]:
+        monkeypatch.setenv("GRETA_BINARY", str(tmp_path / name))
+        with pytest.raises(greta.BinaryNotFoundError, match=words):
+            greta.find_binary()
+    (tmp_path / "there").write_text("#!/bin/sh\n")
+    (tmp_path / "there").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for name, words in [("there", "this folder is ./there"), ("greta-is-nowhere", "no such program on the PATH$")]:
+        monkeypatch.setenv("GRETA_BINARY", name)
+        with pytest.raises(greta.BinaryNotFoundError, match=words):
+            greta.find_binary()
     monkeypatch.delenv("GRETA_BINARY")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(greta.BinaryNotFoundError, match="install a wheel"):
@@ -275,8 +287,43 @@ def test_model_closed_meanwhile(tolstoy: Path, process: greta.Process) -> None:
     m = greta.load(tolstoy, process=process)
     g = m.generate(["Prince"] * 1000, max_new_tokens=200, ignore_eos=True)
     m.close()
-    with pytest.raises(greta.CanceledError):
+    with pytest.raises(greta.CanceledError, match="the model llama was closed meanwhile"):
         g.results()
+
+
+def test_dropped(tolstoy: Path, process: greta.Process) -> None:
+    """A model or session that nobody holds is freed in greta, without a garbage collection; what uses it holds it."""
+
+    def there(op: str, **args: int) -> bool:
+        try:
+            process.call(op, args)
+        except (greta.CanceledError, greta.UsageError):  # it is being closed, or was
+            return False
+        return True
+
+    gc.collect()
+    gc.disable()
+    try:
+        m = greta.load(tolstoy, process=process)
+        m.logits("Prince")
+        session = m.session()
+        kept, number = session._id or 0, m._number()
+        session.decode(1)
+        del session
+        assert eventually(lambda: not there("rewind", session=kept, pos=0)) and there("plan", model=number)
+        g = m.generate("Prince Andrew", max_new_tokens=3)
+        tokenizer = m.tokenizer
+        del m
+        assert tokenizer.decode(tokenizer.encode("Prince")) == "Prince"
+        del tokenizer
+        assert g.text == " was sitting in" and there("plan", model=number)
+        del g
+        assert eventually(lambda: not there("plan", model=number))
+        assert greta.load(tolstoy, process=process).generate("Prince Andrew", max_new_tokens=3).text == " was sitting in"
+        with greta.load(tolstoy, process=process).session() as s:
+            assert s.decode(1).shape == (2048,)
+    finally:
+        gc.enable()
 
 
 def test_many_sessions(model: greta.Model) -> None:
@@ -354,7 +401,7 @@ def test_shared_memory(block: greta.Model, model: greta.Model) -> None:
     del logits, y, wire, _
     gc.collect()
     assert eventually(lambda: (memory_of(process.pid), memory_of()) == before)
-    with pytest.raises(greta.UsageError, match="positive"):
+    with pytest.raises(greta.UsageError, match="nbytes is 0, it must be 1 or more"):
         greta.SharedMemory(0)
 
 
@@ -442,7 +489,7 @@ def test_without_numpy(tolstoy: Path) -> None:
         with greta.load(sys.argv[1]) as m:
             print(m.generate("Prince Andrew", max_new_tokens=2).text)
             small, large = m.logits([1, 2, 3]), m.logits([1] * 300)
-            print(small.shape, large.shape, small.format, small[0, 0] == m.logits([1])[0, 0])
+            print(small.shape, large.shape, small.format, abs(small[0, 0] - m.logits([1])[0, 0]) < 0.02)
             try:
                 greta.empty(3)
             except greta.MissingPackageError as e:

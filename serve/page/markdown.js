@@ -17,14 +17,16 @@ const m = (name, ...children) => {
 const SYMBOLS = { alpha: "α", beta: "β", gamma: "γ", delta: "δ", epsilon: "ε", zeta: "ζ", eta: "η", theta: "θ", lambda: "λ", mu: "μ", nu: "ν", xi: "ξ", pi: "π", rho: "ρ", sigma: "σ", tau: "τ", phi: "φ", chi: "χ", psi: "ψ", omega: "ω", Gamma: "Γ", Delta: "Δ", Theta: "Θ", Lambda: "Λ", Sigma: "Σ", Phi: "Φ", Psi: "Ψ", Omega: "Ω", Pi: "Π", sum: "∑", prod: "∏", int: "∫", infty: "∞", partial: "∂", nabla: "∇", cdot: "·", times: "×", div: "÷", pm: "±", le: "≤", leq: "≤", ge: "≥", geq: "≥", ne: "≠", neq: "≠", approx: "≈", equiv: "≡", to: "→", rightarrow: "→", Rightarrow: "⇒", leftarrow: "←", in: "∈", notin: "∉", subset: "⊂", cup: "∪", cap: "∩", forall: "∀", exists: "∃", ldots: "…", dots: "…", cdots: "⋯", quad: " ", ",": " ", ";": " ", "!": "", "{": "{", "}": "}", "%": "%", "\\": " ", left: "", right: "" };
 const WORDS = new Set(["sin", "cos", "tan", "log", "ln", "exp", "lim", "max", "min", "det", "dim", "gcd"]);
 
+const DEEPEST = 50; // quotes in quotes, groups in groups
+
 // math makes MathML of a piece of TeX: fractions, roots, indices, Greek, the usual signs.
 function math(tex, block) {
-  let at = 0;
+  let at = 0, depth = 0;
   const atom = () => {
     while (tex[at] === " ") at++;
     const c = tex[at];
     if (c === undefined || c === "}") return null;
-    if (c === "{") { at++; const r = row(); if (tex[at] === "}") at++; return r; }
+    if (c === "{" && depth < DEEPEST) { at++; depth++; const r = row(); depth--; if (tex[at] === "}") at++; return r; }
     if (c === "\\") {
       const w = /^\\([A-Za-z]+|.)/.exec(tex.slice(at));
       if (!w) { at++; return m("mo", "\\"); }
@@ -65,7 +67,7 @@ function math(tex, block) {
   return e;
 }
 
-const INLINE = /(`+)([^`]|[^`].*?[^`])\1(?!`)|\$\$([^$]+)\$\$|\\\[(.+?)\\\]|\\\((.+?)\\\)|\$(?! )([^$\n]*[^$\s\\])\$(?!\d)|\*\*(?=\S)(.+?\S?)\*\*|__(?=\S)(.+?)__|\*(?=\S)([^*]+?)\*|~~(.+?)~~|\[([^\]]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')]+)/s;
+const INLINE = /(`+)([^`]|[^`].*?[^`])\1(?!`)|\$\$([^$]+)\$\$|\\\[((?:(?!\\\[).)+?)\\\]|\\\(((?:(?!\\\().)+?)\\\)|\$(?! )([^$\n]*[^$\s\\])\$(?!\d)|\*\*(?=\S)(.+?\S?)\*\*|__(?=\S)(.+?)__|\*(?=\S)([^*]+?)\*|~~(.+?)~~|\[([^[\]]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')]+)/s;
 
 function inline(text, into) {
   for (let r = INLINE.exec(text); r; r = INLINE.exec(text)) {
@@ -98,7 +100,7 @@ function highlight(code, into) {
 }
 
 // markdown puts a text's blocks into an element.
-function markdown(text, into) {
+function markdown(text, into, depth = 0) {
   into.replaceChildren();
   const lines = text.split("\n");
   let i = 0;
@@ -136,11 +138,11 @@ function markdown(text, into) {
       into.append(inline(r[2], el("h4"))); i++;
     } else if (/^\s*([-*_])(\s*\1){2,}\s*$/.test(line)) {
       into.append(el("hr")); i++;
-    } else if (line.startsWith(">")) {
+    } else if (line.startsWith(">") && depth < DEEPEST) {
       const body = [];
       for (; i < lines.length && lines[i].startsWith(">"); i++) body.push(lines[i].replace(/^>\s?/, ""));
       const q = el("blockquote");
-      markdown(body.join("\n"), q);
+      markdown(body.join("\n"), q, depth + 1);
       into.append(q);
     } else if (item.test(line)) {
       into.append(list(item.exec(line)[1].length));

@@ -45,6 +45,7 @@ function render() {
 function article(n) {
   const a = el("article", { className: n.role + (n.busy ? " busy" : "") });
   n.view = a;
+  a.setAttribute("aria-busy", String(!!n.busy)); // read aloud when it is whole
   a.append(el("h3", { textContent: n.role === "user" ? "You" : "Model" }));
   const thoughts = el("details", { className: "thoughts", open: !!n.busy });
   thoughts.append(el("summary", { textContent: "Reasoning" }), el("span"));
@@ -82,7 +83,7 @@ function edit(n) {
   field.setAttribute("aria-label", "Edited message");
   const done = () => { if (field.value.trim()) answer(add(n.parent, "user", field.value)); };
   field.addEventListener("keydown", (e) => {
-    if (e.key === "Enter" && !e.shiftKey) { e.preventDefault(); done(); }
+    if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); done(); }
     if (e.key === "Escape") { e.stopPropagation(); render(); }
   });
   n.view.replaceChildren(el("div", { className: "edit" }, field, el("div", { className: "actions" }, button("Send", "Send the edited message", done), button("Cancel", "Cancel editing", render))));

@@ -1,7 +1,7 @@
 """Writes the folders beside it: random tiny encoders, embedders and rerankers in Hugging Face's form, each with
 expected.json, what transformers makes of texts in float64. Run: python3 gen.py [FOLDER]
 with torch, transformers 5.24 and tokenizers 0.23 from PyPI."""
-import json, os, sys, torch, transformers
+import json, os, shutil, sys, torch, transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, decoders
 
@@ -156,6 +156,70 @@ first = dict(lesser, max_position_embeddings=42, type_vocab_size=1, pad_token_id
 embed("roberta_prelayernorm", T.RobertaPreLayerNormModel(T.RobertaPreLayerNormConfig(**first), add_pooling_layer=False), "roberta", "mean")
 score("xlmr_xl_rerank", T.XLMRobertaXLForSequenceClassification(T.XLMRobertaXLConfig(**first, num_labels=1)), "roberta", types=False)
 score("roformer_rerank", T.RoFormerForSequenceClassification(T.RoFormerConfig(**lesser, max_position_embeddings=40, embedding_size=6, num_labels=1)), "bert")
+embed("deberta_first", T.DebertaModel(T.DebertaConfig(**lesser, max_position_embeddings=40, relative_attention=True, max_relative_positions=5, pos_att_type=["p2c", "c2p"])), "bert", "mean", more={"pos_att_type": "c2p|p2c"})
+
+
+
+class First(torch.nn.Module):
+    """What a class of passages or questions gives: the first row."""
+    def __init__(self, inner): super().__init__(); self.inner, self.config = inner, inner.config
+    def forward(self, **kw): return type("", (), {"last_hidden_state": self.inner(**kw).pooler_output[:, None]})
+    def state_dict(self): return self.inner.state_dict()
+
+
+embed("dpr", First(T.DPRContextEncoder(T.DPRConfig(**lesser, max_position_embeddings=40))), "bert", "cls", arch="DPRContextEncoder")
+shutil.rmtree(os.path.join(root, "dpr", "1_Pooling")); os.remove(os.path.join(root, "dpr", "modules.json"))  # which the class implies
+
+
+@torch.no_grad()
+def letters(name, config, texts):
+    """A vocabulary of letters in vocab.txt, and speeds of heads as they were rounded."""
+    model = T.EsmModel(config, add_pooling_layer=False).double().eval(); spread(model)
+    model.rotary_embeddings.inv_freq = model.rotary_embeddings.inv_freq.half().double()
+    d = os.path.join(root, name); os.makedirs(d, exist_ok=True)
+    words = "<cls> <pad> <eos> <unk> L A G V S E R T I D P K Q N F Y M H W C X . - <mask>".split()
+    open(os.path.join(d, "vocab.txt"), "w").write("\n".join(words))
+    tok = T.EsmTokenizer(os.path.join(d, "vocab.txt"))
+    tok.save_pretrained(d)
+    vectors = [model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)).last_hidden_state[0].mean(0).tolist() for ids in tok(texts)["input_ids"]]
+    config.architectures = ["EsmForMaskedLM"]
+    json.dump({k: v for k, v in config.to_diff_dict().items() if k not in ("transformers_version", "dtype")}, open(os.path.join(d, "config.json"), "w"), indent=1, sort_keys=True)
+    save_file({f"esm.{n}": p.detach().bfloat16() if "inv_freq" not in n else p.half() for n, p in model.state_dict().items() if "position_ids" not in n}, os.path.join(d, "model.safetensors"), metadata={"format": "pt"})
+    json.dump({"texts": texts, "pooling": "mean", "vectors": vectors}, open(os.path.join(d, "expected.json"), "w"), indent=1)
+
+
+letters("esm", T.EsmConfig(**dict(lesser, vocab_size=28), max_position_embeddings=40, pad_token_id=1, mask_token_id=27, position_embedding_type="rotary", token_dropout=True, layer_norm_eps=1e-5), ["MKTAYIAKQRQISFVKSHFSRQ", "MK<mask>AYI<mask>KQ", "M J"])
+
+# Decoders that score by a form of their own, the parts of which are cut into tokens each for itself.
+MORE = {**VOCAB, **{w: N + i for i, w in enumerate("Yes No 1 0 A : B question passage query document *".split())}}
+
+
+@torch.no_grad()
+def formed(name, model, form, score_of, more=None, arch=None):
+    model = model.double().eval(); spread(model)
+    tok = Tokenizer(models.WordPiece(MORE, unk_token="[UNK]"))
+    tok.normalizer, tok.pre_tokenizer, tok.decoder = normalizers.BertNormalizer(lowercase=False), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    tok.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    (query, texts), scores = PAIRS, []
+    for t in texts:
+        ids = [i for part in form(query, t) for i in (tok.encode(part, add_special_tokens=False).ids if isinstance(part, str) else [part])]
+        scores.append(torch.sigmoid(score_of(model(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)) if arch is None else torch.zeros(1, 1, len(ids), len(ids), dtype=torch.float64)))).item())
+    write(name, model, tok, {"query": query, "texts": texts, "scores": scores}, more=more, arch=arch)
+    json.dump({"bos_token": "[CLS]"}, open(os.path.join(root, name, "tokenizer_config.json"), "w"))
+
+
+class Both(torch.nn.Module):
+    """A decoder that reads both ways, and a head behind the mean of all rows."""
+    def __init__(self, config):
+        super().__init__(); self.config, self.model, self.score = config, T.LlamaModel(config), torch.nn.Linear(config.hidden_size, 1, bias=False)
+    def forward(self, input_ids, attention_mask): return self.score(self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state[0].mean(0))[0] / 0.5
+
+
+decoder = dict(lesser, vocab_size=len(MORE), num_key_value_heads=1, head_dim=6, max_position_embeddings=512, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+formed("gemma_rerank", T.GemmaForCausalLM(T.GemmaConfig(**decoder)), lambda q, d: [2, f"A: {q}", "\n", f"B: {d}", "\n", "Given a query A and a passage B, determine whether the passage contains an answer to the query by providing a prediction of either 'Yes' or 'No'."], lambda o: o.logits[0, -1, MORE["Yes"]])
+formed("llama_bidirec_rerank", Both(T.LlamaConfig(**decoder, attn_implementation="eager")), lambda q, d: [2, f"question:{q} \n \n passage:{d}"], lambda o: o, {"model_type": "llama_bidirec", "pooling": "avg", "temperature": 0.5}, "LlamaBidirectionalForSequenceClassification")
+decoder.pop("head_dim")
+formed("qwen2_rerank", T.Qwen2ForCausalLM(T.Qwen2Config(**decoder)), lambda q, d: ["<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n", f"query: {q}", f"document: {d}", "You are a search relevance expert who evaluates how well documents match search queries. For each query-document pair, carefully analyze the semantic relationship between them, then provide your binary relevance judgment (0 for not relevant, 1 for relevant).\nRelevance:", "<|im_end|>\n<|im_start|>assistant\n"], lambda o: o.logits[0, -1, MORE["1"]] - o.logits[0, -1, MORE["0"]])
 
 # The published equations, for classes that come with a checkpoint.
 import torch.nn.functional as F
@@ -275,3 +339,36 @@ own("jina_v3", flash("jina3_lora"), "roberta")
 own("jina_rerank", flash("jina_reranker"), "roberta")
 own("nomic_bert_first", flash("nomic"), "bert")
 own("nomic_bert_moe", flash("nomic_moe"), "roberta")
+
+# A decoder that reads both ways, whose rows then look at vectors that are learned.
+class Latent(torch.nn.Module):
+    def __init__(s,cfg,n,h,dh):
+        super().__init__(); D=cfg.hidden_size; L=torch.nn.Linear; s.config,s.h=cfg,h
+        s.embedding_model=T.MistralModel(cfg)
+        fn=torch.nn.Module(); fn.to_q,fn.to_kv,fn.to_out=L(D,h*dh,bias=False),L(D,2*h*dh,bias=False),L(h*dh,D,bias=False)
+        a=torch.nn.Module(); a.norm,a.norm_context,a.fn=torch.nn.LayerNorm(D),torch.nn.LayerNorm(D),fn
+        ff=torch.nn.Module(); ff.net=torch.nn.Sequential(L(D,8*D),torch.nn.Identity(),L(4*D,D))
+        b=torch.nn.Module(); b.norm,b.fn=torch.nn.LayerNorm(D),ff
+        s.latent_attention_model=torch.nn.Module(); s.latent_attention_model.latents=torch.nn.Parameter(torch.randn(n,D)); s.latent_attention_model.cross_attend_blocks=torch.nn.ModuleList([a,b])
+    def forward(s,ids):
+        S=len(ids); x=s.embedding_model(input_ids=torch.tensor([ids]),attention_mask=torch.zeros(1,1,S,S,dtype=torch.float64)).last_hidden_state[0]
+        a,b=s.latent_attention_model.cross_attend_blocks; lat=s.latent_attention_model.latents
+        q=a.fn.to_q(a.norm(x)).view(S,s.h,-1).transpose(0,1); k,v=[t.view(len(lat),s.h,-1).transpose(0,1) for t in a.fn.to_kv(a.norm_context(lat)).chunk(2,-1)]
+        o=((q@k.transpose(1,2)*q.shape[-1]**-.5).softmax(-1)@v).transpose(0,1).reshape(S,-1)
+        x=a.fn.to_out(o)+x
+        u,g=b.fn.net[0](b.norm(x)).chunk(2,-1)
+        return b.fn.net[2](u*F.gelu(g))+x
+@torch.no_grad()
+def nv(name,cfg,n,h,dh,unit):
+    m=Latent(cfg,n,h,dh).double().eval(); spread(m); tok=tokenizer("cls"); vs=[]
+    tok.post_processor=processors.TemplateProcessing(single="[CLS] $A",special_tokens=[("[CLS]",2)])
+    for t in TEXTS:
+        v=m(tok.encode(t).ids+[3]).mean(0); vs.append((v/v.norm() if unit else v).tolist())
+    text={k:v for k,v in cfg.to_dict().items() if v is not None and k in ("vocab_size","hidden_size","intermediate_size","num_hidden_layers","num_attention_heads","num_key_value_heads","max_position_embeddings","rms_norm_eps","sliding_window","rope_theta","head_dim","hidden_act")}
+    d=os.path.join(root,name); os.makedirs(d,exist_ok=True)
+    json.dump({"model_type":"nvembed","architectures":["NVEmbedModel"],"auto_map":{"AutoModel":"modeling_nvembed.NVEmbedModel"},"hidden_size":cfg.hidden_size,"add_eos":True,"is_mask_instruction":True,"latent_attention_config":{"model_type":"latent_attention","num_cross_heads":h,**({} if unit else {"output_normalize":False})},"text_config":dict(text,model_type="bidir_mistral",rope_theta=10000.0)},open(d+"/config.json","w"),indent=1)
+    save_file({n:p.detach().bfloat16() for n,p in m.state_dict().items() if "inv_freq" not in n},d+"/model.safetensors",metadata={"format":"pt"})
+    tok.save(d+"/tokenizer.json",pretty=False); json.dump({"bos_token":"[CLS]","eos_token":"[SEP]"},open(d+"/tokenizer_config.json","w"))
+    json.dump({"texts":TEXTS,"pooling":"mean","vectors":vs,"against":"the published equations"},open(d+"/expected.json","w"),ensure_ascii=False,indent=1)
+
+nv("nv_embed", T.MistralConfig(**dict(lesser, num_key_value_heads=1, max_position_embeddings=64, rms_norm_eps=1e-5, attn_implementation="eager")), 5, 2, 8, True)

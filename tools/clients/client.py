@@ -83,6 +83,16 @@ tool = [{"name": "weather", "input_schema": {"type": "object"}}]
 with k.messages.stream(model=model, max_tokens=200, tools=tool, messages=[user('call weather {"city": "Rome"}')]) as s:
     m = s.get_final_message()
 assert m.stop_reason == "tool_use" and m.content[1].input == {"city": "Rome"}, m
+
+
+@anthropic.beta_tool
+def weather(city: str) -> str:
+    """Tells the weather."""
+    return "dry in " + city
+
+
+m = k.beta.messages.tool_runner(model=model, max_tokens=200, tools=[weather], messages=[user('call weather {"city": "Rome"}')]).until_done()
+assert m.content[0].text == "The tool said dry in Rome", m
 assert k.messages.count_tokens(model=model, messages=[user("hi")]).input_tokens > 5
 try:
     k.messages.create(model="none", max_tokens=1, messages=[user("x")])

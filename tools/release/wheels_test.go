@@ -30,7 +30,7 @@ func TestWheels(t *testing.T) {
 	binaries := map[target]string{}
 	for _, at := range []target{targets[1], targets[2], targets[6]} { // arm64, static, Windows
 		binaries[at] = filepath.Join(t.TempDir(), at.exe())
-		if err := os.WriteFile(binaries[at], []byte("program of "+at.String()), 0o644); err != nil {
+		if err := os.WriteFile(binaries[at], programOf(at), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +69,8 @@ func TestWheels(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				programs += f.Name + " " + f.Mode().String() + " " + string(data) + "\n"
+				_, text, _ := strings.Cut(string(data), "\n")
+				programs += f.Name + " " + f.Mode().String() + " " + text + "\n"
 				if err := in.Close(); err != nil {
 					t.Error(err)
 				}
@@ -96,6 +97,18 @@ func TestWheels(t *testing.T) {
 		!strings.Contains(err.Error(), "a file is expected") {
 		t.Errorf("of no program: %v", err)
 	}
+	file := filepath.Join(t.TempDir(), "text")
+	for content, want := range map[string]string{"": "this is no program for linux", "#!/bin/sh\n": "no program for linux",
+		string(programOf(targets[1])): "is not for amd64", "\x7fELF" + strings.Repeat("\x00", 14) + ">\x00": "is not greta",
+		string(programOf(targets[6])): "no program for linux"} {
+		if err := os.WriteFile(file, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.wheels(map[target]string{targets[0]: file}, t.TempDir(), dirs[1]); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("of %.20q: %v; expected is %s", content, err, want)
+		}
+	}
 	if _, err := findPython([]string{"no-such-python"}); err == nil || !strings.Contains(err.Error(), "-archives") {
 		t.Errorf("without Python: %v", err)
 	}
@@ -106,4 +119,16 @@ func TestWheels(t *testing.T) {
 	if err := s.wheels(map[target]string{targets[3]: "static"}, t.TempDir(), dirs[1]); err != nil {
 		t.Errorf("static targets alone: %v", err)
 	}
+}
+
+// programOf is the least that the builder takes for a program of a target: the header, what Go says of greta, a text.
+func programOf(t target) []byte {
+	var head string
+	switch t.os {
+	case "linux":
+		head = "\x7fELF" + strings.Repeat("\x00", 14) + map[string]string{"amd64": "\x3e\x00", "arm64": "\xb7\x00"}[t.arch]
+	case "windows":
+		head = "MZ" + strings.Repeat("\x00", 58) + "\x40\x00\x00\x00PE\x00\x00\x64\x86"
+	}
+	return []byte(head + "path\t" + "github.com/greta-project/greta" + "/cmd/greta\nprogram of " + t.String())
 }

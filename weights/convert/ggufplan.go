@@ -66,7 +66,10 @@ func narrow(key string, v any) (gguf.KV, error) {
 	return gguf.KV{}, fmt.Errorf("metadata %s has type %T, which has no counterpart", key, v)
 }
 
-func metaInt(src weights.Source, keys ...string) (int64, bool) {
+// metadata are values by their keys.
+type metadata interface{ Meta(key string) (any, bool) }
+
+func metaInt(src metadata, keys ...string) (int64, bool) {
 	for _, key := range keys {
 		if v, ok := src.Meta(key); ok {
 			switch v := v.(type) {
@@ -82,7 +85,7 @@ func metaInt(src weights.Source, keys ...string) (int64, bool) {
 	return 0, false
 }
 
-func metaFloat(src weights.Source, keys ...string) (float64, bool) {
+func metaFloat(src metadata, keys ...string) (float64, bool) {
 	for _, key := range keys {
 		switch v, _ := src.Meta(key); v := v.(type) {
 		case int64:
@@ -94,7 +97,7 @@ func metaFloat(src weights.Source, keys ...string) (float64, bool) {
 	return 0, false
 }
 
-func metaString(src weights.Source, keys ...string) (string, bool) {
+func metaString(src metadata, keys ...string) (string, bool) {
 	for _, key := range keys {
 		if v, _ := src.Meta(key); v != nil {
 			if s, ok := v.(string); ok {
@@ -105,7 +108,7 @@ func metaString(src weights.Source, keys ...string) (string, bool) {
 	return "", false
 }
 
-func metaBool(src weights.Source, key string) bool {
+func metaBool(src metadata, key string) bool {
 	v, _ := src.Meta(key)
 	b, _ := v.(bool)
 	return b

@@ -23,12 +23,13 @@ type hfPlan struct {
 	*plan
 	family
 	src                           weights.Source
+	unread                        hfclass.Unread
 	layers, heads, kvHeads, width int // width of a head
 	taken                         map[string]bool
 }
 
 func planHF(src weights.Source, opt Options) (*plan, error) {
-	h := &hfPlan{plan: &plan{}, src: src, taken: map[string]bool{}}
+	h := &hfPlan{plan: &plan{}, src: src, unread: hfclass.UnreadOf(src.Meta), taken: map[string]bool{}}
 	if err := h.identify(); err != nil {
 		return nil, err
 	}
@@ -74,6 +75,20 @@ func planHF(src weights.Source, opt Options) (*plan, error) {
 	return h.plan, h.findTokenizer(opt, h.weights[0].hf)
 }
 
+// Meta gives a value of config.json that the class which it names reads, or may read.
+func (h *hfPlan) Meta(key string) (any, bool) {
+	if h.unread.Has(key) {
+		return nil, false
+	}
+	return h.src.Meta(key)
+}
+
+// null says whether such a value is null.
+func (h *hfPlan) null(key string) bool {
+	null, is := h.src.(interface{ Null(key string) bool })
+	return is && !h.unread.Has(key) && null.Null(key)
+}
+
 // Named says whether GGUF has names for the family of a Hugging Face folder, by which other programs read it.
 func Named(src weights.Source) bool {
 	v, _ := src.Meta("architectures")
@@ -107,13 +122,13 @@ func (h *hfPlan) identify() error {
 		to  *int
 		key string
 	}{{&h.layers, "num_hidden_layers"}, {&h.heads, "num_attention_heads"}} {
-		n, ok := metaInt(h.src, s.key)
+		n, ok := metaInt(h, s.key)
 		if !ok || n < 1 || n > 1<<20 {
 			return fmt.Errorf("config.json: %s is %d; expected 1 or more", s.key, n)
 		}
 		*s.to = int(n)
 	}
-	hidden, _ := metaInt(h.src, "hidden_size")
+	hidden, _ := metaInt(h, "hidden_size")
 	h.kvHeads = int(h.intOr("num_key_value_heads", int64(h.heads)))
 	h.width = int(h.intOr("head_dim", hidden/int64(h.heads)))
 	if h.kvHeads < 1 || h.width < 2 || h.width%2 != 0 || h.width > 1<<20 {
@@ -144,7 +159,7 @@ func familyNames() string {
 }
 
 func (h *hfPlan) intOr(key string, otherwise int64) int64 {
-	if n, ok := metaInt(h.src, key); ok {
+	if n, ok := metaInt(h, key); ok {
 		return n
 	}
 	return otherwise
@@ -166,7 +181,7 @@ func (h *hfPlan) take(m mapping, layer int) error {
 			return fmt.Errorf("config.json: num_local_experts is not positive")
 		}
 	}
-	if it.name == "output.weight" && metaBool(h.src, "tie_word_embeddings") {
+	if it.name == "output.weight" && metaBool(h, "tie_word_embeddings") {
 		h.taken[name] = true // where it is stored it repeats the embedding
 		return nil
 	}

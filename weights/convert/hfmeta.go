@@ -40,30 +40,30 @@ func (h *hfPlan) describe() error {
 		}
 		h.add(h.arch+"."+s.key, uint32(s.v))
 	}
-	if _, ok := metaInt(h.src, "head_dim"); ok {
+	if _, ok := metaInt(h, "head_dim"); ok {
 		h.add(h.arch+".attention.key_length", uint32(h.width))
 		h.add(h.arch+".attention.value_length", uint32(h.width))
 	}
 	eps := h.eps
 	if h.layernorm {
-		if v, ok := metaFloat(h.src, "layer_norm_eps"); ok {
+		if v, ok := metaFloat(h, "layer_norm_eps"); ok {
 			eps = v
 		}
 		h.add(h.arch+".attention.layer_norm_epsilon", float32(eps))
 	} else {
-		if v, ok := metaFloat(h.src, "rms_norm_eps"); ok {
+		if v, ok := metaFloat(h, "rms_norm_eps"); ok {
 			eps = v
 		}
 		h.add(h.arch+".attention.layer_norm_rms_epsilon", float32(eps))
 	}
 	if h.parallelKey != "" {
 		parallel := true // the class's default
-		if v, ok := h.src.Meta(h.parallelKey); ok {
+		if v, ok := h.Meta(h.parallelKey); ok {
 			parallel, _ = v.(bool)
 		}
 		h.add(h.arch+"."+h.parallelKey, parallel)
 	}
-	if n, ok := metaInt(h.src, "num_local_experts"); ok && n > 0 && n <= math.MaxUint32 {
+	if n, ok := metaInt(h, "num_local_experts"); ok && n > 0 && n <= math.MaxUint32 {
 		h.add(h.arch+".expert_count", uint32(n))
 		h.add(h.arch+".expert_used_count", uint32(h.intOr("num_experts_per_tok", 2)))
 	}
@@ -80,7 +80,7 @@ func (h *hfPlan) describe() error {
 // family was trained.)
 func (h *hfPlan) checkActivation() error {
 	for key, want := range h.activation {
-		if act, ok := metaString(h.src, key); ok && act != want {
+		if act, ok := metaString(h, key); ok && act != want {
 			return fmt.Errorf("config.json: %s is %s, but a GGUF file of architecture %s stands for %s and cannot say otherwise",
 				key, act, h.arch, want)
 		}
@@ -89,15 +89,15 @@ func (h *hfPlan) checkActivation() error {
 }
 
 func (h *hfPlan) describeWindow() {
-	n, ok := metaInt(h.src, "sliding_window")
-	if null, is := h.src.(interface{ Null(key string) bool }); !ok && !(is && null.Null("sliding_window")) {
+	n, ok := metaInt(h, "sliding_window")
+	if !ok && !h.null("sliding_window") {
 		n, ok = h.window, h.window > 0
 	}
 	if !ok || n < 1 || n > math.MaxUint32 {
 		return
 	}
 	if h.windowAsked {
-		if v, _ := h.src.Meta("use_sliding_window"); v != true {
+		if v, _ := h.Meta("use_sliding_window"); v != true {
 			return
 		}
 		start := h.intOr("max_window_layers", 28)
@@ -119,7 +119,7 @@ func (h *hfPlan) describeWindow() {
 // layerTypes says of each layer whether it slides; nil where config.json leaves
 // that to the family.
 func (h *hfPlan) layerTypes() []bool {
-	v, _ := h.src.Meta("layer_types")
+	v, _ := h.Meta("layer_types")
 	types, _ := v.([]string)
 	if len(types) == 0 {
 		return nil
@@ -133,16 +133,16 @@ func (h *hfPlan) layerTypes() []bool {
 
 func (h *hfPlan) describeCaps() {
 	for _, key := range h.caps {
-		if v, ok := metaFloat(h.src, key); ok {
+		if v, ok := metaFloat(h, key); ok {
 			h.add(h.arch+"."+key, float32(v))
-		} else if null, is := h.src.(interface{ Null(key string) bool }); is && null.Null(key) {
+		} else if h.null(key) {
 			h.add(h.arch+"."+key, float32(0)) // readers take an absent key for the family's cap
 		}
 	}
 	if h.scaleKey == "" {
 		return
 	}
-	per, ok := metaFloat(h.src, h.scaleKey)
+	per, ok := metaFloat(h, h.scaleKey)
 	usual := float64(h.width)
 	if h.layers == h.scaleByWidthAt { // a size that readers know by its layers
 		usual = float64(h.intOr("hidden_size", 0)) / float64(h.heads)
@@ -158,7 +158,7 @@ func (h *hfPlan) describeCaps() {
 func (h *hfPlan) ropeFactors(key string) []float32 {
 	var out []float32
 	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
-		switch v, _ := h.src.Meta(prefix + key); v := v.(type) {
+		switch v, _ := h.Meta(prefix + key); v := v.(type) {
 		case []float64:
 			for _, f := range v {
 				out = append(out, float32(f))
@@ -177,11 +177,11 @@ func (h *hfPlan) ropeFactors(key string) []float32 {
 // ropeFloat finds a number of the rotation in the places where versions of
 // transformers put it.
 func (h *hfPlan) ropeFloat(key string) (float64, bool) {
-	return metaFloat(h.src, "rope_parameters."+key, "rope_scaling."+key, key)
+	return metaFloat(h, "rope_parameters."+key, "rope_scaling."+key, key)
 }
 
 func (h *hfPlan) ropeType() string {
-	s, _ := metaString(h.src, "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_parameters.type",
+	s, _ := metaString(h, "rope_parameters.rope_type", "rope_scaling.rope_type", "rope_parameters.type",
 		"rope_scaling.type")
 	return s
 }
@@ -190,7 +190,7 @@ func (h *hfPlan) describeRope() error {
 	key := func(k string) string { return h.arch + ".rope." + k }
 	theta, ok := h.ropeFloat("rope_theta")
 	if !ok {
-		if theta, ok = metaFloat(h.src, "rotary_emb_base"); !ok {
+		if theta, ok = metaFloat(h, "rotary_emb_base"); !ok {
 			theta = h.theta
 		}
 	}
@@ -263,7 +263,7 @@ func (h *hfPlan) describeYarn(factor, original float64, hasOriginal bool) {
 		h.add(key("attn_factor"), float32(gain/usual(1)))
 	}
 	for _, prefix := range []string{"rope_parameters.", "rope_scaling."} {
-		if v, _ := h.src.Meta(prefix + "truncate"); v == false {
+		if v, _ := h.Meta(prefix + "truncate"); v == false {
 			h.add(key("yarn_truncate"), false)
 			h.notes = append(h.notes, "yarn's truncate: false is kept as "+key("yarn_truncate")+
 				", which other programs may not read")

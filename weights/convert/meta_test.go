@@ -40,6 +40,10 @@ func TestRopeScaling(t *testing.T) {
 			"max_position_embeddings":      int64(131072)},
 			map[string]any{"phi3.rope.scaling.attn_factor": float64(float32(math.Sqrt(1 + math.Log(32)/math.Log(4096)))),
 				"phi3.context_length": int64(131072)}, "phi3.rope.scaling.type"},
+		"keys that the class does not read": {"llama2_mha", map[string]any{"sliding_window": int64(8),
+			"num_local_experts": int64(4), "rotary_pct": 0.5},
+			map[string]any{"llama.rope.dimension_count": int64(16), "llama.expert_count": nil},
+			"llama.attention.sliding_window"},
 		"default": {"llama2_mha", nil, map[string]any{"llama.rope.freq_base": 10000.0}, "llama.rope.scaling.type"},
 	} {
 		src := changed{openAt(t, testfiles.Shared(t, "goldens", c.golden)), c.meta, "", ""}

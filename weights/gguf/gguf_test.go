@@ -278,6 +278,22 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+// TestEmptyTensorAtEnd reads a file that ends where its header does: its one
+// tensor has no bytes, so nothing needs the padding.
+func TestEmptyTensorAtEnd(t *testing.T) {
+	b := start(3, 1, 0).put("w", uint32(1), uint64(0), uint32(0), uint64(0)).Bytes()
+	if len(b)%defaultAlign == 0 {
+		t.Fatalf("a header of %d bytes needs no padding", len(b))
+	}
+	f, err := Parse("empty", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := f.Data("w"); err != nil || len(data) != 0 {
+		t.Errorf("%d bytes and %v, expected none", len(data), err)
+	}
+}
+
 // TestTruncated cuts a file at every length: each must be an error, none a panic.
 func TestTruncated(t *testing.T) {
 	path, _, data := sample(t, everyKV)

@@ -3,6 +3,7 @@ package gguf
 import (
 	"strings"
 
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
 )
@@ -48,16 +49,11 @@ func (s hf) Meta(key string) (any, bool) {
 	if strings.HasPrefix(key, "tokenizer.") || strings.HasPrefix(key, "general.") || key == DialectKey {
 		return s.File.Meta(key)
 	}
-	for _, k := range []string{key, "text_config." + key} {
-		if v, ok := s.File.Meta(HFPrefix + k); ok {
-			return v, true
-		}
-	}
-	return nil, false
+	return hfclass.Anywhere(func(k string) (any, bool) { return s.File.Meta(HFPrefix + k) }, key)
 }
 
 // Null says that config.json gave null for a key.
-func (s hf) Null(key string) bool { return s.nulls[key] || s.nulls["text_config."+key] }
+func (s hf) Null(key string) bool { return s.nulls[key] || s.nulls[hfclass.Inside+key] }
 
 // Keys lists those of config.json.
 func (s hf) Keys() []string {

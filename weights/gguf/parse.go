@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -323,10 +323,11 @@ func (f *File) readTensors(r *reader, n, align int) error {
 		f.tensors = append(f.tensors, e)
 		f.names = append(f.names, e.Name)
 	}
-	data := (r.pos + align - 1) &^ (align - 1)
+	// A file whose tensors are all empty may end before the padding does.
+	data := min(len(r.b), (r.pos+align-1)&^(align-1))
 	for i := range f.tensors {
 		e := &f.tensors[i]
-		have := max(0, len(r.b)-data)
+		have := len(r.b) - data
 		if e.size > have || offsets[i] > uint64(have-e.size) {
 			return fmt.Errorf("tensor %q (%s %v) needs %d bytes from offset %d on, but the file's data ends at %d; it is "+
 				"truncated or damaged, fetch it again", e.Name, e.Type, e.Shape, e.size, offsets[i], have)
@@ -342,7 +343,7 @@ func (f *File) checkOverlap() error {
 	for i := range f.tensors {
 		order[i] = &f.tensors[i]
 	}
-	slices.SortStableFunc(order, func(a, b *entry) int { return cmp.Compare(a.off, b.off) })
+	sorting.Sort(order, func(a, b *entry) int { return cmp.Compare(a.off, b.off) })
 	for i := 1; i < len(order); i++ {
 		if a, b := order[i-1], order[i]; a.off+a.size > b.off {
 			return fmt.Errorf("tensors %q and %q overlap from byte %d on; the file is damaged", a.Name, b.Name, b.off)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -93,7 +94,7 @@ func (p packing) at(words []uint32, stride, offset, i int) int {
 func (s *Source) packing(at string, n, words int) (packing, error) {
 	var named []int
 	for _, key := range s.Keys() {
-		key = strings.TrimPrefix(key, "text_config.")
+		key = strings.TrimPrefix(key, hfclass.Inside)
 		if strings.HasPrefix(key, at) && strings.HasSuffix(key, ".weights.num_bits") {
 			if bits, ok := s.number(key); ok && bits >= 2 && bits <= 8 {
 				named = append(named, bits)

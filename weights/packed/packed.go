@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights/safetensors"
 )
@@ -96,7 +97,7 @@ func (s *Source) flag(key string) bool {
 func (s *Source) config() string {
 	for _, at := range []string{"quantization_config", "compression_config"} {
 		for _, k := range s.Keys() {
-			if strings.HasPrefix(strings.TrimPrefix(k, "text_config."), at+".") {
+			if strings.HasPrefix(strings.TrimPrefix(k, hfclass.Inside), at+".") {
 				return at + "."
 			}
 		}

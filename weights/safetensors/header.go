@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"unicode/utf8"
 
+	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/tensor"
 )
 
@@ -65,7 +65,7 @@ func parse(b []byte) ([]entry, error) {
 		entries[i].off += 8 + int(size)
 		order[i] = &entries[i]
 	}
-	slices.SortStableFunc(order, func(a, b *entry) int { return cmp.Compare(a.off, b.off) })
+	sorting.Sort(order, func(a, b *entry) int { return cmp.Compare(a.off, b.off) })
 	var last *entry // the latest that has bytes
 	for _, e := range order {
 		if e.size == 0 {

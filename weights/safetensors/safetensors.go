@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/greta-project/greta/internal/errlist"
+	"github.com/greta-project/greta/internal/hfclass"
 	"github.com/greta-project/greta/internal/plainfile"
 	"github.com/greta-project/greta/tensor"
 	"github.com/greta-project/greta/weights"
@@ -87,7 +88,7 @@ func (s *Source) open() error {
 // model.text_model.layers.0… become model.layers.0…, language_model.lm_head… becomes lm_head…. Other tensors keep
 // theirs, and so does a folder in which two would then have the same.
 func (s *Source) liftText() {
-	if !slices.ContainsFunc(s.cfg.keys, func(k string) bool { return strings.HasPrefix(k, "text_config.") }) {
+	if !slices.ContainsFunc(s.cfg.keys, func(k string) bool { return strings.HasPrefix(k, hfclass.Inside) }) {
 		return
 	}
 	names, byName := make([]string, len(s.names)), make(map[string]place, len(s.byName))
@@ -258,15 +259,14 @@ func (s *Source) Dialect() string { return "hf" }
 // Meta gives a value of config.json. A key that is absent is looked for below
 // "text_config.", where models of several modalities keep the language model's.
 func (s *Source) Meta(key string) (any, bool) {
-	if v, ok := s.cfg.values[key]; ok {
-		return v, true
-	}
-	v, ok := s.cfg.values["text_config."+key]
-	return v, ok
+	return hfclass.Anywhere(func(k string) (any, bool) {
+		v, ok := s.cfg.values[k]
+		return v, ok
+	}, key)
 }
 
 // Null says that config.json gives null for a key.
-func (s *Source) Null(key string) bool { return s.cfg.nulls[key] || s.cfg.nulls["text_config."+key] }
+func (s *Source) Null(key string) bool { return s.cfg.nulls[key] || s.cfg.nulls[hfclass.Inside+key] }
 
 // Nulls lists the keys for which config.json gives null.
 func (s *Source) Nulls() []string { return slices.Sorted(maps.Keys(s.cfg.nulls)) }

@@ -41,6 +41,8 @@ type compactFormat struct {
 	fits func(cols int) bool
 	// mul is a level's product of one row of activations; nil: it has none.
 	mul func(k *Kernels) func(w, x, y unsafe.Pointer, k, shape int)
+	// few is its product of few rows.
+	few func(k *Kernels) func(w, x, y unsafe.Pointer, k, lds, shape int)
 	// size is that of a panel: a multiple of 64, less than PanelBytes.
 	size func(cols int) int
 	// ends is where it says how many exceptions it has; they follow.
@@ -55,9 +57,11 @@ type compactFormat struct {
 
 var compactFormats = [256]*compactFormat{
 	tensor.F16: {fits: f16Fits, mul: (*Kernels).compactF16, size: f16Size, ends: f16Ends, at: f16Place, pack: packF16,
-		expand: (*Kernels).expandF16},
+		expand: (*Kernels).expandF16,
+		few:    func(k *Kernels) func(w, x, y unsafe.Pointer, k, lds, shape int) { return k.h.CompactFewF16 }},
 	tensor.BF16: {fits: bf16Fits, mul: (*Kernels).compactBF16, size: bf16Size, ends: compactEnds, at: bf16Place,
-		pack: packBF16, expand: (*Kernels).expandBF16},
+		pack: packBF16, expand: (*Kernels).expandBF16,
+		few: func(k *Kernels) func(w, x, y unsafe.Pointer, k, lds, shape int) { return k.c.CompactFewBF16 }},
 }
 
 // Compacts says whether the level multiplies with compact panels of type t and so many columns.
@@ -225,24 +229,6 @@ func (k *Kernels) plainColumns(m *Panels, p, c0, cols int, scratch []float32) []
 	b := tensor.Bytes(scratch)[:PanelBytes(m.Type, cols)]
 	k.Expand(b, m, p, c0, cols)
 	return b
-}
-
-// matVecCompact computes a product as MatVecPanels does, of panels p … p+n-1, of which it takes
-// some: it says how many. part has two panels' results.
-func (k *Kernels) matVecCompact(y []float32, m *Panels, p, n int, x, part []float32) int {
-	if m.modes[p] == panelCompact {
-		run := 1
-		for run < n && m.modes[p+run] == panelCompact {
-			run++
-		}
-		compactFormats[m.Type].mul(k)(ptr(m.panel(p)), ptr(x), ptr(y[:run*PanelRows]), m.Cols, run<<2|int(k.far))
-		return run
-	}
-	mul, split := k.plainPanel(m.Type), m.split()
-	mul(ptr(m.panel(p)), ptr(x[:split]), ptr(part[:PanelRows]), split, 1<<2|int(k.far))
-	mul(ptr(m.over(p)), ptr(x[split:]), ptr(part[PanelRows:2*PanelRows]), m.Cols-split, 1<<2|int(k.far))
-	k.Add(y[:PanelRows], part[:PanelRows], part[PanelRows:2*PanelRows])
-	return 1
 }
 
 const (

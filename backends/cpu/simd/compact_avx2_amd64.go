@@ -8,12 +8,16 @@ import "unsafe"
 
 // avx2CompactKernels are the kernels compiled for avx2.
 var avx2CompactKernels = compactKernels{
-	CompactBF16: compactBF16_avx2,
-	ExpandBF16:  expandBF16_avx2,
+	CompactBF16:    compactBF16_avx2,
+	CompactFewBF16: compactFewBF16_avx2,
+	ExpandBF16:     expandBF16_avx2,
 }
 
 //go:noescape
 func compactBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
+
+//go:noescape
+func compactFewBF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
 
 //go:noescape
 func expandBF16_avx2(table, w, dst unsafe.Pointer, blocks int)

@@ -141,7 +141,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xdfb70f44 // movzx r11d, di
 	WORD $0x8945; BYTE $0xf2 // mov r10d, r14d
 	LONG $0xc0e28141; WORD $0x000f; BYTE $0x00 // and r10d, 0xfc0
-	QUAD $0x000aa925787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0xaa9] # 0x10ce0 <px_bf16+0x110>
+	QUAD $0x00192925787d62c4; BYTE $0x00 // vpbroadcastb ymm12, byte ptr [rip + 0x1929] # 0x11b60 <px_bf16+0x140>
 	LONG $0x5c6ffec5; WORD $0x1024 // vmovdqu ymm3, ymmword ptr [rsp + 0x10]
 	QUAD $0x0000b0249411fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm2
 	LONG $0x30c68349 // add r14, 0x30
@@ -345,7 +345,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
 	LONG $0xff002548; WORD $0xffff // and rax, -0x100
-	QUAD $0x0006ae0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x6ae] # 0x10ce0 <px_bf16+0x110>
+	QUAD $0x00152e0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x152e] # 0x11b60 <px_bf16+0x140>
 	LONG $0x6c6f7ec5; WORD $0x1024 // vmovdqu ymm13, ymmword ptr [rsp + 0x10]
 	QUAD $0x0000b0249c11fcc5; BYTE $0x00 // vmovups ymmword ptr [rsp + 0xb0], ymm3
 	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
@@ -523,7 +523,7 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x1024 // vmovups ymmword ptr [rsp + 0x10], ymm0
 	WORD $0x9066 // nop
 	LONG $0x176ffec5 // vmovdqu ymm2, ymmword ptr [rdi]
-	QUAD $0x0003330d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x333] # 0x10ce0 <px_bf16+0x110>
+	QUAD $0x0011b30d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x11b3] # 0x11b60 <px_bf16+0x140>
 	LONG $0x6c6f7ec5; WORD $0x1024 // vmovdqu ymm13, ymmword ptr [rsp + 0x10]
 	LONG $0x5f6f7ec5; BYTE $0x40 // vmovdqu ymm11, ymmword ptr [rdi + 0x40]
 	LONG $0x187d22c4; WORD $0x963c // vbroadcastss ymm15, dword ptr [rsi + 4*r10]
@@ -627,11 +627,728 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// px_bf16: +3024
+	// pcn_bf16: +3024
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xe0e48348 // and rsp, -0x20
+	LONG $0xc0ec8148; WORD $0x0001; BYTE $0x00 // sub rsp, 0x1c0
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x02ecc141 // shr r12d, 0x2
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xf748; BYTE $0xdb // neg rbx
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x07e48341 // and r12d, 0x7
+	WORD $0x894d; BYTE $0xe1 // mov r9, r12
+	LONG $0x01e98349 // sub r9, 0x1
+	QUAD $0x000000b824a4894c // mov qword ptr [rsp + 0xb8], r12
+	LONG $0xdb420f4c // cmovb r11, rbx
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	QUAD $0x00000090249c894c // mov qword ptr [rsp + 0x90], r11
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	QUAD $0x000000e0249c894c // mov qword ptr [rsp + 0xe0], r11
+	QUAD $0x00000098249c894c // mov qword ptr [rsp + 0x98], r11
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0x9e1c8d4a // lea rbx, [rsi + 4*r11]
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0xd8af0f4c // imul r11, rax
+	QUAD $0x000000a0249c8948 // mov qword ptr [rsp + 0xa0], rbx
+	LONG $0x2444894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r8
+	LONG $0x9e0c8d4e // lea r9, [rsi + 4*r11]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x05fec148 // sar rsi, 0x5
+	QUAD $0x000000a8248c894c // mov qword ptr [rsp + 0xa8], r9
+	LONG $0x03c2f641 // test r10b, 0x3
+	LONG $0x06dc840f; WORD $0x0000 // je 0x11379 <pcn_bf16+0x7a9>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0d5d8e0f; WORD $0x0000 // jle 0x11a03 <pcn_bf16+0xe33>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x00d68e0f; WORD $0x0000 // jle 0x10caf <px_bf16+0xdf>
+	QUAD $0x0000009024848b4c // mov r8, qword ptr [rsp + 0x90]
+	QUAD $0x0000009824ac8b4c // mov r13, qword ptr [rsp + 0x98]
+	QUAD $0x000000a824bc8b4c // mov r15, qword ptr [rsp + 0xa8]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3fc08348 // add rax, 0x3f
+	LONG $0xc0e08348 // and rax, -0x40
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x40508d4c // lea r10, [rax + 0x40]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	QUAD $0x000000a024848b4c // mov r8, qword ptr [rsp + 0xa0]
+	LONG $0x02eec149 // shr r14, 0x2
+	LONG $0x246c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r13
+	LONG $0x247c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r15
+	LONG $0x2454894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r10
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000011824848948 // mov qword ptr [rsp + 0x118], rax
+	WORD $0x1feb // jmp 0x10d45 <pcn_bf16+0x175>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x0cbe8e0f; WORD $0x0000 // jle 0x11a03 <pcn_bf16+0xe33>
+	LONG $0x1710f8c5 // vmovups xmm2, xmmword ptr [rdi]
+	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
+	QUAD $0x000000c0249c8948 // mov qword ptr [rsp + 0xc0], rbx
+	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x07448d48; BYTE $0x40 // lea rax, [rdi + rax + 0x40]
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0x2b73 // jae 0x10d95 <pcn_bf16+0x1c5>
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	QUAD $0x00002c0090180f41 // prefetcht1 byte ptr [r8 + 0x2c00]
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xdb72 // jb 0x10d70 <pcn_bf16+0x1a0>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00d2840f; WORD $0x0000 // je 0x10e70 <pcn_bf16+0x2a0>
+	LONG $0x407f8d4c // lea r15, [rdi + 0x40]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0x1eeb // jmp 0x10dc9 <pcn_bf16+0x1f9>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	QUAD $0x000000b824a48b4c // mov r12, qword ptr [rsp + 0xb8]
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x394c; BYTE $0xe6 // cmp rsi, r12
+	LONG $0x00a7840f; WORD $0x0000 // je 0x10e70 <pcn_bf16+0x2a0>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x44af0f48; WORD $0x1824 // imul rax, qword ptr [rsp + 0x18]
+	QUAD $0x00000090f4848b4c // mov r8, qword ptr [rsp + 8*rsi + 0x90]
+	LONG $0x820c8d4c // lea r9, [rdx + 4*rax]
+	LONG $0x1c7f7ec5; BYTE $0x82 // vmovdqu ymmword ptr [rdx + 4*rax], ymm11
+	LONG $0x5c7f7ec5; WORD $0x2082 // vmovdqu ymmword ptr [rdx + 4*rax + 0x20], ymm11
+	WORD $0xd231 // xor edx, edx
+	WORD $0x894c; BYTE $0xf8 // mov rax, r15
+	WORD $0x09eb // jmp 0x10df9 <pcn_bf16+0x229>
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x10db0 <pcn_bf16+0x1e0>
+	LONG $0x975c8b44; BYTE $0x20 // mov r11d, dword ptr [rdi + 4*rdx + 0x20]
+	WORD $0x3945; BYTE $0xf3 // cmp r11d, r14d
+	LONG $0xde430f45 // cmovae r11d, r14d
+	LONG $0x9f1c8d4b // lea rbx, [r15 + 4*r11]
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xe273 // jae 0x10df0 <pcn_bf16+0x220>
+	WORD $0x8941; BYTE $0xd4 // mov r12d, edx
+	LONG $0x0ce4c141 // shl r12d, 0xc
+	WORD $0x12eb // jmp 0x10e29 <pcn_bf16+0x259>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x04c08348 // add rax, 0x4
+	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
+	WORD $0xc773 // jae 0x10df0 <pcn_bf16+0x220>
+	WORD $0x8b44; BYTE $0x18 // mov r11d, dword ptr [rax]
+	WORD $0x8945; BYTE $0xdd // mov r13d, r11d
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0945; BYTE $0xe5 // or r13d, r12d
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x10e20 <pcn_bf16+0x250>
+	WORD $0x8945; BYTE $0xda // mov r10d, r11d
+	LONG $0x00e28141; WORD $0xff00; BYTE $0xff // and r10d, 0xffff0000
+	LONG $0x0fe38341 // and r11d, 0xf
+	LONG $0x6e79c1c4; BYTE $0xc2 // vmovd xmm0, r10d
+	LONG $0x597a81c4; WORD $0xa804 // vmulss xmm0, xmm0, dword ptr [r8 + 4*r13]
+	LONG $0x587a81c4; WORD $0x9904 // vaddss xmm0, xmm0, dword ptr [r9 + 4*r11]
+	LONG $0x117a81c4; WORD $0x9904 // vmovss dword ptr [r9 + 4*r11], xmm0
+	WORD $0xb7eb // jmp 0x10e20 <pcn_bf16+0x250>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b4c; BYTE $0x40 // mov r10, qword ptr [rsp + 0x40]
+	LONG $0x17348d4a // lea rsi, [rdi + r10]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x042e8e0f; WORD $0x0000 // jle 0x112b0 <pcn_bf16+0x6e0>
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	QUAD $0x000000c024948b4c // mov r10, qword ptr [rsp + 0xc0]
+	QUAD $0x000000e0249c8b4c // mov r11, qword ptr [rsp + 0xe0]
+	LONG $0x245c8b48; BYTE $0x38 // mov rbx, qword ptr [rsp + 0x38]
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	LONG $0x247c8b4c; BYTE $0x28 // mov r15, qword ptr [rsp + 0x28]
+	LONG $0x186de3c4; WORD $0x01c2 // vinsertf128 ymm0, ymm2, xmm2, 0x1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	QUAD $0x000c6e3d787d62c4; BYTE $0x00 // vpbroadcastb ymm15, byte ptr [rip + 0xc6e] # 0x11b61 <px_bf16+0x141>
+	QUAD $0x00012024b46f7dc5; BYTE $0x00 // vmovdqa ymm14, ymmword ptr [rsp + 0x120]
+	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
+	QUAD $0x00002c0090180f41 // prefetcht1 byte ptr [r8 + 0x2c00]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x0e6ffec5 // vmovdqu ymm1, ymmword ptr [rsi]
+	LONG $0x466ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rsi + 0x40]
+	LONG $0x566f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rsi + 0x20]
+	LONG $0x5e6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rsi + 0x60]
+	LONG $0x4c7ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm1
+	LONG $0xc9db85c5 // vpand ymm1, ymm15, ymm1
+	QUAD $0x0000e024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xe0], ymm10
+	QUAD $0x000140249c7f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x140], ymm11
+	LONG $0x000de2c4; BYTE $0xc9 // vpshufb ymm1, ymm14, ymm1
+	LONG $0xe1607dc5 // vpunpcklbw ymm12, ymm0, ymm1 # ymm12 = ymm0[0],ymm1[0],ymm0[1],ymm1[1],ymm0[2],ymm1[2],ymm0[3],ymm1[3],ymm0[4],ymm1[4],ymm0[5],ymm1[5],ymm0[6],ymm1[6],ymm0[7],ymm1[7],ymm0[16],ymm1[16],ymm0[17],ymm1[17],ymm0[18],ymm1[18],ymm0[19],ymm1[19],ymm0[20],ymm1[20],ymm0[21],ymm1[21],ymm0[22],ymm1[22],ymm0[23],ymm1[23]
+	LONG $0xc168fdc5 // vpunpckhbw ymm0, ymm0, ymm1 # ymm0 = ymm0[8],ymm1[8],ymm0[9],ymm1[9],ymm0[10],ymm1[10],ymm0[11],ymm1[11],ymm0[12],ymm1[12],ymm0[13],ymm1[13],ymm0[14],ymm1[14],ymm0[15],ymm1[15],ymm0[24],ymm1[24],ymm0[25],ymm1[25],ymm0[26],ymm1[26],ymm0[27],ymm1[27],ymm0[28],ymm1[28],ymm0[29],ymm1[29],ymm0[30],ymm1[30],ymm0[31],ymm1[31]
+	LONG $0x187de2c4; WORD $0x830c // vbroadcastss ymm1, dword ptr [rbx + 4*rax]
+	QUAD $0x00016024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x160], ymm0
+	LONG $0xdb2dc1c4; BYTE $0xc7 // vpand ymm0, ymm10, ymm15
+	LONG $0x7215c1c4; WORD $0x10f4 // vpslld ymm13, ymm12, 0x10
+	LONG $0x000d62c4; BYTE $0xd0 // vpshufb ymm10, ymm14, ymm0
+	LONG $0x602541c4; BYTE $0xda // vpunpcklbw ymm11, ymm11, ymm10 # ymm11 = ymm11[0],ymm10[0],ymm11[1],ymm10[1],ymm11[2],ymm10[2],ymm11[3],ymm10[3],ymm11[4],ymm10[4],ymm11[5],ymm10[5],ymm11[6],ymm10[6],ymm11[7],ymm10[7],ymm11[16],ymm10[16],ymm11[17],ymm10[17],ymm11[18],ymm10[18],ymm11[19],ymm10[19],ymm11[20],ymm10[20],ymm11[21],ymm10[21],ymm11[22],ymm10[22],ymm11[23],ymm10[23]
+	LONG $0x727dc1c4; WORD $0x10f3 // vpslld ymm0, ymm11, 0x10
+	LONG $0xb81562c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm13, ymm1 # ymm9 = (ymm13 * ymm1) + ymm9
+	LONG $0xb87d62c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm0, ymm1 # ymm8 = (ymm0 * ymm1) + ymm8
+	LONG $0x187dc2c4; WORD $0x830c // vbroadcastss ymm1, dword ptr [r11 + 4*rax]
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	LONG $0xb815e2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm13, ymm1 # ymm7 = (ymm13 * ymm1) + ymm7
+	LONG $0xb87de2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm0, ymm1 # ymm6 = (ymm0 * ymm1) + ymm6
+	LONG $0x187dc2c4; WORD $0x820c // vbroadcastss ymm1, dword ptr [r10 + 4*rax]
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0xb815e2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm13, ymm1 # ymm5 = (ymm13 * ymm1) + ymm5
+	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
+	LONG $0x187dc2c4; WORD $0x810c // vbroadcastss ymm1, dword ptr [r9 + 4*rax]
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	LONG $0xb87de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm1) + ymm2
+	LONG $0x446ffdc5; WORD $0x6024 // vmovdqa ymm0, ymmword ptr [rsp + 0x60]
+	LONG $0xb875c2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm1, ymm13 # ymm3 = (ymm1 * ymm13) + ymm3
+	QUAD $0x000000808e6ffec5 // vmovdqu ymm1, ymmword ptr [rsi + 0x80]
+	QUAD $0x00016024ac6f7dc5; BYTE $0x00 // vmovdqa ymm13, ymmword ptr [rsp + 0x160]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	QUAD $0x0000c0248c7ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm1
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x000de2c4; BYTE $0xc0 // vpshufb ymm0, ymm14, ymm0
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0xc060f5c5 // vpunpcklbw ymm0, ymm1, ymm0 # ymm0 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[4],ymm0[4],ymm1[5],ymm0[5],ymm1[6],ymm0[6],ymm1[7],ymm0[7],ymm1[16],ymm0[16],ymm1[17],ymm0[17],ymm1[18],ymm0[18],ymm1[19],ymm0[19],ymm1[20],ymm0[20],ymm1[21],ymm0[21],ymm1[22],ymm0[22],ymm1[23],ymm0[23]
+	QUAD $0x00018024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x180], ymm0
+	QUAD $0x00014024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x140]
+	LONG $0x687dc1c4; BYTE $0xca // vpunpckhbw ymm1, ymm0, ymm10 # ymm1 = ymm0[8],ymm10[8],ymm0[9],ymm10[9],ymm0[10],ymm10[10],ymm0[11],ymm10[11],ymm0[12],ymm10[12],ymm0[13],ymm10[13],ymm0[14],ymm10[14],ymm0[15],ymm10[15],ymm0[24],ymm10[24],ymm0[25],ymm10[25],ymm0[26],ymm10[26],ymm0[27],ymm10[27],ymm0[28],ymm10[28],ymm0[29],ymm10[29],ymm0[30],ymm10[30],ymm0[31],ymm10[31]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x0e2dc3c4; WORD $0xaac4 // vpblendw ymm0, ymm10, ymm12, 0xaa # ymm0 = ymm10[0],ymm12[1],ymm10[2],ymm12[3],ymm10[4],ymm12[5],ymm10[6],ymm12[7],ymm10[8],ymm12[9],ymm10[10],ymm12[11],ymm10[12],ymm12[13],ymm10[14],ymm12[15]
+	LONG $0x0e2d43c4; WORD $0xaad3 // vpblendw ymm10, ymm10, ymm11, 0xaa # ymm10 = ymm10[0],ymm11[1],ymm10[2],ymm11[3],ymm10[4],ymm11[5],ymm10[6],ymm11[7],ymm10[8],ymm11[9],ymm10[10],ymm11[11],ymm10[12],ymm11[13],ymm10[14],ymm11[15]
+	LONG $0x187d62c4; WORD $0x835c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [rbx + 4*rax + 0x4]
+	QUAD $0x0000e024a46f7dc5; BYTE $0x00 // vmovdqa ymm12, ymmword ptr [rsp + 0xe0]
+	LONG $0xb87d42c4; BYTE $0xcb // vfmadd231ps ymm9, ymm0, ymm11 # ymm9 = (ymm0 * ymm11) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm10, ymm11 # ymm8 = (ymm10 * ymm11) + ymm8
+	LONG $0x187d42c4; WORD $0x855c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r13 + 4*rax + 0x4]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xdb1d41c4; BYTE $0xe7 // vpand ymm12, ymm12, ymm15
+	QUAD $0x00018024bc6f7dc5; BYTE $0x00 // vmovdqa ymm15, ymmword ptr [rsp + 0x180]
+	LONG $0x000d42c4; BYTE $0xf4 // vpshufb ymm14, ymm14, ymm12
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm10, ymm11 # ymm6 = (ymm10 * ymm11) + ymm6
+	LONG $0x187d42c4; WORD $0x805c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r8 + 4*rax + 0x4]
+	LONG $0xb87dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm0, ymm11 # ymm5 = (ymm0 * ymm11) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm10, ymm11 # ymm4 = (ymm10 * ymm11) + ymm4
+	LONG $0x187d42c4; WORD $0x875c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r15 + 4*rax + 0x4]
+	LONG $0xb825e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm0 # ymm3 = (ymm11 * ymm0) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
+	LONG $0x187d62c4; WORD $0x835c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [rbx + 4*rax + 0x8]
+	LONG $0xf172adc5; BYTE $0x10 // vpslld ymm10, ymm1, 0x10
+	LONG $0x727dc1c4; WORD $0x10f5 // vpslld ymm0, ymm13, 0x10
+	LONG $0x0e1de3c4; WORD $0xaac9 // vpblendw ymm1, ymm12, ymm1, 0xaa # ymm1 = ymm12[0],ymm1[1],ymm12[2],ymm1[3],ymm12[4],ymm1[5],ymm12[6],ymm1[7],ymm12[8],ymm1[9],ymm12[10],ymm1[11],ymm12[12],ymm1[13],ymm12[14],ymm1[15]
+	LONG $0xb87d42c4; BYTE $0xcb // vfmadd231ps ymm9, ymm0, ymm11 # ymm9 = (ymm0 * ymm11) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm10, ymm11 # ymm8 = (ymm10 * ymm11) + ymm8
+	LONG $0x187d42c4; WORD $0x855c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r13 + 4*rax + 0x8]
+	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm10, ymm11 # ymm6 = (ymm10 * ymm11) + ymm6
+	LONG $0x187d42c4; WORD $0x805c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r8 + 4*rax + 0x8]
+	LONG $0xb87dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm0, ymm11 # ymm5 = (ymm0 * ymm11) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm10, ymm11 # ymm4 = (ymm10 * ymm11) + ymm4
+	LONG $0x187d42c4; WORD $0x875c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r15 + 4*rax + 0x8]
+	LONG $0xb825e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm0 # ymm3 = (ymm11 * ymm0) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
+	LONG $0x0e1d43c4; WORD $0xaadd // vpblendw ymm11, ymm12, ymm13, 0xaa # ymm11 = ymm12[0],ymm13[1],ymm12[2],ymm13[3],ymm12[4],ymm13[5],ymm12[6],ymm13[7],ymm12[8],ymm13[9],ymm12[10],ymm13[11],ymm12[12],ymm13[13],ymm12[14],ymm13[15]
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x0c // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0xc]
+	QUAD $0x000000a0866ffec5 // vmovdqu ymm0, ymmword ptr [rsi + 0xa0]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xc0c68148; WORD $0x0000; BYTE $0x00 // add rsi, 0xc0
+	LONG $0xb82542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm11, ymm12 # ymm9 = (ymm11 * ymm12) + ymm9
+	LONG $0xb87542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm1, ymm12 # ymm8 = (ymm1 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r13 + 4*rax + 0xc]
+	LONG $0x607d41c4; BYTE $0xd6 // vpunpcklbw ymm10, ymm0, ymm14 # ymm10 = ymm0[0],ymm14[0],ymm0[1],ymm14[1],ymm0[2],ymm14[2],ymm0[3],ymm14[3],ymm0[4],ymm14[4],ymm0[5],ymm14[5],ymm0[6],ymm14[6],ymm0[7],ymm14[7],ymm0[16],ymm14[16],ymm0[17],ymm14[17],ymm0[18],ymm14[18],ymm0[19],ymm14[19],ymm0[20],ymm14[20],ymm0[21],ymm14[21],ymm0[22],ymm14[22],ymm0[23],ymm14[23]
+	LONG $0x687dc1c4; BYTE $0xc6 // vpunpckhbw ymm0, ymm0, ymm14 # ymm0 = ymm0[8],ymm14[8],ymm0[9],ymm14[9],ymm0[10],ymm14[10],ymm0[11],ymm14[11],ymm0[12],ymm14[12],ymm0[13],ymm14[13],ymm0[14],ymm14[14],ymm0[15],ymm14[15],ymm0[24],ymm14[24],ymm0[25],ymm14[25],ymm0[26],ymm14[26],ymm0[27],ymm14[27],ymm0[28],ymm14[28],ymm0[29],ymm14[29],ymm0[30],ymm14[30],ymm0[31],ymm14[31]
+	LONG $0xb825c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm11, ymm12 # ymm7 = (ymm11 * ymm12) + ymm7
+	LONG $0xb875c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm1, ymm12 # ymm6 = (ymm1 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8064; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r8 + 4*rax + 0xc]
+	LONG $0xb825c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm11, ymm12 # ymm5 = (ymm11 * ymm12) + ymm5
+	LONG $0xb875c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm1, ymm12 # ymm4 = (ymm1 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0xc]
+	LONG $0xb81dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm12, ymm11 # ymm3 = (ymm12 * ymm11) + ymm3
+	LONG $0xb875c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm1, ymm12 # ymm2 = (ymm1 * ymm12) + ymm2
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x10 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x10]
+	LONG $0x7225c1c4; WORD $0x10f2 // vpslld ymm11, ymm10, 0x10
+	LONG $0x7275c1c4; WORD $0x10f7 // vpslld ymm1, ymm15, 0x10
+	LONG $0x0e1543c4; WORD $0xaad2 // vpblendw ymm10, ymm13, ymm10, 0xaa # ymm10 = ymm13[0],ymm10[1],ymm13[2],ymm10[3],ymm13[4],ymm10[5],ymm13[6],ymm10[7],ymm13[8],ymm10[9],ymm13[10],ymm10[11],ymm13[12],ymm10[13],ymm13[14],ymm10[15]
+	LONG $0xb87542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm1, ymm12 # ymm9 = (ymm1 * ymm12) + ymm9
+	LONG $0xb82542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm11, ymm12 # ymm8 = (ymm11 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r13 + 4*rax + 0x10]
+	LONG $0xb875c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm1, ymm12 # ymm7 = (ymm1 * ymm12) + ymm7
+	LONG $0xb825c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm11, ymm12 # ymm6 = (ymm11 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8064; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r8 + 4*rax + 0x10]
+	LONG $0xb875c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm1, ymm12 # ymm5 = (ymm1 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x10]
+	LONG $0xb81de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm12, ymm1 # ymm3 = (ymm12 * ymm1) + ymm3
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x14 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x14]
+	LONG $0x0e1543c4; WORD $0xaadf // vpblendw ymm11, ymm13, ymm15, 0xaa # ymm11 = ymm13[0],ymm15[1],ymm13[2],ymm15[3],ymm13[4],ymm15[5],ymm13[6],ymm15[7],ymm13[8],ymm15[9],ymm13[10],ymm15[11],ymm13[12],ymm15[13],ymm13[14],ymm15[15]
+	QUAD $0x0000c0248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0xc0]
+	LONG $0x187d62c4; WORD $0x836c; BYTE $0x1c // vbroadcastss ymm13, dword ptr [rbx + 4*rax + 0x1c]
+	LONG $0x4c68f5c5; WORD $0x6024 // vpunpckhbw ymm1, ymm1, ymmword ptr [rsp + 0x60] # ymm1 = ymm1[8],mem[8],ymm1[9],mem[9],ymm1[10],mem[10],ymm1[11],mem[11],ymm1[12],mem[12],ymm1[13],mem[13],ymm1[14],mem[14],ymm1[15],mem[15],ymm1[24],mem[24],ymm1[25],mem[25],ymm1[26],mem[26],ymm1[27],mem[27],ymm1[28],mem[28],ymm1[29],mem[29],ymm1[30],mem[30],ymm1[31],mem[31]
+	LONG $0xb82542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm11, ymm12 # ymm9 = (ymm11 * ymm12) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm10, ymm12 # ymm8 = (ymm10 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r13 + 4*rax + 0x14]
+	LONG $0xb825c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm11, ymm12 # ymm7 = (ymm11 * ymm12) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm10, ymm12 # ymm6 = (ymm10 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8064; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r8 + 4*rax + 0x14]
+	LONG $0xb825c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm11, ymm12 # ymm5 = (ymm11 * ymm12) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm10, ymm12 # ymm4 = (ymm10 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x14]
+	LONG $0xb81dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm12, ymm11 # ymm3 = (ymm12 * ymm11) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm10, ymm12 # ymm2 = (ymm10 * ymm12) + ymm2
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x18 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x18]
+	LONG $0xf172adc5; BYTE $0x10 // vpslld ymm10, ymm1, 0x10
+	LONG $0xf072a5c5; BYTE $0x10 // vpslld ymm11, ymm0, 0x10
+	LONG $0xb82d42c4; BYTE $0xcc // vfmadd231ps ymm9, ymm10, ymm12 # ymm9 = (ymm10 * ymm12) + ymm9
+	LONG $0xb82542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm11, ymm12 # ymm8 = (ymm11 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r13 + 4*rax + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm10, ymm12 # ymm7 = (ymm10 * ymm12) + ymm7
+	LONG $0xb825c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm11, ymm12 # ymm6 = (ymm11 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8064; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r8 + 4*rax + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x18]
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x1c // vbroadcastss ymm12, dword ptr [r13 + 4*rax + 0x1c]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x0e25e3c4; WORD $0xaac9 // vpblendw ymm1, ymm11, ymm1, 0xaa # ymm1 = ymm11[0],ymm1[1],ymm11[2],ymm1[3],ymm11[4],ymm1[5],ymm11[6],ymm1[7],ymm11[8],ymm1[9],ymm11[10],ymm1[11],ymm11[12],ymm1[13],ymm11[14],ymm1[15]
+	LONG $0x0e25e3c4; WORD $0xaac0 // vpblendw ymm0, ymm11, ymm0, 0xaa # ymm0 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
+	LONG $0xb87542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm1, ymm13 # ymm9 = (ymm1 * ymm13) + ymm9
+	LONG $0xb87d42c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm0, ymm13 # ymm8 = (ymm0 * ymm13) + ymm8
+	LONG $0x187d42c4; WORD $0x806c; BYTE $0x1c // vbroadcastss ymm13, dword ptr [r8 + 4*rax + 0x1c]
+	LONG $0xb875c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm1, ymm12 # ymm7 = (ymm1 * ymm12) + ymm7
+	LONG $0xb87dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm0, ymm12 # ymm6 = (ymm0 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x1c // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x1c]
+	LONG $0x08c08348 // add rax, 0x8
+	LONG $0xb875c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm1, ymm13 # ymm5 = (ymm1 * ymm13) + ymm5
+	LONG $0xb87dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm0, ymm13 # ymm4 = (ymm0 * ymm13) + ymm4
+	LONG $0xb81de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm12, ymm1 # ymm3 = (ymm12 * ymm1) + ymm3
+	LONG $0xb87dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm0, ymm12 # ymm2 = (ymm0 * ymm12) + ymm2
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfc408c0f; WORD $0xffff // jl 0x10ee0 <pcn_bf16+0x310>
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	QUAD $0x000000e024ac894c // mov qword ptr [rsp + 0xe0], r13
+	WORD $0x2feb // jmp 0x112df <pcn_bf16+0x70f>
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	QUAD $0x000000c0249c8b48 // mov rbx, qword ptr [rsp + 0xc0]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xfa40840f; WORD $0xffff // je 0x10d30 <pcn_bf16+0x160>
+	LONG $0x0258b4c5 // vaddps ymm0, ymm9, ymmword ptr [rdx]
+	LONG $0x0211fcc5 // vmovups ymmword ptr [rdx], ymm0
+	LONG $0x4258bcc5; BYTE $0x20 // vaddps ymm0, ymm8, ymmword ptr [rdx + 0x20]
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0xfa24820f; WORD $0xffff // jb 0x10d30 <pcn_bf16+0x160>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x0458c4c5; BYTE $0x82 // vaddps ymm0, ymm7, ymmword ptr [rdx + 4*rax]
+	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
+	LONG $0x4458ccc5; WORD $0x2082 // vaddps ymm0, ymm6, ymmword ptr [rdx + 4*rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm0
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0xf9ff820f; WORD $0xffff // jb 0x10d30 <pcn_bf16+0x160>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x0458d4c5; BYTE $0xc2 // vaddps ymm0, ymm5, ymmword ptr [rdx + 8*rax]
+	LONG $0x0411fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm0
+	LONG $0x4458dcc5; WORD $0x20c2 // vaddps ymm0, ymm4, ymmword ptr [rdx + 8*rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm0
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xf9da820f; WORD $0xffff // jb 0x10d30 <pcn_bf16+0x160>
+	QUAD $0x0000011824848b48 // mov rax, qword ptr [rsp + 0x118]
+	LONG $0x0458e4c5; BYTE $0x02 // vaddps ymm0, ymm3, ymmword ptr [rdx + rax]
+	LONG $0x0411fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm0
+	LONG $0x4458ecc5; WORD $0x2002 // vaddps ymm0, ymm2, ymmword ptr [rdx + rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm0
+	LONG $0xfff9b7e9; BYTE $0xff // jmp 0x10d30 <pcn_bf16+0x160>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x06818e0f; WORD $0x0000 // jle 0x11a03 <pcn_bf16+0xe33>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	QUAD $0x0000009024948b4c // mov r10, qword ptr [rsp + 0x90]
+	QUAD $0x0000009824b48b4c // mov r14, qword ptr [rsp + 0x98]
+	QUAD $0x000000a024848b4c // mov r8, qword ptr [rsp + 0xa0]
+	QUAD $0x000000a824bc8b4c // mov r15, qword ptr [rsp + 0xa8]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3fc08348 // add rax, 0x3f
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xc0e08348 // and rax, -0x40
+	LONG $0x02ebc149 // shr r11, 0x2
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0xf0e38341 // and r11d, -0x10
+	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x2474894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r14
+	LONG $0x247c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r15
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	WORD $0x17eb // jmp 0x11415 <pcn_bf16+0x845>
+	WORD $0x9066 // nop
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x05ee8e0f; WORD $0x0000 // jle 0x11a03 <pcn_bf16+0xe33>
+	LONG $0x1710f8c5 // vmovups xmm2, xmmword ptr [rdi]
+	QUAD $0x000000c0249c8948 // mov qword ptr [rsp + 0xc0], rbx
+	LONG $0x244c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r9
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x00dc840f; WORD $0x0000 // je 0x11510 <pcn_bf16+0x940>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
+	WORD $0x27eb // jmp 0x11469 <pcn_bf16+0x899>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x000000b824a48b4c // mov r12, qword ptr [rsp + 0xb8]
+	LONG $0x24548b48; BYTE $0x58 // mov rdx, qword ptr [rsp + 0x58]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	LONG $0x00a7840f; WORD $0x0000 // je 0x11510 <pcn_bf16+0x940>
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x74af0f48; WORD $0x1824 // imul rsi, qword ptr [rsp + 0x18]
+	QUAD $0x00000090d4848b4e // mov r8, qword ptr [rsp + 8*r10 + 0x90]
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0xb20c8d4c // lea r9, [rdx + 4*rsi]
+	LONG $0x1c7f7ec5; BYTE $0xb2 // vmovdqu ymmword ptr [rdx + 4*rsi], ymm11
+	LONG $0x5c7f7ec5; WORD $0x20b2 // vmovdqu ymmword ptr [rdx + 4*rsi + 0x20], ymm11
+	WORD $0xd231 // xor edx, edx
+	WORD $0x09eb // jmp 0x11499 <pcn_bf16+0x8c9>
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x11450 <pcn_bf16+0x880>
+	LONG $0x20975c8b // mov ebx, dword ptr [rdi + 4*rdx + 0x20]
+	WORD $0x3944; BYTE $0xdb // cmp ebx, r11d
+	LONG $0xdb430f41 // cmovae ebx, r11d
+	LONG $0x981c8d48 // lea rbx, [rax + 4*rbx]
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xe373 // jae 0x11490 <pcn_bf16+0x8c0>
+	WORD $0x8941; BYTE $0xd6 // mov r14d, edx
+	LONG $0x0ce6c141 // shl r14d, 0xc
+	WORD $0x13eb // jmp 0x114c9 <pcn_bf16+0x8f9>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x04c78349 // add r15, 0x4
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xc773 // jae 0x11490 <pcn_bf16+0x8c0>
+	WORD $0x8b45; BYTE $0x2f // mov r13d, dword ptr [r15]
+	WORD $0x8945; BYTE $0xec // mov r12d, r13d
+	LONG $0x04ecc141 // shr r12d, 0x4
+	LONG $0xffe48141; WORD $0x000f; BYTE $0x00 // and r12d, 0xfff
+	WORD $0x0945; BYTE $0xf4 // or r12d, r14d
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0xde7d // jge 0x114c0 <pcn_bf16+0x8f0>
+	WORD $0x8944; BYTE $0xee // mov esi, r13d
+	LONG $0x0000e681; WORD $0xffff // and esi, 0xffff0000
+	LONG $0x0fe58341 // and r13d, 0xf
+	LONG $0xc66ef9c5 // vmovd xmm0, esi
+	LONG $0x597a81c4; WORD $0xa004 // vmulss xmm0, xmm0, dword ptr [r8 + 4*r12]
+	LONG $0x587a81c4; WORD $0xa904 // vaddss xmm0, xmm0, dword ptr [r9 + 4*r13]
+	LONG $0x117a81c4; WORD $0xa904 // vmovss dword ptr [r9 + 4*r13], xmm0
+	WORD $0xb9eb // jmp 0x114c0 <pcn_bf16+0x8f0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x247c0348; BYTE $0x50 // add rdi, qword ptr [rsp + 0x50]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x04228e0f; WORD $0x0000 // jle 0x11940 <pcn_bf16+0xd70>
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	QUAD $0x000000c024848b4c // mov r8, qword ptr [rsp + 0xc0]
+	QUAD $0x000000e0248c8b4c // mov r9, qword ptr [rsp + 0xe0]
+	LONG $0x24548b4c; BYTE $0x48 // mov r10, qword ptr [rsp + 0x48]
+	LONG $0x24748b4c; BYTE $0x40 // mov r14, qword ptr [rsp + 0x40]
+	LONG $0x245c8b48; BYTE $0x38 // mov rbx, qword ptr [rsp + 0x38]
+	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
+	LONG $0x186de3c4; WORD $0x01c2 // vinsertf128 ymm0, ymm2, xmm2, 0x1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000120248429fcc5; BYTE $0x00 // vmovaps ymmword ptr [rsp + 0x120], ymm0
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x0f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi]
+	QUAD $0x0005d43d787d62c4; BYTE $0x00 // vpbroadcastb ymm15, byte ptr [rip + 0x5d4] # 0x11b61 <px_bf16+0x141>
+	QUAD $0x00012024b46f7dc5; BYTE $0x00 // vmovdqa ymm14, ymmword ptr [rsp + 0x120]
+	LONG $0x476ffec5; BYTE $0x40 // vmovdqu ymm0, ymmword ptr [rdi + 0x40]
+	LONG $0x576f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rdi + 0x20]
+	LONG $0x5f6f7ec5; BYTE $0x60 // vmovdqu ymm11, ymmword ptr [rdi + 0x60]
+	LONG $0x4c7ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm1
+	LONG $0xc9db85c5 // vpand ymm1, ymm15, ymm1
+	QUAD $0x0000e024947f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xe0], ymm10
+	QUAD $0x000140249c7f7dc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x140], ymm11
+	LONG $0x000de2c4; BYTE $0xc9 // vpshufb ymm1, ymm14, ymm1
+	LONG $0xe1607dc5 // vpunpcklbw ymm12, ymm0, ymm1 # ymm12 = ymm0[0],ymm1[0],ymm0[1],ymm1[1],ymm0[2],ymm1[2],ymm0[3],ymm1[3],ymm0[4],ymm1[4],ymm0[5],ymm1[5],ymm0[6],ymm1[6],ymm0[7],ymm1[7],ymm0[16],ymm1[16],ymm0[17],ymm1[17],ymm0[18],ymm1[18],ymm0[19],ymm1[19],ymm0[20],ymm1[20],ymm0[21],ymm1[21],ymm0[22],ymm1[22],ymm0[23],ymm1[23]
+	LONG $0xc168fdc5 // vpunpckhbw ymm0, ymm0, ymm1 # ymm0 = ymm0[8],ymm1[8],ymm0[9],ymm1[9],ymm0[10],ymm1[10],ymm0[11],ymm1[11],ymm0[12],ymm1[12],ymm0[13],ymm1[13],ymm0[14],ymm1[14],ymm0[15],ymm1[15],ymm0[24],ymm1[24],ymm0[25],ymm1[25],ymm0[26],ymm1[26],ymm0[27],ymm1[27],ymm0[28],ymm1[28],ymm0[29],ymm1[29],ymm0[30],ymm1[30],ymm0[31],ymm1[31]
+	LONG $0x187dc2c4; WORD $0x820c // vbroadcastss ymm1, dword ptr [r10 + 4*rax]
+	QUAD $0x00016024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x160], ymm0
+	LONG $0xdb2dc1c4; BYTE $0xc7 // vpand ymm0, ymm10, ymm15
+	LONG $0x7215c1c4; WORD $0x10f4 // vpslld ymm13, ymm12, 0x10
+	LONG $0x000d62c4; BYTE $0xd0 // vpshufb ymm10, ymm14, ymm0
+	LONG $0x602541c4; BYTE $0xda // vpunpcklbw ymm11, ymm11, ymm10 # ymm11 = ymm11[0],ymm10[0],ymm11[1],ymm10[1],ymm11[2],ymm10[2],ymm11[3],ymm10[3],ymm11[4],ymm10[4],ymm11[5],ymm10[5],ymm11[6],ymm10[6],ymm11[7],ymm10[7],ymm11[16],ymm10[16],ymm11[17],ymm10[17],ymm11[18],ymm10[18],ymm11[19],ymm10[19],ymm11[20],ymm10[20],ymm11[21],ymm10[21],ymm11[22],ymm10[22],ymm11[23],ymm10[23]
+	LONG $0x727dc1c4; WORD $0x10f3 // vpslld ymm0, ymm11, 0x10
+	LONG $0xb81562c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm13, ymm1 # ymm9 = (ymm13 * ymm1) + ymm9
+	LONG $0xb87d62c4; BYTE $0xc1 // vfmadd231ps ymm8, ymm0, ymm1 # ymm8 = (ymm0 * ymm1) + ymm8
+	LONG $0x187dc2c4; WORD $0x810c // vbroadcastss ymm1, dword ptr [r9 + 4*rax]
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0xb815e2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm13, ymm1 # ymm7 = (ymm13 * ymm1) + ymm7
+	LONG $0xb87de2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm0, ymm1 # ymm6 = (ymm0 * ymm1) + ymm6
+	LONG $0x187dc2c4; WORD $0x800c // vbroadcastss ymm1, dword ptr [r8 + 4*rax]
+	WORD $0x8949; BYTE $0xd8 // mov r8, rbx
+	LONG $0xb815e2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm13, ymm1 # ymm5 = (ymm13 * ymm1) + ymm5
+	LONG $0xb87de2c4; BYTE $0xe1 // vfmadd231ps ymm4, ymm0, ymm1 # ymm4 = (ymm0 * ymm1) + ymm4
+	LONG $0x187de2c4; WORD $0x860c // vbroadcastss ymm1, dword ptr [rsi + 4*rax]
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	LONG $0xb87de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm1) + ymm2
+	LONG $0x446ffdc5; WORD $0x6024 // vmovdqa ymm0, ymmword ptr [rsp + 0x60]
+	LONG $0xb875c2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm1, ymm13 # ymm3 = (ymm1 * ymm13) + ymm3
+	QUAD $0x000000808f6ffec5 // vmovdqu ymm1, ymmword ptr [rdi + 0x80]
+	QUAD $0x00016024ac6f7dc5; BYTE $0x00 // vmovdqa ymm13, ymmword ptr [rsp + 0x160]
+	LONG $0xd072fdc5; BYTE $0x04 // vpsrld ymm0, ymm0, 0x4
+	QUAD $0x0000c0248c7ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0xc0], ymm1
+	LONG $0xc0db85c5 // vpand ymm0, ymm15, ymm0
+	LONG $0x000de2c4; BYTE $0xc0 // vpshufb ymm0, ymm14, ymm0
+	LONG $0x447ffdc5; WORD $0x6024 // vmovdqa ymmword ptr [rsp + 0x60], ymm0
+	LONG $0xc060f5c5 // vpunpcklbw ymm0, ymm1, ymm0 # ymm0 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[4],ymm0[4],ymm1[5],ymm0[5],ymm1[6],ymm0[6],ymm1[7],ymm0[7],ymm1[16],ymm0[16],ymm1[17],ymm0[17],ymm1[18],ymm0[18],ymm1[19],ymm0[19],ymm1[20],ymm0[20],ymm1[21],ymm0[21],ymm1[22],ymm0[22],ymm1[23],ymm0[23]
+	QUAD $0x00018024847ffdc5; BYTE $0x00 // vmovdqa ymmword ptr [rsp + 0x180], ymm0
+	QUAD $0x00014024846ffdc5; BYTE $0x00 // vmovdqa ymm0, ymmword ptr [rsp + 0x140]
+	LONG $0x687dc1c4; BYTE $0xca // vpunpckhbw ymm1, ymm0, ymm10 # ymm1 = ymm0[8],ymm10[8],ymm0[9],ymm10[9],ymm0[10],ymm10[10],ymm0[11],ymm10[11],ymm0[12],ymm10[12],ymm0[13],ymm10[13],ymm0[14],ymm10[14],ymm0[15],ymm10[15],ymm0[24],ymm10[24],ymm0[25],ymm10[25],ymm0[26],ymm10[26],ymm0[27],ymm10[27],ymm0[28],ymm10[28],ymm0[29],ymm10[29],ymm0[30],ymm10[30],ymm0[31],ymm10[31]
+	LONG $0xef2941c4; BYTE $0xd2 // vpxor xmm10, xmm10, xmm10
+	LONG $0x0e2dc3c4; WORD $0xaac4 // vpblendw ymm0, ymm10, ymm12, 0xaa # ymm0 = ymm10[0],ymm12[1],ymm10[2],ymm12[3],ymm10[4],ymm12[5],ymm10[6],ymm12[7],ymm10[8],ymm12[9],ymm10[10],ymm12[11],ymm10[12],ymm12[13],ymm10[14],ymm12[15]
+	LONG $0x0e2d43c4; WORD $0xaad3 // vpblendw ymm10, ymm10, ymm11, 0xaa # ymm10 = ymm10[0],ymm11[1],ymm10[2],ymm11[3],ymm10[4],ymm11[5],ymm10[6],ymm11[7],ymm10[8],ymm11[9],ymm10[10],ymm11[11],ymm10[12],ymm11[13],ymm10[14],ymm11[15]
+	LONG $0x187d42c4; WORD $0x825c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r10 + 4*rax + 0x4]
+	QUAD $0x0000e024a46f7dc5; BYTE $0x00 // vmovdqa ymm12, ymmword ptr [rsp + 0xe0]
+	LONG $0xb87d42c4; BYTE $0xcb // vfmadd231ps ymm9, ymm0, ymm11 # ymm9 = (ymm0 * ymm11) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm10, ymm11 # ymm8 = (ymm10 * ymm11) + ymm8
+	LONG $0x187d42c4; WORD $0x865c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r14 + 4*rax + 0x4]
+	LONG $0x721dc1c4; WORD $0x04d4 // vpsrld ymm12, ymm12, 0x4
+	LONG $0xdb1d41c4; BYTE $0xe7 // vpand ymm12, ymm12, ymm15
+	QUAD $0x00018024bc6f7dc5; BYTE $0x00 // vmovdqa ymm15, ymmword ptr [rsp + 0x180]
+	LONG $0x000d42c4; BYTE $0xf4 // vpshufb ymm14, ymm14, ymm12
+	LONG $0xef1941c4; BYTE $0xe4 // vpxor xmm12, xmm12, xmm12
+	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm10, ymm11 # ymm6 = (ymm10 * ymm11) + ymm6
+	LONG $0x187d62c4; WORD $0x835c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [rbx + 4*rax + 0x4]
+	LONG $0xb87dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm0, ymm11 # ymm5 = (ymm0 * ymm11) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm10, ymm11 # ymm4 = (ymm10 * ymm11) + ymm4
+	LONG $0x187d42c4; WORD $0x875c; BYTE $0x04 // vbroadcastss ymm11, dword ptr [r15 + 4*rax + 0x4]
+	LONG $0xb825e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm0 # ymm3 = (ymm11 * ymm0) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
+	LONG $0x187d42c4; WORD $0x825c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r10 + 4*rax + 0x8]
+	LONG $0xf172adc5; BYTE $0x10 // vpslld ymm10, ymm1, 0x10
+	LONG $0x727dc1c4; WORD $0x10f5 // vpslld ymm0, ymm13, 0x10
+	LONG $0x0e1de3c4; WORD $0xaac9 // vpblendw ymm1, ymm12, ymm1, 0xaa # ymm1 = ymm12[0],ymm1[1],ymm12[2],ymm1[3],ymm12[4],ymm1[5],ymm12[6],ymm1[7],ymm12[8],ymm1[9],ymm12[10],ymm1[11],ymm12[12],ymm1[13],ymm12[14],ymm1[15]
+	LONG $0xb87d42c4; BYTE $0xcb // vfmadd231ps ymm9, ymm0, ymm11 # ymm9 = (ymm0 * ymm11) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm10, ymm11 # ymm8 = (ymm10 * ymm11) + ymm8
+	LONG $0x187d42c4; WORD $0x865c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r14 + 4*rax + 0x8]
+	LONG $0xb87dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm0, ymm11 # ymm7 = (ymm0 * ymm11) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm10, ymm11 # ymm6 = (ymm10 * ymm11) + ymm6
+	LONG $0x187d62c4; WORD $0x835c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [rbx + 4*rax + 0x8]
+	LONG $0xb87dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm0, ymm11 # ymm5 = (ymm0 * ymm11) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm10, ymm11 # ymm4 = (ymm10 * ymm11) + ymm4
+	LONG $0x187d42c4; WORD $0x875c; BYTE $0x08 // vbroadcastss ymm11, dword ptr [r15 + 4*rax + 0x8]
+	LONG $0xb825e2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm0 # ymm3 = (ymm11 * ymm0) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm10, ymm11 # ymm2 = (ymm10 * ymm11) + ymm2
+	LONG $0x0e1d43c4; WORD $0xaadd // vpblendw ymm11, ymm12, ymm13, 0xaa # ymm11 = ymm12[0],ymm13[1],ymm12[2],ymm13[3],ymm12[4],ymm13[5],ymm12[6],ymm13[7],ymm12[8],ymm13[9],ymm12[10],ymm13[11],ymm12[12],ymm13[13],ymm12[14],ymm13[15]
+	LONG $0x187d42c4; WORD $0x8264; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r10 + 4*rax + 0xc]
+	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
+	LONG $0xef1141c4; BYTE $0xed // vpxor xmm13, xmm13, xmm13
+	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
+	LONG $0xb82542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm11, ymm12 # ymm9 = (ymm11 * ymm12) + ymm9
+	LONG $0xb87542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm1, ymm12 # ymm8 = (ymm1 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8664; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r14 + 4*rax + 0xc]
+	LONG $0x607d41c4; BYTE $0xd6 // vpunpcklbw ymm10, ymm0, ymm14 # ymm10 = ymm0[0],ymm14[0],ymm0[1],ymm14[1],ymm0[2],ymm14[2],ymm0[3],ymm14[3],ymm0[4],ymm14[4],ymm0[5],ymm14[5],ymm0[6],ymm14[6],ymm0[7],ymm14[7],ymm0[16],ymm14[16],ymm0[17],ymm14[17],ymm0[18],ymm14[18],ymm0[19],ymm14[19],ymm0[20],ymm14[20],ymm0[21],ymm14[21],ymm0[22],ymm14[22],ymm0[23],ymm14[23]
+	LONG $0x687dc1c4; BYTE $0xc6 // vpunpckhbw ymm0, ymm0, ymm14 # ymm0 = ymm0[8],ymm14[8],ymm0[9],ymm14[9],ymm0[10],ymm14[10],ymm0[11],ymm14[11],ymm0[12],ymm14[12],ymm0[13],ymm14[13],ymm0[14],ymm14[14],ymm0[15],ymm14[15],ymm0[24],ymm14[24],ymm0[25],ymm14[25],ymm0[26],ymm14[26],ymm0[27],ymm14[27],ymm0[28],ymm14[28],ymm0[29],ymm14[29],ymm0[30],ymm14[30],ymm0[31],ymm14[31]
+	LONG $0xb825c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm11, ymm12 # ymm7 = (ymm11 * ymm12) + ymm7
+	LONG $0xb875c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm1, ymm12 # ymm6 = (ymm1 * ymm12) + ymm6
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x0c // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0xc]
+	LONG $0xb825c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm11, ymm12 # ymm5 = (ymm11 * ymm12) + ymm5
+	LONG $0xb875c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm1, ymm12 # ymm4 = (ymm1 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x0c // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0xc]
+	LONG $0xb81dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm12, ymm11 # ymm3 = (ymm12 * ymm11) + ymm3
+	LONG $0xb875c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm1, ymm12 # ymm2 = (ymm1 * ymm12) + ymm2
+	LONG $0x187d42c4; WORD $0x8264; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r10 + 4*rax + 0x10]
+	LONG $0x7225c1c4; WORD $0x10f2 // vpslld ymm11, ymm10, 0x10
+	LONG $0x7275c1c4; WORD $0x10f7 // vpslld ymm1, ymm15, 0x10
+	LONG $0x0e1543c4; WORD $0xaad2 // vpblendw ymm10, ymm13, ymm10, 0xaa # ymm10 = ymm13[0],ymm10[1],ymm13[2],ymm10[3],ymm13[4],ymm10[5],ymm13[6],ymm10[7],ymm13[8],ymm10[9],ymm13[10],ymm10[11],ymm13[12],ymm10[13],ymm13[14],ymm10[15]
+	LONG $0xb87542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm1, ymm12 # ymm9 = (ymm1 * ymm12) + ymm9
+	LONG $0xb82542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm11, ymm12 # ymm8 = (ymm11 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8664; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r14 + 4*rax + 0x10]
+	LONG $0xb875c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm1, ymm12 # ymm7 = (ymm1 * ymm12) + ymm7
+	LONG $0xb825c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm11, ymm12 # ymm6 = (ymm11 * ymm12) + ymm6
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x10 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x10]
+	LONG $0xb875c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm1, ymm12 # ymm5 = (ymm1 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x10 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x10]
+	LONG $0xb81de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm12, ymm1 # ymm3 = (ymm12 * ymm1) + ymm3
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0x187d42c4; WORD $0x8264; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r10 + 4*rax + 0x14]
+	LONG $0x0e1543c4; WORD $0xaadf // vpblendw ymm11, ymm13, ymm15, 0xaa # ymm11 = ymm13[0],ymm15[1],ymm13[2],ymm15[3],ymm13[4],ymm15[5],ymm13[6],ymm15[7],ymm13[8],ymm15[9],ymm13[10],ymm15[11],ymm13[12],ymm15[13],ymm13[14],ymm15[15]
+	QUAD $0x0000c0248c6ffdc5; BYTE $0x00 // vmovdqa ymm1, ymmword ptr [rsp + 0xc0]
+	LONG $0x187d42c4; WORD $0x826c; BYTE $0x1c // vbroadcastss ymm13, dword ptr [r10 + 4*rax + 0x1c]
+	LONG $0x4c68f5c5; WORD $0x6024 // vpunpckhbw ymm1, ymm1, ymmword ptr [rsp + 0x60] # ymm1 = ymm1[8],mem[8],ymm1[9],mem[9],ymm1[10],mem[10],ymm1[11],mem[11],ymm1[12],mem[12],ymm1[13],mem[13],ymm1[14],mem[14],ymm1[15],mem[15],ymm1[24],mem[24],ymm1[25],mem[25],ymm1[26],mem[26],ymm1[27],mem[27],ymm1[28],mem[28],ymm1[29],mem[29],ymm1[30],mem[30],ymm1[31],mem[31]
+	LONG $0xb82542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm11, ymm12 # ymm9 = (ymm11 * ymm12) + ymm9
+	LONG $0xb82d42c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm10, ymm12 # ymm8 = (ymm10 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8664; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r14 + 4*rax + 0x14]
+	LONG $0xb825c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm11, ymm12 # ymm7 = (ymm11 * ymm12) + ymm7
+	LONG $0xb82dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm10, ymm12 # ymm6 = (ymm10 * ymm12) + ymm6
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x14 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x14]
+	LONG $0xb825c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm11, ymm12 # ymm5 = (ymm11 * ymm12) + ymm5
+	LONG $0xb82dc2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm10, ymm12 # ymm4 = (ymm10 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x14 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x14]
+	LONG $0xb81dc2c4; BYTE $0xdb // vfmadd231ps ymm3, ymm12, ymm11 # ymm3 = (ymm12 * ymm11) + ymm3
+	LONG $0xb82dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm10, ymm12 # ymm2 = (ymm10 * ymm12) + ymm2
+	LONG $0x187d42c4; WORD $0x8264; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r10 + 4*rax + 0x18]
+	LONG $0xf172adc5; BYTE $0x10 // vpslld ymm10, ymm1, 0x10
+	LONG $0xf072a5c5; BYTE $0x10 // vpslld ymm11, ymm0, 0x10
+	LONG $0xb82d42c4; BYTE $0xcc // vfmadd231ps ymm9, ymm10, ymm12 # ymm9 = (ymm10 * ymm12) + ymm9
+	LONG $0xb82542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm11, ymm12 # ymm8 = (ymm11 * ymm12) + ymm8
+	LONG $0x187d42c4; WORD $0x8664; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r14 + 4*rax + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm10, ymm12 # ymm7 = (ymm10 * ymm12) + ymm7
+	LONG $0xb825c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm11, ymm12 # ymm6 = (ymm11 * ymm12) + ymm6
+	LONG $0x187d62c4; WORD $0x8364; BYTE $0x18 // vbroadcastss ymm12, dword ptr [rbx + 4*rax + 0x18]
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x18 // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x18]
+	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0x187d42c4; WORD $0x8664; BYTE $0x1c // vbroadcastss ymm12, dword ptr [r14 + 4*rax + 0x1c]
+	LONG $0xef2141c4; BYTE $0xdb // vpxor xmm11, xmm11, xmm11
+	LONG $0x0e25e3c4; WORD $0xaac9 // vpblendw ymm1, ymm11, ymm1, 0xaa # ymm1 = ymm11[0],ymm1[1],ymm11[2],ymm1[3],ymm11[4],ymm1[5],ymm11[6],ymm1[7],ymm11[8],ymm1[9],ymm11[10],ymm1[11],ymm11[12],ymm1[13],ymm11[14],ymm1[15]
+	LONG $0x0e25e3c4; WORD $0xaac0 // vpblendw ymm0, ymm11, ymm0, 0xaa # ymm0 = ymm11[0],ymm0[1],ymm11[2],ymm0[3],ymm11[4],ymm0[5],ymm11[6],ymm0[7],ymm11[8],ymm0[9],ymm11[10],ymm0[11],ymm11[12],ymm0[13],ymm11[14],ymm0[15]
+	LONG $0xb87542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm1, ymm13 # ymm9 = (ymm1 * ymm13) + ymm9
+	LONG $0xb87d42c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm0, ymm13 # ymm8 = (ymm0 * ymm13) + ymm8
+	LONG $0x187d62c4; WORD $0x836c; BYTE $0x1c // vbroadcastss ymm13, dword ptr [rbx + 4*rax + 0x1c]
+	LONG $0xb875c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm1, ymm12 # ymm7 = (ymm1 * ymm12) + ymm7
+	LONG $0xb87dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm0, ymm12 # ymm6 = (ymm0 * ymm12) + ymm6
+	LONG $0x187d42c4; WORD $0x8764; BYTE $0x1c // vbroadcastss ymm12, dword ptr [r15 + 4*rax + 0x1c]
+	LONG $0x08c08348 // add rax, 0x8
+	LONG $0xb875c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm1, ymm13 # ymm5 = (ymm1 * ymm13) + ymm5
+	LONG $0xb87dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm0, ymm13 # ymm4 = (ymm0 * ymm13) + ymm4
+	LONG $0xb81de2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm12, ymm1 # ymm3 = (ymm12 * ymm1) + ymm3
+	LONG $0xb87dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm0, ymm12 # ymm2 = (ymm0 * ymm12) + ymm2
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfc5e8c0f; WORD $0xffff // jl 0x11580 <pcn_bf16+0x9b0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	QUAD $0x000000e024b4894c // mov qword ptr [rsp + 0xe0], r14
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x4675 // jne 0x1197d <pcn_bf16+0xdad>
+	LONG $0xfffac4e9; BYTE $0xff // jmp 0x11400 <pcn_bf16+0x830>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	QUAD $0x000000c0249c8b48 // mov rbx, qword ptr [rsp + 0xc0]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xfa83840f; WORD $0xffff // je 0x11400 <pcn_bf16+0x830>
+	LONG $0x0258b4c5 // vaddps ymm0, ymm9, ymmword ptr [rdx]
+	LONG $0x0211fcc5 // vmovups ymmword ptr [rdx], ymm0
+	LONG $0x4258bcc5; BYTE $0x20 // vaddps ymm0, ymm8, ymmword ptr [rdx + 0x20]
+	LONG $0x4211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm0
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0xfa67820f; WORD $0xffff // jb 0x11400 <pcn_bf16+0x830>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x0458c4c5; BYTE $0x82 // vaddps ymm0, ymm7, ymmword ptr [rdx + 4*rax]
+	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
+	LONG $0x4458ccc5; WORD $0x2082 // vaddps ymm0, ymm6, ymmword ptr [rdx + 4*rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm0
+	LONG $0x03fc8341 // cmp r12d, 0x3
+	LONG $0xfa42820f; WORD $0xffff // jb 0x11400 <pcn_bf16+0x830>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x0458d4c5; BYTE $0xc2 // vaddps ymm0, ymm5, ymmword ptr [rdx + 8*rax]
+	LONG $0x0411fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm0
+	LONG $0x4458dcc5; WORD $0x20c2 // vaddps ymm0, ymm4, ymmword ptr [rdx + 8*rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm0
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xfa1d820f; WORD $0xffff // jb 0x11400 <pcn_bf16+0x830>
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x0458e4c5; BYTE $0x02 // vaddps ymm0, ymm3, ymmword ptr [rdx + rax]
+	LONG $0x0411fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm0
+	LONG $0x4458ecc5; WORD $0x2002 // vaddps ymm0, ymm2, ymmword ptr [rdx + rax + 0x20]
+	LONG $0x4411fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm0
+	LONG $0xfff9fde9; BYTE $0xff // jmp 0x11400 <pcn_bf16+0x830>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// px_bf16: +6688
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x00d68e0f; WORD $0x0000 // jle 0x11aff <px_bf16+0xdf>
 	LONG $0x5a7de2c4; BYTE $0x07 // vbroadcasti128 ymm0, xmmword ptr [rdi] # ymm0 = mem[0,1,0,1]
-	QUAD $0x0000fa0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0xfa] # 0x10ce1 <px_bf16+0x111>
+	QUAD $0x00012b0d787de2c4; BYTE $0x00 // vpbroadcastb ymm1, byte ptr [rip + 0x12b] # 0x11b62 <px_bf16+0x142>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x166ffec5 // vmovdqu ymm2, ymmword ptr [rsi]
@@ -670,14 +1387,17 @@ TEXT ·compact_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000e09a7ffec5 // vmovdqu ymmword ptr [rdx + 0xe0], ymm3
 	LONG $0x00c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x100
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0xff41870f; WORD $0xffff // ja 0x10bf0 <px_bf16+0x20>
+	LONG $0xff41870f; WORD $0xffff // ja 0x11a40 <px_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x0f0f0fcccccccccc
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0xcc0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; LONG $0xcccccccc; BYTE $0xcc
 
@@ -691,11 +1411,22 @@ TEXT ·compactBF16_avx2(SB), 0, $0-40
 	CALL ·compact_avx2<>+0(SB)
 	RET
 
+// func compactFewBF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·compactFewBF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·compact_avx2<>+3024(SB)
+	RET
+
 // func expandBF16_avx2(table, w, dst unsafe.Pointer, blocks int)
 TEXT ·expandBF16_avx2(SB), 0, $0-32
 	MOVQ table+0(FP), DI
 	MOVQ w+8(FP), SI
 	MOVQ dst+16(FP), DX
 	MOVQ blocks+24(FP), CX
-	CALL ·compact_avx2<>+3024(SB)
+	CALL ·compact_avx2<>+6688(SB)
 	RET

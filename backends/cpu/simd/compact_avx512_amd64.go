@@ -8,12 +8,16 @@ import "unsafe"
 
 // avx512CompactKernels are the kernels compiled for avx512.
 var avx512CompactKernels = compactKernels{
-	CompactBF16: compactBF16_avx512,
-	ExpandBF16:  expandBF16_avx512,
+	CompactBF16:    compactBF16_avx512,
+	CompactFewBF16: compactFewBF16_avx512,
+	ExpandBF16:     expandBF16_avx512,
 }
 
 //go:noescape
 func compactBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
+
+//go:noescape
+func compactFewBF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
 
 //go:noescape
 func expandBF16_avx512(table, w, dst unsafe.Pointer, blocks int)

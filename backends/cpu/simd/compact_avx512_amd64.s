@@ -24,8 +24,8 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04b5850f; WORD $0x0000 // jne 0x104e0 <pc_bf16+0x4e0>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x0a718e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
-	QUAD $0x0b820d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0xb82] # 0x10bc0 <px_bf16+0x100>
-	QUAD $0x0bfc1558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0xbfc] # 0x10c44 <px_bf16+0x184>
+	QUAD $0x17020d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x1702] # 0x11740 <px_bf16+0x120>
+	QUAD $0x17fc1558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x17fc] # 0x11844 <px_bf16+0x224>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -136,8 +136,8 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x059c850f; WORD $0x0000 // jne 0x107fe <pc_bf16+0x7fe>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x083a8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
-	QUAD $0x094b0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x94b] # 0x10bc0 <px_bf16+0x100>
-	QUAD $0x09c51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x9c5] # 0x10c44 <px_bf16+0x184>
+	QUAD $0x14cb0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x14cb] # 0x11740 <px_bf16+0x120>
+	QUAD $0x15c51558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x15c5] # 0x11844 <px_bf16+0x224>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -265,8 +265,8 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfffdd4e9; BYTE $0xff // jmp 0x102b4 <pc_bf16+0x2b4>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x05bc8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
-	QUAD $0x06cd0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x6cd] # 0x10bc0 <px_bf16+0x100>
-	QUAD $0x07471558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x747] # 0x10c44 <px_bf16+0x184>
+	QUAD $0x124d0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x124d] # 0x11740 <px_bf16+0x120>
+	QUAD $0x13471558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1347] # 0x11844 <px_bf16+0x224>
 	LONG $0x07598d4c // lea r11, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -424,8 +424,8 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xfffd4ae9; BYTE $0xff // jmp 0x10548 <pc_bf16+0x548>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x029e8e0f; WORD $0x0000 // jle 0x10aa5 <pc_bf16+0xaa5>
-	QUAD $0x03af0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x3af] # 0x10bc0 <px_bf16+0x100>
-	QUAD $0x04291558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x429] # 0x10c44 <px_bf16+0x184>
+	QUAD $0x0f2f0d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0xf2f] # 0x11740 <px_bf16+0x120>
+	QUAD $0x10291558487df262; WORD $0x0000 // vpbroadcastd zmm2, dword ptr [rip + 0x1029] # 0x11844 <px_bf16+0x224>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
@@ -568,11 +568,572 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// px_bf16: +2752
+	// pcn_bf16: +2752
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xa0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xa0
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x8945; BYTE $0xd7 // mov r15d, r10d
+	LONG $0x02efc141 // shr r15d, 0x2
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xf748; BYTE $0xdb // neg rbx
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x07e78341 // and r15d, 0x7
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	LONG $0x01e98349 // sub r9, 0x1
+	LONG $0x247c894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r15
+	LONG $0xdb420f4c // cmovb r11, rbx
+	LONG $0x02ff8341 // cmp r15d, 0x2
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	LONG $0x245c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r11
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x03ff8341 // cmp r15d, 0x3
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	LONG $0x245c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r11
+	LONG $0x245c894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r11
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	LONG $0x9e348d4e // lea r14, [rsi + 4*r11]
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
+	QUAD $0x0000008024b4894c // mov qword ptr [rsp + 0x80], r14
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	LONG $0x9e1c8d4a // lea rbx, [rsi + 4*r11]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x05fec148 // sar rsi, 0x5
+	QUAD $0x00000088249c8948 // mov qword ptr [rsp + 0x88], rbx
+	LONG $0x03c2f641 // test r10b, 0x3
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	LONG $0x057e840f; WORD $0x0000 // je 0x11107 <pcn_bf16+0x647>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0a6f8e0f; WORD $0x0000 // jle 0x11601 <pcn_bf16+0xb41>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x00948e0f; WORD $0x0000 // jle 0x10b5d <px_bf16+0x9d>
+	QUAD $0x0c1d0578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0xc1d] # 0x117c0 <px_bf16+0x1a0>
+	QUAD $0x0c970d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0xc97] # 0x11844 <px_bf16+0x224>
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x246c8b4c; BYTE $0x78 // mov r13, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024a48b4c // mov r12, qword ptr [rsp + 0x80]
+	QUAD $0x0000008824bc8b4c // mov r15, qword ptr [rsp + 0x88]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3fc08348 // add rax, 0x3f
+	LONG $0xc0e08348 // and rax, -0x40
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x40408d4c // lea r8, [rax + 0x40]
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x02eec149 // shr r14, 0x2
+	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
+	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
+	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x247c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r15
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	WORD $0x16eb // jmp 0x10c35 <pcn_bf16+0x175>
+	BYTE $0x90 // nop
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x09cc8e0f; WORD $0x0000 // jle 0x11601 <pcn_bf16+0xb41>
+	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x245c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbx
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x07448d48; BYTE $0x40 // lea rax, [rdi + rax + 0x40]
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0x4b73 // jae 0x10c9d <pcn_bf16+0x1dd>
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	QUAD $0x0000300088180f41 // prefetcht0 byte ptr [r8 + 0x3000]
+	QUAD $0x0000304088180f41 // prefetcht0 byte ptr [r8 + 0x3040]
+	QUAD $0x0000308088180f41 // prefetcht0 byte ptr [r8 + 0x3080]
+	QUAD $0x000030c088180f41 // prefetcht0 byte ptr [r8 + 0x30c0]
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xc372 // jb 0x10c60 <pcn_bf16+0x1a0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x00da840f; WORD $0x0000 // je 0x10d80 <pcn_bf16+0x2c0>
+	LONG $0x405f8d48 // lea rbx, [rdi + 0x40]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	WORD $0x22eb // jmp 0x10cd6 <pcn_bf16+0x216>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	LONG $0x00aa840f; WORD $0x0000 // je 0x10d80 <pcn_bf16+0x2c0>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x44af0f48; WORD $0x0824 // imul rax, qword ptr [rsp + 0x8]
+	LONG $0xcc448b4e; BYTE $0x70 // mov r8, qword ptr [rsp + 8*r9 + 0x70]
+	LONG $0x82348d48 // lea rsi, [rdx + 4*rax]
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm2
+	WORD $0xd231 // xor edx, edx
+	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
+	WORD $0x13eb // jmp 0x10d09 <pcn_bf16+0x249>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x10cc0 <pcn_bf16+0x200>
+	LONG $0x97548b44; BYTE $0x20 // mov r10d, dword ptr [rdi + 4*rdx + 0x20]
+	WORD $0x3945; BYTE $0xf2 // cmp r10d, r14d
+	LONG $0xd6430f45 // cmovae r10d, r14d
+	LONG $0x933c8d4e // lea r15, [rbx + 4*r10]
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xe273 // jae 0x10d00 <pcn_bf16+0x240>
+	WORD $0x8941; BYTE $0xd5 // mov r13d, edx
+	LONG $0x0ce5c141 // shl r13d, 0xc
+	WORD $0x12eb // jmp 0x10d39 <pcn_bf16+0x279>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x04c08348 // add rax, 0x4
+	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
+	WORD $0xc773 // jae 0x10d00 <pcn_bf16+0x240>
+	WORD $0x8b44; BYTE $0x10 // mov r10d, dword ptr [rax]
+	WORD $0x8945; BYTE $0xd3 // mov r11d, r10d
+	LONG $0x04ebc141 // shr r11d, 0x4
+	LONG $0xffe38141; WORD $0x000f; BYTE $0x00 // and r11d, 0xfff
+	WORD $0x0945; BYTE $0xeb // or r11d, r13d
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xde7d // jge 0x10d30 <pcn_bf16+0x270>
+	WORD $0x8945; BYTE $0xd4 // mov r12d, r10d
+	LONG $0x00e48141; WORD $0xff00; BYTE $0xff // and r12d, 0xffff0000
+	LONG $0x0fe28341 // and r10d, 0xf
+	LONG $0x6e79c1c4; BYTE $0xe4 // vmovd xmm4, r12d
+	LONG $0x595a81c4; WORD $0x9824 // vmulss xmm4, xmm4, dword ptr [r8 + 4*r11]
+	LONG $0x585aa1c4; WORD $0x9624 // vaddss xmm4, xmm4, dword ptr [rsi + 4*r10]
+	LONG $0x117aa1c4; WORD $0x9624 // vmovss dword ptr [rsi + 4*r10], xmm4
+	WORD $0xb7eb // jmp 0x10d30 <pcn_bf16+0x270>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0x070c8d4e // lea r9, [rdi + r8]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x025e8e0f; WORD $0x0000 // jle 0x10ff0 <pcn_bf16+0x530>
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x24548b4c; BYTE $0x20 // mov r10, qword ptr [rsp + 0x20]
+	LONG $0x245c8b4c; BYTE $0x18 // mov r11, qword ptr [rsp + 0x18]
+	LONG $0x245c8b48; BYTE $0x48 // mov rbx, qword ptr [rsp + 0x48]
+	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
+	LONG $0x48e5e362; WORD $0xdb43; BYTE $0x00 // vshufi64x2 zmm19, zmm3, zmm3, 0x0 # zmm19 = zmm3[0,1,0,1,0,1,0,1]
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x00e68148; WORD $0xffff; BYTE $0xff // and rsi, -0x100
+	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
+	LONG $0x008e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3000]
+	LONG $0x408e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3040]
+	LONG $0x808e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x3080]
+	LONG $0xc08e180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rsi + 0x30c0]
+	LONG $0x48fec162; WORD $0x216f // vmovdqu64 zmm20, zmmword ptr [r9]
+	LONG $0x48fec162; WORD $0x696f; BYTE $0x01 // vmovdqu64 zmm21, zmmword ptr [r9 + 0x40]
+	LONG $0x48fec162; WORD $0x716f; BYTE $0x02 // vmovdqu64 zmm22, zmmword ptr [r9 + 0x80]
+	LONG $0xc0c18149; WORD $0x0000; BYTE $0x00 // add r9, 0xc0
+	LONG $0x40dde162; WORD $0xf8db // vpandq zmm23, zmm20, zmm0
+	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
+	LONG $0x40dde162; WORD $0xe0db // vpandq zmm20, zmm20, zmm0
+	LONG $0x4065a262; WORD $0xff00 // vpshufb zmm23, zmm19, zmm23
+	LONG $0x4065a262; WORD $0xe400 // vpshufb zmm20, zmm19, zmm20
+	LONG $0x40552162; WORD $0xc760 // vpunpcklbw zmm24, zmm21, zmm23 # zmm24 = zmm21[0],zmm23[0],zmm21[1],zmm23[1],zmm21[2],zmm23[2],zmm21[3],zmm23[3],zmm21[4],zmm23[4],zmm21[5],zmm23[5],zmm21[6],zmm23[6],zmm21[7],zmm23[7],zmm21[16],zmm23[16],zmm21[17],zmm23[17],zmm21[18],zmm23[18],zmm21[19],zmm23[19],zmm21[20],zmm23[20],zmm21[21],zmm23[21],zmm21[22],zmm23[22],zmm21[23],zmm23[23],zmm21[32],zmm23[32],zmm21[33],zmm23[33],zmm21[34],zmm23[34],zmm21[35],zmm23[35],zmm21[36],zmm23[36],zmm21[37],zmm23[37],zmm21[38],zmm23[38],zmm21[39],zmm23[39],zmm21[48],zmm23[48],zmm21[49],zmm23[49],zmm21[50],zmm23[50],zmm21[51],zmm23[51],zmm21[52],zmm23[52],zmm21[53],zmm23[53],zmm21[54],zmm23[54],zmm21[55],zmm23[55]
+	LONG $0x4055a162; WORD $0xef68 // vpunpckhbw zmm21, zmm21, zmm23 # zmm21 = zmm21[8],zmm23[8],zmm21[9],zmm23[9],zmm21[10],zmm23[10],zmm21[11],zmm23[11],zmm21[12],zmm23[12],zmm21[13],zmm23[13],zmm21[14],zmm23[14],zmm21[15],zmm23[15],zmm21[24],zmm23[24],zmm21[25],zmm23[25],zmm21[26],zmm23[26],zmm21[27],zmm23[27],zmm21[28],zmm23[28],zmm21[29],zmm23[29],zmm21[30],zmm23[30],zmm21[31],zmm23[31],zmm21[40],zmm23[40],zmm21[41],zmm23[41],zmm21[42],zmm23[42],zmm21[43],zmm23[43],zmm21[44],zmm23[44],zmm21[45],zmm23[45],zmm21[46],zmm23[46],zmm21[47],zmm23[47],zmm21[56],zmm23[56],zmm21[57],zmm23[57],zmm21[58],zmm23[58],zmm21[59],zmm23[59],zmm21[60],zmm23[60],zmm21[61],zmm23[61],zmm21[62],zmm23[62],zmm21[63],zmm23[63]
+	LONG $0x40359162; WORD $0xf072; BYTE $0x10 // vpslld zmm25, zmm24, 0x10
+	LONG $0x40bd6162; WORD $0xc1db // vpandq zmm24, zmm24, zmm1
+	LONG $0x404da162; WORD $0xfc60 // vpunpcklbw zmm23, zmm22, zmm20 # zmm23 = zmm22[0],zmm20[0],zmm22[1],zmm20[1],zmm22[2],zmm20[2],zmm22[3],zmm20[3],zmm22[4],zmm20[4],zmm22[5],zmm20[5],zmm22[6],zmm20[6],zmm22[7],zmm20[7],zmm22[16],zmm20[16],zmm22[17],zmm20[17],zmm22[18],zmm20[18],zmm22[19],zmm20[19],zmm22[20],zmm20[20],zmm22[21],zmm20[21],zmm22[22],zmm20[22],zmm22[23],zmm20[23],zmm22[32],zmm20[32],zmm22[33],zmm20[33],zmm22[34],zmm20[34],zmm22[35],zmm20[35],zmm22[36],zmm20[36],zmm22[37],zmm20[37],zmm22[38],zmm20[38],zmm22[39],zmm20[39],zmm22[48],zmm20[48],zmm22[49],zmm20[49],zmm22[50],zmm20[50],zmm22[51],zmm20[51],zmm22[52],zmm20[52],zmm22[53],zmm20[53],zmm22[54],zmm20[54],zmm22[55],zmm20[55]
+	LONG $0x404da162; WORD $0xe468 // vpunpckhbw zmm20, zmm22, zmm20 # zmm20 = zmm22[8],zmm20[8],zmm22[9],zmm20[9],zmm22[10],zmm20[10],zmm22[11],zmm20[11],zmm22[12],zmm20[12],zmm22[13],zmm20[13],zmm22[14],zmm20[14],zmm22[15],zmm20[15],zmm22[24],zmm20[24],zmm22[25],zmm20[25],zmm22[26],zmm20[26],zmm22[27],zmm20[27],zmm22[28],zmm20[28],zmm22[29],zmm20[29],zmm22[30],zmm20[30],zmm22[31],zmm20[31],zmm22[40],zmm20[40],zmm22[41],zmm20[41],zmm22[42],zmm20[42],zmm22[43],zmm20[43],zmm22[44],zmm20[44],zmm22[45],zmm20[45],zmm22[46],zmm20[46],zmm22[47],zmm20[47],zmm22[56],zmm20[56],zmm22[57],zmm20[57],zmm22[58],zmm20[58],zmm22[59],zmm20[59],zmm22[60],zmm20[60],zmm22[61],zmm20[61],zmm22[62],zmm20[62],zmm22[63],zmm20[63]
+	LONG $0x404db162; WORD $0xf572; BYTE $0x10 // vpslld zmm22, zmm21, 0x10
+	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
+	LONG $0x5035e262; WORD $0x14b8; BYTE $0x83 // vfmadd231ps zmm18, zmm25, dword ptr [rbx + 4*rax]{1to16} # zmm18 = (zmm25 * mem) + zmm18
+	LONG $0x50355262; WORD $0x34b8; BYTE $0x83 // vfmadd231ps zmm14, zmm25, dword ptr [r11 + 4*rax]{1to16} # zmm14 = (zmm25 * mem) + zmm14
+	QUAD $0x01836cb8503d5262 // vfmadd231ps zmm13, zmm24, dword ptr [r11 + 4*rax + 0x4]{1to16} # zmm13 = (zmm24 * mem) + zmm13
+	LONG $0x50355262; WORD $0x14b8; BYTE $0x82 // vfmadd231ps zmm10, zmm25, dword ptr [r10 + 4*rax]{1to16} # zmm10 = (zmm25 * mem) + zmm10
+	QUAD $0x01824cb8503d5262 // vfmadd231ps zmm9, zmm24, dword ptr [r10 + 4*rax + 0x4]{1to16} # zmm9 = (zmm24 * mem) + zmm9
+	LONG $0x5035d262; WORD $0x34b8; BYTE $0x80 // vfmadd231ps zmm6, zmm25, dword ptr [r8 + 4*rax]{1to16} # zmm6 = (zmm25 * mem) + zmm6
+	QUAD $0x01806cb8503dd262 // vfmadd231ps zmm5, zmm24, dword ptr [r8 + 4*rax + 0x4]{1to16} # zmm5 = (zmm24 * mem) + zmm5
+	QUAD $0x01834cb8503de262 // vfmadd231ps zmm17, zmm24, dword ptr [rbx + 4*rax + 0x4]{1to16} # zmm17 = (zmm24 * mem) + zmm17
+	QUAD $0x028344b8504de262 // vfmadd231ps zmm16, zmm22, dword ptr [rbx + 4*rax + 0x8]{1to16} # zmm16 = (zmm22 * mem) + zmm16
+	QUAD $0x028564b8504d5262 // vfmadd231ps zmm12, zmm22, dword ptr [r13 + 4*rax + 0x8]{1to16} # zmm12 = (zmm22 * mem) + zmm12
+	QUAD $0x028444b8504d5262 // vfmadd231ps zmm8, zmm22, dword ptr [r12 + 4*rax + 0x8]{1to16} # zmm8 = (zmm22 * mem) + zmm8
+	QUAD $0x028764b8504dd262 // vfmadd231ps zmm4, zmm22, dword ptr [r15 + 4*rax + 0x8]{1to16} # zmm4 = (zmm22 * mem) + zmm4
+	QUAD $0x03837cb850557262 // vfmadd231ps zmm15, zmm21, dword ptr [rbx + 4*rax + 0xc]{1to16} # zmm15 = (zmm21 * mem) + zmm15
+	QUAD $0x03855cb850555262 // vfmadd231ps zmm11, zmm21, dword ptr [r13 + 4*rax + 0xc]{1to16} # zmm11 = (zmm21 * mem) + zmm11
+	QUAD $0x03847cb85055d262 // vfmadd231ps zmm7, zmm21, dword ptr [r12 + 4*rax + 0xc]{1to16} # zmm7 = (zmm21 * mem) + zmm7
+	QUAD $0x03875cb85055d262 // vfmadd231ps zmm3, zmm21, dword ptr [r15 + 4*rax + 0xc]{1to16} # zmm3 = (zmm21 * mem) + zmm3
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	LONG $0x4055b162; WORD $0xf772; BYTE $0x10 // vpslld zmm21, zmm23, 0x10
+	LONG $0x40c5e162; WORD $0xf1db // vpandq zmm22, zmm23, zmm1
+	QUAD $0x048354b85055e262 // vfmadd231ps zmm18, zmm21, dword ptr [rbx + 4*rax + 0x10]{1to16} # zmm18 = (zmm21 * mem) + zmm18
+	QUAD $0x048574b850555262 // vfmadd231ps zmm14, zmm21, dword ptr [r13 + 4*rax + 0x10]{1to16} # zmm14 = (zmm21 * mem) + zmm14
+	QUAD $0x048454b850555262 // vfmadd231ps zmm10, zmm21, dword ptr [r12 + 4*rax + 0x10]{1to16} # zmm10 = (zmm21 * mem) + zmm10
+	QUAD $0x048774b85055d262 // vfmadd231ps zmm6, zmm21, dword ptr [r15 + 4*rax + 0x10]{1to16} # zmm6 = (zmm21 * mem) + zmm6
+	LONG $0x4055b162; WORD $0xf472; BYTE $0x10 // vpslld zmm21, zmm20, 0x10
+	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
+	QUAD $0x05834cb8504de262 // vfmadd231ps zmm17, zmm22, dword ptr [rbx + 4*rax + 0x14]{1to16} # zmm17 = (zmm22 * mem) + zmm17
+	QUAD $0x05856cb8504d5262 // vfmadd231ps zmm13, zmm22, dword ptr [r13 + 4*rax + 0x14]{1to16} # zmm13 = (zmm22 * mem) + zmm13
+	QUAD $0x05844cb8504d5262 // vfmadd231ps zmm9, zmm22, dword ptr [r12 + 4*rax + 0x14]{1to16} # zmm9 = (zmm22 * mem) + zmm9
+	QUAD $0x05876cb8504dd262 // vfmadd231ps zmm5, zmm22, dword ptr [r15 + 4*rax + 0x14]{1to16} # zmm5 = (zmm22 * mem) + zmm5
+	QUAD $0x068344b85055e262 // vfmadd231ps zmm16, zmm21, dword ptr [rbx + 4*rax + 0x18]{1to16} # zmm16 = (zmm21 * mem) + zmm16
+	QUAD $0x068564b850555262 // vfmadd231ps zmm12, zmm21, dword ptr [r13 + 4*rax + 0x18]{1to16} # zmm12 = (zmm21 * mem) + zmm12
+	QUAD $0x068444b850555262 // vfmadd231ps zmm8, zmm21, dword ptr [r12 + 4*rax + 0x18]{1to16} # zmm8 = (zmm21 * mem) + zmm8
+	QUAD $0x068764b85055d262 // vfmadd231ps zmm4, zmm21, dword ptr [r15 + 4*rax + 0x18]{1to16} # zmm4 = (zmm21 * mem) + zmm4
+	QUAD $0x07837cb8505d7262 // vfmadd231ps zmm15, zmm20, dword ptr [rbx + 4*rax + 0x1c]{1to16} # zmm15 = (zmm20 * mem) + zmm15
+	QUAD $0x07855cb8505d5262 // vfmadd231ps zmm11, zmm20, dword ptr [r13 + 4*rax + 0x1c]{1to16} # zmm11 = (zmm20 * mem) + zmm11
+	QUAD $0x07847cb8505dd262 // vfmadd231ps zmm7, zmm20, dword ptr [r12 + 4*rax + 0x1c]{1to16} # zmm7 = (zmm20 * mem) + zmm7
+	QUAD $0x07875cb8505dd262 // vfmadd231ps zmm3, zmm20, dword ptr [r15 + 4*rax + 0x1c]{1to16} # zmm3 = (zmm20 * mem) + zmm3
+	LONG $0x08c08348 // add rax, 0x8
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfe3b8c0f; WORD $0xffff // jl 0x10e10 <pcn_bf16+0x350>
+	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x246c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r13
+	WORD $0x5aeb // jmp 0x11043 <pcn_bf16+0x583>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfbcc840f; WORD $0xffff // je 0x10c20 <pcn_bf16+0x160>
+	LONG $0x406ca162; WORD $0xc958 // vaddps zmm17, zmm18, zmm17
+	LONG $0x407c5162; WORD $0xff58 // vaddps zmm15, zmm16, zmm15
+	LONG $0x40745162; WORD $0xff58 // vaddps zmm15, zmm17, zmm15
+	LONG $0x48047162; WORD $0x3a58 // vaddps zmm15, zmm15, zmmword ptr [rdx]
+	LONG $0x487c7162; WORD $0x3a11 // vmovups zmmword ptr [rdx], zmm15
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xfba4820f; WORD $0xffff // jb 0x10c20 <pcn_bf16+0x160>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x480c5162; WORD $0xed58 // vaddps zmm13, zmm14, zmm13
+	LONG $0x481c5162; WORD $0xdb58 // vaddps zmm11, zmm12, zmm11
+	LONG $0x48145162; WORD $0xdb58 // vaddps zmm11, zmm13, zmm11
+	LONG $0x48247162; WORD $0x1c58; BYTE $0x82 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*rax]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xfb75820f; WORD $0xffff // jb 0x10c20 <pcn_bf16+0x160>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x482c5162; WORD $0xc958 // vaddps zmm9, zmm10, zmm9
+	LONG $0x483cf162; WORD $0xff58 // vaddps zmm7, zmm8, zmm7
+	LONG $0x4834f162; WORD $0xff58 // vaddps zmm7, zmm9, zmm7
+	LONG $0x4844f162; WORD $0x3c58; BYTE $0xc2 // vaddps zmm7, zmm7, zmmword ptr [rdx + 8*rax]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm7
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfb46820f; WORD $0xffff // jb 0x10c20 <pcn_bf16+0x160>
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	LONG $0x484cf162; WORD $0xed58 // vaddps zmm5, zmm6, zmm5
+	LONG $0x485cf162; WORD $0xdb58 // vaddps zmm3, zmm4, zmm3
+	LONG $0x4854f162; WORD $0xdb58 // vaddps zmm3, zmm5, zmm3
+	LONG $0x4864f162; WORD $0x1c58; BYTE $0x02 // vaddps zmm3, zmm3, zmmword ptr [rdx + rax]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm3
+	LONG $0xfffb19e9; BYTE $0xff // jmp 0x10c20 <pcn_bf16+0x160>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x04f18e0f; WORD $0x0000 // jle 0x11601 <pcn_bf16+0xb41>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	QUAD $0x069f0578487df262; WORD $0x0000 // vpbroadcastb zmm0, byte ptr [rip + 0x69f] # 0x117c0 <px_bf16+0x1a0>
+	QUAD $0x07190d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x719] # 0x11844 <px_bf16+0x224>
+	LONG $0x24448b4c; BYTE $0x70 // mov r8, qword ptr [rsp + 0x70]
+	LONG $0x24748b4c; BYTE $0x78 // mov r14, qword ptr [rsp + 0x78]
+	QUAD $0x0000008024bc8b4c // mov r15, qword ptr [rsp + 0x80]
+	QUAD $0x0000008824a48b4c // mov r12, qword ptr [rsp + 0x88]
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3fc08348 // add rax, 0x3f
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xc0e08348 // and rax, -0x40
+	LONG $0x02ebc149 // shr r11, 0x2
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0xf0e38341 // and r11d, -0x10
+	LONG $0x2444894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r8
+	LONG $0x2474894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r14
+	LONG $0x247c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r15
+	LONG $0x2464894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r12
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x1ceb // jmp 0x111b5 <pcn_bf16+0x6f5>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x044c8e0f; WORD $0x0000 // jle 0x11601 <pcn_bf16+0xb41>
+	LONG $0x1f6ffac5 // vmovdqu xmm3, xmmword ptr [rdi]
+	LONG $0x245c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbx
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x00d4840f; WORD $0x0000 // je 0x112a0 <pcn_bf16+0x7e0>
+	LONG $0x40478d48 // lea rax, [rdi + 0x40]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	WORD $0x1ceb // jmp 0x111f6 <pcn_bf16+0x736>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24548b4c; BYTE $0x60 // mov r10, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	LONG $0x00aa840f; WORD $0x0000 // je 0x112a0 <pcn_bf16+0x7e0>
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x54af0f4c; WORD $0x0824 // imul r10, qword ptr [rsp + 0x8]
+	LONG $0xcc448b4e; BYTE $0x70 // mov r8, qword ptr [rsp + 8*r9 + 0x70]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x92348d4a // lea rsi, [rdx + 4*r10]
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x92 // vmovups zmmword ptr [rdx + 4*r10], zmm2
+	WORD $0xd231 // xor edx, edx
+	WORD $0x13eb // jmp 0x11229 <pcn_bf16+0x769>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x111e0 <pcn_bf16+0x720>
+	LONG $0x97548b44; BYTE $0x20 // mov r10d, dword ptr [rdi + 4*rdx + 0x20]
+	WORD $0x3945; BYTE $0xda // cmp r10d, r11d
+	LONG $0xd3430f45 // cmovae r10d, r11d
+	LONG $0x903c8d4e // lea r15, [rax + 4*r10]
+	WORD $0x394c; BYTE $0xfb // cmp rbx, r15
+	WORD $0xe273 // jae 0x11220 <pcn_bf16+0x760>
+	WORD $0x8941; BYTE $0xd4 // mov r12d, edx
+	LONG $0x0ce4c141 // shl r12d, 0xc
+	WORD $0x12eb // jmp 0x11259 <pcn_bf16+0x799>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x04c38348 // add rbx, 0x4
+	WORD $0x394c; BYTE $0xfb // cmp rbx, r15
+	WORD $0xc773 // jae 0x11220 <pcn_bf16+0x760>
+	WORD $0x8b44; BYTE $0x13 // mov r10d, dword ptr [rbx]
+	WORD $0x8945; BYTE $0xd5 // mov r13d, r10d
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0945; BYTE $0xe5 // or r13d, r12d
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x11250 <pcn_bf16+0x790>
+	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
+	LONG $0x00e68141; WORD $0xff00; BYTE $0xff // and r14d, 0xffff0000
+	LONG $0x0fe28341 // and r10d, 0xf
+	LONG $0x6e79c1c4; BYTE $0xe6 // vmovd xmm4, r14d
+	LONG $0x595a81c4; WORD $0xa824 // vmulss xmm4, xmm4, dword ptr [r8 + 4*r13]
+	LONG $0x585aa1c4; WORD $0x9624 // vaddss xmm4, xmm4, dword ptr [rsi + 4*r10]
+	LONG $0x117aa1c4; WORD $0x9624 // vmovss dword ptr [rsi + 4*r10], xmm4
+	WORD $0xb7eb // jmp 0x11250 <pcn_bf16+0x790>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x247c0348; BYTE $0x58 // add rdi, qword ptr [rsp + 0x58]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x02428e0f; WORD $0x0000 // jle 0x114f0 <pcn_bf16+0xa30>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x24448b4c; BYTE $0x20 // mov r8, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x245c8b48; BYTE $0x50 // mov rbx, qword ptr [rsp + 0x50]
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	LONG $0x247c8b4c; BYTE $0x40 // mov r15, qword ptr [rsp + 0x40]
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x48e5e362; WORD $0xdb43; BYTE $0x00 // vshufi64x2 zmm19, zmm3, zmm3, 0x0 # zmm19 = zmm3[0,1,0,1,0,1,0,1]
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x48fee162; WORD $0x276f // vmovdqu64 zmm20, zmmword ptr [rdi]
+	LONG $0x48fee162; WORD $0x6f6f; BYTE $0x01 // vmovdqu64 zmm21, zmmword ptr [rdi + 0x40]
+	LONG $0x48fee162; WORD $0x776f; BYTE $0x02 // vmovdqu64 zmm22, zmmword ptr [rdi + 0x80]
+	LONG $0xc0c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xc0
+	LONG $0x40dde162; WORD $0xf8db // vpandq zmm23, zmm20, zmm0
+	LONG $0x405db162; WORD $0xd472; BYTE $0x04 // vpsrld zmm20, zmm20, 0x4
+	LONG $0x40dde162; WORD $0xe0db // vpandq zmm20, zmm20, zmm0
+	LONG $0x4065a262; WORD $0xff00 // vpshufb zmm23, zmm19, zmm23
+	LONG $0x4065a262; WORD $0xe400 // vpshufb zmm20, zmm19, zmm20
+	LONG $0x40552162; WORD $0xc760 // vpunpcklbw zmm24, zmm21, zmm23 # zmm24 = zmm21[0],zmm23[0],zmm21[1],zmm23[1],zmm21[2],zmm23[2],zmm21[3],zmm23[3],zmm21[4],zmm23[4],zmm21[5],zmm23[5],zmm21[6],zmm23[6],zmm21[7],zmm23[7],zmm21[16],zmm23[16],zmm21[17],zmm23[17],zmm21[18],zmm23[18],zmm21[19],zmm23[19],zmm21[20],zmm23[20],zmm21[21],zmm23[21],zmm21[22],zmm23[22],zmm21[23],zmm23[23],zmm21[32],zmm23[32],zmm21[33],zmm23[33],zmm21[34],zmm23[34],zmm21[35],zmm23[35],zmm21[36],zmm23[36],zmm21[37],zmm23[37],zmm21[38],zmm23[38],zmm21[39],zmm23[39],zmm21[48],zmm23[48],zmm21[49],zmm23[49],zmm21[50],zmm23[50],zmm21[51],zmm23[51],zmm21[52],zmm23[52],zmm21[53],zmm23[53],zmm21[54],zmm23[54],zmm21[55],zmm23[55]
+	LONG $0x4055a162; WORD $0xef68 // vpunpckhbw zmm21, zmm21, zmm23 # zmm21 = zmm21[8],zmm23[8],zmm21[9],zmm23[9],zmm21[10],zmm23[10],zmm21[11],zmm23[11],zmm21[12],zmm23[12],zmm21[13],zmm23[13],zmm21[14],zmm23[14],zmm21[15],zmm23[15],zmm21[24],zmm23[24],zmm21[25],zmm23[25],zmm21[26],zmm23[26],zmm21[27],zmm23[27],zmm21[28],zmm23[28],zmm21[29],zmm23[29],zmm21[30],zmm23[30],zmm21[31],zmm23[31],zmm21[40],zmm23[40],zmm21[41],zmm23[41],zmm21[42],zmm23[42],zmm21[43],zmm23[43],zmm21[44],zmm23[44],zmm21[45],zmm23[45],zmm21[46],zmm23[46],zmm21[47],zmm23[47],zmm21[56],zmm23[56],zmm21[57],zmm23[57],zmm21[58],zmm23[58],zmm21[59],zmm23[59],zmm21[60],zmm23[60],zmm21[61],zmm23[61],zmm21[62],zmm23[62],zmm21[63],zmm23[63]
+	LONG $0x40359162; WORD $0xf072; BYTE $0x10 // vpslld zmm25, zmm24, 0x10
+	LONG $0x40bd6162; WORD $0xc1db // vpandq zmm24, zmm24, zmm1
+	LONG $0x404da162; WORD $0xfc60 // vpunpcklbw zmm23, zmm22, zmm20 # zmm23 = zmm22[0],zmm20[0],zmm22[1],zmm20[1],zmm22[2],zmm20[2],zmm22[3],zmm20[3],zmm22[4],zmm20[4],zmm22[5],zmm20[5],zmm22[6],zmm20[6],zmm22[7],zmm20[7],zmm22[16],zmm20[16],zmm22[17],zmm20[17],zmm22[18],zmm20[18],zmm22[19],zmm20[19],zmm22[20],zmm20[20],zmm22[21],zmm20[21],zmm22[22],zmm20[22],zmm22[23],zmm20[23],zmm22[32],zmm20[32],zmm22[33],zmm20[33],zmm22[34],zmm20[34],zmm22[35],zmm20[35],zmm22[36],zmm20[36],zmm22[37],zmm20[37],zmm22[38],zmm20[38],zmm22[39],zmm20[39],zmm22[48],zmm20[48],zmm22[49],zmm20[49],zmm22[50],zmm20[50],zmm22[51],zmm20[51],zmm22[52],zmm20[52],zmm22[53],zmm20[53],zmm22[54],zmm20[54],zmm22[55],zmm20[55]
+	LONG $0x404da162; WORD $0xe468 // vpunpckhbw zmm20, zmm22, zmm20 # zmm20 = zmm22[8],zmm20[8],zmm22[9],zmm20[9],zmm22[10],zmm20[10],zmm22[11],zmm20[11],zmm22[12],zmm20[12],zmm22[13],zmm20[13],zmm22[14],zmm20[14],zmm22[15],zmm20[15],zmm22[24],zmm20[24],zmm22[25],zmm20[25],zmm22[26],zmm20[26],zmm22[27],zmm20[27],zmm22[28],zmm20[28],zmm22[29],zmm20[29],zmm22[30],zmm20[30],zmm22[31],zmm20[31],zmm22[40],zmm20[40],zmm22[41],zmm20[41],zmm22[42],zmm20[42],zmm22[43],zmm20[43],zmm22[44],zmm20[44],zmm22[45],zmm20[45],zmm22[46],zmm20[46],zmm22[47],zmm20[47],zmm22[56],zmm20[56],zmm22[57],zmm20[57],zmm22[58],zmm20[58],zmm22[59],zmm20[59],zmm22[60],zmm20[60],zmm22[61],zmm20[61],zmm22[62],zmm20[62],zmm22[63],zmm20[63]
+	LONG $0x404db162; WORD $0xf572; BYTE $0x10 // vpslld zmm22, zmm21, 0x10
+	LONG $0x40d5e162; WORD $0xe9db // vpandq zmm21, zmm21, zmm1
+	LONG $0x5035e262; WORD $0x14b8; BYTE $0x83 // vfmadd231ps zmm18, zmm25, dword ptr [rbx + 4*rax]{1to16} # zmm18 = (zmm25 * mem) + zmm18
+	LONG $0x50355262; WORD $0x34b8; BYTE $0x81 // vfmadd231ps zmm14, zmm25, dword ptr [r9 + 4*rax]{1to16} # zmm14 = (zmm25 * mem) + zmm14
+	QUAD $0x01816cb8503d5262 // vfmadd231ps zmm13, zmm24, dword ptr [r9 + 4*rax + 0x4]{1to16} # zmm13 = (zmm24 * mem) + zmm13
+	LONG $0x50355262; WORD $0x14b8; BYTE $0x80 // vfmadd231ps zmm10, zmm25, dword ptr [r8 + 4*rax]{1to16} # zmm10 = (zmm25 * mem) + zmm10
+	QUAD $0x01804cb8503d5262 // vfmadd231ps zmm9, zmm24, dword ptr [r8 + 4*rax + 0x4]{1to16} # zmm9 = (zmm24 * mem) + zmm9
+	LONG $0x5035f262; WORD $0x34b8; BYTE $0x86 // vfmadd231ps zmm6, zmm25, dword ptr [rsi + 4*rax]{1to16} # zmm6 = (zmm25 * mem) + zmm6
+	QUAD $0x01866cb8503df262 // vfmadd231ps zmm5, zmm24, dword ptr [rsi + 4*rax + 0x4]{1to16} # zmm5 = (zmm24 * mem) + zmm5
+	QUAD $0x01834cb8503de262 // vfmadd231ps zmm17, zmm24, dword ptr [rbx + 4*rax + 0x4]{1to16} # zmm17 = (zmm24 * mem) + zmm17
+	QUAD $0x028344b8504de262 // vfmadd231ps zmm16, zmm22, dword ptr [rbx + 4*rax + 0x8]{1to16} # zmm16 = (zmm22 * mem) + zmm16
+	QUAD $0x028664b8504d5262 // vfmadd231ps zmm12, zmm22, dword ptr [r14 + 4*rax + 0x8]{1to16} # zmm12 = (zmm22 * mem) + zmm12
+	QUAD $0x028744b8504d5262 // vfmadd231ps zmm8, zmm22, dword ptr [r15 + 4*rax + 0x8]{1to16} # zmm8 = (zmm22 * mem) + zmm8
+	QUAD $0x028464b8504dd262 // vfmadd231ps zmm4, zmm22, dword ptr [r12 + 4*rax + 0x8]{1to16} # zmm4 = (zmm22 * mem) + zmm4
+	QUAD $0x03837cb850557262 // vfmadd231ps zmm15, zmm21, dword ptr [rbx + 4*rax + 0xc]{1to16} # zmm15 = (zmm21 * mem) + zmm15
+	QUAD $0x03865cb850555262 // vfmadd231ps zmm11, zmm21, dword ptr [r14 + 4*rax + 0xc]{1to16} # zmm11 = (zmm21 * mem) + zmm11
+	QUAD $0x03877cb85055d262 // vfmadd231ps zmm7, zmm21, dword ptr [r15 + 4*rax + 0xc]{1to16} # zmm7 = (zmm21 * mem) + zmm7
+	QUAD $0x03845cb85055d262 // vfmadd231ps zmm3, zmm21, dword ptr [r12 + 4*rax + 0xc]{1to16} # zmm3 = (zmm21 * mem) + zmm3
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	WORD $0x894d; BYTE $0xf8 // mov r8, r15
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x4055b162; WORD $0xf772; BYTE $0x10 // vpslld zmm21, zmm23, 0x10
+	LONG $0x40c5e162; WORD $0xf1db // vpandq zmm22, zmm23, zmm1
+	QUAD $0x048354b85055e262 // vfmadd231ps zmm18, zmm21, dword ptr [rbx + 4*rax + 0x10]{1to16} # zmm18 = (zmm21 * mem) + zmm18
+	QUAD $0x048674b850555262 // vfmadd231ps zmm14, zmm21, dword ptr [r14 + 4*rax + 0x10]{1to16} # zmm14 = (zmm21 * mem) + zmm14
+	QUAD $0x048754b850555262 // vfmadd231ps zmm10, zmm21, dword ptr [r15 + 4*rax + 0x10]{1to16} # zmm10 = (zmm21 * mem) + zmm10
+	QUAD $0x048474b85055d262 // vfmadd231ps zmm6, zmm21, dword ptr [r12 + 4*rax + 0x10]{1to16} # zmm6 = (zmm21 * mem) + zmm6
+	LONG $0x4055b162; WORD $0xf472; BYTE $0x10 // vpslld zmm21, zmm20, 0x10
+	LONG $0x40dde162; WORD $0xe1db // vpandq zmm20, zmm20, zmm1
+	QUAD $0x05834cb8504de262 // vfmadd231ps zmm17, zmm22, dword ptr [rbx + 4*rax + 0x14]{1to16} # zmm17 = (zmm22 * mem) + zmm17
+	QUAD $0x05866cb8504d5262 // vfmadd231ps zmm13, zmm22, dword ptr [r14 + 4*rax + 0x14]{1to16} # zmm13 = (zmm22 * mem) + zmm13
+	QUAD $0x05874cb8504d5262 // vfmadd231ps zmm9, zmm22, dword ptr [r15 + 4*rax + 0x14]{1to16} # zmm9 = (zmm22 * mem) + zmm9
+	QUAD $0x05846cb8504dd262 // vfmadd231ps zmm5, zmm22, dword ptr [r12 + 4*rax + 0x14]{1to16} # zmm5 = (zmm22 * mem) + zmm5
+	QUAD $0x068344b85055e262 // vfmadd231ps zmm16, zmm21, dword ptr [rbx + 4*rax + 0x18]{1to16} # zmm16 = (zmm21 * mem) + zmm16
+	QUAD $0x068664b850555262 // vfmadd231ps zmm12, zmm21, dword ptr [r14 + 4*rax + 0x18]{1to16} # zmm12 = (zmm21 * mem) + zmm12
+	QUAD $0x068744b850555262 // vfmadd231ps zmm8, zmm21, dword ptr [r15 + 4*rax + 0x18]{1to16} # zmm8 = (zmm21 * mem) + zmm8
+	QUAD $0x068464b85055d262 // vfmadd231ps zmm4, zmm21, dword ptr [r12 + 4*rax + 0x18]{1to16} # zmm4 = (zmm21 * mem) + zmm4
+	QUAD $0x07837cb8505d7262 // vfmadd231ps zmm15, zmm20, dword ptr [rbx + 4*rax + 0x1c]{1to16} # zmm15 = (zmm20 * mem) + zmm15
+	QUAD $0x07865cb8505d5262 // vfmadd231ps zmm11, zmm20, dword ptr [r14 + 4*rax + 0x1c]{1to16} # zmm11 = (zmm20 * mem) + zmm11
+	QUAD $0x07877cb8505dd262 // vfmadd231ps zmm7, zmm20, dword ptr [r15 + 4*rax + 0x1c]{1to16} # zmm7 = (zmm20 * mem) + zmm7
+	QUAD $0x07845cb8505dd262 // vfmadd231ps zmm3, zmm20, dword ptr [r12 + 4*rax + 0x1c]{1to16} # zmm3 = (zmm20 * mem) + zmm3
+	LONG $0x08c08348 // add rax, 0x8
+	WORD $0x3948; BYTE $0xc8 // cmp rax, rcx
+	LONG $0xfe688c0f; WORD $0xffff // jl 0x11330 <pcn_bf16+0x870>
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x247c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r15
+	LONG $0x2474894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r14
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x7275 // jne 0x11551 <pcn_bf16+0xa91>
+	LONG $0xfffcbce9; BYTE $0xff // jmp 0x111a0 <pcn_bf16+0x6e0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
+	LONG $0xdbefe1c5 // vpxor xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xfc4f840f; WORD $0xffff // je 0x111a0 <pcn_bf16+0x6e0>
+	LONG $0x406ca162; WORD $0xc958 // vaddps zmm17, zmm18, zmm17
+	LONG $0x407c5162; WORD $0xff58 // vaddps zmm15, zmm16, zmm15
+	LONG $0x40745162; WORD $0xff58 // vaddps zmm15, zmm17, zmm15
+	LONG $0x48047162; WORD $0x3a58 // vaddps zmm15, zmm15, zmmword ptr [rdx]
+	LONG $0x487c7162; WORD $0x3a11 // vmovups zmmword ptr [rdx], zmm15
+	LONG $0x02fa8341 // cmp r10d, 0x2
+	LONG $0xfc27820f; WORD $0xffff // jb 0x111a0 <pcn_bf16+0x6e0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x480c5162; WORD $0xed58 // vaddps zmm13, zmm14, zmm13
+	LONG $0x481c5162; WORD $0xdb58 // vaddps zmm11, zmm12, zmm11
+	LONG $0x48145162; WORD $0xdb58 // vaddps zmm11, zmm13, zmm11
+	LONG $0x48247162; WORD $0x1c58; BYTE $0x82 // vaddps zmm11, zmm11, zmmword ptr [rdx + 4*rax]
+	LONG $0x487c7162; WORD $0x1c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm11
+	LONG $0x03fa8341 // cmp r10d, 0x3
+	LONG $0xfbf8820f; WORD $0xffff // jb 0x111a0 <pcn_bf16+0x6e0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x482c5162; WORD $0xc958 // vaddps zmm9, zmm10, zmm9
+	LONG $0x483cf162; WORD $0xff58 // vaddps zmm7, zmm8, zmm7
+	LONG $0x4834f162; WORD $0xff58 // vaddps zmm7, zmm9, zmm7
+	LONG $0x4844f162; WORD $0x3c58; BYTE $0xc2 // vaddps zmm7, zmm7, zmmword ptr [rdx + 8*rax]
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm7
+	LONG $0x04fa8341 // cmp r10d, 0x4
+	LONG $0xfbc9820f; WORD $0xffff // jb 0x111a0 <pcn_bf16+0x6e0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x484cf162; WORD $0xed58 // vaddps zmm5, zmm6, zmm5
+	LONG $0x485cf162; WORD $0xdb58 // vaddps zmm3, zmm4, zmm3
+	LONG $0x4854f162; WORD $0xdb58 // vaddps zmm3, zmm5, zmm3
+	LONG $0x4864f162; WORD $0x1c58; BYTE $0x02 // vaddps zmm3, zmm3, zmmword ptr [rdx + rax]
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm3
+	LONG $0xfffb9fe9; BYTE $0xff // jmp 0x111a0 <pcn_bf16+0x6e0>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// px_bf16: +5664
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x00948e0f; WORD $0x0000 // jle 0x116bd <px_bf16+0x9d>
 	LONG $0x487df262; WORD $0x075a // vbroadcasti32x4 zmm0, xmmword ptr [rdi] # zmm0 = mem[0,1,2,3,0,1,2,3,0,1,2,3,0,1,2,3]
-	QUAD $0x01670d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x167] # 0x10c40 <px_bf16+0x180>
+	QUAD $0x02070d78487df262; WORD $0x0000 // vpbroadcastb zmm1, byte ptr [rip + 0x207] # 0x11840 <px_bf16+0x220>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x48fef162; WORD $0x166f // vmovdqu64 zmm2, zmmword ptr [rsi]
@@ -595,13 +1156,23 @@ TEXT ·compact_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fef162; WORD $0x527f; BYTE $0x03 // vmovdqu64 zmmword ptr [rdx + 0xc0], zmm2
 	LONG $0x00c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x100
 	LONG $0x01f98348 // cmp rcx, 0x1
-	WORD $0x8377 // ja 0x10ae0 <px_bf16+0x20>
+	WORD $0x8377 // ja 0x11640 <px_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x0fcccccccccccccc
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0f00000000000000
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
 	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x0f0f0f0f0f0f0f0f
@@ -629,11 +1200,22 @@ TEXT ·compactBF16_avx512(SB), 0, $0-40
 	CALL ·compact_avx512<>+0(SB)
 	RET
 
+// func compactFewBF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·compactFewBF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·compact_avx512<>+2752(SB)
+	RET
+
 // func expandBF16_avx512(table, w, dst unsafe.Pointer, blocks int)
 TEXT ·expandBF16_avx512(SB), 0, $0-32
 	MOVQ table+0(FP), DI
 	MOVQ w+8(FP), SI
 	MOVQ dst+16(FP), DX
 	MOVQ blocks+24(FP), CX
-	CALL ·compact_avx512<>+2752(SB)
+	CALL ·compact_avx512<>+5664(SB)
 	RET

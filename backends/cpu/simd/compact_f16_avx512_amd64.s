@@ -26,11 +26,11 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0d058e0f; WORD $0x0000 // jle 0x10d39 <pc_f16+0xd39>
 	LONG $0x07498d4c // lea r9, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	QUAD $0x11fb056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x11fb] # 0x11240 <places>
-	QUAD $0x1231155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1231] # 0x11280 <places+0x40>
-	QUAD $0x123f1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x123f] # 0x11298 <places+0x58>
-	QUAD $0x1225255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x1225] # 0x11288 <places+0x48>
-	QUAD $0x12232d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x1223] # 0x11290 <places+0x50>
+	QUAD $0x1f7b056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x1f7b] # 0x11fc0 <places>
+	QUAD $0x1fb1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1fb1] # 0x12000 <places+0x40>
+	QUAD $0x1fbf1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1fbf] # 0x12018 <places+0x58>
+	QUAD $0x1fa5255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x1fa5] # 0x12008 <places+0x48>
+	QUAD $0x1fa32d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x1fa3] # 0x12010 <places+0x50>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc9490f4c // cmovns r9, rcx
 	LONG $0x03f9c149 // sar r9, 0x3
@@ -156,11 +156,11 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0a488e0f; WORD $0x0000 // jle 0x10d39 <pc_f16+0xd39>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	QUAD $0x0f3e056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0xf3e] # 0x11240 <places>
-	QUAD $0x0f74155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0xf74] # 0x11280 <places+0x40>
-	QUAD $0x0f821d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0xf82] # 0x11298 <places+0x58>
-	QUAD $0x0f68255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0xf68] # 0x11288 <places+0x48>
-	QUAD $0x0f662d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0xf66] # 0x11290 <places+0x50>
+	QUAD $0x1cbe056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x1cbe] # 0x11fc0 <places>
+	QUAD $0x1cf4155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x1cf4] # 0x12000 <places+0x40>
+	QUAD $0x1d021d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x1d02] # 0x12018 <places+0x58>
+	QUAD $0x1ce8255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x1ce8] # 0x12008 <places+0x48>
+	QUAD $0x1ce62d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x1ce6] # 0x12010 <places+0x50>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0xc1490f48 // cmovns rax, rcx
@@ -309,11 +309,11 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x071c8e0f; WORD $0x0000 // jle 0x10d39 <pc_f16+0xd39>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	QUAD $0x0c12056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0xc12] # 0x11240 <places>
-	QUAD $0x0c48155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0xc48] # 0x11280 <places+0x40>
-	QUAD $0x0c561d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0xc56] # 0x11298 <places+0x58>
-	QUAD $0x0c3c255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0xc3c] # 0x11288 <places+0x48>
-	QUAD $0x0c3a2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0xc3a] # 0x11290 <places+0x50>
+	QUAD $0x1992056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x1992] # 0x11fc0 <places>
+	QUAD $0x19c8155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x19c8] # 0x12000 <places+0x40>
+	QUAD $0x19d61d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x19d6] # 0x12018 <places+0x58>
+	QUAD $0x19bc255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x19bc] # 0x12008 <places+0x48>
+	QUAD $0x19ba2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x19ba] # 0x12010 <places+0x50>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
 	LONG $0xc1490f48 // cmovns rax, rcx
@@ -493,11 +493,11 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x03518e0f; WORD $0x0000 // jle 0x10d39 <pc_f16+0xd39>
 	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	QUAD $0x0847056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x847] # 0x11240 <places>
-	QUAD $0x087d155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x87d] # 0x11280 <places+0x40>
-	QUAD $0x088b1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x88b] # 0x11298 <places+0x58>
-	QUAD $0x0871255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x871] # 0x11288 <places+0x48>
-	QUAD $0x086f2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x86f] # 0x11290 <places+0x50>
+	QUAD $0x15c7056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x15c7] # 0x11fc0 <places>
+	QUAD $0x15fd155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x15fd] # 0x12000 <places+0x40>
+	QUAD $0x160b1d5948fdf262; WORD $0x0000 // vpbroadcastq zmm3, qword ptr [rip + 0x160b] # 0x12018 <places+0x58>
+	QUAD $0x15f1255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x15f1] # 0x12008 <places+0x48>
+	QUAD $0x15ef2d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x15ef] # 0x12010 <places+0x50>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
 	LONG $0xc1490f48 // cmovns rax, rcx
@@ -659,18 +659,628 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// px_f16: +3408
+	// pcn_f16: +3408
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x8945; BYTE $0xd6 // mov r14d, r10d
+	LONG $0x02eec141 // shr r14d, 0x2
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xf748; BYTE $0xdb // neg rbx
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x07e68341 // and r14d, 0x7
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x01e98349 // sub r9, 0x1
+	LONG $0x2474894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r14
+	LONG $0xdb420f4c // cmovb r11, rbx
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	LONG $0x245c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r11
+	LONG $0x0001bb41; WORD $0x0000 // mov r11d, 0x1
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0x9e1c8d4a // lea rbx, [rsi + 4*r11]
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0xd8af0f4c // imul r11, rax
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0x245c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rbx
+	LONG $0x9e3c8d4e // lea r15, [rsi + 4*r11]
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xd9420f4d // cmovb r11, r9
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0xd8af0f4c // imul r11, rax
+	QUAD $0x0000008024bc894c // mov qword ptr [rsp + 0x80], r15
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0x9e1c8d4e // lea r11, [rsi + 4*r11]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x05fec148 // sar rsi, 0x5
+	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
+	LONG $0x03c2f641 // test r10b, 0x3
+	LONG $0x065d840f; WORD $0x0000 // je 0x11468 <pcn_f16+0x718>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0c108e0f; WORD $0x0000 // jle 0x11a24 <pcn_f16+0xcd4>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x00f68e0f; WORD $0x0000 // jle 0x10e4f <px_f16+0xff>
+	QUAD $0x119b156f48fd6162; WORD $0x0000 // vmovdqa64 zmm26, zmmword ptr [rip + 0x119b] # 0x11fc0 <places>
+	QUAD $0x11d1155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0x11d1] # 0x12000 <places+0x40>
+	QUAD $0x11df3d5948fd6262; WORD $0x0000 // vpbroadcastq zmm31, qword ptr [rip + 0x11df] # 0x12018 <places+0x58>
+	QUAD $0x11c52d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x11c5] # 0x12008 <places+0x48>
+	QUAD $0x11c3255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0x11c3] # 0x12010 <places+0x50>
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x246c8b4c; BYTE $0x78 // mov r13, qword ptr [rsp + 0x78]
+	QUAD $0x0000008824948b4c // mov r10, qword ptr [rsp + 0x88]
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3f608d4c // lea r12, [rax + 0x3f]
+	LONG $0xe8c06948; WORD $0x0000; BYTE $0x00 // imul rax, rax, 0xe8
+	LONG $0xc0e48349 // and r12, -0x40
+	QUAD $0x0000012024848d4d // lea r8, [r12 + 0x120]
+	LONG $0x2464894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r12
+	LONG $0x244c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r9
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
+	QUAD $0x000000a02494894c // mov qword ptr [rsp + 0xa0], r10
+	QUAD $0x0000015f20848d4a // lea rax, [rax + r12 + 0x15f]
+	LONG $0x2444894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r8
+	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
+	LONG $0x02ecc149 // shr r12, 0x2
+	LONG $0xc0e08348 // and rax, -0x40
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2444894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r8
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	WORD $0x23eb // jmp 0x10f00 <pcn_f16+0x1b0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x40c28348 // add rdx, 0x40
+	WORD $0x014c; BYTE $0xc7 // add rdi, r8
+	WORD $0x014d; BYTE $0xc1 // add r9, r8
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x0b248e0f; WORD $0x0000 // jle 0x11a24 <pcn_f16+0xcd4>
+	LONG $0x48fef162; WORD $0x376f // vmovdqu64 zmm6, zmmword ptr [rdi]
+	LONG $0x48fef162; WORD $0x7f6f; BYTE $0x01 // vmovdqu64 zmm7, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x02 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x03 // vmovdqu64 zmm9, zmmword ptr [rdi + 0xc0]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x247c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r15
+	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x244c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r9
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	QUAD $0x0000012007848d48 // lea rax, [rdi + rax + 0x120]
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0x4473 // jae 0x10f8d <pcn_f16+0x23d>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x00c18149; WORD $0x0001; BYTE $0x00 // add r9, 0x100
+	QUAD $0x0000300088180f41 // prefetcht0 byte ptr [r8 + 0x3000]
+	QUAD $0x0000304088180f41 // prefetcht0 byte ptr [r8 + 0x3040]
+	QUAD $0x0000308088180f41 // prefetcht0 byte ptr [r8 + 0x3080]
+	QUAD $0x000030c088180f41 // prefetcht0 byte ptr [r8 + 0x30c0]
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xc372 // jb 0x10f50 <pcn_f16+0x200>
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x00da840f; WORD $0x0000 // je 0x11070 <pcn_f16+0x320>
+	LONG $0x20bf8d4c; WORD $0x0001; BYTE $0x00 // lea r15, [rdi + 0x120]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	WORD $0x1feb // jmp 0x10fc6 <pcn_f16+0x276>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24748b4c; BYTE $0x60 // mov r14, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x394d; BYTE $0xf0 // cmp r8, r14
+	LONG $0x00aa840f; WORD $0x0000 // je 0x11070 <pcn_f16+0x320>
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x34af0f48; BYTE $0x24 // imul rsi, qword ptr [rsp]
+	LONG $0xc44c8b4e; BYTE $0x70 // mov r9, qword ptr [rsp + 8*r8 + 0x70]
+	LONG $0xb2048d48 // lea rax, [rdx + 4*rsi]
+	LONG $0x48fef162; WORD $0x0c7f; BYTE $0xb2 // vmovdqu64 zmmword ptr [rdx + 4*rsi], zmm1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0x14eb // jmp 0x10ff9 <pcn_f16+0x2a9>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x10fb0 <pcn_f16+0x260>
+	QUAD $0x0000010097948b44 // mov r10d, dword ptr [rdi + 4*rdx + 0x100]
+	WORD $0x3945; BYTE $0xe2 // cmp r10d, r12d
+	LONG $0xd4430f45 // cmovae r10d, r12d
+	LONG $0x97348d4f // lea r14, [r15 + 4*r10]
+	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
+	WORD $0xdf73 // jae 0x10ff0 <pcn_f16+0x2a0>
+	WORD $0x8941; BYTE $0xd2 // mov r10d, edx
+	LONG $0x0ce2c141 // shl r10d, 0xc
+	WORD $0x0feb // jmp 0x11029 <pcn_f16+0x2d9>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x04c68348 // add rsi, 0x4
+	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
+	WORD $0xc773 // jae 0x10ff0 <pcn_f16+0x2a0>
+	WORD $0x1e8b // mov ebx, dword ptr [rsi]
+	WORD $0x8941; BYTE $0xdd // mov r13d, ebx
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0945; BYTE $0xd5 // or r13d, r10d
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xdf7d // jge 0x11020 <pcn_f16+0x2d0>
+	WORD $0x8941; BYTE $0xdb // mov r11d, ebx
+	LONG $0x10ebc141 // shr r11d, 0x10
+	WORD $0xe383; BYTE $0x0f // and ebx, 0xf
+	LONG $0x6e7941c4; BYTE $0xd3 // vmovd xmm10, r11d
+	LONG $0x137942c4; BYTE $0xd2 // vcvtph2ps xmm10, xmm10
+	LONG $0x592a01c4; WORD $0xa914 // vmulss xmm10, xmm10, dword ptr [r9 + 4*r13]
+	LONG $0x14582ac5; BYTE $0x98 // vaddss xmm10, xmm10, dword ptr [rax + 4*rbx]
+	LONG $0x14117ac5; BYTE $0x98 // vmovss dword ptr [rax + 4*rbx], xmm10
+	WORD $0xb9eb // jmp 0x11020 <pcn_f16+0x2d0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x02c28e0f; WORD $0x0000 // jle 0x11340 <pcn_f16+0x5f0>
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x245c8b48; BYTE $0x40 // mov rbx, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
+	QUAD $0x000000a024948b4c // mov r10, qword ptr [rsp + 0xa0]
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b48; BYTE $0x28 // mov rax, qword ptr [rsp + 0x28]
+	LONG $0x48fd9162; WORD $0xca6f // vmovdqa64 zmm1, zmm26
+	LONG $0x48fdf162; WORD $0xc66f // vmovdqa64 zmm0, zmm6
+	LONG $0x48fd9162; WORD $0xdf6f // vmovdqa64 zmm3, zmm31
+	WORD $0x0148; BYTE $0xf0 // add rax, rsi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x0088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3000]
+	LONG $0x4088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3040]
+	LONG $0x8088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3080]
+	LONG $0xc088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x30c0]
+	LONG $0x48fe6162; WORD $0x246f; BYTE $0x37 // vmovdqu64 zmm28, zmmword ptr [rdi + rsi]
+	QUAD $0xa837948d402d6262; WORD $0x0000; BYTE $0x00 // vpermb zmm26, zmm26, zmmword ptr [rdi + rsi + 0xa8]
+	QUAD $0x01376c6f48fe6162 // vmovdqu64 zmm29, zmmword ptr [rdi + rsi + 0x40]
+	QUAD $0x0237746f48fe6162 // vmovdqu64 zmm30, zmmword ptr [rdi + rsi + 0x80]
+	LONG $0xe8c68148; WORD $0x0000; BYTE $0x00 // add rsi, 0xe8
+	LONG $0x401df262; WORD $0xc77d // vpermt2b zmm0, zmm28, zmm7
+	LONG $0x48ed0262; WORD $0xda83 // vpmultishiftqb zmm27, zmm2, zmm26
+	LONG $0x48d50262; WORD $0xd283 // vpmultishiftqb zmm26, zmm5, zmm26
+	LONG $0x409d0362; WORD $0xdf25; BYTE $0xd8 // vpternlogq zmm27, zmm28, zmm31, 0xd8
+	LONG $0x483d4262; WORD $0xe175 // vpermi2b zmm28, zmm8, zmm9
+	LONG $0x48dd9362; WORD $0xc325; BYTE $0xe2 // vpternlogq zmm0, zmm4, zmm27, 0xe2
+	LONG $0x40156162; WORD $0xd860 // vpunpcklbw zmm27, zmm29, zmm0 # zmm27 = zmm29[0],zmm0[0],zmm29[1],zmm0[1],zmm29[2],zmm0[2],zmm29[3],zmm0[3],zmm29[4],zmm0[4],zmm29[5],zmm0[5],zmm29[6],zmm0[6],zmm29[7],zmm0[7],zmm29[16],zmm0[16],zmm29[17],zmm0[17],zmm29[18],zmm0[18],zmm29[19],zmm0[19],zmm29[20],zmm0[20],zmm29[21],zmm0[21],zmm29[22],zmm0[22],zmm29[23],zmm0[23],zmm29[32],zmm0[32],zmm29[33],zmm0[33],zmm29[34],zmm0[34],zmm29[35],zmm0[35],zmm29[36],zmm0[36],zmm29[37],zmm0[37],zmm29[38],zmm0[38],zmm29[39],zmm0[39],zmm29[48],zmm0[48],zmm29[49],zmm0[49],zmm29[50],zmm0[50],zmm29[51],zmm0[51],zmm29[52],zmm0[52],zmm29[53],zmm0[53],zmm29[54],zmm0[54],zmm29[55],zmm0[55]
+	LONG $0x40156162; WORD $0xe868 // vpunpckhbw zmm29, zmm29, zmm0 # zmm29 = zmm29[8],zmm0[8],zmm29[9],zmm0[9],zmm29[10],zmm0[10],zmm29[11],zmm0[11],zmm29[12],zmm0[12],zmm29[13],zmm0[13],zmm29[14],zmm0[14],zmm29[15],zmm0[15],zmm29[24],zmm0[24],zmm29[25],zmm0[25],zmm29[26],zmm0[26],zmm29[27],zmm0[27],zmm29[28],zmm0[28],zmm29[29],zmm0[29],zmm29[30],zmm0[30],zmm29[31],zmm0[31],zmm29[40],zmm0[40],zmm29[41],zmm0[41],zmm29[42],zmm0[42],zmm29[43],zmm0[43],zmm29[44],zmm0[44],zmm29[45],zmm0[45],zmm29[46],zmm0[46],zmm29[47],zmm0[47],zmm29[56],zmm0[56],zmm29[57],zmm0[57],zmm29[58],zmm0[58],zmm29[59],zmm0[59],zmm29[60],zmm0[60],zmm29[61],zmm0[61],zmm29[62],zmm0[62],zmm29[63],zmm0[63]
+	LONG $0x48dd0362; WORD $0xe225; BYTE $0xe2 // vpternlogq zmm28, zmm4, zmm26, 0xe2
+	LONG $0x487d0262; WORD $0xfb13 // vcvtph2ps zmm31, ymm27
+	LONG $0x48fd0362; WORD $0xdb3b; BYTE $0x01 // vextracti64x4 ymm27, zmm27, 0x1
+	LONG $0x50058262; WORD $0x0cb8; BYTE $0x83 // vfmadd231ps zmm17, zmm31, dword ptr [r11 + 4*r8]{1to16} # zmm17 = (zmm31 * mem) + zmm17
+	LONG $0x50051262; WORD $0x2cb8; BYTE $0x86 // vfmadd231ps zmm13, zmm31, dword ptr [r14 + 4*r8]{1to16} # zmm13 = (zmm31 * mem) + zmm13
+	LONG $0x400d9162; WORD $0xc460 // vpunpcklbw zmm0, zmm30, zmm28 # zmm0 = zmm30[0],zmm28[0],zmm30[1],zmm28[1],zmm30[2],zmm28[2],zmm30[3],zmm28[3],zmm30[4],zmm28[4],zmm30[5],zmm28[5],zmm30[6],zmm28[6],zmm30[7],zmm28[7],zmm30[16],zmm28[16],zmm30[17],zmm28[17],zmm30[18],zmm28[18],zmm30[19],zmm28[19],zmm30[20],zmm28[20],zmm30[21],zmm28[21],zmm30[22],zmm28[22],zmm30[23],zmm28[23],zmm30[32],zmm28[32],zmm30[33],zmm28[33],zmm30[34],zmm28[34],zmm30[35],zmm28[35],zmm30[36],zmm28[36],zmm30[37],zmm28[37],zmm30[38],zmm28[38],zmm30[39],zmm28[39],zmm30[48],zmm28[48],zmm30[49],zmm28[49],zmm30[50],zmm28[50],zmm30[51],zmm28[51],zmm30[52],zmm28[52],zmm30[53],zmm28[53],zmm30[54],zmm28[54],zmm30[55],zmm28[55]
+	LONG $0x400d0162; WORD $0xd468 // vpunpckhbw zmm26, zmm30, zmm28 # zmm26 = zmm30[8],zmm28[8],zmm30[9],zmm28[9],zmm30[10],zmm28[10],zmm30[11],zmm28[11],zmm30[12],zmm28[12],zmm30[13],zmm28[13],zmm30[14],zmm28[14],zmm30[15],zmm28[15],zmm30[24],zmm28[24],zmm30[25],zmm28[25],zmm30[26],zmm28[26],zmm30[27],zmm28[27],zmm30[28],zmm28[28],zmm30[29],zmm28[29],zmm30[30],zmm28[30],zmm30[31],zmm28[31],zmm30[40],zmm28[40],zmm30[41],zmm28[41],zmm30[42],zmm28[42],zmm30[43],zmm28[43],zmm30[44],zmm28[44],zmm30[45],zmm28[45],zmm30[46],zmm28[46],zmm30[47],zmm28[47],zmm30[56],zmm28[56],zmm30[57],zmm28[57],zmm30[58],zmm28[58],zmm30[59],zmm28[59],zmm30[60],zmm28[60],zmm30[61],zmm28[61],zmm30[62],zmm28[62],zmm30[63],zmm28[63]
+	LONG $0x487d0262; WORD $0xe513 // vcvtph2ps zmm28, ymm29
+	LONG $0x50052262; WORD $0x0cb8; BYTE $0x83 // vfmadd231ps zmm25, zmm31, dword ptr [rbx + 4*r8]{1to16} # zmm25 = (zmm31 * mem) + zmm25
+	LONG $0x50058262; WORD $0x2cb8; BYTE $0x81 // vfmadd231ps zmm21, zmm31, dword ptr [r9 + 4*r8]{1to16} # zmm21 = (zmm31 * mem) + zmm21
+	QUAD $0x02837cb8501da262 // vfmadd231ps zmm23, zmm28, dword ptr [rbx + 4*r8 + 0x8]{1to16} # zmm23 = (zmm28 * mem) + zmm23
+	QUAD $0x02855cb8501d8262 // vfmadd231ps zmm19, zmm28, dword ptr [r13 + 4*r8 + 0x8]{1to16} # zmm19 = (zmm28 * mem) + zmm19
+	QUAD $0x02877cb8501d1262 // vfmadd231ps zmm15, zmm28, dword ptr [r15 + 4*r8 + 0x8]{1to16} # zmm15 = (zmm28 * mem) + zmm15
+	QUAD $0x02825cb8501d1262 // vfmadd231ps zmm11, zmm28, dword ptr [r10 + 4*r8 + 0x8]{1to16} # zmm11 = (zmm28 * mem) + zmm11
+	LONG $0x48fd6162; WORD $0xfb6f // vmovdqa64 zmm31, zmm3
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	LONG $0x487d0262; WORD $0xdb13 // vcvtph2ps zmm27, ymm27
+	QUAD $0x018164b850258262 // vfmadd231ps zmm20, zmm27, dword ptr [r9 + 4*r8 + 0x4]{1to16} # zmm20 = (zmm27 * mem) + zmm20
+	QUAD $0x018344b850252262 // vfmadd231ps zmm24, zmm27, dword ptr [rbx + 4*r8 + 0x4]{1to16} # zmm24 = (zmm27 * mem) + zmm24
+	QUAD $0x018744b850258262 // vfmadd231ps zmm16, zmm27, dword ptr [r15 + 4*r8 + 0x4]{1to16} # zmm16 = (zmm27 * mem) + zmm16
+	QUAD $0x018264b850251262 // vfmadd231ps zmm12, zmm27, dword ptr [r10 + 4*r8 + 0x4]{1to16} # zmm12 = (zmm27 * mem) + zmm12
+	LONG $0x48fd0362; WORD $0xeb3b; BYTE $0x01 // vextracti64x4 ymm27, zmm29, 0x1
+	LONG $0x487d9262; WORD $0xda13 // vcvtph2ps zmm3, ymm26
+	LONG $0x48fd0362; WORD $0xd23b; BYTE $0x01 // vextracti64x4 ymm26, zmm26, 0x1
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	LONG $0x487d0262; WORD $0xdb13 // vcvtph2ps zmm27, ymm27
+	QUAD $0x038374b85025a262 // vfmadd231ps zmm22, zmm27, dword ptr [rbx + 4*r8 + 0xc]{1to16} # zmm22 = (zmm27 * mem) + zmm22
+	QUAD $0x038554b850258262 // vfmadd231ps zmm18, zmm27, dword ptr [r13 + 4*r8 + 0xc]{1to16} # zmm18 = (zmm27 * mem) + zmm18
+	QUAD $0x038774b850251262 // vfmadd231ps zmm14, zmm27, dword ptr [r15 + 4*r8 + 0xc]{1to16} # zmm14 = (zmm27 * mem) + zmm14
+	QUAD $0x038254b850251262 // vfmadd231ps zmm10, zmm27, dword ptr [r10 + 4*r8 + 0xc]{1to16} # zmm10 = (zmm27 * mem) + zmm10
+	LONG $0x487d6262; WORD $0xd813 // vcvtph2ps zmm27, ymm0
+	LONG $0x48fdf362; WORD $0xc03b; BYTE $0x01 // vextracti64x4 ymm0, zmm0, 0x1
+	LONG $0x487d0262; WORD $0xd213 // vcvtph2ps zmm26, ymm26
+	LONG $0x487df262; WORD $0xc013 // vcvtph2ps zmm0, ymm0
+	QUAD $0x04834cb850252262 // vfmadd231ps zmm25, zmm27, dword ptr [rbx + 4*r8 + 0x10]{1to16} # zmm25 = (zmm27 * mem) + zmm25
+	QUAD $0x04856cb850258262 // vfmadd231ps zmm21, zmm27, dword ptr [r13 + 4*r8 + 0x10]{1to16} # zmm21 = (zmm27 * mem) + zmm21
+	QUAD $0x04874cb850258262 // vfmadd231ps zmm17, zmm27, dword ptr [r15 + 4*r8 + 0x10]{1to16} # zmm17 = (zmm27 * mem) + zmm17
+	QUAD $0x04826cb850251262 // vfmadd231ps zmm13, zmm27, dword ptr [r10 + 4*r8 + 0x10]{1to16} # zmm13 = (zmm27 * mem) + zmm13
+	QUAD $0x06837cb85865a262 // vfmadd231ps zmm23, zmm3, dword ptr [rbx + 4*r8 + 0x18]{1to16} # zmm23 = (zmm3 * mem) + zmm23
+	QUAD $0x06855cb858658262 // vfmadd231ps zmm19, zmm3, dword ptr [r13 + 4*r8 + 0x18]{1to16} # zmm19 = (zmm3 * mem) + zmm19
+	QUAD $0x06877cb858651262 // vfmadd231ps zmm15, zmm3, dword ptr [r15 + 4*r8 + 0x18]{1to16} # zmm15 = (zmm3 * mem) + zmm15
+	QUAD $0x06825cb858651262 // vfmadd231ps zmm11, zmm3, dword ptr [r10 + 4*r8 + 0x18]{1to16} # zmm11 = (zmm3 * mem) + zmm11
+	QUAD $0x058344b8587d2262 // vfmadd231ps zmm24, zmm0, dword ptr [rbx + 4*r8 + 0x14]{1to16} # zmm24 = (zmm0 * mem) + zmm24
+	QUAD $0x058564b8587d8262 // vfmadd231ps zmm20, zmm0, dword ptr [r13 + 4*r8 + 0x14]{1to16} # zmm20 = (zmm0 * mem) + zmm20
+	QUAD $0x058744b8587d8262 // vfmadd231ps zmm16, zmm0, dword ptr [r15 + 4*r8 + 0x14]{1to16} # zmm16 = (zmm0 * mem) + zmm16
+	QUAD $0x058264b8587d1262 // vfmadd231ps zmm12, zmm0, dword ptr [r10 + 4*r8 + 0x14]{1to16} # zmm12 = (zmm0 * mem) + zmm12
+	QUAD $0x078374b8502da262 // vfmadd231ps zmm22, zmm26, dword ptr [rbx + 4*r8 + 0x1c]{1to16} # zmm22 = (zmm26 * mem) + zmm22
+	QUAD $0x078554b8502d8262 // vfmadd231ps zmm18, zmm26, dword ptr [r13 + 4*r8 + 0x1c]{1to16} # zmm18 = (zmm26 * mem) + zmm18
+	QUAD $0x078774b8502d1262 // vfmadd231ps zmm14, zmm26, dword ptr [r15 + 4*r8 + 0x1c]{1to16} # zmm14 = (zmm26 * mem) + zmm14
+	QUAD $0x078254b8502d1262 // vfmadd231ps zmm10, zmm26, dword ptr [r10 + 4*r8 + 0x1c]{1to16} # zmm10 = (zmm26 * mem) + zmm10
+	LONG $0x08c08349 // add r8, 0x8
+	LONG $0x48fd6162; WORD $0xd16f // vmovdqa64 zmm26, zmm1
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0xfdec8c0f; WORD $0xffff // jl 0x11110 <pcn_f16+0x3c0>
+	LONG $0x24748b4c; BYTE $0x60 // mov r14, qword ptr [rsp + 0x60]
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	WORD $0x6feb // jmp 0x113a4 <pcn_f16+0x654>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x28 // mov r9, qword ptr [rsp + 0x28]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfb29840f; WORD $0xffff // je 0x10ee0 <pcn_f16+0x190>
+	LONG $0x40349162; WORD $0xc058 // vaddps zmm0, zmm25, zmm24
+	LONG $0x4044b162; WORD $0xf658 // vaddps zmm6, zmm23, zmm22
+	LONG $0x487cf162; WORD $0xc658 // vaddps zmm0, zmm0, zmm6
+	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfb01820f; WORD $0xffff // jb 0x10ee0 <pcn_f16+0x190>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x4054b162; WORD $0xc458 // vaddps zmm0, zmm21, zmm20
+	LONG $0x4064b162; WORD $0xf258 // vaddps zmm6, zmm19, zmm18
+	LONG $0x487cf162; WORD $0xc658 // vaddps zmm0, zmm0, zmm6
+	LONG $0x487cf162; WORD $0x0458; BYTE $0x82 // vaddps zmm0, zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfad3820f; WORD $0xffff // jb 0x10ee0 <pcn_f16+0x190>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x4074b162; WORD $0xc058 // vaddps zmm0, zmm17, zmm16
+	LONG $0x4804d162; WORD $0xf658 // vaddps zmm6, zmm15, zmm14
+	LONG $0x487cf162; WORD $0xc658 // vaddps zmm0, zmm0, zmm6
+	LONG $0x487cf162; WORD $0x0458; BYTE $0xc2 // vaddps zmm0, zmm0, zmmword ptr [rdx + 8*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm0
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfaa5820f; WORD $0xffff // jb 0x10ee0 <pcn_f16+0x190>
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
+	LONG $0x4814d162; WORD $0xc458 // vaddps zmm0, zmm13, zmm12
+	LONG $0x4824d162; WORD $0xf258 // vaddps zmm6, zmm11, zmm10
+	LONG $0x487cf162; WORD $0xc658 // vaddps zmm0, zmm0, zmm6
+	LONG $0x487cf162; WORD $0x0458; BYTE $0x02 // vaddps zmm0, zmm0, zmmword ptr [rdx + rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffa78e9; BYTE $0xff // jmp 0x10ee0 <pcn_f16+0x190>
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x05b38e0f; WORD $0x0000 // jle 0x11a24 <pcn_f16+0xcd4>
+	LONG $0x07418d48 // lea rax, [rcx + 0x7]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	QUAD $0x0b3e156f48fd6162; WORD $0x0000 // vmovdqa64 zmm26, zmmword ptr [rip + 0xb3e] # 0x11fc0 <places>
+	QUAD $0x0b74155948fdf262; WORD $0x0000 // vpbroadcastq zmm2, qword ptr [rip + 0xb74] # 0x12000 <places+0x40>
+	QUAD $0x0b823d5948fd6262; WORD $0x0000 // vpbroadcastq zmm31, qword ptr [rip + 0xb82] # 0x12018 <places+0x58>
+	QUAD $0x0b682d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0xb68] # 0x12008 <places+0x48>
+	QUAD $0x0b66255948fdf262; WORD $0x0000 // vpbroadcastq zmm4, qword ptr [rip + 0xb66] # 0x12010 <places+0x50>
+	LONG $0x24548b4c; BYTE $0x70 // mov r10, qword ptr [rsp + 0x70]
+	LONG $0x24648b4c; BYTE $0x78 // mov r12, qword ptr [rsp + 0x78]
+	QUAD $0x0000008824ac8b4c // mov r13, qword ptr [rsp + 0x88]
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	LONG $0xc1490f48 // cmovns rax, rcx
+	LONG $0x03f8c148 // sar rax, 0x3
+	LONG $0x3f488d4c // lea r9, [rax + 0x3f]
+	LONG $0xe8c06948; WORD $0x0000; BYTE $0x00 // imul rax, rax, 0xe8
+	LONG $0xc0e18349 // and r9, -0x40
+	LONG $0x20818d4d; WORD $0x0001; BYTE $0x00 // lea r8, [r9 + 0x120]
+	LONG $0x2454894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r10
+	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
+	LONG $0x246c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r13
+	QUAD $0x0000015f08848d4a // lea rax, [rax + r9 + 0x15f]
+	LONG $0x2444894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r8
+	QUAD $0x0000008024848b4c // mov r8, qword ptr [rsp + 0x80]
+	LONG $0x02e9c149 // shr r9, 0x2
+	LONG $0xc0e08348 // and rax, -0x40
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2444894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r8
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x40048d48 // lea rax, [rax + 2*rax]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x1feb // jmp 0x1154a <pcn_f16+0x7fa>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x247c0348; BYTE $0x28 // add rdi, qword ptr [rsp + 0x28]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x04da8e0f; WORD $0x0000 // jle 0x11a24 <pcn_f16+0xcd4>
+	LONG $0x48fef162; WORD $0x3f6f // vmovdqu64 zmm7, zmmword ptr [rdi]
+	LONG $0x48fe7162; WORD $0x476f; BYTE $0x01 // vmovdqu64 zmm8, zmmword ptr [rdi + 0x40]
+	LONG $0x48fe7162; WORD $0x4f6f; BYTE $0x02 // vmovdqu64 zmm9, zmmword ptr [rdi + 0x80]
+	LONG $0x48fe7162; WORD $0x576f; BYTE $0x03 // vmovdqu64 zmm10, zmmword ptr [rdi + 0xc0]
+	LONG $0x247c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r15
+	LONG $0x245c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r11
+	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x00de840f; WORD $0x0000 // je 0x11660 <pcn_f16+0x910>
+	LONG $0x20878d4c; WORD $0x0001; BYTE $0x00 // lea r8, [rdi + 0x120]
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x24548948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rdx
+	WORD $0x23eb // jmp 0x115b6 <pcn_f16+0x866>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b4c; BYTE $0x60 // mov r14, qword ptr [rsp + 0x60]
+	LONG $0x24548b48; BYTE $0x68 // mov rdx, qword ptr [rsp + 0x68]
+	WORD $0xff49; BYTE $0xc2 // inc r10
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	LONG $0x00aa840f; WORD $0x0000 // je 0x11660 <pcn_f16+0x910>
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x34af0f48; BYTE $0x24 // imul rsi, qword ptr [rsp]
+	LONG $0xd45c8b4e; BYTE $0x70 // mov r11, qword ptr [rsp + 8*r10 + 0x70]
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0xb2048d48 // lea rax, [rdx + 4*rsi]
+	LONG $0x48fef162; WORD $0x0c7f; BYTE $0xb2 // vmovdqu64 zmmword ptr [rdx + 4*rsi], zmm1
+	WORD $0xd231 // xor edx, edx
+	WORD $0x14eb // jmp 0x115e9 <pcn_f16+0x899>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0xb774 // je 0x115a0 <pcn_f16+0x850>
+	LONG $0x0097b48b; WORD $0x0001; BYTE $0x00 // mov esi, dword ptr [rdi + 4*rdx + 0x100]
+	WORD $0x3944; BYTE $0xce // cmp esi, r9d
+	LONG $0xf1430f41 // cmovae esi, r9d
+	LONG $0xb0348d4d // lea r14, [r8 + 4*rsi]
+	WORD $0x394d; BYTE $0xf7 // cmp r15, r14
+	WORD $0xe073 // jae 0x115e0 <pcn_f16+0x890>
+	WORD $0x8941; BYTE $0xd4 // mov r12d, edx
+	LONG $0x0ce4c141 // shl r12d, 0xc
+	WORD $0x10eb // jmp 0x11619 <pcn_f16+0x8c9>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x04c78349 // add r15, 0x4
+	WORD $0x394d; BYTE $0xf7 // cmp r15, r14
+	WORD $0xc773 // jae 0x115e0 <pcn_f16+0x890>
+	WORD $0x8b41; BYTE $0x37 // mov esi, dword ptr [r15]
+	WORD $0x8941; BYTE $0xf5 // mov r13d, esi
+	LONG $0x04edc141 // shr r13d, 0x4
+	LONG $0xffe58141; WORD $0x000f; BYTE $0x00 // and r13d, 0xfff
+	WORD $0x0945; BYTE $0xe5 // or r13d, r12d
+	WORD $0x3949; BYTE $0xcd // cmp r13, rcx
+	WORD $0xde7d // jge 0x11610 <pcn_f16+0x8c0>
+	WORD $0xf389 // mov ebx, esi
+	WORD $0xebc1; BYTE $0x10 // shr ebx, 0x10
+	WORD $0xe683; BYTE $0x0f // and esi, 0xf
+	LONG $0xf36ef9c5 // vmovd xmm6, ebx
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x594a81c4; WORD $0xab34 // vmulss xmm6, xmm6, dword ptr [r11 + 4*r13]
+	LONG $0x3458cac5; BYTE $0xb0 // vaddss xmm6, xmm6, dword ptr [rax + 4*rsi]
+	LONG $0x3411fac5; BYTE $0xb0 // vmovss dword ptr [rax + 4*rsi], xmm6
+	WORD $0xbbeb // jmp 0x11610 <pcn_f16+0x8c0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x02978e0f; WORD $0x0000 // jle 0x11900 <pcn_f16+0xbb0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x245c8b48; BYTE $0x50 // mov rbx, qword ptr [rsp + 0x50]
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	LONG $0x247c8b4c; BYTE $0x40 // mov r15, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x07148d4c // lea r10, [rdi + rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x48fe4162; WORD $0x226f // vmovdqu64 zmm28, zmmword ptr [r10]
+	LONG $0x48fd9162; WORD $0xca6f // vmovdqa64 zmm1, zmm26
+	QUAD $0x00a8928d402d4262; WORD $0x0000 // vpermb zmm26, zmm26, zmmword ptr [r10 + 0xa8]
+	LONG $0x48fe4162; WORD $0x6a6f; BYTE $0x01 // vmovdqu64 zmm29, zmmword ptr [r10 + 0x40]
+	LONG $0x48fdf162; WORD $0xc76f // vmovdqa64 zmm0, zmm7
+	LONG $0x48fe4162; WORD $0x726f; BYTE $0x02 // vmovdqu64 zmm30, zmmword ptr [r10 + 0x80]
+	LONG $0x48fd9162; WORD $0xdf6f // vmovdqa64 zmm3, zmm31
+	LONG $0xe8c28149; WORD $0x0000; BYTE $0x00 // add r10, 0xe8
+	LONG $0x401dd262; WORD $0xc07d // vpermt2b zmm0, zmm28, zmm8
+	LONG $0x48ed0262; WORD $0xda83 // vpmultishiftqb zmm27, zmm2, zmm26
+	LONG $0x48d50262; WORD $0xd283 // vpmultishiftqb zmm26, zmm5, zmm26
+	LONG $0x409d0362; WORD $0xdf25; BYTE $0xd8 // vpternlogq zmm27, zmm28, zmm31, 0xd8
+	LONG $0x48354262; WORD $0xe275 // vpermi2b zmm28, zmm9, zmm10
+	LONG $0x48dd9362; WORD $0xc325; BYTE $0xe2 // vpternlogq zmm0, zmm4, zmm27, 0xe2
+	LONG $0x40156162; WORD $0xd860 // vpunpcklbw zmm27, zmm29, zmm0 # zmm27 = zmm29[0],zmm0[0],zmm29[1],zmm0[1],zmm29[2],zmm0[2],zmm29[3],zmm0[3],zmm29[4],zmm0[4],zmm29[5],zmm0[5],zmm29[6],zmm0[6],zmm29[7],zmm0[7],zmm29[16],zmm0[16],zmm29[17],zmm0[17],zmm29[18],zmm0[18],zmm29[19],zmm0[19],zmm29[20],zmm0[20],zmm29[21],zmm0[21],zmm29[22],zmm0[22],zmm29[23],zmm0[23],zmm29[32],zmm0[32],zmm29[33],zmm0[33],zmm29[34],zmm0[34],zmm29[35],zmm0[35],zmm29[36],zmm0[36],zmm29[37],zmm0[37],zmm29[38],zmm0[38],zmm29[39],zmm0[39],zmm29[48],zmm0[48],zmm29[49],zmm0[49],zmm29[50],zmm0[50],zmm29[51],zmm0[51],zmm29[52],zmm0[52],zmm29[53],zmm0[53],zmm29[54],zmm0[54],zmm29[55],zmm0[55]
+	LONG $0x40156162; WORD $0xe868 // vpunpckhbw zmm29, zmm29, zmm0 # zmm29 = zmm29[8],zmm0[8],zmm29[9],zmm0[9],zmm29[10],zmm0[10],zmm29[11],zmm0[11],zmm29[12],zmm0[12],zmm29[13],zmm0[13],zmm29[14],zmm0[14],zmm29[15],zmm0[15],zmm29[24],zmm0[24],zmm29[25],zmm0[25],zmm29[26],zmm0[26],zmm29[27],zmm0[27],zmm29[28],zmm0[28],zmm29[29],zmm0[29],zmm29[30],zmm0[30],zmm29[31],zmm0[31],zmm29[40],zmm0[40],zmm29[41],zmm0[41],zmm29[42],zmm0[42],zmm29[43],zmm0[43],zmm29[44],zmm0[44],zmm29[45],zmm0[45],zmm29[46],zmm0[46],zmm29[47],zmm0[47],zmm29[56],zmm0[56],zmm29[57],zmm0[57],zmm29[58],zmm0[58],zmm29[59],zmm0[59],zmm29[60],zmm0[60],zmm29[61],zmm0[61],zmm29[62],zmm0[62],zmm29[63],zmm0[63]
+	LONG $0x48dd0362; WORD $0xe225; BYTE $0xe2 // vpternlogq zmm28, zmm4, zmm26, 0xe2
+	LONG $0x487d0262; WORD $0xfb13 // vcvtph2ps zmm31, ymm27
+	LONG $0x48fd0362; WORD $0xdb3b; BYTE $0x01 // vextracti64x4 ymm27, zmm27, 0x1
+	LONG $0x400d9162; WORD $0xc460 // vpunpcklbw zmm0, zmm30, zmm28 # zmm0 = zmm30[0],zmm28[0],zmm30[1],zmm28[1],zmm30[2],zmm28[2],zmm30[3],zmm28[3],zmm30[4],zmm28[4],zmm30[5],zmm28[5],zmm30[6],zmm28[6],zmm30[7],zmm28[7],zmm30[16],zmm28[16],zmm30[17],zmm28[17],zmm30[18],zmm28[18],zmm30[19],zmm28[19],zmm30[20],zmm28[20],zmm30[21],zmm28[21],zmm30[22],zmm28[22],zmm30[23],zmm28[23],zmm30[32],zmm28[32],zmm30[33],zmm28[33],zmm30[34],zmm28[34],zmm30[35],zmm28[35],zmm30[36],zmm28[36],zmm30[37],zmm28[37],zmm30[38],zmm28[38],zmm30[39],zmm28[39],zmm30[48],zmm28[48],zmm30[49],zmm28[49],zmm30[50],zmm28[50],zmm30[51],zmm28[51],zmm30[52],zmm28[52],zmm30[53],zmm28[53],zmm30[54],zmm28[54],zmm30[55],zmm28[55]
+	LONG $0x400d0162; WORD $0xd468 // vpunpckhbw zmm26, zmm30, zmm28 # zmm26 = zmm30[8],zmm28[8],zmm30[9],zmm28[9],zmm30[10],zmm28[10],zmm30[11],zmm28[11],zmm30[12],zmm28[12],zmm30[13],zmm28[13],zmm30[14],zmm28[14],zmm30[15],zmm28[15],zmm30[24],zmm28[24],zmm30[25],zmm28[25],zmm30[26],zmm28[26],zmm30[27],zmm28[27],zmm30[28],zmm28[28],zmm30[29],zmm28[29],zmm30[30],zmm28[30],zmm30[31],zmm28[31],zmm30[40],zmm28[40],zmm30[41],zmm28[41],zmm30[42],zmm28[42],zmm30[43],zmm28[43],zmm30[44],zmm28[44],zmm30[45],zmm28[45],zmm30[46],zmm28[46],zmm30[47],zmm28[47],zmm30[56],zmm28[56],zmm30[57],zmm28[57],zmm30[58],zmm28[58],zmm30[59],zmm28[59],zmm30[60],zmm28[60],zmm30[61],zmm28[61],zmm30[62],zmm28[62],zmm30[63],zmm28[63]
+	LONG $0x487d0262; WORD $0xe513 // vcvtph2ps zmm28, ymm29
+	LONG $0x50052262; WORD $0x0cb8; BYTE $0x83 // vfmadd231ps zmm25, zmm31, dword ptr [rbx + 4*r8]{1to16} # zmm25 = (zmm31 * mem) + zmm25
+	LONG $0x5005a262; WORD $0x2cb8; BYTE $0x80 // vfmadd231ps zmm21, zmm31, dword ptr [rax + 4*r8]{1to16} # zmm21 = (zmm31 * mem) + zmm21
+	LONG $0x50058262; WORD $0x0cb8; BYTE $0x83 // vfmadd231ps zmm17, zmm31, dword ptr [r11 + 4*r8]{1to16} # zmm17 = (zmm31 * mem) + zmm17
+	LONG $0x50053262; WORD $0x2cb8; BYTE $0x86 // vfmadd231ps zmm13, zmm31, dword ptr [rsi + 4*r8]{1to16} # zmm13 = (zmm31 * mem) + zmm13
+	QUAD $0x02837cb8501da262 // vfmadd231ps zmm23, zmm28, dword ptr [rbx + 4*r8 + 0x8]{1to16} # zmm23 = (zmm28 * mem) + zmm23
+	QUAD $0x02845cb8501d8262 // vfmadd231ps zmm19, zmm28, dword ptr [r12 + 4*r8 + 0x8]{1to16} # zmm19 = (zmm28 * mem) + zmm19
+	QUAD $0x02877cb8501d1262 // vfmadd231ps zmm15, zmm28, dword ptr [r15 + 4*r8 + 0x8]{1to16} # zmm15 = (zmm28 * mem) + zmm15
+	QUAD $0x02855cb8501d1262 // vfmadd231ps zmm11, zmm28, dword ptr [r13 + 4*r8 + 0x8]{1to16} # zmm11 = (zmm28 * mem) + zmm11
+	LONG $0x48fd6162; WORD $0xfb6f // vmovdqa64 zmm31, zmm3
+	LONG $0x487d0262; WORD $0xdb13 // vcvtph2ps zmm27, ymm27
+	QUAD $0x018064b85025a262 // vfmadd231ps zmm20, zmm27, dword ptr [rax + 4*r8 + 0x4]{1to16} # zmm20 = (zmm27 * mem) + zmm20
+	QUAD $0x018344b850258262 // vfmadd231ps zmm16, zmm27, dword ptr [r11 + 4*r8 + 0x4]{1to16} # zmm16 = (zmm27 * mem) + zmm16
+	QUAD $0x018664b850253262 // vfmadd231ps zmm12, zmm27, dword ptr [rsi + 4*r8 + 0x4]{1to16} # zmm12 = (zmm27 * mem) + zmm12
+	QUAD $0x018344b850252262 // vfmadd231ps zmm24, zmm27, dword ptr [rbx + 4*r8 + 0x4]{1to16} # zmm24 = (zmm27 * mem) + zmm24
+	LONG $0x48fd0362; WORD $0xeb3b; BYTE $0x01 // vextracti64x4 ymm27, zmm29, 0x1
+	LONG $0x487d9262; WORD $0xda13 // vcvtph2ps zmm3, ymm26
+	LONG $0x48fd0362; WORD $0xd23b; BYTE $0x01 // vextracti64x4 ymm26, zmm26, 0x1
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894d; BYTE $0xfb // mov r11, r15
+	WORD $0x894c; BYTE $0xe0 // mov rax, r12
+	LONG $0x487d0262; WORD $0xdb13 // vcvtph2ps zmm27, ymm27
+	QUAD $0x038374b85025a262 // vfmadd231ps zmm22, zmm27, dword ptr [rbx + 4*r8 + 0xc]{1to16} # zmm22 = (zmm27 * mem) + zmm22
+	QUAD $0x038454b850258262 // vfmadd231ps zmm18, zmm27, dword ptr [r12 + 4*r8 + 0xc]{1to16} # zmm18 = (zmm27 * mem) + zmm18
+	QUAD $0x038774b850251262 // vfmadd231ps zmm14, zmm27, dword ptr [r15 + 4*r8 + 0xc]{1to16} # zmm14 = (zmm27 * mem) + zmm14
+	QUAD $0x038574b850259262 // vfmadd231ps zmm6, zmm27, dword ptr [r13 + 4*r8 + 0xc]{1to16} # zmm6 = (zmm27 * mem) + zmm6
+	LONG $0x487d6262; WORD $0xd813 // vcvtph2ps zmm27, ymm0
+	LONG $0x48fdf362; WORD $0xc03b; BYTE $0x01 // vextracti64x4 ymm0, zmm0, 0x1
+	LONG $0x487d0262; WORD $0xd213 // vcvtph2ps zmm26, ymm26
+	LONG $0x487df262; WORD $0xc013 // vcvtph2ps zmm0, ymm0
+	QUAD $0x04834cb850252262 // vfmadd231ps zmm25, zmm27, dword ptr [rbx + 4*r8 + 0x10]{1to16} # zmm25 = (zmm27 * mem) + zmm25
+	QUAD $0x04846cb850258262 // vfmadd231ps zmm21, zmm27, dword ptr [r12 + 4*r8 + 0x10]{1to16} # zmm21 = (zmm27 * mem) + zmm21
+	QUAD $0x04874cb850258262 // vfmadd231ps zmm17, zmm27, dword ptr [r15 + 4*r8 + 0x10]{1to16} # zmm17 = (zmm27 * mem) + zmm17
+	QUAD $0x04856cb850251262 // vfmadd231ps zmm13, zmm27, dword ptr [r13 + 4*r8 + 0x10]{1to16} # zmm13 = (zmm27 * mem) + zmm13
+	QUAD $0x06837cb85865a262 // vfmadd231ps zmm23, zmm3, dword ptr [rbx + 4*r8 + 0x18]{1to16} # zmm23 = (zmm3 * mem) + zmm23
+	QUAD $0x06845cb858658262 // vfmadd231ps zmm19, zmm3, dword ptr [r12 + 4*r8 + 0x18]{1to16} # zmm19 = (zmm3 * mem) + zmm19
+	QUAD $0x06877cb858651262 // vfmadd231ps zmm15, zmm3, dword ptr [r15 + 4*r8 + 0x18]{1to16} # zmm15 = (zmm3 * mem) + zmm15
+	QUAD $0x06855cb858651262 // vfmadd231ps zmm11, zmm3, dword ptr [r13 + 4*r8 + 0x18]{1to16} # zmm11 = (zmm3 * mem) + zmm11
+	QUAD $0x058344b8587d2262 // vfmadd231ps zmm24, zmm0, dword ptr [rbx + 4*r8 + 0x14]{1to16} # zmm24 = (zmm0 * mem) + zmm24
+	QUAD $0x058464b8587d8262 // vfmadd231ps zmm20, zmm0, dword ptr [r12 + 4*r8 + 0x14]{1to16} # zmm20 = (zmm0 * mem) + zmm20
+	QUAD $0x058744b8587d8262 // vfmadd231ps zmm16, zmm0, dword ptr [r15 + 4*r8 + 0x14]{1to16} # zmm16 = (zmm0 * mem) + zmm16
+	QUAD $0x058564b8587d1262 // vfmadd231ps zmm12, zmm0, dword ptr [r13 + 4*r8 + 0x14]{1to16} # zmm12 = (zmm0 * mem) + zmm12
+	QUAD $0x078374b8502da262 // vfmadd231ps zmm22, zmm26, dword ptr [rbx + 4*r8 + 0x1c]{1to16} # zmm22 = (zmm26 * mem) + zmm22
+	QUAD $0x078454b8502d8262 // vfmadd231ps zmm18, zmm26, dword ptr [r12 + 4*r8 + 0x1c]{1to16} # zmm18 = (zmm26 * mem) + zmm18
+	QUAD $0x078774b8502d1262 // vfmadd231ps zmm14, zmm26, dword ptr [r15 + 4*r8 + 0x1c]{1to16} # zmm14 = (zmm26 * mem) + zmm14
+	QUAD $0x078574b8502d9262 // vfmadd231ps zmm6, zmm26, dword ptr [r13 + 4*r8 + 0x1c]{1to16} # zmm6 = (zmm26 * mem) + zmm6
+	LONG $0x08c08349 // add r8, 0x8
+	LONG $0x48fd6162; WORD $0xd16f // vmovdqa64 zmm26, zmm1
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0xfe1a8c0f; WORD $0xffff // jl 0x11700 <pcn_f16+0x9b0>
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	WORD $0x7c75 // jne 0x11976 <pcn_f16+0xc26>
+	LONG $0xfffc31e9; BYTE $0xff // jmp 0x11530 <pcn_f16+0x7e0>
+	BYTE $0x90 // nop
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x005ca162; WORD $0xe457 // vxorps xmm20, xmm20, xmm20
+	LONG $0x0054a162; WORD $0xed57 // vxorps xmm21, xmm21, xmm21
+	LONG $0x004ca162; WORD $0xf657 // vxorps xmm22, xmm22, xmm22
+	LONG $0x0044a162; WORD $0xff57 // vxorps xmm23, xmm23, xmm23
+	LONG $0x003c0162; WORD $0xc057 // vxorps xmm24, xmm24, xmm24
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0xfbba840f; WORD $0xffff // je 0x11530 <pcn_f16+0x7e0>
+	LONG $0x40349162; WORD $0xc058 // vaddps zmm0, zmm25, zmm24
+	LONG $0x4044b162; WORD $0xfe58 // vaddps zmm7, zmm23, zmm22
+	LONG $0x487cf162; WORD $0xc758 // vaddps zmm0, zmm0, zmm7
+	LONG $0x487cf162; WORD $0x0258 // vaddps zmm0, zmm0, zmmword ptr [rdx]
+	LONG $0x487cf162; WORD $0x0211 // vmovups zmmword ptr [rdx], zmm0
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0xfb92820f; WORD $0xffff // jb 0x11530 <pcn_f16+0x7e0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x4054b162; WORD $0xc458 // vaddps zmm0, zmm21, zmm20
+	LONG $0x4064b162; WORD $0xfa58 // vaddps zmm7, zmm19, zmm18
+	LONG $0x487cf162; WORD $0xc758 // vaddps zmm0, zmm0, zmm7
+	LONG $0x487cf162; WORD $0x0458; BYTE $0x82 // vaddps zmm0, zmm0, zmmword ptr [rdx + 4*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm0
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xfb64820f; WORD $0xffff // jb 0x11530 <pcn_f16+0x7e0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x4074b162; WORD $0xc058 // vaddps zmm0, zmm17, zmm16
+	LONG $0x4804d162; WORD $0xfe58 // vaddps zmm7, zmm15, zmm14
+	LONG $0x487cf162; WORD $0xc758 // vaddps zmm0, zmm0, zmm7
+	LONG $0x487cf162; WORD $0x0458; BYTE $0xc2 // vaddps zmm0, zmm0, zmmword ptr [rdx + 8*rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm0
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xfb36820f; WORD $0xffff // jb 0x11530 <pcn_f16+0x7e0>
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x4814d162; WORD $0xc458 // vaddps zmm0, zmm13, zmm12
+	LONG $0x4824f162; WORD $0xf658 // vaddps zmm6, zmm11, zmm6
+	LONG $0x487cf162; WORD $0xc658 // vaddps zmm0, zmm0, zmm6
+	LONG $0x487cf162; WORD $0x0458; BYTE $0x02 // vaddps zmm0, zmm0, zmmword ptr [rdx + rax]
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffb0ce9; BYTE $0xff // jmp 0x11530 <pcn_f16+0x7e0>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// px_f16: +6720
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x00f68e0f; WORD $0x0000 // jle 0x11b3f <px_f16+0xff>
 	LONG $0x48fef162; WORD $0x076f // vmovdqu64 zmm0, zmmword ptr [rdi]
 	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x01 // vmovdqu64 zmm1, zmmword ptr [rdi + 0x40]
 	LONG $0x48fef162; WORD $0x576f; BYTE $0x02 // vmovdqu64 zmm2, zmmword ptr [rdi + 0x80]
 	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x03 // vmovdqu64 zmm3, zmmword ptr [rdi + 0xc0]
-	QUAD $0x04c2256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x4c2] # 0x11240 <places>
-	QUAD $0x04f82d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x4f8] # 0x11280 <places+0x40>
-	QUAD $0x0506355948fdf262; WORD $0x0000 // vpbroadcastq zmm6, qword ptr [rip + 0x506] # 0x11298 <places+0x58>
-	QUAD $0x04ec3d5948fdf262; WORD $0x0000 // vpbroadcastq zmm7, qword ptr [rip + 0x4ec] # 0x11288 <places+0x48>
-	QUAD $0x04ea055948fd7262; WORD $0x0000 // vpbroadcastq zmm8, qword ptr [rip + 0x4ea] # 0x11290 <places+0x50>
+	QUAD $0x0552256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x552] # 0x11fc0 <places>
+	QUAD $0x05882d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x588] # 0x12000 <places+0x40>
+	QUAD $0x0596355948fdf262; WORD $0x0000 // vpbroadcastq zmm6, qword ptr [rip + 0x596] # 0x12018 <places+0x58>
+	QUAD $0x057c3d5948fdf262; WORD $0x0000 // vpbroadcastq zmm7, qword ptr [rip + 0x57c] # 0x12008 <places+0x48>
+	QUAD $0x057a055948fd7262; WORD $0x0000 // vpbroadcastq zmm8, qword ptr [rip + 0x57a] # 0x12010 <places+0x50>
 	WORD $0xff48; BYTE $0xc1 // inc rcx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00a88e8d485d7262; WORD $0x0000 // vpermb zmm9, zmm4, zmmword ptr [rsi + 0xa8]
@@ -697,12 +1307,12 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x48fe7162; WORD $0x5a7f; BYTE $0x03 // vmovdqu64 zmmword ptr [rdx + 0xc0], zmm11
 	LONG $0x00c28148; WORD $0x0001; BYTE $0x00 // add rdx, 0x100
 	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0xff61870f; WORD $0xffff // ja 0x10db0 <px_f16+0x60>
+	LONG $0xff61870f; WORD $0xffff // ja 0x11aa0 <px_f16+0x60>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_f16_compact: +3680
+	// pw_f16_compact: +6992
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
@@ -715,18 +1325,18 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x3fc08348 // add rax, 0x3f
 	LONG $0xc0e08348 // and rax, -0x40
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	LONG $0x01928e0f; WORD $0x0000 // jle 0x1101a <pw_f16_compact+0x1ba>
+	LONG $0x01928e0f; WORD $0x0000 // jle 0x11d0a <pw_f16_compact+0x1ba>
 	LONG $0x07518d48 // lea rdx, [rcx + 0x7]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x48fef162; WORD $0x076f // vmovdqu64 zmm0, zmmword ptr [rdi]
 	LONG $0x48fef162; WORD $0x4f6f; BYTE $0x01 // vmovdqu64 zmm1, zmmword ptr [rdi + 0x40]
 	LONG $0x48fef162; WORD $0x576f; BYTE $0x02 // vmovdqu64 zmm2, zmmword ptr [rdi + 0x80]
 	LONG $0x48fef162; WORD $0x5f6f; BYTE $0x03 // vmovdqu64 zmm3, zmmword ptr [rdi + 0xc0]
-	QUAD $0x038c256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x38c] # 0x11240 <places>
-	QUAD $0x03c22d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x3c2] # 0x11280 <places+0x40>
-	QUAD $0x03d0355948fdf262; WORD $0x0000 // vpbroadcastq zmm6, qword ptr [rip + 0x3d0] # 0x11298 <places+0x58>
-	QUAD $0x03b63d5948fdf262; WORD $0x0000 // vpbroadcastq zmm7, qword ptr [rip + 0x3b6] # 0x11288 <places+0x48>
-	QUAD $0x03b4055948fd7262; WORD $0x0000 // vpbroadcastq zmm8, qword ptr [rip + 0x3b4] # 0x11290 <places+0x50>
+	QUAD $0x041c256f48fdf162; WORD $0x0000 // vmovdqa64 zmm4, zmmword ptr [rip + 0x41c] # 0x11fc0 <places>
+	QUAD $0x04522d5948fdf262; WORD $0x0000 // vpbroadcastq zmm5, qword ptr [rip + 0x452] # 0x12000 <places+0x40>
+	QUAD $0x0460355948fdf262; WORD $0x0000 // vpbroadcastq zmm6, qword ptr [rip + 0x460] # 0x12018 <places+0x58>
+	QUAD $0x04463d5948fdf262; WORD $0x0000 // vpbroadcastq zmm7, qword ptr [rip + 0x446] # 0x12008 <places+0x48>
+	QUAD $0x0444055948fd7262; WORD $0x0000 // vpbroadcastq zmm8, qword ptr [rip + 0x444] # 0x12010 <places+0x50>
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
 	LONG $0xd1490f48 // cmovns rdx, rcx
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
@@ -779,29 +1389,29 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487c5162; WORD $0x5211; BYTE $0x0e // vmovups zmmword ptr [r10 + 0x380], zmm10
 	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
 	WORD $0x394d; BYTE $0xc1 // cmp r9, r8
-	LONG $0xfee68c0f; WORD $0xffff // jl 0x10f00 <pw_f16_compact+0xa0>
+	LONG $0xfee68c0f; WORD $0xffff // jl 0x11bf0 <pw_f16_compact+0xa0>
 	LONG $0x20978d48; WORD $0x0001; BYTE $0x00 // lea rdx, [rdi + 0x120]
 	LONG $0x02e8c148 // shr rax, 0x2
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
-	WORD $0x0ceb // jmp 0x11039 <pw_f16_compact+0x1d9>
+	WORD $0x0ceb // jmp 0x11d29 <pw_f16_compact+0x1d9>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	WORD $0xff49; BYTE $0xc1 // inc r9
 	LONG $0x08f98349 // cmp r9, 0x8
-	WORD $0x7a74 // je 0x110b3 <pw_f16_compact+0x253>
+	WORD $0x7a74 // je 0x11da3 <pw_f16_compact+0x253>
 	QUAD $0x000001008f9c8b46 // mov r11d, dword ptr [rdi + 4*r9 + 0x100]
 	WORD $0x3941; BYTE $0xc3 // cmp r11d, eax
 	LONG $0xd8430f44 // cmovae r11d, eax
 	LONG $0x9a1c8d4e // lea r11, [rdx + 4*r11]
 	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	WORD $0xdf73 // jae 0x11030 <pw_f16_compact+0x1d0>
+	WORD $0xdf73 // jae 0x11d20 <pw_f16_compact+0x1d0>
 	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
 	WORD $0xe3c1; BYTE $0x0c // shl ebx, 0xc
-	WORD $0x10eb // jmp 0x11069 <pw_f16_compact+0x209>
+	WORD $0x10eb // jmp 0x11d59 <pw_f16_compact+0x209>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x04c28349 // add r10, 0x4
 	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	WORD $0xc773 // jae 0x11030 <pw_f16_compact+0x1d0>
+	WORD $0xc773 // jae 0x11d20 <pw_f16_compact+0x1d0>
 	WORD $0x8b45; BYTE $0x32 // mov r14d, dword ptr [r10]
 	WORD $0x8945; BYTE $0xf7 // mov r15d, r14d
 	LONG $0x04efc141 // shr r15d, 0x4
@@ -812,7 +1422,7 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x394d; BYTE $0xc7 // cmp r15, r8
 	LONG $0xc49d0f41 // setge r12b
 	WORD $0x0841; BYTE $0xec // or r12b, bpl
-	WORD $0xd075 // jne 0x11060 <pw_f16_compact+0x200>
+	WORD $0xd075 // jne 0x11d50 <pw_f16_compact+0x200>
 	WORD $0x8944; BYTE $0xf5 // mov ebp, r14d
 	WORD $0xedc1; BYTE $0x10 // shr ebp, 0x10
 	LONG $0x0fe68341 // and r14d, 0xf
@@ -821,7 +1431,7 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb7348d4f // lea r14, [r15 + 4*r14]
 	LONG $0x1379e2c4; BYTE $0xc0 // vcvtph2ps xmm0, xmm0
 	LONG $0x7e79a1c4; WORD $0x3604 // vmovd dword ptr [rsi + r14], xmm0
-	WORD $0xadeb // jmp 0x11060 <pw_f16_compact+0x200>
+	WORD $0xadeb // jmp 0x11d50 <pw_f16_compact+0x200>
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5e41 // pop r14
@@ -831,7 +1441,16 @@ TEXT ·compact_f16_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0x211c17120d0803cc; QUAD $0x211c17120d080326
+	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
+	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
+	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
+	QUAD $0x1e19140f0a050026; QUAD $0x1e19140f0a050023
+	QUAD $0x1e19140f0a050023; QUAD $0x1e19140f0a050023
+	QUAD $0x1e19140f0a050023; QUAD $0x1e19140f0a050023
+	QUAD $0x1e19140f0a050023; QUAD $0x1e19140f0a050023
+	QUAD $0x211c17120d080323; QUAD $0x211c17120d080326
 	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
 	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
 	QUAD $0x211c17120d080326; QUAD $0x211c17120d080326
@@ -875,13 +1494,24 @@ TEXT ·compactF16_avx512(SB), 0, $0-40
 	CALL ·compact_f16_avx512<>+0(SB)
 	RET
 
+// func compactFewF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·compactFewF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·compact_f16_avx512<>+3408(SB)
+	RET
+
 // func expandF16_avx512(table, w, dst unsafe.Pointer, blocks int)
 TEXT ·expandF16_avx512(SB), 0, $0-32
 	MOVQ table+0(FP), DI
 	MOVQ w+8(FP), SI
 	MOVQ dst+16(FP), DX
 	MOVQ blocks+24(FP), CX
-	CALL ·compact_f16_avx512<>+3408(SB)
+	CALL ·compact_f16_avx512<>+6720(SB)
 	RET
 
 // func wideCompactF16_avx512(panel, dst unsafe.Pointer, k, c0, cols int)
@@ -891,5 +1521,5 @@ TEXT ·wideCompactF16_avx512(SB), 0, $0-40
 	MOVQ k+16(FP), DX
 	MOVQ c0+24(FP), CX
 	MOVQ cols+32(FP), R8
-	CALL ·compact_f16_avx512<>+3680(SB)
+	CALL ·compact_f16_avx512<>+6992(SB)
 	RET

@@ -326,6 +326,9 @@ func TestCompactDamaged(t *testing.T) {
 				x, y, room := newBanded(cols, 1), newBanded(rows, 1), newBanded(PanelBytes(typ, cols)/4, 1)
 				k.MatVecPanels(y.v, m, 0, 2, x.v, make([]float32, TailFloats))
 				y.check(t, "MatVecPanels")
+				xs, ys := newBanded(3*cols, 1), newBanded(3*rows, 1)
+				k.MulFewPanels(ys.v, rows, m, 0, 2, xs.v, cols, 3, make([]float32, TailFloats))
+				ys.check(t, "MulFewPanels")
 				k.Expand(tensor.Bytes(room.v), m, 1, 0, cols)
 				room.check(t, "Expand")
 				w := Matrix{Type: typ, Rows: rows, Cols: cols, Panels: m}

@@ -9,12 +9,16 @@ import "unsafe"
 // avx512CompactF16Kernels are the kernels compiled for avx512.
 var avx512CompactF16Kernels = compactF16Kernels{
 	CompactF16:     compactF16_avx512,
+	CompactFewF16:  compactFewF16_avx512,
 	ExpandF16:      expandF16_avx512,
 	WideCompactF16: wideCompactF16_avx512,
 }
 
 //go:noescape
 func compactF16_avx512(w, x, y unsafe.Pointer, k, shape int)
+
+//go:noescape
+func compactFewF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
 
 //go:noescape
 func expandF16_avx512(table, w, dst unsafe.Pointer, blocks int)

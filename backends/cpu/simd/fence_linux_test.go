@@ -299,6 +299,10 @@ func (p *factors) panels(t *testing.T, k *Kernels, at *fences, m *Panels, n int)
 			(&factors{typ: p.typ, cols: p.cols, want: p.want[j*47:], mag: p.mag[j*47:]}).check(t, k.Name+" MatVecPanels", y, ldy,
 				1, m.Rows, 2e-6)
 		}
+		y := fenced[float32](at, (n-1)*ldy+m.Rows)
+		k.WithFar(k.Fars()[n%len(k.Fars())]).MulFewPanels(y, ldy, m, 0, count, fencedCopy(at, p.x[:n*p.cols]), p.cols, n,
+			fenced[float32](at, TailFloats))
+		p.check(t, k.Name+" MulFewPanels", y, ldy, n, m.Rows, 2e-6)
 		w := Matrix{Type: m.Type, Rows: m.Rows, Cols: m.Cols, Panels: m}
 		p.rows(t, k, at, w, n)
 	}
@@ -377,6 +381,30 @@ func TestFencedRows(t *testing.T) {
 	})
 }
 
+// TestFencedF8 decodes rows of float8, and sums them as attention does.
+func TestFencedF8(t *testing.T) {
+	at := newFences(t, 16)
+	forVectors(t, func(t *testing.T, k *Kernels) {
+		for _, cols := range []int{1, 15, 31, 32, 33, 64, 80, 128} {
+			for _, rows := range []int{1, 2, 3, 4, 5, 9} {
+				for _, at.end = range []bool{true, false} {
+					at.next = 0
+					r := newRand(22)
+					p := &factors{typ: tensor.F8E4M3, cols: cols, w: make([]byte, rows*cols), x: randVector(r, cols, 0).v}
+					p.want, p.mag = make([]float64, rows), make([]float64, rows)
+					fillRow(r, p.typ, p.w)
+					for i, v := range slowDecode(p.typ, p.w, rows*cols) {
+						v *= float64(p.x[i%cols])
+						p.want[i/cols] += v
+						p.mag[i/cols] += math.Abs(v)
+					}
+					p.sums(t, k, at, Matrix{Type: p.typ, Rows: rows, Cols: cols, Data: fencedCopy(at, p.w)})
+				}
+			}
+		}
+	})
+}
+
 // sums decodes the rows of m and adds them up.
 func (p *factors) sums(t *testing.T, k *Kernels, at *fences, m Matrix) {
 	t.Helper()
@@ -402,24 +430,35 @@ func (p *factors) sums(t *testing.T, k *Kernels, at *fences, m Matrix) {
 			want[c] += float64(weights[i]) * float64(v)
 		}
 	}
-	if !plainPanel(p.typ) {
+	if p.typ != tensor.Q8_0 && p.typ != tensor.F8E4M3 && !plainPanel(p.typ) {
 		return
 	}
 	y := fenced[float32](at, p.cols)
-	clear(y)
-	k.WeightedSum(y, m, 0, weights)
-	for c := range y {
-		near(t, k.Name+" WeightedSum of "+p.typ.String(), y[c], want[c], 100, 2e-6)
+	if plainPanel(p.typ) {
+		clear(y)
+		k.WeightedSum(y, m, 0, weights)
+		for c := range y {
+			near(t, k.Name+" WeightedSum of "+p.typ.String(), y[c], want[c], 100, 2e-6)
+		}
 	}
-	heads := Heads{D: p.cols, Share: 1}
-	clear(y)
-	k.HeadWeightedSum(y, m, 0, m.Rows, heads, weights, m.Rows)
-	for c := range y {
-		near(t, k.Name+" HeadWeightedSum of "+p.typ.String(), y[c], want[c], 100, 2e-6)
+	for _, share := range []int{1, 7} { // heads alike
+		defer at.scope()()
+		heads := Heads{D: p.cols, Share: share}
+		y, x, all := fenced[float32](at, share*p.cols), fenced[float32](at, share*p.cols), fenced[float32](at, share*m.Rows)
+		clear(y)
+		for h := range share {
+			copy(x[h*p.cols:], p.x[:p.cols])
+			copy(all[h*m.Rows:], weights)
+		}
+		k.HeadWeightedSum(y, m, 0, m.Rows, heads, all, m.Rows)
+		for c := range y {
+			near(t, k.Name+" HeadWeightedSum of "+p.typ.String(), y[c], want[c%p.cols], 100, 2e-6)
+		}
+		k.HeadMatVec(all, m.Rows, m, 0, m.Rows, heads, x)
+		for h := range share {
+			p.check(t, k.Name+" HeadMatVec", all[h*m.Rows:][:m.Rows], m.Rows, 1, m.Rows, 2e-6)
+		}
 	}
-	s := fenced[float32](at, m.Rows)
-	k.HeadMatVec(s, m.Rows, m, 0, m.Rows, heads, fencedCopy(at, p.x[:p.cols]))
-	p.check(t, k.Name+" HeadMatVec", s, m.Rows, 1, m.Rows, 2e-6)
 }
 
 // TestFencedVectors runs the kernels on vectors between fences and compares them with Go's.

@@ -27,13 +27,17 @@ type kernels struct {
 
 	// The same for groups side by side in rows, with share rows of x, or of p and y, each, h < groups·share:
 	// y[h·ldy+r] = Σ_i w[r·ldw+h/share·k+i]·x[h·k+i], and y[h·d+i] += Σ_r p[h·ldp+r]·v[r·ldv+h/share·d+i].
-	// shape = rows | k<<16 | groups<<32 | share<<48, with d for k.
-	MvhF32    func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f32"`
-	MvhF16    func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f16"`
-	MvhBF16   func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_bf16"`
-	WsumhF32  func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f32"`
-	WsumhF16  func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f16"`
-	WsumhBF16 func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_bf16"`
+	// shape = rows | k<<16 | groups<<32 | share<<48, with d for k; ldw and ldv of q8_0 in bytes.
+	MvhF32      func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f32"`
+	MvhF16      func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f16"`
+	MvhBF16     func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_bf16"`
+	MvhF8E4M3   func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_f8e4m3"`
+	MvhQ8_0     func(w, x, y unsafe.Pointer, ldw, ldy, shape int) `c:"mvh_q8_0"`
+	WsumhF32    func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f32"`
+	WsumhF16    func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f16"`
+	WsumhBF16   func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_bf16"`
+	WsumhF8E4M3 func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_f8e4m3"`
+	WsumhQ8_0   func(v, p, y unsafe.Pointer, ldv, ldp, shape int) `c:"wsumh_q8_0"`
 
 	// dst[i·width+r] = src[r·ld+i] for i < k, r < rows; 0 up to r = width.
 	PackF32  func(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int) `c:"pack_f32"`
@@ -53,20 +57,26 @@ type kernels struct {
 	PanelF32  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f32"`
 	PanelF16  func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_f16"`
 	PanelBF16 func(w, x, y unsafe.Pointer, k, shape int) `c:"pf_bf16"`
+	// y[j·ldy+16·p+i] = row i of panel p times row j of x for j < n, n at most four, with lds = ldx | ldy<<32 and
+	// shape = far | n<<2 | panels<<5.
+	FewF32  func(w, x, y unsafe.Pointer, k, lds, shape int) `c:"pn_f32"`
+	FewF16  func(w, x, y unsafe.Pointer, k, lds, shape int) `c:"pn_f16"`
+	FewBF16 func(w, x, y unsafe.Pointer, k, lds, shape int) `c:"pn_bf16"`
 	// k columns of such a panel as tiles of the micro-kernel, in f32.
 	WideF32  func(w, dst unsafe.Pointer, k int) `c:"pw_f32"`
 	WideF16  func(w, dst unsafe.Pointer, k int) `c:"pw_f16"`
 	WideBF16 func(w, dst unsafe.Pointer, k int) `c:"pw_bf16"`
 
 	// dst[i] = src[i], widened or rounded to nearest even; n elements.
-	DecF16  func(src, dst unsafe.Pointer, n int) `c:"dec_f16"`
-	DecBF16 func(src, dst unsafe.Pointer, n int) `c:"dec_bf16"`
-	DecQ8_0 func(src, dst unsafe.Pointer, n int) `c:"dec_q8_0"`
-	DecQ4_0 func(src, dst unsafe.Pointer, n int) `c:"dec_q4_0"`
-	DecQ4_K func(src, dst unsafe.Pointer, n int) `c:"dec_q4_k"`
-	DecQ6_K func(src, dst unsafe.Pointer, n int) `c:"dec_q6_k"`
-	EncF16  func(src, dst unsafe.Pointer, n int) `c:"enc_f16"`
-	EncBF16 func(src, dst unsafe.Pointer, n int) `c:"enc_bf16"`
+	DecF16    func(src, dst unsafe.Pointer, n int) `c:"dec_f16"`
+	DecBF16   func(src, dst unsafe.Pointer, n int) `c:"dec_bf16"`
+	DecF8E4M3 func(src, dst unsafe.Pointer, n int) `c:"dec_f8e4m3"`
+	DecQ8_0   func(src, dst unsafe.Pointer, n int) `c:"dec_q8_0"`
+	DecQ4_0   func(src, dst unsafe.Pointer, n int) `c:"dec_q4_0"`
+	DecQ4_K   func(src, dst unsafe.Pointer, n int) `c:"dec_q4_k"`
+	DecQ6_K   func(src, dst unsafe.Pointer, n int) `c:"dec_q6_k"`
+	EncF16    func(src, dst unsafe.Pointer, n int) `c:"enc_f16"`
+	EncBF16   func(src, dst unsafe.Pointer, n int) `c:"enc_bf16"`
 
 	Dot      func(a, b unsafe.Pointer, n int) float32          `c:"dot"`       // Σ a·b
 	Max      func(x unsafe.Pointer, n int) float32             `c:"max_f32"`   // max x, -Inf for n = 0

@@ -190,7 +190,7 @@ func (a Heads) shape(what string, m Matrix, r0, n, columns, others, ld int) int 
 	heads := groups * a.Share
 	if a.D < 1 || a.D > most || groups > most || m.Cols != groups*a.D || a.Share < 1 || a.Share >= 1<<15 || r0 < 0 ||
 		n < 0 || r0+n > m.Rows ||
-		columns != heads*a.D || ld < n || others < (heads-1)*ld+n {
+		columns != heads*a.D || m.Type.CheckRow(a.D) != nil || ld < n || others < (heads-1)*ld+n {
 		panic(fmt.Sprintf("simd: %s of rows %d to %d of a %d by %d matrix, %+v, %d and %d floats, %d apart", what, r0, r0+n,
 			m.Rows, m.Cols, a, columns, others, ld))
 	}
@@ -198,7 +198,8 @@ func (a Heads) shape(what string, m Matrix, r0, n, columns, others, ld int) int 
 }
 
 // HeadMatVec computes y[h·ldy+i] = Σ_c m[r0+i, h/Share·D+c]·x[h·D+c] for the heads h and i < n: scores of keys that
-// lie together by position, which are read in their order. m is F32, F16 or BF16.
+// lie together by position, which are read in their order. m is F32, F16, BF16, F8E4M3 or, with D a multiple of 32,
+// Q8_0.
 func (k *Kernels) HeadMatVec(y []float32, ldy int, m Matrix, r0, n int, a Heads, x []float32) {
 	shape := a.shape("HeadMatVec", m, r0, n, len(x), len(y), ldy)
 	if n == 0 || m.Cols == 0 {
@@ -213,6 +214,10 @@ func (k *Kernels) HeadMatVec(y []float32, ldy int, m Matrix, r0, n int, a Heads,
 		mv = k.k.MvhF16
 	case tensor.BF16:
 		mv = k.k.MvhBF16
+	case tensor.F8E4M3:
+		mv = k.k.MvhF8E4M3
+	case tensor.Q8_0:
+		mv = k.k.MvhQ8_0
 	default:
 		panic("simd: HeadMatVec of " + m.Type.String())
 	}
@@ -222,7 +227,7 @@ func (k *Kernels) HeadMatVec(y []float32, ldy int, m Matrix, r0, n int, a Heads,
 }
 
 // HeadWeightedSum adds Σ_i p[h·ldp+i]·m[r0+i, h/Share·D+c], i < n, to y[h·D+c] for the heads h: sums over values that
-// lie as HeadMatVec's keys. m is F32, F16 or BF16.
+// lie as HeadMatVec's keys, of the same types.
 func (k *Kernels) HeadWeightedSum(y []float32, m Matrix, r0, n int, a Heads, p []float32, ldp int) {
 	shape := a.shape("HeadWeightedSum", m, r0, n, len(y), len(p), ldp)
 	if n == 0 || m.Cols == 0 {
@@ -237,6 +242,10 @@ func (k *Kernels) HeadWeightedSum(y []float32, m Matrix, r0, n int, a Heads, p [
 		sum = k.k.WsumhF16
 	case tensor.BF16:
 		sum = k.k.WsumhBF16
+	case tensor.F8E4M3:
+		sum = k.k.WsumhF8E4M3
+	case tensor.Q8_0:
+		sum = k.k.WsumhQ8_0
 	default:
 		panic("simd: HeadWeightedSum of " + m.Type.String())
 	}
@@ -268,6 +277,8 @@ func (k *Kernels) Decode(t tensor.Type, dst []float32, src []byte) bool {
 		dec = k.k.DecF16
 	case tensor.BF16:
 		dec = k.k.DecBF16
+	case tensor.F8E4M3:
+		dec = k.k.DecF8E4M3
 	case tensor.Q8_0:
 		dec = k.k.DecQ8_0
 	case tensor.Q4_0:

@@ -10,7 +10,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	// mv_f32: +0
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
 	LONG $0x01858e0f; WORD $0x0000 // jle 0x1018e <mv_f32+0x18e>
-	QUAD $0x00350e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x350e] # 0x13520 <wsumh_bf16+0x8b0>
+	QUAD $0x00718e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x718e] # 0x171a0 <wsumh_q8_0+0xb20>
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0x4beb // jmp 0x10063 <mv_f32+0x63>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
@@ -91,167 +91,19 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// mvh_f32: +416
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x20ec8348 // sub rsp, 0x20
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0xffff2548; WORD $0x0000 // and rax, 0xffff
-	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
-	LONG $0x024d840f; WORD $0x0000 // je 0x1040f <mvh_f32+0x26f>
-	QUAD $0x00335505217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x3355] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	LONG $0x10eac141 // shr r10d, 0x10
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
-	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x30fec148 // sar rsi, 0x30
-	QUAD $0x0000000095348d46 // lea r14d, [4*r10]
-	LONG $0xc9b70f45 // movzx r9d, r9w
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x240c894c // mov qword ptr [rsp], r9
-	WORD $0x26eb // jmp 0x10222 <mvh_f32+0x82>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
-	LONG $0x04c28348 // add rdx, 0x4
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x0148; BYTE $0xcb // add rbx, rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0x01f98349 // cmp r9, 0x1
-	LONG $0x01ed8e0f; WORD $0x0000 // jle 0x1040f <mvh_f32+0x26f>
-	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	WORD $0xd274 // je 0x10200 <mvh_f32+0x60>
-	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
-	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
-	WORD $0x8949; BYTE $0xff // mov r15, rdi
-	WORD $0x8949; BYTE $0xdc // mov r12, rbx
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	WORD $0x21eb // jmp 0x10263 <mvh_f32+0xc3>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xf7 // add r15, r14
-	WORD $0x014d; BYTE $0xf4 // add r12, r14
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x10200 <mvh_f32+0x60>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1674 // je 0x1027e <mvh_f32+0xde>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x14180f41; BYTE $0x84 // prefetcht1 byte ptr [r12 + 4*rax]
-	LONG $0x10c08348 // add rax, 0x10
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xf272 // jb 0x10270 <mvh_f32+0xd0>
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0x507f // jg 0x102d6 <mvh_f32+0x136>
-	WORD $0xc8eb // jmp 0x10250 <mvh_f32+0xb0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
-	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	WORD $0x014c; BYTE $0xf5 // add rbp, r14
-	LONG $0xc958e4c5 // vaddps ymm1, ymm3, ymm1
-	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
-	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
-	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
-	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
-	LONG $0xd116fac5 // vmovshdup xmm2, xmm1 # xmm2 = xmm1[1,1,3,3]
-	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
-	LONG $0x117ac1c4; WORD $0x004d // vmovss dword ptr [r13], xmm1
-	LONG $0x856c8d4f; BYTE $0x00 // lea r13, [r13 + 4*r8]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xff7a8e0f; WORD $0xffff // jle 0x10250 <mvh_f32+0xb0>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x2073 // jae 0x10300 <mvh_f32+0x160>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x0000b8e9; BYTE $0x00 // jmp 0x103ab <mvh_f32+0x20b>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	WORD $0xc031 // xor eax, eax
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	WORD $0x9066 // nop
-	LONG $0x107cc1c4; WORD $0x872c // vmovups ymm5, ymmword ptr [r15 + 4*rax]
-	LONG $0x107cc1c4; WORD $0x8774; BYTE $0x20 // vmovups ymm6, ymmword ptr [r15 + 4*rax + 0x20]
-	LONG $0x107cc1c4; WORD $0x877c; BYTE $0x40 // vmovups ymm7, ymmword ptr [r15 + 4*rax + 0x40]
-	LONG $0x107c41c4; WORD $0x8744; BYTE $0x60 // vmovups ymm8, ymmword ptr [r15 + 4*rax + 0x60]
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	LONG $0x985de2c4; WORD $0x856c; BYTE $0x00 // vfmadd132ps ymm5, ymm4, ymmword ptr [rbp + 4*rax] # ymm5 = (ymm5 * mem) + ymm4
-	LONG $0x9865e2c4; WORD $0x8574; BYTE $0x20 // vfmadd132ps ymm6, ymm3, ymmword ptr [rbp + 4*rax + 0x20] # ymm6 = (ymm6 * mem) + ymm3
-	LONG $0x986de2c4; WORD $0x857c; BYTE $0x40 // vfmadd132ps ymm7, ymm2, ymmword ptr [rbp + 4*rax + 0x40] # ymm7 = (ymm7 * mem) + ymm2
-	LONG $0x987562c4; WORD $0x8544; BYTE $0x60 // vfmadd132ps ymm8, ymm1, ymmword ptr [rbp + 4*rax + 0x60] # ymm8 = (ymm8 * mem) + ymm1
-	QUAD $0x008087a4107cc1c4; WORD $0x0000 // vmovups ymm4, ymmword ptr [r15 + 4*rax + 0x80]
-	QUAD $0x00a0879c107cc1c4; WORD $0x0000 // vmovups ymm3, ymmword ptr [r15 + 4*rax + 0xa0]
-	QUAD $0x00c08794107cc1c4; WORD $0x0000 // vmovups ymm2, ymmword ptr [r15 + 4*rax + 0xc0]
-	QUAD $0x00e0878c107cc1c4; WORD $0x0000 // vmovups ymm1, ymmword ptr [r15 + 4*rax + 0xe0]
-	QUAD $0x008085a49855e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm5, ymmword ptr [rbp + 4*rax + 0x80] # ymm4 = (ymm4 * mem) + ymm5
-	QUAD $0x00a0859c984de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm6, ymmword ptr [rbp + 4*rax + 0xa0] # ymm3 = (ymm3 * mem) + ymm6
-	QUAD $0x00c085949845e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm7, ymmword ptr [rbp + 4*rax + 0xc0] # ymm2 = (ymm2 * mem) + ymm7
-	QUAD $0x00e0858c983de2c4; WORD $0x0000 // vfmadd132ps ymm1, ymm8, ymmword ptr [rbp + 4*rax + 0xe0] # ymm1 = (ymm1 * mem) + ymm8
-	LONG $0x80e88348 // sub rax, -0x80
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0xff65860f; WORD $0xffff // jbe 0x10310 <mvh_f32+0x170>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x2677 // ja 0x103dd <mvh_f32+0x23d>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x107cc1c4; WORD $0x8f2c // vmovups ymm5, ymmword ptr [r15 + 4*rcx]
-	LONG $0x08418d48 // lea rax, [rcx + 0x8]
-	LONG $0xb855e2c4; WORD $0x8d64; BYTE $0x00 // vfmadd231ps ymm4, ymm5, ymmword ptr [rbp + 4*rcx] # ymm4 = (ymm5 * mem) + ymm4
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xe376 // jbe 0x103c0 <mvh_f32+0x220>
-	WORD $0x3949; BYTE $0xca // cmp r10, rcx
-	LONG $0xfeaa860f; WORD $0xffff // jbe 0x10290 <mvh_f32+0xf0>
-	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
-	WORD $0xc829 // sub eax, ecx
-	LONG $0xe86ef9c5 // vmovd xmm5, eax
-	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
-	LONG $0xe866d5c5 // vpcmpgtd ymm5, ymm5, ymm0
-	LONG $0x2c55c2c4; WORD $0x8f34 // vmaskmovps ymm6, ymm5, ymmword ptr [r15 + 4*rcx]
-	LONG $0x2c55e2c4; WORD $0x8d6c; BYTE $0x00 // vmaskmovps ymm5, ymm5, ymmword ptr [rbp + 4*rcx]
-	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
-	LONG $0xfffe81e9; BYTE $0xff // jmp 0x10290 <mvh_f32+0xf0>
-	LONG $0x20c48348 // add rsp, 0x20
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-
-	// mv_f16: +1072
+	// mv_f16: +416
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x105f4 <mv_f16+0x1c4>
+	LONG $0x01bb8e0f; WORD $0x0000 // jle 0x10364 <mv_f16+0x1c4>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x0030cf0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x30cf] # 0x13520 <wsumh_bf16+0x8b0>
+	QUAD $0x006fdf0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x6fdf] # 0x171a0 <wsumh_q8_0+0xb20>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x65eb // jmp 0x104bf <mv_f16+0x8f>
+	WORD $0x65eb // jmp 0x1022f <mv_f16+0x8f>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
 	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
@@ -274,15 +126,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x012d8e0f; WORD $0x0000 // jle 0x105ec <mv_f16+0x1bc>
+	LONG $0x012d8e0f; WORD $0x0000 // jle 0x1035c <mv_f16+0x1bc>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x177d // jge 0x104e0 <mv_f16+0xb0>
+	WORD $0x177d // jge 0x10250 <mv_f16+0xb0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x1057e <mv_f16+0x14e>
+	LONG $0x0000a2e9; BYTE $0x00 // jmp 0x102ee <mv_f16+0x14e>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -309,11 +161,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ea8349 // sub r10, -0x80
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff728e0f; WORD $0xffff // jle 0x104f0 <mv_f16+0xc0>
+	LONG $0xff728e0f; WORD $0xffff // jle 0x10260 <mv_f16+0xc0>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x08ca8349 // or r10, 0x8
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
-	WORD $0x227f // jg 0x105ac <mv_f16+0x17c>
+	WORD $0x227f // jg 0x1031c <mv_f16+0x17c>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x4734 // vcvtph2ps ymm6, xmmword ptr [rdi + 2*rax]
 	LONG $0x08508d4c // lea r10, [rax + 0x8]
@@ -321,12 +173,12 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0xe47e // jle 0x10590 <mv_f16+0x160>
+	WORD $0xe47e // jle 0x10300 <mv_f16+0x160>
 	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xfec48e0f; WORD $0xffff // jle 0x1047c <mv_f16+0x4c>
+	LONG $0xfec48e0f; WORD $0xffff // jle 0x101ec <mv_f16+0x4c>
 	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xfe978e0f; WORD $0xffff // jle 0x1045a <mv_f16+0x2a>
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x101ca <mv_f16+0x2a>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	WORD $0xdb31 // xor ebx, ebx
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
@@ -334,9 +186,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xee75 // jne 0x105d0 <mv_f16+0x1a0>
+	WORD $0xee75 // jne 0x10340 <mv_f16+0x1a0>
 	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
-	LONG $0xfffe72e9; BYTE $0xff // jmp 0x1045e <mv_f16+0x2e>
+	LONG $0xfffe72e9; BYTE $0xff // jmp 0x101ce <mv_f16+0x2e>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -345,189 +197,19 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// mvh_f16: +1536
-	BYTE $0x55 // push rbp
-	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x028a840f; WORD $0x0000 // je 0x108be <mvh_f16+0x2be>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x002ede0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x2ede] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x30f8c148 // sar rax, 0x30
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x10eac141 // shr r10d, 0x10
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0xc1b70f41 // movzx eax, r9w
-	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
-	LONG $0x12048d43 // lea eax, [r10 + r10]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	WORD $0x31eb // jmp 0x106bb <mvh_f16+0xbb>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
-	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x02038e0f; WORD $0x0000 // jle 0x108be <mvh_f16+0x2be>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
-	WORD $0xc874 // je 0x10690 <mvh_f16+0x90>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
-	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	WORD $0x25eb // jmp 0x10708 <mvh_f16+0x108>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x0149; BYTE $0xcd // add r13, rcx
-	WORD $0x0149; BYTE $0xcc // add r12, rcx
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x887e // jle 0x10690 <mvh_f16+0x90>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1274 // je 0x1071f <mvh_f16+0x11f>
-	WORD $0xc031 // xor eax, eax
-	BYTE $0x90 // nop
-	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xf172 // jb 0x10710 <mvh_f16+0x110>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x667f // jg 0x10792 <mvh_f16+0x192>
-	WORD $0xc2eb // jmp 0x106f0 <mvh_f16+0xf0>
-	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xf86ef9c5 // vmovd xmm7, eax
-	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
-	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
-	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
-	LONG $0x2c45e2c4; WORD $0x8e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rcx]
-	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
-	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	WORD $0x014c; BYTE $0xfe // add rsi, r15
-	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
-	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
-	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
-	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
-	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
-	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
-	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xff5e8e0f; WORD $0xffff // jle 0x106f0 <mvh_f16+0xf0>
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x1473 // jae 0x107b0 <mvh_f16+0x1b0>
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x00009fe9; BYTE $0x00 // jmp 0x1084e <mvh_f16+0x24e>
-	BYTE $0x90 // nop
-	WORD $0xc031 // xor eax, eax
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
-	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x9066 // nop
-	LONG $0x137dc2c4; WORD $0x4434 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*rax]
-	LONG $0x137dc2c4; WORD $0x447c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 2*rax + 0x10]
-	LONG $0x137d42c4; WORD $0x4444; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [r12 + 2*rax + 0x20]
-	LONG $0x137d42c4; WORD $0x444c; BYTE $0x30 // vcvtph2ps ymm9, xmmword ptr [r12 + 2*rax + 0x30]
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	LONG $0x9855e2c4; WORD $0x8634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*rax] # ymm6 = (ymm6 * mem) + ymm5
-	LONG $0x137dc2c4; WORD $0x446c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r12 + 2*rax + 0x40]
-	LONG $0x985de2c4; WORD $0x867c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*rax + 0x20] # ymm7 = (ymm7 * mem) + ymm4
-	LONG $0x137dc2c4; WORD $0x4464; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [r12 + 2*rax + 0x50]
-	LONG $0x986562c4; WORD $0x8644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*rax + 0x40] # ymm8 = (ymm8 * mem) + ymm3
-	LONG $0x137dc2c4; WORD $0x445c; BYTE $0x60 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rax + 0x60]
-	LONG $0x986d62c4; WORD $0x864c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*rax + 0x60] # ymm9 = (ymm9 * mem) + ymm2
-	LONG $0x137dc2c4; WORD $0x4454; BYTE $0x70 // vcvtph2ps ymm2, xmmword ptr [r12 + 2*rax + 0x70]
-	QUAD $0x008086ac984de2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*rax + 0x80] # ymm5 = (ymm5 * mem) + ymm6
-	QUAD $0x00a086a49845e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*rax + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
-	QUAD $0x00c0869c983de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*rax + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
-	QUAD $0x00e086949835e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*rax + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
-	LONG $0x80e88348 // sub rax, -0x80
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0xff72860f; WORD $0xffff // jbe 0x107c0 <mvh_f16+0x1c0>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x2277 // ja 0x1087c <mvh_f16+0x27c>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x137dc2c4; WORD $0x4c34 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*rcx]
-	LONG $0x08418d48 // lea rax, [rcx + 0x8]
-	LONG $0xb84de2c4; WORD $0x8e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rcx] # ymm5 = (ymm6 * mem) + ymm5
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xe476 // jbe 0x10860 <mvh_f16+0x260>
-	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0x2948; BYTE $0xc8 // sub rax, rcx
-	LONG $0xfec7860f; WORD $0xffff // jbe 0x1074f <mvh_f16+0x14f>
-	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
-	LONG $0xfe9a8e0f; WORD $0xffff // jle 0x1072e <mvh_f16+0x12e>
-	LONG $0x4c3c8d49 // lea rdi, [r12 + 2*rcx]
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
-	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
-	WORD $0xff48; BYTE $0xc3 // inc rbx
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0xed75 // jne 0x108a0 <mvh_f16+0x2a0>
-	LONG $0x7428f8c5; WORD $0x5024 // vmovaps xmm6, xmmword ptr [rsp + 0x50]
-	LONG $0xfffe74e9; BYTE $0xff // jmp 0x10732 <mvh_f16+0x132>
-	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-
-	// mv_bf16: +2256
+	// mv_bf16: +880
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x10ad4 <mv_bf16+0x204>
+	LONG $0x01fb8e0f; WORD $0x0000 // jle 0x10574 <mv_bf16+0x204>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
-	QUAD $0x002c2f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x2c2f] # 0x13520 <wsumh_bf16+0x8b0>
+	QUAD $0x006e0f0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x6e0f] # 0x171a0 <wsumh_q8_0+0xb20>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	WORD $0x6aeb // jmp 0x10964 <mv_bf16+0x94>
+	WORD $0x6aeb // jmp 0x10404 <mv_bf16+0x94>
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
 	LONG $0x6e79c1c4; BYTE $0xfa // vmovd xmm7, r10d
 	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
@@ -551,15 +233,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01688e0f; WORD $0x0000 // jle 0x10acc <mv_bf16+0x1fc>
+	LONG $0x01688e0f; WORD $0x0000 // jle 0x1056c <mv_bf16+0x1fc>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x227d // jge 0x10990 <mv_bf16+0xc0>
+	WORD $0x227d // jge 0x10430 <mv_bf16+0xc0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	WORD $0xc031 // xor eax, eax
-	LONG $0x0000d5e9; BYTE $0x00 // jmp 0x10a56 <mv_bf16+0x186>
+	LONG $0x0000d5e9; BYTE $0x00 // jmp 0x104f6 <mv_bf16+0x186>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
@@ -594,11 +276,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x80ea8349 // sub r10, -0x80
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xff4a8e0f; WORD $0xffff // jle 0x109a0 <mv_bf16+0xd0>
+	LONG $0xff4a8e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xd0>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	LONG $0x08ca8349 // or r10, 0x8
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
-	WORD $0x2f7f // jg 0x10a91 <mv_bf16+0x1c1>
+	WORD $0x2f7f // jg 0x10531 <mv_bf16+0x1c1>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x337de2c4; WORD $0x4734 // vpmovzxwd ymm6, xmmword ptr [rdi + 2*rax]
 	LONG $0x08508d4c // lea r10, [rax + 0x8]
@@ -607,12 +289,12 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10c08348 // add rax, 0x10
 	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0xdf7e // jle 0x10a70 <mv_bf16+0x1a0>
+	WORD $0xdf7e // jle 0x10510 <mv_bf16+0x1a0>
 	WORD $0x894d; BYTE $0xc2 // mov r10, r8
 	WORD $0x2949; BYTE $0xc2 // sub r10, rax
-	LONG $0xfe848e0f; WORD $0xffff // jle 0x10921 <mv_bf16+0x51>
+	LONG $0xfe848e0f; WORD $0xffff // jle 0x103c1 <mv_bf16+0x51>
 	LONG $0x0429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm0
-	LONG $0xfe528e0f; WORD $0xffff // jle 0x108fa <mv_bf16+0x2a>
+	LONG $0xfe528e0f; WORD $0xffff // jle 0x1039a <mv_bf16+0x2a>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	WORD $0xdb31 // xor ebx, ebx
 	WORD $0x9066 // nop
@@ -620,9 +302,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x34894466; BYTE $0x5c // mov word ptr [rsp + 2*rbx], r14w
 	WORD $0xff48; BYTE $0xc3 // inc rbx
 	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xee75 // jne 0x10ab0 <mv_bf16+0x1e0>
+	WORD $0xee75 // jne 0x10550 <mv_bf16+0x1e0>
 	LONG $0x3428f8c5; BYTE $0x24 // vmovaps xmm6, xmmword ptr [rsp]
-	LONG $0xfffe32e9; BYTE $0xff // jmp 0x108fe <mv_bf16+0x2e>
+	LONG $0xfffe32e9; BYTE $0xff // jmp 0x1039e <mv_bf16+0x2e>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -631,7 +313,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// mvh_bf16: +2784
+	// mvh_f32: +1408
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -640,83 +322,701 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x70ec8348 // sub rsp, 0x70
-	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x20eac149 // shr r10, 0x20
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30fbc149 // sar r11, 0x30
+	LONG $0xe1b70f45 // movzx r12d, r9w
+	LONG $0xd2b70f45 // movzx r10d, r10w
+	LONG $0x2454894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r10
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x03f7850f; WORD $0x0000 // jne 0x109ba <mvh_f32+0x43a>
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x03ed8c0f; WORD $0x0000 // jl 0x109ba <mvh_f32+0x43a>
+	LONG $0x08247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x8], 0x1
+	LONG $0x03e2850f; WORD $0x0000 // jne 0x109ba <mvh_f32+0x43a>
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x04e7c148 // shl rdi, 0x4
+	QUAD $0x00000000c5148d4e // lea r10, [8*r8]
+	LONG $0x820c8d4e // lea r9, [rdx + 4*r8]
+	LONG $0x863c8d4c // lea r15, [rsi + 4*rax]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x2464894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r12
 	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x02ca840f; WORD $0x0000 // je 0x10dde <mvh_bf16+0x2fe>
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	QUAD $0x0029fe0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x29fe] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x30f8c148 // sar rax, 0x30
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x10eac141 // shr r10d, 0x10
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
-	LONG $0xc1b70f41 // movzx eax, r9w
-	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x4e048d48 // lea rax, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
-	LONG $0x12048d43 // lea eax, [r10 + r10]
-	LONG $0x24448948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rax
-	WORD $0x31eb // jmp 0x10b9b <mvh_bf16+0xbb>
+	LONG $0x00c53c8d; WORD $0x0000; BYTE $0x00 // lea edi, [8*rax]
+	LONG $0x2454894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r10
+	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
+	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	WORD $0x39eb // jmp 0x10653 <mvh_f32+0xd3>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
-	LONG $0x24448348; WORD $0x0420 // add qword ptr [rsp + 0x20], 0x4
-	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x02438e0f; WORD $0x0000 // jle 0x10dde <mvh_bf16+0x2fe>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
-	WORD $0xc874 // je 0x10b70 <mvh_bf16+0x90>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x24548b4c; BYTE $0x48 // mov r10, qword ptr [rsp + 0x48]
+	LONG $0x244c8b4c; BYTE $0x50 // mov r9, qword ptr [rsp + 0x50]
 	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
-	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
-	WORD $0x25eb // jmp 0x10be8 <mvh_bf16+0x108>
+	LONG $0x24648b4c; BYTE $0x28 // mov r12, qword ptr [rsp + 0x28]
+	LONG $0xfe7b8d49 // lea rdi, [r11 - 0x2]
+	LONG $0x2454014c; BYTE $0x10 // add qword ptr [rsp + 0x10], r10
+	WORD $0x014c; BYTE $0xce // add rsi, r9
+	WORD $0x014c; BYTE $0xd2 // add rdx, r10
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x02178e0f; WORD $0x0000 // jle 0x1086a <mvh_f32+0x2ea>
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xc374 // je 0x10620 <mvh_f32+0xa0>
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
+	WORD $0x2deb // jmp 0x106a0 <mvh_f32+0x120>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x0149; BYTE $0xcd // add r13, rcx
-	WORD $0x0149; BYTE $0xcc // add r12, rcx
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x887e // jle 0x10b70 <mvh_bf16+0x90>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1274 // je 0x10bff <mvh_bf16+0x11f>
-	WORD $0xc031 // xor eax, eax
-	BYTE $0x90 // nop
-	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0xf172 // jb 0x10bf0 <mvh_bf16+0x110>
-	LONG $0x24448b48; BYTE $0x48 // mov rax, qword ptr [rsp + 0x48]
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x1178a1c4; WORD $0x8204 // vmovups xmmword ptr [rdx + 4*r8], xmm0
+	LONG $0x247c0348; BYTE $0x08 // add rdi, qword ptr [rsp + 0x8]
+	LONG $0xfc4a8d4d // lea r9, [r10 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x04fa8349 // cmp r10, 0x4
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x807e // jle 0x10620 <mvh_f32+0xa0>
+	LONG $0xff6a8d4d // lea r13, [r10 - 0x1]
+	LONG $0x02fa8349 // cmp r10, 0x2
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xd94d0f49 // cmovge rbx, r9
+	LONG $0x0002b941; WORD $0x0000 // mov r9d, 0x2
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	LONG $0xf14f0f4d // cmovg r14, r9
+	LONG $0x04fa8349 // cmp r10, 0x4
+	LONG $0x0003b941; WORD $0x0000 // mov r9d, 0x3
+	LONG $0xe94d0f4d // cmovge r13, r9
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x6b7f // jg 0x10c77 <mvh_bf16+0x197>
-	WORD $0xc2eb // jmp 0x10bd0 <mvh_bf16+0xf0>
+	LONG $0x00a7840f; WORD $0x0000 // je 0x10780 <mvh_f32+0x200>
+	LONG $0xe9af0f4c // imul r13, rcx
+	LONG $0xf1af0f4c // imul r14, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
 	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
-	LONG $0xf86ef9c5 // vmovd xmm7, eax
-	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x0149; BYTE $0xfd // add r13, rdi
+	WORD $0x0149; BYTE $0xfe // add r14, rdi
+	WORD $0x0148; BYTE $0xfb // add rbx, rdi
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x107c21c4; WORD $0x8f04 // vmovups ymm8, ymmword ptr [rdi + 4*r9]
+	LONG $0x107c21c4; WORD $0x8e24 // vmovups ymm12, ymmword ptr [rsi + 4*r9]
+	LONG $0x107c21c4; WORD $0x8b0c // vmovups ymm9, ymmword ptr [rbx + 4*r9]
+	LONG $0x107c01c4; WORD $0x8f2c // vmovups ymm13, ymmword ptr [r15 + 4*r9]
+	LONG $0x107c01c4; WORD $0x8e14 // vmovups ymm10, ymmword ptr [r14 + 4*r9]
+	LONG $0x107c01c4; WORD $0x8d5c; BYTE $0x00 // vmovups ymm11, ymmword ptr [r13 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0xb815c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm13, ymm8 # ymm3 = (ymm13 * ymm8) + ymm3
+	LONG $0xb815c2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm13, ymm9 # ymm2 = (ymm13 * ymm9) + ymm2
+	LONG $0xb815c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm13, ymm10 # ymm1 = (ymm13 * ymm10) + ymm1
+	LONG $0xb825c2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm11, ymm13 # ymm0 = (ymm11 * ymm13) + ymm0
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xaa72 // jb 0x10720 <mvh_f32+0x1a0>
+	WORD $0x28eb // jmp 0x107a0 <mvh_f32+0x220>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc61444c5 // vunpcklps ymm8, ymm7, ymm6 # ymm8 = ymm7[0],ymm6[0],ymm7[1],ymm6[1],ymm7[4],ymm6[4],ymm7[5],ymm6[5]
+	LONG $0xf615c4c5 // vunpckhps ymm6, ymm7, ymm6 # ymm6 = ymm7[2],ymm6[2],ymm7[3],ymm6[3],ymm7[6],ymm6[6],ymm7[7],ymm6[7]
+	LONG $0xf658bcc5 // vaddps ymm6, ymm8, ymm6
+	LONG $0xc41454c5 // vunpcklps ymm8, ymm5, ymm4 # ymm8 = ymm5[0],ymm4[0],ymm5[1],ymm4[1],ymm5[4],ymm4[4],ymm5[5],ymm4[5]
+	LONG $0xe415d4c5 // vunpckhps ymm4, ymm5, ymm4 # ymm4 = ymm5[2],ymm4[2],ymm5[3],ymm4[3],ymm5[6],ymm4[6],ymm5[7],ymm4[7]
+	LONG $0xe458bcc5 // vaddps ymm4, ymm8, ymm4
+	LONG $0xec14cdc5 // vunpcklpd ymm5, ymm6, ymm4 # ymm5 = ymm6[0],ymm4[0],ymm6[2],ymm4[2]
+	LONG $0xe415cdc5 // vunpckhpd ymm4, ymm6, ymm4 # ymm4 = ymm6[1],ymm4[1],ymm6[3],ymm4[3]
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fa8349 // cmp r10, 0x3
+	WORD $0x0c7e // jle 0x107e0 <mvh_f32+0x260>
+	LONG $0x2211f8c5 // vmovups xmmword ptr [rdx], xmm4
+	WORD $0x2beb // jmp 0x10805 <mvh_f32+0x285>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x6429f8c5; WORD $0x3024 // vmovaps xmmword ptr [rsp + 0x30], xmm4
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x107aa1c4; WORD $0x8c64; BYTE $0x30 // vmovss xmm4, dword ptr [rsp + 4*r9 + 0x30]
+	LONG $0x117aa1c4; WORD $0x8a24 // vmovss dword ptr [rdx + 4*r9], xmm4
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	WORD $0xeb7c // jl 0x107f0 <mvh_f32+0x270>
+	LONG $0xe214e4c5 // vunpcklps ymm4, ymm3, ymm2 # ymm4 = ymm3[0],ymm2[0],ymm3[1],ymm2[1],ymm3[4],ymm2[4],ymm3[5],ymm2[5]
+	LONG $0xd215e4c5 // vunpckhps ymm2, ymm3, ymm2 # ymm2 = ymm3[2],ymm2[2],ymm3[3],ymm2[3],ymm3[6],ymm2[6],ymm3[7],ymm2[7]
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0xe014f4c5 // vunpcklps ymm4, ymm1, ymm0 # ymm4 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[4],ymm0[4],ymm1[5],ymm0[5]
+	LONG $0xc015f4c5 // vunpckhps ymm0, ymm1, ymm0 # ymm0 = ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[6],ymm0[6],ymm1[7],ymm0[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc814edc5 // vunpcklpd ymm1, ymm2, ymm0 # ymm1 = ymm2[0],ymm0[0],ymm2[2],ymm0[2]
+	LONG $0xc015edc5 // vunpckhpd ymm0, ymm2, ymm0 # ymm0 = ymm2[1],ymm0[1],ymm2[3],ymm0[3]
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fa8349 // cmp r10, 0x3
+	LONG $0xfe438f0f; WORD $0xffff // jg 0x10680 <mvh_f32+0x100>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x4429f8c5; WORD $0x3024 // vmovaps xmmword ptr [rsp + 0x30], xmm0
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x107aa1c4; WORD $0x8c44; BYTE $0x30 // vmovss xmm0, dword ptr [rsp + 4*r9 + 0x30]
+	LONG $0x117a81c4; WORD $0x8c04 // vmovss dword ptr [r12 + 4*r9], xmm0
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	WORD $0xeb7c // jl 0x10850 <mvh_f32+0x2d0>
+	LONG $0xfffe1ce9; BYTE $0xff // jmp 0x10686 <mvh_f32+0x106>
+	LONG $0x247c8b4c; BYTE $0x18 // mov r15, qword ptr [rsp + 0x18]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0xc0950f41 // setne r8b
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xc7940f40 // sete dil
+	WORD $0x0844; BYTE $0xc7 // or dil, r8b
+	LONG $0x0366850f; WORD $0x0000 // jne 0x10bed <mvh_f32+0x66d>
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000002bf; BYTE $0x00 // mov edi, 0x2
+	LONG $0x0003b841; WORD $0x0000 // mov r8d, 0x3
+	WORD $0x25eb // jmp 0x108bf <mvh_f32+0x33f>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0x247c034c; BYTE $0x08 // add r15, qword ptr [rsp + 0x8]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x244c8d4d; BYTE $0xfc // lea r9, [r12 - 0x4]
+	LONG $0x04fc8349 // cmp r12, 0x4
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	LONG $0x032e8e0f; WORD $0x0000 // jle 0x10bed <mvh_f32+0x66d>
+	LONG $0x24548d4d; BYTE $0xff // lea r10, [r12 - 0x1]
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
+	LONG $0xde4d0f4d // cmovge r11, r14
+	LONG $0xdf4f0f48 // cmovg rbx, rdi
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xd04d0f4d // cmovge r10, r8
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x5d74 // je 0x10940 <mvh_f32+0x3c0>
+	LONG $0xd1af0f4c // imul r10, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xd9af0f4c // imul r11, rcx
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x014d; BYTE $0xfa // add r10, r15
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	WORD $0x014d; BYTE $0xfb // add r11, r15
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x107ca1c4; WORD $0x8e24 // vmovups ymm4, ymmword ptr [rsi + 4*r9]
+	LONG $0xb85d82c4; WORD $0x8f04 // vfmadd231ps ymm0, ymm4, ymmword ptr [r15 + 4*r9] # ymm0 = (ymm4 * mem) + ymm0
+	LONG $0xb85d82c4; WORD $0x8b14 // vfmadd231ps ymm2, ymm4, ymmword ptr [r11 + 4*r9] # ymm2 = (ymm4 * mem) + ymm2
+	LONG $0xb85da2c4; WORD $0x8b0c // vfmadd231ps ymm1, ymm4, ymmword ptr [rbx + 4*r9] # ymm1 = (ymm4 * mem) + ymm1
+	LONG $0xb85d82c4; WORD $0x8a1c // vfmadd231ps ymm3, ymm4, ymmword ptr [r10 + 4*r9] # ymm3 = (ymm4 * mem) + ymm3
+	LONG $0x08c18349 // add r9, 0x8
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xd972 // jb 0x10910 <mvh_f32+0x390>
+	WORD $0x17eb // jmp 0x10950 <mvh_f32+0x3d0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe214fcc5 // vunpcklps ymm4, ymm0, ymm2 # ymm4 = ymm0[0],ymm2[0],ymm0[1],ymm2[1],ymm0[4],ymm2[4],ymm0[5],ymm2[5]
+	LONG $0xc215fcc5 // vunpckhps ymm0, ymm0, ymm2 # ymm0 = ymm0[2],ymm2[2],ymm0[3],ymm2[3],ymm0[6],ymm2[6],ymm0[7],ymm2[7]
+	LONG $0xd314f4c5 // vunpcklps ymm2, ymm1, ymm3 # ymm2 = ymm1[0],ymm3[0],ymm1[1],ymm3[1],ymm1[4],ymm3[4],ymm1[5],ymm3[5]
+	LONG $0xcb15f4c5 // vunpckhps ymm1, ymm1, ymm3 # ymm1 = ymm1[2],ymm3[2],ymm1[3],ymm3[3],ymm1[6],ymm3[6],ymm1[7],ymm3[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xd114fdc5 // vunpcklpd ymm2, ymm0, ymm1 # ymm2 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
+	LONG $0xc115fdc5 // vunpckhpd ymm0, ymm0, ymm1 # ymm0 = ymm0[1],ymm1[1],ymm0[3],ymm1[3]
+	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xff188f0f; WORD $0xffff // jg 0x108a0 <mvh_f32+0x320>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x4429f8c5; WORD $0x3024 // vmovaps xmmword ptr [rsp + 0x30], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x107aa1c4; WORD $0x8c44; BYTE $0x30 // vmovss xmm0, dword ptr [rsp + 4*r9 + 0x30]
+	LONG $0x117aa1c4; WORD $0x8a04 // vmovss dword ptr [rdx + 4*r9], xmm0
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x394d; BYTE $0xe1 // cmp r9, r12
+	WORD $0xeb7c // jl 0x109a0 <mvh_f32+0x420>
+	LONG $0xfffeeae9; BYTE $0xff // jmp 0x108a4 <mvh_f32+0x324>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x022a840f; WORD $0x0000 // je 0x10bed <mvh_f32+0x66d>
+	QUAD $0x0067d405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x67d4] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x8f0c8d4c // lea r9, [rdi + 4*rcx]
+	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
+	WORD $0x36eb // jmp 0x10a19 <mvh_f32+0x499>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24548b4c; BYTE $0x28 // mov r10, qword ptr [rsp + 0x28]
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0xff628d4d // lea r12, [r10 - 0x1]
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x01fa8349 // cmp r10, 0x1
+	LONG $0x01d48e0f; WORD $0x0000 // jle 0x10bed <mvh_f32+0x66d>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x2464894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r12
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	WORD $0xc074 // je 0x109f0 <mvh_f32+0x470>
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x24548b4c; BYTE $0x20 // mov r10, qword ptr [rsp + 0x20]
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	WORD $0x1beb // jmp 0x10a64 <mvh_f32+0x4e4>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8d4d; BYTE $0xff // lea r9, [r12 - 0x1]
+	WORD $0x014c; BYTE $0xf2 // add rdx, r14
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	WORD $0x8c7e // jle 0x109f0 <mvh_f32+0x470>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1574 // je 0x10a7e <mvh_f32+0x4fe>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x14180f42; BYTE $0x8f // prefetcht1 byte ptr [rdi + 4*r9]
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xf272 // jb 0x10a70 <mvh_f32+0x4f0>
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x4a7f // jg 0x10ad0 <mvh_f32+0x550>
+	WORD $0xc8eb // jmp 0x10a50 <mvh_f32+0x4d0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xff4d8d4d // lea r9, [r13 - 0x1]
+	WORD $0x014d; BYTE $0xf7 // add r15, r14
+	LONG $0xc958e4c5 // vaddps ymm1, ymm3, ymm1
+	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd116fac5 // vmovshdup xmm2, xmm1 # xmm2 = xmm1[1,1,3,3]
+	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
+	LONG $0x117ac1c4; BYTE $0x0a // vmovss dword ptr [r10], xmm1
+	LONG $0x82148d4f // lea r10, [r10 + 4*r8]
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	WORD $0x807e // jle 0x10a50 <mvh_f32+0x4d0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xf883; BYTE $0x40 // cmp eax, 0x40
+	WORD $0x1773 // jae 0x10af0 <mvh_f32+0x570>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x0000a5e9; BYTE $0x00 // jmp 0x10b92 <mvh_f32+0x612>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x9066 // nop
+	LONG $0x2c10fcc5; BYTE $0x9a // vmovups ymm5, ymmword ptr [rdx + 4*rbx]
+	LONG $0x7410fcc5; WORD $0x209a // vmovups ymm6, ymmword ptr [rdx + 4*rbx + 0x20]
+	LONG $0x7c10fcc5; WORD $0x409a // vmovups ymm7, ymmword ptr [rdx + 4*rbx + 0x40]
+	LONG $0x44107cc5; WORD $0x609a // vmovups ymm8, ymmword ptr [rdx + 4*rbx + 0x60]
+	LONG $0x404b8d4c // lea r9, [rbx + 0x40]
+	LONG $0x985dc2c4; WORD $0x9f2c // vfmadd132ps ymm5, ymm4, ymmword ptr [r15 + 4*rbx] # ymm5 = (ymm5 * mem) + ymm4
+	LONG $0x9865c2c4; WORD $0x9f74; BYTE $0x20 // vfmadd132ps ymm6, ymm3, ymmword ptr [r15 + 4*rbx + 0x20] # ymm6 = (ymm6 * mem) + ymm3
+	LONG $0x986dc2c4; WORD $0x9f7c; BYTE $0x40 // vfmadd132ps ymm7, ymm2, ymmword ptr [r15 + 4*rbx + 0x40] # ymm7 = (ymm7 * mem) + ymm2
+	LONG $0x987542c4; WORD $0x9f44; BYTE $0x60 // vfmadd132ps ymm8, ymm1, ymmword ptr [r15 + 4*rbx + 0x60] # ymm8 = (ymm8 * mem) + ymm1
+	QUAD $0x0000809aa410fcc5; BYTE $0x00 // vmovups ymm4, ymmword ptr [rdx + 4*rbx + 0x80]
+	QUAD $0x0000a09a9c10fcc5; BYTE $0x00 // vmovups ymm3, ymmword ptr [rdx + 4*rbx + 0xa0]
+	QUAD $0x0000c09a9410fcc5; BYTE $0x00 // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0xc0]
+	QUAD $0x0000e09a8c10fcc5; BYTE $0x00 // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0xe0]
+	QUAD $0x00809fa49855c2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm5, ymmword ptr [r15 + 4*rbx + 0x80] # ymm4 = (ymm4 * mem) + ymm5
+	QUAD $0x00a09f9c984dc2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm6, ymmword ptr [r15 + 4*rbx + 0xa0] # ymm3 = (ymm3 * mem) + ymm6
+	QUAD $0x00c09f949845c2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm7, ymmword ptr [r15 + 4*rbx + 0xc0] # ymm2 = (ymm2 * mem) + ymm7
+	QUAD $0x00e09f8c983dc2c4; WORD $0x0000 // vfmadd132ps ymm1, ymm8, ymmword ptr [r15 + 4*rbx + 0xe0] # ymm1 = (ymm1 * mem) + ymm8
+	LONG $0x80eb8348 // sub rbx, -0x80
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0xff6e860f; WORD $0xffff // jbe 0x10b00 <mvh_f32+0x580>
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0x08cb8348 // or rbx, 0x8
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x1e77 // ja 0x10bbc <mvh_f32+0x63c>
+	WORD $0x9066 // nop
+	LONG $0x107ca1c4; WORD $0x8a2c // vmovups ymm5, ymmword ptr [rdx + 4*r9]
+	LONG $0x08598d49 // lea rbx, [r9 + 0x8]
+	LONG $0xb85582c4; WORD $0x8f24 // vfmadd231ps ymm4, ymm5, ymmword ptr [r15 + 4*r9] # ymm4 = (ymm5 * mem) + ymm4
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x8949; BYTE $0xd9 // mov r9, rbx
+	WORD $0xe476 // jbe 0x10ba0 <mvh_f32+0x620>
+	WORD $0x394c; BYTE $0xc8 // cmp rax, r9
+	LONG $0xfecb860f; WORD $0xffff // jbe 0x10a90 <mvh_f32+0x510>
+	WORD $0xc389 // mov ebx, eax
+	WORD $0x2944; BYTE $0xcb // sub ebx, r9d
+	LONG $0xeb6ef9c5 // vmovd xmm5, ebx
+	LONG $0x587de2c4; BYTE $0xed // vpbroadcastd ymm5, xmm5
+	LONG $0xe866d5c5 // vpcmpgtd ymm5, ymm5, ymm0
+	LONG $0x2c55a2c4; WORD $0x8a34 // vmaskmovps ymm6, ymm5, ymmword ptr [rdx + 4*r9]
+	LONG $0x2c5582c4; WORD $0x8f2c // vmaskmovps ymm5, ymm5, ymmword ptr [r15 + 4*r9]
+	LONG $0xb84de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm6, ymm5 # ymm3 = (ymm6 * ymm5) + ymm3
+	LONG $0xfffea3e9; BYTE $0xff // jmp 0x10a90 <mvh_f32+0x510>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// mvh_f16: +3072
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x30fec148 // sar rsi, 0x30
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0xe1b70f45 // movzx r12d, r9w
+	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x03ff850f; WORD $0x0000 // jne 0x11048 <mvh_f16+0x448>
+	LONG $0x247c8348; WORD $0x0238 // cmp qword ptr [rsp + 0x38], 0x2
+	LONG $0x03f38c0f; WORD $0x0000 // jl 0x11048 <mvh_f16+0x448>
+	LONG $0x01243c83 // cmp dword ptr [rsp], 0x1
+	LONG $0x03e9850f; WORD $0x0000 // jne 0x11048 <mvh_f16+0x448>
+	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	QUAD $0x00000000c53c8d4a // lea rdi, [8*r8]
+	LONG $0x823c8d4d // lea r15, [r10 + 4*rax]
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x00c5348d; WORD $0x0000; BYTE $0x00 // lea esi, [8*rax]
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x42eb // jmp 0x10ce7 <mvh_f16+0xe7>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	LONG $0x244c014c; BYTE $0x28 // add qword ptr [rsp + 0x28], r9
+	LONG $0xfe4e8d48 // lea rcx, [rsi - 0x2]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x03fe8348 // cmp rsi, 0x3
+	LONG $0x02118e0f; WORD $0x0000 // jle 0x10ef8 <mvh_f16+0x2f8>
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xc174 // je 0x10cb0 <mvh_f16+0xb0>
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	WORD $0x2deb // jmp 0x10d30 <mvh_f16+0x130>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x117881c4; WORD $0x8404 // vmovups xmmword ptr [r12 + 4*r8], xmm0
+	LONG $0x24740348; BYTE $0x10 // add rsi, qword ptr [rsp + 0x10]
+	LONG $0xfc4d8d49 // lea rcx, [r13 - 0x4]
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x807e // jle 0x10cb0 <mvh_f16+0xb0>
+	LONG $0xff7d8d49 // lea rdi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0xd94d0f48 // cmovge rbx, rcx
+	LONG $0x000002b9; BYTE $0x00 // mov ecx, 0x2
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0xf14f0f4c // cmovg r14, rcx
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0x000003b9; BYTE $0x00 // mov ecx, 0x3
+	LONG $0xf94d0f48 // cmovge rdi, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00aa840f; WORD $0x0000 // je 0x10e10 <mvh_f16+0x210>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xf9af0f48 // imul rdi, rcx
+	LONG $0xf1af0f4c // imul r14, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x0149; BYTE $0xf6 // add r14, rsi
+	WORD $0x0148; BYTE $0xf3 // add rbx, rsi
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x137d22c4; WORD $0x4e04 // vcvtph2ps ymm8, xmmword ptr [rsi + 2*r9]
+	LONG $0x137d22c4; WORD $0x4b0c // vcvtph2ps ymm9, xmmword ptr [rbx + 2*r9]
+	LONG $0x137d02c4; WORD $0x4e14 // vcvtph2ps ymm10, xmmword ptr [r14 + 2*r9]
+	LONG $0x137d22c4; WORD $0x4f1c // vcvtph2ps ymm11, xmmword ptr [rdi + 2*r9]
+	LONG $0x107c01c4; WORD $0x8a24 // vmovups ymm12, ymmword ptr [r10 + 4*r9]
+	LONG $0x107c01c4; WORD $0x8f2c // vmovups ymm13, ymmword ptr [r15 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0xb815c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm13, ymm8 # ymm3 = (ymm13 * ymm8) + ymm3
+	LONG $0xb815c2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm13, ymm9 # ymm2 = (ymm13 * ymm9) + ymm2
+	LONG $0xb815c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm13, ymm10 # ymm1 = (ymm13 * ymm10) + ymm1
+	LONG $0xb825c2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm11, ymm13 # ymm0 = (ymm11 * ymm13) + ymm0
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xab72 // jb 0x10db0 <mvh_f16+0x1b0>
+	WORD $0x29eb // jmp 0x10e30 <mvh_f16+0x230>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc61444c5 // vunpcklps ymm8, ymm7, ymm6 # ymm8 = ymm7[0],ymm6[0],ymm7[1],ymm6[1],ymm7[4],ymm6[4],ymm7[5],ymm6[5]
+	LONG $0xf615c4c5 // vunpckhps ymm6, ymm7, ymm6 # ymm6 = ymm7[2],ymm6[2],ymm7[3],ymm6[3],ymm7[6],ymm6[6],ymm7[7],ymm6[7]
+	LONG $0xf658bcc5 // vaddps ymm6, ymm8, ymm6
+	LONG $0xc41454c5 // vunpcklps ymm8, ymm5, ymm4 # ymm8 = ymm5[0],ymm4[0],ymm5[1],ymm4[1],ymm5[4],ymm4[4],ymm5[5],ymm4[5]
+	LONG $0xe415d4c5 // vunpckhps ymm4, ymm5, ymm4 # ymm4 = ymm5[2],ymm4[2],ymm5[3],ymm4[3],ymm5[6],ymm4[6],ymm5[7],ymm4[7]
+	LONG $0xe458bcc5 // vaddps ymm4, ymm8, ymm4
+	LONG $0xec14cdc5 // vunpcklpd ymm5, ymm6, ymm4 # ymm5 = ymm6[0],ymm4[0],ymm6[2],ymm4[2]
+	LONG $0xe415cdc5 // vunpckhpd ymm4, ymm6, ymm4 # ymm4 = ymm6[1],ymm4[1],ymm6[3],ymm4[3]
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x0c7e // jle 0x10e70 <mvh_f16+0x270>
+	LONG $0x1178c1c4; WORD $0x2424 // vmovups xmmword ptr [r12], xmm4
+	WORD $0x28eb // jmp 0x10e94 <mvh_f16+0x294>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x6429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x408c // vmovss xmm4, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x117ac1c4; WORD $0x8c24 // vmovss dword ptr [r12 + 4*rcx], xmm4
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
+	WORD $0xec7c // jl 0x10e80 <mvh_f16+0x280>
+	LONG $0xe214e4c5 // vunpcklps ymm4, ymm3, ymm2 # ymm4 = ymm3[0],ymm2[0],ymm3[1],ymm2[1],ymm3[4],ymm2[4],ymm3[5],ymm2[5]
+	LONG $0xd215e4c5 // vunpckhps ymm2, ymm3, ymm2 # ymm2 = ymm3[2],ymm2[2],ymm3[3],ymm2[3],ymm3[6],ymm2[6],ymm3[7],ymm2[7]
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0xe014f4c5 // vunpcklps ymm4, ymm1, ymm0 # ymm4 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[4],ymm0[4],ymm1[5],ymm0[5]
+	LONG $0xc015f4c5 // vunpckhps ymm0, ymm1, ymm0 # ymm0 = ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[6],ymm0[6],ymm1[7],ymm0[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc814edc5 // vunpcklpd ymm1, ymm2, ymm0 # ymm1 = ymm2[0],ymm0[0],ymm2[2],ymm0[2]
+	LONG $0xc015edc5 // vunpckhpd ymm0, ymm2, ymm0 # ymm0 = ymm2[1],ymm0[1],ymm2[3],ymm0[3]
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfe448f0f; WORD $0xffff // jg 0x10d10 <mvh_f16+0x110>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x408c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x0411fac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
+	WORD $0xed7c // jl 0x10ee0 <mvh_f16+0x2e0>
+	LONG $0xfffe1ee9; BYTE $0xff // jmp 0x10d16 <mvh_f16+0x116>
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc1 // setne cl
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xc6940f40 // sete sil
+	WORD $0x0840; BYTE $0xce // or sil, cl
+	LONG $0x03c9850f; WORD $0x0000 // jne 0x112dd <mvh_f16+0x6dd>
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	WORD $0x29eb // jmp 0x10f4f <mvh_f16+0x34f>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0x247c034c; BYTE $0x10 // add r15, qword ptr [rsp + 0x10]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x244c8d49; BYTE $0xfc // lea rcx, [r12 - 0x4]
+	LONG $0x04fc8349 // cmp r12, 0x4
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x038e8e0f; WORD $0x0000 // jle 0x112dd <mvh_f16+0x6dd>
+	LONG $0x24448d4d; BYTE $0xff // lea r8, [r12 - 0x1]
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0xde4d0f4d // cmovge r11, r14
+	LONG $0xde4f0f48 // cmovg rbx, rsi
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xc74d0f4c // cmovge r8, rdi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x6d74 // je 0x10fe0 <mvh_f16+0x3e0>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xc1af0f4c // imul r8, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xd9af0f4c // imul r11, rcx
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	WORD $0x014d; BYTE $0xfb // add r11, r15
+	LONG $0x137d82c4; WORD $0x4f24 // vcvtph2ps ymm4, xmmword ptr [r15 + 2*r9]
+	LONG $0x137d82c4; WORD $0x4b2c // vcvtph2ps ymm5, xmmword ptr [r11 + 2*r9]
+	LONG $0x137da2c4; WORD $0x4b34 // vcvtph2ps ymm6, xmmword ptr [rbx + 2*r9]
+	LONG $0x137d82c4; WORD $0x483c // vcvtph2ps ymm7, xmmword ptr [r8 + 2*r9]
+	LONG $0x107c01c4; WORD $0x8a04 // vmovups ymm8, ymmword ptr [r10 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0xb83de2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm8, ymm4 # ymm0 = (ymm8 * ymm4) + ymm0
+	LONG $0xb83de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm8, ymm5 # ymm2 = (ymm8 * ymm5) + ymm2
+	LONG $0xb83de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm8, ymm6 # ymm1 = (ymm8 * ymm6) + ymm1
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xc572 // jb 0x10fa0 <mvh_f16+0x3a0>
+	WORD $0x13eb // jmp 0x10ff0 <mvh_f16+0x3f0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe214fcc5 // vunpcklps ymm4, ymm0, ymm2 # ymm4 = ymm0[0],ymm2[0],ymm0[1],ymm2[1],ymm0[4],ymm2[4],ymm0[5],ymm2[5]
+	LONG $0xc215fcc5 // vunpckhps ymm0, ymm0, ymm2 # ymm0 = ymm0[2],ymm2[2],ymm0[3],ymm2[3],ymm0[6],ymm2[6],ymm0[7],ymm2[7]
+	LONG $0xd314f4c5 // vunpcklps ymm2, ymm1, ymm3 # ymm2 = ymm1[0],ymm3[0],ymm1[1],ymm3[1],ymm1[4],ymm3[4],ymm1[5],ymm3[5]
+	LONG $0xcb15f4c5 // vunpckhps ymm1, ymm1, ymm3 # ymm1 = ymm1[2],ymm3[2],ymm1[3],ymm3[3],ymm1[6],ymm3[6],ymm1[7],ymm3[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xd114fdc5 // vunpcklpd ymm2, ymm0, ymm1 # ymm2 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
+	LONG $0xc115fdc5 // vunpckhpd ymm0, ymm0, ymm1 # ymm0 = ymm0[1],ymm1[1],ymm0[3],ymm1[3]
+	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xff088f0f; WORD $0xffff // jg 0x10f30 <mvh_f16+0x330>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0x4410fac5; WORD $0x408c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x0411fac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xed7c // jl 0x11030 <mvh_f16+0x430>
+	LONG $0xfffeece9; BYTE $0xff // jmp 0x10f34 <mvh_f16+0x334>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x028c840f; WORD $0x0000 // je 0x112dd <mvh_f16+0x6dd>
+	QUAD $0x0061460d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x6146] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x4f348d48 // lea rsi, [rdi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	QUAD $0x00000000853c8d44 // lea r15d, [4*rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	WORD $0x0c8d; BYTE $0x00 // lea ecx, [rax + rax]
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x3deb // jmp 0x110be <mvh_f16+0x4be>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
+	LONG $0xff618d4d // lea r12, [r9 - 0x1]
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x021f8e0f; WORD $0x0000 // jle 0x112dd <mvh_f16+0x6dd>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0xbc74 // je 0x11090 <mvh_f16+0x490>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	WORD $0x32eb // jmp 0x11123 <mvh_f16+0x523>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x0149; BYTE $0xfd // add r13, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0xff6d8e0f; WORD $0xffff // jle 0x11090 <mvh_f16+0x490>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1774 // je 0x1113f <mvh_f16+0x53f>
+	WORD $0xff31 // xor edi, edi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x54180f41; WORD $0x007d // prefetcht1 byte ptr [r13 + 2*rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0xf172 // jb 0x11130 <mvh_f16+0x530>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x677f // jg 0x111b3 <mvh_f16+0x5b3>
+	WORD $0xb2eb // jmp 0x11100 <mvh_f16+0x500>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x6e79c1c4; BYTE $0xf9 // vmovd xmm7, r9d
+	LONG $0x137de2c4; BYTE $0xf6 // vcvtph2ps ymm6, xmm6
 	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
 	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
-	LONG $0x2c45e2c4; WORD $0x8e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*rcx]
-	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0x2c45a2c4; WORD $0x9e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*r11]
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
 	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
 	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
 	WORD $0x014c; BYTE $0xfe // add rsi, r15
 	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
 	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
@@ -727,80 +1027,70 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
 	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
 	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0xff598e0f; WORD $0xffff // jle 0x10bd0 <mvh_bf16+0xf0>
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xff4d8e0f; WORD $0xffff // jle 0x11100 <mvh_f16+0x500>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x1f73 // jae 0x10ca0 <mvh_bf16+0x1c0>
+	WORD $0xf883; BYTE $0x40 // cmp eax, 0x40
+	WORD $0x1473 // jae 0x111d0 <mvh_f16+0x5d0>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x0000d2e9; BYTE $0x00 // jmp 0x10d66 <mvh_bf16+0x286>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0xc031 // xor eax, eax
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x00009ee9; BYTE $0x00 // jmp 0x1126e <mvh_f16+0x66e>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
-	WORD $0x9066 // nop
-	LONG $0x337dc2c4; WORD $0x4434 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*rax]
-	LONG $0x40488d48 // lea rcx, [rax + 0x40]
-	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
-	LONG $0x9855e2c4; WORD $0x8634 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*rax] # ymm6 = (ymm6 * mem) + ymm5
-	LONG $0x337dc2c4; WORD $0x446c; BYTE $0x10 // vpmovzxwd ymm5, xmmword ptr [r12 + 2*rax + 0x10]
-	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
-	LONG $0x985de2c4; WORD $0x867c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*rax + 0x20] # ymm7 = (ymm7 * mem) + ymm4
-	LONG $0x337dc2c4; WORD $0x4464; BYTE $0x20 // vpmovzxwd ymm4, xmmword ptr [r12 + 2*rax + 0x20]
-	LONG $0xf472bdc5; BYTE $0x10 // vpslld ymm8, ymm4, 0x10
-	LONG $0x986562c4; WORD $0x8644; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*rax + 0x40] # ymm8 = (ymm8 * mem) + ymm3
-	LONG $0x337dc2c4; WORD $0x445c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rax + 0x30]
-	LONG $0xf372b5c5; BYTE $0x10 // vpslld ymm9, ymm3, 0x10
-	LONG $0x986d62c4; WORD $0x864c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*rax + 0x60] # ymm9 = (ymm9 * mem) + ymm2
-	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x40 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x40]
-	LONG $0xf272d5c5; BYTE $0x10 // vpslld ymm5, ymm2, 0x10
-	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x50 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x50]
-	QUAD $0x008086ac984de2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*rax + 0x80] # ymm5 = (ymm5 * mem) + ymm6
-	LONG $0xf272ddc5; BYTE $0x10 // vpslld ymm4, ymm2, 0x10
-	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x60 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x60]
-	QUAD $0x00a086a49845e2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*rax + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
-	LONG $0xf272e5c5; BYTE $0x10 // vpslld ymm3, ymm2, 0x10
-	LONG $0x337dc2c4; WORD $0x4454; BYTE $0x70 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*rax + 0x70]
-	QUAD $0x00c0869c983de2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*rax + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
-	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
-	QUAD $0x00e086949835e2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*rax + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
-	LONG $0x80e88348 // sub rax, -0x80
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0xff4a860f; WORD $0xffff // jbe 0x10cb0 <mvh_bf16+0x1d0>
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
-	WORD $0x2f77 // ja 0x10da1 <mvh_bf16+0x2c1>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x337dc2c4; WORD $0x4c34 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*rcx]
-	LONG $0x08418d48 // lea rax, [rcx + 0x8]
-	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
-	LONG $0xb84de2c4; WORD $0x8e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*rcx] # ymm5 = (ymm6 * mem) + ymm5
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	WORD $0xdf76 // jbe 0x10d80 <mvh_bf16+0x2a0>
-	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	WORD $0x2948; BYTE $0xc8 // sub rax, rcx
-	LONG $0xfe87860f; WORD $0xffff // jbe 0x10c34 <mvh_bf16+0x154>
-	LONG $0x4429f8c5; WORD $0x5024 // vmovaps xmmword ptr [rsp + 0x50], xmm0
-	LONG $0xfe558e0f; WORD $0xffff // jle 0x10c0e <mvh_bf16+0x12e>
-	LONG $0x4c3c8d49 // lea rdi, [r12 + 2*rcx]
-	WORD $0xdb31 // xor ebx, ebx
 	BYTE $0x90 // nop
-	LONG $0x34b70f44; BYTE $0x5f // movzx r14d, word ptr [rdi + 2*rbx]
-	LONG $0x74894466; WORD $0x505c // mov word ptr [rsp + 2*rbx + 0x50], r14w
-	WORD $0xff48; BYTE $0xc3 // inc rbx
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0xed75 // jne 0x10dc0 <mvh_bf16+0x2e0>
-	LONG $0x7428f8c5; WORD $0x5024 // vmovaps xmm6, xmmword ptr [rsp + 0x50]
-	LONG $0xfffe34e9; BYTE $0xff // jmp 0x10c12 <mvh_bf16+0x132>
+	LONG $0x137d82c4; WORD $0x4c34 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*r9]
+	LONG $0x137d82c4; WORD $0x4c7c; BYTE $0x10 // vcvtph2ps ymm7, xmmword ptr [r12 + 2*r9 + 0x10]
+	LONG $0x137d02c4; WORD $0x4c44; BYTE $0x20 // vcvtph2ps ymm8, xmmword ptr [r12 + 2*r9 + 0x20]
+	LONG $0x137d02c4; WORD $0x4c4c; BYTE $0x30 // vcvtph2ps ymm9, xmmword ptr [r12 + 2*r9 + 0x30]
+	LONG $0x40598d4d // lea r11, [r9 + 0x40]
+	LONG $0x9855a2c4; WORD $0x8e34 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*r9] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x137d82c4; WORD $0x4c6c; BYTE $0x40 // vcvtph2ps ymm5, xmmword ptr [r12 + 2*r9 + 0x40]
+	LONG $0x985da2c4; WORD $0x8e7c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*r9 + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x137d82c4; WORD $0x4c64; BYTE $0x50 // vcvtph2ps ymm4, xmmword ptr [r12 + 2*r9 + 0x50]
+	LONG $0x986522c4; WORD $0x8e44; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*r9 + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x137d82c4; WORD $0x4c5c; BYTE $0x60 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r9 + 0x60]
+	LONG $0x986d22c4; WORD $0x8e4c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*r9 + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x137d82c4; WORD $0x4c54; BYTE $0x70 // vcvtph2ps ymm2, xmmword ptr [r12 + 2*r9 + 0x70]
+	QUAD $0x00808eac984da2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*r9 + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	QUAD $0x00a08ea49845a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*r9 + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	QUAD $0x00c08e9c983da2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*r9 + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	QUAD $0x00e08e949835a2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*r9 + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80e98349 // sub r9, -0x80
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x894d; BYTE $0xd9 // mov r9, r11
+	LONG $0xff72860f; WORD $0xffff // jbe 0x111e0 <mvh_f16+0x5e0>
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x08c98348 // or rcx, 0x8
+	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
+	WORD $0x2277 // ja 0x1129c <mvh_f16+0x69c>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x137d82c4; WORD $0x5c34 // vcvtph2ps ymm6, xmmword ptr [r12 + 2*r11]
+	LONG $0x084b8d49 // lea rcx, [r11 + 0x8]
+	LONG $0xb84da2c4; WORD $0x9e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*r11] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0x10c38349 // add r11, 0x10
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0xe476 // jbe 0x11280 <mvh_f16+0x680>
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x294d; BYTE $0xd9 // sub r9, r11
+	LONG $0xfec8860f; WORD $0xffff // jbe 0x11170 <mvh_f16+0x570>
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0xfe9a8e0f; WORD $0xffff // jle 0x1114e <mvh_f16+0x54e>
+	LONG $0x5c348d4f // lea r14, [r12 + 2*r11]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x1cb70f41; BYTE $0x4e // movzx ebx, word ptr [r14 + 2*rcx]
+	LONG $0x4c5c8966; BYTE $0x40 // mov word ptr [rsp + 2*rcx + 0x40], bx
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0xee75 // jne 0x112c0 <mvh_f16+0x6c0>
+	LONG $0x7428f8c5; WORD $0x4024 // vmovaps xmm6, xmmword ptr [rsp + 0x40]
+	LONG $0xfffe75e9; BYTE $0xff // jmp 0x11152 <mvh_f16+0x552>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -810,10 +1100,1608 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
 
-	// mv_q8_0: +3568
+	// mvh_bf16: +4848
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x30fec148 // sar rsi, 0x30
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0xe1b70f45 // movzx r12d, r9w
+	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x043f850f; WORD $0x0000 // jne 0x11778 <mvh_bf16+0x488>
+	LONG $0x247c8348; WORD $0x0238 // cmp qword ptr [rsp + 0x38], 0x2
+	LONG $0x04338c0f; WORD $0x0000 // jl 0x11778 <mvh_bf16+0x488>
+	LONG $0x01243c83 // cmp dword ptr [rsp], 0x1
+	LONG $0x0429850f; WORD $0x0000 // jne 0x11778 <mvh_bf16+0x488>
+	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	QUAD $0x00000000c53c8d4a // lea rdi, [8*r8]
+	LONG $0x823c8d4d // lea r15, [r10 + 4*rax]
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x00c5348d; WORD $0x0000; BYTE $0x00 // lea esi, [8*rax]
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0x42eb // jmp 0x113d7 <mvh_bf16+0xe7>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	LONG $0x244c014c; BYTE $0x28 // add qword ptr [rsp + 0x28], r9
+	LONG $0xfe4e8d48 // lea rcx, [rsi - 0x2]
+	WORD $0x0149; BYTE $0xfa // add r10, rdi
+	WORD $0x014c; BYTE $0xca // add rdx, r9
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x03fe8348 // cmp rsi, 0x3
+	LONG $0x02218e0f; WORD $0x0000 // jle 0x115f8 <mvh_bf16+0x308>
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xc174 // je 0x113a0 <mvh_bf16+0xb0>
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x20 // mov r13, qword ptr [rsp + 0x20]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	WORD $0x2deb // jmp 0x11420 <mvh_bf16+0x130>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x117881c4; WORD $0x8404 // vmovups xmmword ptr [r12 + 4*r8], xmm0
+	LONG $0x24740348; BYTE $0x10 // add rsi, qword ptr [rsp + 0x10]
+	LONG $0xfc4d8d49 // lea rcx, [r13 - 0x4]
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x807e // jle 0x113a0 <mvh_bf16+0xb0>
+	LONG $0xff7d8d49 // lea rdi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	LONG $0xd94d0f48 // cmovge rbx, rcx
+	LONG $0x000002b9; BYTE $0x00 // mov ecx, 0x2
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	LONG $0xf14f0f4c // cmovg r14, rcx
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0x000003b9; BYTE $0x00 // mov ecx, 0x3
+	LONG $0xf94d0f48 // cmovge rdi, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00ba840f; WORD $0x0000 // je 0x11510 <mvh_bf16+0x220>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xf9af0f48 // imul rdi, rcx
+	LONG $0xf1af0f4c // imul r14, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	WORD $0x0149; BYTE $0xf6 // add r14, rsi
+	WORD $0x0148; BYTE $0xf3 // add rbx, rsi
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x337d22c4; WORD $0x4e04 // vpmovzxwd ymm8, xmmword ptr [rsi + 2*r9]
+	LONG $0x337d22c4; WORD $0x4b0c // vpmovzxwd ymm9, xmmword ptr [rbx + 2*r9]
+	LONG $0x337d02c4; WORD $0x4e14 // vpmovzxwd ymm10, xmmword ptr [r14 + 2*r9]
+	LONG $0x337d22c4; WORD $0x4f1c // vpmovzxwd ymm11, xmmword ptr [rdi + 2*r9]
+	LONG $0x107c01c4; WORD $0x8a24 // vmovups ymm12, ymmword ptr [r10 + 4*r9]
+	LONG $0x107c01c4; WORD $0x8f2c // vmovups ymm13, ymmword ptr [r15 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0x723dc1c4; WORD $0x10f0 // vpslld ymm8, ymm8, 0x10
+	LONG $0x7235c1c4; WORD $0x10f1 // vpslld ymm9, ymm9, 0x10
+	LONG $0x722dc1c4; WORD $0x10f2 // vpslld ymm10, ymm10, 0x10
+	LONG $0x7225c1c4; WORD $0x10f3 // vpslld ymm11, ymm11, 0x10
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0xb825c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm11, ymm12 # ymm4 = (ymm11 * ymm12) + ymm4
+	LONG $0xb815c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm13, ymm8 # ymm3 = (ymm13 * ymm8) + ymm3
+	LONG $0xb815c2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm13, ymm9 # ymm2 = (ymm13 * ymm9) + ymm2
+	LONG $0xb815c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm13, ymm10 # ymm1 = (ymm13 * ymm10) + ymm1
+	LONG $0xb825c2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm11, ymm13 # ymm0 = (ymm11 * ymm13) + ymm0
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x9372 // jb 0x114a0 <mvh_bf16+0x1b0>
+	WORD $0x21eb // jmp 0x11530 <mvh_bf16+0x240>
+	BYTE $0x90 // nop
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc61444c5 // vunpcklps ymm8, ymm7, ymm6 # ymm8 = ymm7[0],ymm6[0],ymm7[1],ymm6[1],ymm7[4],ymm6[4],ymm7[5],ymm6[5]
+	LONG $0xf615c4c5 // vunpckhps ymm6, ymm7, ymm6 # ymm6 = ymm7[2],ymm6[2],ymm7[3],ymm6[3],ymm7[6],ymm6[6],ymm7[7],ymm6[7]
+	LONG $0xf658bcc5 // vaddps ymm6, ymm8, ymm6
+	LONG $0xc41454c5 // vunpcklps ymm8, ymm5, ymm4 # ymm8 = ymm5[0],ymm4[0],ymm5[1],ymm4[1],ymm5[4],ymm4[4],ymm5[5],ymm4[5]
+	LONG $0xe415d4c5 // vunpckhps ymm4, ymm5, ymm4 # ymm4 = ymm5[2],ymm4[2],ymm5[3],ymm4[3],ymm5[6],ymm4[6],ymm5[7],ymm4[7]
+	LONG $0xe458bcc5 // vaddps ymm4, ymm8, ymm4
+	LONG $0xec14cdc5 // vunpcklpd ymm5, ymm6, ymm4 # ymm5 = ymm6[0],ymm4[0],ymm6[2],ymm4[2]
+	LONG $0xe415cdc5 // vunpckhpd ymm4, ymm6, ymm4 # ymm4 = ymm6[1],ymm4[1],ymm6[3],ymm4[3]
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x0c7e // jle 0x11570 <mvh_bf16+0x280>
+	LONG $0x1178c1c4; WORD $0x2424 // vmovups xmmword ptr [r12], xmm4
+	WORD $0x28eb // jmp 0x11594 <mvh_bf16+0x2a4>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x6429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x408c // vmovss xmm4, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x117ac1c4; WORD $0x8c24 // vmovss dword ptr [r12 + 4*rcx], xmm4
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
+	WORD $0xec7c // jl 0x11580 <mvh_bf16+0x290>
+	LONG $0xe214e4c5 // vunpcklps ymm4, ymm3, ymm2 # ymm4 = ymm3[0],ymm2[0],ymm3[1],ymm2[1],ymm3[4],ymm2[4],ymm3[5],ymm2[5]
+	LONG $0xd215e4c5 // vunpckhps ymm2, ymm3, ymm2 # ymm2 = ymm3[2],ymm2[2],ymm3[3],ymm2[3],ymm3[6],ymm2[6],ymm3[7],ymm2[7]
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0xe014f4c5 // vunpcklps ymm4, ymm1, ymm0 # ymm4 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[4],ymm0[4],ymm1[5],ymm0[5]
+	LONG $0xc015f4c5 // vunpckhps ymm0, ymm1, ymm0 # ymm0 = ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[6],ymm0[6],ymm1[7],ymm0[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc814edc5 // vunpcklpd ymm1, ymm2, ymm0 # ymm1 = ymm2[0],ymm0[0],ymm2[2],ymm0[2]
+	LONG $0xc015edc5 // vunpckhpd ymm0, ymm2, ymm0 # ymm0 = ymm2[1],ymm0[1],ymm2[3],ymm0[3]
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfe348f0f; WORD $0xffff // jg 0x11400 <mvh_bf16+0x110>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x408c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x0411fac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe9 // cmp rcx, r13
+	WORD $0xed7c // jl 0x115e0 <mvh_bf16+0x2f0>
+	LONG $0xfffe0ee9; BYTE $0xff // jmp 0x11406 <mvh_bf16+0x116>
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc1 // setne cl
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0xc6940f40 // sete sil
+	WORD $0x0840; BYTE $0xce // or sil, cl
+	LONG $0x0439850f; WORD $0x0000 // jne 0x11a4d <mvh_bf16+0x75d>
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	WORD $0x29eb // jmp 0x1164f <mvh_bf16+0x35f>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0x247c034c; BYTE $0x10 // add r15, qword ptr [rsp + 0x10]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x244c8d49; BYTE $0xfc // lea rcx, [r12 - 0x4]
+	LONG $0x04fc8349 // cmp r12, 0x4
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0x03fe8e0f; WORD $0x0000 // jle 0x11a4d <mvh_bf16+0x75d>
+	LONG $0x24448d4d; BYTE $0xff // lea r8, [r12 - 0x1]
+	LONG $0x02fc8349 // cmp r12, 0x2
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x894c; BYTE $0xc3 // mov rbx, r8
+	LONG $0xde4d0f4d // cmovge r11, r14
+	LONG $0xde4f0f48 // cmovg rbx, rsi
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0xc74d0f4c // cmovge r8, rdi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0099840f; WORD $0x0000 // je 0x11710 <mvh_bf16+0x420>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xc1af0f4c // imul r8, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xd9af0f4c // imul r11, rcx
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	WORD $0x014d; BYTE $0xfb // add r11, r15
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x337d82c4; WORD $0x4f24 // vpmovzxwd ymm4, xmmword ptr [r15 + 2*r9]
+	LONG $0x337d82c4; WORD $0x4b2c // vpmovzxwd ymm5, xmmword ptr [r11 + 2*r9]
+	LONG $0x337da2c4; WORD $0x4b34 // vpmovzxwd ymm6, xmmword ptr [rbx + 2*r9]
+	LONG $0x337d82c4; WORD $0x483c // vpmovzxwd ymm7, xmmword ptr [r8 + 2*r9]
+	LONG $0x107c01c4; WORD $0x8a04 // vmovups ymm8, ymmword ptr [r10 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
+	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
+	LONG $0xb83de2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm8, ymm4 # ymm0 = (ymm8 * ymm4) + ymm0
+	LONG $0xb83de2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm8, ymm5 # ymm2 = (ymm8 * ymm5) + ymm2
+	LONG $0xb83de2c4; BYTE $0xce // vfmadd231ps ymm1, ymm8, ymm6 # ymm1 = (ymm8 * ymm6) + ymm1
+	LONG $0xb83de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm8, ymm7 # ymm3 = (ymm8 * ymm7) + ymm3
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xb172 // jb 0x116b0 <mvh_bf16+0x3c0>
+	WORD $0x1feb // jmp 0x11720 <mvh_bf16+0x430>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe214fcc5 // vunpcklps ymm4, ymm0, ymm2 # ymm4 = ymm0[0],ymm2[0],ymm0[1],ymm2[1],ymm0[4],ymm2[4],ymm0[5],ymm2[5]
+	LONG $0xc215fcc5 // vunpckhps ymm0, ymm0, ymm2 # ymm0 = ymm0[2],ymm2[2],ymm0[3],ymm2[3],ymm0[6],ymm2[6],ymm0[7],ymm2[7]
+	LONG $0xd314f4c5 // vunpcklps ymm2, ymm1, ymm3 # ymm2 = ymm1[0],ymm3[0],ymm1[1],ymm3[1],ymm1[4],ymm3[4],ymm1[5],ymm3[5]
+	LONG $0xcb15f4c5 // vunpckhps ymm1, ymm1, ymm3 # ymm1 = ymm1[2],ymm3[2],ymm1[3],ymm3[3],ymm1[6],ymm3[6],ymm1[7],ymm3[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xd114fdc5 // vunpcklpd ymm2, ymm0, ymm1 # ymm2 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
+	LONG $0xc115fdc5 // vunpckhpd ymm0, ymm0, ymm1 # ymm0 = ymm0[1],ymm1[1],ymm0[3],ymm1[3]
+	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfed88f0f; WORD $0xffff // jg 0x11630 <mvh_bf16+0x340>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0x4410fac5; WORD $0x408c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x40]
+	LONG $0x0411fac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xed7c // jl 0x11760 <mvh_bf16+0x470>
+	LONG $0xfffebce9; BYTE $0xff // jmp 0x11634 <mvh_bf16+0x344>
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	LONG $0x02cc840f; WORD $0x0000 // je 0x11a4d <mvh_bf16+0x75d>
+	QUAD $0x005a160d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x5a16] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x4f348d48 // lea rsi, [rdi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	QUAD $0x00000000853c8d44 // lea r15d, [4*rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	WORD $0x0c8d; BYTE $0x00 // lea ecx, [rax + rax]
+	LONG $0x24748948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rsi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x3deb // jmp 0x117ee <mvh_bf16+0x4fe>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x30 // mov rsi, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x24740148; BYTE $0x50 // add qword ptr [rsp + 0x50], rsi
+	LONG $0xff618d4d // lea r12, [r9 - 0x1]
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x025f8e0f; WORD $0x0000 // jle 0x11a4d <mvh_bf16+0x75d>
+	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
+	LONG $0x2464894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r12
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0xbc74 // je 0x117c0 <mvh_bf16+0x4d0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	WORD $0x32eb // jmp 0x11853 <mvh_bf16+0x563>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x0149; BYTE $0xfd // add r13, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0xff6d8e0f; WORD $0xffff // jle 0x117c0 <mvh_bf16+0x4d0>
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1774 // je 0x1186f <mvh_bf16+0x57f>
+	WORD $0xff31 // xor edi, edi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x54180f41; WORD $0x007d // prefetcht1 byte ptr [r13 + 2*rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0xf172 // jb 0x11860 <mvh_bf16+0x570>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01c68e0f; WORD $0x0000 // jle 0x10fbf <mv_q8_0+0x1cf>
+	WORD $0x6c7f // jg 0x118e8 <mvh_bf16+0x5f8>
+	WORD $0xb2eb // jmp 0x11830 <mvh_bf16+0x540>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x6e79c1c4; BYTE $0xf9 // vmovd xmm7, r9d
+	LONG $0x337de2c4; BYTE $0xf6 // vpmovzxwd ymm6, xmm6 # ymm6 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf966c5c5 // vpcmpgtd ymm7, ymm7, ymm1
+	LONG $0x2c45a2c4; WORD $0x9e3c // vmaskmovps ymm7, ymm7, ymmword ptr [rsi + 4*r11]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0xd258e4c5 // vaddps ymm2, ymm3, ymm2
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0x197de3c4; WORD $0x01d3 // vextractf128 xmm3, ymm2, 0x1
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xdac6e9c5; BYTE $0x01 // vshufpd xmm3, xmm2, xmm2, 0x1 # xmm3 = xmm2[1,0]
+	LONG $0xd358e8c5 // vaddps xmm2, xmm2, xmm3
+	LONG $0xda16fac5 // vmovshdup xmm3, xmm2 # xmm3 = xmm2[1,1,3,3]
+	LONG $0xd358eac5 // vaddss xmm2, xmm2, xmm3
+	LONG $0x1211fac5 // vmovss dword ptr [rdx], xmm2
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xff488e0f; WORD $0xffff // jle 0x11830 <mvh_bf16+0x540>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	WORD $0xf883; BYTE $0x40 // cmp eax, 0x40
+	WORD $0x1f73 // jae 0x11910 <mvh_bf16+0x620>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x0000d1e9; BYTE $0x00 // jmp 0x119d6 <mvh_bf16+0x6e6>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	BYTE $0x90 // nop
+	LONG $0x337d82c4; WORD $0x4c34 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*r9]
+	LONG $0x40598d4d // lea r11, [r9 + 0x40]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0x9855a2c4; WORD $0x8e34 // vfmadd132ps ymm6, ymm5, ymmword ptr [rsi + 4*r9] # ymm6 = (ymm6 * mem) + ymm5
+	LONG $0x337d82c4; WORD $0x4c6c; BYTE $0x10 // vpmovzxwd ymm5, xmmword ptr [r12 + 2*r9 + 0x10]
+	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
+	LONG $0x985da2c4; WORD $0x8e7c; BYTE $0x20 // vfmadd132ps ymm7, ymm4, ymmword ptr [rsi + 4*r9 + 0x20] # ymm7 = (ymm7 * mem) + ymm4
+	LONG $0x337d82c4; WORD $0x4c64; BYTE $0x20 // vpmovzxwd ymm4, xmmword ptr [r12 + 2*r9 + 0x20]
+	LONG $0xf472bdc5; BYTE $0x10 // vpslld ymm8, ymm4, 0x10
+	LONG $0x986522c4; WORD $0x8e44; BYTE $0x40 // vfmadd132ps ymm8, ymm3, ymmword ptr [rsi + 4*r9 + 0x40] # ymm8 = (ymm8 * mem) + ymm3
+	LONG $0x337d82c4; WORD $0x4c5c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r9 + 0x30]
+	LONG $0xf372b5c5; BYTE $0x10 // vpslld ymm9, ymm3, 0x10
+	LONG $0x986d22c4; WORD $0x8e4c; BYTE $0x60 // vfmadd132ps ymm9, ymm2, ymmword ptr [rsi + 4*r9 + 0x60] # ymm9 = (ymm9 * mem) + ymm2
+	LONG $0x337d82c4; WORD $0x4c54; BYTE $0x40 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*r9 + 0x40]
+	LONG $0xf272d5c5; BYTE $0x10 // vpslld ymm5, ymm2, 0x10
+	LONG $0x337d82c4; WORD $0x4c54; BYTE $0x50 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*r9 + 0x50]
+	QUAD $0x00808eac984da2c4; WORD $0x0000 // vfmadd132ps ymm5, ymm6, ymmword ptr [rsi + 4*r9 + 0x80] # ymm5 = (ymm5 * mem) + ymm6
+	LONG $0xf272ddc5; BYTE $0x10 // vpslld ymm4, ymm2, 0x10
+	LONG $0x337d82c4; WORD $0x4c54; BYTE $0x60 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*r9 + 0x60]
+	QUAD $0x00a08ea49845a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm7, ymmword ptr [rsi + 4*r9 + 0xa0] # ymm4 = (ymm4 * mem) + ymm7
+	LONG $0xf272e5c5; BYTE $0x10 // vpslld ymm3, ymm2, 0x10
+	LONG $0x337d82c4; WORD $0x4c54; BYTE $0x70 // vpmovzxwd ymm2, xmmword ptr [r12 + 2*r9 + 0x70]
+	QUAD $0x00c08e9c983da2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm8, ymmword ptr [rsi + 4*r9 + 0xc0] # ymm3 = (ymm3 * mem) + ymm8
+	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
+	QUAD $0x00e08e949835a2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm9, ymmword ptr [rsi + 4*r9 + 0xe0] # ymm2 = (ymm2 * mem) + ymm9
+	LONG $0x80e98349 // sub r9, -0x80
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x894d; BYTE $0xd9 // mov r9, r11
+	LONG $0xff4a860f; WORD $0xffff // jbe 0x11920 <mvh_bf16+0x630>
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x08c98348 // or rcx, 0x8
+	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
+	WORD $0x2f77 // ja 0x11a11 <mvh_bf16+0x721>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x337d82c4; WORD $0x5c34 // vpmovzxwd ymm6, xmmword ptr [r12 + 2*r11]
+	LONG $0x084b8d49 // lea rcx, [r11 + 0x8]
+	LONG $0xf672cdc5; BYTE $0x10 // vpslld ymm6, ymm6, 0x10
+	LONG $0xb84da2c4; WORD $0x9e2c // vfmadd231ps ymm5, ymm6, ymmword ptr [rsi + 4*r11] # ymm5 = (ymm6 * mem) + ymm5
+	LONG $0x10c38349 // add r11, 0x10
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0xdf76 // jbe 0x119f0 <mvh_bf16+0x700>
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x294d; BYTE $0xd9 // sub r9, r11
+	LONG $0xfe88860f; WORD $0xffff // jbe 0x118a5 <mvh_bf16+0x5b5>
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0xfe558e0f; WORD $0xffff // jle 0x1187e <mvh_bf16+0x58e>
+	LONG $0x5c348d4f // lea r14, [r12 + 2*r11]
+	WORD $0xc931 // xor ecx, ecx
+	BYTE $0x90 // nop
+	LONG $0x1cb70f41; BYTE $0x4e // movzx ebx, word ptr [r14 + 2*rcx]
+	LONG $0x4c5c8966; BYTE $0x40 // mov word ptr [rsp + 2*rcx + 0x40], bx
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0xee75 // jne 0x11a30 <mvh_bf16+0x740>
+	LONG $0x7428f8c5; WORD $0x4024 // vmovaps xmm6, xmmword ptr [rsp + 0x40]
+	LONG $0xfffe35e9; BYTE $0xff // jmp 0x11882 <mvh_bf16+0x592>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// mvh_f8e4m3: +6752
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xe0e48348 // and rsp, -0x20
+	LONG $0xa0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xa0
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x30f9c148 // sar rcx, 0x30
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x8944; BYTE $0xd8 // mov eax, r11d
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0xd3b70f45 // movzx r10d, r11w
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0xb70f; BYTE $0xc9 // movzx ecx, cx
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x00c3f741; WORD $0x0700; BYTE $0x00 // test r11d, 0x70000
+	LONG $0x0655850f; WORD $0x0000 // jne 0x1210a <mvh_f8e4m3+0x6aa>
+	LONG $0x247c8348; WORD $0x0238 // cmp qword ptr [rsp + 0x38], 0x2
+	LONG $0x06498c0f; WORD $0x0000 // jl 0x1210a <mvh_f8e4m3+0x6aa>
+	LONG $0x08247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x8], 0x1
+	LONG $0x063e850f; WORD $0x0000 // jne 0x1210a <mvh_f8e4m3+0x6aa>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x00574a051879e2c4; BYTE $0x00 // vbroadcastss xmm0, dword ptr [rip + 0x574a] # 0x17224 <wsumh_q8_0+0xba4>
+	QUAD $0x0057452d187962c4; BYTE $0x00 // vbroadcastss xmm13, dword ptr [rip + 0x5745] # 0x17228 <wsumh_q8_0+0xba8>
+	QUAD $0x005740151879e2c4; BYTE $0x00 // vbroadcastss xmm2, dword ptr [rip + 0x5740] # 0x1722c <wsumh_q8_0+0xbac>
+	QUAD $0x00572b1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x572b] # 0x17220 <wsumh_q8_0+0xba0>
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	QUAD $0x00000000c53c8d4a // lea rdi, [8*r8]
+	LONG $0x83348d4c // lea r14, [rbx + 4*rax]
+	LONG $0x82348d4a // lea rsi, [rdx + 4*r8]
+	LONG $0x2454894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r10
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	QUAD $0x000000008d0c8d48 // lea rcx, [4*rcx]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c50c8d; WORD $0x0000; BYTE $0x00 // lea ecx, [8*rax]
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x44eb // jmp 0x11b78 <mvh_f8e4m3+0x118>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b4c; BYTE $0x58 // mov r10, qword ptr [rsp + 0x58]
+	LONG $0x247c8b48; BYTE $0x28 // mov rdi, qword ptr [rsp + 0x28]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x014c; BYTE $0xd2 // add rdx, r10
+	LONG $0x2454014c; BYTE $0x08 // add qword ptr [rsp + 0x8], r10
+	LONG $0x24548b4c; BYTE $0x30 // mov r10, qword ptr [rsp + 0x30]
+	LONG $0xfe4e8d48 // lea rcx, [rsi - 0x2]
+	WORD $0x0148; BYTE $0xfb // add rbx, rdi
+	WORD $0x0149; BYTE $0xfe // add r14, rdi
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x03fe8348 // cmp rsi, 0x3
+	LONG $0x03518e0f; WORD $0x0000 // jle 0x11ec9 <mvh_f8e4m3+0x469>
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xc074 // je 0x11b40 <mvh_f8e4m3+0xe0>
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x24548b4c; BYTE $0x10 // mov r10, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x2ceb // jmp 0x11bc0 <mvh_f8e4m3+0x160>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x1178a1c4; WORD $0x8224 // vmovups xmmword ptr [rdx + 4*r8], xmm4
+	LONG $0x2454034c; BYTE $0x20 // add r10, qword ptr [rsp + 0x20]
+	LONG $0xfc4f8d48 // lea rcx, [rdi - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c78349 // add r15, 0x10
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x807e // jle 0x11b40 <mvh_f8e4m3+0xe0>
+	LONG $0xff678d4c // lea r12, [rdi - 0x1]
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x894d; BYTE $0xe5 // mov r13, r12
+	LONG $0xe94d0f4c // cmovge r13, rcx
+	LONG $0x000002b9; BYTE $0x00 // mov ecx, 0x2
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	LONG $0xf14f0f48 // cmovg rsi, rcx
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	LONG $0x000003b9; BYTE $0x00 // mov ecx, 0x3
+	LONG $0xe14d0f4c // cmovge r12, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x019a840f; WORD $0x0000 // je 0x11d90 <mvh_f8e4m3+0x330>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x00562c257979e2c4; BYTE $0x00 // vpbroadcastw xmm4, word ptr [rip + 0x562c] # 0x17230 <wsumh_q8_0+0xbb0>
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xe9af0f4c // imul r13, rcx
+	LONG $0xf1af0f48 // imul rsi, rcx
+	LONG $0xe1af0f4c // imul r12, rcx
+	WORD $0x014d; BYTE $0xd4 // add r12, r10
+	WORD $0x014c; BYTE $0xd6 // add rsi, r10
+	WORD $0x014d; BYTE $0xd5 // add r13, r10
+	LONG $0x7e7a01c4; WORD $0x1a24 // vmovq xmm12, qword ptr [r10 + r11]
+	QUAD $0x0055e31d7979e2c4; BYTE $0x00 // vpbroadcastw xmm3, word ptr [rip + 0x55e3] # 0x17232 <wsumh_q8_0+0xbb2>
+	QUAD $0x0055dc057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x55dc] # 0x17234 <wsumh_q8_0+0xbb4>
+	LONG $0x7429fcc5; WORD $0x6024 // vmovaps ymmword ptr [rsp + 0x60], ymm6
+	QUAD $0x0055b935187de2c4; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rip + 0x55b9] # 0x17220 <wsumh_q8_0+0xba0>
+	LONG $0x307942c4; BYTE $0xec // vpmovzxbw xmm13, xmm12 # xmm13 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero
+	LONG $0x207942c4; BYTE $0xe4 // vpmovsxbw xmm12, xmm12
+	LONG $0x7111c1c4; WORD $0x07f5 // vpsllw xmm13, xmm13, 0x7
+	LONG $0xe3db19c5 // vpand xmm12, xmm12, xmm3
+	LONG $0xecdb11c5 // vpand xmm13, xmm13, xmm4
+	LONG $0xf47511c5 // vpcmpeqw xmm14, xmm13, xmm4
+	LONG $0xeb1941c4; BYTE $0xe5 // vpor xmm12, xmm12, xmm13
+	LONG $0x7e7a01c4; WORD $0x1d6c; BYTE $0x00 // vmovq xmm13, qword ptr [r13 + r11]
+	LONG $0xf0db09c5 // vpand xmm14, xmm14, xmm0
+	LONG $0xeb1941c4; BYTE $0xe6 // vpor xmm12, xmm12, xmm14
+	LONG $0x137d42c4; BYTE $0xe4 // vcvtph2ps ymm12, xmm12
+	LONG $0xe6591cc5 // vmulps ymm12, ymm12, ymm6
+	LONG $0x307942c4; BYTE $0xf5 // vpmovzxbw xmm14, xmm13 # xmm14 = xmm13[0],zero,xmm13[1],zero,xmm13[2],zero,xmm13[3],zero,xmm13[4],zero,xmm13[5],zero,xmm13[6],zero,xmm13[7],zero
+	LONG $0x207942c4; BYTE $0xed // vpmovsxbw xmm13, xmm13
+	LONG $0x7109c1c4; WORD $0x07f6 // vpsllw xmm14, xmm14, 0x7
+	LONG $0xebdb11c5 // vpand xmm13, xmm13, xmm3
+	LONG $0xf4db09c5 // vpand xmm14, xmm14, xmm4
+	LONG $0xfc7509c5 // vpcmpeqw xmm15, xmm14, xmm4
+	LONG $0xeb1141c4; BYTE $0xee // vpor xmm13, xmm13, xmm14
+	LONG $0x7e7a21c4; WORD $0x1e34 // vmovq xmm14, qword ptr [rsi + r11]
+	LONG $0xf8db01c5 // vpand xmm15, xmm15, xmm0
+	LONG $0xeb1141c4; BYTE $0xef // vpor xmm13, xmm13, xmm15
+	LONG $0x137d42c4; BYTE $0xed // vcvtph2ps ymm13, xmm13
+	LONG $0xee5914c5 // vmulps ymm13, ymm13, ymm6
+	LONG $0x307942c4; BYTE $0xfe // vpmovzxbw xmm15, xmm14 # xmm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero
+	LONG $0x207942c4; BYTE $0xf6 // vpmovsxbw xmm14, xmm14
+	LONG $0x7101c1c4; WORD $0x07f7 // vpsllw xmm15, xmm15, 0x7
+	LONG $0xf3db09c5 // vpand xmm14, xmm14, xmm3
+	LONG $0xfcdb01c5 // vpand xmm15, xmm15, xmm4
+	LONG $0xcc7581c5 // vpcmpeqw xmm1, xmm15, xmm4
+	LONG $0xeb0941c4; BYTE $0xf7 // vpor xmm14, xmm14, xmm15
+	LONG $0xc8dbf1c5 // vpand xmm1, xmm1, xmm0
+	LONG $0xc9eb89c5 // vpor xmm1, xmm14, xmm1
+	LONG $0x7e7a01c4; WORD $0x1c34 // vmovq xmm14, qword ptr [r12 + r11]
+	LONG $0x137de2c4; BYTE $0xc9 // vcvtph2ps ymm1, xmm1
+	LONG $0xce59f4c5 // vmulps ymm1, ymm1, ymm6
+	LONG $0x307942c4; BYTE $0xfe // vpmovzxbw xmm15, xmm14 # xmm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero
+	LONG $0x207942c4; BYTE $0xf6 // vpmovsxbw xmm14, xmm14
+	LONG $0x7101c1c4; WORD $0x07f7 // vpsllw xmm15, xmm15, 0x7
+	LONG $0xf3db09c5 // vpand xmm14, xmm14, xmm3
+	LONG $0x107ca1c4; WORD $0x9b1c // vmovups ymm3, ymmword ptr [rbx + 4*r11]
+	LONG $0xfcdb01c5 // vpand xmm15, xmm15, xmm4
+	LONG $0xeb0941c4; BYTE $0xf7 // vpor xmm14, xmm14, xmm15
+	LONG $0xfc7501c5 // vpcmpeqw xmm15, xmm15, xmm4
+	LONG $0xf8db01c5 // vpand xmm15, xmm15, xmm0
+	LONG $0x107c81c4; WORD $0x9e04 // vmovups ymm0, ymmword ptr [r14 + 4*r11]
+	LONG $0x08c38349 // add r11, 0x8
+	LONG $0xeb0941c4; BYTE $0xf7 // vpor xmm14, xmm14, xmm15
+	LONG $0x137d42c4; BYTE $0xf6 // vcvtph2ps ymm14, xmm14
+	LONG $0xb81d62c4; BYTE $0xdb // vfmadd231ps ymm11, ymm12, ymm3 # ymm11 = (ymm12 * ymm3) + ymm11
+	LONG $0xb81562c4; BYTE $0xd3 // vfmadd231ps ymm10, ymm13, ymm3 # ymm10 = (ymm13 * ymm3) + ymm10
+	LONG $0xb87562c4; BYTE $0xcb // vfmadd231ps ymm9, ymm1, ymm3 # ymm9 = (ymm1 * ymm3) + ymm9
+	LONG $0xf6590cc5 // vmulps ymm14, ymm14, ymm6
+	LONG $0x7428fcc5; WORD $0x6024 // vmovaps ymm6, ymmword ptr [rsp + 0x60]
+	LONG $0xb87dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm0, ymm12 # ymm7 = (ymm0 * ymm12) + ymm7
+	LONG $0xb87de2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm0, ymm1 # ymm2 = (ymm0 * ymm1) + ymm2
+	LONG $0xb80d62c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm14, ymm3 # ymm8 = (ymm14 * ymm3) + ymm8
+	LONG $0xb80de2c4; BYTE $0xe8 // vfmadd231ps ymm5, ymm14, ymm0 # ymm5 = (ymm14 * ymm0) + ymm5
+	LONG $0xb87dc2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm0, ymm13 # ymm6 = (ymm0 * ymm13) + ymm6
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfeb4820f; WORD $0xffff // jb 0x11c40 <mvh_f8e4m3+0x1e0>
+	WORD $0x26eb // jmp 0x11db4 <mvh_f8e4m3+0x354>
+	WORD $0x9066 // nop
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x142441c4; BYTE $0xe2 // vunpcklps ymm12, ymm11, ymm10 # ymm12 = ymm11[0],ymm10[0],ymm11[1],ymm10[1],ymm11[4],ymm10[4],ymm11[5],ymm10[5]
+	LONG $0x152441c4; BYTE $0xd2 // vunpckhps ymm10, ymm11, ymm10 # ymm10 = ymm11[2],ymm10[2],ymm11[3],ymm10[3],ymm11[6],ymm10[6],ymm11[7],ymm10[7]
+	LONG $0x1434c1c4; BYTE $0xc0 // vunpcklps ymm0, ymm9, ymm8 # ymm0 = ymm9[0],ymm8[0],ymm9[1],ymm8[1],ymm9[4],ymm8[4],ymm9[5],ymm8[5]
+	LONG $0x153441c4; BYTE $0xc0 // vunpckhps ymm8, ymm9, ymm8 # ymm8 = ymm9[2],ymm8[2],ymm9[3],ymm8[3],ymm9[6],ymm8[6],ymm9[7],ymm8[7]
+	LONG $0xe228fcc5 // vmovaps ymm4, ymm2
+	LONG $0x581c41c4; BYTE $0xd2 // vaddps ymm10, ymm12, ymm10
+	LONG $0xc0583cc5 // vaddps ymm8, ymm8, ymm0
+	LONG $0x142d41c4; BYTE $0xc8 // vunpcklpd ymm9, ymm10, ymm8 # ymm9 = ymm10[0],ymm8[0],ymm10[2],ymm8[2]
+	LONG $0x152d41c4; BYTE $0xc0 // vunpckhpd ymm8, ymm10, ymm8 # ymm8 = ymm10[1],ymm8[1],ymm10[3],ymm8[3]
+	LONG $0x583441c4; BYTE $0xc0 // vaddps ymm8, ymm9, ymm8
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03ff8348 // cmp rdi, 0x3
+	WORD $0x2b7e // jle 0x11e20 <mvh_f8e4m3+0x3c0>
+	QUAD $0x00542a2d187962c4; BYTE $0x00 // vbroadcastss xmm13, dword ptr [rip + 0x542a] # 0x17228 <wsumh_q8_0+0xba8>
+	QUAD $0x005425151879e2c4; BYTE $0x00 // vbroadcastss xmm2, dword ptr [rip + 0x5425] # 0x1722c <wsumh_q8_0+0xbac>
+	QUAD $0x0054101d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x5410] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x00540b051879e2c4; BYTE $0x00 // vbroadcastss xmm0, dword ptr [rip + 0x540b] # 0x17224 <wsumh_q8_0+0xba4>
+	LONG $0x021178c5 // vmovups xmmword ptr [rdx], xmm8
+	WORD $0x44eb // jmp 0x11e63 <mvh_f8e4m3+0x403>
+	BYTE $0x90 // nop
+	QUAD $0x0053ff2d187962c4; BYTE $0x00 // vbroadcastss xmm13, dword ptr [rip + 0x53ff] # 0x17228 <wsumh_q8_0+0xba8>
+	QUAD $0x0053fa151879e2c4; BYTE $0x00 // vbroadcastss xmm2, dword ptr [rip + 0x53fa] # 0x1722c <wsumh_q8_0+0xbac>
+	QUAD $0x0053e51d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x53e5] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x0053e0051879e2c4; BYTE $0x00 // vbroadcastss xmm0, dword ptr [rip + 0x53e0] # 0x17224 <wsumh_q8_0+0xba4>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x442978c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm8
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x4c10fac5; WORD $0x40b4 // vmovss xmm1, dword ptr [rsp + 4*rsi + 0x40]
+	LONG $0x0c11fac5; BYTE $0xb2 // vmovss dword ptr [rdx + 4*rsi], xmm1
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3948; BYTE $0xfe // cmp rsi, rdi
+	WORD $0xed7c // jl 0x11e50 <mvh_f8e4m3+0x3f0>
+	LONG $0xce14c4c5 // vunpcklps ymm1, ymm7, ymm6 # ymm1 = ymm7[0],ymm6[0],ymm7[1],ymm6[1],ymm7[4],ymm6[4],ymm7[5],ymm6[5]
+	LONG $0xf615c4c5 // vunpckhps ymm6, ymm7, ymm6 # ymm6 = ymm7[2],ymm6[2],ymm7[3],ymm6[3],ymm7[6],ymm6[6],ymm7[7],ymm6[7]
+	LONG $0xfd14dcc5 // vunpcklps ymm7, ymm4, ymm5 # ymm7 = ymm4[0],ymm5[0],ymm4[1],ymm5[1],ymm4[4],ymm5[4],ymm4[5],ymm5[5]
+	LONG $0xe515dcc5 // vunpckhps ymm4, ymm4, ymm5 # ymm4 = ymm4[2],ymm5[2],ymm4[3],ymm5[3],ymm4[6],ymm5[6],ymm4[7],ymm5[7]
+	LONG $0xce58f4c5 // vaddps ymm1, ymm1, ymm6
+	LONG $0xe458c4c5 // vaddps ymm4, ymm7, ymm4
+	LONG $0xec14f5c5 // vunpcklpd ymm5, ymm1, ymm4 # ymm5 = ymm1[0],ymm4[0],ymm1[2],ymm4[2]
+	LONG $0xcc15f5c5 // vunpckhpd ymm1, ymm1, ymm4 # ymm1 = ymm1[1],ymm4[1],ymm1[3],ymm4[3]
+	LONG $0xc958d4c5 // vaddps ymm1, ymm5, ymm1
+	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
+	LONG $0xe458f0c5 // vaddps xmm4, xmm1, xmm4
+	LONG $0x03ff8348 // cmp rdi, 0x3
+	LONG $0xfd058f0f; WORD $0xffff // jg 0x11ba0 <mvh_f8e4m3+0x140>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm4
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4c10fac5; WORD $0x40b4 // vmovss xmm1, dword ptr [rsp + 4*rsi + 0x40]
+	LONG $0x117ac1c4; WORD $0xb70c // vmovss dword ptr [r15 + 4*rsi], xmm1
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3948; BYTE $0xfe // cmp rsi, rdi
+	WORD $0xec7c // jl 0x11eb0 <mvh_f8e4m3+0x450>
+	LONG $0xfffcdde9; BYTE $0xff // jmp 0x11ba6 <mvh_f8e4m3+0x146>
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc1 // setne cl
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xc6940f40 // sete sil
+	WORD $0x0840; BYTE $0xce // or sil, cl
+	LONG $0x0702850f; WORD $0x0000 // jne 0x125e7 <mvh_f8e4m3+0xb87>
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x22eb // jmp 0x11f1c <mvh_f8e4m3+0x4bc>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x2211f8c5 // vmovups xmmword ptr [rdx], xmm4
+	LONG $0x247c034c; BYTE $0x20 // add r15, qword ptr [rsp + 0x20]
+	LONG $0x244c8d49; BYTE $0xfc // lea rcx, [r12 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0x06cb8e0f; WORD $0x0000 // jle 0x125e7 <mvh_f8e4m3+0xb87>
+	LONG $0xff418d4c // lea r8, [rcx - 0x1]
+	LONG $0x02f98348 // cmp rcx, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0xce4d0f4d // cmovge r9, r14
+	LONG $0xd64f0f4c // cmovg r10, rsi
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0xc74d0f4c // cmovge r8, rdi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x014a840f; WORD $0x0000 // je 0x12090 <mvh_f8e4m3+0x630>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xc9af0f4c // imul r9, rcx
+	LONG $0xd1af0f4c // imul r10, rcx
+	LONG $0xc1af0f4c // imul r8, rcx
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	WORD $0x014d; BYTE $0xfa // add r10, r15
+	WORD $0x014d; BYTE $0xf9 // add r9, r15
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7a81c4; WORD $0x1f0c // vmovq xmm1, qword ptr [r15 + r11]
+	LONG $0x307962c4; BYTE $0xc1 // vpmovzxbw xmm8, xmm1 # xmm8 = xmm1[0],zero,xmm1[1],zero,xmm1[2],zero,xmm1[3],zero,xmm1[4],zero,xmm1[5],zero,xmm1[6],zero,xmm1[7],zero
+	LONG $0x2079e2c4; BYTE $0xc9 // vpmovsxbw xmm1, xmm1
+	LONG $0x7139c1c4; WORD $0x07f0 // vpsllw xmm8, xmm8, 0x7
+	LONG $0xc9db91c5 // vpand xmm1, xmm13, xmm1
+	LONG $0xc0db39c5 // vpand xmm8, xmm8, xmm0
+	LONG $0xc87539c5 // vpcmpeqw xmm9, xmm8, xmm0
+	LONG $0xc9ebb9c5 // vpor xmm1, xmm8, xmm1
+	LONG $0xcadb31c5 // vpand xmm9, xmm9, xmm2
+	LONG $0xc9ebb1c5 // vpor xmm1, xmm9, xmm1
+	LONG $0x137de2c4; BYTE $0xc9 // vcvtph2ps ymm1, xmm1
+	LONG $0xc35974c5 // vmulps ymm8, ymm1, ymm3
+	LONG $0x7e7a81c4; WORD $0x190c // vmovq xmm1, qword ptr [r9 + r11]
+	LONG $0x307962c4; BYTE $0xc9 // vpmovzxbw xmm9, xmm1 # xmm9 = xmm1[0],zero,xmm1[1],zero,xmm1[2],zero,xmm1[3],zero,xmm1[4],zero,xmm1[5],zero,xmm1[6],zero,xmm1[7],zero
+	LONG $0x2079e2c4; BYTE $0xc9 // vpmovsxbw xmm1, xmm1
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc9db91c5 // vpand xmm1, xmm13, xmm1
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xc9ebb1c5 // vpor xmm1, xmm9, xmm1
+	LONG $0x7e7a01c4; WORD $0x1a0c // vmovq xmm9, qword ptr [r10 + r11]
+	LONG $0xd2db29c5 // vpand xmm10, xmm10, xmm2
+	LONG $0xc9eba9c5 // vpor xmm1, xmm10, xmm1
+	LONG $0x137de2c4; BYTE $0xc9 // vcvtph2ps ymm1, xmm1
+	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
+	LONG $0x307942c4; BYTE $0xd1 // vpmovzxbw xmm10, xmm9 # xmm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero
+	LONG $0x207942c4; BYTE $0xc9 // vpmovsxbw xmm9, xmm9
+	LONG $0x7129c1c4; WORD $0x07f2 // vpsllw xmm10, xmm10, 0x7
+	LONG $0xdb3141c4; BYTE $0xcd // vpand xmm9, xmm9, xmm13
+	LONG $0xd0db29c5 // vpand xmm10, xmm10, xmm0
+	LONG $0xd87529c5 // vpcmpeqw xmm11, xmm10, xmm0
+	LONG $0xeb3141c4; BYTE $0xca // vpor xmm9, xmm9, xmm10
+	LONG $0x7e7a01c4; WORD $0x1814 // vmovq xmm10, qword ptr [r8 + r11]
+	LONG $0xdadb21c5 // vpand xmm11, xmm11, xmm2
+	LONG $0xeb3141c4; BYTE $0xcb // vpor xmm9, xmm9, xmm11
+	LONG $0x137d42c4; BYTE $0xc9 // vcvtph2ps ymm9, xmm9
+	LONG $0xcb5934c5 // vmulps ymm9, ymm9, ymm3
+	LONG $0x307942c4; BYTE $0xda // vpmovzxbw xmm11, xmm10 # xmm11 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero
+	LONG $0x207942c4; BYTE $0xd2 // vpmovsxbw xmm10, xmm10
+	LONG $0x7121c1c4; WORD $0x07f3 // vpsllw xmm11, xmm11, 0x7
+	LONG $0xdb2941c4; BYTE $0xd5 // vpand xmm10, xmm10, xmm13
+	LONG $0xd8db21c5 // vpand xmm11, xmm11, xmm0
+	LONG $0xe07521c5 // vpcmpeqw xmm12, xmm11, xmm0
+	LONG $0xeb2941c4; BYTE $0xd3 // vpor xmm10, xmm10, xmm11
+	LONG $0x107c21c4; WORD $0x9b1c // vmovups ymm11, ymmword ptr [rbx + 4*r11]
+	LONG $0x08c38349 // add r11, 0x8
+	LONG $0xe2db19c5 // vpand xmm12, xmm12, xmm2
+	LONG $0xeb2941c4; BYTE $0xd4 // vpor xmm10, xmm10, xmm12
+	LONG $0x137d42c4; BYTE $0xd2 // vcvtph2ps ymm10, xmm10
+	LONG $0xd3592cc5 // vmulps ymm10, ymm10, ymm3
+	LONG $0xb825c2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm11, ymm8 # ymm4 = (ymm11 * ymm8) + ymm4
+	LONG $0xb825e2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm11, ymm1 # ymm6 = (ymm11 * ymm1) + ymm6
+	LONG $0xb825c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm11, ymm9 # ymm5 = (ymm11 * ymm9) + ymm5
+	LONG $0xb825c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm11, ymm10 # ymm7 = (ymm11 * ymm10) + ymm7
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfef7820f; WORD $0xffff // jb 0x11f80 <mvh_f8e4m3+0x520>
+	WORD $0x15eb // jmp 0x120a0 <mvh_f8e4m3+0x640>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xce14dcc5 // vunpcklps ymm1, ymm4, ymm6 # ymm1 = ymm4[0],ymm6[0],ymm4[1],ymm6[1],ymm4[4],ymm6[4],ymm4[5],ymm6[5]
+	LONG $0xe615dcc5 // vunpckhps ymm4, ymm4, ymm6 # ymm4 = ymm4[2],ymm6[2],ymm4[3],ymm6[3],ymm4[6],ymm6[6],ymm4[7],ymm6[7]
+	LONG $0xcc58f4c5 // vaddps ymm1, ymm1, ymm4
+	LONG $0xe714d4c5 // vunpcklps ymm4, ymm5, ymm7 # ymm4 = ymm5[0],ymm7[0],ymm5[1],ymm7[1],ymm5[4],ymm7[4],ymm5[5],ymm7[5]
+	LONG $0xef15d4c5 // vunpckhps ymm5, ymm5, ymm7 # ymm5 = ymm5[2],ymm7[2],ymm5[3],ymm7[3],ymm5[6],ymm7[6],ymm5[7],ymm7[7]
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0xec14f5c5 // vunpcklpd ymm5, ymm1, ymm4 # ymm5 = ymm1[0],ymm4[0],ymm1[2],ymm4[2]
+	LONG $0xcc15f5c5 // vunpckhpd ymm1, ymm1, ymm4 # ymm1 = ymm1[1],ymm4[1],ymm1[3],ymm4[3]
+	LONG $0xc958d4c5 // vaddps ymm1, ymm5, ymm1
+	LONG $0x197de3c4; WORD $0x01cc // vextractf128 xmm4, ymm1, 0x1
+	LONG $0xe458f0c5 // vaddps xmm4, xmm1, xmm4
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfe288f0f; WORD $0xffff // jg 0x11f00 <mvh_f8e4m3+0x4a0>
+	LONG $0x6429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm4
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x107aa1c4; WORD $0x844c; BYTE $0x40 // vmovss xmm1, dword ptr [rsp + 4*r8 + 0x40]
+	LONG $0x117aa1c4; WORD $0x820c // vmovss dword ptr [rdx + 4*r8], xmm1
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xeb7c // jl 0x120f0 <mvh_f8e4m3+0x690>
+	LONG $0xfffdfae9; BYTE $0xff // jmp 0x11f04 <mvh_f8e4m3+0x4a4>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x04d4840f; WORD $0x0000 // je 0x125e7 <mvh_f8e4m3+0xb87>
+	QUAD $0x005114057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x5114] # 0x17230 <wsumh_q8_0+0xbb0>
+	QUAD $0x00510d0d7979e2c4; BYTE $0x00 // vpbroadcastw xmm1, word ptr [rip + 0x510d] # 0x17232 <wsumh_q8_0+0xbb2>
+	QUAD $0x005106157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0x5106] # 0x17234 <wsumh_q8_0+0xbb4>
+	QUAD $0x0050e91d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x50e9] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x00506025217de2c4; BYTE $0x00 // vpmovsxbd ymm4, qword ptr [rip + 0x5060] # 0x171a0 <wsumh_q8_0+0xb20>
+	QUAD $0x0050e92d7979e2c4; BYTE $0x00 // vpbroadcastw xmm5, word ptr [rip + 0x50e9] # 0x17232 <wsumh_q8_0+0xbb2>
+	QUAD $0x0050e2357979e2c4; BYTE $0x00 // vpbroadcastw xmm6, word ptr [rip + 0x50e2] # 0x17234 <wsumh_q8_0+0xbb4>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
+	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x35eb // jmp 0x121a1 <mvh_f8e4m3+0x741>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x244c8b4c; BYTE $0x30 // mov r9, qword ptr [rsp + 0x30]
+	LONG $0x24740148; BYTE $0x28 // add qword ptr [rsp + 0x28], rsi
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0x04468e0f; WORD $0x0000 // jle 0x125e7 <mvh_f8e4m3+0xb87>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	WORD $0xb874 // je 0x12170 <mvh_f8e4m3+0x710>
+	LONG $0x247c8b4c; BYTE $0x28 // mov r15, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x24648b4c; BYTE $0x20 // mov r12, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	WORD $0x28eb // jmp 0x121f9 <mvh_f8e4m3+0x799>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x60 // mov rcx, qword ptr [rsp + 0x60]
+	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
+	LONG $0xff518d48 // lea rdx, [rcx - 0x1]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0xff778e0f; WORD $0xffff // jle 0x12170 <mvh_f8e4m3+0x710>
+	LONG $0x24548948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rdx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1b74 // je 0x1221e <mvh_f8e4m3+0x7be>
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x14180f41; BYTE $0x17 // prefetcht1 byte ptr [r15 + rdx]
+	LONG $0x40c28348 // add rdx, 0x40
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0xf272 // jb 0x12210 <mvh_f8e4m3+0x7b0>
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x00a88f0f; WORD $0x0000 // jg 0x122d7 <mvh_f8e4m3+0x877>
+	WORD $0xafeb // jmp 0x121e0 <mvh_f8e4m3+0x780>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x5c7e7ac5; WORD $0x4024 // vmovq xmm11, qword ptr [rsp + 0x40]
+	LONG $0x307942c4; BYTE $0xe3 // vpmovzxbw xmm12, xmm11 # xmm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero
+	LONG $0x207942c4; BYTE $0xdb // vpmovsxbw xmm11, xmm11
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xd9db21c5 // vpand xmm11, xmm11, xmm1
+	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
+	LONG $0xe87519c5 // vpcmpeqw xmm13, xmm12, xmm0
+	LONG $0xeb2141c4; BYTE $0xdc // vpor xmm11, xmm11, xmm12
+	LONG $0xe26e79c5 // vmovd xmm12, edx
+	LONG $0x587d42c4; BYTE $0xe4 // vpbroadcastd ymm12, xmm12
+	LONG $0xeadb11c5 // vpand xmm13, xmm13, xmm2
+	LONG $0xeb2141c4; BYTE $0xdd // vpor xmm11, xmm11, xmm13
+	LONG $0xe4661dc5 // vpcmpgtd ymm12, ymm12, ymm4
+	LONG $0x137d42c4; BYTE $0xdb // vcvtph2ps ymm11, xmm11
+	LONG $0x2c1d22c4; WORD $0x9624 // vmaskmovps ymm12, ymm12, ymmword ptr [rsi + 4*r10]
+	LONG $0xdb5924c5 // vmulps ymm11, ymm11, ymm3
+	LONG $0xb82542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm11, ymm12 # ymm9 = (ymm11 * ymm12) + ymm9
+	LONG $0x582c41c4; BYTE $0xc9 // vaddps ymm9, ymm10, ymm9
+	LONG $0xff58bcc5 // vaddps ymm7, ymm8, ymm7
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	WORD $0x014c; BYTE $0xf6 // add rsi, r14
+	LONG $0xff58b4c5 // vaddps ymm7, ymm9, ymm7
+	LONG $0x197dc3c4; WORD $0x01f8 // vextractf128 xmm8, ymm7, 0x1
+	LONG $0xff58b8c5 // vaddps xmm7, xmm8, xmm7
+	LONG $0xc7c641c5; BYTE $0x01 // vshufpd xmm8, xmm7, xmm7, 0x1 # xmm8 = xmm7[1,0]
+	LONG $0xff58b8c5 // vaddps xmm7, xmm8, xmm7
+	LONG $0xc7167ac5 // vmovshdup xmm8, xmm7 # xmm8 = xmm7[1,1,3,3]
+	LONG $0xff58bac5 // vaddss xmm7, xmm8, xmm7
+	LONG $0x117ac1c4; WORD $0x243c // vmovss dword ptr [r12], xmm7
+	LONG $0x84248d4f // lea r12, [r12 + 4*r8]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xff098e0f; WORD $0xffff // jle 0x121e0 <mvh_f8e4m3+0x780>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xf883; BYTE $0x40 // cmp eax, 0x40
+	WORD $0x2073 // jae 0x12300 <mvh_f8e4m3+0x8a0>
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x00023fe9; BYTE $0x00 // jmp 0x12536 <mvh_f8e4m3+0xad6>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xd231 // xor edx, edx
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x1c7e7ac5; BYTE $0x17 // vmovq xmm11, qword ptr [rdi + rdx]
+	LONG $0x40528d4c // lea r10, [rdx + 0x40]
+	LONG $0x307942c4; BYTE $0xe3 // vpmovzxbw xmm12, xmm11 # xmm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero
+	LONG $0x207942c4; BYTE $0xdb // vpmovsxbw xmm11, xmm11
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xdddb21c5 // vpand xmm11, xmm11, xmm5
+	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
+	LONG $0xe87519c5 // vpcmpeqw xmm13, xmm12, xmm0
+	LONG $0xeb2141c4; BYTE $0xdc // vpor xmm11, xmm11, xmm12
+	LONG $0xeedb11c5 // vpand xmm13, xmm13, xmm6
+	LONG $0xeb2141c4; BYTE $0xdd // vpor xmm11, xmm11, xmm13
+	LONG $0x137d42c4; BYTE $0xdb // vcvtph2ps ymm11, xmm11
+	LONG $0xdb5924c5 // vmulps ymm11, ymm11, ymm3
+	LONG $0x982d62c4; WORD $0x961c // vfmadd132ps ymm11, ymm10, ymmword ptr [rsi + 4*rdx] # ymm11 = (ymm11 * mem) + ymm10
+	LONG $0x547e7ac5; WORD $0x0817 // vmovq xmm10, qword ptr [rdi + rdx + 0x8]
+	LONG $0x307942c4; BYTE $0xe2 // vpmovzxbw xmm12, xmm10 # xmm12 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero
+	LONG $0x207942c4; BYTE $0xd2 // vpmovsxbw xmm10, xmm10
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xd5db29c5 // vpand xmm10, xmm10, xmm5
+	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
+	LONG $0xe87519c5 // vpcmpeqw xmm13, xmm12, xmm0
+	LONG $0xeb2941c4; BYTE $0xd4 // vpor xmm10, xmm10, xmm12
+	LONG $0xeedb11c5 // vpand xmm13, xmm13, xmm6
+	LONG $0xeb2941c4; BYTE $0xd5 // vpor xmm10, xmm10, xmm13
+	LONG $0x137d42c4; BYTE $0xd2 // vcvtph2ps ymm10, xmm10
+	LONG $0xe3592cc5 // vmulps ymm12, ymm10, ymm3
+	LONG $0x983562c4; WORD $0x9664; BYTE $0x20 // vfmadd132ps ymm12, ymm9, ymmword ptr [rsi + 4*rdx + 0x20] # ymm12 = (ymm12 * mem) + ymm9
+	LONG $0x4c7e7ac5; WORD $0x1017 // vmovq xmm9, qword ptr [rdi + rdx + 0x10]
+	LONG $0x307942c4; BYTE $0xd1 // vpmovzxbw xmm10, xmm9 # xmm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero
+	LONG $0x207942c4; BYTE $0xc9 // vpmovsxbw xmm9, xmm9
+	LONG $0x7129c1c4; WORD $0x07f2 // vpsllw xmm10, xmm10, 0x7
+	LONG $0xcddb31c5 // vpand xmm9, xmm9, xmm5
+	LONG $0xd0db29c5 // vpand xmm10, xmm10, xmm0
+	LONG $0xe87529c5 // vpcmpeqw xmm13, xmm10, xmm0
+	LONG $0xeb3141c4; BYTE $0xca // vpor xmm9, xmm9, xmm10
+	LONG $0xeedb11c5 // vpand xmm13, xmm13, xmm6
+	LONG $0xeb3141c4; BYTE $0xcd // vpor xmm9, xmm9, xmm13
+	LONG $0x137d42c4; BYTE $0xc9 // vcvtph2ps ymm9, xmm9
+	LONG $0xeb5934c5 // vmulps ymm13, ymm9, ymm3
+	LONG $0x983d62c4; WORD $0x966c; BYTE $0x40 // vfmadd132ps ymm13, ymm8, ymmword ptr [rsi + 4*rdx + 0x40] # ymm13 = (ymm13 * mem) + ymm8
+	LONG $0x447e7ac5; WORD $0x1817 // vmovq xmm8, qword ptr [rdi + rdx + 0x18]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc5db39c5 // vpand xmm8, xmm8, xmm5
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd6db29c5 // vpand xmm10, xmm10, xmm6
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xf3593cc5 // vmulps ymm14, ymm8, ymm3
+	LONG $0x984562c4; WORD $0x9674; BYTE $0x60 // vfmadd132ps ymm14, ymm7, ymmword ptr [rsi + 4*rdx + 0x60] # ymm14 = (ymm14 * mem) + ymm7
+	LONG $0x7c7efac5; WORD $0x2017 // vmovq xmm7, qword ptr [rdi + rdx + 0x20]
+	LONG $0x307962c4; BYTE $0xc7 // vpmovzxbw xmm8, xmm7 # xmm8 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
+	LONG $0x2079e2c4; BYTE $0xff // vpmovsxbw xmm7, xmm7
+	LONG $0x7139c1c4; WORD $0x07f0 // vpsllw xmm8, xmm8, 0x7
+	LONG $0xfddbc1c5 // vpand xmm7, xmm7, xmm5
+	LONG $0xc0db39c5 // vpand xmm8, xmm8, xmm0
+	LONG $0xc87539c5 // vpcmpeqw xmm9, xmm8, xmm0
+	LONG $0xffebb9c5 // vpor xmm7, xmm8, xmm7
+	LONG $0xcedb31c5 // vpand xmm9, xmm9, xmm6
+	LONG $0xffebb1c5 // vpor xmm7, xmm9, xmm7
+	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
+	LONG $0xd35944c5 // vmulps ymm10, ymm7, ymm3
+	LONG $0x7c7efac5; WORD $0x2817 // vmovq xmm7, qword ptr [rdi + rdx + 0x28]
+	QUAD $0x00809694982562c4; WORD $0x0000 // vfmadd132ps ymm10, ymm11, ymmword ptr [rsi + 4*rdx + 0x80] # ymm10 = (ymm10 * mem) + ymm11
+	LONG $0x307962c4; BYTE $0xc7 // vpmovzxbw xmm8, xmm7 # xmm8 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
+	LONG $0x2079e2c4; BYTE $0xff // vpmovsxbw xmm7, xmm7
+	LONG $0x7139c1c4; WORD $0x07f0 // vpsllw xmm8, xmm8, 0x7
+	LONG $0xfddbc1c5 // vpand xmm7, xmm7, xmm5
+	LONG $0xc0db39c5 // vpand xmm8, xmm8, xmm0
+	LONG $0xc87539c5 // vpcmpeqw xmm9, xmm8, xmm0
+	LONG $0xffebb9c5 // vpor xmm7, xmm8, xmm7
+	LONG $0xcedb31c5 // vpand xmm9, xmm9, xmm6
+	LONG $0xffebb1c5 // vpor xmm7, xmm9, xmm7
+	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
+	LONG $0xcb5944c5 // vmulps ymm9, ymm7, ymm3
+	LONG $0x7c7efac5; WORD $0x3017 // vmovq xmm7, qword ptr [rdi + rdx + 0x30]
+	QUAD $0x00a0968c981d62c4; WORD $0x0000 // vfmadd132ps ymm9, ymm12, ymmword ptr [rsi + 4*rdx + 0xa0] # ymm9 = (ymm9 * mem) + ymm12
+	LONG $0x307962c4; BYTE $0xc7 // vpmovzxbw xmm8, xmm7 # xmm8 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
+	LONG $0x2079e2c4; BYTE $0xff // vpmovsxbw xmm7, xmm7
+	LONG $0x7139c1c4; WORD $0x07f0 // vpsllw xmm8, xmm8, 0x7
+	LONG $0xfddbc1c5 // vpand xmm7, xmm7, xmm5
+	LONG $0xc0db39c5 // vpand xmm8, xmm8, xmm0
+	LONG $0xd87539c5 // vpcmpeqw xmm11, xmm8, xmm0
+	LONG $0xffebb9c5 // vpor xmm7, xmm8, xmm7
+	LONG $0xdedb21c5 // vpand xmm11, xmm11, xmm6
+	LONG $0xffeba1c5 // vpor xmm7, xmm11, xmm7
+	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
+	LONG $0xc35944c5 // vmulps ymm8, ymm7, ymm3
+	LONG $0x7c7efac5; WORD $0x3817 // vmovq xmm7, qword ptr [rdi + rdx + 0x38]
+	QUAD $0x00c09684981562c4; WORD $0x0000 // vfmadd132ps ymm8, ymm13, ymmword ptr [rsi + 4*rdx + 0xc0] # ymm8 = (ymm8 * mem) + ymm13
+	LONG $0x307962c4; BYTE $0xdf // vpmovzxbw xmm11, xmm7 # xmm11 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
+	LONG $0x2079e2c4; BYTE $0xff // vpmovsxbw xmm7, xmm7
+	LONG $0x7121c1c4; WORD $0x07f3 // vpsllw xmm11, xmm11, 0x7
+	LONG $0xfddbc1c5 // vpand xmm7, xmm7, xmm5
+	LONG $0xd8db21c5 // vpand xmm11, xmm11, xmm0
+	LONG $0xe07521c5 // vpcmpeqw xmm12, xmm11, xmm0
+	LONG $0xffeba1c5 // vpor xmm7, xmm11, xmm7
+	LONG $0xe6db19c5 // vpand xmm12, xmm12, xmm6
+	LONG $0xffeb99c5 // vpor xmm7, xmm12, xmm7
+	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
+	LONG $0xfb59c4c5 // vmulps ymm7, ymm7, ymm3
+	QUAD $0x00e096bc980de2c4; WORD $0x0000 // vfmadd132ps ymm7, ymm14, ymmword ptr [rsi + 4*rdx + 0xe0] # ymm7 = (ymm7 * mem) + ymm14
+	LONG $0x80ea8348 // sub rdx, -0x80
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0x894c; BYTE $0xd2 // mov rdx, r10
+	LONG $0xfdea860f; WORD $0xffff // jbe 0x12320 <mvh_f8e4m3+0x8c0>
+	WORD $0x894c; BYTE $0xd2 // mov rdx, r10
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0x5d77 // ja 0x1259f <mvh_f8e4m3+0xb3f>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7a21c4; WORD $0x171c // vmovq xmm11, qword ptr [rdi + r10]
+	LONG $0x08528d49 // lea rdx, [r10 + 0x8]
+	LONG $0x307942c4; BYTE $0xe3 // vpmovzxbw xmm12, xmm11 # xmm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero
+	LONG $0x207942c4; BYTE $0xdb // vpmovsxbw xmm11, xmm11
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xd9db21c5 // vpand xmm11, xmm11, xmm1
+	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
+	LONG $0xe87519c5 // vpcmpeqw xmm13, xmm12, xmm0
+	LONG $0xeb2141c4; BYTE $0xdc // vpor xmm11, xmm11, xmm12
+	LONG $0xeadb11c5 // vpand xmm13, xmm13, xmm2
+	LONG $0xeb2141c4; BYTE $0xdd // vpor xmm11, xmm11, xmm13
+	LONG $0x137d42c4; BYTE $0xdb // vcvtph2ps ymm11, xmm11
+	LONG $0xdb5924c5 // vmulps ymm11, ymm11, ymm3
+	LONG $0xb82522c4; WORD $0x9614 // vfmadd231ps ymm10, ymm11, ymmword ptr [rsi + 4*r10] # ymm10 = (ymm11 * mem) + ymm10
+	LONG $0x10c28349 // add r10, 0x10
+	WORD $0x3949; BYTE $0xc2 // cmp r10, rax
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	WORD $0xb176 // jbe 0x12550 <mvh_f8e4m3+0xaf0>
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0x294c; BYTE $0xd2 // sub rdx, r10
+	LONG $0xfce6860f; WORD $0xffff // jbe 0x12291 <mvh_f8e4m3+0x831>
+	QUAD $0x000000402444c748; BYTE $0x00 // mov qword ptr [rsp + 0x40], 0x0
+	LONG $0xfc868e0f; WORD $0xffff // jle 0x12240 <mvh_f8e4m3+0x7e0>
+	LONG $0x170c8d4e // lea r9, [rdi + r10]
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0cb60f43; BYTE $0x29 // movzx ecx, byte ptr [r9 + r13]
+	LONG $0x2c4c8842; BYTE $0x40 // mov byte ptr [rsp + r13 + 0x40], cl
+	WORD $0xff49; BYTE $0xc5 // inc r13
+	WORD $0x394c; BYTE $0xea // cmp rdx, r13
+	WORD $0xee75 // jne 0x125d0 <mvh_f8e4m3+0xb70>
+	LONG $0xfffc59e9; BYTE $0xff // jmp 0x12240 <mvh_f8e4m3+0x7e0>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+
+	// mvh_q8_0: +9728
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x30f9c148 // sar rcx, 0x30
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	LONG $0x2444894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r8
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0xc1b70f45 // movzx r8d, r9w
+	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0xb70f; BYTE $0xc9 // movzx ecx, cx
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x059f850f; WORD $0x0000 // jne 0x12bf8 <mvh_q8_0+0x5f8>
+	LONG $0x247c8348; WORD $0x0248 // cmp qword ptr [rsp + 0x48], 0x2
+	LONG $0x05938c0f; WORD $0x0000 // jl 0x12bf8 <mvh_q8_0+0x5f8>
+	LONG $0x08247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x8], 0x1
+	LONG $0x0588850f; WORD $0x0000 // jne 0x12bf8 <mvh_q8_0+0x5f8>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x2444894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r8
+	QUAD $0x000000008d0c8d48 // lea rcx, [4*rcx]
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	LONG $0x00c50c8d; WORD $0x0000; BYTE $0x00 // lea ecx, [8*rax]
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	QUAD $0x00000000cd348d48 // lea rsi, [8*rcx]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	LONG $0x0085348d; WORD $0x0000; BYTE $0x00 // lea esi, [4*rax]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
+	WORD $0x48eb // jmp 0x12709 <mvh_q8_0+0x109>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x38 // mov rdx, qword ptr [rsp + 0x38]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x24448b4c; BYTE $0x40 // mov r8, qword ptr [rsp + 0x40]
+	LONG $0x24540148; BYTE $0x28 // add qword ptr [rsp + 0x28], rdx
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x247c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rdi
+	LONG $0xfe4e8d48 // lea rcx, [rsi - 0x2]
+	LONG $0x244c8948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rcx
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
+	LONG $0x03fe8348 // cmp rsi, 0x3
+	LONG $0x02df8e0f; WORD $0x0000 // jle 0x129e8 <mvh_q8_0+0x3e8>
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	WORD $0xbd74 // je 0x126d0 <mvh_q8_0+0xd0>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x70 // mov rdx, qword ptr [rsp + 0x70]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
+	LONG $0x24648b4c; BYTE $0x40 // mov r12, qword ptr [rsp + 0x40]
+	LONG $0x11348d48 // lea rsi, [rcx + rdx]
+	WORD $0x33eb // jmp 0x1276a <mvh_q8_0+0x16a>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
+	LONG $0x1178c1c4; WORD $0x8e04 // vmovups xmmword ptr [r14 + 4*rcx], xmm0
+	LONG $0x247c034c; BYTE $0x50 // add r15, qword ptr [rsp + 0x50]
+	LONG $0x244c8d49; BYTE $0xfc // lea rcx, [r12 - 0x4]
+	LONG $0x10c68349 // add r14, 0x10
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x04fc8349 // cmp r12, 0x4
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0xff668e0f; WORD $0xffff // jle 0x126d0 <mvh_q8_0+0xd0>
+	LONG $0x246c8d4d; BYTE $0xff // lea r13, [r12 - 0x1]
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0xd14d0f48 // cmovge rdx, rcx
+	LONG $0x000002b9; BYTE $0x00 // mov ecx, 0x2
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xd94f0f48 // cmovg rbx, rcx
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0x000003b9; BYTE $0x00 // mov ecx, 0x3
+	LONG $0xe94d0f4c // cmovge r13, rcx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x015f840f; WORD $0x0000 // je 0x12900 <mvh_q8_0+0x300>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xd1af0f48 // imul rdx, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xe9af0f4c // imul r13, rcx
+	WORD $0x014c; BYTE $0xfa // add rdx, r15
+	WORD $0x014c; BYTE $0xfb // add rbx, r15
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x05e9c148 // shr rcx, 0x5
+	LONG $0xe0e38349 // and r11, -0x20
+	LONG $0x107c01c4; WORD $0x8834 // vmovups ymm14, ymmword ptr [r8 + 4*r9]
+	LONG $0x107c21c4; WORD $0x8e2c // vmovups ymm13, ymmword ptr [rsi + 4*r9]
+	LONG $0x4b0c8d49 // lea rcx, [r11 + 2*rcx]
+	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
+	LONG $0x18e38341 // and r11d, 0x18
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0x0f148d4d // lea r10, [r15 + rcx]
+	LONG $0x217d02c4; WORD $0x1344; BYTE $0x02 // vpmovsxbd ymm8, qword ptr [r11 + r10 + 0x2]
+	LONG $0x14b70f45; BYTE $0x0f // movzx r10d, word ptr [r15 + rcx]
+	LONG $0x6e7941c4; BYTE $0xca // vmovd xmm9, r10d
+	LONG $0x0a148d4c // lea r10, [rdx + rcx]
+	LONG $0x137942c4; BYTE $0xc9 // vcvtph2ps xmm9, xmm9
+	LONG $0x187d42c4; BYTE $0xc9 // vbroadcastss ymm9, xmm9
+	LONG $0x5b7c41c4; BYTE $0xc0 // vcvtdq2ps ymm8, ymm8
+	LONG $0x593441c4; BYTE $0xc0 // vmulps ymm8, ymm9, ymm8
+	LONG $0x217d02c4; WORD $0x134c; BYTE $0x02 // vpmovsxbd ymm9, qword ptr [r11 + r10 + 0x2]
+	LONG $0x14b70f44; BYTE $0x0a // movzx r10d, word ptr [rdx + rcx]
+	LONG $0xb83dc2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm8, ymm14 # ymm7 = (ymm8 * ymm14) + ymm7
+	LONG $0xb815c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm13, ymm8 # ymm3 = (ymm13 * ymm8) + ymm3
+	LONG $0x6e7941c4; BYTE $0xd2 // vmovd xmm10, r10d
+	LONG $0x0b148d4c // lea r10, [rbx + rcx]
+	LONG $0x137942c4; BYTE $0xd2 // vcvtph2ps xmm10, xmm10
+	LONG $0x187d42c4; BYTE $0xd2 // vbroadcastss ymm10, xmm10
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x592c41c4; BYTE $0xc9 // vmulps ymm9, ymm10, ymm9
+	LONG $0x217d02c4; WORD $0x1354; BYTE $0x02 // vpmovsxbd ymm10, qword ptr [r11 + r10 + 0x2]
+	LONG $0x14b70f44; BYTE $0x0b // movzx r10d, word ptr [rbx + rcx]
+	LONG $0xb835c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm9, ymm14 # ymm6 = (ymm9 * ymm14) + ymm6
+	LONG $0xb815c2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm13, ymm9 # ymm2 = (ymm13 * ymm9) + ymm2
+	LONG $0x6e7941c4; BYTE $0xda // vmovd xmm11, r10d
+	LONG $0x0d548d4d; BYTE $0x00 // lea r10, [r13 + rcx]
+	LONG $0x4cb70f41; WORD $0x000d // movzx ecx, word ptr [r13 + rcx]
+	LONG $0x137942c4; BYTE $0xdb // vcvtph2ps xmm11, xmm11
+	LONG $0x187d42c4; BYTE $0xdb // vbroadcastss ymm11, xmm11
+	LONG $0xe16e79c5 // vmovd xmm12, ecx
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x137942c4; BYTE $0xe4 // vcvtph2ps xmm12, xmm12
+	LONG $0x592441c4; BYTE $0xd2 // vmulps ymm10, ymm11, ymm10
+	LONG $0x217d02c4; WORD $0x135c; BYTE $0x02 // vpmovsxbd ymm11, qword ptr [r11 + r10 + 0x2]
+	LONG $0x187d42c4; BYTE $0xe4 // vbroadcastss ymm12, xmm12
+	LONG $0xb82dc2c4; BYTE $0xee // vfmadd231ps ymm5, ymm10, ymm14 # ymm5 = (ymm10 * ymm14) + ymm5
+	LONG $0xb815c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm13, ymm10 # ymm1 = (ymm13 * ymm10) + ymm1
+	LONG $0x5b7c41c4; BYTE $0xdb // vcvtdq2ps ymm11, ymm11
+	LONG $0x591c41c4; BYTE $0xdb // vmulps ymm11, ymm12, ymm11
+	LONG $0xb825c2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm11, ymm14 # ymm4 = (ymm11 * ymm14) + ymm4
+	LONG $0xb825c2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm11, ymm13 # ymm0 = (ymm11 * ymm13) + ymm0
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	LONG $0xff01820f; WORD $0xffff // jb 0x127f0 <mvh_q8_0+0x1f0>
+	WORD $0x2feb // jmp 0x12920 <mvh_q8_0+0x320>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc61444c5 // vunpcklps ymm8, ymm7, ymm6 # ymm8 = ymm7[0],ymm6[0],ymm7[1],ymm6[1],ymm7[4],ymm6[4],ymm7[5],ymm6[5]
+	LONG $0xf615c4c5 // vunpckhps ymm6, ymm7, ymm6 # ymm6 = ymm7[2],ymm6[2],ymm7[3],ymm6[3],ymm7[6],ymm6[6],ymm7[7],ymm6[7]
+	LONG $0xf658bcc5 // vaddps ymm6, ymm8, ymm6
+	LONG $0xc41454c5 // vunpcklps ymm8, ymm5, ymm4 # ymm8 = ymm5[0],ymm4[0],ymm5[1],ymm4[1],ymm5[4],ymm4[4],ymm5[5],ymm4[5]
+	LONG $0xe415d4c5 // vunpckhps ymm4, ymm5, ymm4 # ymm4 = ymm5[2],ymm4[2],ymm5[3],ymm4[3],ymm5[6],ymm4[6],ymm5[7],ymm4[7]
+	LONG $0xe458bcc5 // vaddps ymm4, ymm8, ymm4
+	LONG $0xec14cdc5 // vunpcklpd ymm5, ymm6, ymm4 # ymm5 = ymm6[0],ymm4[0],ymm6[2],ymm4[2]
+	LONG $0xe415cdc5 // vunpckhpd ymm4, ymm6, ymm4 # ymm4 = ymm6[1],ymm4[1],ymm6[3],ymm4[3]
+	LONG $0xe458d4c5 // vaddps ymm4, ymm5, ymm4
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x0c7e // jle 0x12960 <mvh_q8_0+0x360>
+	LONG $0x1178c1c4; BYTE $0x26 // vmovups xmmword ptr [r14], xmm4
+	WORD $0x29eb // jmp 0x12984 <mvh_q8_0+0x384>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x6429f8c5; WORD $0x6024 // vmovaps xmmword ptr [rsp + 0x60], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x608c // vmovss xmm4, dword ptr [rsp + 4*rcx + 0x60]
+	LONG $0x117ac1c4; WORD $0x8e24 // vmovss dword ptr [r14 + 4*rcx], xmm4
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xec7c // jl 0x12970 <mvh_q8_0+0x370>
+	LONG $0xe214e4c5 // vunpcklps ymm4, ymm3, ymm2 # ymm4 = ymm3[0],ymm2[0],ymm3[1],ymm2[1],ymm3[4],ymm2[4],ymm3[5],ymm2[5]
+	LONG $0xd215e4c5 // vunpckhps ymm2, ymm3, ymm2 # ymm2 = ymm3[2],ymm2[2],ymm3[3],ymm2[3],ymm3[6],ymm2[6],ymm3[7],ymm2[7]
+	LONG $0xd258dcc5 // vaddps ymm2, ymm4, ymm2
+	LONG $0xe014f4c5 // vunpcklps ymm4, ymm1, ymm0 # ymm4 = ymm1[0],ymm0[0],ymm1[1],ymm0[1],ymm1[4],ymm0[4],ymm1[5],ymm0[5]
+	LONG $0xc015f4c5 // vunpckhps ymm0, ymm1, ymm0 # ymm0 = ymm1[2],ymm0[2],ymm1[3],ymm0[3],ymm1[6],ymm0[6],ymm1[7],ymm0[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc814edc5 // vunpcklpd ymm1, ymm2, ymm0 # ymm1 = ymm2[0],ymm0[0],ymm2[2],ymm0[2]
+	LONG $0xc015edc5 // vunpckhpd ymm0, ymm2, ymm0 # ymm0 = ymm2[1],ymm0[1],ymm2[3],ymm0[3]
+	LONG $0xc058f4c5 // vaddps ymm0, ymm1, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfd848f0f; WORD $0xffff // jg 0x12740 <mvh_q8_0+0x140>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x6024 // vmovaps xmmword ptr [rsp + 0x60], xmm0
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x608c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x60]
+	LONG $0x0411fac5; BYTE $0x8f // vmovss dword ptr [rdi + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xed7c // jl 0x129d0 <mvh_q8_0+0x3d0>
+	LONG $0xfffd63e9; BYTE $0xff // jmp 0x1274b <mvh_q8_0+0x14b>
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc1 // setne cl
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xc6940f40 // sete sil
+	WORD $0x0840; BYTE $0xce // or sil, cl
+	LONG $0x054e850f; WORD $0x0000 // jne 0x12f52 <mvh_q8_0+0x952>
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	WORD $0x1feb // jmp 0x12a2f <mvh_q8_0+0x42f>
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	LONG $0x244c034c; BYTE $0x50 // add r9, qword ptr [rsp + 0x50]
+	LONG $0x24448d4d; BYTE $0xfc // lea r8, [r12 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0x05238e0f; WORD $0x0000 // jle 0x12f52 <mvh_q8_0+0x952>
+	LONG $0xff508d4d // lea r10, [r8 - 0x1]
+	LONG $0x02f88349 // cmp r8, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x894d; BYTE $0xc4 // mov r12, r8
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0x894c; BYTE $0xd3 // mov rbx, r10
+	LONG $0xd94d0f4c // cmovge r11, rcx
+	LONG $0xde4f0f48 // cmovg rbx, rsi
+	LONG $0x04f88349 // cmp r8, 0x4
+	LONG $0xd74d0f4c // cmovge r10, rdi
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x0122840f; WORD $0x0000 // je 0x12b80 <mvh_q8_0+0x580>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x28 // mov r8, qword ptr [rsp + 0x28]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0xd9af0f4c // imul r11, rcx
+	LONG $0xd9af0f48 // imul rbx, rcx
+	LONG $0xd1af0f4c // imul r10, rcx
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x014d; BYTE $0xcb // add r11, r9
+	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	WORD $0x014d; BYTE $0xca // add r10, r9
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0x05e9c149 // shr r9, 0x5
+	LONG $0xe0e68349 // and r14, -0x20
+	LONG $0x107c41c4; WORD $0x880c // vmovups ymm9, ymmword ptr [r8 + 4*rcx]
+	LONG $0x4e0c8d4f // lea r9, [r14 + 2*r9]
+	WORD $0x8941; BYTE $0xce // mov r14d, ecx
+	LONG $0x18e68341 // and r14d, 0x18
+	LONG $0x08c18348 // add rcx, 0x8
+	LONG $0x0d7c8d4f; BYTE $0x00 // lea r15, [r13 + r9]
+	LONG $0x217d82c4; WORD $0x3e64; BYTE $0x02 // vpmovsxbd ymm4, qword ptr [r14 + r15 + 0x2]
+	LONG $0x7cb70f47; WORD $0x000d // movzx r15d, word ptr [r13 + r9]
+	LONG $0x6e79c1c4; BYTE $0xef // vmovd xmm5, r15d
+	LONG $0x0b3c8d4f // lea r15, [r11 + r9]
+	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0x217d82c4; WORD $0x3e6c; BYTE $0x02 // vpmovsxbd ymm5, qword ptr [r14 + r15 + 0x2]
+	LONG $0x3cb70f47; BYTE $0x0b // movzx r15d, word ptr [r11 + r9]
+	LONG $0xb835e2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm9, ymm4 # ymm0 = (ymm9 * ymm4) + ymm0
+	LONG $0x6e79c1c4; BYTE $0xf7 // vmovd xmm6, r15d
+	LONG $0x0b3c8d4e // lea r15, [rbx + r9]
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0x217d82c4; WORD $0x3e74; BYTE $0x02 // vpmovsxbd ymm6, qword ptr [r14 + r15 + 0x2]
+	LONG $0x3cb70f46; BYTE $0x0b // movzx r15d, word ptr [rbx + r9]
+	LONG $0xb835e2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm9, ymm5 # ymm2 = (ymm9 * ymm5) + ymm2
+	LONG $0x6e79c1c4; BYTE $0xff // vmovd xmm7, r15d
+	LONG $0x0a3c8d4f // lea r15, [r10 + r9]
+	LONG $0x0cb70f47; BYTE $0x0a // movzx r9d, word ptr [r10 + r9]
+	LONG $0x1379e2c4; BYTE $0xff // vcvtph2ps xmm7, xmm7
+	LONG $0x187de2c4; BYTE $0xff // vbroadcastss ymm7, xmm7
+	LONG $0x6e7941c4; BYTE $0xc1 // vmovd xmm8, r9d
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0x137942c4; BYTE $0xc0 // vcvtph2ps xmm8, xmm8
+	LONG $0xf659c4c5 // vmulps ymm6, ymm7, ymm6
+	LONG $0x217d82c4; WORD $0x3e7c; BYTE $0x02 // vpmovsxbd ymm7, qword ptr [r14 + r15 + 0x2]
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0xb835e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm9, ymm6 # ymm1 = (ymm9 * ymm6) + ymm1
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59bcc5 // vmulps ymm7, ymm8, ymm7
+	LONG $0xb835e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm9, ymm7 # ymm3 = (ymm9 * ymm7) + ymm3
+	WORD $0x3948; BYTE $0xc1 // cmp rcx, rax
+	LONG $0xff22820f; WORD $0xffff // jb 0x12aa0 <mvh_q8_0+0x4a0>
+	WORD $0x13eb // jmp 0x12b93 <mvh_q8_0+0x593>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894d; BYTE $0xcd // mov r13, r9
+	LONG $0xe214fcc5 // vunpcklps ymm4, ymm0, ymm2 # ymm4 = ymm0[0],ymm2[0],ymm0[1],ymm2[1],ymm0[4],ymm2[4],ymm0[5],ymm2[5]
+	LONG $0xc215fcc5 // vunpckhps ymm0, ymm0, ymm2 # ymm0 = ymm0[2],ymm2[2],ymm0[3],ymm2[3],ymm0[6],ymm2[6],ymm0[7],ymm2[7]
+	LONG $0xd314f4c5 // vunpcklps ymm2, ymm1, ymm3 # ymm2 = ymm1[0],ymm3[0],ymm1[1],ymm3[1],ymm1[4],ymm3[4],ymm1[5],ymm3[5]
+	LONG $0xcb15f4c5 // vunpckhps ymm1, ymm1, ymm3 # ymm1 = ymm1[2],ymm3[2],ymm1[3],ymm3[3],ymm1[6],ymm3[6],ymm1[7],ymm3[7]
+	LONG $0xc058dcc5 // vaddps ymm0, ymm4, ymm0
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0xd114fdc5 // vunpcklpd ymm2, ymm0, ymm1 # ymm2 = ymm0[0],ymm1[0],ymm0[2],ymm1[2]
+	LONG $0xc115fdc5 // vunpckhpd ymm0, ymm0, ymm1 # ymm0 = ymm0[1],ymm1[1],ymm0[3],ymm1[3]
+	LONG $0xc058ecc5 // vaddps ymm0, ymm2, ymm0
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfe458f0f; WORD $0xffff // jg 0x12a10 <mvh_q8_0+0x410>
+	LONG $0x4429f8c5; WORD $0x6024 // vmovaps xmmword ptr [rsp + 0x60], xmm0
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x894d; BYTE $0xe9 // mov r9, r13
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x608c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x60]
+	LONG $0x0411fac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x394c; BYTE $0xe1 // cmp rcx, r12
+	WORD $0xed7c // jl 0x12be0 <mvh_q8_0+0x5e0>
+	LONG $0xfffe1fe9; BYTE $0xff // jmp 0x12a17 <mvh_q8_0+0x417>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0x0351840f; WORD $0x0000 // je 0x12f52 <mvh_q8_0+0x952>
+	QUAD $0x00459605217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x4596] # 0x171a0 <wsumh_q8_0+0xb20>
+	WORD $0xc189 // mov ecx, eax
+	WORD $0xc689 // mov esi, eax
+	WORD $0xe9c1; BYTE $0x05 // shr ecx, 0x5
+	WORD $0xe683; BYTE $0xe0 // and esi, -0x20
+	QUAD $0x0000000085248d44 // lea r12d, [4*rax]
+	LONG $0x4e0c8d4c // lea r9, [rsi + 2*rcx]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x3c778d48 // lea rsi, [rdi + 0x3c]
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	WORD $0x3eeb // jmp 0x12c76 <mvh_q8_0+0x676>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x24448b4c; BYTE $0x40 // mov r8, qword ptr [rsp + 0x40]
+	LONG $0x24740148; BYTE $0x38 // add qword ptr [rsp + 0x38], rsi
+	LONG $0x24740148; BYTE $0x30 // add qword ptr [rsp + 0x30], rsi
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01f88349 // cmp r8, 0x1
+	WORD $0x8949; BYTE $0xc8 // mov r8, rcx
+	LONG $0x02dc8e0f; WORD $0x0000 // jle 0x12f52 <mvh_q8_0+0x952>
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x2444894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r8
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0xb374 // je 0x12c40 <mvh_q8_0+0x640>
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	WORD $0x1feb // jmp 0x12ccc <mvh_q8_0+0x6cc>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b4c; BYTE $0x50 // mov r8, qword ptr [rsp + 0x50]
+	WORD $0x014c; BYTE $0xcf // add rdi, r9
+	WORD $0x014d; BYTE $0xce // add r14, r9
+	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	LONG $0xff488d49 // lea rcx, [r8 - 0x1]
+	LONG $0x01f88349 // cmp r8, 0x1
+	LONG $0xff748e0f; WORD $0xffff // jle 0x12c40 <mvh_q8_0+0x640>
+	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1872 // jb 0x12cee <mvh_q8_0+0x6ee>
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x0e // prefetcht1 byte ptr [r14 + rcx]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xf272 // jb 0x12ce0 <mvh_q8_0+0x6e0>
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x4d7f // jg 0x12d48 <mvh_q8_0+0x748>
+	WORD $0xb3eb // jmp 0x12cb0 <mvh_q8_0+0x6b0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xdb58dcc5 // vaddps ymm3, ymm4, ymm3
+	LONG $0xc958ecc5 // vaddps ymm1, ymm2, ymm1
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	LONG $0xff4f8d49 // lea rcx, [r15 - 0x1]
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	LONG $0xc958e4c5 // vaddps ymm1, ymm3, ymm1
+	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd1c6f1c5; BYTE $0x01 // vshufpd xmm2, xmm1, xmm1, 0x1 # xmm2 = xmm1[1,0]
+	LONG $0xca58f0c5 // vaddps xmm1, xmm1, xmm2
+	LONG $0xd116fac5 // vmovshdup xmm2, xmm1 # xmm2 = xmm1[1,1,3,3]
+	LONG $0xca58f2c5 // vaddss xmm1, xmm1, xmm2
+	LONG $0x0a11fac5 // vmovss dword ptr [rdx], xmm1
+	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xff688e0f; WORD $0xffff // jle 0x12cb0 <mvh_q8_0+0x6b0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xf883; BYTE $0x40 // cmp eax, 0x40
+	WORD $0x1f73 // jae 0x12d70 <mvh_q8_0+0x770>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x00011ce9; BYTE $0x00 // jmp 0x12e81 <mvh_q8_0+0x881>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x217dc2c4; WORD $0xc66d // vpmovsxbd ymm5, qword ptr [r13 - 0x3a]
+	LONG $0x4db70f41; BYTE $0xc4 // movzx ecx, word ptr [r13 - 0x3c]
+	LONG $0x40438d4d // lea r8, [r11 + 0x40]
+	LONG $0xf16ef9c5 // vmovd xmm6, ecx
+	LONG $0x4db70f41; BYTE $0xe6 // movzx ecx, word ptr [r13 - 0x1a]
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0x985da2c4; WORD $0x9e2c // vfmadd132ps ymm5, ymm4, ymmword ptr [rsi + 4*r11] # ymm5 = (ymm5 * mem) + ymm4
+	LONG $0x217dc2c4; WORD $0xce65 // vpmovsxbd ymm4, qword ptr [r13 - 0x32]
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xfc59ccc5 // vmulps ymm7, ymm6, ymm4
+	LONG $0x9865a2c4; WORD $0x9e7c; BYTE $0x20 // vfmadd132ps ymm7, ymm3, ymmword ptr [rsi + 4*r11 + 0x20] # ymm7 = (ymm7 * mem) + ymm3
+	LONG $0x217dc2c4; WORD $0xd65d // vpmovsxbd ymm3, qword ptr [r13 - 0x2a]
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0xc3594cc5 // vmulps ymm8, ymm6, ymm3
+	LONG $0x986d22c4; WORD $0x9e44; BYTE $0x40 // vfmadd132ps ymm8, ymm2, ymmword ptr [rsi + 4*r11 + 0x40] # ymm8 = (ymm8 * mem) + ymm2
+	LONG $0x217dc2c4; WORD $0xde55 // vpmovsxbd ymm2, qword ptr [r13 - 0x22]
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xf259ccc5 // vmulps ymm6, ymm6, ymm2
+	LONG $0x9875a2c4; WORD $0x9e74; BYTE $0x60 // vfmadd132ps ymm6, ymm1, ymmword ptr [rsi + 4*r11 + 0x60] # ymm6 = (ymm6 * mem) + ymm1
+	LONG $0x217dc2c4; WORD $0xe84d // vpmovsxbd ymm1, qword ptr [r13 - 0x18]
+	LONG $0xd16ef9c5 // vmovd xmm2, ecx
+	LONG $0x1379e2c4; BYTE $0xd2 // vcvtph2ps xmm2, xmm2
+	LONG $0x187d62c4; BYTE $0xca // vbroadcastss ymm9, xmm2
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xe159b4c5 // vmulps ymm4, ymm9, ymm1
+	LONG $0x217dc2c4; WORD $0xf04d // vpmovsxbd ymm1, qword ptr [r13 - 0x10]
+	QUAD $0x00809ea49855a2c4; WORD $0x0000 // vfmadd132ps ymm4, ymm5, ymmword ptr [rsi + 4*r11 + 0x80] # ymm4 = (ymm4 * mem) + ymm5
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xd959b4c5 // vmulps ymm3, ymm9, ymm1
+	LONG $0x217dc2c4; WORD $0xf84d // vpmovsxbd ymm1, qword ptr [r13 - 0x8]
+	QUAD $0x00a09e9c9845a2c4; WORD $0x0000 // vfmadd132ps ymm3, ymm7, ymmword ptr [rsi + 4*r11 + 0xa0] # ymm3 = (ymm3 * mem) + ymm7
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xd159b4c5 // vmulps ymm2, ymm9, ymm1
+	LONG $0x217dc2c4; WORD $0x004d // vpmovsxbd ymm1, qword ptr [r13]
+	QUAD $0x00c09e94983da2c4; WORD $0x0000 // vfmadd132ps ymm2, ymm8, ymmword ptr [rsi + 4*r11 + 0xc0] # ymm2 = (ymm2 * mem) + ymm8
+	LONG $0x44c58349 // add r13, 0x44
+	LONG $0xc95bfcc5 // vcvtdq2ps ymm1, ymm1
+	LONG $0xc959b4c5 // vmulps ymm1, ymm9, ymm1
+	QUAD $0x00e09e8c984da2c4; WORD $0x0000 // vfmadd132ps ymm1, ymm6, ymmword ptr [rsi + 4*r11 + 0xe0] # ymm1 = (ymm1 * mem) + ymm6
+	LONG $0x80eb8349 // sub r11, -0x80
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0xff0f860f; WORD $0xffff // jbe 0x12d90 <mvh_q8_0+0x790>
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	LONG $0x08ca8349 // or r10, 0x8
+	WORD $0x3949; BYTE $0xc2 // cmp r10, rax
+	WORD $0x5977 // ja 0x12ee6 <mvh_q8_0+0x8e6>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xc2 // mov r10, r8
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	LONG $0x05eac149 // shr r10, 0x5
+	LONG $0xe0e38349 // and r11, -0x20
+	WORD $0x8945; BYTE $0xc5 // mov r13d, r8d
+	LONG $0x18e58341 // and r13d, 0x18
+	LONG $0x53148d4f // lea r10, [r11 + 2*r10]
+	LONG $0x171c8d4e // lea r11, [rdi + r10]
+	LONG $0x14b70f46; BYTE $0x17 // movzx r10d, word ptr [rdi + r10]
+	LONG $0x217d82c4; WORD $0x1d6c; BYTE $0x02 // vpmovsxbd ymm5, qword ptr [r13 + r11 + 0x2]
+	LONG $0x6e79c1c4; BYTE $0xf2 // vmovd xmm6, r10d
+	LONG $0x08508d4d // lea r10, [r8 + 0x8]
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0xb855a2c4; WORD $0x8624 // vfmadd231ps ymm4, ymm5, ymmword ptr [rsi + 4*r8] # ymm4 = (ymm5 * mem) + ymm4
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x3949; BYTE $0xc0 // cmp r8, rax
+	WORD $0x894d; BYTE $0xd0 // mov r8, r10
+	WORD $0xaa76 // jbe 0x12e90 <mvh_q8_0+0x890>
+	WORD $0x394c; BYTE $0xc0 // cmp rax, r8
+	LONG $0xfe11860f; WORD $0xffff // jbe 0x12d00 <mvh_q8_0+0x700>
+	WORD $0x894d; BYTE $0xc3 // mov r11, r8
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	LONG $0x05ebc149 // shr r11, 0x5
+	LONG $0xe0e58349 // and r13, -0x20
+	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
+	WORD $0xe183; BYTE $0x18 // and ecx, 0x18
+	WORD $0x8941; BYTE $0xc2 // mov r10d, eax
+	WORD $0x2945; BYTE $0xc2 // sub r10d, r8d
+	LONG $0x5d5c8d4f; BYTE $0x00 // lea r11, [r13 + 2*r11]
+	LONG $0x1f2c8d4e // lea r13, [rdi + r11]
+	LONG $0x217da2c4; WORD $0x296c; BYTE $0x02 // vpmovsxbd ymm5, qword ptr [rcx + r13 + 0x2]
+	LONG $0x0cb70f42; BYTE $0x1f // movzx ecx, word ptr [rdi + r11]
+	LONG $0xf16ef9c5 // vmovd xmm6, ecx
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xed59ccc5 // vmulps ymm5, ymm6, ymm5
+	LONG $0x6e79c1c4; BYTE $0xf2 // vmovd xmm6, r10d
+	LONG $0x587de2c4; BYTE $0xf6 // vpbroadcastd ymm6, xmm6
+	LONG $0xf066cdc5 // vpcmpgtd ymm6, ymm6, ymm0
+	LONG $0x2c4da2c4; WORD $0x8634 // vmaskmovps ymm6, ymm6, ymmword ptr [rsi + 4*r8]
+	LONG $0xb855e2c4; BYTE $0xde // vfmadd231ps ymm3, ymm5, ymm6 # ymm3 = (ymm5 * ymm6) + ymm3
+	LONG $0xfffdaee9; BYTE $0xff // jmp 0x12d00 <mvh_q8_0+0x700>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+
+	// mv_q8_0: +12144
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01c68e0f; WORD $0x0000 // jle 0x1313f <mv_q8_0+0x1cf>
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
@@ -821,7 +2709,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x3deb // jmp 0x10e4b <mv_q8_0+0x5b>
+	WORD $0x3deb // jmp 0x12fcb <mv_q8_0+0x5b>
 	WORD $0x9066 // nop
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -836,14 +2724,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01708e0f; WORD $0x0000 // jle 0x10fbb <mv_q8_0+0x1cb>
+	LONG $0x01708e0f; WORD $0x0000 // jle 0x1313b <mv_q8_0+0x1cb>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00f08c0f; WORD $0x0000 // jl 0x10f56 <mv_q8_0+0x166>
+	LONG $0x00f08c0f; WORD $0x0000 // jl 0x130d6 <mv_q8_0+0x166>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -889,9 +2777,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff1a8f0f; WORD $0xffff // jg 0x10e70 <mv_q8_0+0x80>
+	LONG $0xff1a8f0f; WORD $0xffff // jg 0x12ff0 <mv_q8_0+0x80>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfeb1840f; WORD $0xffff // je 0x10e10 <mv_q8_0+0x20>
+	LONG $0xfeb1840f; WORD $0xffff // je 0x12f90 <mv_q8_0+0x20>
 	LONG $0x217dc2c4; WORD $0x0252 // vpmovsxbd ymm2, qword ptr [r10 + 0x2]
 	LONG $0x217dc2c4; WORD $0x0a5a // vpmovsxbd ymm3, qword ptr [r10 + 0xa]
 	LONG $0x217dc2c4; WORD $0x1262 // vpmovsxbd ymm4, qword ptr [r10 + 0x12]
@@ -909,7 +2797,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
 	LONG $0xb855c2c4; WORD $0x6053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 + 0x60] # ymm2 = (ymm5 * mem) + ymm2
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
-	LONG $0xfffe55e9; BYTE $0xff // jmp 0x10e10 <mv_q8_0+0x20>
+	LONG $0xfffe55e9; BYTE $0xff // jmp 0x12f90 <mv_q8_0+0x20>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	BYTE $0x5d // pop rbp
@@ -917,19 +2805,19 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_0: +4048
+	// mv_q4_0: +12624
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x023a8e0f; WORD $0x0000 // jle 0x11213 <mv_q4_0+0x243>
+	LONG $0x023a8e0f; WORD $0x0000 // jle 0x13393 <mv_q4_0+0x243>
 	BYTE $0x55 // push rbp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x00258a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x258a] # 0x13570 <wsumh_bf16+0x900>
-	QUAD $0x0025820d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x2582] # 0x13571 <wsumh_bf16+0x901>
+	QUAD $0x0040d0057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x40d0] # 0x17236 <wsumh_q8_0+0xbb6>
+	QUAD $0x0040c80d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x40c8] # 0x17237 <wsumh_q8_0+0xbb7>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x3beb // jmp 0x1103b <mv_q4_0+0x6b>
+	WORD $0x3beb // jmp 0x131bb <mv_q4_0+0x6b>
 	LONG $0xd358ecc5 // vaddps ymm2, ymm2, ymm3
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -943,14 +2831,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01d48e0f; WORD $0x0000 // jle 0x1120f <mv_q4_0+0x23f>
+	LONG $0x01d48e0f; WORD $0x0000 // jle 0x1338f <mv_q4_0+0x23f>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x01338c0f; WORD $0x0000 // jl 0x11189 <mv_q4_0+0x1b9>
+	LONG $0x01338c0f; WORD $0x0000 // jl 0x13309 <mv_q4_0+0x1b9>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -1012,9 +2900,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb855e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm5, ymm4 # ymm2 = (ymm5 * ymm4) + ymm2
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x11060 <mv_q4_0+0x90>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x131e0 <mv_q4_0+0x90>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfe6e840f; WORD $0xffff // je 0x11000 <mv_q4_0+0x30>
+	LONG $0xfe6e840f; WORD $0xffff // je 0x13180 <mv_q4_0+0x30>
 	LONG $0x6f7ac1c4; WORD $0x0262 // vmovdqu xmm4, xmmword ptr [r10 + 0x2]
 	LONG $0x12b70f45 // movzx r10d, word ptr [r10]
 	LONG $0xe8dbd9c5 // vpand xmm5, xmm4, xmm0
@@ -1040,7 +2928,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb845c2c4; WORD $0x606b // vfmadd231ps ymm5, ymm7, ymmword ptr [r11 + 0x60] # ymm5 = (ymm7 * mem) + ymm5
 	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
 	LONG $0xb855e2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm5, ymm4 # ymm3 = (ymm5 * ymm4) + ymm3
-	LONG $0xfffdf1e9; BYTE $0xff // jmp 0x11000 <mv_q4_0+0x30>
+	LONG $0xfffdf1e9; BYTE $0xff // jmp 0x13180 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	BYTE $0x5d // pop rbp
@@ -1048,7 +2936,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 
-	// mv_q4_k: +4640
+	// mv_q4_k: +13216
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1060,13 +2948,13 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60ec8348 // sub rsp, 0x60
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x1150d <mv_q4_k+0x2ed>
-	QUAD $0x002326057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2326] # 0x13572 <wsumh_bf16+0x902>
+	LONG $0x02ca8e0f; WORD $0x0000 // jle 0x1368d <mv_q4_k+0x2ed>
+	QUAD $0x003e6c057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x3e6c] # 0x17238 <wsumh_q8_0+0xbb8>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x08fec148 // sar rsi, 0x8
-	WORD $0x37eb // jmp 0x11297 <mv_q4_k+0x77>
+	WORD $0x37eb // jmp 0x13417 <mv_q4_k+0x77>
 	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -1079,10 +2967,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02768e0f; WORD $0x0000 // jle 0x1150d <mv_q4_k+0x2ed>
+	LONG $0x02768e0f; WORD $0x0000 // jle 0x1368d <mv_q4_k+0x2ed>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xbc7c // jl 0x11260 <mv_q4_k+0x40>
+	WORD $0xbc7c // jl 0x133e0 <mv_q4_k+0x40>
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
 	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
@@ -1197,15 +3085,15 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa83dc2c4; BYTE $0xd2 // vfmadd213ps ymm2, ymm8, ymm10 # ymm2 = (ymm8 * ymm2) + ymm10
 	LONG $0xa865c2c4; BYTE $0xc9 // vfmadd213ps ymm1, ymm3, ymm9 # ymm1 = (ymm3 * ymm1) + ymm9
 	LONG $0x08fe8349 // cmp r14, 0x8
-	LONG $0xfeab850f; WORD $0xffff // jne 0x11390 <mv_q4_k+0x170>
+	LONG $0xfeab850f; WORD $0xffff // jne 0x13510 <mv_q4_k+0x170>
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
 	LONG $0xff428d49 // lea rax, [r10 - 0x1]
 	LONG $0x01fa8349 // cmp r10, 0x1
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x112c0 <mv_q4_k+0xa0>
+	LONG $0xfdbc8f0f; WORD $0xffff // jg 0x13440 <mv_q4_k+0xa0>
 	LONG $0xc95cecc5 // vsubps ymm1, ymm2, ymm1
-	LONG $0xfffd53e9; BYTE $0xff // jmp 0x11260 <mv_q4_k+0x40>
+	LONG $0xfffd53e9; BYTE $0xff // jmp 0x133e0 <mv_q4_k+0x40>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1217,7 +3105,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// mv_q6_k: +5408
+	// mv_q6_k: +13984
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1229,10 +3117,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x70ec8348 // sub rsp, 0x70
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x02c98e0f; WORD $0x0000 // jle 0x1180c <mv_q6_k+0x2ec>
-	QUAD $0x002027057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2027] # 0x13573 <wsumh_bf16+0x903>
-	QUAD $0x00201f0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x201f] # 0x13574 <wsumh_bf16+0x904>
-	QUAD $0x002017157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2017] # 0x13575 <wsumh_bf16+0x905>
+	LONG $0x02c98e0f; WORD $0x0000 // jle 0x1398c <mv_q6_k+0x2ec>
+	QUAD $0x003b6d057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x3b6d] # 0x17239 <wsumh_q8_0+0xbb9>
+	QUAD $0x003b650d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x3b65] # 0x1723a <wsumh_q8_0+0xbba>
+	QUAD $0x003b5d157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x3b5d] # 0x1723b <wsumh_q8_0+0xbbb>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -1240,7 +3128,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24048948 // mov qword ptr [rsp], rax
-	WORD $0x37eb // jmp 0x115b7 <mv_q6_k+0x97>
+	WORD $0x37eb // jmp 0x13737 <mv_q6_k+0x97>
 	LONG $0x197de3c4; WORD $0x01dc // vextractf128 xmm4, ymm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -1253,10 +3141,10 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x02558e0f; WORD $0x0000 // jle 0x1180c <mv_q6_k+0x2ec>
+	LONG $0x02558e0f; WORD $0x0000 // jle 0x1398c <mv_q6_k+0x2ec>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xbc7c // jl 0x11580 <mv_q6_k+0x60>
+	WORD $0xbc7c // jl 0x13700 <mv_q6_k+0x60>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1359,17 +3247,17 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa845e2c4; BYTE $0xde // vfmadd213ps ymm3, ymm7, ymm6 # ymm3 = (ymm7 * ymm3) + ymm6
 	LONG $0xa855c2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm11 # ymm4 = (ymm5 * ymm4) + ymm11
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfe76850f; WORD $0xffff // jne 0x11650 <mv_q6_k+0x130>
+	LONG $0xfe76850f; WORD $0xffff // jne 0x137d0 <mv_q6_k+0x130>
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
 	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfde78f0f; WORD $0xffff // jg 0x115e0 <mv_q6_k+0xc0>
+	LONG $0xfde78f0f; WORD $0xffff // jg 0x13760 <mv_q6_k+0xc0>
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
 	LONG $0xdc58e4c5 // vaddps ymm3, ymm3, ymm4
-	LONG $0xfffd74e9; BYTE $0xff // jmp 0x11580 <mv_q6_k+0x60>
+	LONG $0xfffd74e9; BYTE $0xff // jmp 0x13700 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1381,28 +3269,28 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// wsum_f32: +6176
+	// wsum_f32: +14752
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x20f88349 // cmp r8, 0x20
-	WORD $0x7e7d // jge 0x118a9 <wsum_f32+0x89>
+	WORD $0x7e7d // jge 0x13a29 <wsum_f32+0x89>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x1193a <wsum_f32+0x11a>
+	LONG $0x00fd8e0f; WORD $0x0000 // jle 0x13aba <wsum_f32+0x11a>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5b7e // jle 0x118a0 <wsum_f32+0x80>
+	WORD $0x5b7e // jle 0x13a20 <wsum_f32+0x80>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001ca20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1ca2] # 0x13500 <wsumh_bf16+0x890>
+	QUAD $0x000037a20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x37a2] # 0x17180 <wsumh_q8_0+0xb00>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x327e // jle 0x1189b <wsum_f32+0x7b>
+	WORD $0x327e // jle 0x13a1b <wsum_f32+0x7b>
 	LONG $0x97148d4a // lea rdx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xff31 // xor edi, edi
@@ -1413,7 +3301,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014c; BYTE $0xca // add rdx, r9
 	LONG $0xb86de2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm2, ymm3 # ymm1 = (ymm2 * ymm3) + ymm1
 	WORD $0x3948; BYTE $0xf9 // cmp rcx, rdi
-	WORD $0xe575 // jne 0x11880 <wsum_f32+0x60>
+	WORD $0xe575 // jne 0x13a00 <wsum_f32+0x60>
 	LONG $0x2e7de2c4; BYTE $0x08 // vmaskmovps ymmword ptr [rax], ymm0, ymm1
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1424,7 +3312,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60578d4c // lea r10, [rdi + 0x60]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x2ceb // jmp 0x118eb <wsum_f32+0xcb>
+	WORD $0x2ceb // jmp 0x13a6b <wsum_f32+0xcb>
 	BYTE $0x90 // nop
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1434,14 +3322,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff428f0f; WORD $0xffff // jg 0x1182d <wsum_f32+0xd>
+	LONG $0xff428f0f; WORD $0xffff // jg 0x139ad <wsum_f32+0xd>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x118c0 <wsum_f32+0xa0>
+	WORD $0xb67e // jle 0x13a40 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x187da2c4; WORD $0xbe24 // vbroadcastss ymm4, dword ptr [rsi + 4*r15]
@@ -1452,22 +3340,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb85dc2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm4, ymmword ptr [r14] # ymm0 = (ymm4 * mem) + ymm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xd875 // jne 0x11910 <wsum_f32+0xf0>
-	WORD $0x86eb // jmp 0x118c0 <wsum_f32+0xa0>
+	WORD $0xd875 // jne 0x13a90 <wsum_f32+0xf0>
+	WORD $0x86eb // jmp 0x13a40 <wsum_f32+0xa0>
 	LONG $0x871c8d4c // lea r11, [rdi + 4*rax]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x21eb // jmp 0x11969 <wsum_f32+0x149>
+	WORD $0x21eb // jmp 0x13ae9 <wsum_f32+0x149>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfed78f0f; WORD $0xffff // jg 0x11840 <wsum_f32+0x20>
+	LONG $0xfed78f0f; WORD $0xffff // jg 0x139c0 <wsum_f32+0x20>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11950 <wsum_f32+0x130>
+	WORD $0xda7e // jle 0x13ad0 <wsum_f32+0x130>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1476,11 +3364,11 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xb875c2c4; BYTE $0x06 // vfmadd231ps ymm0, ymm1, ymmword ptr [r14] # ymm0 = (ymm1 * mem) + ymm0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xea75 // jne 0x11980 <wsum_f32+0x160>
-	WORD $0xb8eb // jmp 0x11950 <wsum_f32+0x130>
+	WORD $0xea75 // jne 0x13b00 <wsum_f32+0x160>
+	WORD $0xb8eb // jmp 0x13ad0 <wsum_f32+0x130>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// wsum_f16: +6560
+	// wsum_f16: +15136
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1489,27 +3377,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11a69 <wsum_f16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x13be9 <wsum_f16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01448e0f; WORD $0x0000 // jle 0x11b11 <wsum_f16+0x171>
+	LONG $0x01448e0f; WORD $0x0000 // jle 0x13c91 <wsum_f16+0x171>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x019d8e0f; WORD $0x0000 // jle 0x11b76 <wsum_f16+0x1d6>
+	LONG $0x019d8e0f; WORD $0x0000 // jle 0x13cf6 <wsum_f16+0x1d6>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x00001b110566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1b11] # 0x13500 <wsumh_bf16+0x890>
+	QUAD $0x000036110566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3611] # 0x17180 <wsumh_q8_0+0xb00>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x016f8e0f; WORD $0x0000 // jle 0x11b6d <wsum_f16+0x1cd>
+	LONG $0x016f8e0f; WORD $0x0000 // jle 0x13ced <wsum_f16+0x1cd>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x26eb // jmp 0x11a33 <wsum_f16+0x93>
+	WORD $0x26eb // jmp 0x13bb3 <wsum_f16+0x93>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137de2c4; BYTE $0xe3 // vcvtph2ps ymm4, xmm3
 	LONG $0x187de2c4; WORD $0xbe1c // vbroadcastss ymm3, dword ptr [rsi + 4*rdi]
@@ -1518,25 +3406,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x013e840f; WORD $0x0000 // je 0x11b71 <wsum_f16+0x1d1>
+	LONG $0x013e840f; WORD $0x0000 // je 0x13cf1 <wsum_f16+0x1d1>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xcf7e // jle 0x11a10 <wsum_f16+0x70>
+	WORD $0xcf7e // jle 0x13b90 <wsum_f16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x11a50 <wsum_f16+0xb0>
+	WORD $0xee75 // jne 0x13bd0 <wsum_f16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x11a10 <wsum_f16+0x70>
+	WORD $0xa7eb // jmp 0x13b90 <wsum_f16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x11aab <wsum_f16+0x10b>
+	WORD $0x30eb // jmp 0x13c2b <wsum_f16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1546,14 +3434,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x119bd <wsum_f16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x13b3d <wsum_f16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11a80 <wsum_f16+0xe0>
+	WORD $0xb67e // jle 0x13c00 <wsum_f16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x137dc2c4; WORD $0xe076 // vcvtph2ps ymm6, xmmword ptr [r14 - 0x20]
@@ -1568,22 +3456,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xc475 // jne 0x11ad0 <wsum_f16+0x130>
-	LONG $0xffff6fe9; BYTE $0xff // jmp 0x11a80 <wsum_f16+0xe0>
+	WORD $0xc475 // jne 0x13c50 <wsum_f16+0x130>
+	LONG $0xffff6fe9; BYTE $0xff // jmp 0x13c00 <wsum_f16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1eeb // jmp 0x11b39 <wsum_f16+0x199>
+	WORD $0x1eeb // jmp 0x13cb9 <wsum_f16+0x199>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe978f0f; WORD $0xffff // jg 0x119d0 <wsum_f16+0x30>
+	LONG $0xfe978f0f; WORD $0xffff // jg 0x13b50 <wsum_f16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11b20 <wsum_f16+0x180>
+	WORD $0xda7e // jle 0x13ca0 <wsum_f16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1593,8 +3481,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0149; BYTE $0xde // add r14, rbx
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe575 // jne 0x11b50 <wsum_f16+0x1b0>
-	WORD $0xb3eb // jmp 0x11b20 <wsum_f16+0x180>
+	WORD $0xe575 // jne 0x13cd0 <wsum_f16+0x1b0>
+	WORD $0xb3eb // jmp 0x13ca0 <wsum_f16+0x180>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1606,7 +3494,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// wsum_bf16: +7056
+	// wsum_bf16: +15632
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1615,27 +3503,27 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x20ec8348 // sub rsp, 0x20
 	LONG $0x20f88349 // cmp r8, 0x20
-	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x11c59 <wsum_bf16+0xc9>
+	LONG $0x00ae8d0f; WORD $0x0000 // jge 0x13dd9 <wsum_bf16+0xc9>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x08ce8349 // or r14, 0x8
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01588e0f; WORD $0x0000 // jle 0x11d15 <wsum_bf16+0x185>
+	LONG $0x01588e0f; WORD $0x0000 // jle 0x13e95 <wsum_bf16+0x185>
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
 	WORD $0x294d; BYTE $0xd0 // sub r8, r10
-	LONG $0x01b28e0f; WORD $0x0000 // jle 0x11d7b <wsum_bf16+0x1eb>
+	LONG $0x01b28e0f; WORD $0x0000 // jle 0x13efb <wsum_bf16+0x1eb>
 	LONG $0x6e79c1c4; BYTE $0xc0 // vmovd xmm0, r8d
 	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000019210566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x1921] # 0x13500 <wsumh_bf16+0x890>
+	QUAD $0x000034210566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x3421] # 0x17180 <wsumh_q8_0+0xb00>
 	LONG $0x2c7da2c4; WORD $0x920c // vmaskmovps ymm1, ymm0, ymmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01848e0f; WORD $0x0000 // jle 0x11d72 <wsum_bf16+0x1e2>
+	LONG $0x01848e0f; WORD $0x0000 // jle 0x13ef2 <wsum_bf16+0x1e2>
 	LONG $0x57148d4a // lea rdx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xff31 // xor edi, edi
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	WORD $0x2beb // jmp 0x11c28 <wsum_bf16+0x98>
+	WORD $0x2beb // jmp 0x13da8 <wsum_bf16+0x98>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	WORD $0x014c; BYTE $0xca // add rdx, r9
@@ -1645,25 +3533,25 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xa85de2c4; BYTE $0xd9 // vfmadd213ps ymm3, ymm4, ymm1 # ymm3 = (ymm4 * ymm3) + ymm1
 	LONG $0xcb28fcc5 // vmovaps ymm1, ymm3
 	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
-	LONG $0x014e840f; WORD $0x0000 // je 0x11d76 <wsum_bf16+0x1e6>
+	LONG $0x014e840f; WORD $0x0000 // je 0x13ef6 <wsum_bf16+0x1e6>
 	LONG $0x1429f8c5; BYTE $0x24 // vmovaps xmmword ptr [rsp], xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
-	WORD $0xca7e // jle 0x11c00 <wsum_bf16+0x70>
+	WORD $0xca7e // jle 0x13d80 <wsum_bf16+0x70>
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x1cb70f46; BYTE $0x52 // movzx r11d, word ptr [rdx + 2*r10]
 	LONG $0x1c894666; BYTE $0x54 // mov word ptr [rsp + 2*r10], r11w
 	WORD $0xff49; BYTE $0xc2 // inc r10
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0xee75 // jne 0x11c40 <wsum_bf16+0xb0>
+	WORD $0xee75 // jne 0x13dc0 <wsum_bf16+0xb0>
 	LONG $0x1c28f8c5; BYTE $0x24 // vmovaps xmm3, xmmword ptr [rsp]
-	WORD $0xa7eb // jmp 0x11c00 <wsum_bf16+0x70>
+	WORD $0xa7eb // jmp 0x13d80 <wsum_bf16+0x70>
 	LONG $0x30578d4c // lea r10, [rdi + 0x30]
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0020be41; WORD $0x0000 // mov r14d, 0x20
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x30eb // jmp 0x11c9b <wsum_bf16+0x10b>
+	WORD $0x30eb // jmp 0x13e1b <wsum_bf16+0x10b>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x20708d4c // lea r14, [rax + 0x20]
 	LONG $0x40c28349 // add r10, 0x40
@@ -1673,14 +3561,14 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm0
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff128f0f; WORD $0xffff // jg 0x11bad <wsum_bf16+0x1d>
+	LONG $0xff128f0f; WORD $0xffff // jg 0x13d2d <wsum_bf16+0x1d>
 	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
 	LONG $0x5410fcc5; WORD $0x209a // vmovups ymm2, ymmword ptr [rdx + 4*rbx + 0x20]
 	LONG $0x4c10fcc5; WORD $0x409a // vmovups ymm1, ymmword ptr [rdx + 4*rbx + 0x40]
 	LONG $0x4410fcc5; WORD $0x609a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x60]
 	WORD $0x894c; BYTE $0xf0 // mov rax, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xb67e // jle 0x11c70 <wsum_bf16+0xe0>
+	WORD $0xb67e // jle 0x13df0 <wsum_bf16+0xe0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x337dc2c4; WORD $0xd06e // vpmovzxwd ymm5, xmmword ptr [r14 - 0x30]
@@ -1699,22 +3587,22 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
 	LONG $0xb85de2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm4, ymm5 # ymm0 = (ymm4 * ymm5) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xb075 // jne 0x11cc0 <wsum_bf16+0x130>
-	LONG $0xffff5be9; BYTE $0xff // jmp 0x11c70 <wsum_bf16+0xe0>
+	WORD $0xb075 // jne 0x13e40 <wsum_bf16+0x130>
+	LONG $0xffff5be9; BYTE $0xff // jmp 0x13df0 <wsum_bf16+0xe0>
 	LONG $0x471c8d4c // lea r11, [rdi + 2*rax]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1aeb // jmp 0x11d39 <wsum_bf16+0x1a9>
+	WORD $0x1aeb // jmp 0x13eb9 <wsum_bf16+0x1a9>
 	BYTE $0x90 // nop
 	LONG $0x08728d4d // lea r14, [r10 + 0x8]
 	LONG $0x10c38349 // add r11, 0x10
 	LONG $0x0411fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm0
 	WORD $0x894c; BYTE $0xd0 // mov rax, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe878f0f; WORD $0xffff // jg 0x11bc0 <wsum_bf16+0x30>
+	LONG $0xfe878f0f; WORD $0xffff // jg 0x13d40 <wsum_bf16+0x30>
 	LONG $0x0410fcc5; BYTE $0x82 // vmovups ymm0, ymmword ptr [rdx + 4*rax]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0xda7e // jle 0x11d20 <wsum_bf16+0x190>
+	WORD $0xda7e // jle 0x13ea0 <wsum_bf16+0x190>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x00401f0f // nop dword ptr [rax]
@@ -1725,8 +3613,8 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0xb875e2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm1, ymm2 # ymm0 = (ymm1 * ymm2) + ymm0
 	WORD $0x394c; BYTE $0xf9 // cmp rcx, r15
-	WORD $0xe075 // jne 0x11d50 <wsum_bf16+0x1c0>
-	WORD $0xaeeb // jmp 0x11d20 <wsum_bf16+0x190>
+	WORD $0xe075 // jne 0x13ed0 <wsum_bf16+0x1c0>
+	WORD $0xaeeb // jmp 0x13ea0 <wsum_bf16+0x190>
 	LONG $0xd928fcc5 // vmovaps ymm3, ymm1
 	LONG $0x2e7de2c4; BYTE $0x18 // vmaskmovps ymmword ptr [rax], ymm0, ymm3
 	LONG $0xe8658d48 // lea rsp, [rbp - 0x18]
@@ -1738,399 +3626,469 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// wsumh_f32: +7568
+	// wsumh_f32: +16144
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x48ec8348 // sub rsp, 0x48
+	LONG $0x40ec8348 // sub rsp, 0x40
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x20ebc149 // shr r11, 0x20
 	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0xd1b70f45 // movzx r10d, r9w
-	LONG $0x20e9c149 // shr r9, 0x20
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
 	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
-	LONG $0x30fbc148 // sar rbx, 0x30
-	LONG $0xf9b70f41 // movzx edi, r9w
-	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0x02e6850f; WORD $0x0000 // jne 0x120b0 <wsumh_f32+0x320>
+	LONG $0x30ffc148 // sar rdi, 0x30
+	LONG $0xd1b70f45 // movzx r10d, r9w
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	LONG $0xdbb70f45 // movzx r11d, r11w
+	LONG $0x245c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r11
+	LONG $0x01fb8349 // cmp r11, 0x1
+	LONG $0x026d850f; WORD $0x0000 // jne 0x141bf <wsumh_f32+0x2af>
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	LONG $0x04fb8348 // cmp rbx, 0x4
-	LONG $0x04a68c0f; WORD $0x0000 // jl 0x1227f <wsumh_f32+0x4ef>
-	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
-	LONG $0x04e7c148 // shl rdi, 0x4
-	QUAD $0x00173705217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1737] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0x8941; BYTE $0xc1 // mov r9d, eax
-	LONG $0x04e1c141 // shl r9d, 0x4
-	QUAD $0x000000008d2c8d48 // lea rbp, [4*rcx]
-	LONG $0x014a8d49 // lea rcx, [r10 + 0x1]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
-	LONG $0x00853c8d; WORD $0x0000; BYTE $0x00 // lea edi, [4*rax]
-	LONG $0x244c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r9
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x05cc850f; WORD $0x0000 // jne 0x14530 <wsumh_f32+0x620>
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	LONG $0x041e8c0f; WORD $0x0000 // jl 0x1438c <wsumh_f32+0x47c>
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x04e2c148 // shl rdx, 0x4
 	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x7f348d4c // lea r14, [rdi + 2*rdi]
-	QUAD $0x00000000853c8d4a // lea rdi, [4*r8]
-	LONG $0x7f3c8d4c // lea r15, [rdi + 2*rdi]
-	LONG $0x00c53c8d; WORD $0x0000; BYTE $0x00 // lea edi, [8*rax]
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0x20798d49 // lea rdi, [r9 + 0x20]
-	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
-	WORD $0x26eb // jmp 0x11e63 <wsumh_f32+0xd3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x247c8b48; BYTE $0x40 // mov rdi, qword ptr [rsp + 0x40]
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x24740348; BYTE $0x38 // add rsi, qword ptr [rsp + 0x38]
-	LONG $0x24540348; BYTE $0x30 // add rdx, qword ptr [rsp + 0x30]
-	LONG $0xfc4f8d4c // lea r9, [rdi - 0x4]
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	LONG $0x07ff8348 // cmp rdi, 0x7
-	LONG $0x041f8e0f; WORD $0x0000 // jle 0x12282 <wsumh_f32+0x4f2>
-	LONG $0x245c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rbx
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
-	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
-	LONG $0x0137830f; WORD $0x0000 // jae 0x11fb0 <wsumh_f32+0x220>
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
-	WORD $0xbf73 // jae 0x11e40 <wsumh_f32+0xb0>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x8e2c8d4e // lea r13, [rsi + 4*r9]
-	WORD $0x33eb // jmp 0x11ebe <wsumh_f32+0x12e>
+	QUAD $0x000000008d2c8d4c // lea r13, [4*rcx]
+	LONG $0x014a8d49 // lea rcx, [r10 + 0x1]
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0xc289 // mov edx, eax
+	WORD $0xe2c1; BYTE $0x04 // shl edx, 0x4
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x0085148d; WORD $0x0000; BYTE $0x00 // lea edx, [4*rax]
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	QUAD $0x0000000085148d4a // lea rdx, [4*r8]
+	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
+	LONG $0x20518d49 // lea rdx, [r9 + 0x20]
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x2aeb // jmp 0x13fe5 <wsumh_f32+0xd5>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x2e75c2c4; WORD $0x242c // vmaskmovps ymmword ptr [r12], ymm1, ymm5
-	LONG $0x2e75e2c4; BYTE $0x22 // vmaskmovps ymmword ptr [rdx], ymm1, ymm4
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
-	LONG $0x2e75c2c4; WORD $0x141c // vmaskmovps ymmword ptr [r12 + rdx], ymm1, ymm3
-	LONG $0x2e7582c4; WORD $0x3414 // vmaskmovps ymmword ptr [r12 + r14], ymm1, ymm2
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x08c18349 // add r9, 0x8
-	LONG $0x20c58349 // add r13, 0x20
-	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
-	WORD $0x8273 // jae 0x11e40 <wsumh_f32+0xb0>
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	WORD $0x294c; BYTE $0xcf // sub rdi, r9
-	LONG $0x8a248d4e // lea r12, [rdx + 4*r9]
-	LONG $0xcf6ef9c5 // vmovd xmm1, edi
-	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	LONG $0x84148d49 // lea rdx, [r12 + 4*rax]
-	LONG $0xc866f5c5 // vpcmpgtd ymm1, ymm1, ymm0
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	WORD $0x317d // jge 0x11f10 <wsumh_f32+0x180>
-	LONG $0x2c75e2c4; BYTE $0x22 // vmaskmovps ymm4, ymm1, ymmword ptr [rdx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
-	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
-	LONG $0x2c75c2c4; WORD $0x242c // vmaskmovps ymm5, ymm1, ymmword ptr [r12]
-	LONG $0x2c7582c4; WORD $0x3414 // vmaskmovps ymm2, ymm1, ymmword ptr [r12 + r14]
-	LONG $0x2c75c2c4; WORD $0x141c // vmaskmovps ymm3, ymm1, ymmword ptr [r12 + rdx]
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
-	WORD $0x25eb // jmp 0x11f28 <wsumh_f32+0x198>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x107cc1c4; WORD $0x242c // vmovups ymm5, ymmword ptr [r12]
-	LONG $0x107cc1c4; WORD $0x8424 // vmovups ymm4, ymmword ptr [r12 + 4*rax]
-	LONG $0x107cc1c4; WORD $0xc41c // vmovups ymm3, ymmword ptr [r12 + 8*rax]
-	LONG $0x107c81c4; WORD $0x3414 // vmovups ymm2, ymmword ptr [r12 + r14]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
 	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x894c; BYTE $0xeb // mov rbx, r13
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x6775 // jne 0x11f9f <wsumh_f32+0x20f>
-	LONG $0x08ff8348 // cmp rdi, 0x8
-	LONG $0xff4e8c0f; WORD $0xffff // jl 0x11e90 <wsumh_f32+0x100>
-	LONG $0x117cc1c4; WORD $0x242c // vmovups ymmword ptr [r12], ymm5
-	LONG $0x117cc1c4; WORD $0x8424 // vmovups ymmword ptr [r12 + 4*rax], ymm4
-	LONG $0x117cc1c4; WORD $0xc41c // vmovups ymmword ptr [r12 + 8*rax], ymm3
-	LONG $0x117c81c4; WORD $0x3414 // vmovups ymmword ptr [r12 + r14], ymm2
-	LONG $0xffff4de9; BYTE $0xff // jmp 0x11eac <wsumh_f32+0x11c>
-	BYTE $0x90 // nop
-	LONG $0x3310fcc5 // vmovups ymm6, ymmword ptr [rbx]
-	LONG $0x187d02c4; WORD $0x8304 // vbroadcastss ymm8, dword ptr [r11 + 4*r8]
-	LONG $0x187dc2c4; BYTE $0x3b // vbroadcastss ymm7, dword ptr [r11]
-	LONG $0x187d02c4; WORD $0xc30c // vbroadcastss ymm9, dword ptr [r11 + 8*r8]
-	WORD $0x0148; BYTE $0xeb // add rbx, rbp
-	WORD $0xff48; BYTE $0xce // dec rsi
-	LONG $0xb84dc2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm6, ymm8 # ymm4 = (ymm6 * ymm8) + ymm4
-	LONG $0x187d02c4; WORD $0x3b04 // vbroadcastss ymm8, dword ptr [r11 + r15]
-	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
-	LONG $0xb84dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm6, ymm9 # ymm3 = (ymm6 * ymm9) + ymm3
-	LONG $0x04c38349 // add r11, 0x4
-	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
-	LONG $0x01fe8348 // cmp rsi, 0x1
-	WORD $0x997e // jle 0x11f38 <wsumh_f32+0x1a8>
-	LONG $0x07ff8348 // cmp rdi, 0x7
-	WORD $0xbb7f // jg 0x11f60 <wsumh_f32+0x1d0>
-	LONG $0x2c75e2c4; BYTE $0x33 // vmaskmovps ymm6, ymm1, ymmword ptr [rbx]
-	WORD $0xb8eb // jmp 0x11f64 <wsumh_f32+0x1d4>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x245c8b48; BYTE $0x28 // mov rbx, qword ptr [rsp + 0x28]
-	LONG $0x000010be; BYTE $0x00 // mov esi, 0x10
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x43eb // jmp 0x12002 <wsumh_f32+0x272>
-	BYTE $0x90 // nop
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x10718d49 // lea rsi, [r9 + 0x10]
-	LONG $0x40c38348 // add rbx, 0x40
-	LONG $0x1711fcc5 // vmovups ymmword ptr [rdi], ymm2
-	LONG $0x4f11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm1
-	LONG $0x1c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm3
-	LONG $0x6411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm4
-	LONG $0x2c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm5
-	LONG $0x7411fcc5; WORD $0x20c7 // vmovups ymmword ptr [rdi + 8*rax + 0x20], ymm6
-	LONG $0x117ca1c4; WORD $0x373c // vmovups ymmword ptr [rdi + r14], ymm7
-	LONG $0x117c21c4; WORD $0x3744; BYTE $0x20 // vmovups ymmword ptr [rdi + r14 + 0x20], ymm8
-	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
-	LONG $0xfe7a870f; WORD $0xffff // ja 0x11e7c <wsumh_f32+0xec>
-	LONG $0x8a3c8d4a // lea rdi, [rdx + 4*r9]
-	LONG $0x107ca1c4; WORD $0x8a14 // vmovups ymm2, ymmword ptr [rdx + 4*r9]
-	LONG $0x107ca1c4; WORD $0x8a4c; BYTE $0x20 // vmovups ymm1, ymmword ptr [rdx + 4*r9 + 0x20]
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	WORD $0x8949; BYTE $0xdd // mov r13, rbx
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x1c10fcc5; BYTE $0x87 // vmovups ymm3, ymmword ptr [rdi + 4*rax]
-	LONG $0x6410fcc5; WORD $0x2087 // vmovups ymm4, ymmword ptr [rdi + 4*rax + 0x20]
-	LONG $0x2c10fcc5; BYTE $0xc7 // vmovups ymm5, ymmword ptr [rdi + 8*rax]
-	LONG $0x7410fcc5; WORD $0x20c7 // vmovups ymm6, ymmword ptr [rdi + 8*rax + 0x20]
-	LONG $0x107cc1c4; WORD $0x3e3c // vmovups ymm7, ymmword ptr [r14 + rdi]
-	LONG $0x107c41c4; WORD $0x3e44; BYTE $0x20 // vmovups ymm8, ymmword ptr [r14 + rdi + 0x20]
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0xff73840f; WORD $0xffff // je 0x11fc0 <wsumh_f32+0x230>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x107c41c4; WORD $0xe04d // vmovups ymm9, ymmword ptr [r13 - 0x20]
-	LONG $0x107c41c4; WORD $0x0055 // vmovups ymm10, ymmword ptr [r13]
-	LONG $0x187d22c4; WORD $0x8624 // vbroadcastss ymm12, dword ptr [rsi + 4*r8]
-	LONG $0x187d62c4; BYTE $0x1e // vbroadcastss ymm11, dword ptr [rsi]
-	LONG $0x187d22c4; WORD $0xc62c // vbroadcastss ymm13, dword ptr [rsi + 8*r8]
-	WORD $0x0149; BYTE $0xed // add r13, rbp
-	WORD $0xff49; BYTE $0xcc // dec r12
-	LONG $0xb835c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm12) + ymm3
-	LONG $0xb82dc2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm10, ymm12 # ymm4 = (ymm10 * ymm12) + ymm4
-	LONG $0x187d22c4; WORD $0x3e24 // vbroadcastss ymm12, dword ptr [rsi + r15]
-	LONG $0xb835c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm9, ymm11 # ymm2 = (ymm9 * ymm11) + ymm2
-	LONG $0xb82dc2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm10, ymm11 # ymm1 = (ymm10 * ymm11) + ymm1
-	LONG $0xb835c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm9, ymm13 # ymm5 = (ymm9 * ymm13) + ymm5
-	LONG $0xb82dc2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm10, ymm13 # ymm6 = (ymm10 * ymm13) + ymm6
-	LONG $0x04c68348 // add rsi, 0x4
-	LONG $0xb81dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm12, ymm9 # ymm7 = (ymm12 * ymm9) + ymm7
-	LONG $0xb82d42c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm10, ymm12 # ymm8 = (ymm10 * ymm12) + ymm8
-	LONG $0x01fc8349 // cmp r12, 0x1
-	WORD $0xa57f // jg 0x12050 <wsumh_f32+0x2c0>
-	LONG $0xffff10e9; BYTE $0xff // jmp 0x11fc0 <wsumh_f32+0x230>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	LONG $0x037f840f; WORD $0x0000 // je 0x12438 <wsumh_f32+0x6a8>
-	QUAD $0x00145e05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x145e] # 0x13520 <wsumh_bf16+0x8b0>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
-	LONG $0x8f3c8d48 // lea rdi, [rdi + 4*rcx]
-	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	WORD $0x26eb // jmp 0x12103 <wsumh_f32+0x373>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0xfc678d4c // lea r12, [rdi - 0x4]
+	LONG $0x24740348; BYTE $0x38 // add rsi, qword ptr [rsp + 0x38]
 	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	LONG $0x03aa8e0f; WORD $0x0000 // jle 0x1438f <wsumh_f32+0x47f>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00cd830f; WORD $0x0000 // jae 0x140c0 <wsumh_f32+0x1b0>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0xc573 // jae 0x13fc0 <wsumh_f32+0xb0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0xa10c8d4e // lea r9, [rcx + 4*r12]
+	WORD $0x2feb // jmp 0x14034 <wsumh_f32+0x124>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x08c48349 // add r12, 0x8
+	LONG $0x20c18349 // add r9, 0x20
+	LONG $0x117cc1c4; BYTE $0x1b // vmovups ymmword ptr [r11], ymm3
+	LONG $0x117cc1c4; WORD $0x8314 // vmovups ymmword ptr [r11 + 4*rax], ymm2
+	LONG $0x117cc1c4; WORD $0xc30c // vmovups ymmword ptr [r11 + 8*rax], ymm1
+	LONG $0x117c81c4; WORD $0x3304 // vmovups ymmword ptr [r11 + r14], ymm0
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0x8c73 // jae 0x13fc0 <wsumh_f32+0xb0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x246c8b48; BYTE $0x10 // mov rbp, qword ptr [rsp + 0x10]
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0xa11c8d4e // lea r11, [rcx + 4*r12]
+	LONG $0x107ca1c4; WORD $0xa11c // vmovups ymm3, ymmword ptr [rcx + 4*r12]
+	LONG $0x107cc1c4; WORD $0x8314 // vmovups ymm2, ymmword ptr [r11 + 4*rax]
+	LONG $0x107cc1c4; WORD $0xc30c // vmovups ymm1, ymmword ptr [r11 + 8*rax]
+	LONG $0x107c81c4; WORD $0x1e04 // vmovups ymm0, ymmword ptr [r14 + r11]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xa974 // je 0x14010 <wsumh_f32+0x100>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x2310fcc5 // vmovups ymm4, ymmword ptr [rbx]
+	LONG $0x187da2c4; WORD $0x8574; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rbp + 4*r8]
+	LONG $0x187de2c4; WORD $0x006d // vbroadcastss ymm5, dword ptr [rbp]
+	LONG $0x187da2c4; WORD $0xc57c; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rbp + 8*r8]
+	WORD $0x014c; BYTE $0xeb // add rbx, r13
+	WORD $0xff48; BYTE $0xce // dec rsi
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x187da2c4; WORD $0x3d74; BYTE $0x00 // vbroadcastss ymm6, dword ptr [rbp + r15]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0xb85de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm4, ymm7 # ymm1 = (ymm4 * ymm7) + ymm1
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0xbd7f // jg 0x14070 <wsumh_f32+0x160>
+	LONG $0xffff58e9; BYTE $0xff // jmp 0x14010 <wsumh_f32+0x100>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x246c8b48; BYTE $0x28 // mov rbp, qword ptr [rsp + 0x28]
+	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3feb // jmp 0x1410e <wsumh_f32+0x1fe>
+	BYTE $0x90 // nop
+	LONG $0x24548d49; BYTE $0x10 // lea rdx, [r12 + 0x10]
+	LONG $0x40c58348 // add rbp, 0x40
+	LONG $0x0b11fcc5 // vmovups ymmword ptr [rbx], ymm1
+	LONG $0x4311fcc5; BYTE $0x20 // vmovups ymmword ptr [rbx + 0x20], ymm0
+	LONG $0x3c11fcc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm7
+	LONG $0x7411fcc5; WORD $0x2083 // vmovups ymmword ptr [rbx + 4*rax + 0x20], ymm6
+	LONG $0x2c11fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm5
+	LONG $0x6411fcc5; WORD $0x20c3 // vmovups ymmword ptr [rbx + 8*rax + 0x20], ymm4
+	LONG $0x117ca1c4; WORD $0x331c // vmovups ymmword ptr [rbx + r14], ymm3
+	LONG $0x117ca1c4; WORD $0x3354; BYTE $0x20 // vmovups ymmword ptr [rbx + r14 + 0x20], ymm2
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfee8870f; WORD $0xffff // ja 0x13ff6 <wsumh_f32+0xe6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x245c8b4c; BYTE $0x18 // mov r11, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xe9 // mov r9, rbp
+	LONG $0xa11c8d4a // lea rbx, [rcx + 4*r12]
+	LONG $0x107ca1c4; WORD $0xa10c // vmovups ymm1, ymmword ptr [rcx + 4*r12]
+	LONG $0x107ca1c4; WORD $0xa144; BYTE $0x20 // vmovups ymm0, ymmword ptr [rcx + 4*r12 + 0x20]
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
+	LONG $0x3c10fcc5; BYTE $0x83 // vmovups ymm7, ymmword ptr [rbx + 4*rax]
+	LONG $0x7410fcc5; WORD $0x2083 // vmovups ymm6, ymmword ptr [rbx + 4*rax + 0x20]
+	LONG $0x2c10fcc5; BYTE $0xc3 // vmovups ymm5, ymmword ptr [rbx + 8*rax]
+	LONG $0x6410fcc5; WORD $0x20c3 // vmovups ymm4, ymmword ptr [rbx + 8*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0x1e1c // vmovups ymm3, ymmword ptr [r14 + rbx]
+	LONG $0x107cc1c4; WORD $0x1e54; BYTE $0x20 // vmovups ymm2, ymmword ptr [r14 + rbx + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xff70840f; WORD $0xffff // je 0x140d0 <wsumh_f32+0x1c0>
+	LONG $0x107c41c4; WORD $0xe041 // vmovups ymm8, ymmword ptr [r9 - 0x20]
+	LONG $0x107c41c4; BYTE $0x09 // vmovups ymm9, ymmword ptr [r9]
+	LONG $0x187d22c4; WORD $0x861c // vbroadcastss ymm11, dword ptr [rsi + 4*r8]
+	LONG $0x187d62c4; BYTE $0x16 // vbroadcastss ymm10, dword ptr [rsi]
+	LONG $0x187d22c4; WORD $0xc624 // vbroadcastss ymm12, dword ptr [rsi + 8*r8]
+	WORD $0x014d; BYTE $0xe9 // add r9, r13
+	WORD $0xff49; BYTE $0xcb // dec r11
+	LONG $0xb83dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm8, ymm11 # ymm7 = (ymm8 * ymm11) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d22c4; WORD $0x3e1c // vbroadcastss ymm11, dword ptr [rsi + r15]
+	LONG $0xb83dc2c4; BYTE $0xca // vfmadd231ps ymm1, ymm8, ymm10 # ymm1 = (ymm8 * ymm10) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0xb83dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm8, ymm12 # ymm5 = (ymm8 * ymm12) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0xb825c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm8 # ymm3 = (ymm11 * ymm8) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm9, ymm11 # ymm2 = (ymm9 * ymm11) + ymm2
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0xa67f // jg 0x14160 <wsumh_f32+0x250>
+	LONG $0xffff11e9; BYTE $0xff // jmp 0x140d0 <wsumh_f32+0x1c0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0530840f; WORD $0x0000 // je 0x146f8 <wsumh_f32+0x7e8>
+	QUAD $0x002fcf05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2fcf] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
+	LONG $0x8a0c8d4c // lea r9, [rdx + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	WORD $0x2aeb // jmp 0x14211 <wsumh_f32+0x301>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
 	LONG $0x240c0148 // add qword ptr [rsp], rcx
-	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
+	LONG $0xff528d49 // lea rdx, [r10 - 0x1]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
 	LONG $0x04c68348 // add rsi, 0x4
 	LONG $0x01fa8349 // cmp r10, 0x1
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0x03358e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
-	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	WORD $0xd074 // je 0x120e0 <wsumh_f32+0x350>
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	LONG $0x04e78e0f; WORD $0x0000 // jle 0x146f8 <wsumh_f32+0x7e8>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xd274 // je 0x141f0 <wsumh_f32+0x2e0>
 	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
-	LONG $0x246c8b48; BYTE $0x18 // mov rbp, qword ptr [rsp + 0x18]
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	WORD $0x1beb // jmp 0x12143 <wsumh_f32+0x3b3>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0xff718d49 // lea rsi, [r9 - 0x1]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x246c8b48; BYTE $0x10 // mov rbp, qword ptr [rsp + 0x10]
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	WORD $0x1deb // jmp 0x14253 <wsumh_f32+0x343>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xff538d48 // lea rdx, [rbx - 0x1]
 	WORD $0x014d; BYTE $0xf7 // add r15, r14
 	WORD $0x014d; BYTE $0xf4 // add r12, r14
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	WORD $0x9d7e // jle 0x120e0 <wsumh_f32+0x350>
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	WORD $0x9d7e // jle 0x141f0 <wsumh_f32+0x2e0>
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x1674 // je 0x1215e <wsumh_f32+0x3ce>
-	WORD $0xf631 // xor esi, esi
+	WORD $0x1674 // je 0x1426e <wsumh_f32+0x35e>
+	WORD $0xd231 // xor edx, edx
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x14180f41; BYTE $0xb4 // prefetcht1 byte ptr [r12 + 4*rsi]
-	LONG $0x10c68348 // add rsi, 0x10
-	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
-	WORD $0xf272 // jb 0x12150 <wsumh_f32+0x3c0>
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	WORD $0x1f7f // jg 0x12185 <wsumh_f32+0x3f5>
-	WORD $0xc8eb // jmp 0x12130 <wsumh_f32+0x3a0>
+	LONG $0x14180f41; BYTE $0x94 // prefetcht1 byte ptr [r12 + 4*rdx]
+	LONG $0x10c28348 // add rdx, 0x10
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0xf272 // jb 0x14260 <wsumh_f32+0x350>
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	WORD $0x1f7f // jg 0x14295 <wsumh_f32+0x385>
+	WORD $0xc8eb // jmp 0x14240 <wsumh_f32+0x330>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
 	WORD $0x014d; BYTE $0xf5 // add r13, r14
-	LONG $0xff778d48 // lea rsi, [rdi - 0x1]
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0xab7e // jle 0x12130 <wsumh_f32+0x3a0>
+	LONG $0xff538d49 // lea rdx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0xab7e // jle 0x14240 <wsumh_f32+0x330>
 	LONG $0x187de2c4; WORD $0x004d // vbroadcastss ymm1, dword ptr [rbp]
 	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
-	WORD $0x1073 // jae 0x121a0 <wsumh_f32+0x410>
+	WORD $0x1073 // jae 0x142b0 <wsumh_f32+0x3a0>
 	WORD $0xf631 // xor esi, esi
-	WORD $0x7feb // jmp 0x12213 <wsumh_f32+0x483>
+	WORD $0x7feb // jmp 0x14323 <wsumh_f32+0x413>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x107c81c4; WORD $0x9f14 // vmovups ymm2, ymmword ptr [r15 + 4*r11]
-	LONG $0x20738d49 // lea rsi, [r11 + 0x20]
-	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*r11], ymm2
-	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x20 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x20]
-	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x20] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*r11 + 0x20], ymm2
-	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x40]
-	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x40] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*r11 + 0x40], ymm2
-	LONG $0x107c81c4; WORD $0x9f54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*r11 + 0x60]
-	LONG $0xa87582c4; WORD $0x9d54; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r11 + 0x60] # ymm2 = (ymm1 * ymm2) + mem
-	LONG $0x117c81c4; WORD $0x9d54; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*r11 + 0x60], ymm2
-	LONG $0x40c38349 // add r11, 0x40
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	WORD $0x9d76 // jbe 0x121b0 <wsumh_f32+0x420>
-	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
-	LONG $0x08cb8349 // or r11, 0x8
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	WORD $0x2577 // ja 0x12244 <wsumh_f32+0x4b4>
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x107cc1c4; WORD $0x9714 // vmovups ymm2, ymmword ptr [r15 + 4*rdx]
+	LONG $0x20728d48 // lea rsi, [rdx + 0x20]
+	LONG $0xa875c2c4; WORD $0x9554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rdx] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x9554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rdx], ymm2
+	LONG $0x107cc1c4; WORD $0x9754; BYTE $0x20 // vmovups ymm2, ymmword ptr [r15 + 4*rdx + 0x20]
+	LONG $0xa875c2c4; WORD $0x9554; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rdx + 0x20] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x9554; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*rdx + 0x20], ymm2
+	LONG $0x107cc1c4; WORD $0x9754; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*rdx + 0x40]
+	LONG $0xa875c2c4; WORD $0x9554; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rdx + 0x40] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x9554; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*rdx + 0x40], ymm2
+	LONG $0x107cc1c4; WORD $0x9754; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*rdx + 0x60]
+	LONG $0xa875c2c4; WORD $0x9554; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rdx + 0x60] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117cc1c4; WORD $0x9554; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*rdx + 0x60], ymm2
+	LONG $0x40c28348 // add rdx, 0x40
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x9d76 // jbe 0x142c0 <wsumh_f32+0x3b0>
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0x2577 // ja 0x14354 <wsumh_f32+0x444>
 	BYTE $0x90 // nop
 	LONG $0x107cc1c4; WORD $0xb714 // vmovups ymm2, ymmword ptr [r15 + 4*rsi]
-	LONG $0x085e8d4c // lea r11, [rsi + 0x8]
+	LONG $0x08568d48 // lea rdx, [rsi + 0x8]
 	LONG $0xa875c2c4; WORD $0xb554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*rsi] # ymm2 = (ymm1 * ymm2) + mem
 	LONG $0x117cc1c4; WORD $0xb554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rsi], ymm2
 	LONG $0x10c68348 // add rsi, 0x10
 	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
-	WORD $0x894c; BYTE $0xde // mov rsi, r11
-	WORD $0xdc76 // jbe 0x12220 <wsumh_f32+0x490>
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	WORD $0xdc76 // jbe 0x14330 <wsumh_f32+0x420>
 	WORD $0x3948; BYTE $0xf0 // cmp rax, rsi
-	LONG $0xff23860f; WORD $0xffff // jbe 0x12170 <wsumh_f32+0x3e0>
-	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
-	WORD $0x2941; BYTE $0xf3 // sub r11d, esi
-	LONG $0x6e79c1c4; BYTE $0xd3 // vmovd xmm2, r11d
+	LONG $0xff23860f; WORD $0xffff // jbe 0x14280 <wsumh_f32+0x370>
+	WORD $0xc289 // mov edx, eax
+	WORD $0xf229 // sub edx, esi
+	LONG $0xd26ef9c5 // vmovd xmm2, edx
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
 	LONG $0x2c6dc2c4; WORD $0xb71c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rsi]
 	LONG $0x2c6dc2c4; WORD $0xb564; BYTE $0x00 // vmaskmovps ymm4, ymm2, ymmword ptr [r13 + 4*rsi]
 	LONG $0xa865e2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm3, ymm4 # ymm1 = (ymm3 * ymm1) + ymm4
 	LONG $0x2e6dc2c4; WORD $0xb54c; BYTE $0x00 // vmaskmovps ymmword ptr [r13 + 4*rsi], ymm2, ymm1
-	LONG $0xfffef1e9; BYTE $0xff // jmp 0x12170 <wsumh_f32+0x3e0>
-	WORD $0x8949; BYTE $0xd9 // mov r9, rbx
+	LONG $0xfffef4e9; BYTE $0xff // jmp 0x14280 <wsumh_f32+0x370>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x01948c0f; WORD $0x0000 // jl 0x1452d <wsumh_f32+0x61d>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x00c51c8d; WORD $0x0000; BYTE $0x00 // lea ebx, [8*rax]
+	LONG $0x016a8d4d // lea r13, [r10 + 0x1]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x204a8d48 // lea rcx, [rdx + 0x20]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
 	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	WORD $0x854d; BYTE $0xc9 // test r9, r9
-	LONG $0x01a88e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
-	QUAD $0x00128705217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1287] # 0x13520 <wsumh_bf16+0x8b0>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	QUAD $0x000000008d3c8d4c // lea r15, [4*rcx]
+	WORD $0x22eb // jmp 0x143ef <wsumh_f32+0x4df>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	LONG $0x24740348; BYTE $0x10 // add rsi, qword ptr [rsp + 0x10]
+	LONG $0x245c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rbx
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x01418e0f; WORD $0x0000 // jle 0x14530 <wsumh_f32+0x620>
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x0085830f; WORD $0x0000 // jae 0x14480 <wsumh_f32+0x570>
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xcd73 // jae 0x143d0 <wsumh_f32+0x4c0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x993c8d4a // lea rdi, [rcx + 4*r11]
+	WORD $0x19eb // jmp 0x14426 <wsumh_f32+0x516>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x08c38349 // add r11, 0x8
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x0611fcc5 // vmovups ymmword ptr [rsi], ymm0
+	LONG $0x0c11fcc5; BYTE $0x86 // vmovups ymmword ptr [rsi + 4*rax], ymm1
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xaa73 // jae 0x143d0 <wsumh_f32+0x4c0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	WORD $0x8949; BYTE $0xfe // mov r14, rdi
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x99348d4a // lea rsi, [rcx + 4*r11]
+	LONG $0x107ca1c4; WORD $0x9904 // vmovups ymm0, ymmword ptr [rcx + 4*r11]
+	LONG $0x0c10fcc5; BYTE $0x86 // vmovups ymm1, ymmword ptr [rsi + 4*rax]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xc874 // je 0x14410 <wsumh_f32+0x500>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x107cc1c4; BYTE $0x16 // vmovups ymm2, ymmword ptr [r14]
+	LONG $0x187de2c4; WORD $0x005d // vbroadcastss ymm3, dword ptr [rbp]
+	LONG $0x187da2c4; WORD $0x8564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rbp + 4*r8]
+	LONG $0x04c58348 // add rbp, 0x4
+	WORD $0x014d; BYTE $0xfe // add r14, r15
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
+	LONG $0xb86de2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm4) + ymm1
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xd47f // jg 0x14450 <wsumh_f32+0x540>
+	WORD $0x92eb // jmp 0x14410 <wsumh_f32+0x500>
+	WORD $0x9066 // nop
+	LONG $0x24748b4c; BYTE $0x18 // mov r14, qword ptr [rsp + 0x18]
+	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x28eb // jmp 0x144b7 <wsumh_f32+0x5a7>
+	BYTE $0x90 // nop
+	LONG $0x10538d49 // lea rdx, [r11 + 0x10]
+	LONG $0x40c68349 // add r14, 0x40
+	LONG $0x4511fcc5; BYTE $0x00 // vmovups ymmword ptr [rbp], ymm0
+	LONG $0x4d11fcc5; BYTE $0x20 // vmovups ymmword ptr [rbp + 0x20], ymm1
+	LONG $0x5411fcc5; WORD $0x0085 // vmovups ymmword ptr [rbp + 4*rax], ymm2
+	LONG $0x5c11fcc5; WORD $0x2085 // vmovups ymmword ptr [rbp + 4*rax + 0x20], ymm3
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xff47870f; WORD $0xffff // ja 0x143fe <wsumh_f32+0x4ee>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x992c8d4a // lea rbp, [rcx + 4*r11]
+	LONG $0x107ca1c4; WORD $0x9904 // vmovups ymm0, ymmword ptr [rcx + 4*r11]
+	LONG $0x107ca1c4; WORD $0x994c; BYTE $0x20 // vmovups ymm1, ymmword ptr [rcx + 4*r11 + 0x20]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x5410fcc5; WORD $0x0085 // vmovups ymm2, ymmword ptr [rbp + 4*rax]
+	LONG $0x5c10fcc5; WORD $0x2085 // vmovups ymm3, ymmword ptr [rbp + 4*rax + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xa674 // je 0x14490 <wsumh_f32+0x580>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x6710fcc5; BYTE $0xe0 // vmovups ymm4, ymmword ptr [rdi - 0x20]
+	LONG $0x2f10fcc5 // vmovups ymm5, ymmword ptr [rdi]
+	LONG $0x187de2c4; BYTE $0x32 // vbroadcastss ymm6, dword ptr [rdx]
+	LONG $0x187da2c4; WORD $0x823c // vbroadcastss ymm7, dword ptr [rdx + 4*r8]
+	LONG $0x04c28348 // add rdx, 0x4
+	WORD $0x014c; BYTE $0xff // add rdi, r15
+	WORD $0xff48; BYTE $0xce // dec rsi
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0xb855e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm6) + ymm1
+	LONG $0xb845e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm7, ymm4 # ymm2 = (ymm7 * ymm4) + ymm2
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0xc87f // jg 0x144f0 <wsumh_f32+0x5e0>
+	LONG $0xffff63e9; BYTE $0xff // jmp 0x14490 <wsumh_f32+0x580>
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x01ba8e0f; WORD $0x0000 // jle 0x146f8 <wsumh_f32+0x7e8>
+	QUAD $0x002c5905217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2c59] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
 	LONG $0x02e0c149 // shl r8, 0x2
 	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x60678d4c // lea r12, [rdi + 0x60]
-	WORD $0x26eb // jmp 0x122d1 <wsumh_f32+0x541>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xba3c8d48 // lea rdi, [rdx + 4*rdi]
-	LONG $0x2e75e2c4; BYTE $0x17 // vmaskmovps ymmword ptr [rdi], ymm1, ymm2
-	LONG $0x82148d48 // lea rdx, [rdx + 4*rax]
+	LONG $0x604a8d4c // lea r9, [rdx + 0x60]
+	WORD $0x2deb // jmp 0x14586 <wsumh_f32+0x676>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xb7148d4b // lea rdx, [r15 + 4*r14]
+	LONG $0x2e75e2c4; BYTE $0x12 // vmaskmovps ymmword ptr [rdx], ymm1, ymm2
+	LONG $0x873c8d4d // lea r15, [r15 + 4*rax]
+	LONG $0xff578d48 // lea rdx, [rdi - 0x1]
 	WORD $0x014c; BYTE $0xc6 // add rsi, r8
-	LONG $0xff798d49 // lea rdi, [r9 - 0x1]
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
-	LONG $0x01678e0f; WORD $0x0000 // jle 0x12438 <wsumh_f32+0x6a8>
+	LONG $0x247c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x01728e0f; WORD $0x0000 // jle 0x146f8 <wsumh_f32+0x7e8>
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
 	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
-	WORD $0x6a73 // jae 0x12340 <wsumh_f32+0x5b0>
+	WORD $0x7073 // jae 0x14600 <wsumh_f32+0x6f0>
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x8949; BYTE $0xdb // mov r11, rbx
-	LONG $0x08cb8349 // or r11, 0x8
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0x00f8860f; WORD $0x0000 // jbe 0x123e0 <wsumh_f32+0x650>
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	WORD $0x3948; BYTE $0xf8 // cmp rax, rdi
-	WORD $0xc976 // jbe 0x122b9 <wsumh_f32+0x529>
-	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
-	WORD $0x2941; BYTE $0xfb // sub r11d, edi
-	LONG $0x6e79c1c4; BYTE $0xcb // vmovd xmm1, r11d
+	WORD $0x8948; BYTE $0xda // mov rdx, rbx
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0x00fe860f; WORD $0x0000 // jbe 0x146a0 <wsumh_f32+0x790>
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x394c; BYTE $0xf0 // cmp rax, r14
+	WORD $0xbf76 // jbe 0x14569 <wsumh_f32+0x659>
+	WORD $0xc289 // mov edx, eax
+	WORD $0x2944; BYTE $0xf2 // sub edx, r14d
+	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
 	LONG $0xc866f5c5 // vpcmpgtd ymm1, ymm1, ymm0
-	LONG $0x2c75e2c4; WORD $0xba14 // vmaskmovps ymm2, ymm1, ymmword ptr [rdx + 4*rdi]
+	LONG $0x2c7582c4; WORD $0xb714 // vmaskmovps ymm2, ymm1, ymmword ptr [r15 + 4*r14]
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0xa174 // je 0x122b0 <wsumh_f32+0x520>
-	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0xbb1c8d4d // lea r11, [r11 + 4*rdi]
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x2c75c2c4; BYTE $0x1b // vmaskmovps ymm3, ymm1, ymmword ptr [r11]
-	LONG $0x187de2c4; WORD $0x9e24 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx]
-	WORD $0xff48; BYTE $0xc3 // inc rbx
-	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	WORD $0x9974 // je 0x14560 <wsumh_f32+0x650>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xb2148d4a // lea rdx, [rdx + 4*r14]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x2c75e2c4; BYTE $0x1a // vmaskmovps ymm3, ymm1, ymmword ptr [rdx]
+	LONG $0x187da2c4; WORD $0x9e24 // vbroadcastss ymm4, dword ptr [rsi + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
 	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0xe575 // jne 0x12320 <wsumh_f32+0x590>
-	LONG $0xffff70e9; BYTE $0xff // jmp 0x122b0 <wsumh_f32+0x520>
-	LONG $0x0020bb41; WORD $0x0000 // mov r11d, 0x20
-	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	WORD $0xe575 // jne 0x145e0 <wsumh_f32+0x6d0>
+	LONG $0xffff60e9; BYTE $0xff // jmp 0x14560 <wsumh_f32+0x650>
+	LONG $0x000020ba; BYTE $0x00 // mov edx, 0x20
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	WORD $0x31eb // jmp 0x1237f <wsumh_f32+0x5ef>
-	WORD $0x9066 // nop
-	LONG $0x205b8d4c // lea r11, [rbx + 0x20]
-	LONG $0x80ef8348 // sub rdi, -0x80
-	LONG $0x117ca1c4; WORD $0xb224 // vmovups ymmword ptr [rdx + 4*r14], ymm4
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
-	LONG $0x117ca1c4; WORD $0xb254; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm2
-	LONG $0x117ca1c4; WORD $0xb24c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm1
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xff59870f; WORD $0xffff // ja 0x122d8 <wsumh_f32+0x548>
-	LONG $0x107ca1c4; WORD $0xb224 // vmovups ymm4, ymmword ptr [rdx + 4*r14]
-	LONG $0x107ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymm3, ymmword ptr [rdx + 4*r14 + 0x20]
-	LONG $0x107ca1c4; WORD $0xb254; BYTE $0x40 // vmovups ymm2, ymmword ptr [rdx + 4*r14 + 0x40]
-	LONG $0x107ca1c4; WORD $0xb24c; BYTE $0x60 // vmovups ymm1, ymmword ptr [rdx + 4*r14 + 0x60]
-	WORD $0x894c; BYTE $0xdb // mov rbx, r11
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0xae74 // je 0x12350 <wsumh_f32+0x5c0>
-	WORD $0x8949; BYTE $0xfb // mov r11, rdi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x187da2c4; WORD $0xbe2c // vbroadcastss ymm5, dword ptr [rsi + 4*r15]
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	LONG $0xb855c2c4; WORD $0xa063 // vfmadd231ps ymm4, ymm5, ymmword ptr [r11 - 0x60] # ymm4 = (ymm5 * mem) + ymm4
-	LONG $0xb855c2c4; WORD $0xc05b // vfmadd231ps ymm3, ymm5, ymmword ptr [r11 - 0x40] # ymm3 = (ymm5 * mem) + ymm3
-	LONG $0xb855c2c4; WORD $0xe053 // vfmadd231ps ymm2, ymm5, ymmword ptr [r11 - 0x20] # ymm2 = (ymm5 * mem) + ymm2
-	LONG $0xb855c2c4; BYTE $0x0b // vfmadd231ps ymm1, ymm5, ymmword ptr [r11] # ymm1 = (ymm5 * mem) + ymm1
-	WORD $0x0149; BYTE $0xcb // add r11, rcx
-	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	WORD $0xd875 // jne 0x123b0 <wsumh_f32+0x620>
-	LONG $0xffff73e9; BYTE $0xff // jmp 0x12350 <wsumh_f32+0x5c0>
+	WORD $0x32eb // jmp 0x1463f <wsumh_f32+0x72f>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x9f348d4c // lea r14, [rdi + 4*rbx]
-	WORD $0x1feb // jmp 0x12409 <wsumh_f32+0x679>
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x085f8d4c // lea r11, [rdi + 0x8]
-	LONG $0x20c68349 // add r14, 0x20
-	LONG $0x0c11fcc5; BYTE $0x9a // vmovups ymmword ptr [rdx + 4*rbx], ymm1
-	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xfee2870f; WORD $0xffff // ja 0x122eb <wsumh_f32+0x55b>
-	LONG $0x0c10fcc5; BYTE $0x9a // vmovups ymm1, ymmword ptr [rdx + 4*rbx]
-	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x20538d48 // lea rdx, [rbx + 0x20]
+	LONG $0x80eb8349 // sub r11, -0x80
+	LONG $0x117c81c4; WORD $0xb724 // vmovups ymmword ptr [r15 + 4*r14], ymm4
+	LONG $0x117c81c4; WORD $0xb75c; BYTE $0x20 // vmovups ymmword ptr [r15 + 4*r14 + 0x20], ymm3
+	LONG $0x117c81c4; WORD $0xb754; BYTE $0x40 // vmovups ymmword ptr [r15 + 4*r14 + 0x40], ymm2
+	LONG $0x117c81c4; WORD $0xb74c; BYTE $0x60 // vmovups ymmword ptr [r15 + 4*r14 + 0x60], ymm1
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xff53870f; WORD $0xffff // ja 0x14592 <wsumh_f32+0x682>
+	LONG $0x107c81c4; WORD $0xb724 // vmovups ymm4, ymmword ptr [r15 + 4*r14]
+	LONG $0x107c81c4; WORD $0xb75c; BYTE $0x20 // vmovups ymm3, ymmword ptr [r15 + 4*r14 + 0x20]
+	LONG $0x107c81c4; WORD $0xb754; BYTE $0x40 // vmovups ymm2, ymmword ptr [r15 + 4*r14 + 0x40]
+	LONG $0x107c81c4; WORD $0xb74c; BYTE $0x60 // vmovups ymm1, ymmword ptr [r15 + 4*r14 + 0x60]
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0xda74 // je 0x123f0 <wsumh_f32+0x660>
-	WORD $0x894d; BYTE $0xf3 // mov r11, r14
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x187da2c4; WORD $0xbe14 // vbroadcastss ymm2, dword ptr [rsi + 4*r15]
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	LONG $0xb86dc2c4; BYTE $0x0b // vfmadd231ps ymm1, ymm2, ymmword ptr [r11] # ymm1 = (ymm2 * mem) + ymm1
-	WORD $0x0149; BYTE $0xcb // add r11, rcx
-	WORD $0x394d; BYTE $0xfa // cmp r10, r15
-	WORD $0xea75 // jne 0x12420 <wsumh_f32+0x690>
-	WORD $0xb8eb // jmp 0x123f0 <wsumh_f32+0x660>
-	LONG $0x48c48348 // add rsp, 0x48
+	WORD $0xae74 // je 0x14610 <wsumh_f32+0x700>
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x187da2c4; WORD $0xa62c // vbroadcastss ymm5, dword ptr [rsi + 4*r12]
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0xb855e2c4; WORD $0xa062 // vfmadd231ps ymm4, ymm5, ymmword ptr [rdx - 0x60] # ymm4 = (ymm5 * mem) + ymm4
+	LONG $0xb855e2c4; WORD $0xc05a // vfmadd231ps ymm3, ymm5, ymmword ptr [rdx - 0x40] # ymm3 = (ymm5 * mem) + ymm3
+	LONG $0xb855e2c4; WORD $0xe052 // vfmadd231ps ymm2, ymm5, ymmword ptr [rdx - 0x20] # ymm2 = (ymm5 * mem) + ymm2
+	LONG $0xb855e2c4; BYTE $0x0a // vfmadd231ps ymm1, ymm5, ymmword ptr [rdx] # ymm1 = (ymm5 * mem) + ymm1
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	WORD $0x394d; BYTE $0xe2 // cmp r10, r12
+	WORD $0xd875 // jne 0x14670 <wsumh_f32+0x760>
+	LONG $0xffff73e9; BYTE $0xff // jmp 0x14610 <wsumh_f32+0x700>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	LONG $0x9b248d4d // lea r12, [r11 + 4*rbx]
+	WORD $0x20eb // jmp 0x146ca <wsumh_f32+0x7ba>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x08568d49 // lea rdx, [r14 + 0x8]
+	LONG $0x20c48349 // add r12, 0x20
+	LONG $0x117cc1c4; WORD $0x9f0c // vmovups ymmword ptr [r15 + 4*rbx], ymm1
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfedb870f; WORD $0xffff // ja 0x145a5 <wsumh_f32+0x695>
+	LONG $0x107cc1c4; WORD $0x9f0c // vmovups ymm1, ymmword ptr [r15 + 4*rbx]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xd874 // je 0x146b0 <wsumh_f32+0x7a0>
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x9066 // nop
+	LONG $0x187da2c4; WORD $0x9e14 // vbroadcastss ymm2, dword ptr [rsi + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
+	LONG $0xb86de2c4; BYTE $0x0a // vfmadd231ps ymm1, ymm2, ymmword ptr [rdx] # ymm1 = (ymm2 * mem) + ymm1
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	WORD $0x394d; BYTE $0xda // cmp r10, r11
+	WORD $0xea75 // jne 0x146e0 <wsumh_f32+0x7d0>
+	WORD $0xb8eb // jmp 0x146b0 <wsumh_f32+0x7a0>
+	LONG $0x40c48348 // add rsp, 0x40
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2141,7 +4099,7 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsumh_f16: +9296
+	// wsumh_f16: +18192
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2150,456 +4108,510 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
-	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
-	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xd9b70f45 // movzx r11d, r9w
-	LONG $0x20e9c149 // shr r9, 0x20
-	WORD $0xebc1; BYTE $0x10 // shr ebx, 0x10
-	LONG $0x30fac148 // sar rdx, 0x30
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x0357850f; WORD $0x0000 // jne 0x127ef <wsumh_f16+0x39f>
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	LONG $0x04fa8348 // cmp rdx, 0x4
-	LONG $0x05828c0f; WORD $0x0000 // jl 0x12a2e <wsumh_f16+0x5de>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x04e0c148 // shl rax, 0x4
-	QUAD $0x00106405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1064] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0xde89 // mov esi, ebx
-	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
-	LONG $0x092c8d4c // lea r13, [rcx + rcx]
-	LONG $0x014b8d49 // lea rcx, [r11 + 0x1]
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	LONG $0x009d048d; WORD $0x0000; BYTE $0x00 // lea eax, [4*rbx]
-	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
-	LONG $0x400c8d4c // lea r9, [rax + 2*rax]
-	QUAD $0x0000000085048d4a // lea rax, [4*r8]
-	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
-	LONG $0x00dd048d; WORD $0x0000; BYTE $0x00 // lea eax, [8*rbx]
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x10468d48 // lea rax, [rsi + 0x10]
-	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
-	WORD $0x36eb // jmp 0x1254a <wsumh_f16+0xfa>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x2464034c; BYTE $0x70 // add r12, qword ptr [rsp + 0x70]
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	LONG $0x24540148; BYTE $0x10 // add qword ptr [rsp + 0x10], rdx
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x07f98348 // cmp rcx, 0x7
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x04e78e0f; WORD $0x0000 // jle 0x12a31 <wsumh_f16+0x5e1>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0xfb83; BYTE $0x10 // cmp ebx, 0x10
-	LONG $0x0198830f; WORD $0x0000 // jae 0x126f0 <wsumh_f16+0x2a0>
-	WORD $0xd231 // xor edx, edx
-	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
-	WORD $0xc173 // jae 0x12520 <wsumh_f16+0xd0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
-	LONG $0x503c8d48 // lea rdi, [rax + 2*rdx]
-	WORD $0x44eb // jmp 0x125b3 <wsumh_f16+0x163>
-	BYTE $0x90 // nop
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x2e6dc2c4; WORD $0x2434 // vmaskmovps ymmword ptr [r12], ymm2, ymm6
-	LONG $0x2e6de2c4; BYTE $0x28 // vmaskmovps ymmword ptr [rax], ymm2, ymm5
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2e6dc2c4; WORD $0x0424 // vmaskmovps ymmword ptr [r12 + rax], ymm2, ymm4
-	LONG $0x2e6d82c4; WORD $0x0c1c // vmaskmovps ymmword ptr [r12 + r9], ymm2, ymm3
-	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x08c28348 // add rdx, 0x8
-	LONG $0x10c78348 // add rdi, 0x10
-	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
-	LONG $0xff6d830f; WORD $0xffff // jae 0x12520 <wsumh_f16+0xd0>
-	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
-	LONG $0x94248d4d // lea r12, [r12 + 4*rdx]
-	WORD $0x2948; BYTE $0xd0 // sub rax, rdx
-	LONG $0xd06ef9c5 // vmovd xmm2, eax
-	LONG $0x9c0c8d49 // lea rcx, [r12 + 4*rbx]
-	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
-	LONG $0x08f88348 // cmp rax, 0x8
-	WORD $0x2b7d // jge 0x12600 <wsumh_f16+0x1b0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0xd866edc5 // vpcmpgtd ymm3, ymm2, ymm0
-	LONG $0x2c65c2c4; WORD $0x2434 // vmaskmovps ymm6, ymm3, ymmword ptr [r12]
-	LONG $0x2c65e2c4; BYTE $0x29 // vmaskmovps ymm5, ymm3, ymmword ptr [rcx]
-	LONG $0x2c65c2c4; WORD $0x3424 // vmaskmovps ymm4, ymm3, ymmword ptr [r12 + rsi]
-	LONG $0x2c6582c4; WORD $0x0c1c // vmaskmovps ymm3, ymm3, ymmword ptr [r12 + r9]
-	WORD $0x21eb // jmp 0x12618 <wsumh_f16+0x1c8>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x107cc1c4; WORD $0x2434 // vmovups ymm6, ymmword ptr [r12]
-	LONG $0x107cc1c4; WORD $0x9c2c // vmovups ymm5, ymmword ptr [r12 + 4*rbx]
-	LONG $0x107cc1c4; WORD $0xdc24 // vmovups ymm4, ymmword ptr [r12 + 8*rbx]
-	LONG $0x107c81c4; WORD $0x0c1c // vmovups ymm3, ymmword ptr [r12 + r9]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xda // mov r10, r11
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x7d75 // jne 0x126a8 <wsumh_f16+0x258>
-	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0xff3b8c0f; WORD $0xffff // jl 0x12570 <wsumh_f16+0x120>
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x2434 // vmovups ymmword ptr [r12], ymm6
-	LONG $0x117cc1c4; WORD $0x9c2c // vmovups ymmword ptr [r12 + 4*rbx], ymm5
-	LONG $0x117cc1c4; WORD $0xdc24 // vmovups ymmword ptr [r12 + 8*rbx], ymm4
-	LONG $0x117c81c4; WORD $0x0c1c // vmovups ymmword ptr [r12 + r9], ymm3
-	LONG $0xffff43e9; BYTE $0xff // jmp 0x1259a <wsumh_f16+0x14a>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x3e10f8c5 // vmovups xmm7, xmmword ptr [rsi]
-	LONG $0x187d02c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [r14 + 4*r8]
-	LONG $0x137de2c4; BYTE $0xff // vcvtph2ps ymm7, xmm7
-	LONG $0x187d42c4; BYTE $0x06 // vbroadcastss ymm8, dword ptr [r14]
-	LONG $0x187d02c4; WORD $0xc614 // vbroadcastss ymm10, dword ptr [r14 + 8*r8]
-	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
-	WORD $0x014c; BYTE $0xee // add rsi, r13
-	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
-	LONG $0x187d02c4; WORD $0x3e0c // vbroadcastss ymm9, dword ptr [r14 + r15]
-	LONG $0xb845c2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm7, ymm8 # ymm6 = (ymm7 * ymm8) + ymm6
-	LONG $0xb845c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm7, ymm10 # ymm4 = (ymm7 * ymm10) + ymm4
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01fa8349 // cmp r10, 0x1
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	WORD $0x837e // jle 0x1262b <wsumh_f16+0x1db>
-	LONG $0x07f88348 // cmp rax, 0x7
-	WORD $0xb27f // jg 0x12660 <wsumh_f16+0x210>
-	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x227e // jle 0x126db <wsumh_f16+0x28b>
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x3cb70f42; BYTE $0x4e // movzx edi, word ptr [rsi + 2*r9]
-	LONG $0x7c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], di
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
-	WORD $0xed7c // jl 0x126c0 <wsumh_f16+0x270>
-	LONG $0x7c28f8c5; WORD $0x3024 // vmovaps xmm7, xmmword ptr [rsp + 0x30]
-	WORD $0x89eb // jmp 0x12664 <wsumh_f16+0x214>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	WORD $0x83eb // jmp 0x12664 <wsumh_f16+0x214>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
-	WORD $0xd231 // xor edx, edx
-	WORD $0x44eb // jmp 0x12742 <wsumh_f16+0x2f2>
-	WORD $0x9066 // nop
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x107a8d48 // lea rdi, [rdx + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x1e11fcc5 // vmovups ymmword ptr [rsi], ymm3
-	LONG $0x5611fcc5; BYTE $0x20 // vmovups ymmword ptr [rsi + 0x20], ymm2
-	LONG $0x2411fcc5; BYTE $0x9e // vmovups ymmword ptr [rsi + 4*rbx], ymm4
-	LONG $0x6c11fcc5; WORD $0x209e // vmovups ymmword ptr [rsi + 4*rbx + 0x20], ymm5
-	LONG $0x3411fcc5; BYTE $0xde // vmovups ymmword ptr [rsi + 8*rbx], ymm6
-	LONG $0x7c11fcc5; WORD $0x20de // vmovups ymmword ptr [rsi + 8*rbx + 0x20], ymm7
-	LONG $0x117c21c4; WORD $0x0e04 // vmovups ymmword ptr [rsi + r9], ymm8
-	LONG $0x117c21c4; WORD $0x0e4c; BYTE $0x20 // vmovups ymmword ptr [rsi + r9 + 0x20], ymm9
-	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
-	LONG $0xfe18870f; WORD $0xffff // ja 0x1255a <wsumh_f16+0x10a>
-	LONG $0x94348d49 // lea rsi, [r12 + 4*rdx]
-	LONG $0x107cc1c4; WORD $0x941c // vmovups ymm3, ymmword ptr [r12 + 4*rdx]
-	LONG $0x107cc1c4; WORD $0x9454; BYTE $0x20 // vmovups ymm2, ymmword ptr [r12 + 4*rdx + 0x20]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0x2410fcc5; BYTE $0x9e // vmovups ymm4, ymmword ptr [rsi + 4*rbx]
-	LONG $0x6c10fcc5; WORD $0x209e // vmovups ymm5, ymmword ptr [rsi + 4*rbx + 0x20]
-	LONG $0x3410fcc5; BYTE $0xde // vmovups ymm6, ymmword ptr [rsi + 8*rbx]
-	LONG $0x7c10fcc5; WORD $0x20de // vmovups ymm7, ymmword ptr [rsi + 8*rbx + 0x20]
-	LONG $0x107c41c4; WORD $0x3104 // vmovups ymm8, ymmword ptr [r9 + rsi]
-	LONG $0x107c41c4; WORD $0x314c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r9 + rsi + 0x20]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xff73840f; WORD $0xffff // je 0x12700 <wsumh_f16+0x2b0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137d42c4; WORD $0xf052 // vcvtph2ps ymm10, xmmword ptr [r10 - 0x10]
-	LONG $0x137d42c4; BYTE $0x1a // vcvtph2ps ymm11, xmmword ptr [r10]
-	LONG $0x187d02c4; WORD $0x862c // vbroadcastss ymm13, dword ptr [r14 + 4*r8]
-	LONG $0x187d42c4; BYTE $0x26 // vbroadcastss ymm12, dword ptr [r14]
-	LONG $0x187d02c4; WORD $0xc634 // vbroadcastss ymm14, dword ptr [r14 + 8*r8]
-	WORD $0x014d; BYTE $0xea // add r10, r13
-	WORD $0xff48; BYTE $0xcf // dec rdi
-	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
-	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
-	LONG $0x187d02c4; WORD $0x3e2c // vbroadcastss ymm13, dword ptr [r14 + r15]
-	LONG $0xb82dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm10, ymm12 # ymm3 = (ymm10 * ymm12) + ymm3
-	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
-	LONG $0xb82dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm10, ymm14 # ymm6 = (ymm10 * ymm14) + ymm6
-	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xb81542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm13, ymm10 # ymm8 = (ymm13 * ymm10) + ymm8
-	LONG $0xb82542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm11, ymm13 # ymm9 = (ymm11 * ymm13) + ymm9
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0xa67f // jg 0x12790 <wsumh_f16+0x340>
-	LONG $0xffff11e9; BYTE $0xff // jmp 0x12700 <wsumh_f16+0x2b0>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x0461840f; WORD $0x0000 // je 0x12c5e <wsumh_f16+0x80e>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	QUAD $0x000d150d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0xd15] # 0x13520 <wsumh_bf16+0x8b0>
-	QUAD $0x000000009d3c8d44 // lea r15d, [4*rbx]
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
-	LONG $0x48048d48 // lea rax, [rax + 2*rcx]
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0x8944; BYTE $0xd8 // mov eax, r11d
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30ffc148 // sar rdi, 0x30
+	LONG $0xd3b70f45 // movzx r10d, r11w
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x1d75 // jne 0x14772 <wsumh_f16+0x62>
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x00c3f741; WORD $0x0700; BYTE $0x00 // test r11d, 0x70000
+	LONG $0x0237840f; WORD $0x0000 // je 0x1499e <wsumh_f16+0x28e>
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x000630e9; BYTE $0x00 // jmp 0x14da2 <wsumh_f16+0x692>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0848840f; WORD $0x0000 // je 0x14fcd <wsumh_f16+0x8bd>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x002a0e0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x2a0e] # 0x171a0 <wsumh_q8_0+0xb20>
+	QUAD $0x00000000853c8d44 // lea r15d, [4*rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x4a148d48 // lea rdx, [rdx + 2*rcx]
 	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x048d; BYTE $0x1b // lea eax, [rbx + rbx]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x32eb // jmp 0x12869 <wsumh_f16+0x419>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0x04c68348 // add rsi, 0x4
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x03f58e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0xca74 // je 0x12840 <wsumh_f16+0x3f0>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x29eb // jmp 0x128ba <wsumh_f16+0x46a>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
-	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x24548948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdx
+	WORD $0x148d; BYTE $0x00 // lea edx, [rax + rax]
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x2feb // jmp 0x147e8 <wsumh_f16+0xd8>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
+	LONG $0xff528d49 // lea rdx, [r10 - 0x1]
+	LONG $0x244c0148; BYTE $0x50 // add qword ptr [rsp + 0x50], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	LONG $0x04c18349 // add r9, 0x4
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	LONG $0x07e58e0f; WORD $0x0000 // jle 0x14fcd <wsumh_f16+0x8bd>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	WORD $0xcb74 // je 0x147c0 <wsumh_f16+0xb0>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x1beb // jmp 0x1482a <wsumh_f16+0x11a>
+	BYTE $0x90 // nop
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0xff798d49 // lea rdi, [r9 - 0x1]
 	WORD $0x0149; BYTE $0xcd // add r13, rcx
 	WORD $0x0149; BYTE $0xcc // add r12, rcx
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x867e // jle 0x12840 <wsumh_f16+0x3f0>
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	WORD $0x1b74 // je 0x128df <wsumh_f16+0x48f>
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0xf172 // jb 0x128d0 <wsumh_f16+0x480>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x967e // jle 0x147c0 <wsumh_f16+0xb0>
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x447f // jg 0x12930 <wsumh_f16+0x4e0>
-	WORD $0xb2eb // jmp 0x128a0 <wsumh_f16+0x450>
+	WORD $0x1b74 // je 0x1484f <wsumh_f16+0x13f>
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x54180f41; WORD $0x007d // prefetcht1 byte ptr [r13 + 2*rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0xf172 // jb 0x14840 <wsumh_f16+0x130>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x437f // jg 0x1489f <wsumh_f16+0x18f>
+	WORD $0xb2eb // jmp 0x14810 <wsumh_f16+0x100>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x6e79c1c4; BYTE $0xe6 // vmovd xmm4, r14d
-	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
+	LONG $0xe36ef9c5 // vmovd xmm4, ebx
+	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
 	LONG $0x137de2c4; BYTE $0xdb // vcvtph2ps ymm3, xmm3
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
-	LONG $0x2c5de2c4; BYTE $0x28 // vmaskmovps ymm5, ymm4, ymmword ptr [rax]
+	LONG $0x2c5de2c4; BYTE $0x29 // vmaskmovps ymm5, ymm4, ymmword ptr [rcx]
 	LONG $0xa865e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm3, ymm5 # ymm2 = (ymm3 * ymm2) + ymm5
-	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
+	LONG $0x2e5de2c4; BYTE $0x11 // vmaskmovps ymmword ptr [rcx], ymm4, ymm2
 	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
 	WORD $0x014c; BYTE $0xfa // add rdx, r15
-	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
 	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xff708e0f; WORD $0xffff // jle 0x128a0 <wsumh_f16+0x450>
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xff718e0f; WORD $0xffff // jle 0x14810 <wsumh_f16+0x100>
 	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
-	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
-	WORD $0x0673 // jae 0x12940 <wsumh_f16+0x4f0>
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	WORD $0x72eb // jmp 0x129b1 <wsumh_f16+0x561>
-	BYTE $0x90 // nop
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x0773 // jae 0x148b0 <wsumh_f16+0x1a0>
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x6feb // jmp 0x1491d <wsumh_f16+0x20d>
+	WORD $0x9066 // nop
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137dc2c4; WORD $0x5c1c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rbx]
+	LONG $0x20738d4c // lea r14, [rbx + 0x20]
+	LONG $0xa86de2c4; WORD $0x9a1c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x1c11fcc5; BYTE $0x9a // vmovups ymmword ptr [rdx + 4*rbx], ymm3
+	LONG $0x137dc2c4; WORD $0x5c5c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rbx + 0x10]
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x209a // vmovups ymmword ptr [rdx + 4*rbx + 0x20], ymm3
+	LONG $0x137dc2c4; WORD $0x5c5c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rbx + 0x20]
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x409a // vmovups ymmword ptr [rdx + 4*rbx + 0x40], ymm3
+	LONG $0x137dc2c4; WORD $0x5c5c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*rbx + 0x30]
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm3
+	LONG $0x40c38348 // add rbx, 0x40
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0xa376 // jbe 0x148c0 <wsumh_f16+0x1b0>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x08c98349 // or r9, 0x8
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x2977 // ja 0x14952 <wsumh_f16+0x242>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x137d82c4; WORD $0x741c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14]
-	LONG $0x20568d4d // lea r10, [r14 + 0x20]
+	LONG $0x084e8d4d // lea r9, [r14 + 0x8]
 	LONG $0xa86da2c4; WORD $0xb21c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14] # ymm3 = (ymm2 * ymm3) + mem
 	LONG $0x117ca1c4; WORD $0xb21c // vmovups ymmword ptr [rdx + 4*r14], ymm3
-	LONG $0x137d82c4; WORD $0x745c; BYTE $0x10 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x10]
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
-	LONG $0x137d82c4; WORD $0x745c; BYTE $0x20 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x20]
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm3
-	LONG $0x137d82c4; WORD $0x745c; BYTE $0x30 // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r14 + 0x30]
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm3
-	LONG $0x40c68349 // add r14, 0x40
-	WORD $0x3949; BYTE $0xde // cmp r14, rbx
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	WORD $0x9f76 // jbe 0x12950 <wsumh_f16+0x500>
-	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0x2577 // ja 0x129e2 <wsumh_f16+0x592>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x137d82c4; WORD $0x541c // vcvtph2ps ymm3, xmmword ptr [r12 + 2*r10]
-	LONG $0x08428d49 // lea rax, [r10 + 0x8]
-	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
-	LONG $0x10c28349 // add r10, 0x10
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0xde76 // jbe 0x129c0 <wsumh_f16+0x570>
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	WORD $0x294d; BYTE $0xd6 // sub r14, r10
-	LONG $0xff2a860f; WORD $0xffff // jbe 0x12918 <wsumh_f16+0x4c8>
-	LONG $0x447ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm0
-	LONG $0xfef48e0f; WORD $0xffff // jle 0x128ee <wsumh_f16+0x49e>
-	LONG $0x54048d4b // lea rax, [r12 + 2*r10]
+	LONG $0x10c68349 // add r14, 0x10
+	WORD $0x3949; BYTE $0xc6 // cmp r14, rax
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0xde76 // jbe 0x14930 <wsumh_f16+0x220>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x294c; BYTE $0xf3 // sub rbx, r14
+	LONG $0xff29860f; WORD $0xffff // jbe 0x14887 <wsumh_f16+0x177>
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0xfef48e0f; WORD $0xffff // jle 0x1485e <wsumh_f16+0x14e>
+	LONG $0x741c8d4f // lea r11, [r12 + 2*r14]
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x0cb70f42; BYTE $0x48 // movzx ecx, word ptr [rax + 2*r9]
-	LONG $0x4c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], cx
+	LONG $0x0cb70f43; BYTE $0x4b // movzx ecx, word ptr [r11 + 2*r9]
+	LONG $0x4c894266; WORD $0x404c // mov word ptr [rsp + 2*r9 + 0x40], cx
 	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xce // cmp r14, r9
-	WORD $0xed75 // jne 0x12a10 <wsumh_f16+0x5c0>
-	LONG $0x5c28f8c5; WORD $0x3024 // vmovaps xmm3, xmmword ptr [rsp + 0x30]
-	LONG $0xfffec4e9; BYTE $0xff // jmp 0x128f2 <wsumh_f16+0x4a2>
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x021a8e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
-	QUAD $0x000ad305217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0xad3] # 0x13520 <wsumh_bf16+0x8b0>
+	WORD $0x394c; BYTE $0xcb // cmp rbx, r9
+	WORD $0xed75 // jne 0x14980 <wsumh_f16+0x270>
+	LONG $0x5c28f8c5; WORD $0x4024 // vmovaps xmm3, xmmword ptr [rsp + 0x40]
+	LONG $0xfffec4e9; BYTE $0xff // jmp 0x14862 <wsumh_f16+0x152>
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	LONG $0x02478c0f; WORD $0x0000 // jl 0x14bef <wsumh_f16+0x4df>
+	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x04e3c141 // shl r11d, 0x4
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x014a8d49 // lea rcx, [r10 + 0x1]
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x0085348d; WORD $0x0000; BYTE $0x00 // lea esi, [4*rax]
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x76348d4c // lea r14, [rsi + 2*rsi]
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	LONG $0x763c8d4c // lea r15, [rsi + 2*rsi]
+	LONG $0x10738d49 // lea rsi, [r11 + 0x10]
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	WORD $0x2deb // jmp 0x14a20 <wsumh_f16+0x310>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x244c034c; BYTE $0x18 // add r9, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
+	LONG $0xfc718d48 // lea rsi, [rcx - 0x4]
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x01d28e0f; WORD $0x0000 // jle 0x14bf2 <wsumh_f16+0x4e2>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00bd830f; WORD $0x0000 // jae 0x14af0 <wsumh_f16+0x3e0>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0xc673 // jae 0x14a00 <wsumh_f16+0x2f0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x59348d48 // lea rsi, [rcx + 2*rbx]
+	WORD $0x32eb // jmp 0x14a76 <wsumh_f16+0x366>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x08c38348 // add rbx, 0x8
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x1f11fcc5 // vmovups ymmword ptr [rdi], ymm3
+	LONG $0x1411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm2
+	LONG $0x0c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm1
+	LONG $0x117ca1c4; WORD $0x3704 // vmovups ymmword ptr [rdi + r14], ymm0
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x8a73 // jae 0x14a00 <wsumh_f16+0x2f0>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	LONG $0x1410fcc5; BYTE $0x87 // vmovups ymm2, ymmword ptr [rdi + 4*rax]
+	LONG $0x0c10fcc5; BYTE $0xc7 // vmovups ymm1, ymmword ptr [rdi + 8*rax]
+	LONG $0x107cc1c4; WORD $0x3e04 // vmovups ymm0, ymmword ptr [r14 + rdi]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xb174 // je 0x14a50 <wsumh_f16+0x340>
+	BYTE $0x90 // nop
+	LONG $0x137dc2c4; BYTE $0x23 // vcvtph2ps ymm4, xmmword ptr [r11]
+	LONG $0x187d82c4; WORD $0x8434 // vbroadcastss ymm6, dword ptr [r12 + 4*r8]
+	LONG $0x187dc2c4; WORD $0x242c // vbroadcastss ymm5, dword ptr [r12]
+	LONG $0x187d82c4; WORD $0xc43c // vbroadcastss ymm7, dword ptr [r12 + 8*r8]
+	WORD $0x014d; BYTE $0xeb // add r11, r13
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x187d82c4; WORD $0x3c34 // vbroadcastss ymm6, dword ptr [r12 + r15]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0xb85de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm4, ymm7 # ymm1 = (ymm4 * ymm7) + ymm1
+	LONG $0x04c48349 // add r12, 0x4
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xbf7f // jg 0x14aa0 <wsumh_f16+0x390>
+	LONG $0xffff6ae9; BYTE $0xff // jmp 0x14a50 <wsumh_f16+0x340>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000010be; BYTE $0x00 // mov esi, 0x10
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x44eb // jmp 0x14b42 <wsumh_f16+0x432>
+	WORD $0x9066 // nop
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x10738d48 // lea rsi, [rbx + 0x10]
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x0f11fcc5 // vmovups ymmword ptr [rdi], ymm1
+	LONG $0x4711fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm0
+	LONG $0x3c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm7
+	LONG $0x7411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm6
+	LONG $0x2c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm5
+	LONG $0x6411fcc5; WORD $0x20c7 // vmovups ymmword ptr [rdi + 8*rax + 0x20], ymm4
+	LONG $0x117ca1c4; WORD $0x371c // vmovups ymmword ptr [rdi + r14], ymm3
+	LONG $0x117ca1c4; WORD $0x3754; BYTE $0x20 // vmovups ymmword ptr [rdi + r14 + 0x20], ymm2
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	LONG $0xfef3870f; WORD $0xffff // ja 0x14a35 <wsumh_f16+0x325>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x0c10fcc5; BYTE $0x9a // vmovups ymm1, ymmword ptr [rdx + 4*rbx]
+	LONG $0x4410fcc5; WORD $0x209a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x20]
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x3c10fcc5; BYTE $0x87 // vmovups ymm7, ymmword ptr [rdi + 4*rax]
+	LONG $0x7410fcc5; WORD $0x2087 // vmovups ymm6, ymmword ptr [rdi + 4*rax + 0x20]
+	LONG $0x2c10fcc5; BYTE $0xc7 // vmovups ymm5, ymmword ptr [rdi + 8*rax]
+	LONG $0x6410fcc5; WORD $0x20c7 // vmovups ymm4, ymmword ptr [rdi + 8*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0x3e1c // vmovups ymm3, ymmword ptr [r14 + rdi]
+	LONG $0x107cc1c4; WORD $0x3e54; BYTE $0x20 // vmovups ymm2, ymmword ptr [r14 + rdi + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xff75840f; WORD $0xffff // je 0x14b00 <wsumh_f16+0x3f0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x137d62c4; WORD $0xf046 // vcvtph2ps ymm8, xmmword ptr [rsi - 0x10]
+	LONG $0x137d62c4; BYTE $0x0e // vcvtph2ps ymm9, xmmword ptr [rsi]
+	LONG $0x187d02c4; WORD $0x831c // vbroadcastss ymm11, dword ptr [r11 + 4*r8]
+	LONG $0x187d42c4; BYTE $0x13 // vbroadcastss ymm10, dword ptr [r11]
+	LONG $0x187d02c4; WORD $0xc324 // vbroadcastss ymm12, dword ptr [r11 + 8*r8]
+	WORD $0x014c; BYTE $0xee // add rsi, r13
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0xb83dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm8, ymm11 # ymm7 = (ymm8 * ymm11) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d02c4; WORD $0x3b1c // vbroadcastss ymm11, dword ptr [r11 + r15]
+	LONG $0xb83dc2c4; BYTE $0xca // vfmadd231ps ymm1, ymm8, ymm10 # ymm1 = (ymm8 * ymm10) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0xb83dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm8, ymm12 # ymm5 = (ymm8 * ymm12) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0x04c38349 // add r11, 0x4
+	LONG $0xb825c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm8 # ymm3 = (ymm11 * ymm8) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm9, ymm11 # ymm2 = (ymm9 * ymm11) + ymm2
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0xa67f // jg 0x14b90 <wsumh_f16+0x480>
+	LONG $0xffff11e9; BYTE $0xff // jmp 0x14b00 <wsumh_f16+0x3f0>
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0x019d8c0f; WORD $0x0000 // jl 0x14d9f <wsumh_f16+0x68f>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x016a8d4d // lea r13, [r10 + 0x1]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c50c8d; WORD $0x0000; BYTE $0x00 // lea ecx, [8*rax]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x104a8d48 // lea rcx, [rdx + 0x10]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x09248d4c // lea r12, [rcx + rcx]
+	WORD $0x29eb // jmp 0x14c60 <wsumh_f16+0x550>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x2474034c; BYTE $0x20 // add r14, qword ptr [rsp + 0x20]
+	LONG $0x244c034c; BYTE $0x18 // add r9, qword ptr [rsp + 0x18]
+	LONG $0xfe798d48 // lea rdi, [rcx - 0x2]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x01428e0f; WORD $0x0000 // jle 0x14da2 <wsumh_f16+0x692>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x0082830f; WORD $0x0000 // jae 0x14cf0 <wsumh_f16+0x5e0>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xcb73 // jae 0x14c40 <wsumh_f16+0x530>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x713c8d48 // lea rdi, [rcx + 2*rsi]
+	WORD $0x19eb // jmp 0x14c98 <wsumh_f16+0x588>
+	BYTE $0x90 // nop
+	LONG $0x08c68348 // add rsi, 0x8
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x117cc1c4; BYTE $0x03 // vmovups ymmword ptr [r11], ymm0
+	LONG $0x117cc1c4; WORD $0x830c // vmovups ymmword ptr [r11 + 4*rax], ymm1
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xa873 // jae 0x14c40 <wsumh_f16+0x530>
+	LONG $0xb11c8d4d // lea r11, [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb104 // vmovups ymm0, ymmword ptr [r9 + 4*rsi]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x107cc1c4; WORD $0x830c // vmovups ymm1, ymmword ptr [r11 + 4*rax]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xca74 // je 0x14c80 <wsumh_f16+0x570>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x137de2c4; BYTE $0x13 // vcvtph2ps ymm2, xmmword ptr [rbx]
+	LONG $0x187dc2c4; BYTE $0x1f // vbroadcastss ymm3, dword ptr [r15]
+	LONG $0x187d82c4; WORD $0x8724 // vbroadcastss ymm4, dword ptr [r15 + 4*r8]
+	LONG $0x04c78349 // add r15, 0x4
+	WORD $0x014c; BYTE $0xe3 // add rbx, r12
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
+	LONG $0xb86de2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm4) + ymm1
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xd67f // jg 0x14cc0 <wsumh_f16+0x5b0>
+	WORD $0x94eb // jmp 0x14c80 <wsumh_f16+0x570>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
+	WORD $0xf631 // xor esi, esi
+	WORD $0x2beb // jmp 0x14d29 <wsumh_f16+0x619>
+	WORD $0x9066 // nop
+	LONG $0x107e8d48 // lea rdi, [rsi + 0x10]
+	LONG $0x20c28348 // add rdx, 0x20
+	LONG $0x117cc1c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm0
+	LONG $0x117cc1c4; WORD $0x204f // vmovups ymmword ptr [r15 + 0x20], ymm1
+	LONG $0x117cc1c4; WORD $0x8714 // vmovups ymmword ptr [r15 + 4*rax], ymm2
+	LONG $0x117cc1c4; WORD $0x875c; BYTE $0x20 // vmovups ymmword ptr [r15 + 4*rax + 0x20], ymm3
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	LONG $0xff47870f; WORD $0xffff // ja 0x14c70 <wsumh_f16+0x560>
+	LONG $0xb13c8d4d // lea r15, [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb104 // vmovups ymm0, ymmword ptr [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb14c; BYTE $0x20 // vmovups ymm1, ymmword ptr [r9 + 4*rsi + 0x20]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x107cc1c4; WORD $0x8714 // vmovups ymm2, ymmword ptr [r15 + 4*rax]
+	LONG $0x107cc1c4; WORD $0x875c; BYTE $0x20 // vmovups ymm3, ymmword ptr [r15 + 4*rax + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xa874 // je 0x14d00 <wsumh_f16+0x5f0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x137de2c4; WORD $0xf067 // vcvtph2ps ymm4, xmmword ptr [rdi - 0x10]
+	LONG $0x137de2c4; BYTE $0x2f // vcvtph2ps ymm5, xmmword ptr [rdi]
+	LONG $0x187de2c4; BYTE $0x33 // vbroadcastss ymm6, dword ptr [rbx]
+	LONG $0x187da2c4; WORD $0x833c // vbroadcastss ymm7, dword ptr [rbx + 4*r8]
+	LONG $0x04c38348 // add rbx, 0x4
+	WORD $0x014c; BYTE $0xe7 // add rdi, r12
+	WORD $0xff49; BYTE $0xcb // dec r11
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0xb855e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm6) + ymm1
+	LONG $0xb845e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm7, ymm4 # ymm2 = (ymm7 * ymm4) + ymm2
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0xc67f // jg 0x14d60 <wsumh_f16+0x650>
+	LONG $0xffff61e9; BYTE $0xff // jmp 0x14d00 <wsumh_f16+0x5f0>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x021d8e0f; WORD $0x0000 // jle 0x14fcd <wsumh_f16+0x8bd>
+	QUAD $0x0023e705217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x23e7] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
 	LONG $0x02e0c149 // shl r8, 0x2
 	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	LONG $0x30c28348 // add rdx, 0x30
-	WORD $0x25eb // jmp 0x12a88 <wsumh_f16+0x638>
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x305a8d48 // lea rbx, [rdx + 0x30]
+	WORD $0x25eb // jmp 0x14df9 <wsumh_f16+0x6e9>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0xbc348d49 // lea rsi, [r12 + 4*rdi]
-	LONG $0x2e6de2c4; BYTE $0x26 // vmaskmovps ymmword ptr [rsi], ymm2, ymm4
-	LONG $0x9c248d4d // lea r12, [r12 + 4*rbx]
-	WORD $0x014d; BYTE $0xc5 // add r13, r8
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x01d68e0f; WORD $0x0000 // jle 0x12c5e <wsumh_f16+0x80e>
-	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
-	LONG $0x00af830f; WORD $0x0000 // jae 0x12b40 <wsumh_f16+0x6f0>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x08ca8349 // or r10, 0x8
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0x015d860f; WORD $0x0000 // jbe 0x12c00 <wsumh_f16+0x7b0>
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x8948; BYTE $0xde // mov rsi, rbx
-	WORD $0x2948; BYTE $0xfe // sub rsi, rdi
-	WORD $0xc276 // jbe 0x12a70 <wsumh_f16+0x620>
-	LONG $0xd66ef9c5 // vmovd xmm2, esi
+	LONG $0xb7148d49 // lea rdx, [r15 + 4*rsi]
+	LONG $0x2e6de2c4; BYTE $0x22 // vmaskmovps ymmword ptr [rdx], ymm2, ymm4
+	LONG $0x870c8d4d // lea r9, [r15 + 4*rax]
+	WORD $0x014d; BYTE $0xc4 // add r12, r8
+	LONG $0xff558d49 // lea rdx, [r13 - 0x1]
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x01d48e0f; WORD $0x0000 // jle 0x14fcd <wsumh_f16+0x8bd>
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	LONG $0x00ab830f; WORD $0x0000 // jae 0x14eb0 <wsumh_f16+0x7a0>
+	WORD $0xd231 // xor edx, edx
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x08cb8349 // or r11, 0x8
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0x0159860f; WORD $0x0000 // jbe 0x14f70 <wsumh_f16+0x860>
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0x2948; BYTE $0xf2 // sub rdx, rsi
+	WORD $0xbf76 // jbe 0x14de1 <wsumh_f16+0x6d1>
+	LONG $0xd26ef9c5 // vmovd xmm2, edx
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
-	LONG $0x2c6dc2c4; WORD $0xbc1c // vmaskmovps ymm3, ymm2, ymmword ptr [r12 + 4*rdi]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x9d74 // je 0x12a63 <wsumh_f16+0x613>
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x790c8d4d // lea r9, [r9 + 2*rdi]
-	WORD $0x34eb // jmp 0x12b08 <wsumh_f16+0x6b8>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x2c6dc2c4; WORD $0xb71c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rsi]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x9a74 // je 0x14dd4 <wsumh_f16+0x6c4>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x773c8d48 // lea rdi, [rdi + 2*rsi]
+	WORD $0x30eb // jmp 0x14e77 <wsumh_f16+0x767>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x137de2c4; BYTE $0xec // vcvtph2ps ymm5, xmm4
-	LONG $0x187d82c4; WORD $0x9564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r10]
-	WORD $0xff49; BYTE $0xc2 // inc r10
-	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	LONG $0x187d82c4; WORD $0x9c24 // vbroadcastss ymm4, dword ptr [r12 + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
 	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
-	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	LONG $0xff5f840f; WORD $0xffff // je 0x12a67 <wsumh_f16+0x617>
-	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0xcd7e // jle 0x12ae0 <wsumh_f16+0x690>
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xff61840f; WORD $0xffff // je 0x14dd8 <wsumh_f16+0x6c8>
+	LONG $0x4c29f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm1
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0xce7e // jle 0x14e50 <wsumh_f16+0x740>
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x3cb70f47; BYTE $0x71 // movzx r15d, word ptr [r9 + 2*r14]
-	LONG $0x7c894666; WORD $0x3074 // mov word ptr [rsp + 2*r14 + 0x30], r15w
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0cb70f46; BYTE $0x77 // movzx r9d, word ptr [rdi + 2*r14]
+	LONG $0x4c894666; WORD $0x4074 // mov word ptr [rsp + 2*r14 + 0x40], r9w
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
-	WORD $0xed75 // jne 0x12b20 <wsumh_f16+0x6d0>
-	LONG $0x6428f8c5; WORD $0x3024 // vmovaps xmm4, xmmword ptr [rsp + 0x30]
-	WORD $0xa9eb // jmp 0x12ae4 <wsumh_f16+0x694>
+	WORD $0x394c; BYTE $0xf2 // cmp rdx, r14
+	WORD $0xed75 // jne 0x14e90 <wsumh_f16+0x780>
+	LONG $0x6428f8c5; WORD $0x4024 // vmovaps xmm4, xmmword ptr [rsp + 0x40]
+	WORD $0xa9eb // jmp 0x14e54 <wsumh_f16+0x744>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x0020ba41; WORD $0x0000 // mov r10d, 0x20
+	LONG $0x0020bb41; WORD $0x0000 // mov r11d, 0x20
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	WORD $0xff31 // xor edi, edi
+	WORD $0x32eb // jmp 0x14eef <wsumh_f16+0x7df>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x205a8d4c // lea r11, [rdx + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x117cc1c4; WORD $0xbf2c // vmovups ymmword ptr [r15 + 4*rdi], ymm5
+	LONG $0x117cc1c4; WORD $0xbf64; BYTE $0x20 // vmovups ymmword ptr [r15 + 4*rdi + 0x20], ymm4
+	LONG $0x117cc1c4; WORD $0xbf5c; BYTE $0x40 // vmovups ymmword ptr [r15 + 4*rdi + 0x40], ymm3
+	LONG $0x117cc1c4; WORD $0xbf54; BYTE $0x60 // vmovups ymmword ptr [r15 + 4*rdi + 0x60], ymm2
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x31eb // jmp 0x12b7f <wsumh_f16+0x72f>
-	WORD $0x9066 // nop
-	LONG $0x20568d4c // lea r10, [rsi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0x117c81c4; WORD $0x8c2c // vmovups ymmword ptr [r12 + 4*r9], ymm5
-	LONG $0x117c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*r9 + 0x20], ymm4
-	LONG $0x117c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymmword ptr [r12 + 4*r9 + 0x40], ymm3
-	LONG $0x117c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymmword ptr [r12 + 4*r9 + 0x60], ymm2
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xff14870f; WORD $0xffff // ja 0x12a93 <wsumh_f16+0x643>
-	LONG $0x107c81c4; WORD $0x8c2c // vmovups ymm5, ymmword ptr [r12 + 4*r9]
-	LONG $0x107c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r12 + 4*r9 + 0x20]
-	LONG $0x107c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r12 + 4*r9 + 0x40]
-	LONG $0x107c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r12 + 4*r9 + 0x60]
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xae74 // je 0x12b50 <wsumh_f16+0x700>
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xff18870f; WORD $0xffff // ja 0x14e07 <wsumh_f16+0x6f7>
+	LONG $0x107cc1c4; WORD $0xbf2c // vmovups ymm5, ymmword ptr [r15 + 4*rdi]
+	LONG $0x107cc1c4; WORD $0xbf64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r15 + 4*rdi + 0x20]
+	LONG $0x107cc1c4; WORD $0xbf5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r15 + 4*rdi + 0x40]
+	LONG $0x107cc1c4; WORD $0xbf54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*rdi + 0x60]
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xae74 // je 0x14ec0 <wsumh_f16+0x7b0>
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x137d42c4; WORD $0xe042 // vcvtph2ps ymm8, xmmword ptr [r10 - 0x20]
-	LONG $0x187d82c4; WORD $0xb574; BYTE $0x00 // vbroadcastss ymm6, dword ptr [r13 + 4*r14]
-	LONG $0x137dc2c4; WORD $0xd07a // vcvtph2ps ymm7, xmmword ptr [r10 - 0x30]
-	LONG $0x137d42c4; WORD $0xf04a // vcvtph2ps ymm9, xmmword ptr [r10 - 0x10]
+	LONG $0x137d42c4; WORD $0xe043 // vcvtph2ps ymm8, xmmword ptr [r11 - 0x20]
+	LONG $0x187d82c4; WORD $0xb434 // vbroadcastss ymm6, dword ptr [r12 + 4*r14]
+	LONG $0x137dc2c4; WORD $0xd07b // vcvtph2ps ymm7, xmmword ptr [r11 - 0x30]
+	LONG $0x137d42c4; WORD $0xf04b // vcvtph2ps ymm9, xmmword ptr [r11 - 0x10]
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	LONG $0xb84dc2c4; BYTE $0xe0 // vfmadd231ps ymm4, ymm6, ymm8 # ymm4 = (ymm6 * ymm8) + ymm4
-	LONG $0x137d42c4; BYTE $0x02 // vcvtph2ps ymm8, xmmword ptr [r10]
+	LONG $0x137d42c4; BYTE $0x03 // vcvtph2ps ymm8, xmmword ptr [r11]
 	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
 	LONG $0xb84dc2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm6, ymm9 # ymm3 = (ymm6 * ymm9) + ymm3
-	WORD $0x0149; BYTE $0xca // add r10, rcx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0xb84dc2c4; BYTE $0xd0 // vfmadd231ps ymm2, ymm6, ymm8 # ymm2 = (ymm6 * ymm8) + ymm2
-	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
-	WORD $0xc375 // jne 0x12bb0 <wsumh_f16+0x760>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x12b50 <wsumh_f16+0x700>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0x770c8d4c // lea r9, [rdi + 2*rsi]
-	WORD $0x1feb // jmp 0x12c2a <wsumh_f16+0x7da>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x08578d4c // lea r10, [rdi + 0x8]
-	LONG $0x10c18349 // add r9, 0x10
-	LONG $0x117cc1c4; WORD $0xb414 // vmovups ymmword ptr [r12 + 4*rsi], ymm2
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xfe7c870f; WORD $0xffff // ja 0x12aa6 <wsumh_f16+0x656>
-	LONG $0x107cc1c4; WORD $0xb414 // vmovups ymm2, ymmword ptr [r12 + 4*rsi]
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xd874 // je 0x12c10 <wsumh_f16+0x7c0>
-	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	WORD $0xc475 // jne 0x14f20 <wsumh_f16+0x810>
+	LONG $0xffff5fe9; BYTE $0xff // jmp 0x14ec0 <wsumh_f16+0x7b0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x563c8d48 // lea rdi, [rsi + 2*rdx]
+	WORD $0x20eb // jmp 0x14f9a <wsumh_f16+0x88a>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x085e8d4c // lea r11, [rsi + 0x8]
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x117cc1c4; WORD $0x9714 // vmovups ymmword ptr [r15 + 4*rdx], ymm2
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfe80870f; WORD $0xffff // ja 0x14e1a <wsumh_f16+0x70a>
+	LONG $0x107cc1c4; WORD $0x9714 // vmovups ymm2, ymmword ptr [r15 + 4*rdx]
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xd874 // je 0x14f80 <wsumh_f16+0x870>
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
-	LONG $0x137dc2c4; BYTE $0x1a // vcvtph2ps ymm3, xmmword ptr [r10]
-	LONG $0x187d82c4; WORD $0xb564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r14]
+	LONG $0x137dc2c4; BYTE $0x1b // vcvtph2ps ymm3, xmmword ptr [r11]
+	LONG $0x187d82c4; WORD $0xb424 // vbroadcastss ymm4, dword ptr [r12 + 4*r14]
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x0149; BYTE $0xca // add r10, rcx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
-	WORD $0xe475 // jne 0x12c40 <wsumh_f16+0x7f0>
-	WORD $0xb2eb // jmp 0x12c10 <wsumh_f16+0x7c0>
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	WORD $0xe575 // jne 0x14fb0 <wsumh_f16+0x8a0>
+	WORD $0xb3eb // jmp 0x14f80 <wsumh_f16+0x870>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -2609,8 +4621,9 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
 
-	// wsumh_bf16: +11376
+	// wsumh_bf16: +20448
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -2619,472 +4632,1898 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
-	LONG $0x80ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x80
-	WORD $0x8944; BYTE $0xcb // mov ebx, r9d
-	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xd9b70f45 // movzx r11d, r9w
-	LONG $0x20e9c149 // shr r9, 0x20
-	WORD $0xebc1; BYTE $0x10 // shr ebx, 0x10
-	LONG $0x30fac148 // sar rdx, 0x30
-	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x01f88348 // cmp rax, 0x1
-	LONG $0x0373850f; WORD $0x0000 // jne 0x1302b <wsumh_bf16+0x3bb>
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	LONG $0x04fa8348 // cmp rdx, 0x4
-	LONG $0x05d28c0f; WORD $0x0000 // jl 0x1329e <wsumh_bf16+0x62e>
-	WORD $0x894c; BYTE $0xc0 // mov rax, r8
-	LONG $0x04e0c148 // shl rax, 0x4
-	QUAD $0x00084405217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x844] # 0x13520 <wsumh_bf16+0x8b0>
-	WORD $0xde89 // mov esi, ebx
-	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
-	LONG $0x092c8d4c // lea r13, [rcx + rcx]
-	LONG $0x014b8d49 // lea rcx, [r11 + 0x1]
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	LONG $0x009d048d; WORD $0x0000; BYTE $0x00 // lea eax, [4*rbx]
-	LONG $0x24748948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rsi
-	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
-	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
-	LONG $0x400c8d4c // lea r9, [rax + 2*rax]
-	QUAD $0x0000000085048d4a // lea rax, [4*r8]
-	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
-	LONG $0x00dd048d; WORD $0x0000; BYTE $0x00 // lea eax, [8*rbx]
-	LONG $0x244c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r9
-	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
-	LONG $0x10468d48 // lea rax, [rsi + 0x10]
-	LONG $0x24448948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rax
-	WORD $0x36eb // jmp 0x12d6a <wsumh_bf16+0xfa>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x58 // mov rcx, qword ptr [rsp + 0x58]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x2464034c; BYTE $0x70 // add r12, qword ptr [rsp + 0x70]
-	LONG $0xfc418d48 // lea rax, [rcx - 0x4]
-	LONG $0x24540148; BYTE $0x10 // add qword ptr [rsp + 0x10], rdx
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x07f98348 // cmp rcx, 0x7
-	LONG $0x244c8b48; BYTE $0x68 // mov rcx, qword ptr [rsp + 0x68]
-	LONG $0x05378e0f; WORD $0x0000 // jle 0x132a1 <wsumh_bf16+0x631>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0xfb83; BYTE $0x10 // cmp ebx, 0x10
-	LONG $0x01a8830f; WORD $0x0000 // jae 0x12f20 <wsumh_bf16+0x2b0>
-	WORD $0xd231 // xor edx, edx
-	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
-	WORD $0xc173 // jae 0x12d40 <wsumh_bf16+0xd0>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
-	LONG $0x503c8d48 // lea rdi, [rax + 2*rdx]
-	WORD $0x44eb // jmp 0x12dd3 <wsumh_bf16+0x163>
-	BYTE $0x90 // nop
-	LONG $0x24448b48; BYTE $0x50 // mov rax, qword ptr [rsp + 0x50]
-	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x2e6dc2c4; WORD $0x2434 // vmaskmovps ymmword ptr [r12], ymm2, ymm6
-	LONG $0x2e6de2c4; BYTE $0x28 // vmaskmovps ymmword ptr [rax], ymm2, ymm5
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x2e6dc2c4; WORD $0x0424 // vmaskmovps ymmword ptr [r12 + rax], ymm2, ymm4
-	LONG $0x2e6d82c4; WORD $0x0c1c // vmaskmovps ymmword ptr [r12 + r9], ymm2, ymm3
-	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	LONG $0x08c28348 // add rdx, 0x8
-	LONG $0x10c78348 // add rdi, 0x10
-	WORD $0x3948; BYTE $0xda // cmp rdx, rbx
-	LONG $0xff6d830f; WORD $0xffff // jae 0x12d40 <wsumh_bf16+0xd0>
-	WORD $0x8948; BYTE $0xd8 // mov rax, rbx
-	LONG $0x94248d4d // lea r12, [r12 + 4*rdx]
-	WORD $0x2948; BYTE $0xd0 // sub rax, rdx
-	LONG $0xd06ef9c5 // vmovd xmm2, eax
-	LONG $0x9c0c8d49 // lea rcx, [r12 + 4*rbx]
-	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
-	LONG $0x244c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rcx
-	LONG $0x08f88348 // cmp rax, 0x8
-	WORD $0x2b7d // jge 0x12e20 <wsumh_bf16+0x1b0>
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0xd866edc5 // vpcmpgtd ymm3, ymm2, ymm0
-	LONG $0x2c65c2c4; WORD $0x2434 // vmaskmovps ymm6, ymm3, ymmword ptr [r12]
-	LONG $0x2c65e2c4; BYTE $0x29 // vmaskmovps ymm5, ymm3, ymmword ptr [rcx]
-	LONG $0x2c65c2c4; WORD $0x3424 // vmaskmovps ymm4, ymm3, ymmword ptr [r12 + rsi]
-	LONG $0x2c6582c4; WORD $0x0c1c // vmaskmovps ymm3, ymm3, ymmword ptr [r12 + r9]
-	WORD $0x21eb // jmp 0x12e38 <wsumh_bf16+0x1c8>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x107cc1c4; WORD $0x2434 // vmovups ymm6, ymmword ptr [r12]
-	LONG $0x107cc1c4; WORD $0x9c2c // vmovups ymm5, ymmword ptr [r12 + 4*rbx]
-	LONG $0x107cc1c4; WORD $0xdc24 // vmovups ymm4, ymmword ptr [r12 + 8*rbx]
-	LONG $0x107c81c4; WORD $0x0c1c // vmovups ymm3, ymmword ptr [r12 + r9]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894d; BYTE $0xda // mov r10, r11
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x0082850f; WORD $0x0000 // jne 0x12ed1 <wsumh_bf16+0x261>
-	LONG $0x08f88348 // cmp rax, 0x8
-	LONG $0xff378c0f; WORD $0xffff // jl 0x12d90 <wsumh_bf16+0x120>
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x117cc1c4; WORD $0x2434 // vmovups ymmword ptr [r12], ymm6
-	LONG $0x117cc1c4; WORD $0x9c2c // vmovups ymmword ptr [r12 + 4*rbx], ymm5
-	LONG $0x117cc1c4; WORD $0xdc24 // vmovups ymmword ptr [r12 + 8*rbx], ymm4
-	LONG $0x117c81c4; WORD $0x0c1c // vmovups ymmword ptr [r12 + r9], ymm3
-	LONG $0xffff3fe9; BYTE $0xff // jmp 0x12dba <wsumh_bf16+0x14a>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x3e10f8c5 // vmovups xmm7, xmmword ptr [rsi]
-	LONG $0x187d02c4; WORD $0x860c // vbroadcastss ymm9, dword ptr [r14 + 4*r8]
-	LONG $0x337de2c4; BYTE $0xff // vpmovzxwd ymm7, xmm7 # ymm7 = xmm7[0],zero,xmm7[1],zero,xmm7[2],zero,xmm7[3],zero,xmm7[4],zero,xmm7[5],zero,xmm7[6],zero,xmm7[7],zero
-	LONG $0x187d42c4; BYTE $0x06 // vbroadcastss ymm8, dword ptr [r14]
-	LONG $0x187d02c4; WORD $0xc614 // vbroadcastss ymm10, dword ptr [r14 + 8*r8]
-	LONG $0xff7a8d49 // lea rdi, [r10 - 0x1]
-	WORD $0x014c; BYTE $0xee // add rsi, r13
-	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
-	LONG $0xb845c2c4; BYTE $0xe9 // vfmadd231ps ymm5, ymm7, ymm9 # ymm5 = (ymm7 * ymm9) + ymm5
-	LONG $0x187d02c4; WORD $0x3e0c // vbroadcastss ymm9, dword ptr [r14 + r15]
-	LONG $0xb845c2c4; BYTE $0xf0 // vfmadd231ps ymm6, ymm7, ymm8 # ymm6 = (ymm7 * ymm8) + ymm6
-	LONG $0xb845c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm7, ymm10 # ymm4 = (ymm7 * ymm10) + ymm4
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xb845c2c4; BYTE $0xd9 // vfmadd231ps ymm3, ymm7, ymm9 # ymm3 = (ymm7 * ymm9) + ymm3
-	LONG $0x01fa8349 // cmp r10, 0x1
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
-	LONG $0xff7e8e0f; WORD $0xffff // jle 0x12e4f <wsumh_bf16+0x1df>
-	LONG $0x07f88348 // cmp rax, 0x7
-	WORD $0xa97f // jg 0x12e80 <wsumh_bf16+0x210>
-	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x2c7e // jle 0x12f0e <wsumh_bf16+0x29e>
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x3cb70f42; BYTE $0x4e // movzx edi, word ptr [rsi + 2*r9]
-	LONG $0x7c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], di
-	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
-	WORD $0xed7c // jl 0x12ef0 <wsumh_bf16+0x280>
-	LONG $0x7c28f8c5; WORD $0x3024 // vmovaps xmm7, xmmword ptr [rsp + 0x30]
-	LONG $0xffff76e9; BYTE $0xff // jmp 0x12e84 <wsumh_bf16+0x214>
-	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
-	LONG $0xffff6de9; BYTE $0xff // jmp 0x12e84 <wsumh_bf16+0x214>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0x24448b48; BYTE $0x60 // mov rax, qword ptr [rsp + 0x60]
-	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
-	WORD $0xd231 // xor edx, edx
-	WORD $0x44eb // jmp 0x12f72 <wsumh_bf16+0x302>
-	WORD $0x9066 // nop
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x107a8d48 // lea rdi, [rdx + 0x10]
-	LONG $0x20c08348 // add rax, 0x20
-	LONG $0x1e11fcc5 // vmovups ymmword ptr [rsi], ymm3
-	LONG $0x5611fcc5; BYTE $0x20 // vmovups ymmword ptr [rsi + 0x20], ymm2
-	LONG $0x2411fcc5; BYTE $0x9e // vmovups ymmword ptr [rsi + 4*rbx], ymm4
-	LONG $0x6c11fcc5; WORD $0x209e // vmovups ymmword ptr [rsi + 4*rbx + 0x20], ymm5
-	LONG $0x3411fcc5; BYTE $0xde // vmovups ymmword ptr [rsi + 8*rbx], ymm6
-	LONG $0x7c11fcc5; WORD $0x20de // vmovups ymmword ptr [rsi + 8*rbx + 0x20], ymm7
-	LONG $0x117c21c4; WORD $0x0e04 // vmovups ymmword ptr [rsi + r9], ymm8
-	LONG $0x117c21c4; WORD $0x0e4c; BYTE $0x20 // vmovups ymmword ptr [rsi + r9 + 0x20], ymm9
-	WORD $0x3948; BYTE $0xdf // cmp rdi, rbx
-	LONG $0xfe08870f; WORD $0xffff // ja 0x12d7a <wsumh_bf16+0x10a>
-	LONG $0x94348d49 // lea rsi, [r12 + 4*rdx]
-	LONG $0x107cc1c4; WORD $0x941c // vmovups ymm3, ymmword ptr [r12 + 4*rdx]
-	LONG $0x107cc1c4; WORD $0x9454; BYTE $0x20 // vmovups ymm2, ymmword ptr [r12 + 4*rdx + 0x20]
-	LONG $0x24748b4c; BYTE $0x10 // mov r14, qword ptr [rsp + 0x10]
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0x2410fcc5; BYTE $0x9e // vmovups ymm4, ymmword ptr [rsi + 4*rbx]
-	LONG $0x6c10fcc5; WORD $0x209e // vmovups ymm5, ymmword ptr [rsi + 4*rbx + 0x20]
-	LONG $0x3410fcc5; BYTE $0xde // vmovups ymm6, ymmword ptr [rsi + 8*rbx]
-	LONG $0x7c10fcc5; WORD $0x20de // vmovups ymm7, ymmword ptr [rsi + 8*rbx + 0x20]
-	LONG $0x107c41c4; WORD $0x3104 // vmovups ymm8, ymmword ptr [r9 + rsi]
-	LONG $0x107c41c4; WORD $0x314c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r9 + rsi + 0x20]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xff73840f; WORD $0xffff // je 0x12f30 <wsumh_bf16+0x2c0>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x337d42c4; WORD $0xf052 // vpmovzxwd ymm10, xmmword ptr [r10 - 0x10]
-	LONG $0x337d42c4; BYTE $0x1a // vpmovzxwd ymm11, xmmword ptr [r10]
-	LONG $0x187d02c4; WORD $0x862c // vbroadcastss ymm13, dword ptr [r14 + 4*r8]
-	LONG $0x187d42c4; BYTE $0x26 // vbroadcastss ymm12, dword ptr [r14]
-	LONG $0x187d02c4; WORD $0xc634 // vbroadcastss ymm14, dword ptr [r14 + 8*r8]
-	WORD $0x014d; BYTE $0xea // add r10, r13
-	WORD $0xff48; BYTE $0xcf // dec rdi
-	LONG $0x722dc1c4; WORD $0x10f2 // vpslld ymm10, ymm10, 0x10
-	LONG $0x7225c1c4; WORD $0x10f3 // vpslld ymm11, ymm11, 0x10
-	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
-	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
-	LONG $0x187d02c4; WORD $0x3e2c // vbroadcastss ymm13, dword ptr [r14 + r15]
-	LONG $0xb82dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm10, ymm12 # ymm3 = (ymm10 * ymm12) + ymm3
-	LONG $0xb825c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm11, ymm12 # ymm2 = (ymm11 * ymm12) + ymm2
-	LONG $0xb82dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm10, ymm14 # ymm6 = (ymm10 * ymm14) + ymm6
-	LONG $0xb825c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm11, ymm14 # ymm7 = (ymm11 * ymm14) + ymm7
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xb81542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm13, ymm10 # ymm8 = (ymm13 * ymm10) + ymm8
-	LONG $0xb82542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm11, ymm13 # ymm9 = (ymm11 * ymm13) + ymm9
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x9a7f // jg 0x12fc0 <wsumh_bf16+0x350>
-	LONG $0xffff05e9; BYTE $0xff // jmp 0x12f30 <wsumh_bf16+0x2c0>
-	LONG $0x24548948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdx
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x04aa840f; WORD $0x0000 // je 0x134e3 <wsumh_bf16+0x873>
-	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
-	QUAD $0x0004d90d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x4d9] # 0x13520 <wsumh_bf16+0x8b0>
-	QUAD $0x000000009d3c8d44 // lea r15d, [4*rbx]
-	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	LONG $0x2464894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r12
-	LONG $0x48048d48 // lea rax, [rax + 2*rcx]
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0x8944; BYTE $0xd8 // mov eax, r11d
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30ffc148 // sar rdi, 0x30
+	LONG $0xd3b70f45 // movzx r10d, r11w
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x1d75 // jne 0x15042 <wsumh_bf16+0x62>
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x00c3f741; WORD $0x0700; BYTE $0x00 // test r11d, 0x70000
+	LONG $0x0257840f; WORD $0x0000 // je 0x1528e <wsumh_bf16+0x2ae>
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x00067ae9; BYTE $0x00 // jmp 0x156bc <wsumh_bf16+0x6dc>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x08ad840f; WORD $0x0000 // je 0x15902 <wsumh_bf16+0x922>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00213e0d217de2c4; BYTE $0x00 // vpmovsxbd ymm1, qword ptr [rip + 0x213e] # 0x171a0 <wsumh_q8_0+0xb20>
+	QUAD $0x00000000853c8d44 // lea r15d, [4*rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x4a148d48 // lea rdx, [rdx + 2*rcx]
 	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
-	WORD $0x048d; BYTE $0x1b // lea eax, [rbx + rbx]
-	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
-	WORD $0x36eb // jmp 0x130a9 <wsumh_bf16+0x439>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	LONG $0xff438d49 // lea rax, [r11 - 0x1]
-	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
-	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
-	LONG $0x04c68348 // add rsi, 0x4
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xc3 // mov r11, rax
-	LONG $0x043a8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0xca74 // je 0x13080 <wsumh_bf16+0x410>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
-	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
-	LONG $0x24548b48; BYTE $0x48 // mov rdx, qword ptr [rsp + 0x48]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x29eb // jmp 0x130fa <wsumh_bf16+0x48a>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x50 // mov rcx, qword ptr [rsp + 0x50]
-	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
-	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x24548948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdx
+	WORD $0x148d; BYTE $0x00 // lea edx, [rax + rax]
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x2feb // jmp 0x150b8 <wsumh_bf16+0xd8>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
+	LONG $0xff528d49 // lea rdx, [r10 - 0x1]
+	LONG $0x244c0148; BYTE $0x50 // add qword ptr [rsp + 0x50], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	LONG $0x04c18349 // add r9, 0x4
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	LONG $0x084a8e0f; WORD $0x0000 // jle 0x15902 <wsumh_bf16+0x922>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	WORD $0xcb74 // je 0x15090 <wsumh_bf16+0xb0>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0x1beb // jmp 0x150fa <wsumh_bf16+0x11a>
+	BYTE $0x90 // nop
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0xff798d49 // lea rdi, [r9 - 0x1]
 	WORD $0x0149; BYTE $0xcd // add r13, rcx
 	WORD $0x0149; BYTE $0xcc // add r12, rcx
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x867e // jle 0x13080 <wsumh_bf16+0x410>
-	LONG $0x24448948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rax
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	WORD $0x1b74 // je 0x1311f <wsumh_bf16+0x4af>
-	WORD $0xc031 // xor eax, eax
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x54180f41; WORD $0x0045 // prefetcht1 byte ptr [r13 + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0xf172 // jb 0x13110 <wsumh_bf16+0x4a0>
-	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x967e // jle 0x15090 <wsumh_bf16+0xb0>
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x497f // jg 0x13175 <wsumh_bf16+0x505>
-	WORD $0xb2eb // jmp 0x130e0 <wsumh_bf16+0x470>
+	WORD $0x1b74 // je 0x1511f <wsumh_bf16+0x13f>
+	WORD $0xff31 // xor edi, edi
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x54180f41; WORD $0x007d // prefetcht1 byte ptr [r13 + 2*rdi]
+	LONG $0x20c78348 // add rdi, 0x20
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0xf172 // jb 0x15110 <wsumh_bf16+0x130>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x487f // jg 0x15174 <wsumh_bf16+0x194>
+	WORD $0xb2eb // jmp 0x150e0 <wsumh_bf16+0x100>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	LONG $0x6e79c1c4; BYTE $0xe6 // vmovd xmm4, r14d
-	LONG $0x92048d4a // lea rax, [rdx + 4*r10]
+	LONG $0xe36ef9c5 // vmovd xmm4, ebx
+	LONG $0xb20c8d4a // lea rcx, [rdx + 4*r14]
 	LONG $0x337de2c4; BYTE $0xdb // vpmovzxwd ymm3, xmm3 # ymm3 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero
 	LONG $0x587de2c4; BYTE $0xe4 // vpbroadcastd ymm4, xmm4
 	LONG $0xe166ddc5 // vpcmpgtd ymm4, ymm4, ymm1
-	LONG $0x2c5de2c4; BYTE $0x28 // vmaskmovps ymm5, ymm4, ymmword ptr [rax]
+	LONG $0x2c5de2c4; BYTE $0x29 // vmaskmovps ymm5, ymm4, ymmword ptr [rcx]
 	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
 	LONG $0xa865e2c4; BYTE $0xd5 // vfmadd213ps ymm2, ymm3, ymm5 # ymm2 = (ymm3 * ymm2) + ymm5
-	LONG $0x2e5de2c4; BYTE $0x10 // vmaskmovps ymmword ptr [rax], ymm4, ymm2
+	LONG $0x2e5de2c4; BYTE $0x11 // vmaskmovps ymmword ptr [rcx], ymm4, ymm2
 	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
 	WORD $0x014c; BYTE $0xfa // add rdx, r15
-	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
 	LONG $0x01ff8348 // cmp rdi, 0x1
-	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
-	LONG $0xff6b8e0f; WORD $0xffff // jle 0x130e0 <wsumh_bf16+0x470>
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0xff6c8e0f; WORD $0xffff // jle 0x150e0 <wsumh_bf16+0x100>
 	LONG $0x187de2c4; BYTE $0x16 // vbroadcastss ymm2, dword ptr [rsi]
-	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
-	WORD $0x1173 // jae 0x13190 <wsumh_bf16+0x520>
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x00008ee9; BYTE $0x00 // jmp 0x13215 <wsumh_bf16+0x5a5>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1273 // jae 0x15190 <wsumh_bf16+0x1b0>
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x00008be9; BYTE $0x00 // jmp 0x15211 <wsumh_bf16+0x231>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x337dc2c4; WORD $0x5c1c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rbx]
+	LONG $0x20738d4c // lea r14, [rbx + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86de2c4; WORD $0x9a1c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x1c11fcc5; BYTE $0x9a // vmovups ymmword ptr [rdx + 4*rbx], ymm3
+	LONG $0x337dc2c4; WORD $0x5c5c; BYTE $0x10 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rbx + 0x10]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x20] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x209a // vmovups ymmword ptr [rdx + 4*rbx + 0x20], ymm3
+	LONG $0x337dc2c4; WORD $0x5c5c; BYTE $0x20 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rbx + 0x20]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x40] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x409a // vmovups ymmword ptr [rdx + 4*rbx + 0x40], ymm3
+	LONG $0x337dc2c4; WORD $0x5c5c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*rbx + 0x30]
+	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
+	LONG $0xa86de2c4; WORD $0x9a5c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*rbx + 0x60] # ymm3 = (ymm2 * ymm3) + mem
+	LONG $0x5c11fcc5; WORD $0x609a // vmovups ymmword ptr [rdx + 4*rbx + 0x60], ymm3
+	LONG $0x40c38348 // add rbx, 0x40
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	WORD $0x8f76 // jbe 0x151a0 <wsumh_bf16+0x1c0>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	LONG $0x08c98349 // or r9, 0x8
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0x2a77 // ja 0x15247 <wsumh_bf16+0x267>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x337d82c4; WORD $0x741c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14]
-	LONG $0x20568d4d // lea r10, [r14 + 0x20]
+	LONG $0x084e8d4d // lea r9, [r14 + 0x8]
 	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
 	LONG $0xa86da2c4; WORD $0xb21c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14] # ymm3 = (ymm2 * ymm3) + mem
 	LONG $0x117ca1c4; WORD $0xb21c // vmovups ymmword ptr [rdx + 4*r14], ymm3
-	LONG $0x337d82c4; WORD $0x745c; BYTE $0x10 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x10]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x20 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x20] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x20 // vmovups ymmword ptr [rdx + 4*r14 + 0x20], ymm3
-	LONG $0x337d82c4; WORD $0x745c; BYTE $0x20 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x20]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x40 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x40] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x40 // vmovups ymmword ptr [rdx + 4*r14 + 0x40], ymm3
-	LONG $0x337d82c4; WORD $0x745c; BYTE $0x30 // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r14 + 0x30]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0xb25c; BYTE $0x60 // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r14 + 0x60] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0xb25c; BYTE $0x60 // vmovups ymmword ptr [rdx + 4*r14 + 0x60], ymm3
-	LONG $0x40c68349 // add r14, 0x40
-	WORD $0x3949; BYTE $0xde // cmp r14, rbx
-	WORD $0x894d; BYTE $0xd6 // mov r14, r10
-	WORD $0x8b76 // jbe 0x131a0 <wsumh_bf16+0x530>
-	WORD $0x894c; BYTE $0xd0 // mov rax, r10
-	LONG $0x08c88348 // or rax, 0x8
-	WORD $0x3948; BYTE $0xd8 // cmp rax, rbx
-	WORD $0x3677 // ja 0x13257 <wsumh_bf16+0x5e7>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x337d82c4; WORD $0x541c // vpmovzxwd ymm3, xmmword ptr [r12 + 2*r10]
-	LONG $0x08428d49 // lea rax, [r10 + 0x8]
-	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
-	LONG $0xa86da2c4; WORD $0x921c // vfmadd213ps ymm3, ymm2, ymmword ptr [rdx + 4*r10] # ymm3 = (ymm2 * ymm3) + mem
-	LONG $0x117ca1c4; WORD $0x921c // vmovups ymmword ptr [rdx + 4*r10], ymm3
-	LONG $0x10c28349 // add r10, 0x10
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	WORD $0xd976 // jbe 0x13230 <wsumh_bf16+0x5c0>
-	WORD $0x8949; BYTE $0xde // mov r14, rbx
-	WORD $0x294d; BYTE $0xd6 // sub r14, r10
-	LONG $0xfefa860f; WORD $0xffff // jbe 0x1315d <wsumh_bf16+0x4ed>
-	LONG $0x447ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm0
-	LONG $0xfebf8e0f; WORD $0xffff // jle 0x1312e <wsumh_bf16+0x4be>
-	LONG $0x54048d4b // lea rax, [r12 + 2*r10]
+	LONG $0x10c68349 // add r14, 0x10
+	WORD $0x3949; BYTE $0xc6 // cmp r14, rax
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0xd976 // jbe 0x15220 <wsumh_bf16+0x240>
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x294c; BYTE $0xf3 // sub rbx, r14
+	LONG $0xff09860f; WORD $0xffff // jbe 0x1515c <wsumh_bf16+0x17c>
+	LONG $0x4429f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm0
+	LONG $0xfecf8e0f; WORD $0xffff // jle 0x1512e <wsumh_bf16+0x14e>
+	LONG $0x741c8d4f // lea r11, [r12 + 2*r14]
 	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x0cb70f42; BYTE $0x48 // movzx ecx, word ptr [rax + 2*r9]
-	LONG $0x4c894266; WORD $0x304c // mov word ptr [rsp + 2*r9 + 0x30], cx
+	LONG $0x0cb70f43; BYTE $0x4b // movzx ecx, word ptr [r11 + 2*r9]
+	LONG $0x4c894266; WORD $0x404c // mov word ptr [rsp + 2*r9 + 0x40], cx
 	WORD $0xff49; BYTE $0xc1 // inc r9
-	WORD $0x394d; BYTE $0xce // cmp r14, r9
-	WORD $0xed75 // jne 0x13280 <wsumh_bf16+0x610>
-	LONG $0x5c28f8c5; WORD $0x3024 // vmovaps xmm3, xmmword ptr [rsp + 0x30]
-	LONG $0xfffe94e9; BYTE $0xff // jmp 0x13132 <wsumh_bf16+0x4c2>
-	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
-	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	LONG $0x022f8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
-	QUAD $0x00026305217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x263] # 0x13520 <wsumh_bf16+0x8b0>
+	WORD $0x394c; BYTE $0xcb // cmp rbx, r9
+	WORD $0xed75 // jne 0x15270 <wsumh_bf16+0x290>
+	LONG $0x5c28f8c5; WORD $0x4024 // vmovaps xmm3, xmmword ptr [rsp + 0x40]
+	LONG $0xfffea4e9; BYTE $0xff // jmp 0x15132 <wsumh_bf16+0x152>
+	LONG $0x04ff8348 // cmp rdi, 0x4
+	LONG $0x02538c0f; WORD $0x0000 // jl 0x154eb <wsumh_bf16+0x50b>
+	WORD $0x8941; BYTE $0xc3 // mov r11d, eax
+	WORD $0x894c; BYTE $0xc6 // mov rsi, r8
+	LONG $0x04e6c148 // shl rsi, 0x4
+	LONG $0x04e3c141 // shl r11d, 0x4
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x014a8d49 // lea rcx, [r10 + 0x1]
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	LONG $0x0085348d; WORD $0x0000; BYTE $0x00 // lea esi, [4*rax]
+	LONG $0x245c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r11
+	LONG $0x241c8b4c // mov r11, qword ptr [rsp]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x76348d4c // lea r14, [rsi + 2*rsi]
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	LONG $0x763c8d4c // lea r15, [rsi + 2*rsi]
+	LONG $0x10738d49 // lea rsi, [r11 + 0x10]
+	LONG $0x24748948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rsi
+	WORD $0x2deb // jmp 0x15310 <wsumh_bf16+0x330>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x244c034c; BYTE $0x18 // add r9, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
+	LONG $0xfc718d48 // lea rsi, [rcx - 0x4]
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x01de8e0f; WORD $0x0000 // jle 0x154ee <wsumh_bf16+0x50e>
+	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00bd830f; WORD $0x0000 // jae 0x153e0 <wsumh_bf16+0x400>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0xc673 // jae 0x152f0 <wsumh_bf16+0x310>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x59348d48 // lea rsi, [rcx + 2*rbx]
+	WORD $0x32eb // jmp 0x15366 <wsumh_bf16+0x386>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x08c38348 // add rbx, 0x8
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x1f11fcc5 // vmovups ymmword ptr [rdi], ymm3
+	LONG $0x1411fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm2
+	LONG $0x0c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm1
+	LONG $0x117ca1c4; WORD $0x3704 // vmovups ymmword ptr [rdi + r14], ymm0
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x8a73 // jae 0x152f0 <wsumh_bf16+0x310>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x1c10fcc5; BYTE $0x9a // vmovups ymm3, ymmword ptr [rdx + 4*rbx]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	LONG $0x1410fcc5; BYTE $0x87 // vmovups ymm2, ymmword ptr [rdi + 4*rax]
+	LONG $0x0c10fcc5; BYTE $0xc7 // vmovups ymm1, ymmword ptr [rdi + 8*rax]
+	LONG $0x107cc1c4; WORD $0x3e04 // vmovups ymm0, ymmword ptr [r14 + rdi]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xb174 // je 0x15340 <wsumh_bf16+0x360>
+	BYTE $0x90 // nop
+	LONG $0x337dc2c4; BYTE $0x23 // vpmovzxwd ymm4, xmmword ptr [r11]
+	LONG $0x187d82c4; WORD $0x8434 // vbroadcastss ymm6, dword ptr [r12 + 4*r8]
+	LONG $0x187dc2c4; WORD $0x242c // vbroadcastss ymm5, dword ptr [r12]
+	LONG $0x187d82c4; WORD $0xc43c // vbroadcastss ymm7, dword ptr [r12 + 8*r8]
+	WORD $0x014d; BYTE $0xeb // add r11, r13
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x187d82c4; WORD $0x3c34 // vbroadcastss ymm6, dword ptr [r12 + r15]
+	LONG $0xb85de2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm4, ymm5 # ymm3 = (ymm4 * ymm5) + ymm3
+	LONG $0xb85de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm4, ymm7 # ymm1 = (ymm4 * ymm7) + ymm1
+	LONG $0x04c48349 // add r12, 0x4
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xba7f // jg 0x15390 <wsumh_bf16+0x3b0>
+	LONG $0xffff65e9; BYTE $0xff // jmp 0x15340 <wsumh_bf16+0x360>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000010be; BYTE $0x00 // mov esi, 0x10
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x44eb // jmp 0x15432 <wsumh_bf16+0x452>
+	WORD $0x9066 // nop
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x10738d48 // lea rsi, [rbx + 0x10]
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x0f11fcc5 // vmovups ymmword ptr [rdi], ymm1
+	LONG $0x4711fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm0
+	LONG $0x3c11fcc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm7
+	LONG $0x7411fcc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm6
+	LONG $0x2c11fcc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm5
+	LONG $0x6411fcc5; WORD $0x20c7 // vmovups ymmword ptr [rdi + 8*rax + 0x20], ymm4
+	LONG $0x117ca1c4; WORD $0x371c // vmovups ymmword ptr [rdi + r14], ymm3
+	LONG $0x117ca1c4; WORD $0x3754; BYTE $0x20 // vmovups ymmword ptr [rdi + r14 + 0x20], ymm2
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	LONG $0xfef3870f; WORD $0xffff // ja 0x15325 <wsumh_bf16+0x345>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x0c10fcc5; BYTE $0x9a // vmovups ymm1, ymmword ptr [rdx + 4*rbx]
+	LONG $0x4410fcc5; WORD $0x209a // vmovups ymm0, ymmword ptr [rdx + 4*rbx + 0x20]
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x3c10fcc5; BYTE $0x87 // vmovups ymm7, ymmword ptr [rdi + 4*rax]
+	LONG $0x7410fcc5; WORD $0x2087 // vmovups ymm6, ymmword ptr [rdi + 4*rax + 0x20]
+	LONG $0x2c10fcc5; BYTE $0xc7 // vmovups ymm5, ymmword ptr [rdi + 8*rax]
+	LONG $0x6410fcc5; WORD $0x20c7 // vmovups ymm4, ymmword ptr [rdi + 8*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0x3e1c // vmovups ymm3, ymmword ptr [r14 + rdi]
+	LONG $0x107cc1c4; WORD $0x3e54; BYTE $0x20 // vmovups ymm2, ymmword ptr [r14 + rdi + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0xff75840f; WORD $0xffff // je 0x153f0 <wsumh_bf16+0x410>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x337d62c4; WORD $0xf046 // vpmovzxwd ymm8, xmmword ptr [rsi - 0x10]
+	LONG $0x337d62c4; BYTE $0x0e // vpmovzxwd ymm9, xmmword ptr [rsi]
+	LONG $0x187d02c4; WORD $0x831c // vbroadcastss ymm11, dword ptr [r11 + 4*r8]
+	LONG $0x187d42c4; BYTE $0x13 // vbroadcastss ymm10, dword ptr [r11]
+	LONG $0x187d02c4; WORD $0xc324 // vbroadcastss ymm12, dword ptr [r11 + 8*r8]
+	WORD $0x014c; BYTE $0xee // add rsi, r13
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0x723dc1c4; WORD $0x10f0 // vpslld ymm8, ymm8, 0x10
+	LONG $0x7235c1c4; WORD $0x10f1 // vpslld ymm9, ymm9, 0x10
+	LONG $0xb83dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm8, ymm11 # ymm7 = (ymm8 * ymm11) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d02c4; WORD $0x3b1c // vbroadcastss ymm11, dword ptr [r11 + r15]
+	LONG $0xb83dc2c4; BYTE $0xca // vfmadd231ps ymm1, ymm8, ymm10 # ymm1 = (ymm8 * ymm10) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0xb83dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm8, ymm12 # ymm5 = (ymm8 * ymm12) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0x04c38349 // add r11, 0x4
+	LONG $0xb825c2c4; BYTE $0xd8 // vfmadd231ps ymm3, ymm11, ymm8 # ymm3 = (ymm11 * ymm8) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm9, ymm11 # ymm2 = (ymm9 * ymm11) + ymm2
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0x9a7f // jg 0x15480 <wsumh_bf16+0x4a0>
+	LONG $0xffff05e9; BYTE $0xff // jmp 0x153f0 <wsumh_bf16+0x410>
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x02fe8348 // cmp rsi, 0x2
+	LONG $0x01bb8c0f; WORD $0x0000 // jl 0x156b9 <wsumh_bf16+0x6d9>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x016a8d4d // lea r13, [r10 + 0x1]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c50c8d; WORD $0x0000; BYTE $0x00 // lea ecx, [8*rax]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x104a8d48 // lea rcx, [rdx + 0x10]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x09248d4c // lea r12, [rcx + rcx]
+	WORD $0x2deb // jmp 0x15560 <wsumh_bf16+0x580>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x2474034c; BYTE $0x20 // add r14, qword ptr [rsp + 0x20]
+	LONG $0x244c034c; BYTE $0x18 // add r9, qword ptr [rsp + 0x18]
+	LONG $0xfe798d48 // lea rdi, [rcx - 0x2]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	LONG $0x03f98348 // cmp rcx, 0x3
+	LONG $0x015c8e0f; WORD $0x0000 // jle 0x156bc <wsumh_bf16+0x6dc>
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x0092830f; WORD $0x0000 // jae 0x15600 <wsumh_bf16+0x620>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xcb73 // jae 0x15540 <wsumh_bf16+0x560>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x713c8d48 // lea rdi, [rcx + 2*rsi]
+	WORD $0x19eb // jmp 0x15598 <wsumh_bf16+0x5b8>
+	BYTE $0x90 // nop
+	LONG $0x08c68348 // add rsi, 0x8
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x117cc1c4; BYTE $0x03 // vmovups ymmword ptr [r11], ymm0
+	LONG $0x117cc1c4; WORD $0x830c // vmovups ymmword ptr [r11 + 4*rax], ymm1
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xa873 // jae 0x15540 <wsumh_bf16+0x560>
+	LONG $0xb11c8d4d // lea r11, [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb104 // vmovups ymm0, ymmword ptr [r9 + 4*rsi]
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x894d; BYTE $0xf7 // mov r15, r14
+	LONG $0x107cc1c4; WORD $0x830c // vmovups ymm1, ymmword ptr [r11 + 4*rax]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xca74 // je 0x15580 <wsumh_bf16+0x5a0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x337de2c4; BYTE $0x13 // vpmovzxwd ymm2, xmmword ptr [rbx]
+	LONG $0x187dc2c4; BYTE $0x1f // vbroadcastss ymm3, dword ptr [r15]
+	LONG $0x187d82c4; WORD $0x8724 // vbroadcastss ymm4, dword ptr [r15 + 4*r8]
+	LONG $0x04c78349 // add r15, 0x4
+	WORD $0x014c; BYTE $0xe3 // add rbx, r12
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xf272edc5; BYTE $0x10 // vpslld ymm2, ymm2, 0x10
+	LONG $0xb86de2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm2, ymm3 # ymm0 = (ymm2 * ymm3) + ymm0
+	LONG $0xb86de2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm4) + ymm1
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xd17f // jg 0x155c0 <wsumh_bf16+0x5e0>
+	WORD $0x8feb // jmp 0x15580 <wsumh_bf16+0x5a0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x000010bf; BYTE $0x00 // mov edi, 0x10
+	WORD $0xf631 // xor esi, esi
+	WORD $0x2beb // jmp 0x15639 <wsumh_bf16+0x659>
+	WORD $0x9066 // nop
+	LONG $0x107e8d48 // lea rdi, [rsi + 0x10]
+	LONG $0x20c28348 // add rdx, 0x20
+	LONG $0x117cc1c4; BYTE $0x07 // vmovups ymmword ptr [r15], ymm0
+	LONG $0x117cc1c4; WORD $0x204f // vmovups ymmword ptr [r15 + 0x20], ymm1
+	LONG $0x117cc1c4; WORD $0x8714 // vmovups ymmword ptr [r15 + 4*rax], ymm2
+	LONG $0x117cc1c4; WORD $0x875c; BYTE $0x20 // vmovups ymmword ptr [r15 + 4*rax + 0x20], ymm3
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	LONG $0xff37870f; WORD $0xffff // ja 0x15570 <wsumh_bf16+0x590>
+	LONG $0xb13c8d4d // lea r15, [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb104 // vmovups ymm0, ymmword ptr [r9 + 4*rsi]
+	LONG $0x107cc1c4; WORD $0xb14c; BYTE $0x20 // vmovups ymm1, ymmword ptr [r9 + 4*rsi + 0x20]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x107cc1c4; WORD $0x8714 // vmovups ymm2, ymmword ptr [r15 + 4*rax]
+	LONG $0x107cc1c4; WORD $0x875c; BYTE $0x20 // vmovups ymm3, ymmword ptr [r15 + 4*rax + 0x20]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xa874 // je 0x15610 <wsumh_bf16+0x630>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x337de2c4; WORD $0xf067 // vpmovzxwd ymm4, xmmword ptr [rdi - 0x10]
+	LONG $0x337de2c4; BYTE $0x2f // vpmovzxwd ymm5, xmmword ptr [rdi]
+	LONG $0x187de2c4; BYTE $0x33 // vbroadcastss ymm6, dword ptr [rbx]
+	LONG $0x187da2c4; WORD $0x833c // vbroadcastss ymm7, dword ptr [rbx + 4*r8]
+	LONG $0x04c38348 // add rbx, 0x4
+	WORD $0x014c; BYTE $0xe7 // add rdi, r12
+	WORD $0xff49; BYTE $0xcb // dec r11
+	LONG $0xf472ddc5; BYTE $0x10 // vpslld ymm4, ymm4, 0x10
+	LONG $0xf572d5c5; BYTE $0x10 // vpslld ymm5, ymm5, 0x10
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0xb855e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm6) + ymm1
+	LONG $0xb845e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm7, ymm4 # ymm2 = (ymm7 * ymm4) + ymm2
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0xbc7f // jg 0x15670 <wsumh_bf16+0x690>
+	LONG $0xffff57e9; BYTE $0xff // jmp 0x15610 <wsumh_bf16+0x630>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x02388e0f; WORD $0x0000 // jle 0x15902 <wsumh_bf16+0x922>
+	QUAD $0x001acd05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x1acd] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
 	LONG $0x02e0c149 // shl r8, 0x2
 	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
-	LONG $0x30c28348 // add rdx, 0x30
-	WORD $0x25eb // jmp 0x132f8 <wsumh_bf16+0x688>
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x305a8d48 // lea rbx, [rdx + 0x30]
+	WORD $0x25eb // jmp 0x15713 <wsumh_bf16+0x733>
 	LONG $0xe328fcc5 // vmovaps ymm4, ymm3
-	LONG $0xbc348d49 // lea rsi, [r12 + 4*rdi]
-	LONG $0x2e6de2c4; BYTE $0x26 // vmaskmovps ymmword ptr [rsi], ymm2, ymm4
-	LONG $0x9c248d4d // lea r12, [r12 + 4*rbx]
-	WORD $0x014d; BYTE $0xc5 // add r13, r8
-	LONG $0xff708d48 // lea rsi, [rax - 0x1]
-	LONG $0x01f88348 // cmp rax, 0x1
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x01eb8e0f; WORD $0x0000 // jle 0x134e3 <wsumh_bf16+0x873>
-	WORD $0xfb83; BYTE $0x20 // cmp ebx, 0x20
-	LONG $0x00af830f; WORD $0x0000 // jae 0x133b0 <wsumh_bf16+0x740>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
-	LONG $0x08ca8349 // or r10, 0x8
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0x016d860f; WORD $0x0000 // jbe 0x13480 <wsumh_bf16+0x810>
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	WORD $0x8948; BYTE $0xde // mov rsi, rbx
-	WORD $0x2948; BYTE $0xfe // sub rsi, rdi
-	WORD $0xc276 // jbe 0x132e0 <wsumh_bf16+0x670>
-	LONG $0xd66ef9c5 // vmovd xmm2, esi
+	LONG $0xb7148d49 // lea rdx, [r15 + 4*rsi]
+	LONG $0x2e6de2c4; BYTE $0x22 // vmaskmovps ymmword ptr [rdx], ymm2, ymm4
+	LONG $0x870c8d4d // lea r9, [r15 + 4*rax]
+	WORD $0x014d; BYTE $0xc4 // add r12, r8
+	LONG $0xff558d49 // lea rdx, [r13 - 0x1]
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x01ef8e0f; WORD $0x0000 // jle 0x15902 <wsumh_bf16+0x922>
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	LONG $0x00b1830f; WORD $0x0000 // jae 0x157d0 <wsumh_bf16+0x7f0>
+	WORD $0xd231 // xor edx, edx
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x08cb8349 // or r11, 0x8
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0x016f860f; WORD $0x0000 // jbe 0x158a0 <wsumh_bf16+0x8c0>
+	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
+	WORD $0x2948; BYTE $0xf2 // sub rdx, rsi
+	WORD $0xbf76 // jbe 0x156fb <wsumh_bf16+0x71b>
+	LONG $0xd26ef9c5 // vmovd xmm2, edx
 	LONG $0x587de2c4; BYTE $0xd2 // vpbroadcastd ymm2, xmm2
 	LONG $0xd066edc5 // vpcmpgtd ymm2, ymm2, ymm0
-	LONG $0x2c6dc2c4; WORD $0xbc1c // vmaskmovps ymm3, ymm2, ymmword ptr [r12 + 4*rdi]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x9d74 // je 0x132d3 <wsumh_bf16+0x663>
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x790c8d4d // lea r9, [r9 + 2*rdi]
-	WORD $0x39eb // jmp 0x1337d <wsumh_bf16+0x70d>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x2c6dc2c4; WORD $0xb71c // vmaskmovps ymm3, ymm2, ymmword ptr [r15 + 4*rsi]
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x9a74 // je 0x156ee <wsumh_bf16+0x70e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x773c8d48 // lea rdi, [rdi + 2*rsi]
+	WORD $0x3beb // jmp 0x1579c <wsumh_bf16+0x7bc>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	LONG $0x337de2c4; BYTE $0xe4 // vpmovzxwd ymm4, xmm4 # ymm4 = xmm4[0],zero,xmm4[1],zero,xmm4[2],zero,xmm4[3],zero,xmm4[4],zero,xmm4[5],zero,xmm4[6],zero,xmm4[7],zero
-	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
 	LONG $0xf472d5c5; BYTE $0x10 // vpslld ymm5, ymm4, 0x10
-	LONG $0x187d82c4; WORD $0x9564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r10]
-	WORD $0xff49; BYTE $0xc2 // inc r10
+	LONG $0x187d82c4; WORD $0x9c24 // vbroadcastss ymm4, dword ptr [r12 + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
 	LONG $0xa855e2c4; BYTE $0xe3 // vfmadd213ps ymm4, ymm5, ymm3 # ymm4 = (ymm5 * ymm4) + ymm3
 	LONG $0xdc28fcc5 // vmovaps ymm3, ymm4
-	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	LONG $0xff5a840f; WORD $0xffff // je 0x132d7 <wsumh_bf16+0x667>
-	LONG $0x4c7ff9c5; WORD $0x3024 // vmovdqa xmmword ptr [rsp + 0x30], xmm1
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	WORD $0xc87e // jle 0x13350 <wsumh_bf16+0x6e0>
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xff56840f; WORD $0xffff // je 0x156f2 <wsumh_bf16+0x712>
+	LONG $0x4c29f8c5; WORD $0x4024 // vmovaps xmmword ptr [rsp + 0x40], xmm1
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0xc97e // jle 0x15770 <wsumh_bf16+0x790>
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x3cb70f47; BYTE $0x71 // movzx r15d, word ptr [r9 + 2*r14]
-	LONG $0x7c894666; WORD $0x3074 // mov word ptr [rsp + 2*r14 + 0x30], r15w
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x0cb70f46; BYTE $0x77 // movzx r9d, word ptr [rdi + 2*r14]
+	LONG $0x4c894666; WORD $0x4074 // mov word ptr [rsp + 2*r14 + 0x40], r9w
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x394c; BYTE $0xf6 // cmp rsi, r14
-	WORD $0xed75 // jne 0x13390 <wsumh_bf16+0x720>
-	LONG $0x6428f8c5; WORD $0x3024 // vmovaps xmm4, xmmword ptr [rsp + 0x30]
-	WORD $0xa9eb // jmp 0x13354 <wsumh_bf16+0x6e4>
+	WORD $0x394c; BYTE $0xf2 // cmp rdx, r14
+	WORD $0xed75 // jne 0x157b0 <wsumh_bf16+0x7d0>
+	LONG $0x6428f8c5; WORD $0x4024 // vmovaps xmm4, xmmword ptr [rsp + 0x40]
+	WORD $0xa9eb // jmp 0x15774 <wsumh_bf16+0x794>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x0020ba41; WORD $0x0000 // mov r10d, 0x20
+	LONG $0x0020bb41; WORD $0x0000 // mov r11d, 0x20
+	WORD $0x8948; BYTE $0xde // mov rsi, rbx
+	WORD $0xff31 // xor edi, edi
+	WORD $0x32eb // jmp 0x1580f <wsumh_bf16+0x82f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x205a8d4c // lea r11, [rdx + 0x20]
+	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x117cc1c4; WORD $0xbf2c // vmovups ymmword ptr [r15 + 4*rdi], ymm5
+	LONG $0x117cc1c4; WORD $0xbf64; BYTE $0x20 // vmovups ymmword ptr [r15 + 4*rdi + 0x20], ymm4
+	LONG $0x117cc1c4; WORD $0xbf5c; BYTE $0x40 // vmovups ymmword ptr [r15 + 4*rdi + 0x40], ymm3
+	LONG $0x117cc1c4; WORD $0xbf54; BYTE $0x60 // vmovups ymmword ptr [r15 + 4*rdi + 0x60], ymm2
 	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
-	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
-	WORD $0x31eb // jmp 0x133ef <wsumh_bf16+0x77f>
-	WORD $0x9066 // nop
-	LONG $0x20568d4c // lea r10, [rsi + 0x20]
-	LONG $0x40c78348 // add rdi, 0x40
-	LONG $0x117c81c4; WORD $0x8c2c // vmovups ymmword ptr [r12 + 4*r9], ymm5
-	LONG $0x117c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*r9 + 0x20], ymm4
-	LONG $0x117c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymmword ptr [r12 + 4*r9 + 0x40], ymm3
-	LONG $0x117c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymmword ptr [r12 + 4*r9 + 0x60], ymm2
-	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xff14870f; WORD $0xffff // ja 0x13303 <wsumh_bf16+0x693>
-	LONG $0x107c81c4; WORD $0x8c2c // vmovups ymm5, ymmword ptr [r12 + 4*r9]
-	LONG $0x107c81c4; WORD $0x8c64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r12 + 4*r9 + 0x20]
-	LONG $0x107c81c4; WORD $0x8c5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r12 + 4*r9 + 0x40]
-	LONG $0x107c81c4; WORD $0x8c54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r12 + 4*r9 + 0x60]
-	WORD $0x894c; BYTE $0xd6 // mov rsi, r10
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xae74 // je 0x133c0 <wsumh_bf16+0x750>
-	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xff12870f; WORD $0xffff // ja 0x15721 <wsumh_bf16+0x741>
+	LONG $0x107cc1c4; WORD $0xbf2c // vmovups ymm5, ymmword ptr [r15 + 4*rdi]
+	LONG $0x107cc1c4; WORD $0xbf64; BYTE $0x20 // vmovups ymm4, ymmword ptr [r15 + 4*rdi + 0x20]
+	LONG $0x107cc1c4; WORD $0xbf5c; BYTE $0x40 // vmovups ymm3, ymmword ptr [r15 + 4*rdi + 0x40]
+	LONG $0x107cc1c4; WORD $0xbf54; BYTE $0x60 // vmovups ymm2, ymmword ptr [r15 + 4*rdi + 0x60]
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xae74 // je 0x157e0 <wsumh_bf16+0x800>
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x337dc2c4; WORD $0xd07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x30]
-	LONG $0x187d82c4; WORD $0xb574; BYTE $0x00 // vbroadcastss ymm6, dword ptr [r13 + 4*r14]
+	LONG $0x337dc2c4; WORD $0xd07b // vpmovzxwd ymm7, xmmword ptr [r11 - 0x30]
+	LONG $0x187d82c4; WORD $0xb434 // vbroadcastss ymm6, dword ptr [r12 + 4*r14]
 	WORD $0xff49; BYTE $0xc6 // inc r14
 	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
 	LONG $0xb84de2c4; BYTE $0xef // vfmadd231ps ymm5, ymm6, ymm7 # ymm5 = (ymm6 * ymm7) + ymm5
-	LONG $0x337dc2c4; WORD $0xe07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x20]
+	LONG $0x337dc2c4; WORD $0xe07b // vpmovzxwd ymm7, xmmword ptr [r11 - 0x20]
 	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
 	LONG $0xb84de2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm6, ymm7 # ymm4 = (ymm6 * ymm7) + ymm4
-	LONG $0x337dc2c4; WORD $0xf07a // vpmovzxwd ymm7, xmmword ptr [r10 - 0x10]
+	LONG $0x337dc2c4; WORD $0xf07b // vpmovzxwd ymm7, xmmword ptr [r11 - 0x10]
 	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
 	LONG $0xb84de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm6, ymm7 # ymm3 = (ymm6 * ymm7) + ymm3
-	LONG $0x337dc2c4; BYTE $0x3a // vpmovzxwd ymm7, xmmword ptr [r10]
-	WORD $0x0149; BYTE $0xca // add r10, rcx
+	LONG $0x337dc2c4; BYTE $0x3b // vpmovzxwd ymm7, xmmword ptr [r11]
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0xf772c5c5; BYTE $0x10 // vpslld ymm7, ymm7, 0x10
 	LONG $0xb84de2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm6, ymm7 # ymm2 = (ymm6 * ymm7) + ymm2
-	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
-	WORD $0xaf75 // jne 0x13420 <wsumh_bf16+0x7b0>
-	LONG $0xffff4ae9; BYTE $0xff // jmp 0x133c0 <wsumh_bf16+0x750>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	LONG $0x770c8d4c // lea r9, [rdi + 2*rsi]
-	WORD $0x1feb // jmp 0x134aa <wsumh_bf16+0x83a>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x08578d4c // lea r10, [rdi + 0x8]
-	LONG $0x10c18349 // add r9, 0x10
-	LONG $0x117cc1c4; WORD $0xb414 // vmovups ymmword ptr [r12 + 4*rsi], ymm2
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xfe6c870f; WORD $0xffff // ja 0x13316 <wsumh_bf16+0x6a6>
-	LONG $0x107cc1c4; WORD $0xb414 // vmovups ymm2, ymmword ptr [r12 + 4*rsi]
-	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xd874 // je 0x13490 <wsumh_bf16+0x820>
-	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	WORD $0xb075 // jne 0x15840 <wsumh_bf16+0x860>
+	LONG $0xffff4be9; BYTE $0xff // jmp 0x157e0 <wsumh_bf16+0x800>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x563c8d48 // lea rdi, [rsi + 2*rdx]
+	WORD $0x20eb // jmp 0x158ca <wsumh_bf16+0x8ea>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x085e8d4c // lea r11, [rsi + 0x8]
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x117cc1c4; WORD $0x9714 // vmovups ymmword ptr [r15 + 4*rdx], ymm2
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	LONG $0xfe6a870f; WORD $0xffff // ja 0x15734 <wsumh_bf16+0x754>
+	LONG $0x107cc1c4; WORD $0x9714 // vmovups ymm2, ymmword ptr [r15 + 4*rdx]
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0xd874 // je 0x158b0 <wsumh_bf16+0x8d0>
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
 	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
 	WORD $0x9066 // nop
-	LONG $0x337dc2c4; BYTE $0x1a // vpmovzxwd ymm3, xmmword ptr [r10]
-	LONG $0x187d82c4; WORD $0xb564; BYTE $0x00 // vbroadcastss ymm4, dword ptr [r13 + 4*r14]
+	LONG $0x337dc2c4; BYTE $0x1b // vpmovzxwd ymm3, xmmword ptr [r11]
+	LONG $0x187d82c4; WORD $0xb424 // vbroadcastss ymm4, dword ptr [r12 + 4*r14]
 	WORD $0xff49; BYTE $0xc6 // inc r14
-	WORD $0x0149; BYTE $0xca // add r10, rcx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
 	LONG $0xf372e5c5; BYTE $0x10 // vpslld ymm3, ymm3, 0x10
 	LONG $0xb865e2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm3, ymm4 # ymm2 = (ymm3 * ymm4) + ymm2
-	WORD $0x394d; BYTE $0xf3 // cmp r11, r14
-	WORD $0xdf75 // jne 0x134c0 <wsumh_bf16+0x850>
-	WORD $0xadeb // jmp 0x13490 <wsumh_bf16+0x820>
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	WORD $0xe075 // jne 0x158e0 <wsumh_bf16+0x900>
+	WORD $0xaeeb // jmp 0x158b0 <wsumh_bf16+0x8d0>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+
+	// wsumh_f8e4m3: +22816
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x20eac148 // shr rdx, 0x20
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0x8944; BYTE $0xd8 // mov eax, r11d
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30fbc148 // sar rbx, 0x30
+	LONG $0xfbb70f41 // movzx edi, r11w
+	WORD $0xb70f; BYTE $0xd2 // movzx edx, dx
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x033e850f; WORD $0x0000 // jne 0x15ca7 <wsumh_f8e4m3+0x387>
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x00c3f741; WORD $0x0700; BYTE $0x00 // test r11d, 0x70000
+	LONG $0x0951850f; WORD $0x0000 // jne 0x162cc <wsumh_f8e4m3+0x9ac>
+	LONG $0x04fb8348 // cmp rbx, 0x4
+	LONG $0x06b28c0f; WORD $0x0000 // jl 0x16037 <wsumh_f8e4m3+0x717>
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x04e2c148 // shl rdx, 0x4
+	QUAD $0x0018a7057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x18a7] # 0x1723c <wsumh_q8_0+0xbbc>
+	QUAD $0x0018821d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x1882] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x001897257979e2c4; BYTE $0x00 // vpbroadcastw xmm4, word ptr [rip + 0x1897] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x0018902d7979e2c4; BYTE $0x00 // vpbroadcastw xmm5, word ptr [rip + 0x1890] # 0x17240 <wsumh_q8_0+0xbc0>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	WORD $0xff48; BYTE $0xc7 // inc rdi
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	WORD $0xc289 // mov edx, eax
+	WORD $0xe2c1; BYTE $0x04 // shl edx, 0x4
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	LONG $0x0085148d; WORD $0x0000; BYTE $0x00 // lea edx, [4*rax]
+	LONG $0x52348d4c // lea r14, [rdx + 2*rdx]
+	QUAD $0x0000000085148d4a // lea rdx, [4*r8]
+	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
+	LONG $0x08518d49 // lea rdx, [r9 + 0x8]
+	LONG $0x24548948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rdx
+	WORD $0x1eeb // jmp 0x15a0b <wsumh_f8e4m3+0xeb>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24740348; BYTE $0x40 // add rsi, qword ptr [rsp + 0x40]
+	LONG $0x2454034c; BYTE $0x38 // add r10, qword ptr [rsp + 0x38]
+	LONG $0xfc658d4d // lea r12, [r13 - 0x4]
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x07fd8349 // cmp r13, 0x7
+	LONG $0x062f8e0f; WORD $0x0000 // jle 0x1603a <wsumh_f8e4m3+0x71a>
+	LONG $0x245c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rbx
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x0112830f; WORD $0x0000 // jae 0x15b30 <wsumh_f8e4m3+0x210>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0018141d797962c4; BYTE $0x00 // vpbroadcastw xmm11, word ptr [rip + 0x1814] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x00180d25797962c4; BYTE $0x00 // vpbroadcastw xmm12, word ptr [rip + 0x180d] # 0x17240 <wsumh_q8_0+0xbc0>
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0xae73 // jae 0x159f0 <wsumh_f8e4m3+0xd0>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	LONG $0x223c8d4a // lea rdi, [rdx + r12]
+	WORD $0x29eb // jmp 0x15a75 <wsumh_f8e4m3+0x155>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x08c48349 // add r12, 0x8
+	LONG $0x08c78348 // add rdi, 0x8
+	LONG $0x0b117cc5 // vmovups ymmword ptr [rbx], ymm9
+	LONG $0x04117cc5; BYTE $0x83 // vmovups ymmword ptr [rbx + 4*rax], ymm8
+	LONG $0x3c11fcc5; BYTE $0xc3 // vmovups ymmword ptr [rbx + 8*rax], ymm7
+	LONG $0x117ca1c4; WORD $0x3334 // vmovups ymmword ptr [rbx + r14], ymm6
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	LONG $0xff7b830f; WORD $0xffff // jae 0x159f0 <wsumh_f8e4m3+0xd0>
+	LONG $0xa21c8d4b // lea rbx, [r10 + 4*r12]
+	LONG $0x107c01c4; WORD $0xa20c // vmovups ymm9, ymmword ptr [r10 + 4*r12]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x04107cc5; BYTE $0x83 // vmovups ymm8, ymmword ptr [rbx + 4*rax]
+	LONG $0x3c10fcc5; BYTE $0xc3 // vmovups ymm7, ymmword ptr [rbx + 8*rax]
+	LONG $0x107cc1c4; WORD $0x1e34 // vmovups ymm6, ymmword ptr [r14 + rbx]
+	WORD $0xae74 // je 0x15a50 <wsumh_f8e4m3+0x130>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7ac1c4; BYTE $0x09 // vmovq xmm1, qword ptr [r9]
+	LONG $0x187d02c4; WORD $0xc32c // vbroadcastss ymm13, dword ptr [r11 + 8*r8]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0x3079e2c4; BYTE $0xd1 // vpmovzxbw xmm2, xmm1 # xmm2 = xmm1[0],zero,xmm1[1],zero,xmm1[2],zero,xmm1[3],zero,xmm1[4],zero,xmm1[5],zero,xmm1[6],zero,xmm1[7],zero
+	LONG $0x2079e2c4; BYTE $0xc9 // vpmovsxbw xmm1, xmm1
+	LONG $0xf271e9c5; BYTE $0x07 // vpsllw xmm2, xmm2, 0x7
+	LONG $0xc9dba1c5 // vpand xmm1, xmm11, xmm1
+	LONG $0xd0dbe9c5 // vpand xmm2, xmm2, xmm0
+	LONG $0xd07569c5 // vpcmpeqw xmm10, xmm2, xmm0
+	LONG $0xcaebf1c5 // vpor xmm1, xmm1, xmm2
+	LONG $0x187dc2c4; BYTE $0x13 // vbroadcastss ymm2, dword ptr [r11]
+	LONG $0xdb2941c4; BYTE $0xd4 // vpand xmm10, xmm10, xmm12
+	LONG $0xc9eba9c5 // vpor xmm1, xmm10, xmm1
+	LONG $0x187d02c4; WORD $0x8314 // vbroadcastss ymm10, dword ptr [r11 + 4*r8]
+	LONG $0x137de2c4; BYTE $0xc9 // vcvtph2ps ymm1, xmm1
+	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
+	LONG $0xb87542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm1, ymm10 # ymm8 = (ymm1 * ymm10) + ymm8
+	LONG $0x187d02c4; WORD $0x3b14 // vbroadcastss ymm10, dword ptr [r11 + r15]
+	LONG $0xb87562c4; BYTE $0xca // vfmadd231ps ymm9, ymm1, ymm2 # ymm9 = (ymm1 * ymm2) + ymm9
+	LONG $0xb875c2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm1, ymm13 # ymm7 = (ymm1 * ymm13) + ymm7
+	LONG $0x04c38349 // add r11, 0x4
+	LONG $0xb875c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm1, ymm10 # ymm6 = (ymm1 * ymm10) + ymm6
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8f7f // jg 0x15ab0 <wsumh_f8e4m3+0x190>
+	LONG $0xffff2ae9; BYTE $0xff // jmp 0x15a50 <wsumh_f8e4m3+0x130>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x48 // mov rsi, qword ptr [rsp + 0x48]
+	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x42eb // jmp 0x15b81 <wsumh_f8e4m3+0x261>
+	BYTE $0x90 // nop
+	LONG $0x24548d49; BYTE $0x10 // lea rdx, [r12 + 0x10]
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x3f11fcc5 // vmovups ymmword ptr [rdi], ymm7
+	LONG $0x7711fcc5; BYTE $0x20 // vmovups ymmword ptr [rdi + 0x20], ymm6
+	LONG $0x2c117cc5; BYTE $0x87 // vmovups ymmword ptr [rdi + 4*rax], ymm13
+	LONG $0x64117cc5; WORD $0x2087 // vmovups ymmword ptr [rdi + 4*rax + 0x20], ymm12
+	LONG $0x1c117cc5; BYTE $0xc7 // vmovups ymmword ptr [rdi + 8*rax], ymm11
+	LONG $0x54117cc5; WORD $0x20c7 // vmovups ymmword ptr [rdi + 8*rax + 0x20], ymm10
+	LONG $0x117c21c4; WORD $0x370c // vmovups ymmword ptr [rdi + r14], ymm9
+	LONG $0x117c21c4; WORD $0x3744; BYTE $0x20 // vmovups ymmword ptr [rdi + r14 + 0x20], ymm8
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfea0870f; WORD $0xffff // ja 0x15a21 <wsumh_f8e4m3+0x101>
+	LONG $0xa23c8d4b // lea rdi, [r10 + 4*r12]
+	LONG $0x107c81c4; WORD $0xa23c // vmovups ymm7, ymmword ptr [r10 + 4*r12]
+	LONG $0x107c81c4; WORD $0xa274; BYTE $0x20 // vmovups ymm6, ymmword ptr [r10 + 4*r12 + 0x20]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x894d; BYTE $0xd1 // mov r9, r10
+	WORD $0x8949; BYTE $0xd4 // mov r12, rdx
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x2c107cc5; BYTE $0x87 // vmovups ymm13, ymmword ptr [rdi + 4*rax]
+	LONG $0x64107cc5; WORD $0x2087 // vmovups ymm12, ymmword ptr [rdi + 4*rax + 0x20]
+	LONG $0x1c107cc5; BYTE $0xc7 // vmovups ymm11, ymmword ptr [rdi + 8*rax]
+	LONG $0x54107cc5; WORD $0x20c7 // vmovups ymm10, ymmword ptr [rdi + 8*rax + 0x20]
+	LONG $0x107c41c4; WORD $0x3e0c // vmovups ymm9, ymmword ptr [r14 + rdi]
+	LONG $0x107c41c4; WORD $0x3e44; BYTE $0x20 // vmovups ymm8, ymmword ptr [r14 + rdi + 0x20]
+	LONG $0xff6c840f; WORD $0xffff // je 0x15b40 <wsumh_f8e4m3+0x220>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7a41c4; WORD $0xf873 // vmovq xmm14, qword ptr [r11 - 0x8]
+	WORD $0xff49; BYTE $0xcd // dec r13
+	LONG $0x307942c4; BYTE $0xfe // vpmovzxbw xmm15, xmm14 # xmm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero
+	LONG $0x207942c4; BYTE $0xf6 // vpmovsxbw xmm14, xmm14
+	LONG $0x7101c1c4; WORD $0x07f7 // vpsllw xmm15, xmm15, 0x7
+	LONG $0xf4db09c5 // vpand xmm14, xmm14, xmm4
+	LONG $0xf8db01c5 // vpand xmm15, xmm15, xmm0
+	LONG $0xc87581c5 // vpcmpeqw xmm1, xmm15, xmm0
+	LONG $0xeb0941c4; BYTE $0xf7 // vpor xmm14, xmm14, xmm15
+	LONG $0xcddbf1c5 // vpand xmm1, xmm1, xmm5
+	LONG $0xc9eb89c5 // vpor xmm1, xmm14, xmm1
+	LONG $0x7e7a41c4; BYTE $0x33 // vmovq xmm14, qword ptr [r11]
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	LONG $0x137de2c4; BYTE $0xc9 // vcvtph2ps ymm1, xmm1
+	LONG $0xcb59f4c5 // vmulps ymm1, ymm1, ymm3
+	LONG $0x307942c4; BYTE $0xfe // vpmovzxbw xmm15, xmm14 # xmm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero
+	LONG $0x207942c4; BYTE $0xf6 // vpmovsxbw xmm14, xmm14
+	LONG $0x7101c1c4; WORD $0x07f7 // vpsllw xmm15, xmm15, 0x7
+	LONG $0xf4db09c5 // vpand xmm14, xmm14, xmm4
+	LONG $0xf8db01c5 // vpand xmm15, xmm15, xmm0
+	LONG $0xd07581c5 // vpcmpeqw xmm2, xmm15, xmm0
+	LONG $0xeb0941c4; BYTE $0xf7 // vpor xmm14, xmm14, xmm15
+	LONG $0x187d22c4; WORD $0x3b3c // vbroadcastss ymm15, dword ptr [rbx + r15]
+	LONG $0xd5dbe9c5 // vpand xmm2, xmm2, xmm5
+	LONG $0xd2eb89c5 // vpor xmm2, xmm14, xmm2
+	LONG $0x187d62c4; BYTE $0x33 // vbroadcastss ymm14, dword ptr [rbx]
+	LONG $0x137de2c4; BYTE $0xd2 // vcvtph2ps ymm2, xmm2
+	LONG $0xd359ecc5 // vmulps ymm2, ymm2, ymm3
+	LONG $0xb80562c4; BYTE $0xc9 // vfmadd231ps ymm9, ymm15, ymm1 # ymm9 = (ymm15 * ymm1) + ymm9
+	LONG $0xb875c2c4; BYTE $0xfe // vfmadd231ps ymm7, ymm1, ymm14 # ymm7 = (ymm1 * ymm14) + ymm7
+	LONG $0xb86dc2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm2, ymm14 # ymm6 = (ymm2 * ymm14) + ymm6
+	LONG $0x187d22c4; WORD $0x8334 // vbroadcastss ymm14, dword ptr [rbx + 4*r8]
+	LONG $0xb86d42c4; BYTE $0xc7 // vfmadd231ps ymm8, ymm2, ymm15 # ymm8 = (ymm2 * ymm15) + ymm8
+	LONG $0xb87542c4; BYTE $0xee // vfmadd231ps ymm13, ymm1, ymm14 # ymm13 = (ymm1 * ymm14) + ymm13
+	LONG $0xb86d42c4; BYTE $0xe6 // vfmadd231ps ymm12, ymm2, ymm14 # ymm12 = (ymm2 * ymm14) + ymm12
+	LONG $0x187d22c4; WORD $0xc334 // vbroadcastss ymm14, dword ptr [rbx + 8*r8]
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0xb87542c4; BYTE $0xde // vfmadd231ps ymm11, ymm1, ymm14 # ymm11 = (ymm1 * ymm14) + ymm11
+	LONG $0xb86d42c4; BYTE $0xd6 // vfmadd231ps ymm10, ymm2, ymm14 # ymm10 = (ymm2 * ymm14) + ymm10
+	LONG $0x01fd8349 // cmp r13, 0x1
+	LONG $0xff3e8f0f; WORD $0xffff // jg 0x15be0 <wsumh_f8e4m3+0x2c0>
+	LONG $0xfffe99e9; BYTE $0xff // jmp 0x15b40 <wsumh_f8e4m3+0x220>
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x09af840f; WORD $0x0000 // je 0x1665f <wsumh_f8e4m3+0xd3f>
+	QUAD $0x001583057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x1583] # 0x1723c <wsumh_q8_0+0xbbc>
+	QUAD $0x00157c0d7979e2c4; BYTE $0x00 // vpbroadcastw xmm1, word ptr [rip + 0x157c] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x001575157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0x1575] # 0x17240 <wsumh_q8_0+0xbc0>
+	QUAD $0x00154c1d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x154c] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x0014c325217de2c4; BYTE $0x00 // vpmovsxbd ymm4, qword ptr [rip + 0x14c3] # 0x171a0 <wsumh_q8_0+0xb20>
+	QUAD $0x0015582d7979e2c4; BYTE $0x00 // vpbroadcastw xmm5, word ptr [rip + 0x1558] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x001551357979e2c4; BYTE $0x00 // vpbroadcastw xmm6, word ptr [rip + 0x1551] # 0x17240 <wsumh_q8_0+0xbc0>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x0000000085348d44 // lea r14d, [4*rax]
+	LONG $0x2454894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r10
+	LONG $0x245c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rbx
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0x29eb // jmp 0x15d38 <wsumh_f8e4m3+0x418>
+	BYTE $0x90 // nop
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	LONG $0x244c0148; BYTE $0x38 // add qword ptr [rsp + 0x38], rcx
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0xff578d48 // lea rdx, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x09278e0f; WORD $0x0000 // jle 0x1665f <wsumh_f8e4m3+0xd3f>
+	LONG $0x247c8348; WORD $0x0040 // cmp qword ptr [rsp + 0x40], 0x0
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0xc674 // je 0x15d10 <wsumh_f8e4m3+0x3f0>
+	LONG $0x247c8b4c; BYTE $0x38 // mov r15, qword ptr [rsp + 0x38]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x24648b4c; BYTE $0x50 // mov r12, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	WORD $0x26eb // jmp 0x15d8a <wsumh_f8e4m3+0x46a>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
+	LONG $0xff518d49 // lea rdx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x867e // jle 0x15d10 <wsumh_f8e4m3+0x3f0>
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x1a74 // je 0x15dae <wsumh_f8e4m3+0x48e>
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x14180f43; BYTE $0x0f // prefetcht1 byte ptr [r15 + r9]
+	LONG $0x40c18349 // add r9, 0x40
+	WORD $0x3949; BYTE $0xc1 // cmp r9, rax
+	WORD $0xf272 // jb 0x15da0 <wsumh_f8e4m3+0x480>
+	WORD $0x8949; BYTE $0xdb // mov r11, rbx
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x7c7f // jg 0x15e32 <wsumh_f8e4m3+0x512>
+	WORD $0xb8eb // jmp 0x15d70 <wsumh_f8e4m3+0x450>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x447e7ac5; WORD $0x2024 // vmovq xmm8, qword ptr [rsp + 0x20]
+	LONG $0xac148d4b // lea rdx, [r12 + 4*r13]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc1db39c5 // vpand xmm8, xmm8, xmm1
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0x6e7941c4; BYTE $0xc9 // vmovd xmm9, r9d
+	LONG $0x587d42c4; BYTE $0xc9 // vpbroadcastd ymm9, xmm9
+	LONG $0xd2db29c5 // vpand xmm10, xmm10, xmm2
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0xcc6635c5 // vpcmpgtd ymm9, ymm9, ymm4
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0x2c3562c4; BYTE $0x12 // vmaskmovps ymm10, ymm9, ymmword ptr [rdx]
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa83dc2c4; BYTE $0xfa // vfmadd213ps ymm7, ymm8, ymm10 # ymm7 = (ymm8 * ymm7) + ymm10
+	LONG $0x2e35e2c4; BYTE $0x3a // vmaskmovps ymmword ptr [rdx], ymm9, ymm7
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014d; BYTE $0xf4 // add r12, r14
+	LONG $0xff538d49 // lea rdx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0xff3e8e0f; WORD $0xffff // jle 0x15d70 <wsumh_f8e4m3+0x450>
+	LONG $0x187de2c4; BYTE $0x3e // vbroadcastss ymm7, dword ptr [rsi]
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1473 // jae 0x15e50 <wsumh_f8e4m3+0x530>
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0x000149e9; BYTE $0x00 // jmp 0x15f8d <wsumh_f8e4m3+0x66d>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x047e7ac5; BYTE $0x1f // vmovq xmm8, qword ptr [rdi + rbx]
+	LONG $0x206b8d4c // lea r13, [rbx + 0x20]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc5db39c5 // vpand xmm8, xmm8, xmm5
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd6db29c5 // vpand xmm10, xmm10, xmm6
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa84542c4; WORD $0x9c04 // vfmadd213ps ymm8, ymm7, ymmword ptr [r12 + 4*rbx] # ymm8 = (ymm7 * ymm8) + mem
+	LONG $0x117c41c4; WORD $0x9c04 // vmovups ymmword ptr [r12 + 4*rbx], ymm8
+	LONG $0x447e7ac5; WORD $0x081f // vmovq xmm8, qword ptr [rdi + rbx + 0x8]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc5db39c5 // vpand xmm8, xmm8, xmm5
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd6db29c5 // vpand xmm10, xmm10, xmm6
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa84542c4; WORD $0x9c44; BYTE $0x20 // vfmadd213ps ymm8, ymm7, ymmword ptr [r12 + 4*rbx + 0x20] # ymm8 = (ymm7 * ymm8) + mem
+	LONG $0x117c41c4; WORD $0x9c44; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*rbx + 0x20], ymm8
+	LONG $0x447e7ac5; WORD $0x101f // vmovq xmm8, qword ptr [rdi + rbx + 0x10]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc5db39c5 // vpand xmm8, xmm8, xmm5
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd6db29c5 // vpand xmm10, xmm10, xmm6
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa84542c4; WORD $0x9c44; BYTE $0x40 // vfmadd213ps ymm8, ymm7, ymmword ptr [r12 + 4*rbx + 0x40] # ymm8 = (ymm7 * ymm8) + mem
+	LONG $0x117c41c4; WORD $0x9c44; BYTE $0x40 // vmovups ymmword ptr [r12 + 4*rbx + 0x40], ymm8
+	LONG $0x447e7ac5; WORD $0x181f // vmovq xmm8, qword ptr [rdi + rbx + 0x18]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc5db39c5 // vpand xmm8, xmm8, xmm5
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd6db29c5 // vpand xmm10, xmm10, xmm6
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa84542c4; WORD $0x9c44; BYTE $0x60 // vfmadd213ps ymm8, ymm7, ymmword ptr [r12 + 4*rbx + 0x60] # ymm8 = (ymm7 * ymm8) + mem
+	LONG $0x117c41c4; WORD $0x9c44; BYTE $0x60 // vmovups ymmword ptr [r12 + 4*rbx + 0x60], ymm8
+	LONG $0x40c38348 // add rbx, 0x40
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0xfed3860f; WORD $0xffff // jbe 0x15e60 <wsumh_f8e4m3+0x540>
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	WORD $0x5c77 // ja 0x15ff5 <wsumh_f8e4m3+0x6d5>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x7e7a21c4; WORD $0x2f04 // vmovq xmm8, qword ptr [rdi + r13]
+	LONG $0x08558d49 // lea rdx, [r13 + 0x8]
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc1db39c5 // vpand xmm8, xmm8, xmm1
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0xd2db29c5 // vpand xmm10, xmm10, xmm2
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xa84502c4; WORD $0xac04 // vfmadd213ps ymm8, ymm7, ymmword ptr [r12 + 4*r13] # ymm8 = (ymm7 * ymm8) + mem
+	LONG $0x117c01c4; WORD $0xac04 // vmovups ymmword ptr [r12 + 4*r13], ymm8
+	LONG $0x10c58349 // add r13, 0x10
+	WORD $0x3949; BYTE $0xc5 // cmp r13, rax
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0xab76 // jbe 0x15fa0 <wsumh_f8e4m3+0x680>
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0x294d; BYTE $0xe9 // sub r9, r13
+	LONG $0xfe19860f; WORD $0xffff // jbe 0x15e1a <wsumh_f8e4m3+0x4fa>
+	QUAD $0x000000202444c748; BYTE $0x00 // mov qword ptr [rsp + 0x20], 0x0
+	LONG $0xfdb08e0f; WORD $0xffff // jle 0x15dc0 <wsumh_f8e4m3+0x4a0>
+	LONG $0x2f1c8d4a // lea rbx, [rdi + r13]
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x14b60f44; BYTE $0x13 // movzx r10d, byte ptr [rbx + rdx]
+	LONG $0x14548844; BYTE $0x20 // mov byte ptr [rsp + rdx + 0x20], r10b
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	WORD $0x3949; BYTE $0xd1 // cmp r9, rdx
+	WORD $0xee75 // jne 0x16020 <wsumh_f8e4m3+0x700>
+	LONG $0xfffd89e9; BYTE $0xff // jmp 0x15dc0 <wsumh_f8e4m3+0x4a0>
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x02858c0f; WORD $0x0000 // jl 0x162c9 <wsumh_f8e4m3+0x9a9>
+	QUAD $0x0011ef057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x11ef] # 0x1723c <wsumh_q8_0+0xbbc>
+	QUAD $0x0011e80d7979e2c4; BYTE $0x00 // vpbroadcastw xmm1, word ptr [rip + 0x11e8] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x0011e1157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0x11e1] # 0x17240 <wsumh_q8_0+0xbc0>
+	QUAD $0x0011b81d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x11b8] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x0011cd257979e2c4; BYTE $0x00 // vpbroadcastw xmm4, word ptr [rip + 0x11cd] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x0011c62d7979e2c4; BYTE $0x00 // vpbroadcastw xmm5, word ptr [rip + 0x11c6] # 0x17240 <wsumh_q8_0+0xbc0>
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	QUAD $0x00000000c5148d4a // lea rdx, [8*r8]
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	LONG $0x00c5148d; WORD $0x0000; BYTE $0x00 // lea edx, [8*rax]
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x08518d49 // lea rdx, [r9 + 0x8]
+	LONG $0x01778d4c // lea r14, [rdi + 0x1]
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0x21eb // jmp 0x160cc <wsumh_f8e4m3+0x7ac>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24740348; BYTE $0x10 // add rsi, qword ptr [rsp + 0x10]
+	LONG $0x2454034c; BYTE $0x30 // add r10, qword ptr [rsp + 0x30]
+	LONG $0x245c8d49; BYTE $0xfe // lea rbx, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x8949; BYTE $0xdc // mov r12, rbx
+	LONG $0x02008e0f; WORD $0x0000 // jle 0x162cc <wsumh_f8e4m3+0x9ac>
+	WORD $0x894d; BYTE $0xd3 // mov r11, r10
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00c8830f; WORD $0x0000 // jae 0x161a0 <wsumh_f8e4m3+0x880>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0xd173 // jae 0x160b0 <wsumh_f8e4m3+0x790>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	LONG $0x1a3c8d4c // lea r15, [rdx + rbx]
+	WORD $0x20eb // jmp 0x16109 <wsumh_f8e4m3+0x7e9>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x08c38348 // add rbx, 0x8
+	LONG $0x08c78349 // add r15, 0x8
+	LONG $0x3211fcc5 // vmovups ymmword ptr [rdx], ymm6
+	LONG $0x3c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm7
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x3948; BYTE $0xc3 // cmp rbx, rax
+	WORD $0xa773 // jae 0x160b0 <wsumh_f8e4m3+0x790>
+	LONG $0x9a148d49 // lea rdx, [r10 + 4*rbx]
+	LONG $0x107cc1c4; WORD $0x9a34 // vmovups ymm6, ymmword ptr [r10 + 4*rbx]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x3c10fcc5; BYTE $0x82 // vmovups ymm7, ymmword ptr [rdx + 4*rax]
+	WORD $0xc774 // je 0x160f0 <wsumh_f8e4m3+0x7d0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x7e7a41c4; BYTE $0x01 // vmovq xmm8, qword ptr [r9]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc1db39c5 // vpand xmm8, xmm8, xmm1
+	LONG $0xc8db31c5 // vpand xmm9, xmm9, xmm0
+	LONG $0xd07531c5 // vpcmpeqw xmm10, xmm9, xmm0
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0x187d42c4; WORD $0x004d // vbroadcastss ymm9, dword ptr [r13]
+	LONG $0xd2db29c5 // vpand xmm10, xmm10, xmm2
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x187d02c4; WORD $0x8554; BYTE $0x00 // vbroadcastss ymm10, dword ptr [r13 + 4*r8]
+	LONG $0x04c58349 // add r13, 0x4
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc3593cc5 // vmulps ymm8, ymm8, ymm3
+	LONG $0xb83dc2c4; BYTE $0xf1 // vfmadd231ps ymm6, ymm8, ymm9 # ymm6 = (ymm8 * ymm9) + ymm6
+	LONG $0xb83dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm8, ymm10 # ymm7 = (ymm8 * ymm10) + ymm7
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xa17f // jg 0x16130 <wsumh_f8e4m3+0x810>
+	LONG $0xffff5ce9; BYTE $0xff // jmp 0x160f0 <wsumh_f8e4m3+0x7d0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x000010ba; BYTE $0x00 // mov edx, 0x10
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x30eb // jmp 0x161de <wsumh_f8e4m3+0x8be>
+	WORD $0x9066 // nop
+	LONG $0x10538d48 // lea rdx, [rbx + 0x10]
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x117cc1c4; WORD $0x0075 // vmovups ymmword ptr [r13], ymm6
+	LONG $0x117cc1c4; WORD $0x207d // vmovups ymmword ptr [r13 + 0x20], ymm7
+	LONG $0x117c41c4; WORD $0x8544; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*rax], ymm8
+	LONG $0x117c41c4; WORD $0x854c; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*rax + 0x20], ymm9
+	WORD $0x894d; BYTE $0xda // mov r10, r11
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfefc870f; WORD $0xffff // ja 0x160da <wsumh_f8e4m3+0x7ba>
+	LONG $0x9a2c8d4d // lea r13, [r10 + 4*rbx]
+	LONG $0x107cc1c4; WORD $0x9a34 // vmovups ymm6, ymmword ptr [r10 + 4*rbx]
+	LONG $0x107cc1c4; WORD $0x9a7c; BYTE $0x20 // vmovups ymm7, ymmword ptr [r10 + 4*rbx + 0x20]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0x107c41c4; WORD $0x8544; BYTE $0x00 // vmovups ymm8, ymmword ptr [r13 + 4*rax]
+	LONG $0x107c41c4; WORD $0x854c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r13 + 4*rax + 0x20]
+	WORD $0x9f74 // je 0x161b0 <wsumh_f8e4m3+0x890>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7a41c4; WORD $0xf857 // vmovq xmm10, qword ptr [r15 - 0x8]
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0x307942c4; BYTE $0xda // vpmovzxbw xmm11, xmm10 # xmm11 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero
+	LONG $0x207942c4; BYTE $0xd2 // vpmovsxbw xmm10, xmm10
+	LONG $0x7121c1c4; WORD $0x07f3 // vpsllw xmm11, xmm11, 0x7
+	LONG $0xd4db29c5 // vpand xmm10, xmm10, xmm4
+	LONG $0xd8db21c5 // vpand xmm11, xmm11, xmm0
+	LONG $0xe07521c5 // vpcmpeqw xmm12, xmm11, xmm0
+	LONG $0xeb2941c4; BYTE $0xd3 // vpor xmm10, xmm10, xmm11
+	LONG $0x7e7a41c4; BYTE $0x1f // vmovq xmm11, qword ptr [r15]
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0xe5db19c5 // vpand xmm12, xmm12, xmm5
+	LONG $0xeb2941c4; BYTE $0xd4 // vpor xmm10, xmm10, xmm12
+	LONG $0x137d42c4; BYTE $0xd2 // vcvtph2ps ymm10, xmm10
+	LONG $0xd3592cc5 // vmulps ymm10, ymm10, ymm3
+	LONG $0x307942c4; BYTE $0xe3 // vpmovzxbw xmm12, xmm11 # xmm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero
+	LONG $0x207942c4; BYTE $0xdb // vpmovsxbw xmm11, xmm11
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xdcdb21c5 // vpand xmm11, xmm11, xmm4
+	LONG $0xe0db19c5 // vpand xmm12, xmm12, xmm0
+	LONG $0xe87519c5 // vpcmpeqw xmm13, xmm12, xmm0
+	LONG $0xeb2141c4; BYTE $0xdc // vpor xmm11, xmm11, xmm12
+	LONG $0x187d42c4; BYTE $0x21 // vbroadcastss ymm12, dword ptr [r9]
+	LONG $0xeddb11c5 // vpand xmm13, xmm13, xmm5
+	LONG $0xeb2141c4; BYTE $0xdd // vpor xmm11, xmm11, xmm13
+	LONG $0x187d02c4; WORD $0x812c // vbroadcastss ymm13, dword ptr [r9 + 4*r8]
+	LONG $0x04c18349 // add r9, 0x4
+	LONG $0x137d42c4; BYTE $0xdb // vcvtph2ps ymm11, xmm11
+	LONG $0xdb5924c5 // vmulps ymm11, ymm11, ymm3
+	LONG $0xb82dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm10, ymm12 # ymm6 = (ymm10 * ymm12) + ymm6
+	LONG $0xb825c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm11, ymm12 # ymm7 = (ymm11 * ymm12) + ymm7
+	LONG $0xb81542c4; BYTE $0xc2 // vfmadd231ps ymm8, ymm13, ymm10 # ymm8 = (ymm13 * ymm10) + ymm8
+	LONG $0xb82542c4; BYTE $0xcd // vfmadd231ps ymm9, ymm11, ymm13 # ymm9 = (ymm11 * ymm13) + ymm9
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0xff5c8f0f; WORD $0xffff // jg 0x16220 <wsumh_f8e4m3+0x900>
+	LONG $0xfffee7e9; BYTE $0xff // jmp 0x161b0 <wsumh_f8e4m3+0x890>
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	LONG $0x03858e0f; WORD $0x0000 // jle 0x1665f <wsumh_f8e4m3+0xd3f>
+	QUAD $0x000ebd05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0xebd] # 0x171a0 <wsumh_q8_0+0xb20>
+	QUAD $0x000f500d7979e2c4; BYTE $0x00 // vpbroadcastw xmm1, word ptr [rip + 0xf50] # 0x1723c <wsumh_q8_0+0xbbc>
+	QUAD $0x000f49157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0xf49] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x000f421d7979e2c4; BYTE $0x00 // vpbroadcastw xmm3, word ptr [rip + 0xf42] # 0x17240 <wsumh_q8_0+0xbc0>
+	QUAD $0x000f1925187de2c4; BYTE $0x00 // vbroadcastss ymm4, dword ptr [rip + 0xf19] # 0x17220 <wsumh_q8_0+0xba0>
+	QUAD $0x000f2e2d7979e2c4; BYTE $0x00 // vpbroadcastw xmm5, word ptr [rip + 0xf2e] # 0x1723e <wsumh_q8_0+0xbbe>
+	QUAD $0x000f27357979e2c4; BYTE $0x00 // vpbroadcastw xmm6, word ptr [rip + 0xf27] # 0x17240 <wsumh_q8_0+0xbc0>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	LONG $0x18c28348 // add rdx, 0x18
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0x23eb // jmp 0x1634f <wsumh_f8e4m3+0xa2f>
+	LONG $0x287c41c4; BYTE $0xc8 // vmovaps ymm9, ymm8
+	LONG $0x9a148d4b // lea rdx, [r10 + 4*r11]
+	LONG $0x2e4562c4; BYTE $0x0a // vmaskmovps ymmword ptr [rdx], ymm7, ymm9
+	LONG $0x82148d4d // lea r10, [r10 + 4*rax]
+	LONG $0xff5f8d48 // lea rbx, [rdi - 0x1]
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0x03108e0f; WORD $0x0000 // jle 0x1665f <wsumh_f8e4m3+0xd3f>
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	LONG $0x00d5830f; WORD $0x0000 // jae 0x16430 <wsumh_f8e4m3+0xb10>
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0x0262860f; WORD $0x0000 // jbe 0x165d0 <wsumh_f8e4m3+0xcb0>
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x294d; BYTE $0xdf // sub r15, r11
+	WORD $0xc176 // jbe 0x1633a <wsumh_f8e4m3+0xa1a>
+	LONG $0x6e79c1c4; BYTE $0xff // vmovd xmm7, r15d
+	LONG $0x587de2c4; BYTE $0xff // vpbroadcastd ymm7, xmm7
+	LONG $0xf866c5c5 // vpcmpgtd ymm7, ymm7, ymm0
+	LONG $0x2c4502c4; WORD $0x9a04 // vmaskmovps ymm8, ymm7, ymmword ptr [r10 + 4*r11]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x9a74 // je 0x1632c <wsumh_f8e4m3+0xa0c>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x014c; BYTE $0xda // add rdx, r11
+	WORD $0x5aeb // jmp 0x163f8 <wsumh_f8e4m3+0xad8>
+	WORD $0x9066 // nop
+	LONG $0x4c7e7ac5; WORD $0x2024 // vmovq xmm9, qword ptr [rsp + 0x20]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x307942c4; BYTE $0xd1 // vpmovzxbw xmm10, xmm9 # xmm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero
+	LONG $0x207942c4; BYTE $0xc9 // vpmovsxbw xmm9, xmm9
+	LONG $0x7129c1c4; WORD $0x07f2 // vpsllw xmm10, xmm10, 0x7
+	LONG $0xcadb31c5 // vpand xmm9, xmm9, xmm2
+	LONG $0xd1db29c5 // vpand xmm10, xmm10, xmm1
+	LONG $0xd97529c5 // vpcmpeqw xmm11, xmm10, xmm1
+	LONG $0xeb3141c4; BYTE $0xca // vpor xmm9, xmm9, xmm10
+	LONG $0xdbdb21c5 // vpand xmm11, xmm11, xmm3
+	LONG $0xeb3141c4; BYTE $0xcb // vpor xmm9, xmm9, xmm11
+	LONG $0x137d42c4; BYTE $0xc9 // vcvtph2ps ymm9, xmm9
+	LONG $0xd45934c5 // vmulps ymm10, ymm9, ymm4
+	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0xa82d42c4; BYTE $0xc8 // vfmadd213ps ymm9, ymm10, ymm8 # ymm9 = (ymm10 * ymm9) + ymm8
+	LONG $0x287c41c4; BYTE $0xc1 // vmovaps ymm8, ymm9
+	WORD $0x394d; BYTE $0xe1 // cmp r9, r12
+	LONG $0xff39840f; WORD $0xffff // je 0x16331 <wsumh_f8e4m3+0xa11>
+	QUAD $0x000000202444c748; BYTE $0x00 // mov qword ptr [rsp + 0x20], 0x0
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	WORD $0x9a7e // jle 0x163a0 <wsumh_f8e4m3+0xa80>
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x34b60f44; BYTE $0x1a // movzx r14d, byte ptr [rdx + rbx]
+	LONG $0x1c748844; BYTE $0x20 // mov byte ptr [rsp + rbx + 0x20], r14b
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xdf // cmp r15, rbx
+	WORD $0xee75 // jne 0x16410 <wsumh_f8e4m3+0xaf0>
+	LONG $0xffff79e9; BYTE $0xff // jmp 0x163a0 <wsumh_f8e4m3+0xa80>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x245c8b4c; BYTE $0x10 // mov r11, qword ptr [rsp + 0x10]
+	LONG $0x000020ba; BYTE $0x00 // mov edx, 0x20
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x38eb // jmp 0x16477 <wsumh_f8e4m3+0xb57>
+	BYTE $0x90 // nop
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x20558d49 // lea rdx, [r13 + 0x20]
+	LONG $0x20c38349 // add r11, 0x20
+	LONG $0x117c01c4; WORD $0xb214 // vmovups ymmword ptr [r10 + 4*r14], ymm10
+	LONG $0x117c01c4; WORD $0xb24c; BYTE $0x20 // vmovups ymmword ptr [r10 + 4*r14 + 0x20], ymm9
+	LONG $0x117c01c4; WORD $0xb244; BYTE $0x40 // vmovups ymmword ptr [r10 + 4*r14 + 0x40], ymm8
+	LONG $0x117c81c4; WORD $0xb27c; BYTE $0x60 // vmovups ymmword ptr [r10 + 4*r14 + 0x60], ymm7
+	WORD $0x894d; BYTE $0xee // mov r14, r13
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfee7870f; WORD $0xffff // ja 0x1635e <wsumh_f8e4m3+0xa3e>
+	LONG $0x107c01c4; WORD $0xb214 // vmovups ymm10, ymmword ptr [r10 + 4*r14]
+	LONG $0x107c01c4; WORD $0xb24c; BYTE $0x20 // vmovups ymm9, ymmword ptr [r10 + 4*r14 + 0x20]
+	LONG $0x107c01c4; WORD $0xb244; BYTE $0x40 // vmovups ymm8, ymmword ptr [r10 + 4*r14 + 0x40]
+	LONG $0x107c81c4; WORD $0xb27c; BYTE $0x60 // vmovups ymm7, ymmword ptr [r10 + 4*r14 + 0x60]
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xa674 // je 0x16440 <wsumh_f8e4m3+0xb20>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	WORD $0x894d; BYTE $0xdf // mov r15, r11
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x7e7a41c4; WORD $0xe85f // vmovq xmm11, qword ptr [r15 - 0x18]
+	LONG $0x187d22c4; WORD $0xa63c // vbroadcastss ymm15, dword ptr [rsi + 4*r12]
+	WORD $0xff49; BYTE $0xc4 // inc r12
+	LONG $0x307942c4; BYTE $0xe3 // vpmovzxbw xmm12, xmm11 # xmm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero
+	LONG $0x207942c4; BYTE $0xdb // vpmovsxbw xmm11, xmm11
+	LONG $0x7119c1c4; WORD $0x07f4 // vpsllw xmm12, xmm12, 0x7
+	LONG $0xdddb21c5 // vpand xmm11, xmm11, xmm5
+	LONG $0xe1db19c5 // vpand xmm12, xmm12, xmm1
+	LONG $0xe97519c5 // vpcmpeqw xmm13, xmm12, xmm1
+	LONG $0xeb2141c4; BYTE $0xdc // vpor xmm11, xmm11, xmm12
+	LONG $0xeedb11c5 // vpand xmm13, xmm13, xmm6
+	LONG $0xeb2141c4; BYTE $0xdd // vpor xmm11, xmm11, xmm13
+	LONG $0x137d42c4; BYTE $0xe3 // vcvtph2ps ymm12, xmm11
+	LONG $0xe4591cc5 // vmulps ymm12, ymm12, ymm4
+	LONG $0xb80542c4; BYTE $0xd4 // vfmadd231ps ymm10, ymm15, ymm12 # ymm10 = (ymm15 * ymm12) + ymm10
+	LONG $0x7e7a41c4; WORD $0xf067 // vmovq xmm12, qword ptr [r15 - 0x10]
+	LONG $0x307942c4; BYTE $0xec // vpmovzxbw xmm13, xmm12 # xmm13 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero
+	LONG $0x207942c4; BYTE $0xe4 // vpmovsxbw xmm12, xmm12
+	LONG $0x7111c1c4; WORD $0x07f5 // vpsllw xmm13, xmm13, 0x7
+	LONG $0xe5db19c5 // vpand xmm12, xmm12, xmm5
+	LONG $0xe9db11c5 // vpand xmm13, xmm13, xmm1
+	LONG $0xf17511c5 // vpcmpeqw xmm14, xmm13, xmm1
+	LONG $0xeb1941c4; BYTE $0xe5 // vpor xmm12, xmm12, xmm13
+	LONG $0xf6db09c5 // vpand xmm14, xmm14, xmm6
+	LONG $0xeb1941c4; BYTE $0xe6 // vpor xmm12, xmm12, xmm14
+	LONG $0x137d42c4; BYTE $0xe4 // vcvtph2ps ymm12, xmm12
+	LONG $0xe4591cc5 // vmulps ymm12, ymm12, ymm4
+	LONG $0xb80542c4; BYTE $0xcc // vfmadd231ps ymm9, ymm15, ymm12 # ymm9 = (ymm15 * ymm12) + ymm9
+	LONG $0x7e7a41c4; WORD $0xf867 // vmovq xmm12, qword ptr [r15 - 0x8]
+	LONG $0x307942c4; BYTE $0xec // vpmovzxbw xmm13, xmm12 # xmm13 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero
+	LONG $0x207942c4; BYTE $0xe4 // vpmovsxbw xmm12, xmm12
+	LONG $0x7111c1c4; WORD $0x07f5 // vpsllw xmm13, xmm13, 0x7
+	LONG $0xe5db19c5 // vpand xmm12, xmm12, xmm5
+	LONG $0xe9db11c5 // vpand xmm13, xmm13, xmm1
+	LONG $0xf17511c5 // vpcmpeqw xmm14, xmm13, xmm1
+	LONG $0xeb1941c4; BYTE $0xe5 // vpor xmm12, xmm12, xmm13
+	LONG $0x7e7a41c4; BYTE $0x2f // vmovq xmm13, qword ptr [r15]
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0xf6db09c5 // vpand xmm14, xmm14, xmm6
+	LONG $0xeb1941c4; BYTE $0xe6 // vpor xmm12, xmm12, xmm14
+	LONG $0x137d42c4; BYTE $0xe4 // vcvtph2ps ymm12, xmm12
+	LONG $0xe4591cc5 // vmulps ymm12, ymm12, ymm4
+	LONG $0x307942c4; BYTE $0xf5 // vpmovzxbw xmm14, xmm13 # xmm14 = xmm13[0],zero,xmm13[1],zero,xmm13[2],zero,xmm13[3],zero,xmm13[4],zero,xmm13[5],zero,xmm13[6],zero,xmm13[7],zero
+	LONG $0x207942c4; BYTE $0xed // vpmovsxbw xmm13, xmm13
+	LONG $0x7109c1c4; WORD $0x07f6 // vpsllw xmm14, xmm14, 0x7
+	LONG $0xeddb11c5 // vpand xmm13, xmm13, xmm5
+	LONG $0xf1db09c5 // vpand xmm14, xmm14, xmm1
+	LONG $0xb80542c4; BYTE $0xc4 // vfmadd231ps ymm8, ymm15, ymm12 # ymm8 = (ymm15 * ymm12) + ymm8
+	LONG $0xeb1141c4; BYTE $0xee // vpor xmm13, xmm13, xmm14
+	LONG $0xf17509c5 // vpcmpeqw xmm14, xmm14, xmm1
+	LONG $0xf6db09c5 // vpand xmm14, xmm14, xmm6
+	LONG $0xeb1141c4; BYTE $0xee // vpor xmm13, xmm13, xmm14
+	LONG $0x137d42c4; BYTE $0xed // vcvtph2ps ymm13, xmm13
+	LONG $0xe45914c5 // vmulps ymm12, ymm13, ymm4
+	LONG $0xb805c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm15, ymm12 # ymm7 = (ymm15 * ymm12) + ymm7
+	WORD $0x394d; BYTE $0xe1 // cmp r9, r12
+	LONG $0xfef4850f; WORD $0xffff // jne 0x164b0 <wsumh_f8e4m3+0xb90>
+	LONG $0xfffe84e9; BYTE $0xff // jmp 0x16445 <wsumh_f8e4m3+0xb25>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x291c8d4b // lea rbx, [r9 + r13]
+	WORD $0x20eb // jmp 0x165fa <wsumh_f8e4m3+0xcda>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x08538d49 // lea rdx, [r11 + 0x8]
+	LONG $0x08c38348 // add rbx, 0x8
+	LONG $0x117c81c4; WORD $0xaa3c // vmovups ymmword ptr [r10 + 4*r13], ymm7
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfd77870f; WORD $0xffff // ja 0x16371 <wsumh_f8e4m3+0xa51>
+	LONG $0x107c81c4; WORD $0xaa3c // vmovups ymm7, ymmword ptr [r10 + 4*r13]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xd874 // je 0x165e0 <wsumh_f8e4m3+0xcc0>
+	WORD $0x8948; BYTE $0xda // mov rdx, rbx
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	LONG $0x027e7ac5 // vmovq xmm8, qword ptr [rdx]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x307942c4; BYTE $0xc8 // vpmovzxbw xmm9, xmm8 # xmm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero
+	LONG $0x207942c4; BYTE $0xc0 // vpmovsxbw xmm8, xmm8
+	LONG $0x7131c1c4; WORD $0x07f1 // vpsllw xmm9, xmm9, 0x7
+	LONG $0xc2db39c5 // vpand xmm8, xmm8, xmm2
+	LONG $0xc9db31c5 // vpand xmm9, xmm9, xmm1
+	LONG $0xd17531c5 // vpcmpeqw xmm10, xmm9, xmm1
+	LONG $0xeb3941c4; BYTE $0xc1 // vpor xmm8, xmm8, xmm9
+	LONG $0x187d22c4; WORD $0x8e0c // vbroadcastss ymm9, dword ptr [rsi + 4*r9]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0xd3db29c5 // vpand xmm10, xmm10, xmm3
+	LONG $0xeb3941c4; BYTE $0xc2 // vpor xmm8, xmm8, xmm10
+	LONG $0x137d42c4; BYTE $0xc0 // vcvtph2ps ymm8, xmm8
+	LONG $0xc4593cc5 // vmulps ymm8, ymm8, ymm4
+	LONG $0xb83dc2c4; BYTE $0xf9 // vfmadd231ps ymm7, ymm8, ymm9 # ymm7 = (ymm8 * ymm9) + ymm7
+	WORD $0x394d; BYTE $0xcc // cmp r12, r9
+	WORD $0xb375 // jne 0x16610 <wsumh_f8e4m3+0xcf0>
+	WORD $0x81eb // jmp 0x165e0 <wsumh_f8e4m3+0xcc0>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// wsumh_q8_0: +26240
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x40ec8348 // sub rsp, 0x40
+	WORD $0x8949; BYTE $0xd2 // mov r10, rdx
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	LONG $0x20eac148 // shr rdx, 0x20
+	WORD $0x8944; BYTE $0xc8 // mov eax, r9d
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	WORD $0xe8c1; BYTE $0x10 // shr eax, 0x10
+	LONG $0x30fbc149 // sar r11, 0x30
+	LONG $0xe9b70f45 // movzx r13d, r9w
+	WORD $0xb70f; BYTE $0xd2 // movzx edx, dx
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x02f1850f; WORD $0x0000 // jne 0x169ac <wsumh_q8_0+0x32c>
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x246c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r13
+	LONG $0x00c1f741; WORD $0x0700; BYTE $0x00 // test r9d, 0x70000
+	LONG $0x07f7850f; WORD $0x0000 // jne 0x16ec8 <wsumh_q8_0+0x848>
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x05b28c0f; WORD $0x0000 // jl 0x16c8d <wsumh_q8_0+0x60d>
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x04e2c148 // shl rdx, 0x4
+	WORD $0xc789 // mov edi, eax
+	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x0085148d; WORD $0x0000; BYTE $0x00 // lea edx, [4*rax]
+	LONG $0x247c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdi
+	LONG $0x520c8d4c // lea r9, [rdx + 2*rdx]
+	QUAD $0x0000000085148d4a // lea rdx, [4*r8]
+	LONG $0x523c8d4c // lea r15, [rdx + 2*rdx]
+	LONG $0x01558d49 // lea rdx, [r13 + 0x1]
+	LONG $0x244c894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r9
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0x28eb // jmp 0x16740 <wsumh_q8_0+0xc0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24740348; BYTE $0x30 // add rsi, qword ptr [rsp + 0x30]
+	LONG $0x2454034c; BYTE $0x28 // add r10, qword ptr [rsp + 0x28]
+	LONG $0xfc7a8d48 // lea rdi, [rdx - 0x4]
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x07fa8348 // cmp rdx, 0x7
+	LONG $0x05508e0f; WORD $0x0000 // jle 0x16c90 <wsumh_q8_0+0x610>
+	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
+	LONG $0x245c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r11
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00ff830f; WORD $0x0000 // jae 0x16850 <wsumh_q8_0+0x1d0>
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xee // mov rsi, rbp
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xbb73 // jae 0x16720 <wsumh_q8_0+0xa0>
+	WORD $0x8944; BYTE $0xdf // mov edi, r11d
+	WORD $0xefc1; BYTE $0x03 // shr edi, 0x3
+	WORD $0x2beb // jmp 0x16798 <wsumh_q8_0+0x118>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x08c38349 // add r11, 0x8
+	WORD $0xfe40; BYTE $0xc7 // inc dil
+	LONG $0x117cc1c4; BYTE $0x1e // vmovups ymmword ptr [r14], ymm3
+	LONG $0x117cc1c4; WORD $0x8614 // vmovups ymmword ptr [r14 + 4*rax], ymm2
+	LONG $0x117cc1c4; WORD $0xc60c // vmovups ymmword ptr [r14 + 8*rax], ymm1
+	LONG $0x117c81c4; WORD $0x0e04 // vmovups ymmword ptr [r14 + r9], ymm0
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0x8873 // jae 0x16720 <wsumh_q8_0+0xa0>
+	LONG $0x9a348d4f // lea r14, [r10 + 4*r11]
+	LONG $0x107c81c4; WORD $0x9a1c // vmovups ymm3, ymmword ptr [r10 + 4*r11]
+	LONG $0xffb60f40 // movzx edi, dil
+	WORD $0xe783; BYTE $0x03 // and edi, 0x3
+	LONG $0x107cc1c4; WORD $0x8614 // vmovups ymm2, ymmword ptr [r14 + 4*rax]
+	LONG $0x107cc1c4; WORD $0xc60c // vmovups ymm1, ymmword ptr [r14 + 8*rax]
+	LONG $0x107c81c4; WORD $0x3104 // vmovups ymm0, ymmword ptr [r9 + r14]
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0xb074 // je 0x16770 <wsumh_q8_0+0xf0>
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x894d; BYTE $0xd9 // mov r9, r11
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e18349 // and r9, -0x20
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x510c8d4d // lea r9, [r9 + 2*rdx]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x217dc2c4; WORD $0xf964; BYTE $0x02 // vpmovsxbd ymm4, qword ptr [r9 + 8*rdi + 0x2]
+	LONG $0x29b70f41 // movzx ebp, word ptr [r9]
+	LONG $0x187de2c4; BYTE $0x3b // vbroadcastss ymm7, dword ptr [rbx]
+	LONG $0x187da2c4; WORD $0x8334 // vbroadcastss ymm6, dword ptr [rbx + 4*r8]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xed6ef9c5 // vmovd xmm5, ebp
+	LONG $0x1379e2c4; BYTE $0xed // vcvtph2ps xmm5, xmm5
+	LONG $0x187de2c4; BYTE $0xed // vbroadcastss ymm5, xmm5
+	LONG $0xe45bfcc5 // vcvtdq2ps ymm4, ymm4
+	LONG $0xe459d4c5 // vmulps ymm4, ymm5, ymm4
+	LONG $0xb85de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm4, ymm7 # ymm3 = (ymm4 * ymm7) + ymm3
+	LONG $0xb85de2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm4, ymm6 # ymm2 = (ymm4 * ymm6) + ymm2
+	LONG $0x187da2c4; WORD $0xc33c // vbroadcastss ymm7, dword ptr [rbx + 8*r8]
+	LONG $0x187da2c4; WORD $0x3b34 // vbroadcastss ymm6, dword ptr [rbx + r15]
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0xb85de2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm4, ymm7 # ymm1 = (ymm4 * ymm7) + ymm1
+	LONG $0xb85de2c4; BYTE $0xc6 // vfmadd231ps ymm0, ymm4, ymm6 # ymm0 = (ymm4 * ymm6) + ymm0
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xa47f // jg 0x167e0 <wsumh_q8_0+0x160>
+	LONG $0xffff2fe9; BYTE $0xff // jmp 0x16770 <wsumh_q8_0+0xf0>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0010be41; WORD $0x0000 // mov r14d, 0x10
+	WORD $0xff31 // xor edi, edi
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x54eb // jmp 0x168b1 <wsumh_q8_0+0x231>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b4c; BYTE $0x18 // mov r9, qword ptr [rsp + 0x18]
+	LONG $0x10568d49 // lea rdx, [r14 + 0x10]
+	LONG $0x10c58349 // add r13, 0x10
+	WORD $0xfe40; BYTE $0xc7 // inc dil
+	LONG $0x117cc1c4; BYTE $0x3b // vmovups ymmword ptr [r11], ymm7
+	LONG $0x117cc1c4; WORD $0x2073 // vmovups ymmword ptr [r11 + 0x20], ymm6
+	LONG $0x117cc1c4; WORD $0x832c // vmovups ymmword ptr [r11 + 4*rax], ymm5
+	LONG $0x117cc1c4; WORD $0x8364; BYTE $0x20 // vmovups ymmword ptr [r11 + 4*rax + 0x20], ymm4
+	LONG $0x117cc1c4; WORD $0xc31c // vmovups ymmword ptr [r11 + 8*rax], ymm3
+	LONG $0x117cc1c4; WORD $0xc354; BYTE $0x20 // vmovups ymmword ptr [r11 + 8*rax + 0x20], ymm2
+	LONG $0x117c81c4; WORD $0x0b0c // vmovups ymmword ptr [r11 + r9], ymm1
+	LONG $0x117c81c4; WORD $0x0b44; BYTE $0x20 // vmovups ymmword ptr [r11 + r9 + 0x20], ymm0
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfea3870f; WORD $0xffff // ja 0x16754 <wsumh_q8_0+0xd4>
+	LONG $0xaa1c8d4f // lea r11, [r10 + 4*r13]
+	LONG $0x107c81c4; WORD $0xaa3c // vmovups ymm7, ymmword ptr [r10 + 4*r13]
+	LONG $0x107c81c4; WORD $0xaa74; BYTE $0x20 // vmovups ymm6, ymmword ptr [r10 + 4*r13 + 0x20]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	LONG $0x107cc1c4; WORD $0x832c // vmovups ymm5, ymmword ptr [r11 + 4*rax]
+	LONG $0x107cc1c4; WORD $0x8364; BYTE $0x20 // vmovups ymm4, ymmword ptr [r11 + 4*rax + 0x20]
+	LONG $0x107cc1c4; WORD $0xc31c // vmovups ymm3, ymmword ptr [r11 + 8*rax]
+	LONG $0x107cc1c4; WORD $0xc354; BYTE $0x20 // vmovups ymm2, ymmword ptr [r11 + 8*rax + 0x20]
+	LONG $0x107c81c4; WORD $0x190c // vmovups ymm1, ymmword ptr [r9 + r11]
+	LONG $0x107c81c4; WORD $0x1944; BYTE $0x20 // vmovups ymm0, ymmword ptr [r9 + r11 + 0x20]
+	LONG $0xff6b840f; WORD $0xffff // je 0x16860 <wsumh_q8_0+0x1e0>
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e68348 // and rsi, -0x20
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0x8948; BYTE $0xeb // mov rbx, rbp
+	LONG $0x560c8d4c // lea r9, [rsi + 2*rdx]
+	LONG $0x240c034c // add r9, qword ptr [rsp]
+	LONG $0xf7b60f40 // movzx esi, dil
+	WORD $0xe683; BYTE $0x01 // and esi, 0x1
+	WORD $0xe6c1; BYTE $0x04 // shl esi, 0x4
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x217d42c4; WORD $0x314c; BYTE $0x02 // vpmovsxbd ymm9, qword ptr [r9 + rsi + 0x2]
+	LONG $0x217d42c4; WORD $0x3154; BYTE $0x0a // vpmovsxbd ymm10, qword ptr [r9 + rsi + 0xa]
+	LONG $0x11b70f41 // movzx edx, word ptr [r9]
+	LONG $0x187d62c4; BYTE $0x23 // vbroadcastss ymm12, dword ptr [rbx]
+	LONG $0x187d22c4; WORD $0x831c // vbroadcastss ymm11, dword ptr [rbx + 4*r8]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0xff49; BYTE $0xcc // dec r12
+	LONG $0xc26e79c5 // vmovd xmm8, edx
+	LONG $0x137942c4; BYTE $0xc0 // vcvtph2ps xmm8, xmm8
+	LONG $0x187d42c4; BYTE $0xc0 // vbroadcastss ymm8, xmm8
+	LONG $0x5b7c41c4; BYTE $0xc9 // vcvtdq2ps ymm9, ymm9
+	LONG $0x5b7c41c4; BYTE $0xd2 // vcvtdq2ps ymm10, ymm10
+	LONG $0x593c41c4; BYTE $0xc9 // vmulps ymm9, ymm8, ymm9
+	LONG $0x593c41c4; BYTE $0xc2 // vmulps ymm8, ymm8, ymm10
+	LONG $0xb835c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm9, ymm12 # ymm7 = (ymm9 * ymm12) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm8, ymm12 # ymm6 = (ymm8 * ymm12) + ymm6
+	LONG $0x187d22c4; WORD $0xc324 // vbroadcastss ymm12, dword ptr [rbx + 8*r8]
+	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
+	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
+	LONG $0x187d22c4; WORD $0x3b1c // vbroadcastss ymm11, dword ptr [rbx + r15]
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0xb835c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm12) + ymm3
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb825c2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm11, ymm9 # ymm1 = (ymm11 * ymm9) + ymm1
+	LONG $0xb83dc2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm8, ymm11 # ymm0 = (ymm8 * ymm11) + ymm0
+	LONG $0x01fc8349 // cmp r12, 0x1
+	LONG $0xff798f0f; WORD $0xffff // jg 0x16920 <wsumh_q8_0+0x2a0>
+	LONG $0xfffeb4e9; BYTE $0xff // jmp 0x16860 <wsumh_q8_0+0x1e0>
+	LONG $0x245c894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r11
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0781840f; WORD $0x0000 // je 0x1713b <wsumh_q8_0+0xabb>
+	QUAD $0x0007dd05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x7dd] # 0x171a0 <wsumh_q8_0+0xb20>
+	WORD $0xc289 // mov edx, eax
+	WORD $0x8941; BYTE $0xc1 // mov r9d, eax
+	WORD $0xeac1; BYTE $0x05 // shr edx, 0x5
+	LONG $0xe0e18341 // and r9d, -0x20
+	QUAD $0x00000000853c8d44 // lea r15d, [4*rax]
+	LONG $0x2454894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r10
+	LONG $0x510c8d4d // lea r9, [r9 + 2*rdx]
+	LONG $0x0f148d48 // lea rdx, [rdi + rcx]
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x2deb // jmp 0x16a18 <wsumh_q8_0+0x398>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24548b4c; BYTE $0x10 // mov r10, qword ptr [rsp + 0x10]
+	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
+	LONG $0xff6a8d4d // lea r13, [r10 - 0x1]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x01fa8349 // cmp r10, 0x1
+	LONG $0x07238e0f; WORD $0x0000 // jle 0x1713b <wsumh_q8_0+0xabb>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x246c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r13
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0xc274 // je 0x169f0 <wsumh_q8_0+0x370>
+	LONG $0x24648b4c; BYTE $0x28 // mov r12, qword ptr [rsp + 0x28]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	LONG $0x246c8b4c; BYTE $0x38 // mov r13, qword ptr [rsp + 0x38]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x241c8b48 // mov rbx, qword ptr [rsp]
+	WORD $0x1deb // jmp 0x16a65 <wsumh_q8_0+0x3e5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	WORD $0x014c; BYTE $0xcb // add rbx, r9
+	WORD $0x014d; BYTE $0xcc // add r12, r9
+	LONG $0xff578d48 // lea rdx, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8b7e // jle 0x169f0 <wsumh_q8_0+0x370>
+	LONG $0x24548948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdx
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1f72 // jb 0x16a8e <wsumh_q8_0+0x40e>
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x14180f41; BYTE $0x14 // prefetcht1 byte ptr [r12 + rdx]
+	LONG $0x40c28348 // add rdx, 0x40
+	WORD $0x394c; BYTE $0xca // cmp rdx, r9
+	WORD $0xf272 // jb 0x16a80 <wsumh_q8_0+0x400>
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
+	WORD $0x197f // jg 0x16ab4 <wsumh_q8_0+0x434>
+	WORD $0xb3eb // jmp 0x16a50 <wsumh_q8_0+0x3d0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	LONG $0xff538d49 // lea rdx, [r11 - 0x1]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x9c7e // jle 0x16a50 <wsumh_q8_0+0x3d0>
+	LONG $0x187de2c4; BYTE $0x0e // vbroadcastss ymm1, dword ptr [rsi]
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	WORD $0x1273 // jae 0x16ad0 <wsumh_q8_0+0x450>
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0000e6e9; BYTE $0x00 // jmp 0x16bac <wsumh_q8_0+0x52c>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x217de2c4; WORD $0x0257 // vpmovsxbd ymm2, qword ptr [rdi + 0x2]
+	WORD $0xb70f; BYTE $0x17 // movzx edx, word ptr [rdi]
+	LONG $0x20568d4d // lea r10, [r14 + 0x20]
+	LONG $0xda6ef9c5 // vmovd xmm3, edx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xa87582c4; WORD $0xb554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r14] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0xb554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*r14], ymm2
+	LONG $0x217de2c4; WORD $0x0a57 // vpmovsxbd ymm2, qword ptr [rdi + 0xa]
+	WORD $0xb70f; BYTE $0x17 // movzx edx, word ptr [rdi]
+	LONG $0xda6ef9c5 // vmovd xmm3, edx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xa87582c4; WORD $0xb554; BYTE $0x20 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r14 + 0x20] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0xb554; BYTE $0x20 // vmovups ymmword ptr [r13 + 4*r14 + 0x20], ymm2
+	LONG $0x217de2c4; WORD $0x1257 // vpmovsxbd ymm2, qword ptr [rdi + 0x12]
+	WORD $0xb70f; BYTE $0x17 // movzx edx, word ptr [rdi]
+	LONG $0xda6ef9c5 // vmovd xmm3, edx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xa87582c4; WORD $0xb554; BYTE $0x40 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r14 + 0x40] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0xb554; BYTE $0x40 // vmovups ymmword ptr [r13 + 4*r14 + 0x40], ymm2
+	LONG $0x217de2c4; WORD $0x1a57 // vpmovsxbd ymm2, qword ptr [rdi + 0x1a]
+	WORD $0xb70f; BYTE $0x17 // movzx edx, word ptr [rdi]
+	LONG $0x22c78348 // add rdi, 0x22
+	LONG $0xda6ef9c5 // vmovd xmm3, edx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xa87582c4; WORD $0xb554; BYTE $0x60 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r14 + 0x60] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0xb554; BYTE $0x60 // vmovups ymmword ptr [r13 + 4*r14 + 0x60], ymm2
+	LONG $0x40c68349 // add r14, 0x40
+	WORD $0x3949; BYTE $0xc6 // cmp r14, rax
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	LONG $0xff34860f; WORD $0xffff // jbe 0x16ae0 <wsumh_q8_0+0x460>
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	LONG $0x08cf8348 // or rdi, 0x8
+	WORD $0x3948; BYTE $0xc7 // cmp rdi, rax
+	WORD $0x6377 // ja 0x16c1b <wsumh_q8_0+0x59b>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	WORD $0x894c; BYTE $0xd7 // mov rdi, r10
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	LONG $0x05efc148 // shr rdi, 0x5
+	LONG $0xe0e68349 // and r14, -0x20
+	WORD $0x8944; BYTE $0xd5 // mov ebp, r10d
+	WORD $0xe583; BYTE $0x18 // and ebp, 0x18
+	LONG $0x7e3c8d49 // lea rdi, [r14 + 2*rdi]
+	LONG $0x3b348d4c // lea r14, [rbx + rdi]
+	LONG $0x3b3cb70f // movzx edi, word ptr [rbx + rdi]
+	LONG $0x217da2c4; WORD $0x3554; BYTE $0x02 // vpmovsxbd ymm2, qword ptr [rbp + r14 + 0x2]
+	LONG $0xdf6ef9c5 // vmovd xmm3, edi
+	LONG $0x087a8d49 // lea rdi, [r10 + 0x8]
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xa87582c4; WORD $0x9554; BYTE $0x00 // vfmadd213ps ymm2, ymm1, ymmword ptr [r13 + 4*r10] # ymm2 = (ymm1 * ymm2) + mem
+	LONG $0x117c81c4; WORD $0x9554; BYTE $0x00 // vmovups ymmword ptr [r13 + 4*r10], ymm2
+	LONG $0x10c28349 // add r10, 0x10
+	WORD $0x3949; BYTE $0xc2 // cmp r10, rax
+	WORD $0x8949; BYTE $0xfa // mov r10, rdi
+	WORD $0xa576 // jbe 0x16bc0 <wsumh_q8_0+0x540>
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xfe7c860f; WORD $0xffff // jbe 0x16aa0 <wsumh_q8_0+0x420>
+	WORD $0x894d; BYTE $0xd6 // mov r14, r10
+	WORD $0x894c; BYTE $0xd5 // mov rbp, r10
+	LONG $0x05eec149 // shr r14, 0x5
+	LONG $0xe0e58348 // and rbp, -0x20
+	WORD $0x8944; BYTE $0xd2 // mov edx, r10d
+	WORD $0xe283; BYTE $0x18 // and edx, 0x18
+	WORD $0xc789 // mov edi, eax
+	WORD $0x2944; BYTE $0xd7 // sub edi, r10d
+	LONG $0x75748d4e; BYTE $0x00 // lea r14, [rbp + 2*r14]
+	LONG $0x332c8d4a // lea rbp, [rbx + r14]
+	LONG $0x217de2c4; WORD $0x2a54; BYTE $0x02 // vpmovsxbd ymm2, qword ptr [rdx + rbp + 0x2]
+	LONG $0x14b70f42; BYTE $0x33 // movzx edx, word ptr [rbx + r14]
+	LONG $0xda6ef9c5 // vmovd xmm3, edx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xdf6ef9c5 // vmovd xmm3, edi
+	LONG $0x587de2c4; BYTE $0xdb // vpbroadcastd ymm3, xmm3
+	LONG $0xd866e5c5 // vpcmpgtd ymm3, ymm3, ymm0
+	LONG $0x2c6582c4; WORD $0x9564; BYTE $0x00 // vmaskmovps ymm4, ymm3, ymmword ptr [r13 + 4*r10]
+	LONG $0xa86de2c4; BYTE $0xcc // vfmadd213ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm1) + ymm4
+	LONG $0x2e6582c4; WORD $0x954c; BYTE $0x00 // vmaskmovps ymmword ptr [r13 + 4*r10], ymm3, ymm1
+	LONG $0xfffe13e9; BYTE $0xff // jmp 0x16aa0 <wsumh_q8_0+0x420>
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x02ff8348 // cmp rdi, 0x2
+	LONG $0x022b8c0f; WORD $0x0000 // jl 0x16ec5 <wsumh_q8_0+0x845>
+	QUAD $0x00000000c5148d4a // lea rdx, [8*r8]
+	LONG $0x01758d4d // lea r14, [r13 + 0x1]
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x00c5148d; WORD $0x0000; BYTE $0x00 // lea edx, [8*rax]
+	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
+	WORD $0x2aeb // jmp 0x16ce3 <wsumh_q8_0+0x663>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x894c; BYTE $0xee // mov rsi, r13
+	LONG $0x24740348; BYTE $0x20 // add rsi, qword ptr [rsp + 0x20]
+	LONG $0x2454034c; BYTE $0x08 // add r10, qword ptr [rsp + 0x8]
+	LONG $0xfe5a8d4c // lea r11, [rdx - 0x2]
+	WORD $0x894c; BYTE $0xdf // mov rdi, r11
+	LONG $0x03fa8348 // cmp rdx, 0x3
+	LONG $0x01e58e0f; WORD $0x0000 // jle 0x16ec8 <wsumh_q8_0+0x848>
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	WORD $0xf883; BYTE $0x10 // cmp eax, 0x10
+	LONG $0x00cc830f; WORD $0x0000 // jae 0x16dc0 <wsumh_q8_0+0x740>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0xc473 // jae 0x16cc0 <wsumh_q8_0+0x640>
+	WORD $0x8944; BYTE $0xe7 // mov edi, r12d
+	WORD $0xefc1; BYTE $0x03 // shr edi, 0x3
+	WORD $0x23eb // jmp 0x16d27 <wsumh_q8_0+0x6a7>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x08c48349 // add r12, 0x8
+	WORD $0xfe40; BYTE $0xc7 // inc dil
+	LONG $0x117cc1c4; BYTE $0x03 // vmovups ymmword ptr [r11], ymm0
+	LONG $0x117cc1c4; WORD $0x830c // vmovups ymmword ptr [r11 + 4*rax], ymm1
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0x9973 // jae 0x16cc0 <wsumh_q8_0+0x640>
+	LONG $0xa21c8d4f // lea r11, [r10 + 4*r12]
+	LONG $0x107c81c4; WORD $0xa204 // vmovups ymm0, ymmword ptr [r10 + 4*r12]
+	LONG $0xffb60f40 // movzx edi, dil
+	WORD $0xe783; BYTE $0x03 // and edi, 0x3
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	LONG $0x107cc1c4; WORD $0x830c // vmovups ymm1, ymmword ptr [r11 + 4*rax]
+	WORD $0xca74 // je 0x16d10 <wsumh_q8_0+0x690>
+	WORD $0x894c; BYTE $0xe2 // mov rdx, r12
+	WORD $0x894c; BYTE $0xe6 // mov rsi, r12
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e68348 // and rsi, -0x20
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	WORD $0x894c; BYTE $0xeb // mov rbx, r13
+	LONG $0x56148d48 // lea rdx, [rsi + 2*rdx]
+	LONG $0x24140348 // add rdx, qword ptr [rsp]
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x217de2c4; WORD $0xfa54; BYTE $0x02 // vpmovsxbd ymm2, qword ptr [rdx + 8*rdi + 0x2]
+	WORD $0xb70f; BYTE $0x32 // movzx esi, word ptr [rdx]
+	LONG $0x187de2c4; BYTE $0x2b // vbroadcastss ymm5, dword ptr [rbx]
+	LONG $0x187da2c4; WORD $0x8324 // vbroadcastss ymm4, dword ptr [rbx + 4*r8]
+	LONG $0x04c38348 // add rbx, 0x4
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	WORD $0xff49; BYTE $0xc9 // dec r9
+	LONG $0xde6ef9c5 // vmovd xmm3, esi
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xb86de2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm2, ymm5 # ymm0 = (ymm2 * ymm5) + ymm0
+	LONG $0xb86de2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm4) + ymm1
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0xbb7f // jg 0x16d70 <wsumh_q8_0+0x6f0>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x16d10 <wsumh_q8_0+0x690>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x0010bf41; WORD $0x0000 // mov r15d, 0x10
+	WORD $0xff31 // xor edi, edi
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x37eb // jmp 0x16e04 <wsumh_q8_0+0x784>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x10578d49 // lea rdx, [r15 + 0x10]
+	LONG $0x10c38349 // add r11, 0x10
+	WORD $0xfe40; BYTE $0xc7 // inc dil
+	LONG $0x117cc1c4; WORD $0x2404 // vmovups ymmword ptr [r12], ymm0
+	LONG $0x117cc1c4; WORD $0x244c; BYTE $0x20 // vmovups ymmword ptr [r12 + 0x20], ymm1
+	LONG $0x117cc1c4; WORD $0x8414 // vmovups ymmword ptr [r12 + 4*rax], ymm2
+	LONG $0x117cc1c4; WORD $0x845c; BYTE $0x20 // vmovups ymmword ptr [r12 + 4*rax + 0x20], ymm3
+	WORD $0x894d; BYTE $0xfc // mov r12, r15
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfef3870f; WORD $0xffff // ja 0x16cf7 <wsumh_q8_0+0x677>
+	LONG $0x9a248d4f // lea r12, [r10 + 4*r11]
+	LONG $0x107c81c4; WORD $0x9a04 // vmovups ymm0, ymmword ptr [r10 + 4*r11]
+	LONG $0x107c81c4; WORD $0x9a4c; BYTE $0x20 // vmovups ymm1, ymmword ptr [r10 + 4*r11 + 0x20]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	LONG $0x107cc1c4; WORD $0x8414 // vmovups ymm2, ymmword ptr [r12 + 4*rax]
+	LONG $0x107cc1c4; WORD $0x845c; BYTE $0x20 // vmovups ymm3, ymmword ptr [r12 + 4*rax + 0x20]
+	WORD $0xa674 // je 0x16dd0 <wsumh_q8_0+0x750>
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x894d; BYTE $0xd9 // mov r9, r11
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e18349 // and r9, -0x20
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	LONG $0x511c8d49 // lea rbx, [r9 + 2*rdx]
+	LONG $0x241c0348 // add rbx, qword ptr [rsp]
+	LONG $0xcfb60f44 // movzx r9d, dil
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x01e18341 // and r9d, 0x1
+	LONG $0x04e1c141 // shl r9d, 0x4
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x217da2c4; WORD $0x0b6c; BYTE $0x02 // vpmovsxbd ymm5, qword ptr [rbx + r9 + 0x2]
+	LONG $0x217da2c4; WORD $0x0b74; BYTE $0x0a // vpmovsxbd ymm6, qword ptr [rbx + r9 + 0xa]
+	WORD $0xb70f; BYTE $0x33 // movzx esi, word ptr [rbx]
+	LONG $0x187d62c4; WORD $0x0045 // vbroadcastss ymm8, dword ptr [rbp]
+	LONG $0x187da2c4; WORD $0x857c; BYTE $0x00 // vbroadcastss ymm7, dword ptr [rbp + 4*r8]
+	LONG $0x04c58348 // add rbp, 0x4
+	WORD $0x0148; BYTE $0xcb // add rbx, rcx
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0xe66ef9c5 // vmovd xmm4, esi
+	LONG $0x1379e2c4; BYTE $0xe4 // vcvtph2ps xmm4, xmm4
+	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
+	LONG $0xed5bfcc5 // vcvtdq2ps ymm5, ymm5
+	LONG $0xf65bfcc5 // vcvtdq2ps ymm6, ymm6
+	LONG $0xed59dcc5 // vmulps ymm5, ymm4, ymm5
+	LONG $0xe659dcc5 // vmulps ymm4, ymm4, ymm6
+	LONG $0xb855c2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm5, ymm8 # ymm0 = (ymm5 * ymm8) + ymm0
+	LONG $0xb85dc2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm4, ymm8 # ymm1 = (ymm4 * ymm8) + ymm1
+	LONG $0xb845e2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm7, ymm5 # ymm2 = (ymm7 * ymm5) + ymm2
+	LONG $0xb85de2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm4, ymm7 # ymm3 = (ymm4 * ymm7) + ymm3
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0xa07f // jg 0x16e60 <wsumh_q8_0+0x7e0>
+	LONG $0xffff0be9; BYTE $0xff // jmp 0x16dd0 <wsumh_q8_0+0x750>
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x02618e0f; WORD $0x0000 // jle 0x1713b <wsumh_q8_0+0xabb>
+	QUAD $0x0002bd05217de2c4; BYTE $0x00 // vpmovsxbd ymm0, qword ptr [rip + 0x2bd] # 0x171a0 <wsumh_q8_0+0xb20>
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x894d; BYTE $0xdd // mov r13, r11
+	WORD $0x25eb // jmp 0x16f11 <wsumh_q8_0+0x891>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0xba148d49 // lea rdx, [r10 + 4*rdi]
+	LONG $0x2e75e2c4; BYTE $0x12 // vmaskmovps ymmword ptr [rdx], ymm1, ymm2
+	LONG $0x82148d4d // lea r10, [r10 + 4*rax]
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0xff558d49 // lea rdx, [r13 - 0x1]
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	LONG $0x022a8e0f; WORD $0x0000 // jle 0x1713b <wsumh_q8_0+0xabb>
+	WORD $0xf883; BYTE $0x20 // cmp eax, 0x20
+	LONG $0x0096830f; WORD $0x0000 // jae 0x16fb0 <wsumh_q8_0+0x930>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x08ca8348 // or rdx, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0x0173860f; WORD $0x0000 // jbe 0x170a0 <wsumh_q8_0+0xa20>
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	WORD $0x3948; BYTE $0xf8 // cmp rax, rdi
+	WORD $0xc476 // jbe 0x16ef9 <wsumh_q8_0+0x879>
+	WORD $0xc289 // mov edx, eax
+	WORD $0xfa29 // sub edx, edi
+	LONG $0xca6ef9c5 // vmovd xmm1, edx
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	LONG $0xc866f5c5 // vpcmpgtd ymm1, ymm1, ymm0
+	LONG $0x2c75c2c4; WORD $0xba14 // vmaskmovps ymm2, ymm1, ymmword ptr [r10 + 4*rdi]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x9f74 // je 0x16ef0 <wsumh_q8_0+0x870>
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e18349 // and r9, -0x20
+	WORD $0xfb89 // mov ebx, edi
+	WORD $0xe383; BYTE $0x18 // and ebx, 0x18
+	LONG $0x51148d49 // lea rdx, [r9 + 2*rdx]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x014c; BYTE $0xfa // add rdx, r15
+	WORD $0x9066 // nop
+	LONG $0x217de2c4; WORD $0x1a5c; BYTE $0x02 // vpmovsxbd ymm3, qword ptr [rdx + rbx + 0x2]
+	LONG $0x1ab70f44 // movzx r11d, word ptr [rdx]
+	LONG $0x187da2c4; WORD $0x8e2c // vbroadcastss ymm5, dword ptr [rsi + 4*r9]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0x6e79c1c4; BYTE $0xe3 // vmovd xmm4, r11d
+	LONG $0x1379e2c4; BYTE $0xe4 // vcvtph2ps xmm4, xmm4
+	LONG $0x187de2c4; BYTE $0xe4 // vbroadcastss ymm4, xmm4
+	LONG $0xdb5bfcc5 // vcvtdq2ps ymm3, ymm3
+	LONG $0xdb59dcc5 // vmulps ymm3, ymm4, ymm3
+	LONG $0xb865e2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm3, ymm5 # ymm2 = (ymm3 * ymm5) + ymm2
+	WORD $0x394d; BYTE $0xcc // cmp r12, r9
+	WORD $0xc875 // jne 0x16f70 <wsumh_q8_0+0x8f0>
+	LONG $0xffff43e9; BYTE $0xff // jmp 0x16ef0 <wsumh_q8_0+0x870>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x000020ba; BYTE $0x00 // mov edx, 0x20
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x32eb // jmp 0x16fef <wsumh_q8_0+0x96f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x20568d49 // lea rdx, [r14 + 0x20]
+	LONG $0x22c78348 // add rdi, 0x22
+	LONG $0x117c81c4; WORD $0x8a24 // vmovups ymmword ptr [r10 + 4*r9], ymm4
+	LONG $0x117c81c4; WORD $0x8a5c; BYTE $0x20 // vmovups ymmword ptr [r10 + 4*r9 + 0x20], ymm3
+	LONG $0x117c81c4; WORD $0x8a54; BYTE $0x40 // vmovups ymmword ptr [r10 + 4*r9 + 0x40], ymm2
+	LONG $0x117c81c4; WORD $0x8a4c; BYTE $0x60 // vmovups ymmword ptr [r10 + 4*r9 + 0x60], ymm1
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xff2e870f; WORD $0xffff // ja 0x16f1d <wsumh_q8_0+0x89d>
+	LONG $0x107c81c4; WORD $0x8a24 // vmovups ymm4, ymmword ptr [r10 + 4*r9]
+	LONG $0x107c81c4; WORD $0x8a5c; BYTE $0x20 // vmovups ymm3, ymmword ptr [r10 + 4*r9 + 0x20]
+	LONG $0x107c81c4; WORD $0x8a54; BYTE $0x40 // vmovups ymm2, ymmword ptr [r10 + 4*r9 + 0x40]
+	LONG $0x107c81c4; WORD $0x8a4c; BYTE $0x60 // vmovups ymm1, ymmword ptr [r10 + 4*r9 + 0x60]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xae74 // je 0x16fc0 <wsumh_q8_0+0x940>
+	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x217de2c4; WORD $0x027a // vpmovsxbd ymm7, qword ptr [rdx + 0x2]
+	WORD $0xb70f; BYTE $0x1a // movzx ebx, word ptr [rdx]
+	LONG $0x187da2c4; WORD $0x9e2c // vbroadcastss ymm5, dword ptr [rsi + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
+	LONG $0xf36ef9c5 // vmovd xmm6, ebx
+	LONG $0x1379e2c4; BYTE $0xf6 // vcvtph2ps xmm6, xmm6
+	LONG $0x187de2c4; BYTE $0xf6 // vbroadcastss ymm6, xmm6
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
+	LONG $0xb855e2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm5, ymm7 # ymm4 = (ymm5 * ymm7) + ymm4
+	LONG $0x217de2c4; WORD $0x0a7a // vpmovsxbd ymm7, qword ptr [rdx + 0xa]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
+	LONG $0xb855e2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm5, ymm7 # ymm3 = (ymm5 * ymm7) + ymm3
+	LONG $0x217de2c4; WORD $0x127a // vpmovsxbd ymm7, qword ptr [rdx + 0x12]
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xff59ccc5 // vmulps ymm7, ymm6, ymm7
+	LONG $0xb855e2c4; BYTE $0xd7 // vfmadd231ps ymm2, ymm5, ymm7 # ymm2 = (ymm5 * ymm7) + ymm2
+	LONG $0x217de2c4; WORD $0x1a7a // vpmovsxbd ymm7, qword ptr [rdx + 0x1a]
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xff5bfcc5 // vcvtdq2ps ymm7, ymm7
+	LONG $0xf759ccc5 // vmulps ymm6, ymm6, ymm7
+	LONG $0xb855e2c4; BYTE $0xce // vfmadd231ps ymm1, ymm5, ymm6 # ymm1 = (ymm5 * ymm6) + ymm1
+	WORD $0x394d; BYTE $0xdc // cmp r12, r11
+	WORD $0x9275 // jne 0x17020 <wsumh_q8_0+0x9a0>
+	LONG $0xffff2de9; BYTE $0xff // jmp 0x16fc0 <wsumh_q8_0+0x940>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8945; BYTE $0xf1 // mov r9d, r14d
+	LONG $0x03e9c141 // shr r9d, 0x3
+	WORD $0x21eb // jmp 0x170ca <wsumh_q8_0+0xa4a>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x117c81c4; WORD $0xb20c // vmovups ymmword ptr [r10 + 4*r14], ymm1
+	LONG $0x08578d48 // lea rdx, [rdi + 0x8]
+	WORD $0xfe41; BYTE $0xc1 // inc r9b
+	LONG $0x08c68349 // add r14, 0x8
+	WORD $0x3948; BYTE $0xc2 // cmp rdx, rax
+	LONG $0xfe66870f; WORD $0xffff // ja 0x16f30 <wsumh_q8_0+0x8b0>
+	LONG $0x107c81c4; WORD $0xb20c // vmovups ymm1, ymmword ptr [r10 + 4*r14]
+	LONG $0xc9b60f45 // movzx r9d, r9b
+	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0x03e18341 // and r9d, 0x3
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xd074 // je 0x170b0 <wsumh_q8_0+0xa30>
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	WORD $0x894d; BYTE $0xf3 // mov r11, r14
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e38349 // and r11, -0x20
+	LONG $0x53148d49 // lea rdx, [r11 + 2*rdx]
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xfa // add rdx, r15
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x217da2c4; WORD $0xca54; BYTE $0x02 // vpmovsxbd ymm2, qword ptr [rdx + 8*r9 + 0x2]
+	WORD $0xb70f; BYTE $0x1a // movzx ebx, word ptr [rdx]
+	LONG $0x187da2c4; WORD $0x9e24 // vbroadcastss ymm4, dword ptr [rsi + 4*r11]
+	WORD $0xff49; BYTE $0xc3 // inc r11
+	WORD $0x0148; BYTE $0xca // add rdx, rcx
+	LONG $0xdb6ef9c5 // vmovd xmm3, ebx
+	LONG $0x1379e2c4; BYTE $0xdb // vcvtph2ps xmm3, xmm3
+	LONG $0x187de2c4; BYTE $0xdb // vbroadcastss ymm3, xmm3
+	LONG $0xd25bfcc5 // vcvtdq2ps ymm2, ymm2
+	LONG $0xd259e4c5 // vmulps ymm2, ymm3, ymm2
+	LONG $0xb86de2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm2, ymm4 # ymm1 = (ymm2 * ymm4) + ymm1
+	WORD $0x394d; BYTE $0xdc // cmp r12, r11
+	WORD $0xca75 // jne 0x17100 <wsumh_q8_0+0xa80>
+	LONG $0xffff75e9; BYTE $0xff // jmp 0x170b0 <wsumh_q8_0+0xa30>
+	LONG $0x40c48348 // add rsp, 0x40
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -3095,15 +6534,26 @@ TEXT ·matvec_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0x0100000000cccccc
-	QUAD $0x0300000002000000; QUAD $0x0500000004000000
-	QUAD $0x0700000006000000; QUAD $0x0403020100000000
-	QUAD $0xcccccccccc070605; QUAD $0x0f0f0f0f0fcccccc
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x30303030300f0f0f
-	QUAD $0x3030303030303030; QUAD $0xe0e0e0e0e0303030
-	QUAD $0xe0e0e0e0e0e0e0e0; QUAD $0xf8f8f8f8f8e0e0e0
-	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0x300f0ff80ff8f8f8
-	QUAD $0xcccccccccccccce0; WORD $0xcccc; BYTE $0xcc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0x0100000000cccccc; QUAD $0x0300000002000000
+	QUAD $0x0500000004000000; QUAD $0x0700000006000000
+	QUAD $0x0403020100000000; QUAD $0xcccccccccc070605
+	QUAD $0x0f0f0f0f0fcccccc; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x00800080000f0f0f; QUAD $0x0080008000800080
+	QUAD $0x803f803f80800080; QUAD $0x803f803f803f803f
+	QUAD $0x007e007e003f803f; QUAD $0x007e007e007e007e
+	QUAD $0x30303030307e007e; QUAD $0x3030303030303030
+	QUAD $0xe0e0e0e0e0303030; QUAD $0xe0e0e0e0e0e0e0e0
+	QUAD $0xf8f8f8f8f8e0e0e0; QUAD $0xf8f8f8f8f8f8f8f8
+	QUAD $0x8043800000f8f8f8; QUAD $0x00800080003f803f
+	QUAD $0x0080003f807e007e; QUAD $0x80e0300f0ff80f7e
+	QUAD $0xcccccc7e0080003f; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
+	WORD $0xcccc; BYTE $0xcc
 
 // func mvF32_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx2(SB), 0, $0-48
@@ -3116,17 +6566,6 @@ TEXT ·mvF32_avx2(SB), 0, $0-48
 	CALL ·matvec_avx2<>+0(SB)
 	RET
 
-// func mvhF32_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF32_avx2(SB), 0, $0-48
-	MOVQ w+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
-	MOVQ ldw+24(FP), CX
-	MOVQ ldy+32(FP), R8
-	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+416(SB)
-	RET
-
 // func mvF16_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_avx2(SB), 0, $0-48
 	MOVQ w+0(FP), DI
@@ -3135,18 +6574,7 @@ TEXT ·mvF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+1072(SB)
-	RET
-
-// func mvhF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF16_avx2(SB), 0, $0-48
-	MOVQ w+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
-	MOVQ ldw+24(FP), CX
-	MOVQ ldy+32(FP), R8
-	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+1536(SB)
+	CALL ·matvec_avx2<>+416(SB)
 	RET
 
 // func mvBF16_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3157,7 +6585,29 @@ TEXT ·mvBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+2256(SB)
+	CALL ·matvec_avx2<>+880(SB)
+	RET
+
+// func mvhF32_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+1408(SB)
+	RET
+
+// func mvhF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+3072(SB)
 	RET
 
 // func mvhBF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
@@ -3168,7 +6618,29 @@ TEXT ·mvhBF16_avx2(SB), 0, $0-48
 	MOVQ ldw+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+2784(SB)
+	CALL ·matvec_avx2<>+4848(SB)
+	RET
+
+// func mvhF8E4M3_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF8E4M3_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+6752(SB)
+	RET
+
+// func mvhQ8_0_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhQ8_0_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+9728(SB)
 	RET
 
 // func mvQ8_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3179,7 +6651,7 @@ TEXT ·mvQ8_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+3568(SB)
+	CALL ·matvec_avx2<>+12144(SB)
 	RET
 
 // func mvQ4_0_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3190,7 +6662,7 @@ TEXT ·mvQ4_0_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+4048(SB)
+	CALL ·matvec_avx2<>+12624(SB)
 	RET
 
 // func mvQ4_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3201,7 +6673,7 @@ TEXT ·mvQ4_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+4640(SB)
+	CALL ·matvec_avx2<>+13216(SB)
 	RET
 
 // func mvQ6_K_avx2(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3212,7 +6684,7 @@ TEXT ·mvQ6_K_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx2<>+5408(SB)
+	CALL ·matvec_avx2<>+13984(SB)
 	RET
 
 // func wsumF32_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3223,7 +6695,7 @@ TEXT ·wsumF32_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+6176(SB)
+	CALL ·matvec_avx2<>+14752(SB)
 	RET
 
 // func wsumF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3234,7 +6706,7 @@ TEXT ·wsumF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+6560(SB)
+	CALL ·matvec_avx2<>+15136(SB)
 	RET
 
 // func wsumBF16_avx2(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3245,7 +6717,7 @@ TEXT ·wsumBF16_avx2(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx2<>+7056(SB)
+	CALL ·matvec_avx2<>+15632(SB)
 	RET
 
 // func wsumhF32_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3256,7 +6728,7 @@ TEXT ·wsumhF32_avx2(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+7568(SB)
+	CALL ·matvec_avx2<>+16144(SB)
 	RET
 
 // func wsumhF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3267,7 +6739,7 @@ TEXT ·wsumhF16_avx2(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+9296(SB)
+	CALL ·matvec_avx2<>+18192(SB)
 	RET
 
 // func wsumhBF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3278,5 +6750,27 @@ TEXT ·wsumhBF16_avx2(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx2<>+11376(SB)
+	CALL ·matvec_avx2<>+20448(SB)
+	RET
+
+// func wsumhF8E4M3_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF8E4M3_avx2(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+22816(SB)
+	RET
+
+// func wsumhQ8_0_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhQ8_0_avx2(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx2<>+26240(SB)
 	RET

@@ -95,164 +95,12 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// mvh_f32: +448
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x28ec8348 // sub rsp, 0x28
-	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0xffe68148; WORD $0x00ff; BYTE $0x00 // and rsi, 0xffff
-	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
-	LONG $0x025f840f; WORD $0x0000 // je 0x10447 <mvh_f32+0x287>
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	WORD $0x894c; BYTE $0xc8 // mov rax, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x10ebc141 // shr r11d, 0x10
-	LONG $0x30f8c148 // sar rax, 0x30
-	LONG $0xd1b70f41 // movzx edx, r9w
-	QUAD $0x000000009d3c8d46 // lea r15d, [4*r11]
-	LONG $0x24148948 // mov qword ptr [rsp], rdx
-	LONG $0x8f148d48 // lea rdx, [rdi + 4*rcx]
-	LONG $0x02e1c148 // shl rcx, 0x2
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	WORD $0x2eeb // jmp 0x10247 <mvh_f32+0x87>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0x24448348; WORD $0x0408 // add qword ptr [rsp + 0x8], 0x4
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
-	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x01f98349 // cmp r9, 0x1
-	LONG $0x02008e0f; WORD $0x0000 // jle 0x10447 <mvh_f32+0x287>
-	LONG $0x243c8348; BYTE $0x00 // cmp qword ptr [rsp], 0x0
-	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
-	WORD $0xcd74 // je 0x10220 <mvh_f32+0x60>
-	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
-	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
-	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
-	WORD $0x8949; BYTE $0xfc // mov r12, rdi
-	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
-	WORD $0x1aeb // jmp 0x10283 <mvh_f32+0xc3>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xfc // add r12, r15
-	WORD $0x014d; BYTE $0xfd // add r13, r15
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	WORD $0x9d7e // jle 0x10220 <mvh_f32+0x60>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1774 // je 0x1029f <mvh_f32+0xdf>
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x54180f41; WORD $0x008d // prefetcht1 byte ptr [r13 + 4*rcx]
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0xf172 // jb 0x10290 <mvh_f32+0xd0>
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x5f7f // jg 0x10306 <mvh_f32+0x146>
-	WORD $0xc7eb // jmp 0x10270 <mvh_f32+0xb0>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
-	WORD $0x014c; BYTE $0xfe // add rsi, r15
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
-	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x4511fac5; BYTE $0x00 // vmovss dword ptr [rbp], xmm0
-	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xff6a8e0f; WORD $0xffff // jle 0x10270 <mvh_f32+0xb0>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
-	WORD $0x1d73 // jae 0x10330 <mvh_f32+0x170>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000b1e9; BYTE $0x00 // jmp 0x103d8 <mvh_f32+0x218>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	LONG $0x487cd162; WORD $0x2410; BYTE $0x8c // vmovups zmm4, zmmword ptr [r12 + 4*rcx]
-	QUAD $0x018c6c10487cd162 // vmovups zmm5, zmmword ptr [r12 + 4*rcx + 0x40]
-	QUAD $0x028c7410487cd162 // vmovups zmm6, zmmword ptr [r12 + 4*rcx + 0x80]
-	QUAD $0x038c7c10487cd162 // vmovups zmm7, zmmword ptr [r12 + 4*rcx + 0xc0]
-	LONG $0x80918d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rcx + 0x80]
-	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
-	QUAD $0x048c5c10487cd162 // vmovups zmm3, zmmword ptr [r12 + 4*rcx + 0x100]
-	QUAD $0x058c5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rcx + 0x140]
-	QUAD $0x068c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x180]
-	QUAD $0x078c4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rcx + 0x1c0]
-	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0xff68860f; WORD $0xffff // jbe 0x10340 <mvh_f32+0x180>
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x2a77 // ja 0x1040e <mvh_f32+0x24e>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0x487c9162; WORD $0x2410; BYTE $0x94 // vmovups zmm4, zmmword ptr [r12 + 4*r10]
-	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
-	LONG $0x485db262; WORD $0x1cb8; BYTE $0x96 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r10] # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x20c28349 // add r10, 0x20
-	WORD $0x394d; BYTE $0xda // cmp r10, r11
-	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xe276 // jbe 0x103f0 <mvh_f32+0x230>
-	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
-	LONG $0xfe99860f; WORD $0xffff // jbe 0x102b0 <mvh_f32+0xf0>
-	LONG $0xffffbe41; WORD $0xffff // mov r14d, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
-	WORD $0xd341; BYTE $0xe6 // shl r14d, cl
-	WORD $0xf741; BYTE $0xd6 // not r14d
-	LONG $0x927bc1c4; BYTE $0xce // kmovd k1, r14d
-	LONG $0xc97c9162; WORD $0x2410; BYTE $0x94 // vmovups zmm4 {k1} {z}, zmmword ptr [r12 + 4*r10]
-	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
-	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe69e9; BYTE $0xff // jmp 0x102b0 <mvh_f32+0xf0>
-	LONG $0x28c48348 // add rsp, 0x28
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-
-	// mv_f16: +1120
+	// mv_f16: +448
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01b48e0f; WORD $0x0000 // jle 0x1061d <mv_f16+0x1bd>
+	LONG $0x01b48e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x63eb // jmp 0x104d4 <mv_f16+0x74>
+	WORD $0x63eb // jmp 0x10234 <mv_f16+0x74>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -271,15 +119,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x01498e0f; WORD $0x0000 // jle 0x1061d <mv_f16+0x1bd>
+	LONG $0x01498e0f; WORD $0x0000 // jle 0x1037d <mv_f16+0x1bd>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	WORD $0x1f7d // jge 0x10500 <mv_f16+0xa0>
+	WORD $0x1f7d // jge 0x10260 <mv_f16+0xa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x105a8 <mv_f16+0x148>
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x10308 <mv_f16+0x148>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -306,11 +154,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0xff688e0f; WORD $0xffff // jle 0x10510 <mv_f16+0xb0>
+	LONG $0xff688e0f; WORD $0xffff // jle 0x10270 <mv_f16+0xb0>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x2a7f // jg 0x105de <mv_f16+0x17e>
+	WORD $0x2a7f // jg 0x1033e <mv_f16+0x17e>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x487db262; WORD $0x2413; BYTE $0x57 // vcvtph2ps zmm4, ymmword ptr [rdi + 2*r10]
 	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
@@ -318,9 +166,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28349 // add r10, 0x20
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xe27e // jle 0x105c0 <mv_f16+0x160>
+	WORD $0xe27e // jle 0x10320 <mv_f16+0x160>
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	LONG $0xfe998e0f; WORD $0xffff // jle 0x10480 <mv_f16+0x20>
+	LONG $0xfe998e0f; WORD $0xffff // jle 0x101e0 <mv_f16+0x20>
 	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
 	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
@@ -331,172 +179,17 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc97cb162; WORD $0x2c10; BYTE $0x96 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*r10]
 	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe63e9; BYTE $0xff // jmp 0x10480 <mv_f16+0x20>
+	LONG $0xfffe63e9; BYTE $0xff // jmp 0x101e0 <mv_f16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// mvh_f16: +1584
-	BYTE $0x55 // push rbp
-	WORD $0x5741 // push r15
-	WORD $0x5641 // push r14
-	WORD $0x5541 // push r13
-	WORD $0x5441 // push r12
-	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x0272840f; WORD $0x0000 // je 0x108ce <mvh_f16+0x29e>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	LONG $0x10ebc141 // shr r11d, 0x10
-	WORD $0x894d; BYTE $0xce // mov r14, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x30fec149 // sar r14, 0x30
-	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
-	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x33eb // jmp 0x106c8 <mvh_f16+0x98>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
-	LONG $0x240c0148 // add qword ptr [rsp], rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x02068e0f; WORD $0x0000 // jle 0x108ce <mvh_f16+0x29e>
-	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	WORD $0xcb74 // je 0x106a0 <mvh_f16+0x70>
-	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x16eb // jmp 0x10703 <mvh_f16+0xd3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xfd // add r13, r15
-	WORD $0x014c; BYTE $0xfd // add rbp, r15
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x106a0 <mvh_f16+0x70>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1674 // je 0x1071e <mvh_f16+0xee>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0xf272 // jb 0x10710 <mvh_f16+0xe0>
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x5e7f // jg 0x10784 <mvh_f16+0x154>
-	WORD $0xc8eb // jmp 0x106f0 <mvh_f16+0xc0>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
-	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff438d48 // lea rax, [rbx - 0x1]
-	WORD $0x014c; BYTE $0xe6 // add rsi, r12
-	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
-	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
-	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
-	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
-	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
-	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
-	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
-	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xff6c8e0f; WORD $0xffff // jle 0x106f0 <mvh_f16+0xc0>
-	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
-	WORD $0x1f73 // jae 0x107b0 <mvh_f16+0x180>
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	LONG $0x0000b5e9; BYTE $0x00 // jmp 0x10859 <mvh_f16+0x229>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
-	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
-	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x9066 // nop
-	QUAD $0x004d6413487dd262 // vcvtph2ps zmm4, ymmword ptr [r13 + 2*rcx]
-	QUAD $0x014d6c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r13 + 2*rcx + 0x20]
-	QUAD $0x024d7413487dd262 // vcvtph2ps zmm6, ymmword ptr [r13 + 2*rcx + 0x40]
-	QUAD $0x034d7c13487dd262 // vcvtph2ps zmm7, ymmword ptr [r13 + 2*rcx + 0x60]
-	LONG $0x80818d48; WORD $0x0000; BYTE $0x00 // lea rax, [rcx + 0x80]
-	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x044d5c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r13 + 2*rcx + 0x80]
-	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x054d5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r13 + 2*rcx + 0xa0]
-	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x064d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0xc0]
-	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
-	QUAD $0x074d4413487dd262 // vcvtph2ps zmm0, ymmword ptr [r13 + 2*rcx + 0xe0]
-	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
-	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
-	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
-	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff67860f; WORD $0xffff // jbe 0x107c0 <mvh_f16+0x190>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x2a77 // ja 0x1088f <mvh_f16+0x25f>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	QUAD $0x00456413487dd262 // vcvtph2ps zmm4, ymmword ptr [r13 + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x485df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*rax] # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xe176 // jbe 0x10870 <mvh_f16+0x240>
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xfe98860f; WORD $0xffff // jbe 0x10730 <mvh_f16+0x100>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	QUAD $0x0045646fa9ffd162 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13 + 2*rax]
-	LONG $0xc97cf162; WORD $0x2c10; BYTE $0x86 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*rax]
-	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
-	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe62e9; BYTE $0xff // jmp 0x10730 <mvh_f16+0x100>
-	LONG $0x30c48348 // add rsp, 0x30
-	BYTE $0x5b // pop rbx
-	WORD $0x5c41 // pop r12
-	WORD $0x5d41 // pop r13
-	WORD $0x5e41 // pop r14
-	WORD $0x5f41 // pop r15
-	BYTE $0x5d // pop rbp
-	WORD $0xf8c5; BYTE $0x77 // vzeroupper
-	BYTE $0xc3 // ret
-
-	// mv_bf16: +2272
+	// mv_bf16: +912
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01f28e0f; WORD $0x0000 // jle 0x10adb <mv_bf16+0x1fb>
+	LONG $0x01f28e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0x63eb // jmp 0x10954 <mv_bf16+0x74>
+	WORD $0x63eb // jmp 0x10404 <mv_bf16+0x74>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
@@ -515,15 +208,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f88348 // cmp rax, 0x1
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x10adb <mv_bf16+0x1fb>
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x1058b <mv_bf16+0x1fb>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0x80f88149; WORD $0x0000; BYTE $0x00 // cmp r8, 0x80
-	WORD $0x1f7d // jge 0x10980 <mv_bf16+0xa0>
+	WORD $0x1f7d // jge 0x10430 <mv_bf16+0xa0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
-	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x10a60 <mv_bf16+0x180>
+	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x10510 <mv_bf16+0x180>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
@@ -558,11 +251,11 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0xff308e0f; WORD $0xffff // jle 0x10990 <mv_bf16+0xb0>
+	LONG $0xff308e0f; WORD $0xffff // jle 0x10440 <mv_bf16+0xb0>
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
-	WORD $0x297f // jg 0x10a95 <mv_bf16+0x1b5>
+	WORD $0x297f // jg 0x10545 <mv_bf16+0x1b5>
 	LONG $0x00401f0f // nop dword ptr [rax]
 	LONG $0x487db262; WORD $0x2433; BYTE $0x57 // vpmovzxwd zmm4, ymmword ptr [rdi + 2*r10]
 	LONG $0x104a8d49 // lea rcx, [r10 + 0x10]
@@ -571,9 +264,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x20c28349 // add r10, 0x20
 	WORD $0x394d; BYTE $0xc2 // cmp r10, r8
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
-	WORD $0xdb7e // jle 0x10a70 <mv_bf16+0x190>
+	WORD $0xdb7e // jle 0x10520 <mv_bf16+0x190>
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	LONG $0xfe628e0f; WORD $0xffff // jle 0x10900 <mv_bf16+0x20>
+	LONG $0xfe628e0f; WORD $0xffff // jle 0x103b0 <mv_bf16+0x20>
 	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
 	WORD $0x8944; BYTE $0xc1 // mov ecx, r8d
 	WORD $0x2944; BYTE $0xd1 // sub ecx, r10d
@@ -585,82 +278,358 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
 	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe25e9; BYTE $0xff // jmp 0x10900 <mv_bf16+0x20>
+	LONG $0xfffe25e9; BYTE $0xff // jmp 0x103b0 <mv_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// mvh_bf16: +2784
+	// mvh_f32: +1424
 	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x30ec8348 // sub rsp, 0x30
-	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
-	WORD $0x894c; BYTE $0xca // mov rdx, r9
-	LONG $0xffe28148; WORD $0x00ff; BYTE $0x00 // and rdx, 0xffff
-	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
-	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x02b0840f; WORD $0x0000 // je 0x10dbc <mvh_bf16+0x2dc>
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	WORD $0x8945; BYTE $0xcb // mov r11d, r9d
-	LONG $0x10ebc141 // shr r11d, 0x10
-	WORD $0x894d; BYTE $0xce // mov r14, r9
-	LONG $0x20e9c149 // shr r9, 0x20
-	LONG $0x30fec149 // sar r14, 0x30
-	QUAD $0x000000009d248d46 // lea r12d, [4*r11]
-	LONG $0xc1b70f41 // movzx eax, r9w
-	LONG $0x1b3c8d47 // lea r15d, [r11 + r11]
-	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
-	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x33eb // jmp 0x10b78 <mvh_bf16+0x98>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
-	LONG $0x24448348; WORD $0x0410 // add qword ptr [rsp + 0x10], 0x4
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fbc148 // sar rbx, 0x30
+	LONG $0xe9b70f45 // movzx r13d, r9w
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0554850f; WORD $0x0000 // jne 0x10b38 <mvh_f32+0x5a8>
+	LONG $0x02fb8348 // cmp rbx, 0x2
+	LONG $0x054a8c0f; WORD $0x0000 // jl 0x10b38 <mvh_f32+0x5a8>
+	LONG $0x30247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x30], 0x1
+	LONG $0x053f850f; WORD $0x0000 // jne 0x10b38 <mvh_f32+0x5a8>
+	LONG $0x247c8948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdi
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	LONG $0x04fb8348 // cmp rbx, 0x4
+	LONG $0x079d820f; WORD $0x0000 // jb 0x10daa <mvh_f32+0x81a>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x82348d4e // lea r14, [rdx + 4*r8]
+	LONG $0x961c8d4e // lea r11, [rsi + 4*r10]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x04e7c148 // shl rdi, 0x4
+	QUAD $0x0000008824bc8948 // mov qword ptr [rsp + 0x88], rdi
+	LONG $0x2474894c; BYTE $0x68 // mov qword ptr [rsp + 0x68], r14
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x04e0c148 // shl rax, 0x4
+	QUAD $0x000000008d0c8d48 // lea rcx, [4*rcx]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	LONG $0x52048d4b // lea rax, [r10 + 2*r10]
+	QUAD $0x000000a0248c8948 // mov qword ptr [rsp + 0xa0], rcx
+	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
+	LONG $0x860c8d4c // lea r9, [rsi + 4*rax]
+	LONG $0xd6048d4a // lea rax, [rsi + 8*r10]
+	LONG $0xc2348d4a // lea rsi, [rdx + 8*r8]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	WORD $0x60eb // jmp 0x106dc <mvh_f32+0x14c>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	QUAD $0x0000008824b48b48 // mov rsi, qword ptr [rsp + 0x88]
+	QUAD $0x00000090248c8b48 // mov rcx, qword ptr [rsp + 0x90]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	QUAD $0x00000080248c8b4c // mov r9, qword ptr [rsp + 0x80]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
+	LONG $0x245c8b4c; BYTE $0x70 // mov r11, qword ptr [rsp + 0x70]
+	QUAD $0x0000009824bc8b48 // mov rdi, qword ptr [rsp + 0x98]
 	LONG $0x240c0148 // add qword ptr [rsp], rcx
-	WORD $0x0148; BYTE $0xcf // add rdi, rcx
-	LONG $0xff428d48 // lea rax, [rdx - 0x1]
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0x02448e0f; WORD $0x0000 // jle 0x10dbc <mvh_bf16+0x2dc>
+	LONG $0x24740148; BYTE $0x68 // add qword ptr [rsp + 0x68], rsi
+	LONG $0x24740148; BYTE $0x60 // add qword ptr [rsp + 0x60], rsi
+	LONG $0x24740148; BYTE $0x58 // add qword ptr [rsp + 0x58], rsi
+	LONG $0xfc5f8d48 // lea rbx, [rdi - 0x4]
+	WORD $0x0148; BYTE $0xf2 // add rdx, rsi
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	WORD $0x0148; BYTE $0xc8 // add rax, rcx
+	WORD $0x0149; BYTE $0xcb // add r11, rcx
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	LONG $0x06bf8e0f; WORD $0x0000 // jle 0x10d9b <mvh_f32+0x80b>
 	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
-	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
-	WORD $0xcb74 // je 0x10b50 <mvh_bf16+0x70>
-	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
-	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
-	WORD $0x8948; BYTE $0xfd // mov rbp, rdi
-	WORD $0x16eb // jmp 0x10bb3 <mvh_bf16+0xd3>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xff418d49 // lea rax, [r9 - 0x1]
-	WORD $0x014d; BYTE $0xfd // add r13, r15
-	WORD $0x014c; BYTE $0xfd // add rbp, r15
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc1 // mov r9, rax
-	WORD $0x9d7e // jle 0x10b50 <mvh_bf16+0x70>
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x1674 // je 0x10bce <mvh_bf16+0xee>
-	WORD $0xc031 // xor eax, eax
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x4554180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rax]
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0xf272 // jb 0x10bc0 <mvh_bf16+0xe0>
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	WORD $0x5e7f // jg 0x10c34 <mvh_bf16+0x154>
-	WORD $0xc8eb // jmp 0x10ba0 <mvh_bf16+0xc0>
+	LONG $0x245c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r11
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	QUAD $0x00000080248c894c // mov qword ptr [rsp + 0x80], r9
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	QUAD $0x00000098249c8948 // mov qword ptr [rsp + 0x98], rbx
+	LONG $0xff79840f; WORD $0xffff // je 0x10680 <mvh_f32+0xf0>
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x244c8b4c; BYTE $0x60 // mov r9, qword ptr [rsp + 0x60]
+	LONG $0x24748b4c; BYTE $0x68 // mov r14, qword ptr [rsp + 0x68]
+	LONG $0x247c8b48; BYTE $0x50 // mov rdi, qword ptr [rsp + 0x50]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	WORD $0x35eb // jmp 0x1075c <mvh_f32+0x1cc>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x1178a1c4; WORD $0x8104 // vmovups xmmword ptr [rcx + 4*r8], xmm0
+	LONG $0x247c0348; BYTE $0x48 // add rdi, qword ptr [rsp + 0x48]
+	LONG $0xfc4b8d49 // lea rcx, [r11 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c68349 // add r14, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x10c08348 // add rax, 0x10
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xff248e0f; WORD $0xffff // jle 0x10680 <mvh_f32+0xf0>
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xf84d0f4c // cmovge r15, rax
+	LONG $0x000002b8; BYTE $0x00 // mov eax, 0x2
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	LONG $0xe04f0f4c // cmovg r12, rax
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x000003b8; BYTE $0x00 // mov eax, 0x3
+	LONG $0xc84d0f48 // cmovge rcx, rax
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0139840f; WORD $0x0000 // je 0x108d0 <mvh_f32+0x340>
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	QUAD $0x0000008024ac8b4c // mov r13, qword ptr [rsp + 0x80]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
+	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xceaf0f48 // imul rcx, rsi
+	LONG $0xe6af0f4c // imul r12, rsi
+	LONG $0xfeaf0f4c // imul r15, rsi
+	WORD $0xf631 // xor esi, esi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487ce162; WORD $0x0410; BYTE $0xb7 // vmovups zmm16, zmmword ptr [rdi + 4*rsi]
+	LONG $0x487ce162; WORD $0x2c10; BYTE $0xb3 // vmovups zmm21, zmmword ptr [rbx + 4*rsi]
+	LONG $0x487cc162; WORD $0x0c10; BYTE $0xb7 // vmovups zmm17, zmmword ptr [r15 + 4*rsi]
+	LONG $0x487cc162; WORD $0x1410; BYTE $0xb4 // vmovups zmm18, zmmword ptr [r12 + 4*rsi]
+	LONG $0x487ce162; WORD $0x1c10; BYTE $0xb1 // vmovups zmm19, zmmword ptr [rcx + 4*rsi]
+	LONG $0x487cc162; WORD $0x2410; BYTE $0xb0 // vmovups zmm20, zmmword ptr [r8 + 4*rsi]
+	LONG $0x487ce162; WORD $0x3410; BYTE $0xb0 // vmovups zmm22, zmmword ptr [rax + 4*rsi]
+	LONG $0x407d3262; WORD $0xddb8 // vfmadd231ps zmm11, zmm16, zmm21 # zmm11 = (zmm16 * zmm21) + zmm11
+	LONG $0x40753262; WORD $0xd5b8 // vfmadd231ps zmm10, zmm17, zmm21 # zmm10 = (zmm17 * zmm21) + zmm10
+	LONG $0x406d3262; WORD $0xcdb8 // vfmadd231ps zmm9, zmm18, zmm21 # zmm9 = (zmm18 * zmm21) + zmm9
+	LONG $0x40653262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm19, zmm21 # zmm8 = (zmm19 * zmm21) + zmm8
+	QUAD $0x00b56c10487cc162 // vmovups zmm21, zmmword ptr [r13 + 4*rsi]
+	LONG $0x407d3262; WORD $0xfcb8 // vfmadd231ps zmm15, zmm16, zmm20 # zmm15 = (zmm16 * zmm20) + zmm15
+	LONG $0x40753262; WORD $0xf4b8 // vfmadd231ps zmm14, zmm17, zmm20 # zmm14 = (zmm17 * zmm20) + zmm14
+	LONG $0x406d3262; WORD $0xecb8 // vfmadd231ps zmm13, zmm18, zmm20 # zmm13 = (zmm18 * zmm20) + zmm13
+	LONG $0x40653262; WORD $0xe4b8 // vfmadd231ps zmm12, zmm19, zmm20 # zmm12 = (zmm19 * zmm20) + zmm12
+	LONG $0x407db262; WORD $0xfeb8 // vfmadd231ps zmm7, zmm16, zmm22 # zmm7 = (zmm16 * zmm22) + zmm7
+	LONG $0x4075b262; WORD $0xf6b8 // vfmadd231ps zmm6, zmm17, zmm22 # zmm6 = (zmm17 * zmm22) + zmm6
+	LONG $0x406db262; WORD $0xeeb8 // vfmadd231ps zmm5, zmm18, zmm22 # zmm5 = (zmm18 * zmm22) + zmm5
+	LONG $0x4065b262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm19, zmm22 # zmm4 = (zmm19 * zmm22) + zmm4
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x4055b262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm21, zmm16 # zmm3 = (zmm21 * zmm16) + zmm3
+	LONG $0x4055b262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm21, zmm17 # zmm2 = (zmm21 * zmm17) + zmm2
+	LONG $0x4055b262; WORD $0xcab8 // vfmadd231ps zmm1, zmm21, zmm18 # zmm1 = (zmm21 * zmm18) + zmm1
+	LONG $0x4065b262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm19, zmm21 # zmm0 = (zmm19 * zmm21) + zmm0
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff5a820f; WORD $0xffff // jb 0x10820 <mvh_f32+0x290>
+	WORD $0x50eb // jmp 0x10918 <mvh_f32+0x388>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x4804c162; WORD $0xc614 // vunpcklps zmm16, zmm15, zmm14 # zmm16 = zmm15[0],zmm14[0],zmm15[1],zmm14[1],zmm15[4],zmm14[4],zmm15[5],zmm14[5],zmm15[8],zmm14[8],zmm15[9],zmm14[9],zmm15[12],zmm14[12],zmm15[13],zmm14[13]
+	LONG $0x48045162; WORD $0xf615 // vunpckhps zmm14, zmm15, zmm14 # zmm14 = zmm15[2],zmm14[2],zmm15[3],zmm14[3],zmm15[6],zmm14[6],zmm15[7],zmm14[7],zmm15[10],zmm14[10],zmm15[11],zmm14[11],zmm15[14],zmm14[14],zmm15[15],zmm14[15]
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x4814c162; WORD $0xc414 // vunpcklps zmm16, zmm13, zmm12 # zmm16 = zmm13[0],zmm12[0],zmm13[1],zmm12[1],zmm13[4],zmm12[4],zmm13[5],zmm12[5],zmm13[8],zmm12[8],zmm13[9],zmm12[9],zmm13[12],zmm12[12],zmm13[13],zmm12[13]
+	LONG $0x48145162; WORD $0xe415 // vunpckhps zmm12, zmm13, zmm12 # zmm12 = zmm13[2],zmm12[2],zmm13[3],zmm12[3],zmm13[6],zmm12[6],zmm13[7],zmm12[7],zmm13[10],zmm12[10],zmm13[11],zmm12[11],zmm13[14],zmm12[14],zmm13[15],zmm12[15]
+	LONG $0x407c5162; WORD $0xe458 // vaddps zmm12, zmm16, zmm12
+	LONG $0x488d5162; WORD $0xec14 // vunpcklpd zmm13, zmm14, zmm12 # zmm13 = zmm14[0],zmm12[0],zmm14[2],zmm12[2],zmm14[4],zmm12[4],zmm14[6],zmm12[6]
+	LONG $0x488d5162; WORD $0xe415 // vunpckhpd zmm12, zmm14, zmm12 # zmm12 = zmm14[1],zmm12[1],zmm14[3],zmm12[3],zmm14[5],zmm12[5],zmm14[7],zmm12[7]
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x48fd5362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm13, zmm12, 0x1
+	LONG $0x581c41c4; BYTE $0xe5 // vaddps ymm12, ymm12, ymm13
+	LONG $0x197d43c4; WORD $0x01e5 // vextractf128 xmm13, ymm12, 0x1
+	LONG $0x581841c4; BYTE $0xe5 // vaddps xmm12, xmm12, xmm13
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x157e // jle 0x10980 <mvh_f32+0x3f0>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	LONG $0x221178c5 // vmovups xmmword ptr [rdx], xmm12
+	WORD $0x38eb // jmp 0x109b3 <mvh_f32+0x423>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x24448b48; BYTE $0x30 // mov rax, qword ptr [rsp + 0x30]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x642978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm12
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x64107ac5; WORD $0x108c // vmovss xmm12, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x24117ac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm12
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x109a0 <mvh_f32+0x410>
+	LONG $0x48245162; WORD $0xe214 // vunpcklps zmm12, zmm11, zmm10 # zmm12 = zmm11[0],zmm10[0],zmm11[1],zmm10[1],zmm11[4],zmm10[4],zmm11[5],zmm10[5],zmm11[8],zmm10[8],zmm11[9],zmm10[9],zmm11[12],zmm10[12],zmm11[13],zmm10[13]
+	LONG $0x48245162; WORD $0xd215 // vunpckhps zmm10, zmm11, zmm10 # zmm10 = zmm11[2],zmm10[2],zmm11[3],zmm10[3],zmm11[6],zmm10[6],zmm11[7],zmm10[7],zmm11[10],zmm10[10],zmm11[11],zmm10[11],zmm11[14],zmm10[14],zmm11[15],zmm10[15]
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x481c5162; WORD $0xd258 // vaddps zmm10, zmm12, zmm10
+	LONG $0x48345162; WORD $0xe014 // vunpcklps zmm12, zmm9, zmm8 # zmm12 = zmm9[0],zmm8[0],zmm9[1],zmm8[1],zmm9[4],zmm8[4],zmm9[5],zmm8[5],zmm9[8],zmm8[8],zmm9[9],zmm8[9],zmm9[12],zmm8[12],zmm9[13],zmm8[13]
+	LONG $0x48345162; WORD $0xc015 // vunpckhps zmm8, zmm9, zmm8 # zmm8 = zmm9[2],zmm8[2],zmm9[3],zmm8[3],zmm9[6],zmm8[6],zmm9[7],zmm8[7],zmm9[10],zmm8[10],zmm9[11],zmm8[11],zmm9[14],zmm8[14],zmm9[15],zmm8[15]
+	LONG $0x481c5162; WORD $0xc058 // vaddps zmm8, zmm12, zmm8
+	LONG $0x48ad5162; WORD $0xc814 // vunpcklpd zmm9, zmm10, zmm8 # zmm9 = zmm10[0],zmm8[0],zmm10[2],zmm8[2],zmm10[4],zmm8[4],zmm10[6],zmm8[6]
+	LONG $0x48ad5162; WORD $0xc015 // vunpckhpd zmm8, zmm10, zmm8 # zmm8 = zmm10[1],zmm8[1],zmm10[3],zmm8[3],zmm10[5],zmm8[5],zmm10[7],zmm8[7]
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x48fd5362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm9, zmm8, 0x1
+	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x067e // jle 0x10a10 <mvh_f32+0x480>
+	LONG $0x011178c5 // vmovups xmmword ptr [rcx], xmm8
+	WORD $0x24eb // jmp 0x10a34 <mvh_f32+0x4a4>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x442978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x44107ac5; WORD $0x10b4 // vmovss xmm8, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117a41c4; WORD $0xb604 // vmovss dword ptr [r14 + 4*rsi], xmm8
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xec75 // jne 0x10a20 <mvh_f32+0x490>
+	LONG $0x48447162; WORD $0xc614 // vunpcklps zmm8, zmm7, zmm6 # zmm8 = zmm7[0],zmm6[0],zmm7[1],zmm6[1],zmm7[4],zmm6[4],zmm7[5],zmm6[5],zmm7[8],zmm6[8],zmm7[9],zmm6[9],zmm7[12],zmm6[12],zmm7[13],zmm6[13]
+	LONG $0x4844f162; WORD $0xf615 // vunpckhps zmm6, zmm7, zmm6 # zmm6 = zmm7[2],zmm6[2],zmm7[3],zmm6[3],zmm7[6],zmm6[6],zmm7[7],zmm6[7],zmm7[10],zmm6[10],zmm7[11],zmm6[11],zmm7[14],zmm6[14],zmm7[15],zmm6[15]
+	LONG $0x810c8d4a // lea rcx, [rcx + 4*r8]
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0x48547162; WORD $0xc414 // vunpcklps zmm8, zmm5, zmm4 # zmm8 = zmm5[0],zmm4[0],zmm5[1],zmm4[1],zmm5[4],zmm4[4],zmm5[5],zmm4[5],zmm5[8],zmm4[8],zmm5[9],zmm4[9],zmm5[12],zmm4[12],zmm5[13],zmm4[13]
+	LONG $0x4854f162; WORD $0xe415 // vunpckhps zmm4, zmm5, zmm4 # zmm4 = zmm5[2],zmm4[2],zmm5[3],zmm4[3],zmm5[6],zmm4[6],zmm5[7],zmm4[7],zmm5[10],zmm4[10],zmm5[11],zmm4[11],zmm5[14],zmm4[14],zmm5[15],zmm4[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48cdf162; WORD $0xec14 // vunpcklpd zmm5, zmm6, zmm4 # zmm5 = zmm6[0],zmm4[0],zmm6[2],zmm4[2],zmm6[4],zmm4[4],zmm6[6],zmm4[6]
+	LONG $0x48cdf162; WORD $0xe415 // vunpckhpd zmm4, zmm6, zmm4 # zmm4 = zmm6[1],zmm4[1],zmm6[3],zmm4[3],zmm6[5],zmm4[5],zmm6[7],zmm4[7]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x077e // jle 0x10a90 <mvh_f32+0x500>
+	LONG $0x2111f8c5 // vmovups xmmword ptr [rcx], xmm4
+	WORD $0x25eb // jmp 0x10ab4 <mvh_f32+0x524>
+	BYTE $0x90 // nop
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117ac1c4; WORD $0xb124 // vmovss dword ptr [r9 + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xec75 // jne 0x10aa0 <mvh_f32+0x510>
+	LONG $0x4864f162; WORD $0xe214 // vunpcklps zmm4, zmm3, zmm2 # zmm4 = zmm3[0],zmm2[0],zmm3[1],zmm2[1],zmm3[4],zmm2[4],zmm3[5],zmm2[5],zmm3[8],zmm2[8],zmm3[9],zmm2[9],zmm3[12],zmm2[12],zmm3[13],zmm2[13]
+	LONG $0x4864f162; WORD $0xd215 // vunpckhps zmm2, zmm3, zmm2 # zmm2 = zmm3[2],zmm2[2],zmm3[3],zmm2[3],zmm3[6],zmm2[6],zmm3[7],zmm2[7],zmm3[10],zmm2[10],zmm3[11],zmm2[11],zmm3[14],zmm2[14],zmm3[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x4874f162; WORD $0xe014 // vunpcklps zmm4, zmm1, zmm0 # zmm4 = zmm1[0],zmm0[0],zmm1[1],zmm0[1],zmm1[4],zmm0[4],zmm1[5],zmm0[5],zmm1[8],zmm0[8],zmm1[9],zmm0[9],zmm1[12],zmm0[12],zmm1[13],zmm0[13]
+	LONG $0x4874f162; WORD $0xc015 // vunpckhps zmm0, zmm1, zmm0 # zmm0 = zmm1[2],zmm0[2],zmm1[3],zmm0[3],zmm1[6],zmm0[6],zmm1[7],zmm0[7],zmm1[10],zmm0[10],zmm1[11],zmm0[11],zmm1[14],zmm0[14],zmm1[15],zmm0[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x48edf162; WORD $0xc814 // vunpcklpd zmm1, zmm2, zmm0 # zmm1 = zmm2[0],zmm0[0],zmm2[2],zmm0[2],zmm2[4],zmm0[4],zmm2[6],zmm0[6]
+	LONG $0x48edf162; WORD $0xc015 // vunpckhpd zmm0, zmm2, zmm0 # zmm0 = zmm2[1],zmm0[1],zmm2[3],zmm0[3],zmm2[5],zmm0[5],zmm2[7],zmm0[7]
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	LONG $0xfc278f0f; WORD $0xffff // jg 0x10730 <mvh_f32+0x1a0>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x108c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x0411fac5; BYTE $0x88 // vmovss dword ptr [rax + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x10b20 <mvh_f32+0x590>
+	LONG $0xfffbfee9; BYTE $0xff // jmp 0x10736 <mvh_f32+0x1a6>
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0677840f; WORD $0x0000 // je 0x111b8 <mvh_f32+0xc28>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x8f048d48 // lea rax, [rdi + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	QUAD $0x0000000095048d42 // lea eax, [4*r10]
+	WORD $0x37eb // jmp 0x10b99 <mvh_f32+0x609>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0xff688d4d // lea r13, [r8 - 0x1]
+	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x01f88349 // cmp r8, 0x1
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x061f8e0f; WORD $0x0000 // jle 0x111b8 <mvh_f32+0xc28>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x246c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r13
+	WORD $0xca74 // je 0x10b70 <mvh_f32+0x5e0>
+	LONG $0x245c8b4c; BYTE $0x48 // mov r11, qword ptr [rsp + 0x48]
+	LONG $0x24648b4c; BYTE $0x30 // mov r12, qword ptr [rsp + 0x30]
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x18eb // jmp 0x10bd4 <mvh_f32+0x644>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x244c8d49; BYTE $0xff // lea rcx, [r12 - 0x1]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0x0149; BYTE $0xc3 // add r11, rax
+	LONG $0x01fc8349 // cmp r12, 0x1
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x9c7e // jle 0x10b70 <mvh_f32+0x5e0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1574 // je 0x10bee <mvh_f32+0x65e>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x8b // prefetcht1 byte ptr [r11 + 4*rcx]
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf272 // jb 0x10be0 <mvh_f32+0x650>
+	WORD $0x8949; BYTE $0xdd // mov r13, rbx
+	WORD $0x8548; BYTE $0xdb // test rbx, rbx
+	WORD $0x5f7f // jg 0x10c55 <mvh_f32+0x6c5>
+	WORD $0xc8eb // jmp 0x10bc0 <mvh_f32+0x630>
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
 	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
-	LONG $0xff438d48 // lea rax, [rbx - 0x1]
-	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	LONG $0xff4d8d49 // lea rcx, [r13 - 0x1]
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
 	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
 	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
 	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
@@ -670,82 +639,299 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
 	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
 	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
-	LONG $0x0211fac5 // vmovss dword ptr [rdx], xmm0
-	LONG $0x82148d4a // lea rdx, [rdx + 4*r8]
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
-	LONG $0xff6c8e0f; WORD $0xffff // jle 0x10ba0 <mvh_bf16+0xc0>
+	LONG $0x117ac1c4; BYTE $0x06 // vmovss dword ptr [r14], xmm0
+	LONG $0x86348d4f // lea r14, [r14 + 4*r8]
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	LONG $0xff6b8e0f; WORD $0xffff // jle 0x10bc0 <mvh_f32+0x630>
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
-	LONG $0x80fb8141; WORD $0x0000; BYTE $0x00 // cmp r11d, 0x80
-	WORD $0x1f73 // jae 0x10c60 <mvh_bf16+0x180>
+	LONG $0x80fa8141; WORD $0x0000; BYTE $0x00 // cmp r10d, 0x80
+	WORD $0x1e73 // jae 0x10c80 <mvh_f32+0x6f0>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
-	WORD $0xc031 // xor eax, eax
-	LONG $0x0000ede9; BYTE $0x00 // jmp 0x10d41 <mvh_bf16+0x261>
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x10d28 <mvh_f32+0x798>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x9066 // nop
-	QUAD $0x004d6433487dd262 // vpmovzxwd zmm4, ymmword ptr [r13 + 2*rcx]
-	LONG $0x80818d48; WORD $0x0000; BYTE $0x00 // lea rax, [rcx + 0x80]
-	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
-	LONG $0x4865f262; WORD $0x2498; BYTE $0x8e // vfmadd132ps zmm4, zmm3, zmmword ptr [rsi + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
-	QUAD $0x014d5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r13 + 2*rcx + 0x20]
-	LONG $0x4855f162; WORD $0xf372; BYTE $0x10 // vpslld zmm5, zmm3, 0x10
-	QUAD $0x018e6c98486df262 // vfmadd132ps zmm5, zmm2, zmmword ptr [rsi + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
-	QUAD $0x024d5433487dd262 // vpmovzxwd zmm2, ymmword ptr [r13 + 2*rcx + 0x40]
-	LONG $0x484df162; WORD $0xf272; BYTE $0x10 // vpslld zmm6, zmm2, 0x10
-	QUAD $0x028e74984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
-	QUAD $0x034d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
-	LONG $0x4845f162; WORD $0xf172; BYTE $0x10 // vpslld zmm7, zmm1, 0x10
-	QUAD $0x038e7c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
-	QUAD $0x044d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0x80]
-	LONG $0x4865f162; WORD $0xf072; BYTE $0x10 // vpslld zmm3, zmm0, 0x10
-	QUAD $0x054d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xa0]
-	QUAD $0x048e5c98485df262 // vfmadd132ps zmm3, zmm4, zmmword ptr [rsi + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
-	LONG $0x486df162; WORD $0xf072; BYTE $0x10 // vpslld zmm2, zmm0, 0x10
-	QUAD $0x064d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xc0]
-	QUAD $0x058e54984855f262 // vfmadd132ps zmm2, zmm5, zmmword ptr [rsi + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
-	LONG $0x4875f162; WORD $0xf072; BYTE $0x10 // vpslld zmm1, zmm0, 0x10
-	QUAD $0x074d4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r13 + 2*rcx + 0xe0]
-	QUAD $0x068e4c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
-	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
-	QUAD $0x078e44984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x487cd162; WORD $0x2410; BYTE $0x89 // vmovups zmm4, zmmword ptr [r9 + 4*rcx]
+	QUAD $0x01896c10487cd162 // vmovups zmm5, zmmword ptr [r9 + 4*rcx + 0x40]
+	QUAD $0x02897410487cd162 // vmovups zmm6, zmmword ptr [r9 + 4*rcx + 0x80]
+	QUAD $0x03897c10487cd162 // vmovups zmm7, zmmword ptr [r9 + 4*rcx + 0xc0]
+	LONG $0x80b18d48; WORD $0x0000; BYTE $0x00 // lea rsi, [rcx + 0x80]
+	LONG $0x4865d262; WORD $0x2498; BYTE $0x8f // vfmadd132ps zmm4, zmm3, zmmword ptr [r15 + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x018f6c98486dd262 // vfmadd132ps zmm5, zmm2, zmmword ptr [r15 + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x028f74984875d262 // vfmadd132ps zmm6, zmm1, zmmword ptr [r15 + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x038f7c98487dd262 // vfmadd132ps zmm7, zmm0, zmmword ptr [r15 + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x04895c10487cd162 // vmovups zmm3, zmmword ptr [r9 + 4*rcx + 0x100]
+	QUAD $0x05895410487cd162 // vmovups zmm2, zmmword ptr [r9 + 4*rcx + 0x140]
+	QUAD $0x06894c10487cd162 // vmovups zmm1, zmmword ptr [r9 + 4*rcx + 0x180]
+	QUAD $0x07894410487cd162 // vmovups zmm0, zmmword ptr [r9 + 4*rcx + 0x1c0]
+	QUAD $0x048f5c98485dd262 // vfmadd132ps zmm3, zmm4, zmmword ptr [r15 + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058f54984855d262 // vfmadd132ps zmm2, zmm5, zmmword ptr [r15 + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068f4c98484dd262 // vfmadd132ps zmm1, zmm6, zmmword ptr [r15 + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078f44984845d262 // vfmadd132ps zmm0, zmm7, zmmword ptr [r15 + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
 	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0xff2f860f; WORD $0xffff // jbe 0x10c70 <mvh_bf16+0x190>
-	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0xff68860f; WORD $0xffff // jbe 0x10c90 <mvh_f32+0x700>
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
 	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd9 // cmp rcx, r11
-	WORD $0x2977 // ja 0x10d76 <mvh_bf16+0x296>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	QUAD $0x00456433487dd262 // vpmovzxwd zmm4, ymmword ptr [r13 + 2*rax]
-	LONG $0x10488d48 // lea rcx, [rax + 0x10]
-	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
-	LONG $0x485df262; WORD $0x1cb8; BYTE $0x86 // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*rax] # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x20c08348 // add rax, 0x20
-	WORD $0x394c; BYTE $0xd8 // cmp rax, r11
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
-	WORD $0xda76 // jbe 0x10d50 <mvh_bf16+0x270>
-	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
-	LONG $0xfe61860f; WORD $0xffff // jbe 0x10be0 <mvh_bf16+0x100>
-	LONG $0xffffba41; WORD $0xffff // mov r10d, 0xffffffff
-	WORD $0x8944; BYTE $0xd9 // mov ecx, r11d
-	WORD $0xc129 // sub ecx, eax
-	WORD $0xd341; BYTE $0xe2 // shl r10d, cl
-	WORD $0xf741; BYTE $0xd2 // not r10d
-	LONG $0x927bc1c4; BYTE $0xca // kmovd k1, r10d
-	QUAD $0x0045646fa9ffd162 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13 + 2*rax]
-	LONG $0xc97cf162; WORD $0x2c10; BYTE $0x86 // vmovups zmm5 {k1} {z}, zmmword ptr [rsi + 4*rax]
-	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
-	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2a77 // ja 0x10d5e <mvh_f32+0x7ce>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487cd162; WORD $0x2410; BYTE $0xb1 // vmovups zmm4, zmmword ptr [r9 + 4*rsi]
+	LONG $0x104e8d48 // lea rcx, [rsi + 0x10]
+	LONG $0x485dd262; WORD $0x1cb8; BYTE $0xb7 // vfmadd231ps zmm3, zmm4, zmmword ptr [r15 + 4*rsi] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c68348 // add rsi, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0xe276 // jbe 0x10d40 <mvh_f32+0x7b0>
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	LONG $0xfe99860f; WORD $0xffff // jbe 0x10c00 <mvh_f32+0x670>
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
+	WORD $0xf741; BYTE $0xd0 // not r8d
+	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0xc97cd162; WORD $0x2410; BYTE $0xb1 // vmovups zmm4 {k1} {z}, zmmword ptr [r9 + 4*rsi]
+	LONG $0xc97cd162; WORD $0x2c10; BYTE $0xb7 // vmovups zmm5 {k1} {z}, zmmword ptr [r15 + 4*rsi]
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
-	LONG $0xfffe24e9; BYTE $0xff // jmp 0x10be0 <mvh_bf16+0x100>
-	LONG $0x30c48348 // add rsp, 0x30
+	LONG $0xfffe65e9; BYTE $0xff // jmp 0x10c00 <mvh_f32+0x670>
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x06ff8348 // cmp rdi, 0x6
+	LONG $0x029c8c0f; WORD $0x0000 // jl 0x11046 <mvh_f32+0xab6>
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0270840f; WORD $0x0000 // je 0x11028 <mvh_f32+0xa98>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x24648b4c; BYTE $0x40 // mov r12, qword ptr [rsp + 0x40]
+	LONG $0x247c8b4c; BYTE $0x50 // mov r15, qword ptr [rsp + 0x50]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0x24348b4c // mov r14, qword ptr [rsp]
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	QUAD $0x000000008d0c8d48 // lea rcx, [4*rcx]
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	LONG $0x843c8d4b // lea rdi, [r12 + 4*r8]
+	LONG $0x04e0c148 // shl rax, 0x4
+	WORD $0x25eb // jmp 0x10e12 <mvh_f32+0x882>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x117881c4; WORD $0x8404 // vmovups xmmword ptr [r12 + 4*r8], xmm0
+	LONG $0xfc758d49 // lea rsi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x02168e0f; WORD $0x0000 // jle 0x11028 <mvh_f32+0xa98>
+	LONG $0xff758d49 // lea rsi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0xc14d0f4d // cmovge r8, r9
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0xcb4f0f4d // cmovg r9, r11
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xf34d0f49 // cmovge rsi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x00b5840f; WORD $0x0000 // je 0x10f00 <mvh_f32+0x970>
+	LONG $0xf1af0f48 // imul rsi, rcx
+	LONG $0xc9af0f4c // imul r9, rcx
+	LONG $0xc1af0f4c // imul r8, rcx
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	WORD $0x014d; BYTE $0xf9 // add r9, r15
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487c1162; WORD $0x0410; BYTE $0x9f // vmovups zmm8, zmmword ptr [r15 + 4*r11]
+	LONG $0x487c1162; WORD $0x2410; BYTE $0x9e // vmovups zmm12, zmmword ptr [r14 + 4*r11]
+	LONG $0x487c1162; WORD $0x0c10; BYTE $0x98 // vmovups zmm9, zmmword ptr [r8 + 4*r11]
+	LONG $0x487c3162; WORD $0x2c10; BYTE $0x9a // vmovups zmm13, zmmword ptr [rdx + 4*r11]
+	LONG $0x487c1162; WORD $0x1410; BYTE $0x99 // vmovups zmm10, zmmword ptr [r9 + 4*r11]
+	LONG $0x487c3162; WORD $0x1c10; BYTE $0x9e // vmovups zmm11, zmmword ptr [rsi + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x483dd262; WORD $0xe4b8 // vfmadd231ps zmm4, zmm8, zmm12 # zmm4 = (zmm8 * zmm12) + zmm4
+	LONG $0x4835d262; WORD $0xf4b8 // vfmadd231ps zmm6, zmm9, zmm12 # zmm6 = (zmm9 * zmm12) + zmm6
+	LONG $0x482dd262; WORD $0xecb8 // vfmadd231ps zmm5, zmm10, zmm12 # zmm5 = (zmm10 * zmm12) + zmm5
+	LONG $0x4825d262; WORD $0xfcb8 // vfmadd231ps zmm7, zmm11, zmm12 # zmm7 = (zmm11 * zmm12) + zmm7
+	LONG $0x4815d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm13, zmm8 # zmm0 = (zmm13 * zmm8) + zmm0
+	LONG $0x4815d262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm13, zmm9 # zmm2 = (zmm13 * zmm9) + zmm2
+	LONG $0x4815d262; WORD $0xcab8 // vfmadd231ps zmm1, zmm13, zmm10 # zmm1 = (zmm13 * zmm10) + zmm1
+	LONG $0x4825d262; WORD $0xddb8 // vfmadd231ps zmm3, zmm11, zmm13 # zmm3 = (zmm11 * zmm13) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0x9d72 // jb 0x10e90 <mvh_f32+0x900>
+	WORD $0x2beb // jmp 0x10f20 <mvh_f32+0x990>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x485c7162; WORD $0xc614 // vunpcklps zmm8, zmm4, zmm6 # zmm8 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xe615 // vunpckhps zmm4, zmm4, zmm6 # zmm4 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48547162; WORD $0xc714 // vunpcklps zmm8, zmm5, zmm7 # zmm8 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xef15 // vunpckhps zmm5, zmm5, zmm7 # zmm5 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x48ddf162; WORD $0xf514 // vunpcklpd zmm6, zmm4, zmm5 # zmm6 = zmm4[0],zmm5[0],zmm4[2],zmm5[2],zmm4[4],zmm5[4],zmm4[6],zmm5[6]
+	LONG $0x48ddf162; WORD $0xe515 // vunpckhpd zmm4, zmm4, zmm5 # zmm4 = zmm4[1],zmm5[1],zmm4[3],zmm5[3],zmm4[5],zmm5[5],zmm4[7],zmm5[7]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x0f7e // jle 0x10f80 <mvh_f32+0x9f0>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x1178c1c4; WORD $0x2424 // vmovups xmmword ptr [r12], xmm4
+	WORD $0x26eb // jmp 0x10fa4 <mvh_f32+0xa14>
+	WORD $0x9066 // nop
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117ac1c4; WORD $0xb424 // vmovss dword ptr [r12 + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xec75 // jne 0x10f90 <mvh_f32+0xa00>
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfdf78f0f; WORD $0xffff // jg 0x10df0 <mvh_f32+0x860>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x10b4 // vmovss xmm0, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x0411fac5; BYTE $0xb7 // vmovss dword ptr [rdi + 4*rsi], xmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xed75 // jne 0x11010 <mvh_f32+0xa80>
+	LONG $0xfffdcee9; BYTE $0xff // jmp 0x10df6 <mvh_f32+0x866>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
+	LONG $0xfec38348 // add rbx, -0x2
+	LONG $0xd0048d4a // lea rax, [rax + 8*r10]
+	LONG $0xc2148d4a // lea rdx, [rdx + 8*r8]
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	LONG $0x24648b4c; BYTE $0x50 // mov r12, qword ptr [rsp + 0x50]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x950f; BYTE $0xc0 // setne al
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0x940f; BYTE $0xc1 // sete cl
+	WORD $0xc108 // or cl, al
+	LONG $0x0158850f; WORD $0x0000 // jne 0x111b8 <mvh_f32+0xc28>
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x000003be; BYTE $0x00 // mov esi, 0x3
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x04e0c148 // shl rax, 0x4
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x23eb // jmp 0x110ac <mvh_f32+0xb1c>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0xfc7d8d49 // lea rdi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xfd // mov r13, rdi
+	LONG $0x010c8e0f; WORD $0x0000 // jle 0x111b8 <mvh_f32+0xc28>
+	LONG $0xff7d8d49 // lea rdi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0xc14d0f4c // cmovge r8, rcx
+	LONG $0xce4f0f4d // cmovg r9, r14
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0xfe4d0f48 // cmovge rdi, rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x6174 // je 0x11130 <mvh_f32+0xba0>
+	LONG $0xfbaf0f48 // imul rdi, rbx
+	LONG $0xcbaf0f4c // imul r9, rbx
+	LONG $0xc3af0f4c // imul r8, rbx
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xe7 // add rdi, r12
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x014d; BYTE $0xe0 // add r8, r12
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x487c9162; WORD $0x2410; BYTE $0x9f // vmovups zmm4, zmmword ptr [r15 + 4*r11]
+	LONG $0x485d9262; WORD $0x04b8; BYTE $0x9c // vfmadd231ps zmm0, zmm4, zmmword ptr [r12 + 4*r11] # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x485d9262; WORD $0x14b8; BYTE $0x98 // vfmadd231ps zmm2, zmm4, zmmword ptr [r8 + 4*r11] # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x485d9262; WORD $0x0cb8; BYTE $0x99 // vfmadd231ps zmm1, zmm4, zmmword ptr [r9 + 4*r11] # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x9f // vfmadd231ps zmm3, zmm4, zmmword ptr [rdi + 4*r11] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x10c38349 // add r11, 0x10
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0xd472 // jb 0x11100 <mvh_f32+0xb70>
+	WORD $0x12eb // jmp 0x11140 <mvh_f32+0xbb0>
+	WORD $0x9066 // nop
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfefb8f0f; WORD $0xffff // jg 0x11090 <mvh_f32+0xb00>
+	WORD $0xff31 // xor edi, edi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4410fac5; WORD $0x10bc // vmovss xmm0, dword ptr [rsp + 4*rdi + 0x10]
+	LONG $0x0411fac5; BYTE $0xba // vmovss dword ptr [rdx + 4*rdi], xmm0
+	WORD $0xff48; BYTE $0xc7 // inc rdi
+	WORD $0x3949; BYTE $0xfd // cmp r13, rdi
+	WORD $0xed75 // jne 0x111a0 <mvh_f32+0xc10>
+	LONG $0xfffedce9; BYTE $0xff // jmp 0x11094 <mvh_f32+0xb04>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -754,18 +940,3058 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	WORD $0x9066 // nop
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// mv_q8_0: +3536
+	// mvh_f16: +4560
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fbc149 // sar r11, 0x30
+	LONG $0xe9b70f45 // movzx r13d, r9w
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0xb70f; BYTE $0xc1 // movzx eax, cx
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0533850f; WORD $0x0000 // jne 0x11758 <mvh_f16+0x588>
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x05298c0f; WORD $0x0000 // jl 0x11758 <mvh_f16+0x588>
+	LONG $0x50247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x50], 0x1
+	LONG $0x051e850f; WORD $0x0000 // jne 0x11758 <mvh_f16+0x588>
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x078c820f; WORD $0x0000 // jb 0x119d5 <mvh_f16+0x805>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0xd61c8d4a // lea rbx, [rsi + 8*r10]
+	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
+	LONG $0x520c8d4b // lea rcx, [r10 + 2*r10]
+	LONG $0x8e0c8d4c // lea r9, [rsi + 4*rcx]
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x244c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rcx
+	LONG $0xc20c8d4a // lea rcx, [rdx + 8*r8]
+	QUAD $0x00000000fd048d48 // lea rax, [8*rdi]
+	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
+	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	LONG $0x96048d4a // lea rax, [rsi + 4*r10]
+	LONG $0x3f348d48 // lea rsi, [rdi + rdi]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	QUAD $0x000000a024b48948 // mov qword ptr [rsp + 0xa0], rsi
+	LONG $0x244c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rcx
+	WORD $0x5eeb // jmp 0x1131d <mvh_f16+0x14d>
+	BYTE $0x90 // nop
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	QUAD $0x00000080249c8b48 // mov rbx, qword ptr [rsp + 0x80]
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	QUAD $0x0000009824b48b48 // mov rsi, qword ptr [rsp + 0x98]
+	LONG $0x24440148; BYTE $0x08 // add qword ptr [rsp + 0x8], rax
+	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
+	LONG $0x244c0148; BYTE $0x70 // add qword ptr [rsp + 0x70], rcx
+	LONG $0x244c0148; BYTE $0x68 // add qword ptr [rsp + 0x68], rcx
+	LONG $0x244c0148; BYTE $0x60 // add qword ptr [rsp + 0x60], rcx
+	LONG $0xfc5e8d4c // lea r11, [rsi - 0x4]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x07fe8348 // cmp rsi, 0x7
+	LONG $0x06a48e0f; WORD $0x0000 // jle 0x119c1 <mvh_f16+0x7f1>
+	LONG $0x247c8348; WORD $0x0040 // cmp qword ptr [rsp + 0x40], 0x0
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	QUAD $0x00000080249c8948 // mov qword ptr [rsp + 0x80], rbx
+	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
+	QUAD $0x00000098249c894c // mov qword ptr [rsp + 0x98], r11
+	WORD $0x8174 // je 0x112c0 <mvh_f16+0xf0>
+	LONG $0x245c8b48; BYTE $0x60 // mov rbx, qword ptr [rsp + 0x60]
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
+	WORD $0x2deb // jmp 0x1138c <mvh_f16+0x1bc>
+	BYTE $0x90 // nop
+	LONG $0x1178a1c4; WORD $0x8104 // vmovups xmmword ptr [rcx + 4*r8], xmm0
+	LONG $0x247c0348; BYTE $0x50 // add rdi, qword ptr [rsp + 0x50]
+	LONG $0xfc4b8d49 // lea rcx, [r11 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x10c08348 // add rax, 0x10
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xff348e0f; WORD $0xffff // jle 0x112c0 <mvh_f16+0xf0>
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
+	LONG $0x245c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rbx
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xf64d0f4c // cmovge r14, rsi
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xfe4f0f4c // cmovg r15, rsi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x000003be; BYTE $0x00 // mov esi, 0x3
+	LONG $0xce4d0f48 // cmovge rcx, rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0139840f; WORD $0x0000 // je 0x11500 <mvh_f16+0x330>
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	QUAD $0x0000008024ac8b4c // mov r13, qword ptr [rsp + 0x80]
+	LONG $0x245c8b48; BYTE $0x78 // mov rbx, qword ptr [rsp + 0x78]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xceaf0f48 // imul rcx, rsi
+	LONG $0xfeaf0f4c // imul r15, rsi
+	LONG $0xf6af0f4c // imul r14, rsi
+	WORD $0xf631 // xor esi, esi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	WORD $0x0149; BYTE $0xfe // add r14, rdi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487de262; WORD $0x0413; BYTE $0x77 // vcvtph2ps zmm16, ymmword ptr [rdi + 2*rsi]
+	LONG $0x487dc262; WORD $0x0c13; BYTE $0x76 // vcvtph2ps zmm17, ymmword ptr [r14 + 2*rsi]
+	LONG $0x487dc262; WORD $0x1413; BYTE $0x77 // vcvtph2ps zmm18, ymmword ptr [r15 + 2*rsi]
+	LONG $0x487de262; WORD $0x1c13; BYTE $0x71 // vcvtph2ps zmm19, ymmword ptr [rcx + 2*rsi]
+	LONG $0x487ce162; WORD $0x2c10; BYTE $0xb3 // vmovups zmm21, zmmword ptr [rbx + 4*rsi]
+	LONG $0x487cc162; WORD $0x2410; BYTE $0xb0 // vmovups zmm20, zmmword ptr [r8 + 4*rsi]
+	QUAD $0x00b57410487cc162 // vmovups zmm22, zmmword ptr [r13 + 4*rsi]
+	LONG $0x407d3262; WORD $0xddb8 // vfmadd231ps zmm11, zmm16, zmm21 # zmm11 = (zmm16 * zmm21) + zmm11
+	LONG $0x40753262; WORD $0xd5b8 // vfmadd231ps zmm10, zmm17, zmm21 # zmm10 = (zmm17 * zmm21) + zmm10
+	LONG $0x406d3262; WORD $0xcdb8 // vfmadd231ps zmm9, zmm18, zmm21 # zmm9 = (zmm18 * zmm21) + zmm9
+	LONG $0x40653262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm19, zmm21 # zmm8 = (zmm19 * zmm21) + zmm8
+	LONG $0x487cc162; WORD $0x2c10; BYTE $0xb4 // vmovups zmm21, zmmword ptr [r12 + 4*rsi]
+	LONG $0x407d3262; WORD $0xfcb8 // vfmadd231ps zmm15, zmm16, zmm20 # zmm15 = (zmm16 * zmm20) + zmm15
+	LONG $0x40753262; WORD $0xf4b8 // vfmadd231ps zmm14, zmm17, zmm20 # zmm14 = (zmm17 * zmm20) + zmm14
+	LONG $0x406d3262; WORD $0xecb8 // vfmadd231ps zmm13, zmm18, zmm20 # zmm13 = (zmm18 * zmm20) + zmm13
+	LONG $0x40653262; WORD $0xe4b8 // vfmadd231ps zmm12, zmm19, zmm20 # zmm12 = (zmm19 * zmm20) + zmm12
+	LONG $0x407db262; WORD $0xfeb8 // vfmadd231ps zmm7, zmm16, zmm22 # zmm7 = (zmm16 * zmm22) + zmm7
+	LONG $0x4075b262; WORD $0xf6b8 // vfmadd231ps zmm6, zmm17, zmm22 # zmm6 = (zmm17 * zmm22) + zmm6
+	LONG $0x406db262; WORD $0xeeb8 // vfmadd231ps zmm5, zmm18, zmm22 # zmm5 = (zmm18 * zmm22) + zmm5
+	LONG $0x4065b262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm19, zmm22 # zmm4 = (zmm19 * zmm22) + zmm4
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x4055b262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm21, zmm16 # zmm3 = (zmm21 * zmm16) + zmm3
+	LONG $0x4055b262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm21, zmm17 # zmm2 = (zmm21 * zmm17) + zmm2
+	LONG $0x4055b262; WORD $0xcab8 // vfmadd231ps zmm1, zmm21, zmm18 # zmm1 = (zmm21 * zmm18) + zmm1
+	LONG $0x4065b262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm19, zmm21 # zmm0 = (zmm19 * zmm21) + zmm0
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff5a820f; WORD $0xffff // jb 0x11450 <mvh_f16+0x280>
+	WORD $0x50eb // jmp 0x11548 <mvh_f16+0x378>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x4804c162; WORD $0xc614 // vunpcklps zmm16, zmm15, zmm14 # zmm16 = zmm15[0],zmm14[0],zmm15[1],zmm14[1],zmm15[4],zmm14[4],zmm15[5],zmm14[5],zmm15[8],zmm14[8],zmm15[9],zmm14[9],zmm15[12],zmm14[12],zmm15[13],zmm14[13]
+	LONG $0x48045162; WORD $0xf615 // vunpckhps zmm14, zmm15, zmm14 # zmm14 = zmm15[2],zmm14[2],zmm15[3],zmm14[3],zmm15[6],zmm14[6],zmm15[7],zmm14[7],zmm15[10],zmm14[10],zmm15[11],zmm14[11],zmm15[14],zmm14[14],zmm15[15],zmm14[15]
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x4814c162; WORD $0xc414 // vunpcklps zmm16, zmm13, zmm12 # zmm16 = zmm13[0],zmm12[0],zmm13[1],zmm12[1],zmm13[4],zmm12[4],zmm13[5],zmm12[5],zmm13[8],zmm12[8],zmm13[9],zmm12[9],zmm13[12],zmm12[12],zmm13[13],zmm12[13]
+	LONG $0x48145162; WORD $0xe415 // vunpckhps zmm12, zmm13, zmm12 # zmm12 = zmm13[2],zmm12[2],zmm13[3],zmm12[3],zmm13[6],zmm12[6],zmm13[7],zmm12[7],zmm13[10],zmm12[10],zmm13[11],zmm12[11],zmm13[14],zmm12[14],zmm13[15],zmm12[15]
+	LONG $0x407c5162; WORD $0xe458 // vaddps zmm12, zmm16, zmm12
+	LONG $0x488d5162; WORD $0xec14 // vunpcklpd zmm13, zmm14, zmm12 # zmm13 = zmm14[0],zmm12[0],zmm14[2],zmm12[2],zmm14[4],zmm12[4],zmm14[6],zmm12[6]
+	LONG $0x488d5162; WORD $0xe415 // vunpckhpd zmm12, zmm14, zmm12 # zmm12 = zmm14[1],zmm12[1],zmm14[3],zmm12[3],zmm14[5],zmm12[5],zmm14[7],zmm12[7]
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x48fd5362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm13, zmm12, 0x1
+	LONG $0x581c41c4; BYTE $0xe5 // vaddps ymm12, ymm12, ymm13
+	LONG $0x197d43c4; WORD $0x01e5 // vextractf128 xmm13, ymm12, 0x1
+	LONG $0x581841c4; BYTE $0xe5 // vaddps xmm12, xmm12, xmm13
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x157e // jle 0x115b0 <mvh_f16+0x3e0>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	LONG $0x221178c5 // vmovups xmmword ptr [rdx], xmm12
+	WORD $0x38eb // jmp 0x115e3 <mvh_f16+0x413>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x642978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm12
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x64107ac5; WORD $0x108c // vmovss xmm12, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x24117ac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm12
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x115d0 <mvh_f16+0x400>
+	LONG $0x48245162; WORD $0xe214 // vunpcklps zmm12, zmm11, zmm10 # zmm12 = zmm11[0],zmm10[0],zmm11[1],zmm10[1],zmm11[4],zmm10[4],zmm11[5],zmm10[5],zmm11[8],zmm10[8],zmm11[9],zmm10[9],zmm11[12],zmm10[12],zmm11[13],zmm10[13]
+	LONG $0x48245162; WORD $0xd215 // vunpckhps zmm10, zmm11, zmm10 # zmm10 = zmm11[2],zmm10[2],zmm11[3],zmm10[3],zmm11[6],zmm10[6],zmm11[7],zmm10[7],zmm11[10],zmm10[10],zmm11[11],zmm10[11],zmm11[14],zmm10[14],zmm11[15],zmm10[15]
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x481c5162; WORD $0xd258 // vaddps zmm10, zmm12, zmm10
+	LONG $0x48345162; WORD $0xe014 // vunpcklps zmm12, zmm9, zmm8 # zmm12 = zmm9[0],zmm8[0],zmm9[1],zmm8[1],zmm9[4],zmm8[4],zmm9[5],zmm8[5],zmm9[8],zmm8[8],zmm9[9],zmm8[9],zmm9[12],zmm8[12],zmm9[13],zmm8[13]
+	LONG $0x48345162; WORD $0xc015 // vunpckhps zmm8, zmm9, zmm8 # zmm8 = zmm9[2],zmm8[2],zmm9[3],zmm8[3],zmm9[6],zmm8[6],zmm9[7],zmm8[7],zmm9[10],zmm8[10],zmm9[11],zmm8[11],zmm9[14],zmm8[14],zmm9[15],zmm8[15]
+	LONG $0x481c5162; WORD $0xc058 // vaddps zmm8, zmm12, zmm8
+	LONG $0x48ad5162; WORD $0xc814 // vunpcklpd zmm9, zmm10, zmm8 # zmm9 = zmm10[0],zmm8[0],zmm10[2],zmm8[2],zmm10[4],zmm8[4],zmm10[6],zmm8[6]
+	LONG $0x48ad5162; WORD $0xc015 // vunpckhpd zmm8, zmm10, zmm8 # zmm8 = zmm10[1],zmm8[1],zmm10[3],zmm8[3],zmm10[5],zmm8[5],zmm10[7],zmm8[7]
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x48fd5362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm9, zmm8, 0x1
+	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x067e // jle 0x11640 <mvh_f16+0x470>
+	LONG $0x011178c5 // vmovups xmmword ptr [rcx], xmm8
+	WORD $0x24eb // jmp 0x11664 <mvh_f16+0x494>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x442978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x44107ac5; WORD $0x10b4 // vmovss xmm8, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117a41c4; WORD $0xb104 // vmovss dword ptr [r9 + 4*rsi], xmm8
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xec75 // jne 0x11650 <mvh_f16+0x480>
+	LONG $0x48447162; WORD $0xc614 // vunpcklps zmm8, zmm7, zmm6 # zmm8 = zmm7[0],zmm6[0],zmm7[1],zmm6[1],zmm7[4],zmm6[4],zmm7[5],zmm6[5],zmm7[8],zmm6[8],zmm7[9],zmm6[9],zmm7[12],zmm6[12],zmm7[13],zmm6[13]
+	LONG $0x4844f162; WORD $0xf615 // vunpckhps zmm6, zmm7, zmm6 # zmm6 = zmm7[2],zmm6[2],zmm7[3],zmm6[3],zmm7[6],zmm6[6],zmm7[7],zmm6[7],zmm7[10],zmm6[10],zmm7[11],zmm6[11],zmm7[14],zmm6[14],zmm7[15],zmm6[15]
+	LONG $0x810c8d4a // lea rcx, [rcx + 4*r8]
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0x48547162; WORD $0xc414 // vunpcklps zmm8, zmm5, zmm4 # zmm8 = zmm5[0],zmm4[0],zmm5[1],zmm4[1],zmm5[4],zmm4[4],zmm5[5],zmm4[5],zmm5[8],zmm4[8],zmm5[9],zmm4[9],zmm5[12],zmm4[12],zmm5[13],zmm4[13]
+	LONG $0x4854f162; WORD $0xe415 // vunpckhps zmm4, zmm5, zmm4 # zmm4 = zmm5[2],zmm4[2],zmm5[3],zmm4[3],zmm5[6],zmm4[6],zmm5[7],zmm4[7],zmm5[10],zmm4[10],zmm5[11],zmm4[11],zmm5[14],zmm4[14],zmm5[15],zmm4[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48cdf162; WORD $0xec14 // vunpcklpd zmm5, zmm6, zmm4 # zmm5 = zmm6[0],zmm4[0],zmm6[2],zmm4[2],zmm6[4],zmm4[4],zmm6[6],zmm4[6]
+	LONG $0x48cdf162; WORD $0xe415 // vunpckhpd zmm4, zmm6, zmm4 # zmm4 = zmm6[1],zmm4[1],zmm6[3],zmm4[3],zmm6[5],zmm4[5],zmm6[7],zmm4[7]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x077e // jle 0x116c0 <mvh_f16+0x4f0>
+	LONG $0x2111f8c5 // vmovups xmmword ptr [rcx], xmm4
+	WORD $0x24eb // jmp 0x116e3 <mvh_f16+0x513>
+	BYTE $0x90 // nop
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x2411fac5; BYTE $0xb0 // vmovss dword ptr [rax + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xed75 // jne 0x116d0 <mvh_f16+0x500>
+	LONG $0x4864f162; WORD $0xe214 // vunpcklps zmm4, zmm3, zmm2 # zmm4 = zmm3[0],zmm2[0],zmm3[1],zmm2[1],zmm3[4],zmm2[4],zmm3[5],zmm2[5],zmm3[8],zmm2[8],zmm3[9],zmm2[9],zmm3[12],zmm2[12],zmm3[13],zmm2[13]
+	LONG $0x4864f162; WORD $0xd215 // vunpckhps zmm2, zmm3, zmm2 # zmm2 = zmm3[2],zmm2[2],zmm3[3],zmm2[3],zmm3[6],zmm2[6],zmm3[7],zmm2[7],zmm3[10],zmm2[10],zmm3[11],zmm2[11],zmm3[14],zmm2[14],zmm3[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x4874f162; WORD $0xe014 // vunpcklps zmm4, zmm1, zmm0 # zmm4 = zmm1[0],zmm0[0],zmm1[1],zmm0[1],zmm1[4],zmm0[4],zmm1[5],zmm0[5],zmm1[8],zmm0[8],zmm1[9],zmm0[9],zmm1[12],zmm0[12],zmm1[13],zmm0[13]
+	LONG $0x4874f162; WORD $0xc015 // vunpckhps zmm0, zmm1, zmm0 # zmm0 = zmm1[2],zmm0[2],zmm1[3],zmm0[3],zmm1[6],zmm0[6],zmm1[7],zmm0[7],zmm1[10],zmm0[10],zmm1[11],zmm0[11],zmm1[14],zmm0[14],zmm1[15],zmm0[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x48edf162; WORD $0xc814 // vunpcklpd zmm1, zmm2, zmm0 # zmm1 = zmm2[0],zmm0[0],zmm2[2],zmm0[2],zmm2[4],zmm0[4],zmm2[6],zmm0[6]
+	LONG $0x48edf162; WORD $0xc015 // vunpckhpd zmm0, zmm2, zmm0 # zmm0 = zmm2[1],zmm0[1],zmm2[3],zmm0[3],zmm2[5],zmm0[5],zmm2[7],zmm0[7]
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	LONG $0xfc288f0f; WORD $0xffff // jg 0x11360 <mvh_f16+0x190>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	LONG $0x4410fac5; WORD $0x108c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x0411fac5; BYTE $0x8b // vmovss dword ptr [rbx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x11740 <mvh_f16+0x570>
+	LONG $0xfffc0ee9; BYTE $0xff // jmp 0x11366 <mvh_f16+0x196>
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x06a2840f; WORD $0x0000 // je 0x11e08 <mvh_f16+0xc38>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	QUAD $0x00000000950c8d46 // lea r9d, [4*r10]
+	LONG $0x4f048d48 // lea rax, [rdi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x12048d43 // lea eax, [r10 + r10]
+	WORD $0x2feb // jmp 0x117b9 <mvh_f16+0x5e9>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x40 // mov r8, qword ptr [rsp + 0x40]
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0xff688d4d // lea r13, [r8 - 0x1]
+	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x01f88349 // cmp r8, 0x1
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x064f8e0f; WORD $0x0000 // jle 0x11e08 <mvh_f16+0xc38>
+	LONG $0x247c8348; WORD $0x0050 // cmp qword ptr [rsp + 0x50], 0x0
+	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
+	WORD $0xca74 // je 0x11790 <mvh_f16+0x5c0>
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	WORD $0x16eb // jmp 0x117f3 <mvh_f16+0x623>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff4d8d49 // lea rcx, [r13 - 0x1]
+	WORD $0x0149; BYTE $0xc3 // add r11, rax
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x9d7e // jle 0x11790 <mvh_f16+0x5c0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x1180e <mvh_f16+0x63e>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x4e // prefetcht1 byte ptr [r14 + 2*rcx]
+	LONG $0x20c18348 // add rcx, 0x20
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf272 // jb 0x11800 <mvh_f16+0x630>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01808e0f; WORD $0x0000 // jle 0x10f59 <mv_q8_0+0x189>
+	WORD $0x5a7f // jg 0x11875 <mvh_f16+0x6a5>
+	WORD $0xc3eb // jmp 0x117e0 <mvh_f16+0x610>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	WORD $0x014d; BYTE $0xcc // add r12, r9
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x117ac1c4; BYTE $0x07 // vmovss dword ptr [r15], xmm0
+	LONG $0x873c8d4f // lea r15, [r15 + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xff6b8e0f; WORD $0xffff // jle 0x117e0 <mvh_f16+0x610>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fa8141; WORD $0x0000; BYTE $0x00 // cmp r10d, 0x80
+	WORD $0x1e73 // jae 0x118a0 <mvh_f16+0x6d0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xf631 // xor esi, esi
+	LONG $0x0000b3e9; BYTE $0x00 // jmp 0x11948 <mvh_f16+0x778>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x4b // vcvtph2ps zmm4, ymmword ptr [r11 + 2*rcx]
+	QUAD $0x014b6c13487dd262 // vcvtph2ps zmm5, ymmword ptr [r11 + 2*rcx + 0x20]
+	QUAD $0x024b7413487dd262 // vcvtph2ps zmm6, ymmword ptr [r11 + 2*rcx + 0x40]
+	QUAD $0x034b7c13487dd262 // vcvtph2ps zmm7, ymmword ptr [r11 + 2*rcx + 0x60]
+	LONG $0x80b18d48; WORD $0x0000; BYTE $0x00 // lea rsi, [rcx + 0x80]
+	LONG $0x4865d262; WORD $0x2498; BYTE $0x8c // vfmadd132ps zmm4, zmm3, zmmword ptr [r12 + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x044b5c13487dd262 // vcvtph2ps zmm3, ymmword ptr [r11 + 2*rcx + 0x80]
+	QUAD $0x018c6c98486dd262 // vfmadd132ps zmm5, zmm2, zmmword ptr [r12 + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x054b5413487dd262 // vcvtph2ps zmm2, ymmword ptr [r11 + 2*rcx + 0xa0]
+	QUAD $0x028c74984875d262 // vfmadd132ps zmm6, zmm1, zmmword ptr [r12 + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x064b4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r11 + 2*rcx + 0xc0]
+	QUAD $0x038c7c98487dd262 // vfmadd132ps zmm7, zmm0, zmmword ptr [r12 + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x074b4413487dd262 // vcvtph2ps zmm0, ymmword ptr [r11 + 2*rcx + 0xe0]
+	QUAD $0x048c5c98485dd262 // vfmadd132ps zmm3, zmm4, zmmword ptr [r12 + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	QUAD $0x058c54984855d262 // vfmadd132ps zmm2, zmm5, zmmword ptr [r12 + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	QUAD $0x068c4c98484dd262 // vfmadd132ps zmm1, zmm6, zmmword ptr [r12 + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	QUAD $0x078c44984845d262 // vfmadd132ps zmm0, zmm7, zmmword ptr [r12 + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0xff68860f; WORD $0xffff // jbe 0x118b0 <mvh_f16+0x6e0>
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2a77 // ja 0x1197e <mvh_f16+0x7ae>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2413; BYTE $0x73 // vcvtph2ps zmm4, ymmword ptr [r11 + 2*rsi]
+	LONG $0x104e8d48 // lea rcx, [rsi + 0x10]
+	LONG $0x485dd262; WORD $0x1cb8; BYTE $0xb4 // vfmadd231ps zmm3, zmm4, zmmword ptr [r12 + 4*rsi] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c68348 // add rsi, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0xe276 // jbe 0x11960 <mvh_f16+0x790>
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	LONG $0xfe99860f; WORD $0xffff // jbe 0x11820 <mvh_f16+0x650>
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
+	WORD $0xf741; BYTE $0xd0 // not r8d
+	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0xa9ffd162; WORD $0x246f; BYTE $0x73 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r11 + 2*rsi]
+	LONG $0xc97cd162; WORD $0x2c10; BYTE $0xb4 // vmovups zmm5 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe5fe9; BYTE $0xff // jmp 0x11820 <mvh_f16+0x650>
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
+	LONG $0x06fe8348 // cmp rsi, 0x6
+	LONG $0x02a68c0f; WORD $0x0000 // jl 0x11c7b <mvh_f16+0xaab>
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x894c; BYTE $0xe8 // mov rax, r13
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x026d840f; WORD $0x0000 // je 0x11c58 <mvh_f16+0xa88>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24648b4c; BYTE $0x28 // mov r12, qword ptr [rsp + 0x28]
+	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	QUAD $0x00000000cd1c8d48 // lea rbx, [8*rcx]
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	LONG $0x843c8d4b // lea rdi, [r12 + 4*r8]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	WORD $0x26eb // jmp 0x11a42 <mvh_f16+0x872>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x117881c4; WORD $0x8404 // vmovups xmmword ptr [r12 + 4*r8], xmm0
+	LONG $0xfc758d49 // lea rsi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xdf // add r15, rbx
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x02168e0f; WORD $0x0000 // jle 0x11c58 <mvh_f16+0xa88>
+	LONG $0xff758d49 // lea rsi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0xc14d0f4d // cmovge r8, r9
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0xcb4f0f4d // cmovg r9, r11
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xf34d0f49 // cmovge rsi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x00b5840f; WORD $0x0000 // je 0x11b30 <mvh_f16+0x960>
+	LONG $0xf1af0f48 // imul rsi, rcx
+	LONG $0xc9af0f4c // imul r9, rcx
+	LONG $0xc1af0f4c // imul r8, rcx
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	WORD $0x014d; BYTE $0xf9 // add r9, r15
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d1262; WORD $0x0413; BYTE $0x5f // vcvtph2ps zmm8, ymmword ptr [r15 + 2*r11]
+	LONG $0x487d1262; WORD $0x0c13; BYTE $0x58 // vcvtph2ps zmm9, ymmword ptr [r8 + 2*r11]
+	LONG $0x487d1262; WORD $0x1413; BYTE $0x59 // vcvtph2ps zmm10, ymmword ptr [r9 + 2*r11]
+	LONG $0x487d3262; WORD $0x1c13; BYTE $0x5e // vcvtph2ps zmm11, ymmword ptr [rsi + 2*r11]
+	LONG $0x487c1162; WORD $0x2410; BYTE $0x9e // vmovups zmm12, zmmword ptr [r14 + 4*r11]
+	LONG $0x487c3162; WORD $0x2c10; BYTE $0x9a // vmovups zmm13, zmmword ptr [rdx + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x483dd262; WORD $0xe4b8 // vfmadd231ps zmm4, zmm8, zmm12 # zmm4 = (zmm8 * zmm12) + zmm4
+	LONG $0x4835d262; WORD $0xf4b8 // vfmadd231ps zmm6, zmm9, zmm12 # zmm6 = (zmm9 * zmm12) + zmm6
+	LONG $0x482dd262; WORD $0xecb8 // vfmadd231ps zmm5, zmm10, zmm12 # zmm5 = (zmm10 * zmm12) + zmm5
+	LONG $0x4825d262; WORD $0xfcb8 // vfmadd231ps zmm7, zmm11, zmm12 # zmm7 = (zmm11 * zmm12) + zmm7
+	LONG $0x4815d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm13, zmm8 # zmm0 = (zmm13 * zmm8) + zmm0
+	LONG $0x4815d262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm13, zmm9 # zmm2 = (zmm13 * zmm9) + zmm2
+	LONG $0x4815d262; WORD $0xcab8 // vfmadd231ps zmm1, zmm13, zmm10 # zmm1 = (zmm13 * zmm10) + zmm1
+	LONG $0x4825d262; WORD $0xddb8 // vfmadd231ps zmm3, zmm11, zmm13 # zmm3 = (zmm11 * zmm13) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0x9d72 // jb 0x11ac0 <mvh_f16+0x8f0>
+	WORD $0x2beb // jmp 0x11b50 <mvh_f16+0x980>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x485c7162; WORD $0xc614 // vunpcklps zmm8, zmm4, zmm6 # zmm8 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xe615 // vunpckhps zmm4, zmm4, zmm6 # zmm4 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48547162; WORD $0xc714 // vunpcklps zmm8, zmm5, zmm7 # zmm8 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xef15 // vunpckhps zmm5, zmm5, zmm7 # zmm5 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x48ddf162; WORD $0xf514 // vunpcklpd zmm6, zmm4, zmm5 # zmm6 = zmm4[0],zmm5[0],zmm4[2],zmm5[2],zmm4[4],zmm5[4],zmm4[6],zmm5[6]
+	LONG $0x48ddf162; WORD $0xe515 // vunpckhpd zmm4, zmm4, zmm5 # zmm4 = zmm4[1],zmm5[1],zmm4[3],zmm5[3],zmm4[5],zmm5[5],zmm4[7],zmm5[7]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x0f7e // jle 0x11bb0 <mvh_f16+0x9e0>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x1178c1c4; WORD $0x2424 // vmovups xmmword ptr [r12], xmm4
+	WORD $0x26eb // jmp 0x11bd4 <mvh_f16+0xa04>
+	WORD $0x9066 // nop
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117ac1c4; WORD $0xb424 // vmovss dword ptr [r12 + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xec75 // jne 0x11bc0 <mvh_f16+0x9f0>
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfdf78f0f; WORD $0xffff // jg 0x11a20 <mvh_f16+0x850>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x10b4 // vmovss xmm0, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x0411fac5; BYTE $0xb7 // vmovss dword ptr [rdi + 4*rsi], xmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xed75 // jne 0x11c40 <mvh_f16+0xa70>
+	LONG $0xfffdcee9; BYTE $0xff // jmp 0x11a26 <mvh_f16+0x856>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x245c8b4c; BYTE $0x30 // mov r11, qword ptr [rsp + 0x30]
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	LONG $0xd10c8d4a // lea rcx, [rcx + 8*r10]
+	LONG $0xc2148d4a // lea rdx, [rdx + 8*r8]
+	LONG $0xfec38349 // add r11, -0x2
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24648b4c; BYTE $0x58 // mov r12, qword ptr [rsp + 0x58]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x950f; BYTE $0xc0 // setne al
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0x940f; BYTE $0xc1 // sete cl
+	WORD $0xc108 // or cl, al
+	LONG $0x0173850f; WORD $0x0000 // jne 0x11e08 <mvh_f16+0xc38>
+	LONG $0x245c8b48; BYTE $0x20 // mov rbx, qword ptr [rsp + 0x20]
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	QUAD $0x00000000dd048d48 // lea rax, [8*rbx]
+	WORD $0x0148; BYTE $0xdb // add rbx, rbx
+	WORD $0x20eb // jmp 0x11cdc <mvh_f16+0xb0c>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0xfc758d49 // lea rsi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x012c8e0f; WORD $0x0000 // jle 0x11e08 <mvh_f16+0xc38>
+	LONG $0xff758d49 // lea rsi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0xc14d0f4c // cmovge r8, rcx
+	LONG $0xce4f0f4d // cmovg r9, r14
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0xf74d0f48 // cmovge rsi, rdi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x007d840f; WORD $0x0000 // je 0x11d80 <mvh_f16+0xbb0>
+	LONG $0xf3af0f48 // imul rsi, rbx
+	LONG $0xcbaf0f4c // imul r9, rbx
+	LONG $0xc3af0f4c // imul r8, rbx
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x014d; BYTE $0xe0 // add r8, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487d9262; WORD $0x2413; BYTE $0x5c // vcvtph2ps zmm4, ymmword ptr [r12 + 2*r11]
+	LONG $0x487d9262; WORD $0x2c13; BYTE $0x58 // vcvtph2ps zmm5, ymmword ptr [r8 + 2*r11]
+	LONG $0x487d9262; WORD $0x3413; BYTE $0x59 // vcvtph2ps zmm6, ymmword ptr [r9 + 2*r11]
+	LONG $0x487db262; WORD $0x3c13; BYTE $0x5e // vcvtph2ps zmm7, ymmword ptr [rsi + 2*r11]
+	LONG $0x487c1162; WORD $0x0410; BYTE $0x9f // vmovups zmm8, zmmword ptr [r15 + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x483df262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm8, zmm4 # zmm0 = (zmm8 * zmm4) + zmm0
+	LONG $0x483df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm8, zmm5 # zmm2 = (zmm8 * zmm5) + zmm2
+	LONG $0x483df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm8, zmm6 # zmm1 = (zmm8 * zmm6) + zmm1
+	LONG $0x483df262; WORD $0xdfb8 // vfmadd231ps zmm3, zmm8, zmm7 # zmm3 = (zmm8 * zmm7) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0xbc72 // jb 0x11d30 <mvh_f16+0xb60>
+	WORD $0x1aeb // jmp 0x11d90 <mvh_f16+0xbc0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfedb8f0f; WORD $0xffff // jg 0x11cc0 <mvh_f16+0xaf0>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4410fac5; WORD $0x10b4 // vmovss xmm0, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x0411fac5; BYTE $0xb2 // vmovss dword ptr [rdx + 4*rsi], xmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xed75 // jne 0x11df0 <mvh_f16+0xc20>
+	LONG $0xfffebce9; BYTE $0xff // jmp 0x11cc4 <mvh_f16+0xaf4>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// mvh_bf16: +7712
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fbc149 // sar r11, 0x30
+	LONG $0xe9b70f45 // movzx r13d, r9w
+	LONG $0x2444894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r8
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0xb70f; BYTE $0xc1 // movzx eax, cx
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0553850f; WORD $0x0000 // jne 0x123c8 <mvh_bf16+0x5a8>
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x05498c0f; WORD $0x0000 // jl 0x123c8 <mvh_bf16+0x5a8>
+	LONG $0x50247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x50], 0x1
+	LONG $0x053e850f; WORD $0x0000 // jne 0x123c8 <mvh_bf16+0x5a8>
+	LONG $0x247c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rdi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x07ea820f; WORD $0x0000 // jb 0x12683 <mvh_bf16+0x863>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0xd61c8d4a // lea rbx, [rsi + 8*r10]
+	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	QUAD $0x00000088248c8948 // mov qword ptr [rsp + 0x88], rcx
+	LONG $0x520c8d4b // lea rcx, [r10 + 2*r10]
+	LONG $0x8e0c8d4c // lea r9, [rsi + 4*rcx]
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x244c8948; BYTE $0x70 // mov qword ptr [rsp + 0x70], rcx
+	LONG $0xc20c8d4a // lea rcx, [rdx + 8*r8]
+	QUAD $0x00000000fd048d48 // lea rax, [8*rdi]
+	LONG $0x244c8948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rcx
+	LONG $0x400c8d4b // lea rcx, [r8 + 2*r8]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	QUAD $0x0000009024848948 // mov qword ptr [rsp + 0x90], rax
+	LONG $0x96048d4a // lea rax, [rsi + 4*r10]
+	LONG $0x3f348d48 // lea rsi, [rdi + rdi]
+	LONG $0x8a0c8d48 // lea rcx, [rdx + 4*rcx]
+	QUAD $0x000000a024b48948 // mov qword ptr [rsp + 0xa0], rsi
+	LONG $0x244c8948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rcx
+	WORD $0x5eeb // jmp 0x11f6d <mvh_bf16+0x14d>
+	BYTE $0x90 // nop
+	QUAD $0x00000088248c8b48 // mov rcx, qword ptr [rsp + 0x88]
+	QUAD $0x0000009024848b48 // mov rax, qword ptr [rsp + 0x90]
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	QUAD $0x00000080249c8b48 // mov rbx, qword ptr [rsp + 0x80]
+	LONG $0x24548b48; BYTE $0x78 // mov rdx, qword ptr [rsp + 0x78]
+	QUAD $0x0000009824b48b48 // mov rsi, qword ptr [rsp + 0x98]
+	LONG $0x24440148; BYTE $0x08 // add qword ptr [rsp + 0x8], rax
+	LONG $0x244c0148; BYTE $0x28 // add qword ptr [rsp + 0x28], rcx
+	LONG $0x244c0148; BYTE $0x70 // add qword ptr [rsp + 0x70], rcx
+	LONG $0x244c0148; BYTE $0x68 // add qword ptr [rsp + 0x68], rcx
+	LONG $0x244c0148; BYTE $0x60 // add qword ptr [rsp + 0x60], rcx
+	LONG $0xfc5e8d4c // lea r11, [rsi - 0x4]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0x8948; BYTE $0xd0 // mov rax, rdx
+	LONG $0x07fe8348 // cmp rsi, 0x7
+	LONG $0x07028e0f; WORD $0x0000 // jle 0x1266f <mvh_bf16+0x84f>
+	LONG $0x247c8348; WORD $0x0040 // cmp qword ptr [rsp + 0x40], 0x0
+	LONG $0x24448948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rax
+	QUAD $0x00000080249c8948 // mov qword ptr [rsp + 0x80], rbx
+	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
+	QUAD $0x00000098249c894c // mov qword ptr [rsp + 0x98], r11
+	WORD $0x8174 // je 0x11f10 <mvh_bf16+0xf0>
+	LONG $0x245c8b48; BYTE $0x60 // mov rbx, qword ptr [rsp + 0x60]
+	LONG $0x24448b48; BYTE $0x68 // mov rax, qword ptr [rsp + 0x68]
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x245c8b4c; BYTE $0x40 // mov r11, qword ptr [rsp + 0x40]
+	WORD $0x2deb // jmp 0x11fdc <mvh_bf16+0x1bc>
+	BYTE $0x90 // nop
+	LONG $0x1178a1c4; WORD $0x8104 // vmovups xmmword ptr [rcx + 4*r8], xmm0
+	LONG $0x247c0348; BYTE $0x50 // add rdi, qword ptr [rsp + 0x50]
+	LONG $0xfc4b8d49 // lea rcx, [r11 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x10c08348 // add rax, 0x10
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x8949; BYTE $0xcb // mov r11, rcx
+	LONG $0xff348e0f; WORD $0xffff // jle 0x11f10 <mvh_bf16+0xf0>
+	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
+	LONG $0x245c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rbx
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	LONG $0xf64d0f4c // cmovge r14, rsi
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	LONG $0xfe4f0f4c // cmovg r15, rsi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x000003be; BYTE $0x00 // mov esi, 0x3
+	LONG $0xce4d0f48 // cmovge rcx, rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0159840f; WORD $0x0000 // je 0x12170 <mvh_bf16+0x350>
+	QUAD $0x000000a024b48b48 // mov rsi, qword ptr [rsp + 0xa0]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	QUAD $0x0000008024ac8b4c // mov r13, qword ptr [rsp + 0x80]
+	LONG $0x245c8b48; BYTE $0x78 // mov rbx, qword ptr [rsp + 0x78]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xceaf0f48 // imul rcx, rsi
+	LONG $0xfeaf0f4c // imul r15, rsi
+	LONG $0xf6af0f4c // imul r14, rsi
+	WORD $0xf631 // xor esi, esi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	WORD $0x0149; BYTE $0xfe // add r14, rdi
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487de262; WORD $0x0433; BYTE $0x77 // vpmovzxwd zmm16, ymmword ptr [rdi + 2*rsi]
+	LONG $0x487dc262; WORD $0x0c33; BYTE $0x76 // vpmovzxwd zmm17, ymmword ptr [r14 + 2*rsi]
+	LONG $0x487dc262; WORD $0x1433; BYTE $0x77 // vpmovzxwd zmm18, ymmword ptr [r15 + 2*rsi]
+	LONG $0x487de262; WORD $0x1c33; BYTE $0x71 // vpmovzxwd zmm19, ymmword ptr [rcx + 2*rsi]
+	LONG $0x487ce162; WORD $0x2c10; BYTE $0xb3 // vmovups zmm21, zmmword ptr [rbx + 4*rsi]
+	LONG $0x487cc162; WORD $0x2410; BYTE $0xb0 // vmovups zmm20, zmmword ptr [r8 + 4*rsi]
+	QUAD $0x00b57410487cc162 // vmovups zmm22, zmmword ptr [r13 + 4*rsi]
+	LONG $0x407db162; WORD $0xf072; BYTE $0x10 // vpslld zmm16, zmm16, 0x10
+	LONG $0x4075b162; WORD $0xf172; BYTE $0x10 // vpslld zmm17, zmm17, 0x10
+	LONG $0x406db162; WORD $0xf272; BYTE $0x10 // vpslld zmm18, zmm18, 0x10
+	LONG $0x4065b162; WORD $0xf372; BYTE $0x10 // vpslld zmm19, zmm19, 0x10
+	LONG $0x407d3262; WORD $0xddb8 // vfmadd231ps zmm11, zmm16, zmm21 # zmm11 = (zmm16 * zmm21) + zmm11
+	LONG $0x40753262; WORD $0xd5b8 // vfmadd231ps zmm10, zmm17, zmm21 # zmm10 = (zmm17 * zmm21) + zmm10
+	LONG $0x406d3262; WORD $0xcdb8 // vfmadd231ps zmm9, zmm18, zmm21 # zmm9 = (zmm18 * zmm21) + zmm9
+	LONG $0x40653262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm19, zmm21 # zmm8 = (zmm19 * zmm21) + zmm8
+	LONG $0x487cc162; WORD $0x2c10; BYTE $0xb4 // vmovups zmm21, zmmword ptr [r12 + 4*rsi]
+	LONG $0x407d3262; WORD $0xfcb8 // vfmadd231ps zmm15, zmm16, zmm20 # zmm15 = (zmm16 * zmm20) + zmm15
+	LONG $0x40753262; WORD $0xf4b8 // vfmadd231ps zmm14, zmm17, zmm20 # zmm14 = (zmm17 * zmm20) + zmm14
+	LONG $0x406d3262; WORD $0xecb8 // vfmadd231ps zmm13, zmm18, zmm20 # zmm13 = (zmm18 * zmm20) + zmm13
+	LONG $0x40653262; WORD $0xe4b8 // vfmadd231ps zmm12, zmm19, zmm20 # zmm12 = (zmm19 * zmm20) + zmm12
+	LONG $0x407db262; WORD $0xfeb8 // vfmadd231ps zmm7, zmm16, zmm22 # zmm7 = (zmm16 * zmm22) + zmm7
+	LONG $0x4075b262; WORD $0xf6b8 // vfmadd231ps zmm6, zmm17, zmm22 # zmm6 = (zmm17 * zmm22) + zmm6
+	LONG $0x406db262; WORD $0xeeb8 // vfmadd231ps zmm5, zmm18, zmm22 # zmm5 = (zmm18 * zmm22) + zmm5
+	LONG $0x4065b262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm19, zmm22 # zmm4 = (zmm19 * zmm22) + zmm4
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x4055b262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm21, zmm16 # zmm3 = (zmm21 * zmm16) + zmm3
+	LONG $0x4055b262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm21, zmm17 # zmm2 = (zmm21 * zmm17) + zmm2
+	LONG $0x4055b262; WORD $0xcab8 // vfmadd231ps zmm1, zmm21, zmm18 # zmm1 = (zmm21 * zmm18) + zmm1
+	LONG $0x4065b262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm19, zmm21 # zmm0 = (zmm19 * zmm21) + zmm0
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff3e820f; WORD $0xffff // jb 0x120a0 <mvh_bf16+0x280>
+	WORD $0x54eb // jmp 0x121b8 <mvh_bf16+0x398>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x4804c162; WORD $0xc614 // vunpcklps zmm16, zmm15, zmm14 # zmm16 = zmm15[0],zmm14[0],zmm15[1],zmm14[1],zmm15[4],zmm14[4],zmm15[5],zmm14[5],zmm15[8],zmm14[8],zmm15[9],zmm14[9],zmm15[12],zmm14[12],zmm15[13],zmm14[13]
+	LONG $0x48045162; WORD $0xf615 // vunpckhps zmm14, zmm15, zmm14 # zmm14 = zmm15[2],zmm14[2],zmm15[3],zmm14[3],zmm15[6],zmm14[6],zmm15[7],zmm14[7],zmm15[10],zmm14[10],zmm15[11],zmm14[11],zmm15[14],zmm14[14],zmm15[15],zmm14[15]
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x4814c162; WORD $0xc414 // vunpcklps zmm16, zmm13, zmm12 # zmm16 = zmm13[0],zmm12[0],zmm13[1],zmm12[1],zmm13[4],zmm12[4],zmm13[5],zmm12[5],zmm13[8],zmm12[8],zmm13[9],zmm12[9],zmm13[12],zmm12[12],zmm13[13],zmm12[13]
+	LONG $0x48145162; WORD $0xe415 // vunpckhps zmm12, zmm13, zmm12 # zmm12 = zmm13[2],zmm12[2],zmm13[3],zmm12[3],zmm13[6],zmm12[6],zmm13[7],zmm12[7],zmm13[10],zmm12[10],zmm13[11],zmm12[11],zmm13[14],zmm12[14],zmm13[15],zmm12[15]
+	LONG $0x407c5162; WORD $0xe458 // vaddps zmm12, zmm16, zmm12
+	LONG $0x488d5162; WORD $0xec14 // vunpcklpd zmm13, zmm14, zmm12 # zmm13 = zmm14[0],zmm12[0],zmm14[2],zmm12[2],zmm14[4],zmm12[4],zmm14[6],zmm12[6]
+	LONG $0x488d5162; WORD $0xe415 // vunpckhpd zmm12, zmm14, zmm12 # zmm12 = zmm14[1],zmm12[1],zmm14[3],zmm12[3],zmm14[5],zmm12[5],zmm14[7],zmm12[7]
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x48fd5362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm13, zmm12, 0x1
+	LONG $0x581c41c4; BYTE $0xe5 // vaddps ymm12, ymm12, ymm13
+	LONG $0x197d43c4; WORD $0x01e5 // vextractf128 xmm13, ymm12, 0x1
+	LONG $0x581841c4; BYTE $0xe5 // vaddps xmm12, xmm12, xmm13
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x157e // jle 0x12220 <mvh_bf16+0x400>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	LONG $0x221178c5 // vmovups xmmword ptr [rdx], xmm12
+	WORD $0x38eb // jmp 0x12253 <mvh_bf16+0x433>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x245c8b48; BYTE $0x30 // mov rbx, qword ptr [rsp + 0x30]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x642978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm12
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x64107ac5; WORD $0x108c // vmovss xmm12, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x24117ac5; BYTE $0x8a // vmovss dword ptr [rdx + 4*rcx], xmm12
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x12240 <mvh_bf16+0x420>
+	LONG $0x48245162; WORD $0xe214 // vunpcklps zmm12, zmm11, zmm10 # zmm12 = zmm11[0],zmm10[0],zmm11[1],zmm10[1],zmm11[4],zmm10[4],zmm11[5],zmm10[5],zmm11[8],zmm10[8],zmm11[9],zmm10[9],zmm11[12],zmm10[12],zmm11[13],zmm10[13]
+	LONG $0x48245162; WORD $0xd215 // vunpckhps zmm10, zmm11, zmm10 # zmm10 = zmm11[2],zmm10[2],zmm11[3],zmm10[3],zmm11[6],zmm10[6],zmm11[7],zmm10[7],zmm11[10],zmm10[10],zmm11[11],zmm10[11],zmm11[14],zmm10[14],zmm11[15],zmm10[15]
+	LONG $0x820c8d4a // lea rcx, [rdx + 4*r8]
+	LONG $0x481c5162; WORD $0xd258 // vaddps zmm10, zmm12, zmm10
+	LONG $0x48345162; WORD $0xe014 // vunpcklps zmm12, zmm9, zmm8 # zmm12 = zmm9[0],zmm8[0],zmm9[1],zmm8[1],zmm9[4],zmm8[4],zmm9[5],zmm8[5],zmm9[8],zmm8[8],zmm9[9],zmm8[9],zmm9[12],zmm8[12],zmm9[13],zmm8[13]
+	LONG $0x48345162; WORD $0xc015 // vunpckhps zmm8, zmm9, zmm8 # zmm8 = zmm9[2],zmm8[2],zmm9[3],zmm8[3],zmm9[6],zmm8[6],zmm9[7],zmm8[7],zmm9[10],zmm8[10],zmm9[11],zmm8[11],zmm9[14],zmm8[14],zmm9[15],zmm8[15]
+	LONG $0x481c5162; WORD $0xc058 // vaddps zmm8, zmm12, zmm8
+	LONG $0x48ad5162; WORD $0xc814 // vunpcklpd zmm9, zmm10, zmm8 # zmm9 = zmm10[0],zmm8[0],zmm10[2],zmm8[2],zmm10[4],zmm8[4],zmm10[6],zmm8[6]
+	LONG $0x48ad5162; WORD $0xc015 // vunpckhpd zmm8, zmm10, zmm8 # zmm8 = zmm10[1],zmm8[1],zmm10[3],zmm8[3],zmm10[5],zmm8[5],zmm10[7],zmm8[7]
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x48fd5362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm9, zmm8, 0x1
+	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x067e // jle 0x122b0 <mvh_bf16+0x490>
+	LONG $0x011178c5 // vmovups xmmword ptr [rcx], xmm8
+	WORD $0x24eb // jmp 0x122d4 <mvh_bf16+0x4b4>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x442978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x44107ac5; WORD $0x10b4 // vmovss xmm8, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117a41c4; WORD $0xb104 // vmovss dword ptr [r9 + 4*rsi], xmm8
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xec75 // jne 0x122c0 <mvh_bf16+0x4a0>
+	LONG $0x48447162; WORD $0xc614 // vunpcklps zmm8, zmm7, zmm6 # zmm8 = zmm7[0],zmm6[0],zmm7[1],zmm6[1],zmm7[4],zmm6[4],zmm7[5],zmm6[5],zmm7[8],zmm6[8],zmm7[9],zmm6[9],zmm7[12],zmm6[12],zmm7[13],zmm6[13]
+	LONG $0x4844f162; WORD $0xf615 // vunpckhps zmm6, zmm7, zmm6 # zmm6 = zmm7[2],zmm6[2],zmm7[3],zmm6[3],zmm7[6],zmm6[6],zmm7[7],zmm6[7],zmm7[10],zmm6[10],zmm7[11],zmm6[11],zmm7[14],zmm6[14],zmm7[15],zmm6[15]
+	LONG $0x810c8d4a // lea rcx, [rcx + 4*r8]
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0x48547162; WORD $0xc414 // vunpcklps zmm8, zmm5, zmm4 # zmm8 = zmm5[0],zmm4[0],zmm5[1],zmm4[1],zmm5[4],zmm4[4],zmm5[5],zmm4[5],zmm5[8],zmm4[8],zmm5[9],zmm4[9],zmm5[12],zmm4[12],zmm5[13],zmm4[13]
+	LONG $0x4854f162; WORD $0xe415 // vunpckhps zmm4, zmm5, zmm4 # zmm4 = zmm5[2],zmm4[2],zmm5[3],zmm4[3],zmm5[6],zmm4[6],zmm5[7],zmm4[7],zmm5[10],zmm4[10],zmm5[11],zmm4[11],zmm5[14],zmm4[14],zmm5[15],zmm4[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48cdf162; WORD $0xec14 // vunpcklpd zmm5, zmm6, zmm4 # zmm5 = zmm6[0],zmm4[0],zmm6[2],zmm4[2],zmm6[4],zmm4[4],zmm6[6],zmm4[6]
+	LONG $0x48cdf162; WORD $0xe415 // vunpckhpd zmm4, zmm6, zmm4 # zmm4 = zmm6[1],zmm4[1],zmm6[3],zmm4[3],zmm6[5],zmm4[5],zmm6[7],zmm4[7]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x077e // jle 0x12330 <mvh_bf16+0x510>
+	LONG $0x2111f8c5 // vmovups xmmword ptr [rcx], xmm4
+	WORD $0x24eb // jmp 0x12353 <mvh_bf16+0x533>
+	BYTE $0x90 // nop
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x2411fac5; BYTE $0xb0 // vmovss dword ptr [rax + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xed75 // jne 0x12340 <mvh_bf16+0x520>
+	LONG $0x4864f162; WORD $0xe214 // vunpcklps zmm4, zmm3, zmm2 # zmm4 = zmm3[0],zmm2[0],zmm3[1],zmm2[1],zmm3[4],zmm2[4],zmm3[5],zmm2[5],zmm3[8],zmm2[8],zmm3[9],zmm2[9],zmm3[12],zmm2[12],zmm3[13],zmm2[13]
+	LONG $0x4864f162; WORD $0xd215 // vunpckhps zmm2, zmm3, zmm2 # zmm2 = zmm3[2],zmm2[2],zmm3[3],zmm2[3],zmm3[6],zmm2[6],zmm3[7],zmm2[7],zmm3[10],zmm2[10],zmm3[11],zmm2[11],zmm3[14],zmm2[14],zmm3[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x4874f162; WORD $0xe014 // vunpcklps zmm4, zmm1, zmm0 # zmm4 = zmm1[0],zmm0[0],zmm1[1],zmm0[1],zmm1[4],zmm0[4],zmm1[5],zmm0[5],zmm1[8],zmm0[8],zmm1[9],zmm0[9],zmm1[12],zmm0[12],zmm1[13],zmm0[13]
+	LONG $0x4874f162; WORD $0xc015 // vunpckhps zmm0, zmm1, zmm0 # zmm0 = zmm1[2],zmm0[2],zmm1[3],zmm0[3],zmm1[6],zmm0[6],zmm1[7],zmm0[7],zmm1[10],zmm0[10],zmm1[11],zmm0[11],zmm1[14],zmm0[14],zmm1[15],zmm0[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x48edf162; WORD $0xc814 // vunpcklpd zmm1, zmm2, zmm0 # zmm1 = zmm2[0],zmm0[0],zmm2[2],zmm0[2],zmm2[4],zmm0[4],zmm2[6],zmm0[6]
+	LONG $0x48edf162; WORD $0xc015 // vunpckhpd zmm0, zmm2, zmm0 # zmm0 = zmm2[1],zmm0[1],zmm2[3],zmm0[3],zmm2[5],zmm0[5],zmm2[7],zmm0[7]
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	LONG $0xfc088f0f; WORD $0xffff // jg 0x11fb0 <mvh_bf16+0x190>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	LONG $0x4410fac5; WORD $0x108c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x0411fac5; BYTE $0x8b // vmovss dword ptr [rbx + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x123b0 <mvh_bf16+0x590>
+	LONG $0xfffbeee9; BYTE $0xff // jmp 0x11fb6 <mvh_bf16+0x196>
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0722840f; WORD $0x0000 // je 0x12af8 <mvh_bf16+0xcd8>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	QUAD $0x00000000950c8d46 // lea r9d, [4*r10]
+	LONG $0x4f048d48 // lea rax, [rdi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x12048d43 // lea eax, [r10 + r10]
+	WORD $0x2feb // jmp 0x12429 <mvh_bf16+0x609>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x24448b4c; BYTE $0x40 // mov r8, qword ptr [rsp + 0x40]
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0xff688d4d // lea r13, [r8 - 0x1]
+	LONG $0x24740148; BYTE $0x48 // add qword ptr [rsp + 0x48], rsi
+	WORD $0x0148; BYTE $0xf7 // add rdi, rsi
+	LONG $0x01f88349 // cmp r8, 0x1
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x06cf8e0f; WORD $0x0000 // jle 0x12af8 <mvh_bf16+0xcd8>
+	LONG $0x247c8348; WORD $0x0050 // cmp qword ptr [rsp + 0x50], 0x0
+	LONG $0x246c894c; BYTE $0x40 // mov qword ptr [rsp + 0x40], r13
+	WORD $0xca74 // je 0x12400 <mvh_bf16+0x5e0>
+	LONG $0x24748b4c; BYTE $0x48 // mov r14, qword ptr [rsp + 0x48]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xfb // mov r11, rdi
+	WORD $0x8949; BYTE $0xd7 // mov r15, rdx
+	WORD $0x16eb // jmp 0x12463 <mvh_bf16+0x643>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xff4d8d49 // lea rcx, [r13 - 0x1]
+	WORD $0x0149; BYTE $0xc3 // add r11, rax
+	WORD $0x0149; BYTE $0xc6 // add r14, rax
+	LONG $0x01fd8349 // cmp r13, 0x1
+	WORD $0x8949; BYTE $0xcd // mov r13, rcx
+	WORD $0x9d7e // jle 0x12400 <mvh_bf16+0x5e0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x1247e <mvh_bf16+0x65e>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x4e // prefetcht1 byte ptr [r14 + 2*rcx]
+	LONG $0x20c18348 // add rcx, 0x20
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf272 // jb 0x12470 <mvh_bf16+0x650>
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x5a7f // jg 0x124e5 <mvh_bf16+0x6c5>
+	WORD $0xc3eb // jmp 0x12450 <mvh_bf16+0x630>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	WORD $0x014d; BYTE $0xcc // add r12, r9
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x117ac1c4; BYTE $0x07 // vmovss dword ptr [r15], xmm0
+	LONG $0x873c8d4f // lea r15, [r15 + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0xff6b8e0f; WORD $0xffff // jle 0x12450 <mvh_bf16+0x630>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fa8141; WORD $0x0000; BYTE $0x00 // cmp r10d, 0x80
+	WORD $0x1e73 // jae 0x12510 <mvh_bf16+0x6f0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xf631 // xor esi, esi
+	LONG $0x0000ebe9; BYTE $0x00 // jmp 0x125f0 <mvh_bf16+0x7d0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x9066 // nop
+	LONG $0x487dd262; WORD $0x2433; BYTE $0x4b // vpmovzxwd zmm4, ymmword ptr [r11 + 2*rcx]
+	LONG $0x80b18d48; WORD $0x0000; BYTE $0x00 // lea rsi, [rcx + 0x80]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x4865d262; WORD $0x2498; BYTE $0x8c // vfmadd132ps zmm4, zmm3, zmmword ptr [r12 + 4*rcx] # zmm4 = (zmm4 * mem) + zmm3
+	QUAD $0x014b5c33487dd262 // vpmovzxwd zmm3, ymmword ptr [r11 + 2*rcx + 0x20]
+	LONG $0x4855f162; WORD $0xf372; BYTE $0x10 // vpslld zmm5, zmm3, 0x10
+	QUAD $0x018c6c98486dd262 // vfmadd132ps zmm5, zmm2, zmmword ptr [r12 + 4*rcx + 0x40] # zmm5 = (zmm5 * mem) + zmm2
+	QUAD $0x024b5433487dd262 // vpmovzxwd zmm2, ymmword ptr [r11 + 2*rcx + 0x40]
+	LONG $0x484df162; WORD $0xf272; BYTE $0x10 // vpslld zmm6, zmm2, 0x10
+	QUAD $0x028c74984875d262 // vfmadd132ps zmm6, zmm1, zmmword ptr [r12 + 4*rcx + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x034b4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r11 + 2*rcx + 0x60]
+	LONG $0x4845f162; WORD $0xf172; BYTE $0x10 // vpslld zmm7, zmm1, 0x10
+	QUAD $0x038c7c98487dd262 // vfmadd132ps zmm7, zmm0, zmmword ptr [r12 + 4*rcx + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	QUAD $0x044b4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r11 + 2*rcx + 0x80]
+	LONG $0x4865f162; WORD $0xf072; BYTE $0x10 // vpslld zmm3, zmm0, 0x10
+	QUAD $0x054b4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r11 + 2*rcx + 0xa0]
+	QUAD $0x048c5c98485dd262 // vfmadd132ps zmm3, zmm4, zmmword ptr [r12 + 4*rcx + 0x100] # zmm3 = (zmm3 * mem) + zmm4
+	LONG $0x486df162; WORD $0xf072; BYTE $0x10 // vpslld zmm2, zmm0, 0x10
+	QUAD $0x064b4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r11 + 2*rcx + 0xc0]
+	QUAD $0x058c54984855d262 // vfmadd132ps zmm2, zmm5, zmmword ptr [r12 + 4*rcx + 0x140] # zmm2 = (zmm2 * mem) + zmm5
+	LONG $0x4875f162; WORD $0xf072; BYTE $0x10 // vpslld zmm1, zmm0, 0x10
+	QUAD $0x074b4433487dd262 // vpmovzxwd zmm0, ymmword ptr [r11 + 2*rcx + 0xe0]
+	QUAD $0x068c4c98484dd262 // vfmadd132ps zmm1, zmm6, zmmword ptr [r12 + 4*rcx + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	LONG $0x487df162; WORD $0xf072; BYTE $0x10 // vpslld zmm0, zmm0, 0x10
+	QUAD $0x078c44984845d262 // vfmadd132ps zmm0, zmm7, zmmword ptr [r12 + 4*rcx + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0xff30860f; WORD $0xffff // jbe 0x12520 <mvh_bf16+0x700>
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2977 // ja 0x12625 <mvh_bf16+0x805>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x2433; BYTE $0x73 // vpmovzxwd zmm4, ymmword ptr [r11 + 2*rsi]
+	LONG $0x104e8d48 // lea rcx, [rsi + 0x10]
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485dd262; WORD $0x1cb8; BYTE $0xb4 // vfmadd231ps zmm3, zmm4, zmmword ptr [r12 + 4*rsi] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c68348 // add rsi, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0xdb76 // jbe 0x12600 <mvh_bf16+0x7e0>
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	LONG $0xfe62860f; WORD $0xffff // jbe 0x12490 <mvh_bf16+0x670>
+	LONG $0xffffb841; WORD $0xffff // mov r8d, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xd341; BYTE $0xe0 // shl r8d, cl
+	WORD $0xf741; BYTE $0xd0 // not r8d
+	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0xa9ffd162; WORD $0x246f; BYTE $0x73 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r11 + 2*rsi]
+	LONG $0xc97cd162; WORD $0x2c10; BYTE $0xb4 // vmovups zmm5 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0xfffe21e9; BYTE $0xff // jmp 0x12490 <mvh_bf16+0x670>
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x246c8b4c; BYTE $0x40 // mov r13, qword ptr [rsp + 0x40]
+	LONG $0x06fe8348 // cmp rsi, 0x6
+	LONG $0x02c88c0f; WORD $0x0000 // jl 0x1294b <mvh_bf16+0xb2b>
+	LONG $0x245c894c; BYTE $0x30 // mov qword ptr [rsp + 0x30], r11
+	LONG $0x24548948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rdx
+	WORD $0x894c; BYTE $0xe8 // mov rax, r13
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x028f840f; WORD $0x0000 // je 0x12928 <mvh_bf16+0xb08>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0x24648b4c; BYTE $0x28 // mov r12, qword ptr [rsp + 0x28]
+	LONG $0x247c8b4c; BYTE $0x58 // mov r15, qword ptr [rsp + 0x58]
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	QUAD $0x00000000cd1c8d48 // lea rbx, [8*rcx]
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	LONG $0x843c8d4b // lea rdi, [r12 + 4*r8]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
+	WORD $0x28eb // jmp 0x126f2 <mvh_bf16+0x8d2>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x117881c4; WORD $0x8404 // vmovups xmmword ptr [r12 + 4*r8], xmm0
+	LONG $0xfc758d49 // lea rsi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xdf // add r15, rbx
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x02368e0f; WORD $0x0000 // jle 0x12928 <mvh_bf16+0xb08>
+	LONG $0xff758d49 // lea rsi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	LONG $0xc14d0f4d // cmovge r8, r9
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0xcb4f0f4d // cmovg r9, r11
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0x0003bb41; WORD $0x0000 // mov r11d, 0x3
+	LONG $0xf34d0f49 // cmovge rsi, r11
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x00d5840f; WORD $0x0000 // je 0x12800 <mvh_bf16+0x9e0>
+	LONG $0xf1af0f48 // imul rsi, rcx
+	LONG $0xc9af0f4c // imul r9, rcx
+	LONG $0xc1af0f4c // imul r8, rcx
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	WORD $0x014d; BYTE $0xf9 // add r9, r15
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d1262; WORD $0x0433; BYTE $0x5f // vpmovzxwd zmm8, ymmword ptr [r15 + 2*r11]
+	LONG $0x487d1262; WORD $0x0c33; BYTE $0x58 // vpmovzxwd zmm9, ymmword ptr [r8 + 2*r11]
+	LONG $0x487d1262; WORD $0x1433; BYTE $0x59 // vpmovzxwd zmm10, ymmword ptr [r9 + 2*r11]
+	LONG $0x487d3262; WORD $0x1c33; BYTE $0x5e // vpmovzxwd zmm11, ymmword ptr [rsi + 2*r11]
+	LONG $0x487c1162; WORD $0x2410; BYTE $0x9e // vmovups zmm12, zmmword ptr [r14 + 4*r11]
+	LONG $0x487c3162; WORD $0x2c10; BYTE $0x9a // vmovups zmm13, zmmword ptr [rdx + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x483dd162; WORD $0xf072; BYTE $0x10 // vpslld zmm8, zmm8, 0x10
+	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
+	LONG $0x482dd162; WORD $0xf272; BYTE $0x10 // vpslld zmm10, zmm10, 0x10
+	LONG $0x4825d162; WORD $0xf372; BYTE $0x10 // vpslld zmm11, zmm11, 0x10
+	LONG $0x483dd262; WORD $0xe4b8 // vfmadd231ps zmm4, zmm8, zmm12 # zmm4 = (zmm8 * zmm12) + zmm4
+	LONG $0x4835d262; WORD $0xf4b8 // vfmadd231ps zmm6, zmm9, zmm12 # zmm6 = (zmm9 * zmm12) + zmm6
+	LONG $0x482dd262; WORD $0xecb8 // vfmadd231ps zmm5, zmm10, zmm12 # zmm5 = (zmm10 * zmm12) + zmm5
+	LONG $0x4825d262; WORD $0xfcb8 // vfmadd231ps zmm7, zmm11, zmm12 # zmm7 = (zmm11 * zmm12) + zmm7
+	LONG $0x4815d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm13, zmm8 # zmm0 = (zmm13 * zmm8) + zmm0
+	LONG $0x4815d262; WORD $0xd1b8 // vfmadd231ps zmm2, zmm13, zmm9 # zmm2 = (zmm13 * zmm9) + zmm2
+	LONG $0x4815d262; WORD $0xcab8 // vfmadd231ps zmm1, zmm13, zmm10 # zmm1 = (zmm13 * zmm10) + zmm1
+	LONG $0x4825d262; WORD $0xddb8 // vfmadd231ps zmm3, zmm11, zmm13 # zmm3 = (zmm11 * zmm13) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0x8172 // jb 0x12770 <mvh_bf16+0x950>
+	WORD $0x2feb // jmp 0x12820 <mvh_bf16+0xa00>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x485c7162; WORD $0xc614 // vunpcklps zmm8, zmm4, zmm6 # zmm8 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xe615 // vunpckhps zmm4, zmm4, zmm6 # zmm4 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48547162; WORD $0xc714 // vunpcklps zmm8, zmm5, zmm7 # zmm8 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xef15 // vunpckhps zmm5, zmm5, zmm7 # zmm5 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x48ddf162; WORD $0xf514 // vunpcklpd zmm6, zmm4, zmm5 # zmm6 = zmm4[0],zmm5[0],zmm4[2],zmm5[2],zmm4[4],zmm5[4],zmm4[6],zmm5[6]
+	LONG $0x48ddf162; WORD $0xe515 // vunpckhpd zmm4, zmm4, zmm5 # zmm4 = zmm4[1],zmm5[1],zmm4[3],zmm5[3],zmm4[5],zmm5[5],zmm4[7],zmm5[7]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x0f7e // jle 0x12880 <mvh_bf16+0xa60>
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	LONG $0x1178c1c4; WORD $0x2424 // vmovups xmmword ptr [r12], xmm4
+	WORD $0x26eb // jmp 0x128a4 <mvh_bf16+0xa84>
+	WORD $0x9066 // nop
+	LONG $0x24448b4c; BYTE $0x38 // mov r8, qword ptr [rsp + 0x38]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6410fac5; WORD $0x10b4 // vmovss xmm4, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x117ac1c4; WORD $0xb424 // vmovss dword ptr [r12 + 4*rsi], xmm4
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xec75 // jne 0x12890 <mvh_bf16+0xa70>
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfdd78f0f; WORD $0xffff // jg 0x126d0 <mvh_bf16+0x8b0>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x10b4 // vmovss xmm0, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x0411fac5; BYTE $0xb7 // vmovss dword ptr [rdi + 4*rsi], xmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xed75 // jne 0x12910 <mvh_bf16+0xaf0>
+	LONG $0xfffdaee9; BYTE $0xff // jmp 0x126d6 <mvh_bf16+0x8b6>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x24548b48; BYTE $0x28 // mov rdx, qword ptr [rsp + 0x28]
+	LONG $0x245c8b4c; BYTE $0x30 // mov r11, qword ptr [rsp + 0x30]
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	LONG $0xd10c8d4a // lea rcx, [rcx + 8*r10]
+	LONG $0xc2148d4a // lea rdx, [rdx + 8*r8]
+	LONG $0xfec38349 // add r11, -0x2
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x24648b4c; BYTE $0x58 // mov r12, qword ptr [rsp + 0x58]
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x950f; BYTE $0xc0 // setne al
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0x940f; BYTE $0xc1 // sete cl
+	WORD $0xc108 // or cl, al
+	LONG $0x0193850f; WORD $0x0000 // jne 0x12af8 <mvh_bf16+0xcd8>
+	LONG $0x245c8b48; BYTE $0x20 // mov rbx, qword ptr [rsp + 0x20]
+	LONG $0x247c8b4c; BYTE $0x08 // mov r15, qword ptr [rsp + 0x8]
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	QUAD $0x00000000dd048d48 // lea rax, [8*rbx]
+	WORD $0x0148; BYTE $0xdb // add rbx, rbx
+	WORD $0x20eb // jmp 0x129ac <mvh_bf16+0xb8c>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0xfc758d49 // lea rsi, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x014c8e0f; WORD $0x0000 // jle 0x12af8 <mvh_bf16+0xcd8>
+	LONG $0xff758d49 // lea rsi, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	WORD $0x8949; BYTE $0xf0 // mov r8, rsi
+	WORD $0x8949; BYTE $0xf1 // mov r9, rsi
+	LONG $0xc14d0f4c // cmovge r8, rcx
+	LONG $0xce4f0f4d // cmovg r9, r14
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0xf74d0f48 // cmovge rsi, rdi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x009d840f; WORD $0x0000 // je 0x12a70 <mvh_bf16+0xc50>
+	LONG $0xf3af0f48 // imul rsi, rbx
+	LONG $0xcbaf0f4c // imul r9, rbx
+	LONG $0xc3af0f4c // imul r8, rbx
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x014d; BYTE $0xe0 // add r8, r12
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x487d9262; WORD $0x2433; BYTE $0x5c // vpmovzxwd zmm4, ymmword ptr [r12 + 2*r11]
+	LONG $0x487d9262; WORD $0x2c33; BYTE $0x58 // vpmovzxwd zmm5, ymmword ptr [r8 + 2*r11]
+	LONG $0x487d9262; WORD $0x3433; BYTE $0x59 // vpmovzxwd zmm6, ymmword ptr [r9 + 2*r11]
+	LONG $0x487db262; WORD $0x3c33; BYTE $0x5e // vpmovzxwd zmm7, ymmword ptr [rsi + 2*r11]
+	LONG $0x487c1162; WORD $0x0410; BYTE $0x9f // vmovups zmm8, zmmword ptr [r15 + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x4855f162; WORD $0xf572; BYTE $0x10 // vpslld zmm5, zmm5, 0x10
+	LONG $0x484df162; WORD $0xf672; BYTE $0x10 // vpslld zmm6, zmm6, 0x10
+	LONG $0x4845f162; WORD $0xf772; BYTE $0x10 // vpslld zmm7, zmm7, 0x10
+	LONG $0x483df262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm8, zmm4 # zmm0 = (zmm8 * zmm4) + zmm0
+	LONG $0x483df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm8, zmm5 # zmm2 = (zmm8 * zmm5) + zmm2
+	LONG $0x483df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm8, zmm6 # zmm1 = (zmm8 * zmm6) + zmm1
+	LONG $0x483df262; WORD $0xdfb8 // vfmadd231ps zmm3, zmm8, zmm7 # zmm3 = (zmm8 * zmm7) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	WORD $0xa072 // jb 0x12a00 <mvh_bf16+0xbe0>
+	WORD $0x1eeb // jmp 0x12a80 <mvh_bf16+0xc60>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfebb8f0f; WORD $0xffff // jg 0x12990 <mvh_bf16+0xb70>
+	WORD $0xf631 // xor esi, esi
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4410fac5; WORD $0x10b4 // vmovss xmm0, dword ptr [rsp + 4*rsi + 0x10]
+	LONG $0x0411fac5; BYTE $0xb2 // vmovss dword ptr [rdx + 4*rsi], xmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf5 // cmp r13, rsi
+	WORD $0xed75 // jne 0x12ae0 <mvh_bf16+0xcc0>
+	LONG $0xfffe9ce9; BYTE $0xff // jmp 0x12994 <mvh_bf16+0xb74>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// mvh_f8e4m3: +11024
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0xb0ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0xb0
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30f9c148 // sar rcx, 0x30
+	LONG $0xe9b70f45 // movzx r13d, r9w
+	LONG $0x2444894c; BYTE $0x58 // mov qword ptr [rsp + 0x58], r8
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0668850f; WORD $0x0000 // jne 0x131c8 <mvh_f8e4m3+0x6b8>
+	LONG $0x02f98348 // cmp rcx, 0x2
+	LONG $0x065e8c0f; WORD $0x0000 // jl 0x131c8 <mvh_f8e4m3+0x6b8>
+	LONG $0x50247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x50], 0x1
+	LONG $0x0653850f; WORD $0x0000 // jne 0x131c8 <mvh_f8e4m3+0x6b8>
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	LONG $0x246c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r13
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0x0ade820f; WORD $0x0000 // jb 0x13667 <mvh_f8e4m3+0xb57>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	QUAD $0x67180518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x6718] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x00671f25797de2c4; BYTE $0x00 // vpbroadcastw ymm4, word ptr [rip + 0x671f] # 0x192c0 <wsumh_q8_0+0xcb0>
+	QUAD $0x66fd355928fde262; WORD $0x0000 // vpbroadcastq ymm22, qword ptr [rip + 0x66fd] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x66eb3d5928fde262; WORD $0x0000 // vpbroadcastq ymm23, qword ptr [rip + 0x66eb] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x823c8d4e // lea r15, [rdx + 4*r8]
+	LONG $0xc2348d4e // lea r14, [rdx + 8*r8]
+	LONG $0xd61c8d4e // lea r11, [rsi + 8*r10]
+	LONG $0x961c8d4a // lea rbx, [rsi + 4*r10]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x04e7c148 // shl rdi, 0x4
+	QUAD $0x0000009024bc8948 // mov qword ptr [rsp + 0x90], rdi
+	LONG $0x247c894c; BYTE $0x78 // mov qword ptr [rsp + 0x78], r15
+	LONG $0x2474894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r14
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	QUAD $0x0000009824848948 // mov qword ptr [rsp + 0x98], rax
+	LONG $0x52048d4b // lea rax, [r10 + 2*r10]
+	LONG $0x860c8d4c // lea r9, [rsi + 4*rax]
+	LONG $0x40048d4b // lea rax, [r8 + 2*r8]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
+	WORD $0x63eb // jmp 0x12c73 <mvh_f8e4m3+0x163>
+	QUAD $0x0000009024bc8b48 // mov rdi, qword ptr [rsp + 0x90]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	QUAD $0x000000a024b48b4c // mov r14, qword ptr [rsp + 0xa0]
+	LONG $0x24748b48; BYTE $0x60 // mov rsi, qword ptr [rsp + 0x60]
+	QUAD $0x0000009824848b48 // mov rax, qword ptr [rsp + 0x98]
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	QUAD $0x00000088249c8b4c // mov r11, qword ptr [rsp + 0x88]
+	QUAD $0x00000080249c8b48 // mov rbx, qword ptr [rsp + 0x80]
+	LONG $0x247c0148; BYTE $0x78 // add qword ptr [rsp + 0x78], rdi
+	LONG $0x247c0148; BYTE $0x70 // add qword ptr [rsp + 0x70], rdi
+	LONG $0x247c0148; BYTE $0x68 // add qword ptr [rsp + 0x68], rdi
+	LONG $0xfc4e8d49 // lea rcx, [r14 - 0x4]
+	WORD $0x0148; BYTE $0xc6 // add rsi, rax
+	WORD $0x0148; BYTE $0xfa // add rdx, rdi
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0x0149; BYTE $0xc3 // add r11, rax
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	LONG $0x07fe8349 // cmp r14, 0x7
+	LONG $0x09f98e0f; WORD $0x0000 // jle 0x1366c <mvh_f8e4m3+0xb5c>
+	LONG $0x247c8348; WORD $0x0028 // cmp qword ptr [rsp + 0x28], 0x0
+	QUAD $0x00000080249c8948 // mov qword ptr [rsp + 0x80], rbx
+	QUAD $0x00000088249c894c // mov qword ptr [rsp + 0x88], r11
+	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	QUAD $0x000000a0248c8948 // mov qword ptr [rsp + 0xa0], rcx
+	LONG $0xff6a840f; WORD $0xffff // je 0x12c10 <mvh_f8e4m3+0x100>
+	LONG $0x24748b48; BYTE $0x68 // mov rsi, qword ptr [rsp + 0x68]
+	LONG $0x244c8b4c; BYTE $0x70 // mov r9, qword ptr [rsp + 0x70]
+	LONG $0x24748b4c; BYTE $0x78 // mov r14, qword ptr [rsp + 0x78]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x245c8b4c; BYTE $0x28 // mov r11, qword ptr [rsp + 0x28]
+	WORD $0x3feb // jmp 0x12d05 <mvh_f8e4m3+0x1f5>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x1178a1c4; WORD $0x8024 // vmovups xmmword ptr [rax + 4*r8], xmm4
+	QUAD $0x0065e125797de2c4; BYTE $0x00 // vpbroadcastw ymm4, word ptr [rip + 0x65e1] # 0x192c0 <wsumh_q8_0+0xcb0>
+	LONG $0x247c0348; BYTE $0x50 // add rdi, qword ptr [rsp + 0x50]
+	LONG $0xfc438d49 // lea rax, [r11 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c68349 // add r14, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff0b8e0f; WORD $0xffff // jle 0x12c10 <mvh_f8e4m3+0x100>
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x24748948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rsi
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	LONG $0xce4d0f48 // cmovge rcx, rsi
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0xfe4f0f4c // cmovg r15, rsi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x000003be; BYTE $0x00 // mov esi, 0x3
+	LONG $0xc64d0f48 // cmovge rax, rsi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0210840f; WORD $0x0000 // je 0x12f50 <mvh_f8e4m3+0x440>
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	LONG $0x24648b4c; BYTE $0x48 // mov r12, qword ptr [rsp + 0x48]
+	QUAD $0x0000008824ac8b4c // mov r13, qword ptr [rsp + 0x88]
+	QUAD $0x00000080249c8b48 // mov rbx, qword ptr [rsp + 0x80]
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0xceaf0f48 // imul rcx, rsi
+	LONG $0xfeaf0f4c // imul r15, rsi
+	LONG $0xc6af0f48 // imul rax, rsi
+	WORD $0xf631 // xor esi, esi
+	WORD $0x0148; BYTE $0xf8 // add rax, rdi
+	WORD $0x0149; BYTE $0xff // add r15, rdi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x08fee162; WORD $0x246f; BYTE $0x37 // vmovdqu64 xmm20, xmmword ptr [rdi + rsi]
+	QUAD $0x00b55410487c4162 // vmovups zmm26, zmmword ptr [r13 + 4*rsi]
+	LONG $0x287da262; WORD $0xec30 // vpmovzxbw ymm21, xmm20 # ymm21 = xmm20[0],zero,xmm20[1],zero,xmm20[2],zero,xmm20[3],zero,xmm20[4],zero,xmm20[5],zero,xmm20[6],zero,xmm20[7],zero,xmm20[8],zero,xmm20[9],zero,xmm20[10],zero,xmm20[11],zero,xmm20[12],zero,xmm20[13],zero,xmm20[14],zero,xmm20[15],zero
+	LONG $0x287da262; WORD $0xe420 // vpmovsxbw ymm20, xmm20
+	LONG $0x2055b162; WORD $0xf571; BYTE $0x07 // vpsllw ymm21, ymm21, 0x7
+	LONG $0x20d5f162; WORD $0xccdb // vpandq ymm1, ymm21, ymm4
+	LONG $0x487ce162; WORD $0x2c10; BYTE $0xb3 // vmovups zmm21, zmmword ptr [rbx + 4*rsi]
+	LONG $0xd475f5c5 // vpcmpeqw ymm2, ymm1, ymm4
+	LONG $0x28f5a362; WORD $0xe625; BYTE $0xec // vpternlogq ymm20, ymm1, ymm22, 0xec
+	LONG $0x28eda362; WORD $0xe725; BYTE $0xf8 // vpternlogq ymm20, ymm2, ymm23, 0xf8
+	LONG $0x487db262; WORD $0xcc13 // vcvtph2ps zmm1, ymm20
+	LONG $0x48748162; WORD $0xe059 // vmulps zmm20, zmm1, zmm24
+	LONG $0x0c6ffac5; BYTE $0x31 // vmovdqu xmm1, xmmword ptr [rcx + rsi]
+	LONG $0x405d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm20, zmm21 # zmm15 = (zmm20 * zmm21) + zmm15
+	LONG $0x405d1262; WORD $0xdab8 // vfmadd231ps zmm11, zmm20, zmm26 # zmm11 = (zmm20 * zmm26) + zmm11
+	LONG $0x307de2c4; BYTE $0xd1 // vpmovzxbw ymm2, xmm1 # ymm2 = xmm1[0],zero,xmm1[1],zero,xmm1[2],zero,xmm1[3],zero,xmm1[4],zero,xmm1[5],zero,xmm1[6],zero,xmm1[7],zero,xmm1[8],zero,xmm1[9],zero,xmm1[10],zero,xmm1[11],zero,xmm1[12],zero,xmm1[13],zero,xmm1[14],zero,xmm1[15],zero
+	LONG $0x207de2c4; BYTE $0xc9 // vpmovsxbw ymm1, xmm1
+	LONG $0xf271edc5; BYTE $0x07 // vpsllw ymm2, ymm2, 0x7
+	LONG $0xd4dbedc5 // vpand ymm2, ymm2, ymm4
+	LONG $0xdc75edc5 // vpcmpeqw ymm3, ymm2, ymm4
+	LONG $0x28edb362; WORD $0xce25; BYTE $0xec // vpternlogq ymm1, ymm2, ymm22, 0xec
+	LONG $0x6f7ac1c4; WORD $0x3714 // vmovdqu xmm2, xmmword ptr [r15 + rsi]
+	LONG $0x28e5b362; WORD $0xcf25; BYTE $0xf8 // vpternlogq ymm1, ymm3, ymm23, 0xf8
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x48749162; WORD $0xc859 // vmulps zmm1, zmm1, zmm24
+	LONG $0x307de2c4; BYTE $0xda // vpmovzxbw ymm3, xmm2 # ymm3 = xmm2[0],zero,xmm2[1],zero,xmm2[2],zero,xmm2[3],zero,xmm2[4],zero,xmm2[5],zero,xmm2[6],zero,xmm2[7],zero,xmm2[8],zero,xmm2[9],zero,xmm2[10],zero,xmm2[11],zero,xmm2[12],zero,xmm2[13],zero,xmm2[14],zero,xmm2[15],zero
+	LONG $0x207de2c4; BYTE $0xd2 // vpmovsxbw ymm2, xmm2
+	LONG $0x48753262; WORD $0xf5b8 // vfmadd231ps zmm14, zmm1, zmm21 # zmm14 = (zmm1 * zmm21) + zmm14
+	LONG $0x48751262; WORD $0xd2b8 // vfmadd231ps zmm10, zmm1, zmm26 # zmm10 = (zmm1 * zmm26) + zmm10
+	LONG $0xf371e5c5; BYTE $0x07 // vpsllw ymm3, ymm3, 0x7
+	LONG $0xdcdbe5c5 // vpand ymm3, ymm3, ymm4
+	LONG $0xc475e5c5 // vpcmpeqw ymm0, ymm3, ymm4
+	LONG $0x28e5b362; WORD $0xd625; BYTE $0xec // vpternlogq ymm2, ymm3, ymm22, 0xec
+	LONG $0x28fdb362; WORD $0xd725; BYTE $0xf8 // vpternlogq ymm2, ymm0, ymm23, 0xf8
+	LONG $0x487df262; WORD $0xc213 // vcvtph2ps zmm0, ymm2
+	LONG $0x146ffac5; BYTE $0x30 // vmovdqu xmm2, xmmword ptr [rax + rsi]
+	LONG $0x487c9162; WORD $0xc059 // vmulps zmm0, zmm0, zmm24
+	LONG $0x487d3262; WORD $0xedb8 // vfmadd231ps zmm13, zmm0, zmm21 # zmm13 = (zmm0 * zmm21) + zmm13
+	LONG $0x487d1262; WORD $0xcab8 // vfmadd231ps zmm9, zmm0, zmm26 # zmm9 = (zmm0 * zmm26) + zmm9
+	LONG $0x307de2c4; BYTE $0xda // vpmovzxbw ymm3, xmm2 # ymm3 = xmm2[0],zero,xmm2[1],zero,xmm2[2],zero,xmm2[3],zero,xmm2[4],zero,xmm2[5],zero,xmm2[6],zero,xmm2[7],zero,xmm2[8],zero,xmm2[9],zero,xmm2[10],zero,xmm2[11],zero,xmm2[12],zero,xmm2[13],zero,xmm2[14],zero,xmm2[15],zero
+	LONG $0x207de2c4; BYTE $0xd2 // vpmovsxbw ymm2, xmm2
+	LONG $0xf371e5c5; BYTE $0x07 // vpsllw ymm3, ymm3, 0x7
+	LONG $0xdcdbe5c5 // vpand ymm3, ymm3, ymm4
+	QUAD $0x000063b22575e5c5 // vpcmpeqw ymm4, ymm3, ymmword ptr [rip + 0x63b2] # 0x19280 <wsumh_q8_0+0xc70>
+	LONG $0x28e5b362; WORD $0xd625; BYTE $0xec // vpternlogq ymm2, ymm3, ymm22, 0xec
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xb0 // vmovups zmm3, zmmword ptr [r8 + 4*rsi]
+	LONG $0x28ddb362; WORD $0xd725; BYTE $0xf8 // vpternlogq ymm2, ymm4, ymm23, 0xf8
+	QUAD $0x0063d425797de2c4; BYTE $0x00 // vpbroadcastw ymm4, word ptr [rip + 0x63d4] # 0x192c0 <wsumh_q8_0+0xcb0>
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x405de262; WORD $0xdbb8 // vfmadd231ps zmm19, zmm20, zmm3 # zmm19 = (zmm20 * zmm3) + zmm19
+	LONG $0x4875e262; WORD $0xd3b8 // vfmadd231ps zmm18, zmm1, zmm3 # zmm18 = (zmm1 * zmm3) + zmm18
+	LONG $0x487de262; WORD $0xcbb8 // vfmadd231ps zmm17, zmm0, zmm3 # zmm17 = (zmm0 * zmm3) + zmm17
+	LONG $0x486c9162; WORD $0xd059 // vmulps zmm2, zmm2, zmm24
+	LONG $0x486d3262; WORD $0xe5b8 // vfmadd231ps zmm12, zmm2, zmm21 # zmm12 = (zmm2 * zmm21) + zmm12
+	LONG $0x487cc162; WORD $0x2c10; BYTE $0xb4 // vmovups zmm21, zmmword ptr [r12 + 4*rsi]
+	LONG $0x486de262; WORD $0xc3b8 // vfmadd231ps zmm16, zmm2, zmm3 # zmm16 = (zmm2 * zmm3) + zmm16
+	LONG $0x486d1262; WORD $0xc2b8 // vfmadd231ps zmm8, zmm2, zmm26 # zmm8 = (zmm2 * zmm26) + zmm8
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x4055b262; WORD $0xfcb8 // vfmadd231ps zmm7, zmm21, zmm20 # zmm7 = (zmm21 * zmm20) + zmm7
+	LONG $0x4055f262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm21, zmm1 # zmm6 = (zmm21 * zmm1) + zmm6
+	LONG $0x4055f262; WORD $0xe8b8 // vfmadd231ps zmm5, zmm21, zmm0 # zmm5 = (zmm21 * zmm0) + zmm5
+	LONG $0x486d2262; WORD $0xcdb8 // vfmadd231ps zmm25, zmm2, zmm21 # zmm25 = (zmm2 * zmm21) + zmm25
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfe88820f; WORD $0xffff // jb 0x12dd0 <mvh_f8e4m3+0x2c0>
+	WORD $0x58eb // jmp 0x12fa2 <mvh_f8e4m3+0x492>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x00340162; WORD $0xc957 // vxorps xmm25, xmm25, xmm25
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0x006ca162; WORD $0xd257 // vxorps xmm18, xmm18, xmm18
+	LONG $0x0064a162; WORD $0xdb57 // vxorps xmm19, xmm19, xmm19
+	LONG $0x4064a162; WORD $0xe214 // vunpcklps zmm20, zmm19, zmm18 # zmm20 = zmm19[0],zmm18[0],zmm19[1],zmm18[1],zmm19[4],zmm18[4],zmm19[5],zmm18[5],zmm19[8],zmm18[8],zmm19[9],zmm18[9],zmm19[12],zmm18[12],zmm19[13],zmm18[13]
+	LONG $0x4064a162; WORD $0xd215 // vunpckhps zmm18, zmm19, zmm18 # zmm18 = zmm19[2],zmm18[2],zmm19[3],zmm18[3],zmm19[6],zmm18[6],zmm19[7],zmm18[7],zmm19[10],zmm18[10],zmm19[11],zmm18[11],zmm19[14],zmm18[14],zmm19[15],zmm18[15]
+	LONG $0x4074b162; WORD $0xc014 // vunpcklps zmm0, zmm17, zmm16 # zmm0 = zmm17[0],zmm16[0],zmm17[1],zmm16[1],zmm17[4],zmm16[4],zmm17[5],zmm16[5],zmm17[8],zmm16[8],zmm17[9],zmm16[9],zmm17[12],zmm16[12],zmm17[13],zmm16[13]
+	LONG $0x4074a162; WORD $0xc015 // vunpckhps zmm16, zmm17, zmm16 # zmm16 = zmm17[2],zmm16[2],zmm17[3],zmm16[3],zmm17[6],zmm16[6],zmm17[7],zmm16[7],zmm17[10],zmm16[10],zmm17[11],zmm16[11],zmm17[14],zmm16[14],zmm17[15],zmm16[15]
+	LONG $0x405ca162; WORD $0xd258 // vaddps zmm18, zmm20, zmm18
+	LONG $0x487ca162; WORD $0xc058 // vaddps zmm16, zmm0, zmm16
+	LONG $0x40eda162; WORD $0xc814 // vunpcklpd zmm17, zmm18, zmm16 # zmm17 = zmm18[0],zmm16[0],zmm18[2],zmm16[2],zmm18[4],zmm16[4],zmm18[6],zmm16[6]
+	LONG $0x40eda162; WORD $0xc015 // vunpckhpd zmm16, zmm18, zmm16 # zmm16 = zmm18[1],zmm16[1],zmm18[3],zmm16[3],zmm18[5],zmm16[5],zmm18[7],zmm16[7]
+	LONG $0x4074a162; WORD $0xc058 // vaddps zmm16, zmm17, zmm16
+	LONG $0x48fda362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm17, zmm16, 0x1
+	LONG $0x207ca162; WORD $0xc158 // vaddps ymm16, ymm16, ymm17
+	LONG $0x287da362; WORD $0xc119; BYTE $0x01 // vextractf32x4 xmm17, ymm16, 0x1
+	LONG $0x007ca162; WORD $0xc158 // vaddps xmm16, xmm16, xmm17
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x187e // jle 0x13010 <mvh_f8e4m3+0x500>
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	LONG $0x087ce162; WORD $0x0211 // vmovups xmmword ptr [rdx], xmm16
+	WORD $0x39eb // jmp 0x13043 <mvh_f8e4m3+0x533>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x01244429087ce162 // vmovaps xmmword ptr [rsp + 0x10], xmm16
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x1084 // vmovss xmm0, dword ptr [rsp + 4*rax + 0x10]
+	LONG $0x0411fac5; BYTE $0x82 // vmovss dword ptr [rdx + 4*rax], xmm0
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xed75 // jne 0x13030 <mvh_f8e4m3+0x520>
+	LONG $0x4804d162; WORD $0xc614 // vunpcklps zmm0, zmm15, zmm14 # zmm0 = zmm15[0],zmm14[0],zmm15[1],zmm14[1],zmm15[4],zmm14[4],zmm15[5],zmm14[5],zmm15[8],zmm14[8],zmm15[9],zmm14[9],zmm15[12],zmm14[12],zmm15[13],zmm14[13]
+	LONG $0x4804d162; WORD $0xce15 // vunpckhps zmm1, zmm15, zmm14 # zmm1 = zmm15[2],zmm14[2],zmm15[3],zmm14[3],zmm15[6],zmm14[6],zmm15[7],zmm14[7],zmm15[10],zmm14[10],zmm15[11],zmm14[11],zmm15[14],zmm14[14],zmm15[15],zmm14[15]
+	LONG $0x4814d162; WORD $0xdc14 // vunpcklps zmm3, zmm13, zmm12 # zmm3 = zmm13[0],zmm12[0],zmm13[1],zmm12[1],zmm13[4],zmm12[4],zmm13[5],zmm12[5],zmm13[8],zmm12[8],zmm13[9],zmm12[9],zmm13[12],zmm12[12],zmm13[13],zmm12[13]
+	LONG $0x4814d162; WORD $0xd415 // vunpckhps zmm2, zmm13, zmm12 # zmm2 = zmm13[2],zmm12[2],zmm13[3],zmm12[3],zmm13[6],zmm12[6],zmm13[7],zmm12[7],zmm13[10],zmm12[10],zmm13[11],zmm12[11],zmm13[14],zmm12[14],zmm13[15],zmm12[15]
+	LONG $0x82048d4a // lea rax, [rdx + 4*r8]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x4864f162; WORD $0xca58 // vaddps zmm1, zmm3, zmm2
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xe15878c5 // vaddps xmm12, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x087e // jle 0x130a0 <mvh_f8e4m3+0x590>
+	LONG $0x201178c5 // vmovups xmmword ptr [rax], xmm12
+	WORD $0x26eb // jmp 0x130c4 <mvh_f8e4m3+0x5b4>
+	WORD $0x9066 // nop
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x642978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm12
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4410fac5; WORD $0x108c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x117ac1c4; WORD $0x8e04 // vmovss dword ptr [r14 + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xec75 // jne 0x130b0 <mvh_f8e4m3+0x5a0>
+	LONG $0x4824d162; WORD $0xc214 // vunpcklps zmm0, zmm11, zmm10 # zmm0 = zmm11[0],zmm10[0],zmm11[1],zmm10[1],zmm11[4],zmm10[4],zmm11[5],zmm10[5],zmm11[8],zmm10[8],zmm11[9],zmm10[9],zmm11[12],zmm10[12],zmm11[13],zmm10[13]
+	LONG $0x4824d162; WORD $0xca15 // vunpckhps zmm1, zmm11, zmm10 # zmm1 = zmm11[2],zmm10[2],zmm11[3],zmm10[3],zmm11[6],zmm10[6],zmm11[7],zmm10[7],zmm11[10],zmm10[10],zmm11[11],zmm10[11],zmm11[14],zmm10[14],zmm11[15],zmm10[15]
+	LONG $0x4834d162; WORD $0xd814 // vunpcklps zmm3, zmm9, zmm8 # zmm3 = zmm9[0],zmm8[0],zmm9[1],zmm8[1],zmm9[4],zmm8[4],zmm9[5],zmm8[5],zmm9[8],zmm8[8],zmm9[9],zmm8[9],zmm9[12],zmm8[12],zmm9[13],zmm8[13]
+	LONG $0x4834d162; WORD $0xd015 // vunpckhps zmm2, zmm9, zmm8 # zmm2 = zmm9[2],zmm8[2],zmm9[3],zmm8[3],zmm9[6],zmm8[6],zmm9[7],zmm8[7],zmm9[10],zmm8[10],zmm9[11],zmm8[11],zmm9[14],zmm8[14],zmm9[15],zmm8[15]
+	LONG $0x80048d4a // lea rax, [rax + 4*r8]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x4864f162; WORD $0xca58 // vaddps zmm1, zmm3, zmm2
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc15878c5 // vaddps xmm8, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x077e // jle 0x13120 <mvh_f8e4m3+0x610>
+	LONG $0x001178c5 // vmovups xmmword ptr [rax], xmm8
+	WORD $0x25eb // jmp 0x13144 <mvh_f8e4m3+0x634>
+	BYTE $0x90 // nop
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x442978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm8
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x4410fac5; WORD $0x108c // vmovss xmm0, dword ptr [rsp + 4*rcx + 0x10]
+	LONG $0x117ac1c4; WORD $0x8904 // vmovss dword ptr [r9 + 4*rcx], xmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xec75 // jne 0x13130 <mvh_f8e4m3+0x620>
+	LONG $0x4844f162; WORD $0xc614 // vunpcklps zmm0, zmm7, zmm6 # zmm0 = zmm7[0],zmm6[0],zmm7[1],zmm6[1],zmm7[4],zmm6[4],zmm7[5],zmm6[5],zmm7[8],zmm6[8],zmm7[9],zmm6[9],zmm7[12],zmm6[12],zmm7[13],zmm6[13]
+	LONG $0x4844f162; WORD $0xce15 // vunpckhps zmm1, zmm7, zmm6 # zmm1 = zmm7[2],zmm6[2],zmm7[3],zmm6[3],zmm7[6],zmm6[6],zmm7[7],zmm6[7],zmm7[10],zmm6[10],zmm7[11],zmm6[11],zmm7[14],zmm6[14],zmm7[15],zmm6[15]
+	LONG $0x48549162; WORD $0xd914 // vunpcklps zmm3, zmm5, zmm25 # zmm3 = zmm5[0],zmm25[0],zmm5[1],zmm25[1],zmm5[4],zmm25[4],zmm5[5],zmm25[5],zmm5[8],zmm25[8],zmm5[9],zmm25[9],zmm5[12],zmm25[12],zmm5[13],zmm25[13]
+	LONG $0x48549162; WORD $0xd115 // vunpckhps zmm2, zmm5, zmm25 # zmm2 = zmm5[2],zmm25[2],zmm5[3],zmm25[3],zmm5[6],zmm25[6],zmm5[7],zmm25[7],zmm5[10],zmm25[10],zmm5[11],zmm25[11],zmm5[14],zmm25[14],zmm5[15],zmm25[15]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x4864f162; WORD $0xca58 // vaddps zmm1, zmm3, zmm2
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xe158f8c5 // vaddps xmm4, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	LONG $0xfb378f0f; WORD $0xffff // jg 0x12cd0 <mvh_f8e4m3+0x1c0>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x1084 // vmovss xmm0, dword ptr [rsp + 4*rax + 0x10]
+	LONG $0x0411fac5; BYTE $0x86 // vmovss dword ptr [rsi + 4*rax], xmm0
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xed75 // jne 0x131b0 <mvh_f8e4m3+0x6a0>
+	LONG $0xfffb0ee9; BYTE $0xff // jmp 0x12cd6 <mvh_f8e4m3+0x1c6>
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24748948; BYTE $0x60 // mov qword ptr [rsp + 0x60], rsi
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0abd840f; WORD $0x0000 // je 0x13c98 <mvh_f8e4m3+0x1188>
+	QUAD $0x60cb2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x60cb] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x0060d20d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x60d2] # 0x192c0 <wsumh_q8_0+0xcb0>
+	QUAD $0x0060b115597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x60b1] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x0060a01d597de2c4; BYTE $0x00 // vpbroadcastq ymm3, qword ptr [rip + 0x60a0] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	QUAD $0x00000000950c8d46 // lea r9d, [4*r10]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	WORD $0x0148; BYTE $0xf8 // add rax, rdi
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	WORD $0x2eeb // jmp 0x13249 <mvh_f8e4m3+0x739>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x247c8b48; BYTE $0x30 // mov rdi, qword ptr [rsp + 0x30]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x244c0148; BYTE $0x48 // add qword ptr [rsp + 0x48], rcx
+	LONG $0xff6e8d4c // lea r13, [rsi - 0x1]
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0x0a4f8e0f; WORD $0x0000 // jle 0x13c98 <mvh_f8e4m3+0x1188>
+	LONG $0x247c8348; WORD $0x0050 // cmp qword ptr [rsp + 0x50], 0x0
+	LONG $0x246c894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r13
+	LONG $0x247c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdi
+	WORD $0xc574 // je 0x13220 <mvh_f8e4m3+0x710>
+	LONG $0x245c8b4c; BYTE $0x48 // mov r11, qword ptr [rsp + 0x48]
+	LONG $0x247c8b4c; BYTE $0x50 // mov r15, qword ptr [rsp + 0x50]
+	LONG $0x24648b4c; BYTE $0x60 // mov r12, qword ptr [rsp + 0x60]
+	LONG $0x246c8b4c; BYTE $0x30 // mov r13, qword ptr [rsp + 0x30]
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	WORD $0x1feb // jmp 0x13293 <mvh_f8e4m3+0x783>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xff478d49 // lea rax, [r15 - 0x1]
+	WORD $0x014d; BYTE $0xd5 // add r13, r10
+	WORD $0x014d; BYTE $0xd3 // add r11, r10
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	WORD $0x8d7e // jle 0x13220 <mvh_f8e4m3+0x710>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1674 // je 0x132ae <mvh_f8e4m3+0x79e>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x14180f41; BYTE $0x03 // prefetcht1 byte ptr [r11 + rax]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf272 // jb 0x132a0 <mvh_f8e4m3+0x790>
+	LONG $0x24448b48; BYTE $0x38 // mov rax, qword ptr [rsp + 0x38]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	LONG $0x00bd8f0f; WORD $0x0000 // jg 0x1337c <mvh_f8e4m3+0x86c>
+	WORD $0xbfeb // jmp 0x13280 <mvh_f8e4m3+0x770>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4c6f79c5; WORD $0x1024 // vmovdqa xmm9, xmmword ptr [rsp + 0x10]
+	LONG $0xffffffb8; BYTE $0xff // mov eax, 0xffffffff
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	WORD $0xe0d3 // shl eax, cl
+	WORD $0xd0f7 // not eax
+	LONG $0xc892fbc5 // kmovd k1, eax
+	LONG $0x307d42c4; BYTE $0xd1 // vpmovzxbw ymm10, xmm9 # ymm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero,xmm9[8],zero,xmm9[9],zero,xmm9[10],zero,xmm9[11],zero,xmm9[12],zero,xmm9[13],zero,xmm9[14],zero,xmm9[15],zero
+	LONG $0x207d42c4; BYTE $0xc9 // vpmovsxbw ymm9, xmm9
+	LONG $0x712dc1c4; WORD $0x07f2 // vpsllw ymm10, ymm10, 0x7
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xd9752dc5 // vpcmpeqw ymm11, ymm10, ymm1
+	LONG $0x28ad7362; WORD $0xca25; BYTE $0xec // vpternlogq ymm9, ymm10, ymm2, 0xec
+	LONG $0xc97c5162; WORD $0x1410; BYTE $0xb4 // vmovups zmm10 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	LONG $0x28a57362; WORD $0xcb25; BYTE $0xf8 // vpternlogq ymm9, ymm11, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x48347162; WORD $0xcc59 // vmulps zmm9, zmm9, zmm4
+	LONG $0x4835d262; WORD $0xeab8 // vfmadd231ps zmm5, zmm9, zmm10 # zmm5 = (zmm9 * zmm10) + zmm5
+	LONG $0x4844f162; WORD $0xed58 // vaddps zmm5, zmm7, zmm5
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x014d; BYTE $0xcc // add r12, r9
+	LONG $0x4854f162; WORD $0xee58 // vaddps zmm5, zmm5, zmm6
+	LONG $0x48fdf362; WORD $0xee1b; BYTE $0x01 // vextractf64x4 ymm6, zmm5, 0x1
+	LONG $0xee58d4c5 // vaddps ymm5, ymm5, ymm6
+	LONG $0x197de3c4; WORD $0x01ee // vextractf128 xmm6, ymm5, 0x1
+	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
+	LONG $0xf5c6d1c5; BYTE $0x01 // vshufpd xmm6, xmm5, xmm5, 0x1 # xmm6 = xmm5[1,0]
+	LONG $0xee58d0c5 // vaddps xmm5, xmm5, xmm6
+	LONG $0xf516fac5 // vmovshdup xmm6, xmm5 # xmm6 = xmm5[1,1,3,3]
+	LONG $0xee58d2c5 // vaddss xmm5, xmm5, xmm6
+	LONG $0x117ac1c4; BYTE $0x2e // vmovss dword ptr [r14], xmm5
+	LONG $0x86348d4f // lea r14, [r14 + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xff048e0f; WORD $0xffff // jle 0x13280 <mvh_f8e4m3+0x770>
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x80fa8141; WORD $0x0000; BYTE $0x00 // cmp r10d, 0x80
+	WORD $0x1773 // jae 0x133a0 <mvh_f8e4m3+0x890>
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xf631 // xor esi, esi
+	LONG $0x000230e9; BYTE $0x00 // jmp 0x135cd <mvh_f8e4m3+0xabd>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xc031 // xor eax, eax
+	BYTE $0x90 // nop
+	LONG $0x6f7a41c4; WORD $0x054c; BYTE $0x00 // vmovdqu xmm9, xmmword ptr [r13 + rax]
+	LONG $0x6f7a41c4; WORD $0x0554; BYTE $0x10 // vmovdqu xmm10, xmmword ptr [r13 + rax + 0x10]
+	LONG $0x6f7a41c4; WORD $0x055c; BYTE $0x20 // vmovdqu xmm11, xmmword ptr [r13 + rax + 0x20]
+	LONG $0x80b08d48; WORD $0x0000; BYTE $0x00 // lea rsi, [rax + 0x80]
+	LONG $0x307d42c4; BYTE $0xe1 // vpmovzxbw ymm12, xmm9 # ymm12 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero,xmm9[8],zero,xmm9[9],zero,xmm9[10],zero,xmm9[11],zero,xmm9[12],zero,xmm9[13],zero,xmm9[14],zero,xmm9[15],zero
+	LONG $0x207d42c4; BYTE $0xc9 // vpmovsxbw ymm9, xmm9
+	LONG $0x711dc1c4; WORD $0x07f4 // vpsllw ymm12, ymm12, 0x7
+	LONG $0xe1db1dc5 // vpand ymm12, ymm12, ymm1
+	LONG $0xe9751dc5 // vpcmpeqw ymm13, ymm12, ymm1
+	LONG $0x289d7362; WORD $0xca25; BYTE $0xec // vpternlogq ymm9, ymm12, ymm2, 0xec
+	LONG $0x6f7a41c4; WORD $0x0564; BYTE $0x30 // vmovdqu xmm12, xmmword ptr [r13 + rax + 0x30]
+	LONG $0x28957362; WORD $0xcb25; BYTE $0xf8 // vpternlogq ymm9, ymm13, ymm3, 0xf8
+	LONG $0x307d42c4; BYTE $0xea // vpmovzxbw ymm13, xmm10 # ymm13 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero,xmm10[8],zero,xmm10[9],zero,xmm10[10],zero,xmm10[11],zero,xmm10[12],zero,xmm10[13],zero,xmm10[14],zero,xmm10[15],zero
+	LONG $0x207d42c4; BYTE $0xd2 // vpmovsxbw ymm10, xmm10
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x7115c1c4; WORD $0x07f5 // vpsllw ymm13, ymm13, 0x7
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0xf17515c5 // vpcmpeqw ymm14, ymm13, ymm1
+	LONG $0x28957362; WORD $0xd225; BYTE $0xec // vpternlogq ymm10, ymm13, ymm2, 0xec
+	LONG $0x307d42c4; BYTE $0xeb // vpmovzxbw ymm13, xmm11 # ymm13 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero,xmm11[8],zero,xmm11[9],zero,xmm11[10],zero,xmm11[11],zero,xmm11[12],zero,xmm11[13],zero,xmm11[14],zero,xmm11[15],zero
+	LONG $0x207d42c4; BYTE $0xdb // vpmovsxbw ymm11, xmm11
+	LONG $0x288d7362; WORD $0xd325; BYTE $0xf8 // vpternlogq ymm10, ymm14, ymm3, 0xf8
+	LONG $0x48347162; WORD $0xcc59 // vmulps zmm9, zmm9, zmm4
+	LONG $0x48455262; WORD $0x0c98; BYTE $0x84 // vfmadd132ps zmm9, zmm7, zmmword ptr [r12 + 4*rax] # zmm9 = (zmm9 * mem) + zmm7
+	LONG $0x487d5262; WORD $0xd213 // vcvtph2ps zmm10, ymm10
+	LONG $0x7115c1c4; WORD $0x07f5 // vpsllw ymm13, ymm13, 0x7
+	LONG $0xe9db15c5 // vpand ymm13, ymm13, ymm1
+	LONG $0x207dc2c4; BYTE $0xfc // vpmovsxbw ymm7, xmm12
+	LONG $0xf17515c5 // vpcmpeqw ymm14, ymm13, ymm1
+	LONG $0x28957362; WORD $0xda25; BYTE $0xec // vpternlogq ymm11, ymm13, ymm2, 0xec
+	LONG $0x288d7362; WORD $0xdb25; BYTE $0xf8 // vpternlogq ymm11, ymm14, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xdb13 // vcvtph2ps zmm11, ymm11
+	LONG $0x482c7162; WORD $0xd459 // vmulps zmm10, zmm10, zmm4
+	QUAD $0x0184549848555262 // vfmadd132ps zmm10, zmm5, zmmword ptr [r12 + 4*rax + 0x40] # zmm10 = (zmm10 * mem) + zmm5
+	LONG $0x307dc2c4; BYTE $0xec // vpmovzxbw ymm5, xmm12 # ymm5 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero,xmm12[8],zero,xmm12[9],zero,xmm12[10],zero,xmm12[11],zero,xmm12[12],zero,xmm12[13],zero,xmm12[14],zero,xmm12[15],zero
+	LONG $0xf571d5c5; BYTE $0x07 // vpsllw ymm5, ymm5, 0x7
+	LONG $0xe9dbd5c5 // vpand ymm5, ymm5, ymm1
+	LONG $0x48247162; WORD $0xdc59 // vmulps zmm11, zmm11, zmm4
+	QUAD $0x02845c98483d5262 // vfmadd132ps zmm11, zmm8, zmmword ptr [r12 + 4*rax + 0x80] # zmm11 = (zmm11 * mem) + zmm8
+	LONG $0xc17555c5 // vpcmpeqw ymm8, ymm5, ymm1
+	LONG $0x28d5f362; WORD $0xfa25; BYTE $0xec // vpternlogq ymm7, ymm5, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xfb25; BYTE $0xf8 // vpternlogq ymm7, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xef13 // vcvtph2ps zmm5, ymm7
+	LONG $0x48547162; WORD $0xe459 // vmulps zmm12, zmm5, zmm4
+	LONG $0x6f7ac1c4; WORD $0x056c; BYTE $0x40 // vmovdqu xmm5, xmmword ptr [r13 + rax + 0x40]
+	QUAD $0x03846498484d5262 // vfmadd132ps zmm12, zmm6, zmmword ptr [r12 + 4*rax + 0xc0] # zmm12 = (zmm12 * mem) + zmm6
+	LONG $0x307de2c4; BYTE $0xf5 // vpmovzxbw ymm6, xmm5 # ymm6 = xmm5[0],zero,xmm5[1],zero,xmm5[2],zero,xmm5[3],zero,xmm5[4],zero,xmm5[5],zero,xmm5[6],zero,xmm5[7],zero,xmm5[8],zero,xmm5[9],zero,xmm5[10],zero,xmm5[11],zero,xmm5[12],zero,xmm5[13],zero,xmm5[14],zero,xmm5[15],zero
+	LONG $0x207de2c4; BYTE $0xed // vpmovsxbw ymm5, xmm5
+	LONG $0xf671cdc5; BYTE $0x07 // vpsllw ymm6, ymm6, 0x7
+	LONG $0xf1dbcdc5 // vpand ymm6, ymm6, ymm1
+	LONG $0xf975cdc5 // vpcmpeqw ymm7, ymm6, ymm1
+	LONG $0x28cdf362; WORD $0xea25; BYTE $0xec // vpternlogq ymm5, ymm6, ymm2, 0xec
+	LONG $0x6f7ac1c4; WORD $0x0574; BYTE $0x50 // vmovdqu xmm6, xmmword ptr [r13 + rax + 0x50]
+	LONG $0x28c5f362; WORD $0xeb25; BYTE $0xf8 // vpternlogq ymm5, ymm7, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xed13 // vcvtph2ps zmm5, ymm5
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x4854f162; WORD $0xfc59 // vmulps zmm7, zmm5, zmm4
+	QUAD $0x04847c984835d262 // vfmadd132ps zmm7, zmm9, zmmword ptr [r12 + 4*rax + 0x100] # zmm7 = (zmm7 * mem) + zmm9
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xec59 // vmulps zmm5, zmm6, zmm4
+	LONG $0x6f7ac1c4; WORD $0x0574; BYTE $0x60 // vmovdqu xmm6, xmmword ptr [r13 + rax + 0x60]
+	QUAD $0x05846c98482dd262 // vfmadd132ps zmm5, zmm10, zmmword ptr [r12 + 4*rax + 0x140] # zmm5 = (zmm5 * mem) + zmm10
+	LONG $0x307d62c4; BYTE $0xc6 // vpmovzxbw ymm8, xmm6 # ymm8 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0x713dc1c4; WORD $0x07f0 // vpsllw ymm8, ymm8, 0x7
+	LONG $0xc1db3dc5 // vpand ymm8, ymm8, ymm1
+	LONG $0xc9753dc5 // vpcmpeqw ymm9, ymm8, ymm1
+	LONG $0x28bdf362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm8, ymm2, 0xec
+	LONG $0x28b5f362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm9, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484c7162; WORD $0xc459 // vmulps zmm8, zmm6, zmm4
+	LONG $0x6f7ac1c4; WORD $0x0574; BYTE $0x70 // vmovdqu xmm6, xmmword ptr [r13 + rax + 0x70]
+	QUAD $0x0684449848255262 // vfmadd132ps zmm8, zmm11, zmmword ptr [r12 + 4*rax + 0x180] # zmm8 = (zmm8 * mem) + zmm11
+	LONG $0x307d62c4; BYTE $0xce // vpmovzxbw ymm9, xmm6 # ymm9 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0x7135c1c4; WORD $0x07f1 // vpsllw ymm9, ymm9, 0x7
+	LONG $0xc9db35c5 // vpand ymm9, ymm9, ymm1
+	LONG $0xd17535c5 // vpcmpeqw ymm10, ymm9, ymm1
+	LONG $0x28b5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm9, ymm2, 0xec
+	LONG $0x28adf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm10, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x07847498481dd262 // vfmadd132ps zmm6, zmm12, zmmword ptr [r12 + 4*rax + 0x1c0] # zmm6 = (zmm6 * mem) + zmm12
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0xfde3860f; WORD $0xffff // jbe 0x133b0 <mvh_f8e4m3+0x8a0>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	LONG $0x10c88348 // or rax, 0x10
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x5777 // ja 0x13630 <mvh_f8e4m3+0xb20>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6f7a41c4; WORD $0x354c; BYTE $0x00 // vmovdqu xmm9, xmmword ptr [r13 + rsi]
+	LONG $0x10468d48 // lea rax, [rsi + 0x10]
+	LONG $0x307d42c4; BYTE $0xd1 // vpmovzxbw ymm10, xmm9 # ymm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero,xmm9[8],zero,xmm9[9],zero,xmm9[10],zero,xmm9[11],zero,xmm9[12],zero,xmm9[13],zero,xmm9[14],zero,xmm9[15],zero
+	LONG $0x207d42c4; BYTE $0xc9 // vpmovsxbw ymm9, xmm9
+	LONG $0x712dc1c4; WORD $0x07f2 // vpsllw ymm10, ymm10, 0x7
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xd9752dc5 // vpcmpeqw ymm11, ymm10, ymm1
+	LONG $0x28ad7362; WORD $0xca25; BYTE $0xec // vpternlogq ymm9, ymm10, ymm2, 0xec
+	LONG $0x28a57362; WORD $0xcb25; BYTE $0xf8 // vpternlogq ymm9, ymm11, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x48347162; WORD $0xcc59 // vmulps zmm9, zmm9, zmm4
+	LONG $0x4835d262; WORD $0x3cb8; BYTE $0xb4 // vfmadd231ps zmm7, zmm9, zmmword ptr [r12 + 4*rsi] # zmm7 = (zmm9 * mem) + zmm7
+	LONG $0x20c68348 // add rsi, 0x20
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	WORD $0xb076 // jbe 0x135e0 <mvh_f8e4m3+0xad0>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x2948; BYTE $0xf1 // sub rcx, rsi
+	LONG $0xfceb860f; WORD $0xffff // jbe 0x13327 <mvh_f8e4m3+0x817>
+	LONG $0x4429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm0
+	LONG $0xfc888e0f; WORD $0xffff // jle 0x132d0 <mvh_f8e4m3+0x7c0>
+	LONG $0x35448d49; BYTE $0x00 // lea rax, [r13 + rsi]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x3cb60f42; BYTE $0x00 // movzx edi, byte ptr [rax + r8]
+	LONG $0x047c8842; BYTE $0x10 // mov byte ptr [rsp + r8 + 0x10], dil
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x394c; BYTE $0xc1 // cmp rcx, r8
+	WORD $0xee75 // jne 0x13650 <mvh_f8e4m3+0xb40>
+	LONG $0xfffc69e9; BYTE $0xff // jmp 0x132d0 <mvh_f8e4m3+0x7c0>
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x12eb // jmp 0x1367e <mvh_f8e4m3+0xb6e>
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	LONG $0x06fe8349 // cmp r14, 0x6
+	LONG $0x03968c0f; WORD $0x0000 // jl 0x13a14 <mvh_f8e4m3+0xf04>
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x24548948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rdx
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0x0368840f; WORD $0x0000 // je 0x139f9 <mvh_f8e4m3+0xee9>
+	QUAD $0x5c151d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x5c15] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x005c1c05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x5c1c] # 0x192c0 <wsumh_q8_0+0xcb0>
+	QUAD $0x5bfa055928fde262; WORD $0x0000 // vpbroadcastq ymm16, qword ptr [rip + 0x5bfa] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x5be80d5928fde262; WORD $0x0000 // vpbroadcastq ymm17, qword ptr [rip + 0x5be8] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x24648b4c; BYTE $0x40 // mov r12, qword ptr [rsp + 0x40]
+	LONG $0x247c8b4c; BYTE $0x30 // mov r15, qword ptr [rsp + 0x30]
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	LONG $0x933c8d4a // lea rdi, [rbx + 4*r10]
+	LONG $0x000003ba; BYTE $0x00 // mov edx, 0x3
+	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
+	LONG $0x840c8d4f // lea r9, [r12 + 4*r8]
+	WORD $0x2feb // jmp 0x13712 <mvh_f8e4m3+0xc02>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x117881c4; WORD $0x8424 // vmovups xmmword ptr [r12 + 4*r8], xmm4
+	LONG $0xfc458d49 // lea rax, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xcf // add r15, rcx
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	LONG $0x02e78e0f; WORD $0x0000 // jle 0x139f9 <mvh_f8e4m3+0xee9>
+	LONG $0xff458d49 // lea rax, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x0001b841; WORD $0x0000 // mov r8d, 0x1
+	LONG $0x0002bb41; WORD $0x0000 // mov r11d, 0x2
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0xf04d0f49 // cmovge rsi, r8
+	WORD $0x8949; BYTE $0xc0 // mov r8, rax
+	LONG $0xc34f0f4d // cmovg r8, r11
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0xc24d0f48 // cmovge rax, rdx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x017b840f; WORD $0x0000 // je 0x138c0 <mvh_f8e4m3+0xdb0>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	LONG $0xf3af0f49 // imul rsi, r11
+	LONG $0xc3af0f4d // imul r8, r11
+	LONG $0xc3af0f49 // imul rax, r11
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xf8 // add rax, r15
+	WORD $0x014d; BYTE $0xf8 // add r8, r15
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6f7a01c4; WORD $0x1f24 // vmovdqu xmm12, xmmword ptr [r15 + r11]
+	LONG $0x487c8162; WORD $0x1410; BYTE $0x9e // vmovups zmm18, zmmword ptr [r14 + 4*r11]
+	LONG $0x307d42c4; BYTE $0xec // vpmovzxbw ymm13, xmm12 # ymm13 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero,xmm12[8],zero,xmm12[9],zero,xmm12[10],zero,xmm12[11],zero,xmm12[12],zero,xmm12[13],zero,xmm12[14],zero,xmm12[15],zero
+	LONG $0x207d42c4; BYTE $0xe4 // vpmovsxbw ymm12, xmm12
+	LONG $0x7115c1c4; WORD $0x07f5 // vpsllw ymm13, ymm13, 0x7
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf07515c5 // vpcmpeqw ymm14, ymm13, ymm0
+	LONG $0x28953362; WORD $0xe025; BYTE $0xec // vpternlogq ymm12, ymm13, ymm16, 0xec
+	LONG $0x6f7a21c4; WORD $0x1e2c // vmovdqu xmm13, xmmword ptr [rsi + r11]
+	LONG $0x288d3362; WORD $0xe125; BYTE $0xf8 // vpternlogq ymm12, ymm14, ymm17, 0xf8
+	LONG $0x487d5262; WORD $0xe413 // vcvtph2ps zmm12, ymm12
+	LONG $0x481c7162; WORD $0xe359 // vmulps zmm12, zmm12, zmm3
+	LONG $0x307d42c4; BYTE $0xf5 // vpmovzxbw ymm14, xmm13 # ymm14 = xmm13[0],zero,xmm13[1],zero,xmm13[2],zero,xmm13[3],zero,xmm13[4],zero,xmm13[5],zero,xmm13[6],zero,xmm13[7],zero,xmm13[8],zero,xmm13[9],zero,xmm13[10],zero,xmm13[11],zero,xmm13[12],zero,xmm13[13],zero,xmm13[14],zero,xmm13[15],zero
+	LONG $0x207d42c4; BYTE $0xed // vpmovsxbw ymm13, xmm13
+	LONG $0x481d3262; WORD $0xc2b8 // vfmadd231ps zmm8, zmm12, zmm18 # zmm8 = (zmm12 * zmm18) + zmm8
+	LONG $0x710dc1c4; WORD $0x07f6 // vpsllw ymm14, ymm14, 0x7
+	LONG $0xf0db0dc5 // vpand ymm14, ymm14, ymm0
+	LONG $0xf8750dc5 // vpcmpeqw ymm15, ymm14, ymm0
+	LONG $0x288d3362; WORD $0xe825; BYTE $0xec // vpternlogq ymm13, ymm14, ymm16, 0xec
+	LONG $0x6f7a01c4; WORD $0x1834 // vmovdqu xmm14, xmmword ptr [r8 + r11]
+	LONG $0x28853362; WORD $0xe925; BYTE $0xf8 // vpternlogq ymm13, ymm15, ymm17, 0xf8
+	LONG $0x487d5262; WORD $0xed13 // vcvtph2ps zmm13, ymm13
+	LONG $0x48147162; WORD $0xeb59 // vmulps zmm13, zmm13, zmm3
+	LONG $0x307d42c4; BYTE $0xfe // vpmovzxbw ymm15, xmm14 # ymm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero,xmm14[8],zero,xmm14[9],zero,xmm14[10],zero,xmm14[11],zero,xmm14[12],zero,xmm14[13],zero,xmm14[14],zero,xmm14[15],zero
+	LONG $0x207d42c4; BYTE $0xf6 // vpmovsxbw ymm14, xmm14
+	LONG $0x48153262; WORD $0xd2b8 // vfmadd231ps zmm10, zmm13, zmm18 # zmm10 = (zmm13 * zmm18) + zmm10
+	LONG $0x7105c1c4; WORD $0x07f7 // vpsllw ymm15, ymm15, 0x7
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xc87585c5 // vpcmpeqw ymm1, ymm15, ymm0
+	LONG $0x28853362; WORD $0xf025; BYTE $0xec // vpternlogq ymm14, ymm15, ymm16, 0xec
+	LONG $0x28f53362; WORD $0xf125; BYTE $0xf8 // vpternlogq ymm14, ymm1, ymm17, 0xf8
+	LONG $0x487dd262; WORD $0xce13 // vcvtph2ps zmm1, ymm14
+	LONG $0x6f7a21c4; WORD $0x1834 // vmovdqu xmm14, xmmword ptr [rax + r11]
+	LONG $0x4874f162; WORD $0xcb59 // vmulps zmm1, zmm1, zmm3
+	LONG $0x48753262; WORD $0xcab8 // vfmadd231ps zmm9, zmm1, zmm18 # zmm9 = (zmm1 * zmm18) + zmm9
+	LONG $0x307d42c4; BYTE $0xfe // vpmovzxbw ymm15, xmm14 # ymm15 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero,xmm14[8],zero,xmm14[9],zero,xmm14[10],zero,xmm14[11],zero,xmm14[12],zero,xmm14[13],zero,xmm14[14],zero,xmm14[15],zero
+	LONG $0x207d42c4; BYTE $0xf6 // vpmovsxbw ymm14, xmm14
+	LONG $0x7105c1c4; WORD $0x07f7 // vpsllw ymm15, ymm15, 0x7
+	LONG $0xf8db05c5 // vpand ymm15, ymm15, ymm0
+	LONG $0xd07585c5 // vpcmpeqw ymm2, ymm15, ymm0
+	LONG $0x28853362; WORD $0xf025; BYTE $0xec // vpternlogq ymm14, ymm15, ymm16, 0xec
+	LONG $0x487c3162; WORD $0x3c10; BYTE $0x9f // vmovups zmm15, zmmword ptr [rdi + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x28ed3362; WORD $0xf125; BYTE $0xf8 // vpternlogq ymm14, ymm2, ymm17, 0xf8
+	LONG $0x487dd262; WORD $0xd613 // vcvtph2ps zmm2, ymm14
+	LONG $0x486cf162; WORD $0xd359 // vmulps zmm2, zmm2, zmm3
+	LONG $0x4805d262; WORD $0xe4b8 // vfmadd231ps zmm4, zmm15, zmm12 # zmm4 = (zmm15 * zmm12) + zmm4
+	LONG $0x4805d262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm15, zmm13 # zmm6 = (zmm15 * zmm13) + zmm6
+	LONG $0x4805f262; WORD $0xe9b8 // vfmadd231ps zmm5, zmm15, zmm1 # zmm5 = (zmm15 * zmm1) + zmm5
+	LONG $0x486d3262; WORD $0xdab8 // vfmadd231ps zmm11, zmm2, zmm18 # zmm11 = (zmm2 * zmm18) + zmm11
+	LONG $0x486dd262; WORD $0xffb8 // vfmadd231ps zmm7, zmm2, zmm15 # zmm7 = (zmm2 * zmm15) + zmm7
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xfed5820f; WORD $0xffff // jb 0x13790 <mvh_f8e4m3+0xc80>
+	WORD $0x27eb // jmp 0x138e4 <mvh_f8e4m3+0xdd4>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x483c5162; WORD $0xe214 // vunpcklps zmm12, zmm8, zmm10 # zmm12 = zmm8[0],zmm10[0],zmm8[1],zmm10[1],zmm8[4],zmm10[4],zmm8[5],zmm10[5],zmm8[8],zmm10[8],zmm8[9],zmm10[9],zmm8[12],zmm10[12],zmm8[13],zmm10[13]
+	LONG $0x483c5162; WORD $0xc215 // vunpckhps zmm8, zmm8, zmm10 # zmm8 = zmm8[2],zmm10[2],zmm8[3],zmm10[3],zmm8[6],zmm10[6],zmm8[7],zmm10[7],zmm8[10],zmm10[10],zmm8[11],zmm10[11],zmm8[14],zmm10[14],zmm8[15],zmm10[15]
+	LONG $0x4834d162; WORD $0xcb14 // vunpcklps zmm1, zmm9, zmm11 # zmm1 = zmm9[0],zmm11[0],zmm9[1],zmm11[1],zmm9[4],zmm11[4],zmm9[5],zmm11[5],zmm9[8],zmm11[8],zmm9[9],zmm11[9],zmm9[12],zmm11[12],zmm9[13],zmm11[13]
+	LONG $0x48345162; WORD $0xcb15 // vunpckhps zmm9, zmm9, zmm11 # zmm9 = zmm9[2],zmm11[2],zmm9[3],zmm11[3],zmm9[6],zmm11[6],zmm9[7],zmm11[7],zmm9[10],zmm11[10],zmm9[11],zmm11[11],zmm9[14],zmm11[14],zmm9[15],zmm11[15]
+	LONG $0x481c5162; WORD $0xc058 // vaddps zmm8, zmm12, zmm8
+	LONG $0x48745162; WORD $0xc958 // vaddps zmm9, zmm1, zmm9
+	LONG $0x48bd5162; WORD $0xd114 // vunpcklpd zmm10, zmm8, zmm9 # zmm10 = zmm8[0],zmm9[0],zmm8[2],zmm9[2],zmm8[4],zmm9[4],zmm8[6],zmm9[6]
+	LONG $0x48bd5162; WORD $0xc115 // vunpckhpd zmm8, zmm8, zmm9 # zmm8 = zmm8[1],zmm9[1],zmm8[3],zmm9[3],zmm8[5],zmm9[5],zmm8[7],zmm9[7]
+	LONG $0x482c5162; WORD $0xc058 // vaddps zmm8, zmm10, zmm8
+	LONG $0x48fd5362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm9, zmm8, 0x1
+	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x197e // jle 0x13950 <mvh_f8e4m3+0xe40>
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	LONG $0x117841c4; WORD $0x2404 // vmovups xmmword ptr [r12], xmm8
+	WORD $0x30eb // jmp 0x13974 <mvh_f8e4m3+0xe64>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b4c; BYTE $0x58 // mov r8, qword ptr [rsp + 0x58]
+	WORD $0xc031 // xor eax, eax
+	LONG $0x442978c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4c10fac5; WORD $0x1084 // vmovss xmm1, dword ptr [rsp + 4*rax + 0x10]
+	LONG $0x117ac1c4; WORD $0x840c // vmovss dword ptr [r12 + 4*rax], xmm1
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc5 // cmp r13, rax
+	WORD $0xec75 // jne 0x13960 <mvh_f8e4m3+0xe50>
+	LONG $0x485cf162; WORD $0xce14 // vunpcklps zmm1, zmm4, zmm6 # zmm1 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xd615 // vunpckhps zmm2, zmm4, zmm6 # zmm2 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x4854f162; WORD $0xf714 // vunpcklps zmm6, zmm5, zmm7 # zmm6 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xe715 // vunpckhps zmm4, zmm5, zmm7 # zmm4 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
+	LONG $0x484cf162; WORD $0xd458 // vaddps zmm2, zmm6, zmm4
+	LONG $0x48f5f162; WORD $0xe214 // vunpcklpd zmm4, zmm1, zmm2 # zmm4 = zmm1[0],zmm2[0],zmm1[2],zmm2[2],zmm1[4],zmm2[4],zmm1[6],zmm2[6]
+	LONG $0x48f5f162; WORD $0xca15 // vunpckhpd zmm1, zmm1, zmm2 # zmm1 = zmm1[1],zmm2[1],zmm1[3],zmm2[3],zmm1[5],zmm2[5],zmm1[7],zmm2[7]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf362; WORD $0xca1b; BYTE $0x01 // vextractf64x4 ymm2, zmm1, 0x1
+	LONG $0xca58f4c5 // vaddps ymm1, ymm1, ymm2
+	LONG $0x197de3c4; WORD $0x01ca // vextractf128 xmm2, ymm1, 0x1
+	LONG $0xe258f0c5 // vaddps xmm4, xmm1, xmm2
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfd278f0f; WORD $0xffff // jg 0x136f0 <mvh_f8e4m3+0xbe0>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4c10fac5; WORD $0x1084 // vmovss xmm1, dword ptr [rsp + 4*rax + 0x10]
+	LONG $0x117ac1c4; WORD $0x810c // vmovss dword ptr [r9 + 4*rax], xmm1
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc5 // cmp r13, rax
+	WORD $0xec75 // jne 0x139e0 <mvh_f8e4m3+0xed0>
+	LONG $0xfffcfde9; BYTE $0xff // jmp 0x136f6 <mvh_f8e4m3+0xbe6>
+	LONG $0x24548b48; BYTE $0x40 // mov rdx, qword ptr [rsp + 0x40]
+	LONG $0x244c8b48; BYTE $0x38 // mov rcx, qword ptr [rsp + 0x38]
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	LONG $0xd31c8d4a // lea rbx, [rbx + 8*r10]
+	LONG $0xc2148d4a // lea rdx, [rdx + 8*r8]
+	LONG $0xfec18348 // add rcx, -0x2
+	LONG $0x24648b4c; BYTE $0x30 // mov r12, qword ptr [rsp + 0x30]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc0 // setne al
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	WORD $0x940f; BYTE $0xc1 // sete cl
+	WORD $0xc108 // or cl, al
+	LONG $0x026a850f; WORD $0x0000 // jne 0x13c98 <mvh_f8e4m3+0x1188>
+	QUAD $0x58781d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x5878] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x00587f05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x587f] # 0x192c0 <wsumh_q8_0+0xcb0>
+	QUAD $0x00585e0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x585e] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x00584d15597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x584d] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x0001be41; WORD $0x0000 // mov r14d, 0x1
+	LONG $0x000002bf; BYTE $0x00 // mov edi, 0x2
+	LONG $0x0003b841; WORD $0x0000 // mov r8d, 0x3
+	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
+	WORD $0x29eb // jmp 0x13a9c <mvh_f8e4m3+0xf8c>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x2211f8c5 // vmovups xmmword ptr [rdx], xmm4
+	LONG $0xfc458d49 // lea rax, [r13 - 0x4]
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fd8349 // cmp r13, 0x4
+	WORD $0x8949; BYTE $0xc5 // mov r13, rax
+	LONG $0x01fc8e0f; WORD $0x0000 // jle 0x13c98 <mvh_f8e4m3+0x1188>
+	LONG $0xff458d49 // lea rax, [r13 - 0x1]
+	LONG $0x02fd8349 // cmp r13, 0x2
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xf64d0f49 // cmovge rsi, r14
+	LONG $0xcf4f0f4c // cmovg r9, rdi
+	LONG $0x04fd8349 // cmp r13, 0x4
+	LONG $0xc04d0f49 // cmovge rax, r8
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x014d840f; WORD $0x0000 // je 0x13c10 <mvh_f8e4m3+0x1100>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	LONG $0xf3af0f49 // imul rsi, r11
+	LONG $0xcbaf0f4d // imul r9, r11
+	LONG $0xc3af0f49 // imul rax, r11
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	WORD $0x014c; BYTE $0xe0 // add rax, r12
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x014c; BYTE $0xe6 // add rsi, r12
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x6f7a01c4; WORD $0x1c04 // vmovdqu xmm8, xmmword ptr [r12 + r11]
+	LONG $0x307d42c4; BYTE $0xc8 // vpmovzxbw ymm9, xmm8 # ymm9 = xmm8[0],zero,xmm8[1],zero,xmm8[2],zero,xmm8[3],zero,xmm8[4],zero,xmm8[5],zero,xmm8[6],zero,xmm8[7],zero,xmm8[8],zero,xmm8[9],zero,xmm8[10],zero,xmm8[11],zero,xmm8[12],zero,xmm8[13],zero,xmm8[14],zero,xmm8[15],zero
+	LONG $0x207d42c4; BYTE $0xc0 // vpmovsxbw ymm8, xmm8
+	LONG $0x7135c1c4; WORD $0x07f1 // vpsllw ymm9, ymm9, 0x7
+	LONG $0xc8db35c5 // vpand ymm9, ymm9, ymm0
+	LONG $0xd07535c5 // vpcmpeqw ymm10, ymm9, ymm0
+	LONG $0x28b57362; WORD $0xc125; BYTE $0xec // vpternlogq ymm8, ymm9, ymm1, 0xec
+	LONG $0x6f7a21c4; WORD $0x1e0c // vmovdqu xmm9, xmmword ptr [rsi + r11]
+	LONG $0x28ad7362; WORD $0xc225; BYTE $0xf8 // vpternlogq ymm8, ymm10, ymm2, 0xf8
+	LONG $0x487d5262; WORD $0xc013 // vcvtph2ps zmm8, ymm8
+	LONG $0x483c7162; WORD $0xc359 // vmulps zmm8, zmm8, zmm3
+	LONG $0x307d42c4; BYTE $0xd1 // vpmovzxbw ymm10, xmm9 # ymm10 = xmm9[0],zero,xmm9[1],zero,xmm9[2],zero,xmm9[3],zero,xmm9[4],zero,xmm9[5],zero,xmm9[6],zero,xmm9[7],zero,xmm9[8],zero,xmm9[9],zero,xmm9[10],zero,xmm9[11],zero,xmm9[12],zero,xmm9[13],zero,xmm9[14],zero,xmm9[15],zero
+	LONG $0x207d42c4; BYTE $0xc9 // vpmovsxbw ymm9, xmm9
+	LONG $0x712dc1c4; WORD $0x07f2 // vpsllw ymm10, ymm10, 0x7
+	LONG $0xd0db2dc5 // vpand ymm10, ymm10, ymm0
+	LONG $0xd8752dc5 // vpcmpeqw ymm11, ymm10, ymm0
+	LONG $0x28ad7362; WORD $0xc925; BYTE $0xec // vpternlogq ymm9, ymm10, ymm1, 0xec
+	LONG $0x6f7a01c4; WORD $0x1914 // vmovdqu xmm10, xmmword ptr [r9 + r11]
+	LONG $0x28a57362; WORD $0xca25; BYTE $0xf8 // vpternlogq ymm9, ymm11, ymm2, 0xf8
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x48347162; WORD $0xcb59 // vmulps zmm9, zmm9, zmm3
+	LONG $0x307d42c4; BYTE $0xda // vpmovzxbw ymm11, xmm10 # ymm11 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero,xmm10[8],zero,xmm10[9],zero,xmm10[10],zero,xmm10[11],zero,xmm10[12],zero,xmm10[13],zero,xmm10[14],zero,xmm10[15],zero
+	LONG $0x207d42c4; BYTE $0xd2 // vpmovsxbw ymm10, xmm10
+	LONG $0x7125c1c4; WORD $0x07f3 // vpsllw ymm11, ymm11, 0x7
+	LONG $0xd8db25c5 // vpand ymm11, ymm11, ymm0
+	LONG $0xe07525c5 // vpcmpeqw ymm12, ymm11, ymm0
+	LONG $0x28a57362; WORD $0xd125; BYTE $0xec // vpternlogq ymm10, ymm11, ymm1, 0xec
+	LONG $0x6f7a21c4; WORD $0x181c // vmovdqu xmm11, xmmword ptr [rax + r11]
+	LONG $0x289d7362; WORD $0xd225; BYTE $0xf8 // vpternlogq ymm10, ymm12, ymm2, 0xf8
+	LONG $0x487d5262; WORD $0xd213 // vcvtph2ps zmm10, ymm10
+	LONG $0x482c7162; WORD $0xd359 // vmulps zmm10, zmm10, zmm3
+	LONG $0x307d42c4; BYTE $0xe3 // vpmovzxbw ymm12, xmm11 # ymm12 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero,xmm11[8],zero,xmm11[9],zero,xmm11[10],zero,xmm11[11],zero,xmm11[12],zero,xmm11[13],zero,xmm11[14],zero,xmm11[15],zero
+	LONG $0x207d42c4; BYTE $0xdb // vpmovsxbw ymm11, xmm11
+	LONG $0x711dc1c4; WORD $0x07f4 // vpsllw ymm12, ymm12, 0x7
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xe8751dc5 // vpcmpeqw ymm13, ymm12, ymm0
+	LONG $0x289d7362; WORD $0xd925; BYTE $0xec // vpternlogq ymm11, ymm12, ymm1, 0xec
+	LONG $0x487c1162; WORD $0x2410; BYTE $0x9f // vmovups zmm12, zmmword ptr [r15 + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x28957362; WORD $0xda25; BYTE $0xf8 // vpternlogq ymm11, ymm13, ymm2, 0xf8
+	LONG $0x487d5262; WORD $0xdb13 // vcvtph2ps zmm11, ymm11
+	LONG $0x48247162; WORD $0xdb59 // vmulps zmm11, zmm11, zmm3
+	LONG $0x481dd262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm12, zmm8 # zmm4 = (zmm12 * zmm8) + zmm4
+	LONG $0x481dd262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm12, zmm9 # zmm6 = (zmm12 * zmm9) + zmm6
+	LONG $0x481dd262; WORD $0xeab8 // vfmadd231ps zmm5, zmm12, zmm10 # zmm5 = (zmm12 * zmm10) + zmm5
+	LONG $0x481dd262; WORD $0xfbb8 // vfmadd231ps zmm7, zmm12, zmm11 # zmm7 = (zmm12 * zmm11) + zmm7
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xfef4820f; WORD $0xffff // jb 0x13b00 <mvh_f8e4m3+0xff0>
+	WORD $0x12eb // jmp 0x13c20 <mvh_f8e4m3+0x1110>
+	WORD $0x9066 // nop
+	LONG $0xe4efd9c5 // vpxor xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x485c7162; WORD $0xc614 // vunpcklps zmm8, zmm4, zmm6 # zmm8 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xe615 // vunpckhps zmm4, zmm4, zmm6 # zmm4 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48547162; WORD $0xc714 // vunpcklps zmm8, zmm5, zmm7 # zmm8 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xef15 // vunpckhps zmm5, zmm5, zmm7 # zmm5 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x48ddf162; WORD $0xf514 // vunpcklpd zmm6, zmm4, zmm5 # zmm6 = zmm4[0],zmm5[0],zmm4[2],zmm5[2],zmm4[4],zmm5[4],zmm4[6],zmm5[6]
+	LONG $0x48ddf162; WORD $0xe515 // vunpckhpd zmm4, zmm4, zmm5 # zmm4 = zmm4[1],zmm5[1],zmm4[3],zmm5[3],zmm4[5],zmm5[5],zmm4[7],zmm5[7]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fd8349 // cmp r13, 0x3
+	LONG $0xfe0b8f0f; WORD $0xffff // jg 0x13a80 <mvh_f8e4m3+0xf70>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x6429f8c5; WORD $0x1024 // vmovaps xmmword ptr [rsp + 0x10], xmm4
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x6410fac5; WORD $0x1084 // vmovss xmm4, dword ptr [rsp + 4*rax + 0x10]
+	LONG $0x2411fac5; BYTE $0x82 // vmovss dword ptr [rdx + 4*rax], xmm4
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc5 // cmp r13, rax
+	WORD $0xed75 // jne 0x13c80 <mvh_f8e4m3+0x1170>
+	LONG $0xfffdece9; BYTE $0xff // jmp 0x13a84 <mvh_f8e4m3+0xf74>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// mvh_q8_0: +15536
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x90ec8148; WORD $0x0000; BYTE $0x00 // sub rsp, 0x90
+	WORD $0x894d; BYTE $0xcb // mov r11, r9
+	LONG $0xc3b70f41 // movzx eax, r11w
+	WORD $0x8945; BYTE $0xda // mov r10d, r11d
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x894c; BYTE $0xd9 // mov rcx, r11
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30f9c148 // sar rcx, 0x30
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x2444894c; BYTE $0x60 // mov qword ptr [rsp + 0x60], r8
+	LONG $0x24448948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rax
+	WORD $0x894c; BYTE $0xd8 // mov rax, r11
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	LONG $0x24448948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rax
+	LONG $0x00c3f741; WORD $0x0f00; BYTE $0x00 // test r11d, 0xf0000
+	LONG $0x057e850f; WORD $0x0000 // jne 0x14289 <mvh_q8_0+0x5d9>
+	LONG $0x02f98348 // cmp rcx, 0x2
+	LONG $0x05748c0f; WORD $0x0000 // jl 0x14289 <mvh_q8_0+0x5d9>
+	LONG $0x58247c83; BYTE $0x01 // cmp dword ptr [rsp + 0x58], 0x1
+	LONG $0x0569850f; WORD $0x0000 // jne 0x14289 <mvh_q8_0+0x5d9>
+	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	LONG $0x04f98348 // cmp rcx, 0x4
+	LONG $0x091a820f; WORD $0x0000 // jb 0x14649 <mvh_q8_0+0x999>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x821c8d4e // lea r11, [rdx + 4*r8]
+	LONG $0xc20c8d4e // lea r9, [rdx + 8*r8]
+	WORD $0x894c; BYTE $0xc7 // mov rdi, r8
+	LONG $0x04e7c148 // shl rdi, 0x4
+	LONG $0x247c8948; BYTE $0x78 // mov qword ptr [rsp + 0x78], rdi
+	LONG $0x245c894c; BYTE $0x50 // mov qword ptr [rsp + 0x50], r11
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x244c894c; BYTE $0x70 // mov qword ptr [rsp + 0x70], r9
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	QUAD $0x0000008024848948 // mov qword ptr [rsp + 0x80], rax
+	QUAD $0x0000000095048d42 // lea eax, [4*r10]
+	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
+	LONG $0x40048d4b // lea rax, [r8 + 2*r8]
+	LONG $0x82048d48 // lea rax, [rdx + 4*rax]
+	LONG $0x24448948; BYTE $0x68 // mov qword ptr [rsp + 0x68], rax
+	WORD $0x40eb // jmp 0x13dcc <mvh_q8_0+0x11c>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x24448b48; BYTE $0x78 // mov rax, qword ptr [rsp + 0x78]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x58 // mov rdi, qword ptr [rsp + 0x58]
+	QUAD $0x0000008024b40348 // add rsi, qword ptr [rsp + 0x80]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x24440148; BYTE $0x50 // add qword ptr [rsp + 0x50], rax
+	LONG $0x24440148; BYTE $0x70 // add qword ptr [rsp + 0x70], rax
+	LONG $0x24440148; BYTE $0x68 // add qword ptr [rsp + 0x68], rax
+	LONG $0xfc4f8d48 // lea rcx, [rdi - 0x4]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x07ff8348 // cmp rdi, 0x7
+	LONG $0x08888e0f; WORD $0x0000 // jle 0x14654 <mvh_q8_0+0x9a4>
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	LONG $0x244c8948; BYTE $0x58 // mov qword ptr [rsp + 0x58], rcx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xb574 // je 0x13d90 <mvh_q8_0+0xe0>
+	LONG $0x244c8b4c; BYTE $0x68 // mov r9, qword ptr [rsp + 0x68]
+	LONG $0x245c8b48; BYTE $0x70 // mov rbx, qword ptr [rsp + 0x70]
+	LONG $0x24748b4c; BYTE $0x50 // mov r14, qword ptr [rsp + 0x50]
+	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	WORD $0x30eb // jmp 0x13e2b <mvh_q8_0+0x17b>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x1178a1c4; WORD $0x8004 // vmovups xmmword ptr [rax + 4*r8], xmm0
+	LONG $0x243c0348 // add rdi, qword ptr [rsp]
+	LONG $0xfc438d49 // lea rax, [r11 - 0x4]
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x10c68349 // add r14, 0x10
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0xff658e0f; WORD $0xffff // jle 0x13d90 <mvh_q8_0+0xe0>
+	LONG $0xff638d4d // lea r12, [r11 - 0x1]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001b8; BYTE $0x00 // mov eax, 0x1
+	LONG $0x245c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rbx
+	LONG $0x244c894c; BYTE $0x48 // mov qword ptr [rsp + 0x48], r9
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	LONG $0xd84d0f48 // cmovge rbx, rax
+	LONG $0x000002b8; BYTE $0x00 // mov eax, 0x2
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	LONG $0xc84f0f48 // cmovg rcx, rax
+	LONG $0x04fb8349 // cmp r11, 0x4
+	LONG $0x000003b8; BYTE $0x00 // mov eax, 0x3
+	LONG $0xe04d0f4c // cmovge r12, rax
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x01b5840f; WORD $0x0000 // je 0x14020 <mvh_q8_0+0x370>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0xd8af0f48 // imul rbx, rax
+	LONG $0xc8af0f48 // imul rcx, rax
+	LONG $0xe0af0f4c // imul r12, rax
+	WORD $0x0148; BYTE $0xfb // add rbx, rdi
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	WORD $0x894d; BYTE $0xc5 // mov r13, r8
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x05edc149 // shr r13, 0x5
+	LONG $0xe0e08348 // and rax, -0x20
+	WORD $0x894d; BYTE $0xf9 // mov r9, r15
+	LONG $0x487ca162; WORD $0x3410; BYTE $0x86 // vmovups zmm22, zmmword ptr [rsi + 4*r8]
+	LONG $0x682c8d4e // lea r13, [rax + 2*r13]
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0xe083; BYTE $0x10 // and eax, 0x10
+	LONG $0x2f3c8d4e // lea r15, [rdi + r13]
+	LONG $0x287da262; WORD $0x1c79; BYTE $0x2b // vpbroadcastw ymm19, word ptr [rbx + r13]
+	LONG $0x287da262; WORD $0x0c79; BYTE $0x2f // vpbroadcastw ymm17, word ptr [rdi + r13]
+	LONG $0x287da262; WORD $0x2c79; BYTE $0x29 // vpbroadcastw ymm21, word ptr [rcx + r13]
+	QUAD $0x02388421487da262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm16, xmmword ptr [rax + r15 + 0x2]
+	LONG $0x2b3c8d4e // lea r15, [rbx + r13]
+	QUAD $0x02389421487da262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm18, xmmword ptr [rax + r15 + 0x2]
+	LONG $0x293c8d4e // lea r15, [rcx + r13]
+	QUAD $0x0238a421487da262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm20, xmmword ptr [rax + r15 + 0x2]
+	LONG $0x2c3c8d4f // lea r15, [r12 + r13]
+	LONG $0x487da262; WORD $0xdb13 // vcvtph2ps zmm19, ymm19
+	LONG $0x487da262; WORD $0xc913 // vcvtph2ps zmm17, ymm17
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
+	LONG $0x407ca162; WORD $0xc159 // vmulps zmm16, zmm16, zmm17
+	LONG $0x487da262; WORD $0xcd13 // vcvtph2ps zmm17, ymm21
+	LONG $0x287d8262; WORD $0x2c79; BYTE $0x2c // vpbroadcastw ymm21, word ptr [r12 + r13]
+	LONG $0x406ca162; WORD $0xd359 // vmulps zmm18, zmm18, zmm19
+	QUAD $0x02389c21487da262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm19, xmmword ptr [rax + r15 + 0x2]
+	LONG $0x86048d4a // lea rax, [rsi + 4*r8]
+	LONG $0x10c08349 // add r8, 0x10
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0x407d3262; WORD $0xfeb8 // vfmadd231ps zmm15, zmm16, zmm22 # zmm15 = (zmm16 * zmm22) + zmm15
+	LONG $0x405ca162; WORD $0xc959 // vmulps zmm17, zmm20, zmm17
+	LONG $0x406d3262; WORD $0xf6b8 // vfmadd231ps zmm14, zmm18, zmm22 # zmm14 = (zmm18 * zmm22) + zmm14
+	LONG $0x40753262; WORD $0xeeb8 // vfmadd231ps zmm13, zmm17, zmm22 # zmm13 = (zmm17 * zmm22) + zmm13
+	LONG $0x487da262; WORD $0xe513 // vcvtph2ps zmm20, ymm21
+	LONG $0x487ca162; WORD $0x2c10; BYTE $0x90 // vmovups zmm21, zmmword ptr [rax + 4*r10]
+	LONG $0x487ca162; WORD $0xdb5b // vcvtdq2ps zmm19, zmm19
+	LONG $0x4064a162; WORD $0xdc59 // vmulps zmm19, zmm19, zmm20
+	LONG $0x407d3262; WORD $0xddb8 // vfmadd231ps zmm11, zmm16, zmm21 # zmm11 = (zmm16 * zmm21) + zmm11
+	LONG $0x406d3262; WORD $0xd5b8 // vfmadd231ps zmm10, zmm18, zmm21 # zmm10 = (zmm18 * zmm21) + zmm10
+	LONG $0x40753262; WORD $0xcdb8 // vfmadd231ps zmm9, zmm17, zmm21 # zmm9 = (zmm17 * zmm21) + zmm9
+	LONG $0x40653262; WORD $0xe6b8 // vfmadd231ps zmm12, zmm19, zmm22 # zmm12 = (zmm19 * zmm22) + zmm12
+	LONG $0x487ca162; WORD $0x3410; BYTE $0xd0 // vmovups zmm22, zmmword ptr [rax + 8*r10]
+	LONG $0x40653262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm19, zmm21 # zmm8 = (zmm19 * zmm21) + zmm8
+	LONG $0x487cc162; WORD $0x2c10; BYTE $0x01 // vmovups zmm21, zmmword ptr [r9 + rax]
+	LONG $0x407db262; WORD $0xfeb8 // vfmadd231ps zmm7, zmm16, zmm22 # zmm7 = (zmm16 * zmm22) + zmm7
+	LONG $0x406db262; WORD $0xf6b8 // vfmadd231ps zmm6, zmm18, zmm22 # zmm6 = (zmm18 * zmm22) + zmm6
+	LONG $0x4075b262; WORD $0xeeb8 // vfmadd231ps zmm5, zmm17, zmm22 # zmm5 = (zmm17 * zmm22) + zmm5
+	LONG $0x4065b262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm19, zmm22 # zmm4 = (zmm19 * zmm22) + zmm4
+	LONG $0x4055b262; WORD $0xd8b8 // vfmadd231ps zmm3, zmm21, zmm16 # zmm3 = (zmm21 * zmm16) + zmm3
+	LONG $0x4055b262; WORD $0xd2b8 // vfmadd231ps zmm2, zmm21, zmm18 # zmm2 = (zmm21 * zmm18) + zmm2
+	LONG $0x4055b262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm21, zmm17 # zmm1 = (zmm21 * zmm17) + zmm1
+	LONG $0x4065b262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm19, zmm21 # zmm0 = (zmm19 * zmm21) + zmm0
+	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
+	LONG $0xfeb5820f; WORD $0xffff // jb 0x13ed0 <mvh_q8_0+0x220>
+	WORD $0x4beb // jmp 0x14068 <mvh_q8_0+0x3b8>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x4804c162; WORD $0xc614 // vunpcklps zmm16, zmm15, zmm14 # zmm16 = zmm15[0],zmm14[0],zmm15[1],zmm14[1],zmm15[4],zmm14[4],zmm15[5],zmm14[5],zmm15[8],zmm14[8],zmm15[9],zmm14[9],zmm15[12],zmm14[12],zmm15[13],zmm14[13]
+	LONG $0x48045162; WORD $0xf615 // vunpckhps zmm14, zmm15, zmm14 # zmm14 = zmm15[2],zmm14[2],zmm15[3],zmm14[3],zmm15[6],zmm14[6],zmm15[7],zmm14[7],zmm15[10],zmm14[10],zmm15[11],zmm14[11],zmm15[14],zmm14[14],zmm15[15],zmm14[15]
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x4814c162; WORD $0xc414 // vunpcklps zmm16, zmm13, zmm12 # zmm16 = zmm13[0],zmm12[0],zmm13[1],zmm12[1],zmm13[4],zmm12[4],zmm13[5],zmm12[5],zmm13[8],zmm12[8],zmm13[9],zmm12[9],zmm13[12],zmm12[12],zmm13[13],zmm12[13]
+	LONG $0x48145162; WORD $0xe415 // vunpckhps zmm12, zmm13, zmm12 # zmm12 = zmm13[2],zmm12[2],zmm13[3],zmm12[3],zmm13[6],zmm12[6],zmm13[7],zmm12[7],zmm13[10],zmm12[10],zmm13[11],zmm12[11],zmm13[14],zmm12[14],zmm13[15],zmm12[15]
+	LONG $0x407c5162; WORD $0xe458 // vaddps zmm12, zmm16, zmm12
+	LONG $0x488d5162; WORD $0xec14 // vunpcklpd zmm13, zmm14, zmm12 # zmm13 = zmm14[0],zmm12[0],zmm14[2],zmm12[2],zmm14[4],zmm12[4],zmm14[6],zmm12[6]
+	LONG $0x488d5162; WORD $0xe415 // vunpckhpd zmm12, zmm14, zmm12 # zmm12 = zmm14[1],zmm12[1],zmm14[3],zmm12[3],zmm14[5],zmm12[5],zmm14[7],zmm12[7]
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x48fd5362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm13, zmm12, 0x1
+	LONG $0x581c41c4; BYTE $0xe5 // vaddps ymm12, ymm12, ymm13
+	LONG $0x197d43c4; WORD $0x01e5 // vextractf128 xmm13, ymm12, 0x1
+	LONG $0x581841c4; BYTE $0xe5 // vaddps xmm12, xmm12, xmm13
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x157e // jle 0x140d0 <mvh_q8_0+0x420>
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	LONG $0x245c8b48; BYTE $0x40 // mov rbx, qword ptr [rsp + 0x40]
+	LONG $0x221178c5 // vmovups xmmword ptr [rdx], xmm12
+	WORD $0x38eb // jmp 0x14103 <mvh_q8_0+0x453>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	LONG $0x245c8b48; BYTE $0x40 // mov rbx, qword ptr [rsp + 0x40]
+	WORD $0xc031 // xor eax, eax
+	LONG $0x642978c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm12
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x64107ac5; WORD $0x2084 // vmovss xmm12, dword ptr [rsp + 4*rax + 0x20]
+	LONG $0x24117ac5; BYTE $0x82 // vmovss dword ptr [rdx + 4*rax], xmm12
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xed75 // jne 0x140f0 <mvh_q8_0+0x440>
+	LONG $0x48245162; WORD $0xe214 // vunpcklps zmm12, zmm11, zmm10 # zmm12 = zmm11[0],zmm10[0],zmm11[1],zmm10[1],zmm11[4],zmm10[4],zmm11[5],zmm10[5],zmm11[8],zmm10[8],zmm11[9],zmm10[9],zmm11[12],zmm10[12],zmm11[13],zmm10[13]
+	LONG $0x48245162; WORD $0xd215 // vunpckhps zmm10, zmm11, zmm10 # zmm10 = zmm11[2],zmm10[2],zmm11[3],zmm10[3],zmm11[6],zmm10[6],zmm11[7],zmm10[7],zmm11[10],zmm10[10],zmm11[11],zmm10[11],zmm11[14],zmm10[14],zmm11[15],zmm10[15]
+	LONG $0x82048d4a // lea rax, [rdx + 4*r8]
+	LONG $0x481c5162; WORD $0xd258 // vaddps zmm10, zmm12, zmm10
+	LONG $0x48345162; WORD $0xe014 // vunpcklps zmm12, zmm9, zmm8 # zmm12 = zmm9[0],zmm8[0],zmm9[1],zmm8[1],zmm9[4],zmm8[4],zmm9[5],zmm8[5],zmm9[8],zmm8[8],zmm9[9],zmm8[9],zmm9[12],zmm8[12],zmm9[13],zmm8[13]
+	LONG $0x48345162; WORD $0xc015 // vunpckhps zmm8, zmm9, zmm8 # zmm8 = zmm9[2],zmm8[2],zmm9[3],zmm8[3],zmm9[6],zmm8[6],zmm9[7],zmm8[7],zmm9[10],zmm8[10],zmm9[11],zmm8[11],zmm9[14],zmm8[14],zmm9[15],zmm8[15]
+	LONG $0x481c5162; WORD $0xc058 // vaddps zmm8, zmm12, zmm8
+	LONG $0x48ad5162; WORD $0xc814 // vunpcklpd zmm9, zmm10, zmm8 # zmm9 = zmm10[0],zmm8[0],zmm10[2],zmm8[2],zmm10[4],zmm8[4],zmm10[6],zmm8[6]
+	LONG $0x48ad5162; WORD $0xc015 // vunpckhpd zmm8, zmm10, zmm8 # zmm8 = zmm10[1],zmm8[1],zmm10[3],zmm8[3],zmm10[5],zmm8[5],zmm10[7],zmm8[7]
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x48fd5362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm9, zmm8, 0x1
+	LONG $0x583c41c4; BYTE $0xc1 // vaddps ymm8, ymm8, ymm9
+	LONG $0x197d43c4; WORD $0x01c1 // vextractf128 xmm9, ymm8, 0x1
+	LONG $0x583841c4; BYTE $0xc1 // vaddps xmm8, xmm8, xmm9
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x167e // jle 0x14170 <mvh_q8_0+0x4c0>
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	LONG $0x001178c5 // vmovups xmmword ptr [rax], xmm8
+	WORD $0x2feb // jmp 0x14194 <mvh_q8_0+0x4e4>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b4c; BYTE $0x48 // mov r9, qword ptr [rsp + 0x48]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x442978c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm8
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x44107ac5; WORD $0x208c // vmovss xmm8, dword ptr [rsp + 4*rcx + 0x20]
+	LONG $0x117a41c4; WORD $0x8e04 // vmovss dword ptr [r14 + 4*rcx], xmm8
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xec75 // jne 0x14180 <mvh_q8_0+0x4d0>
+	LONG $0x48447162; WORD $0xc614 // vunpcklps zmm8, zmm7, zmm6 # zmm8 = zmm7[0],zmm6[0],zmm7[1],zmm6[1],zmm7[4],zmm6[4],zmm7[5],zmm6[5],zmm7[8],zmm6[8],zmm7[9],zmm6[9],zmm7[12],zmm6[12],zmm7[13],zmm6[13]
+	LONG $0x4844f162; WORD $0xf615 // vunpckhps zmm6, zmm7, zmm6 # zmm6 = zmm7[2],zmm6[2],zmm7[3],zmm6[3],zmm7[6],zmm6[6],zmm7[7],zmm6[7],zmm7[10],zmm6[10],zmm7[11],zmm6[11],zmm7[14],zmm6[14],zmm7[15],zmm6[15]
+	LONG $0x80048d4a // lea rax, [rax + 4*r8]
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0x48547162; WORD $0xc414 // vunpcklps zmm8, zmm5, zmm4 # zmm8 = zmm5[0],zmm4[0],zmm5[1],zmm4[1],zmm5[4],zmm4[4],zmm5[5],zmm4[5],zmm5[8],zmm4[8],zmm5[9],zmm4[9],zmm5[12],zmm4[12],zmm5[13],zmm4[13]
+	LONG $0x4854f162; WORD $0xe415 // vunpckhps zmm4, zmm5, zmm4 # zmm4 = zmm5[2],zmm4[2],zmm5[3],zmm4[3],zmm5[6],zmm4[6],zmm5[7],zmm4[7],zmm5[10],zmm4[10],zmm5[11],zmm4[11],zmm5[14],zmm4[14],zmm5[15],zmm4[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48cdf162; WORD $0xec14 // vunpcklpd zmm5, zmm6, zmm4 # zmm5 = zmm6[0],zmm4[0],zmm6[2],zmm4[2],zmm6[4],zmm4[4],zmm6[6],zmm4[6]
+	LONG $0x48cdf162; WORD $0xe415 // vunpckhpd zmm4, zmm6, zmm4 # zmm4 = zmm6[1],zmm4[1],zmm6[3],zmm4[3],zmm6[5],zmm4[5],zmm6[7],zmm4[7]
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fb8349 // cmp r11, 0x3
+	WORD $0x077e // jle 0x141f0 <mvh_q8_0+0x540>
+	LONG $0x2011f8c5 // vmovups xmmword ptr [rax], xmm4
+	WORD $0x24eb // jmp 0x14213 <mvh_q8_0+0x563>
+	BYTE $0x90 // nop
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x6429f8c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm4
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x6410fac5; WORD $0x208c // vmovss xmm4, dword ptr [rsp + 4*rcx + 0x20]
+	LONG $0x2411fac5; BYTE $0x8b // vmovss dword ptr [rbx + 4*rcx], xmm4
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xed75 // jne 0x14200 <mvh_q8_0+0x550>
+	LONG $0x4864f162; WORD $0xe214 // vunpcklps zmm4, zmm3, zmm2 # zmm4 = zmm3[0],zmm2[0],zmm3[1],zmm2[1],zmm3[4],zmm2[4],zmm3[5],zmm2[5],zmm3[8],zmm2[8],zmm3[9],zmm2[9],zmm3[12],zmm2[12],zmm3[13],zmm2[13]
+	LONG $0x4864f162; WORD $0xd215 // vunpckhps zmm2, zmm3, zmm2 # zmm2 = zmm3[2],zmm2[2],zmm3[3],zmm2[3],zmm3[6],zmm2[6],zmm3[7],zmm2[7],zmm3[10],zmm2[10],zmm3[11],zmm2[11],zmm3[14],zmm2[14],zmm3[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x4874f162; WORD $0xe014 // vunpcklps zmm4, zmm1, zmm0 # zmm4 = zmm1[0],zmm0[0],zmm1[1],zmm0[1],zmm1[4],zmm0[4],zmm1[5],zmm0[5],zmm1[8],zmm0[8],zmm1[9],zmm0[9],zmm1[12],zmm0[12],zmm1[13],zmm0[13]
+	LONG $0x4874f162; WORD $0xc015 // vunpckhps zmm0, zmm1, zmm0 # zmm0 = zmm1[2],zmm0[2],zmm1[3],zmm0[3],zmm1[6],zmm0[6],zmm1[7],zmm0[7],zmm1[10],zmm0[10],zmm1[11],zmm0[11],zmm1[14],zmm0[14],zmm1[15],zmm0[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x48edf162; WORD $0xc814 // vunpcklpd zmm1, zmm2, zmm0 # zmm1 = zmm2[0],zmm0[0],zmm2[2],zmm0[2],zmm2[4],zmm0[4],zmm2[6],zmm0[6]
+	LONG $0x48edf162; WORD $0xc015 // vunpckhpd zmm0, zmm2, zmm0 # zmm0 = zmm2[1],zmm0[1],zmm2[3],zmm0[3],zmm2[5],zmm0[5],zmm2[7],zmm0[7]
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fb8349 // cmp r11, 0x3
+	LONG $0xfb988f0f; WORD $0xffff // jg 0x13e00 <mvh_q8_0+0x150>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x4429f8c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm0
+	LONG $0x4410fac5; WORD $0x2084 // vmovss xmm0, dword ptr [rsp + 4*rax + 0x20]
+	LONG $0x117ac1c4; WORD $0x8104 // vmovss dword ptr [r9 + 4*rax], xmm0
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc3 // cmp r11, rax
+	WORD $0xec75 // jne 0x14270 <mvh_q8_0+0x5c0>
+	LONG $0xfffb7de9; BYTE $0xff // jmp 0x13e06 <mvh_q8_0+0x156>
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0958840f; WORD $0x0000 // je 0x14bf8 <mvh_q8_0+0xf48>
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xe8c1; BYTE $0x05 // shr eax, 0x5
+	WORD $0xe183; BYTE $0xe0 // and ecx, -0x20
+	QUAD $0x00000000951c8d46 // lea r11d, [4*r10]
+	LONG $0x413c8d48 // lea rdi, [rcx + 2*rax]
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	WORD $0x014c; BYTE $0xc8 // add rax, r9
+	LONG $0x24448948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rax
+	WORD $0x3aeb // jmp 0x14301 <mvh_q8_0+0x651>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x244c8b4c; BYTE $0x38 // mov r9, qword ptr [rsp + 0x38]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	LONG $0x244c0148; BYTE $0x50 // add qword ptr [rsp + 0x50], rcx
+	LONG $0xff468d48 // lea rax, [rsi - 0x1]
+	WORD $0x0149; BYTE $0xc9 // add r9, rcx
+	LONG $0x04c28348 // add rdx, 0x4
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	LONG $0x08f78e0f; WORD $0x0000 // jle 0x14bf8 <mvh_q8_0+0xf48>
+	LONG $0x247c8348; WORD $0x0058 // cmp qword ptr [rsp + 0x58], 0x0
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x244c894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r9
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0xb874 // je 0x142d0 <mvh_q8_0+0x620>
+	LONG $0x24748b4c; BYTE $0x50 // mov r14, qword ptr [rsp + 0x50]
+	LONG $0x24448b48; BYTE $0x58 // mov rax, qword ptr [rsp + 0x58]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	WORD $0x27eb // jmp 0x14359 <mvh_q8_0+0x6a9>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x48 // mov rcx, qword ptr [rsp + 0x48]
+	WORD $0x0149; BYTE $0xfc // add r12, rdi
+	WORD $0x0149; BYTE $0xfe // add r14, rdi
+	LONG $0xff418d48 // lea rax, [rcx - 0x1]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0xff778e0f; WORD $0xffff // jle 0x142d0 <mvh_q8_0+0x620>
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	LONG $0x20fa8341 // cmp r10d, 0x20
+	WORD $0x1a72 // jb 0x1437e <mvh_q8_0+0x6ce>
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x14180f41; BYTE $0x06 // prefetcht1 byte ptr [r14 + rax]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0x3948; BYTE $0xf8 // cmp rax, rdi
+	WORD $0xf272 // jb 0x14370 <mvh_q8_0+0x6c0>
+	LONG $0x24448b48; BYTE $0x40 // mov rax, qword ptr [rsp + 0x40]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x8548; BYTE $0xc0 // test rax, rax
+	WORD $0x5a7f // jg 0x143e5 <mvh_q8_0+0x735>
+	WORD $0xb3eb // jmp 0x14340 <mvh_q8_0+0x690>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	WORD $0x014c; BYTE $0xde // add rsi, r11
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc8c6f9c5; BYTE $0x01 // vshufpd xmm1, xmm0, xmm0, 0x1 # xmm1 = xmm0[1,0]
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0xc816fac5 // vmovshdup xmm1, xmm0 # xmm1 = xmm0[1,1,3,3]
+	LONG $0xc158fac5 // vaddss xmm0, xmm0, xmm1
+	LONG $0x117ac1c4; BYTE $0x07 // vmovss dword ptr [r15], xmm0
+	LONG $0x873c8d4f // lea r15, [r15 + 4*r8]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xff5b8e0f; WORD $0xffff // jle 0x14340 <mvh_q8_0+0x690>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x80fa8141; WORD $0x0000; BYTE $0x00 // cmp r10d, 0x80
+	WORD $0x1e73 // jae 0x14410 <mvh_q8_0+0x760>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x000168e9; BYTE $0x00 // jmp 0x1456e <mvh_q8_0+0x8be>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x894c; BYTE $0xe1 // mov rcx, r12
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x0002a921487df262; WORD $0x0000 // vpmovsxbd zmm5, xmmword ptr [rcx + 0x2]
+	LONG $0x797de2c4; BYTE $0x21 // vpbroadcastw ymm4, word ptr [rcx]
+	LONG $0x80888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0x80]
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4854f162; WORD $0xec59 // vmulps zmm5, zmm5, zmm4
+	LONG $0x4865f262; WORD $0x2c98; BYTE $0x86 // vfmadd132ps zmm5, zmm3, zmmword ptr [rsi + 4*rax] # zmm5 = (zmm5 * mem) + zmm3
+	QUAD $0x00129921487df262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [rcx + 0x12]
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4864f162; WORD $0xe459 // vmulps zmm4, zmm3, zmm4
+	QUAD $0x00249921487df262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [rcx + 0x24]
+	QUAD $0x01866498486df262 // vfmadd132ps zmm4, zmm2, zmmword ptr [rsi + 4*rax + 0x40] # zmm4 = (zmm4 * mem) + zmm2
+	LONG $0x797de2c4; WORD $0x2251 // vpbroadcastw ymm2, word ptr [rcx + 0x22]
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xdb5b // vcvtdq2ps zmm3, zmm3
+	LONG $0x4864f162; WORD $0xf259 // vmulps zmm6, zmm3, zmm2
+	QUAD $0x028674984875f262 // vfmadd132ps zmm6, zmm1, zmmword ptr [rsi + 4*rax + 0x80] # zmm6 = (zmm6 * mem) + zmm1
+	QUAD $0x00348921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x34]
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xfa59 // vmulps zmm7, zmm1, zmm2
+	QUAD $0x00468921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x46]
+	QUAD $0x03867c98487df262 // vfmadd132ps zmm7, zmm0, zmmword ptr [rsi + 4*rax + 0xc0] # zmm7 = (zmm7 * mem) + zmm0
+	LONG $0x797de2c4; WORD $0x4441 // vpbroadcastw ymm0, word ptr [rcx + 0x44]
+	LONG $0x487df262; WORD $0xc013 // vcvtph2ps zmm0, ymm0
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xd859 // vmulps zmm3, zmm1, zmm0
+	QUAD $0x00568921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x56]
+	QUAD $0x04865c984855f262 // vfmadd132ps zmm3, zmm5, zmmword ptr [rsi + 4*rax + 0x100] # zmm3 = (zmm3 * mem) + zmm5
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xd059 // vmulps zmm2, zmm1, zmm0
+	QUAD $0x00688121487df262; WORD $0x0000 // vpmovsxbd zmm0, xmmword ptr [rcx + 0x68]
+	LONG $0x797de2c4; WORD $0x6649 // vpbroadcastw ymm1, word ptr [rcx + 0x66]
+	QUAD $0x05865498485df262 // vfmadd132ps zmm2, zmm4, zmmword ptr [rsi + 4*rax + 0x140] # zmm2 = (zmm2 * mem) + zmm4
+	LONG $0x487df262; WORD $0xe113 // vcvtph2ps zmm4, ymm1
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487cf162; WORD $0xcc59 // vmulps zmm1, zmm0, zmm4
+	QUAD $0x00788121487df262; WORD $0x0000 // vpmovsxbd zmm0, xmmword ptr [rcx + 0x78]
+	QUAD $0x06864c98484df262 // vfmadd132ps zmm1, zmm6, zmmword ptr [rsi + 4*rax + 0x180] # zmm1 = (zmm1 * mem) + zmm6
+	LONG $0x88c18148; WORD $0x0000; BYTE $0x00 // add rcx, 0x88
+	LONG $0x487cf162; WORD $0xc05b // vcvtdq2ps zmm0, zmm0
+	LONG $0x487cf162; WORD $0xc459 // vmulps zmm0, zmm0, zmm4
+	QUAD $0x078644984845f262 // vfmadd132ps zmm0, zmm7, zmmword ptr [rsi + 4*rax + 0x1c0] # zmm0 = (zmm0 * mem) + zmm7
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0xfec2860f; WORD $0xffff // jbe 0x14430 <mvh_q8_0+0x780>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x10c88348 // or rax, 0x10
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x5c77 // ja 0x145d6 <mvh_q8_0+0x926>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x05e8c148 // shr rax, 0x5
+	LONG $0xe0e18348 // and rcx, -0x20
+	WORD $0x8944; BYTE $0xca // mov edx, r9d
+	WORD $0xe283; BYTE $0x10 // and edx, 0x10
+	LONG $0x41048d48 // lea rax, [rcx + 2*rax]
+	LONG $0x040c8d49 // lea rcx, [r12 + rax]
+	LONG $0x797dc2c4; WORD $0x042c // vpbroadcastw ymm5, word ptr [r12 + rax]
+	LONG $0x10418d49 // lea rax, [r9 + 0x10]
+	QUAD $0x020aa421487df262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm4, xmmword ptr [rdx + rcx + 0x2]
+	LONG $0x487df262; WORD $0xed13 // vcvtph2ps zmm5, ymm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x485db262; WORD $0x1cb8; BYTE $0x8e // vfmadd231ps zmm3, zmm4, zmmword ptr [rsi + 4*r9] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x20c18349 // add r9, 0x20
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	WORD $0xaa76 // jbe 0x14580 <mvh_q8_0+0x8d0>
+	WORD $0x394d; BYTE $0xca // cmp r10, r9
+	LONG $0xfdb1860f; WORD $0xffff // jbe 0x14390 <mvh_q8_0+0x6e0>
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	LONG $0x05e8c148 // shr rax, 0x5
+	LONG $0xe0e08349 // and r8, -0x20
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x10e58341 // and r13d, 0x10
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0x2944; BYTE $0xc9 // sub ecx, r9d
+	LONG $0x40048d49 // lea rax, [r8 + 2*rax]
+	LONG $0x04048d4d // lea r8, [r12 + rax]
+	LONG $0x797dc2c4; WORD $0x042c // vpbroadcastw ymm5, word ptr [r12 + rax]
+	LONG $0xffffffb8; BYTE $0xff // mov eax, 0xffffffff
+	QUAD $0x0205a421487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm4, xmmword ptr [r13 + r8 + 0x2]
+	WORD $0xe0d3 // shl eax, cl
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	WORD $0xd0f7 // not eax
+	LONG $0xc892fbc5 // kmovd k1, eax
+	LONG $0xc97cb162; WORD $0x3410; BYTE $0x8e // vmovups zmm6 {k1} {z}, zmmword ptr [rsi + 4*r9]
+	LONG $0x487df262; WORD $0xed13 // vcvtph2ps zmm5, ymm5
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x485df262; WORD $0xd6b8 // vfmadd231ps zmm2, zmm4, zmm6 # zmm2 = (zmm4 * zmm6) + zmm2
+	LONG $0xfffd47e9; BYTE $0xff // jmp 0x14390 <mvh_q8_0+0x6e0>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	WORD $0x0eeb // jmp 0x14662 <mvh_q8_0+0x9b2>
+	LONG $0x24348948 // mov qword ptr [rsp], rsi
+	LONG $0x06ff8348 // cmp rdi, 0x6
+	LONG $0x03648c0f; WORD $0x0000 // jl 0x149c6 <mvh_q8_0+0xd16>
+	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0x0333840f; WORD $0x0000 // je 0x149a8 <mvh_q8_0+0xcf8>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
+	WORD $0x894d; BYTE $0xdc // mov r12, r11
+	QUAD $0x0000000085048d48 // lea rax, [4*rax]
+	LONG $0x91148d4a // lea rdx, [rcx + 4*r10]
+	LONG $0x87348d4b // lea rsi, [r15 + 4*r8]
+	LONG $0x24448948; BYTE $0x48 // mov qword ptr [rsp + 0x48], rax
+	WORD $0x33eb // jmp 0x146d5 <mvh_q8_0+0xa25>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x117881c4; WORD $0x8704 // vmovups xmmword ptr [r15 + 4*r8], xmm0
+	LONG $0x2474034c; BYTE $0x48 // add r14, qword ptr [rsp + 0x48]
+	LONG $0x24448d49; BYTE $0xfc // lea rax, [r12 - 0x4]
+	LONG $0x10c78349 // add r15, 0x10
+	LONG $0x10c68348 // add rsi, 0x10
+	LONG $0x04fc8349 // cmp r12, 0x4
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0x02d38e0f; WORD $0x0000 // jle 0x149a8 <mvh_q8_0+0xcf8>
+	LONG $0x24448d49; BYTE $0xff // lea rax, [r12 - 0x1]
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x000001b9; BYTE $0x00 // mov ecx, 0x1
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	LONG $0xf94d0f48 // cmovge rdi, rcx
+	LONG $0x000002b9; BYTE $0x00 // mov ecx, 0x2
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xd94f0f48 // cmovg rbx, rcx
+	LONG $0x04fc8349 // cmp r12, 0x4
+	LONG $0x000003b9; BYTE $0x00 // mov ecx, 0x3
+	LONG $0xc14d0f48 // cmovge rax, rcx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0154840f; WORD $0x0000 // je 0x14860 <mvh_q8_0+0xbb0>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xf8af0f49 // imul rdi, r8
+	LONG $0xd8af0f49 // imul rbx, r8
+	LONG $0xc0af0f49 // imul rax, r8
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	WORD $0x014c; BYTE $0xf3 // add rbx, r14
+	WORD $0x014c; BYTE $0xf0 // add rax, r14
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	WORD $0x894d; BYTE $0xd9 // mov r9, r11
+	LONG $0x05e8c149 // shr r8, 0x5
+	LONG $0xe0e18349 // and r9, -0x20
+	LONG $0x487c3162; WORD $0x3410; BYTE $0x99 // vmovups zmm14, zmmword ptr [rcx + 4*r11]
+	LONG $0x410c8d4f // lea r9, [r9 + 2*r8]
+	WORD $0x8945; BYTE $0xd8 // mov r8d, r11d
+	LONG $0x10e08341 // and r8d, 0x10
+	LONG $0x0e2c8d4f // lea r13, [r14 + r9]
+	LONG $0x797d22c4; WORD $0x0f1c // vpbroadcastw ymm11, word ptr [rdi + r9]
+	LONG $0x797d02c4; WORD $0x0e0c // vpbroadcastw ymm9, word ptr [r14 + r9]
+	LONG $0x797d22c4; WORD $0x0b2c // vpbroadcastw ymm13, word ptr [rbx + r9]
+	QUAD $0x02288421487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm8, xmmword ptr [r8 + r13 + 0x2]
+	LONG $0x0f2c8d4e // lea r13, [rdi + r9]
+	QUAD $0x02289421487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm10, xmmword ptr [r8 + r13 + 0x2]
+	LONG $0x0b2c8d4e // lea r13, [rbx + r9]
+	QUAD $0x0228a421487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm12, xmmword ptr [r8 + r13 + 0x2]
+	LONG $0x082c8d4e // lea r13, [rax + r9]
+	LONG $0x487d5262; WORD $0xdb13 // vcvtph2ps zmm11, ymm11
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x487c5162; WORD $0xe45b // vcvtdq2ps zmm12, zmm12
+	LONG $0x483c5162; WORD $0xc159 // vmulps zmm8, zmm8, zmm9
+	LONG $0x487d5262; WORD $0xcd13 // vcvtph2ps zmm9, ymm13
+	LONG $0x797d22c4; WORD $0x082c // vpbroadcastw ymm13, word ptr [rax + r9]
+	LONG $0x482c5162; WORD $0xd359 // vmulps zmm10, zmm10, zmm11
+	QUAD $0x02289c21487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm11, xmmword ptr [r8 + r13 + 0x2]
+	LONG $0x483dd262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm8, zmm14 # zmm4 = (zmm8 * zmm14) + zmm4
+	LONG $0x481c5162; WORD $0xc959 // vmulps zmm9, zmm12, zmm9
+	LONG $0x482dd262; WORD $0xf6b8 // vfmadd231ps zmm6, zmm10, zmm14 # zmm6 = (zmm10 * zmm14) + zmm6
+	LONG $0x4835d262; WORD $0xeeb8 // vfmadd231ps zmm5, zmm9, zmm14 # zmm5 = (zmm9 * zmm14) + zmm5
+	LONG $0x487d5262; WORD $0xe513 // vcvtph2ps zmm12, ymm13
+	LONG $0x487c3162; WORD $0x2c10; BYTE $0x9a // vmovups zmm13, zmmword ptr [rdx + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x48245162; WORD $0xdc59 // vmulps zmm11, zmm11, zmm12
+	LONG $0x4815d262; WORD $0xc0b8 // vfmadd231ps zmm0, zmm13, zmm8 # zmm0 = (zmm13 * zmm8) + zmm0
+	LONG $0x4815d262; WORD $0xd2b8 // vfmadd231ps zmm2, zmm13, zmm10 # zmm2 = (zmm13 * zmm10) + zmm2
+	LONG $0x4815d262; WORD $0xc9b8 // vfmadd231ps zmm1, zmm13, zmm9 # zmm1 = (zmm13 * zmm9) + zmm1
+	LONG $0x4825d262; WORD $0xfeb8 // vfmadd231ps zmm7, zmm11, zmm14 # zmm7 = (zmm11 * zmm14) + zmm7
+	LONG $0x4825d262; WORD $0xddb8 // vfmadd231ps zmm3, zmm11, zmm13 # zmm3 = (zmm11 * zmm13) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xff00820f; WORD $0xffff // jb 0x14750 <mvh_q8_0+0xaa0>
+	WORD $0x2eeb // jmp 0x14880 <mvh_q8_0+0xbd0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x485c7162; WORD $0xc614 // vunpcklps zmm8, zmm4, zmm6 # zmm8 = zmm4[0],zmm6[0],zmm4[1],zmm6[1],zmm4[4],zmm6[4],zmm4[5],zmm6[5],zmm4[8],zmm6[8],zmm4[9],zmm6[9],zmm4[12],zmm6[12],zmm4[13],zmm6[13]
+	LONG $0x485cf162; WORD $0xe615 // vunpckhps zmm4, zmm4, zmm6 # zmm4 = zmm4[2],zmm6[2],zmm4[3],zmm6[3],zmm4[6],zmm6[6],zmm4[7],zmm6[7],zmm4[10],zmm6[10],zmm4[11],zmm6[11],zmm4[14],zmm6[14],zmm4[15],zmm6[15]
+	LONG $0x483cf162; WORD $0xe458 // vaddps zmm4, zmm8, zmm4
+	LONG $0x48547162; WORD $0xc714 // vunpcklps zmm8, zmm5, zmm7 # zmm8 = zmm5[0],zmm7[0],zmm5[1],zmm7[1],zmm5[4],zmm7[4],zmm5[5],zmm7[5],zmm5[8],zmm7[8],zmm5[9],zmm7[9],zmm5[12],zmm7[12],zmm5[13],zmm7[13]
+	LONG $0x4854f162; WORD $0xef15 // vunpckhps zmm5, zmm5, zmm7 # zmm5 = zmm5[2],zmm7[2],zmm5[3],zmm7[3],zmm5[6],zmm7[6],zmm5[7],zmm7[7],zmm5[10],zmm7[10],zmm5[11],zmm7[11],zmm5[14],zmm7[14],zmm5[15],zmm7[15]
+	LONG $0x483cf162; WORD $0xed58 // vaddps zmm5, zmm8, zmm5
+	LONG $0x48ddf162; WORD $0xf514 // vunpcklpd zmm6, zmm4, zmm5 # zmm6 = zmm4[0],zmm5[0],zmm4[2],zmm5[2],zmm4[4],zmm5[4],zmm4[6],zmm5[6]
+	LONG $0x48ddf162; WORD $0xe515 // vunpckhpd zmm4, zmm4, zmm5 # zmm4 = zmm4[1],zmm5[1],zmm4[3],zmm5[3],zmm4[5],zmm5[5],zmm4[7],zmm5[7]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x48fdf362; WORD $0xe51b; BYTE $0x01 // vextractf64x4 ymm5, zmm4, 0x1
+	LONG $0xe558dcc5 // vaddps ymm4, ymm4, ymm5
+	LONG $0x197de3c4; WORD $0x01e5 // vextractf128 xmm5, ymm4, 0x1
+	LONG $0xe558d8c5 // vaddps xmm4, xmm4, xmm5
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x1f7e // jle 0x148f0 <mvh_q8_0+0xc40>
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	LONG $0x1178c1c4; BYTE $0x27 // vmovups xmmword ptr [r15], xmm4
+	WORD $0x42eb // jmp 0x14924 <mvh_q8_0+0xc74>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
+	LONG $0x24448b4c; BYTE $0x60 // mov r8, qword ptr [rsp + 0x60]
+	WORD $0xc031 // xor eax, eax
+	LONG $0x6429f8c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm4
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x6410fac5; WORD $0x2084 // vmovss xmm4, dword ptr [rsp + 4*rax + 0x20]
+	LONG $0x117ac1c4; WORD $0x8724 // vmovss dword ptr [r15 + 4*rax], xmm4
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0xec75 // jne 0x14910 <mvh_q8_0+0xc60>
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fc8349 // cmp r12, 0x3
+	LONG $0xfd378f0f; WORD $0xffff // jg 0x146b0 <mvh_q8_0+0xa00>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x4429f8c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm0
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x4410fac5; WORD $0x2084 // vmovss xmm0, dword ptr [rsp + 4*rax + 0x20]
+	LONG $0x0411fac5; BYTE $0x86 // vmovss dword ptr [rsi + 4*rax], xmm0
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc4 // cmp r12, rax
+	WORD $0xed75 // jne 0x14990 <mvh_q8_0+0xce0>
+	LONG $0xfffd0ee9; BYTE $0xff // jmp 0x146b6 <mvh_q8_0+0xa06>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x244c8b48; BYTE $0x40 // mov rcx, qword ptr [rsp + 0x40]
+	LONG $0xd0048d4a // lea rax, [rax + 8*r10]
+	LONG $0xc2148d4a // lea rdx, [rdx + 8*r8]
+	LONG $0xfec18348 // add rcx, -0x2
+	LONG $0x24048948 // mov qword ptr [rsp], rax
+	LONG $0x24648b4c; BYTE $0x38 // mov r12, qword ptr [rsp + 0x38]
+	LONG $0x01f98348 // cmp rcx, 0x1
+	WORD $0x950f; BYTE $0xc0 // setne al
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x940f; BYTE $0xc1 // sete cl
+	WORD $0xc108 // or cl, al
+	LONG $0x0218850f; WORD $0x0000 // jne 0x14bf8 <mvh_q8_0+0xf48>
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
+	LONG $0x000003bf; BYTE $0x00 // mov edi, 0x3
+	QUAD $0x00000000850c8d48 // lea rcx, [4*rax]
+	WORD $0x21eb // jmp 0x14a19 <mvh_q8_0+0xd69>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x0211f8c5 // vmovups xmmword ptr [rdx], xmm0
+	LONG $0xfc5e8d4c // lea r11, [rsi - 0x4]
+	WORD $0x0149; BYTE $0xcc // add r12, rcx
+	LONG $0x10c28348 // add rdx, 0x10
+	LONG $0x04fe8348 // cmp rsi, 0x4
+	LONG $0x01df8e0f; WORD $0x0000 // jle 0x14bf8 <mvh_q8_0+0xf48>
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x02fb8349 // cmp r11, 0x2
+	LONG $0x000001be; BYTE $0x00 // mov esi, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0xde4d0f48 // cmovge rbx, rsi
+	LONG $0x000002be; BYTE $0x00 // mov esi, 0x2
+	WORD $0x8949; BYTE $0xc1 // mov r9, rax
+	LONG $0xce4f0f4c // cmovg r9, rsi
+	LONG $0x04fb8349 // cmp r11, 0x4
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0xc74d0f48 // cmovge rax, rdi
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x0123840f; WORD $0x0000 // je 0x14b70 <mvh_q8_0+0xec0>
+	LONG $0x24448b4c; BYTE $0x18 // mov r8, qword ptr [rsp + 0x18]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0xd8af0f49 // imul rbx, r8
+	LONG $0xc8af0f4d // imul r9, r8
+	LONG $0xc0af0f49 // imul rax, r8
+	WORD $0x014c; BYTE $0xe3 // add rbx, r12
+	WORD $0x014d; BYTE $0xe1 // add r9, r12
+	WORD $0x014c; BYTE $0xe0 // add rax, r12
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x894d; BYTE $0xd8 // mov r8, r11
+	WORD $0x894d; BYTE $0xde // mov r14, r11
+	LONG $0x05e8c149 // shr r8, 0x5
+	LONG $0xe0e68349 // and r14, -0x20
+	LONG $0x46048d4f // lea r8, [r14 + 2*r8]
+	WORD $0x8945; BYTE $0xde // mov r14d, r11d
+	LONG $0x10e68341 // and r14d, 0x10
+	LONG $0x043c8d4f // lea r15, [r12 + r8]
+	LONG $0x797d82c4; WORD $0x042c // vpbroadcastw ymm5, word ptr [r12 + r8]
+	LONG $0x797da2c4; WORD $0x0334 // vpbroadcastw ymm6, word ptr [rbx + r8]
+	LONG $0x797d02c4; WORD $0x0104 // vpbroadcastw ymm8, word ptr [r9 + r8]
+	QUAD $0x023ea421487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm4, xmmword ptr [r14 + r15 + 0x2]
+	LONG $0x033c8d4e // lea r15, [rbx + r8]
+	QUAD $0x023ebc21487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm7, xmmword ptr [r14 + r15 + 0x2]
+	LONG $0x013c8d4f // lea r15, [r9 + r8]
+	LONG $0x487df262; WORD $0xed13 // vcvtph2ps zmm5, ymm5
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x487cf162; WORD $0xe45b // vcvtdq2ps zmm4, zmm4
+	LONG $0x485cf162; WORD $0xe559 // vmulps zmm4, zmm4, zmm5
+	LONG $0x487cf162; WORD $0xef5b // vcvtdq2ps zmm5, zmm7
+	QUAD $0x023ebc21487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm7, xmmword ptr [r14 + r15 + 0x2]
+	LONG $0x003c8d4e // lea r15, [rax + r8]
+	QUAD $0x023e8c21487d1262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm9, xmmword ptr [r14 + r15 + 0x2]
+	LONG $0x4854f162; WORD $0xee59 // vmulps zmm5, zmm5, zmm6
+	LONG $0x487dd262; WORD $0xf013 // vcvtph2ps zmm6, ymm8
+	LONG $0x797d22c4; WORD $0x0004 // vpbroadcastw ymm8, word ptr [rax + r8]
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x487d5262; WORD $0xc013 // vcvtph2ps zmm8, ymm8
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x487cd162; WORD $0xf95b // vcvtdq2ps zmm7, zmm9
+	QUAD $0x009d4c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 4*r11]
+	LONG $0x10c38349 // add r11, 0x10
+	LONG $0x4844d162; WORD $0xf859 // vmulps zmm7, zmm7, zmm8
+	LONG $0x4835f262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm9, zmm4 # zmm0 = (zmm9 * zmm4) + zmm0
+	LONG $0x4835f262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm9, zmm5 # zmm2 = (zmm9 * zmm5) + zmm2
+	LONG $0x4835f262; WORD $0xceb8 // vfmadd231ps zmm1, zmm9, zmm6 # zmm1 = (zmm9 * zmm6) + zmm1
+	LONG $0x4835f262; WORD $0xdfb8 // vfmadd231ps zmm3, zmm9, zmm7 # zmm3 = (zmm9 * zmm7) + zmm3
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xff1e820f; WORD $0xffff // jb 0x14a80 <mvh_q8_0+0xdd0>
+	WORD $0x1ceb // jmp 0x14b80 <mvh_q8_0+0xed0>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x487cf162; WORD $0xe214 // vunpcklps zmm4, zmm0, zmm2 # zmm4 = zmm0[0],zmm2[0],zmm0[1],zmm2[1],zmm0[4],zmm2[4],zmm0[5],zmm2[5],zmm0[8],zmm2[8],zmm0[9],zmm2[9],zmm0[12],zmm2[12],zmm0[13],zmm2[13]
+	LONG $0x487cf162; WORD $0xc215 // vunpckhps zmm0, zmm0, zmm2 # zmm0 = zmm0[2],zmm2[2],zmm0[3],zmm2[3],zmm0[6],zmm2[6],zmm0[7],zmm2[7],zmm0[10],zmm2[10],zmm0[11],zmm2[11],zmm0[14],zmm2[14],zmm0[15],zmm2[15]
+	LONG $0x485cf162; WORD $0xc058 // vaddps zmm0, zmm4, zmm0
+	LONG $0x4874f162; WORD $0xe314 // vunpcklps zmm4, zmm1, zmm3 # zmm4 = zmm1[0],zmm3[0],zmm1[1],zmm3[1],zmm1[4],zmm3[4],zmm1[5],zmm3[5],zmm1[8],zmm3[8],zmm1[9],zmm3[9],zmm1[12],zmm3[12],zmm1[13],zmm3[13]
+	LONG $0x4874f162; WORD $0xcb15 // vunpckhps zmm1, zmm1, zmm3 # zmm1 = zmm1[2],zmm3[2],zmm1[3],zmm3[3],zmm1[6],zmm3[6],zmm1[7],zmm3[7],zmm1[10],zmm3[10],zmm1[11],zmm3[11],zmm1[14],zmm3[14],zmm1[15],zmm3[15]
+	LONG $0x485cf162; WORD $0xc958 // vaddps zmm1, zmm4, zmm1
+	LONG $0x48fdf162; WORD $0xd114 // vunpcklpd zmm2, zmm0, zmm1 # zmm2 = zmm0[0],zmm1[0],zmm0[2],zmm1[2],zmm0[4],zmm1[4],zmm0[6],zmm1[6]
+	LONG $0x48fdf162; WORD $0xc115 // vunpckhpd zmm0, zmm0, zmm1 # zmm0 = zmm0[1],zmm1[1],zmm0[3],zmm1[3],zmm0[5],zmm1[5],zmm0[7],zmm1[7]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x48fdf362; WORD $0xc11b; BYTE $0x01 // vextractf64x4 ymm1, zmm0, 0x1
+	LONG $0xc158fcc5 // vaddps ymm0, ymm0, ymm1
+	LONG $0x197de3c4; WORD $0x01c1 // vextractf128 xmm1, ymm0, 0x1
+	LONG $0xc158f8c5 // vaddps xmm0, xmm0, xmm1
+	LONG $0x03fe8348 // cmp rsi, 0x3
+	LONG $0xfe2b8f0f; WORD $0xffff // jg 0x14a00 <mvh_q8_0+0xd50>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x4429f8c5; WORD $0x2024 // vmovaps xmmword ptr [rsp + 0x20], xmm0
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x4410fac5; WORD $0x2084 // vmovss xmm0, dword ptr [rsp + 4*rax + 0x20]
+	LONG $0x0411fac5; BYTE $0x82 // vmovss dword ptr [rdx + 4*rax], xmm0
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3948; BYTE $0xc6 // cmp rsi, rax
+	WORD $0xed75 // jne 0x14be0 <mvh_q8_0+0xf30>
+	LONG $0xfffe0ce9; BYTE $0xff // jmp 0x14a04 <mvh_q8_0+0xd54>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+
+	// mv_q8_0: +19472
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	LONG $0x01808e0f; WORD $0x0000 // jle 0x14d99 <mv_q8_0+0x189>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x4beb // jmp 0x10e38 <mv_q8_0+0x68>
+	WORD $0x4beb // jmp 0x14c78 <mv_q8_0+0x68>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -782,14 +4008,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x011e8e0f; WORD $0x0000 // jle 0x10f56 <mv_q8_0+0x186>
+	LONG $0x011e8e0f; WORD $0x0000 // jle 0x14d96 <mv_q8_0+0x186>
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00b78c0f; WORD $0x0000 // jl 0x10f0a <mv_q8_0+0x13a>
+	LONG $0x00b78c0f; WORD $0x0000 // jl 0x14d4a <mv_q8_0+0x13a>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -819,9 +4045,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x486df262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm2, zmm3 # zmm0 = (zmm2 * zmm3) + zmm0
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff568f0f; WORD $0xffff // jg 0x10e60 <mv_q8_0+0x90>
+	LONG $0xff568f0f; WORD $0xffff // jg 0x14ca0 <mv_q8_0+0x90>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfedd840f; WORD $0xffff // je 0x10df0 <mv_q8_0+0x20>
+	LONG $0xfedd840f; WORD $0xffff // je 0x14c30 <mv_q8_0+0x20>
 	QUAD $0x00029221487dd262; WORD $0x0000 // vpmovsxbd zmm2, xmmword ptr [r10 + 0x2]
 	QUAD $0x00129a21487dd262; WORD $0x0000 // vpmovsxbd zmm3, xmmword ptr [r10 + 0x12]
 	LONG $0x797dc2c4; BYTE $0x22 // vpbroadcastw ymm4, word ptr [r10]
@@ -831,24 +4057,24 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865d262; WORD $0x53b8; BYTE $0x01 // vfmadd231ps zmm2, zmm3, zmmword ptr [r11 + 0x40] # zmm2 = (zmm3 * mem) + zmm2
 	LONG $0x487df262; WORD $0xdc13 // vcvtph2ps zmm3, ymm4
 	LONG $0x486df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm2, zmm3 # zmm1 = (zmm2 * zmm3) + zmm1
-	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x10df0 <mv_q8_0+0x20>
+	LONG $0xfffe9ae9; BYTE $0xff // jmp 0x14c30 <mv_q8_0+0x20>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// mv_q4_0: +3936
+	// mv_q4_0: +19872
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x01878e0f; WORD $0x0000 // jle 0x110f0 <mv_q4_0+0x190>
+	LONG $0x01878e0f; WORD $0x0000 // jle 0x14f30 <mv_q4_0+0x190>
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
-	QUAD $0x24ca056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x24ca] # 0x13440 <wsumh_bf16+0x8c0>
+	QUAD $0x454a056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x454a] # 0x19300 <wsumh_q8_0+0xcf0>
 	LONG $0x1f408d49 // lea rax, [r8 + 0x1f]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x05f8c148 // sar rax, 0x5
-	WORD $0x51eb // jmp 0x10fd8 <mv_q4_0+0x78>
+	WORD $0x51eb // jmp 0x14e18 <mv_q4_0+0x78>
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x4874f162; WORD $0xca58 // vaddps zmm1, zmm1, zmm2
 	LONG $0xff518d4c // lea r10, [rcx - 0x1]
@@ -865,14 +4091,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	LONG $0x01158e0f; WORD $0x0000 // jle 0x110ed <mv_q4_0+0x18d>
+	LONG $0x01158e0f; WORD $0x0000 // jle 0x14f2d <mv_q4_0+0x18d>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xc6 // mov r14, rax
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00b18c0f; WORD $0x0000 // jl 0x110a4 <mv_q4_0+0x144>
+	LONG $0x00b18c0f; WORD $0x0000 // jl 0x14ee4 <mv_q4_0+0x144>
 	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
 	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
 	WORD $0x8949; BYTE $0xfa // mov r10, rdi
@@ -902,9 +4128,9 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm4, zmm3 # zmm1 = (zmm4 * zmm3) + zmm1
 	LONG $0x03fb8348 // cmp rbx, 0x3
 	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xff5c8f0f; WORD $0xffff // jg 0x11000 <mv_q4_0+0xa0>
+	LONG $0xff5c8f0f; WORD $0xffff // jg 0x14e40 <mv_q4_0+0xa0>
 	WORD $0x854d; BYTE $0xf6 // test r14, r14
-	LONG $0xfee3840f; WORD $0xffff // je 0x10f90 <mv_q4_0+0x30>
+	LONG $0xfee3840f; WORD $0xffff // je 0x14dd0 <mv_q4_0+0x30>
 	QUAD $0x00029a31487dd262; WORD $0x0000 // vpmovzxbd zmm3, xmmword ptr [r10 + 0x2]
 	LONG $0x797dc2c4; BYTE $0x2a // vpbroadcastw ymm5, word ptr [r10]
 	LONG $0x4865f262; WORD $0xe036 // vpermd zmm4, zmm3, zmm0
@@ -914,14 +4140,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4865d262; WORD $0x63b8; BYTE $0x01 // vfmadd231ps zmm4, zmm3, zmmword ptr [r11 + 0x40] # zmm4 = (zmm3 * mem) + zmm4
 	LONG $0x487df262; WORD $0xdd13 // vcvtph2ps zmm3, ymm5
 	LONG $0x485df262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm4, zmm3 # zmm2 = (zmm4 * zmm3) + zmm2
-	LONG $0xfffea3e9; BYTE $0xff // jmp 0x10f90 <mv_q4_0+0x30>
+	LONG $0xfffea3e9; BYTE $0xff // jmp 0x14dd0 <mv_q4_0+0x30>
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// mv_q4_k: +4352
+	// mv_q4_k: +20288
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -933,15 +4159,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x60ec8348 // sub rsp, 0x60
 	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x025b8e0f; WORD $0x0000 // jle 0x1137e <mv_q4_k+0x27e>
-	QUAD $0x23530528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x2353] # 0x13480 <wsumh_bf16+0x900>
-	QUAD $0x23890d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x2389] # 0x134c0 <wsumh_bf16+0x940>
-	QUAD $0x0023c0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x23c0] # 0x13500 <wsumh_bf16+0x980>
+	LONG $0x025b8e0f; WORD $0x0000 // jle 0x151be <mv_q4_k+0x27e>
+	QUAD $0x43d30528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x43d3] # 0x19340 <wsumh_q8_0+0xd30>
+	QUAD $0x44090d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4409] # 0x19380 <wsumh_q8_0+0xd70>
+	QUAD $0x004440157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x4440] # 0x193c0 <wsumh_q8_0+0xdb0>
 	LONG $0xffb08d49; WORD $0x0000; BYTE $0x00 // lea rsi, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0xf0490f49 // cmovns rsi, r8
 	LONG $0x08fec148 // sar rsi, 0x8
-	WORD $0x4eeb // jmp 0x111a2 <mv_q4_k+0xa2>
+	WORD $0x4eeb // jmp 0x14fe2 <mv_q4_k+0xa2>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
@@ -957,10 +4183,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01dc8e0f; WORD $0x0000 // jle 0x1137e <mv_q4_k+0x27e>
+	LONG $0x01dc8e0f; WORD $0x0000 // jle 0x151be <mv_q4_k+0x27e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xb17c // jl 0x11160 <mv_q4_k+0x60>
+	WORD $0xb17c // jl 0x14fa0 <mv_q4_k+0x60>
 	LONG $0x245c8b4c; BYTE $0x08 // mov r11, qword ptr [rsp + 0x8]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
 	WORD $0x8949; BYTE $0xf2 // mov r10, rsi
@@ -1037,15 +4263,15 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x04045c985835f262 // vfmadd132ps zmm3, zmm9, dword ptr [rsp + rax + 0x10]{1to16} # zmm3 = (zmm3 * mem) + zmm9
 	LONG $0x02c68349 // add r14, 0x2
 	LONG $0x08fe8349 // cmp r14, 0x8
-	LONG $0xff3c850f; WORD $0xffff // jne 0x11290 <mv_q4_k+0x190>
+	LONG $0xff3c850f; WORD $0xffff // jne 0x150d0 <mv_q4_k+0x190>
 	LONG $0x00c38149; WORD $0x0004; BYTE $0x00 // add r11, 0x400
 	LONG $0x90c38148; WORD $0x0000; BYTE $0x00 // add rbx, 0x90
 	LONG $0xff428d49 // lea rax, [r10 - 0x1]
 	LONG $0x01fa8349 // cmp r10, 0x1
 	WORD $0x8949; BYTE $0xc2 // mov r10, rax
-	LONG $0xfe4d8f0f; WORD $0xffff // jg 0x111c0 <mv_q4_k+0xc0>
+	LONG $0xfe4d8f0f; WORD $0xffff // jg 0x15000 <mv_q4_k+0xc0>
 	LONG $0x485cf162; WORD $0xdb5c // vsubps zmm3, zmm4, zmm3
-	LONG $0xfffde2e9; BYTE $0xff // jmp 0x11160 <mv_q4_k+0x60>
+	LONG $0xfffde2e9; BYTE $0xff // jmp 0x14fa0 <mv_q4_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1056,7 +4282,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// mv_q6_k: +5008
+	// mv_q6_k: +20944
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5741 // push r15
@@ -1068,10 +4294,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x70ec8348 // sub rsp, 0x70
 	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	LONG $0x024b8e0f; WORD $0x0000 // jle 0x115fe <mv_q6_k+0x26e>
-	QUAD $0x002145057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2145] # 0x13501 <wsumh_bf16+0x981>
-	QUAD $0x00213d0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x213d] # 0x13502 <wsumh_bf16+0x982>
-	QUAD $0x002135157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2135] # 0x13503 <wsumh_bf16+0x983>
+	LONG $0x024b8e0f; WORD $0x0000 // jle 0x1543e <mv_q6_k+0x26e>
+	QUAD $0x0041c5057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x41c5] # 0x193c1 <wsumh_q8_0+0xdb1>
+	QUAD $0x0041bd0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x41bd] # 0x193c2 <wsumh_q8_0+0xdb2>
+	QUAD $0x0041b5157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x41b5] # 0x193c3 <wsumh_q8_0+0xdb3>
 	LONG $0xff808d49; WORD $0x0000; BYTE $0x00 // lea rax, [r8 + 0xff]
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x244c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r9
@@ -1079,7 +4305,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0490f49 // cmovns rax, r8
 	LONG $0x08f8c148 // sar rax, 0x8
 	LONG $0x24048948 // mov qword ptr [rsp], rax
-	WORD $0x42eb // jmp 0x11432 <mv_q6_k+0xa2>
+	WORD $0x42eb // jmp 0x15272 <mv_q6_k+0xa2>
 	LONG $0x48fdf362; WORD $0xdc1b; BYTE $0x01 // vextractf64x4 ymm4, zmm3, 0x1
 	LONG $0xff418d48 // lea rax, [rcx - 0x1]
 	WORD $0x014c; BYTE $0xcf // add rdi, r9
@@ -1094,10 +4320,10 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x04c28348 // add rdx, 0x4
 	LONG $0x01f98348 // cmp rcx, 0x1
 	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
-	LONG $0x01cc8e0f; WORD $0x0000 // jle 0x115fe <mv_q6_k+0x26e>
+	LONG $0x01cc8e0f; WORD $0x0000 // jle 0x1543e <mv_q6_k+0x26e>
 	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
 	LONG $0x00f88149; WORD $0x0001; BYTE $0x00 // cmp r8, 0x100
-	WORD $0xb17c // jl 0x113f0 <mv_q6_k+0x60>
+	WORD $0xb17c // jl 0x15230 <mv_q6_k+0x60>
 	LONG $0x24048b4c // mov r8, qword ptr [rsp]
 	LONG $0x24548b4c; BYTE $0x18 // mov r10, qword ptr [rsp + 0x18]
 	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
@@ -1172,17 +4398,17 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0c845c985845f262 // vfmadd132ps zmm3, zmm7, dword ptr [rsp + 4*rax + 0x30]{1to16} # zmm3 = (zmm3 * mem) + zmm7
 	QUAD $0x0e846498583df262 // vfmadd132ps zmm4, zmm8, dword ptr [rsp + 4*rax + 0x38]{1to16} # zmm4 = (zmm4 * mem) + zmm8
 	LONG $0x04ff8341 // cmp r15d, 0x4
-	LONG $0xfee6850f; WORD $0xffff // jne 0x114b0 <mv_q6_k+0x120>
+	LONG $0xfee6850f; WORD $0xffff // jne 0x152f0 <mv_q6_k+0x120>
 	LONG $0xff408d49 // lea rax, [r8 - 0x1]
 	LONG $0xd2c38149; WORD $0x0000; BYTE $0x00 // add r11, 0xd2
 	LONG $0x00c28149; WORD $0x0004; BYTE $0x00 // add r10, 0x400
 	LONG $0x01f88349 // cmp r8, 0x1
 	WORD $0x8949; BYTE $0xc0 // mov r8, rax
-	LONG $0xfe678f0f; WORD $0xffff // jg 0x11450 <mv_q6_k+0xc0>
+	LONG $0xfe678f0f; WORD $0xffff // jg 0x15290 <mv_q6_k+0xc0>
 	LONG $0x244c8b4c; BYTE $0x10 // mov r9, qword ptr [rsp + 0x10]
 	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
 	LONG $0x4864f162; WORD $0xdc58 // vaddps zmm3, zmm3, zmm4
-	LONG $0xfffdf2e9; BYTE $0xff // jmp 0x113f0 <mv_q6_k+0x60>
+	LONG $0xfffdf2e9; BYTE $0xff // jmp 0x15230 <mv_q6_k+0x60>
 	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
@@ -1193,21 +4419,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
-	// wsum_f32: +5648
+	// wsum_f32: +21584
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x797d // jge 0x11697 <wsum_f32+0x87>
+	WORD $0x797d // jge 0x154d7 <wsum_f32+0x87>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01228e0f; WORD $0x0000 // jle 0x11752 <wsum_f32+0x142>
+	LONG $0x01228e0f; WORD $0x0000 // jle 0x15592 <wsum_f32+0x142>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x567e // jle 0x1168e <wsum_f32+0x7e>
+	WORD $0x567e // jle 0x154ce <wsum_f32+0x7e>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1217,7 +4443,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x2d7e // jle 0x11688 <wsum_f32+0x78>
+	WORD $0x2d7e // jle 0x154c8 <wsum_f32+0x78>
 	LONG $0x970c8d4a // lea rcx, [rdi + 4*r10]
 	LONG $0x02e1c149 // shl r9, 0x2
 	WORD $0xd231 // xor edx, edx
@@ -1227,7 +4453,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe875 // jne 0x11670 <wsum_f32+0x60>
+	WORD $0xe875 // jne 0x154b0 <wsum_f32+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1238,7 +4464,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0978d4c; WORD $0x0000; BYTE $0x00 // lea r10, [rdi + 0xc0]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x36eb // jmp 0x116e6 <wsum_f32+0xd6>
+	WORD $0x36eb // jmp 0x15526 <wsum_f32+0xd6>
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x00c28149; WORD $0x0001; BYTE $0x00 // add r10, 0x100
 	LONG $0x487cf162; WORD $0x1c11; BYTE $0x9a // vmovups zmmword ptr [rdx + 4*rbx], zmm3
@@ -1247,14 +4473,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3a8f0f; WORD $0xffff // jg 0x11620 <wsum_f32+0x10>
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x15460 <wsum_f32+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa37e // jle 0x116b0 <wsum_f32+0xa0>
+	WORD $0xa37e // jle 0x154f0 <wsum_f32+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
@@ -1266,21 +4492,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485dd262; WORD $0x06b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [r14] # zmm0 = (zmm4 * mem) + zmm0
 	WORD $0x014d; BYTE $0xde // add r14, r11
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xd375 // jne 0x11720 <wsum_f32+0x110>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x116b0 <wsum_f32+0xa0>
+	WORD $0xd375 // jne 0x15560 <wsum_f32+0x110>
+	LONG $0xffff5ee9; BYTE $0xff // jmp 0x154f0 <wsum_f32+0xa0>
 	LONG $0x8f1c8d4c // lea r11, [rdi + 4*rcx]
 	QUAD $0x000000008d1c8d4a // lea rbx, [4*r9]
-	WORD $0x1beb // jmp 0x1177b <wsum_f32+0x16b>
+	WORD $0x1beb // jmp 0x155bb <wsum_f32+0x16b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x40c38349 // add r11, 0x40
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfeb88f0f; WORD $0xffff // jg 0x11633 <wsum_f32+0x23>
+	LONG $0xfeb88f0f; WORD $0xffff // jg 0x15473 <wsum_f32+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x11760 <wsum_f32+0x150>
+	WORD $0xd67e // jle 0x155a0 <wsum_f32+0x150>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487cd162; WORD $0x0e10 // vmovups zmm1, zmmword ptr [r14]
@@ -1288,25 +4514,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x11790 <wsum_f32+0x180>
-	WORD $0xb6eb // jmp 0x11760 <wsum_f32+0x150>
+	WORD $0xe875 // jne 0x155d0 <wsum_f32+0x180>
+	WORD $0xb6eb // jmp 0x155a0 <wsum_f32+0x150>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_f16: +6064
+	// wsum_f16: +22000
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	WORD $0x7f7d // jge 0x1183d <wsum_f16+0x8d>
+	WORD $0x7f7d // jge 0x1567d <wsum_f16+0x8d>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x012a8e0f; WORD $0x0000 // jle 0x118fa <wsum_f16+0x14a>
+	LONG $0x012a8e0f; WORD $0x0000 // jle 0x1573a <wsum_f16+0x14a>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5c7e // jle 0x11834 <wsum_f16+0x84>
+	WORD $0x5c7e // jle 0x15674 <wsum_f16+0x84>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1316,7 +4542,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x337e // jle 0x1182e <wsum_f16+0x7e>
+	WORD $0x337e // jle 0x1566e <wsum_f16+0x7e>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -1327,7 +4553,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xe275 // jne 0x11810 <wsum_f16+0x60>
+	WORD $0xe275 // jne 0x15650 <wsum_f16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1338,7 +4564,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x34eb // jmp 0x11883 <wsum_f16+0xd3>
+	WORD $0x34eb // jmp 0x156c3 <wsum_f16+0xd3>
 	BYTE $0x90 // nop
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1348,14 +4574,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff3d8f0f; WORD $0xffff // jg 0x117c0 <wsum_f16+0x10>
+	LONG $0xff3d8f0f; WORD $0xffff // jg 0x15600 <wsum_f16+0x10>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x11850 <wsum_f16+0xa0>
+	WORD $0xa67e // jle 0x15690 <wsum_f16+0xa0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [r14 - 0x60]
@@ -1370,22 +4596,22 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
 	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xbb75 // jne 0x118b0 <wsum_f16+0x100>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x11850 <wsum_f16+0xa0>
+	WORD $0xbb75 // jne 0x156f0 <wsum_f16+0x100>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x15690 <wsum_f16+0xa0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x27eb // jmp 0x1192b <wsum_f16+0x17b>
+	WORD $0x27eb // jmp 0x1576b <wsum_f16+0x17b>
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfea88f0f; WORD $0xffff // jg 0x117d3 <wsum_f16+0x23>
+	LONG $0xfea88f0f; WORD $0xffff // jg 0x15613 <wsum_f16+0x23>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x11910 <wsum_f16+0x160>
+	WORD $0xd67e // jle 0x15750 <wsum_f16+0x160>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e13 // vcvtph2ps zmm1, ymmword ptr [r14]
@@ -1393,25 +4619,25 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe875 // jne 0x11940 <wsum_f16+0x190>
-	WORD $0xb6eb // jmp 0x11910 <wsum_f16+0x160>
+	WORD $0xe875 // jne 0x15780 <wsum_f16+0x190>
+	WORD $0xb6eb // jmp 0x15750 <wsum_f16+0x160>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 
-	// wsum_bf16: +6496
+	// wsum_bf16: +22432
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
 	LONG $0x40f88349 // cmp r8, 0x40
-	LONG $0x00828d0f; WORD $0x0000 // jge 0x119f4 <wsum_bf16+0x94>
+	LONG $0x00828d0f; WORD $0x0000 // jge 0x15834 <wsum_bf16+0x94>
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x8949; BYTE $0xce // mov r14, rcx
 	LONG $0x10ce8349 // or r14, 0x10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0x01528e0f; WORD $0x0000 // jle 0x11ad6 <wsum_bf16+0x176>
+	LONG $0x01528e0f; WORD $0x0000 // jle 0x15916 <wsum_bf16+0x176>
 	WORD $0x8949; BYTE $0xca // mov r10, rcx
 	WORD $0x394d; BYTE $0xd0 // cmp r8, r10
-	WORD $0x5f7e // jle 0x119eb <wsum_bf16+0x8b>
+	WORD $0x5f7e // jle 0x1582b <wsum_bf16+0x8b>
 	WORD $0x2945; BYTE $0xd0 // sub r8d, r10d
 	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
 	LONG $0x921c8d4e // lea r11, [rdx + 4*r10]
@@ -1421,7 +4647,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xcb92fbc5 // kmovd k1, ebx
 	LONG $0xc97cb162; WORD $0x0410; BYTE $0x92 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r10]
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0x367e // jle 0x119e5 <wsum_bf16+0x85>
+	WORD $0x367e // jle 0x15825 <wsum_bf16+0x85>
 	LONG $0x570c8d4a // lea rcx, [rdi + 2*r10]
 	WORD $0x014d; BYTE $0xc9 // add r9, r9
 	WORD $0xd231 // xor edx, edx
@@ -1433,7 +4659,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875f262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff48; BYTE $0xc2 // inc rdx
 	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
-	WORD $0xdb75 // jne 0x119c0 <wsum_bf16+0x60>
+	WORD $0xdb75 // jne 0x15800 <wsum_bf16+0x60>
 	LONG $0x497cd162; WORD $0x0311 // vmovups zmmword ptr [r11] {k1}, zmm0
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -1444,7 +4670,7 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x091c8d4f // lea r11, [r9 + r9]
 	LONG $0x0040be41; WORD $0x0000 // mov r14d, 0x40
 	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x3deb // jmp 0x11a43 <wsum_bf16+0xe3>
+	WORD $0x3deb // jmp 0x15883 <wsum_bf16+0xe3>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x80ea8349 // sub r10, -0x80
@@ -1454,14 +4680,14 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x039a4411487cf162 // vmovups zmmword ptr [rdx + 4*rbx + 0xc0], zmm0
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xff318f0f; WORD $0xffff // jg 0x11974 <wsum_bf16+0x14>
+	LONG $0xff318f0f; WORD $0xffff // jg 0x157b4 <wsum_bf16+0x14>
 	LONG $0x487cf162; WORD $0x1c10; BYTE $0x9a // vmovups zmm3, zmmword ptr [rdx + 4*rbx]
 	QUAD $0x019a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x40]
 	QUAD $0x029a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x80]
 	QUAD $0x039a4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xa67e // jle 0x11a10 <wsum_bf16+0xb0>
+	WORD $0xa67e // jle 0x15850 <wsum_bf16+0xb0>
 	WORD $0x894d; BYTE $0xd6 // mov r14, r10
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x6e33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [r14 - 0x60]
@@ -1480,21 +4706,21 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0x9f75 // jne 0x11a70 <wsum_bf16+0x110>
-	LONG $0xffff3ae9; BYTE $0xff // jmp 0x11a10 <wsum_bf16+0xb0>
+	WORD $0x9f75 // jne 0x158b0 <wsum_bf16+0x110>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x15850 <wsum_bf16+0xb0>
 	LONG $0x4f1c8d4c // lea r11, [rdi + 2*rcx]
 	LONG $0x091c8d4b // lea rbx, [r9 + r9]
-	WORD $0x1beb // jmp 0x11afb <wsum_bf16+0x19b>
+	WORD $0x1beb // jmp 0x1593b <wsum_bf16+0x19b>
 	LONG $0x10728d4d // lea r14, [r10 + 0x10]
 	LONG $0x20c38349 // add r11, 0x20
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
 	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
 	WORD $0x394d; BYTE $0xc6 // cmp r14, r8
-	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x11987 <wsum_bf16+0x27>
+	LONG $0xfe8c8f0f; WORD $0xffff // jg 0x157c7 <wsum_bf16+0x27>
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
 	WORD $0x894d; BYTE $0xf2 // mov r10, r14
 	WORD $0x8548; BYTE $0xc0 // test rax, rax
-	WORD $0xd67e // jle 0x11ae0 <wsum_bf16+0x180>
+	WORD $0xd67e // jle 0x15920 <wsum_bf16+0x180>
 	WORD $0x894d; BYTE $0xde // mov r14, r11
 	WORD $0x3145; BYTE $0xff // xor r15d, r15d
 	LONG $0x487dd262; WORD $0x0e33 // vpmovzxwd zmm1, ymmword ptr [r14]
@@ -1503,427 +4729,515 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5875b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
 	WORD $0xff49; BYTE $0xc7 // inc r15
 	WORD $0x394c; BYTE $0xf8 // cmp rax, r15
-	WORD $0xe175 // jne 0x11b10 <wsum_bf16+0x1b0>
-	WORD $0xafeb // jmp 0x11ae0 <wsum_bf16+0x180>
+	WORD $0xe175 // jne 0x15950 <wsum_bf16+0x1b0>
+	WORD $0xafeb // jmp 0x15920 <wsum_bf16+0x180>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// wsumh_f32: +6976
+	// wsumh_f32: +22912
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x48ec8348 // sub rsp, 0x48
-	WORD $0x894c; BYTE $0xcb // mov rbx, r9
-	WORD $0x8941; BYTE $0xda // mov r10d, ebx
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x20e8c148 // shr rax, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
-	LONG $0xdbb70f44 // movzx r11d, bx
-	LONG $0x20ebc148 // shr rbx, 0x20
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
 	LONG $0x10eac141 // shr r10d, 0x10
 	LONG $0x30ffc148 // sar rdi, 0x30
-	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
-	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
-	WORD $0xb70f; BYTE $0xcb // movzx ecx, bx
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0407850f; WORD $0x0000 // jne 0x11f8f <wsumh_f32+0x44f>
+	LONG $0xd9b70f45 // movzx r11d, r9w
+	WORD $0x8948; BYTE $0xf5 // mov rbp, rsi
+	WORD $0xb70f; BYTE $0xc0 // movzx eax, ax
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	LONG $0x01f88348 // cmp rax, 0x1
+	LONG $0x035f850f; WORD $0x0000 // jne 0x15d1f <wsumh_f32+0x39f>
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0773850f; WORD $0x0000 // jne 0x16145 <wsumh_f32+0x7c5>
+	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
 	LONG $0x04ff8348 // cmp rdi, 0x4
-	LONG $0x05d68c0f; WORD $0x0000 // jl 0x12168 <wsumh_f32+0x628>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x04e1c148 // shl rcx, 0x4
-	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	QUAD $0x000000008d2c8d4a // lea rbp, [4*r9]
+	LONG $0x05278c0f; WORD $0x0000 // jl 0x15f08 <wsumh_f32+0x588>
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x04e0c148 // shl rax, 0x4
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	QUAD $0x000000008d2c8d4c // lea r13, [4*rcx]
 	LONG $0x01738d4d // lea r14, [r11 + 0x1]
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xe1c1; BYTE $0x04 // shl ecx, 0x4
-	LONG $0x2474894c; BYTE $0x28 // mov qword ptr [rsp + 0x28], r14
-	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
-	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
-	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
-	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
-	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
-	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0xc08e8d48; WORD $0x0000; BYTE $0x00 // lea rcx, [rsi + 0xc0]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x34eb // jmp 0x11c25 <wsumh_f32+0xe5>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x247c8b48; BYTE $0x38 // mov rdi, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x24440348; BYTE $0x40 // add rax, qword ptr [rsp + 0x40]
-	LONG $0x247c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rdi
-	LONG $0xfc718d48 // lea rsi, [rcx - 0x4]
-	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
-	LONG $0x07f98348 // cmp rcx, 0x7
-	LONG $0x05468e0f; WORD $0x0000 // jle 0x1216b <wsumh_f32+0x62b>
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	LONG $0x015c830f; WORD $0x0000 // jae 0x11d90 <wsumh_f32+0x250>
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	WORD $0x394d; BYTE $0xd7 // cmp r15, r10
-	WORD $0xc473 // jae 0x11c00 <wsumh_f32+0xc0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0xb9348d4a // lea rsi, [rcx + 4*r15]
-	WORD $0x44eb // jmp 0x11c8a <wsumh_f32+0x14a>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
-	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
-	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
-	LONG $0x24748b4c; BYTE $0x28 // mov r14, qword ptr [rsp + 0x28]
-	LONG $0x10c78349 // add r15, 0x10
-	LONG $0x40c68348 // add rsi, 0x40
-	WORD $0x394d; BYTE $0xd7 // cmp r15, r10
-	LONG $0xff76830f; WORD $0xffff // jae 0x11c00 <wsumh_f32+0xc0>
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	WORD $0x8944; BYTE $0xd0 // mov eax, r10d
+	WORD $0xe0c1; BYTE $0x04 // shl eax, 0x4
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	QUAD $0x0000000095048d42 // lea eax, [4*r10]
+	LONG $0x40348d48 // lea rsi, [rax + 2*rax]
+	QUAD $0x0000000085048d4a // lea rax, [4*r8]
+	LONG $0x403c8d4c // lea r15, [rax + 2*rax]
+	LONG $0xc0818d49; WORD $0x0000; BYTE $0x00 // lea rax, [r9 + 0xc0]
+	LONG $0x24448948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rax
+	WORD $0x2ceb // jmp 0x15a5a <wsumh_f32+0xda>
+	WORD $0x9066 // nop
 	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
-	LONG $0xb93c8d4a // lea rdi, [rcx + 4*r15]
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	WORD $0x294c; BYTE $0xf9 // sub rcx, r15
-	WORD $0xe3d3 // shl ebx, cl
-	WORD $0xd3f7 // not ebx
-	LONG $0xcb92fbc5 // kmovd k1, ebx
-	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
-	LONG $0x245c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbx
-	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x2b7d // jge 0x11ce0 <wsumh_f32+0x1a0>
-	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
-	LONG $0x245c8b48; BYTE $0x10 // mov rbx, qword ptr [rsp + 0x10]
-	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
-	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
-	WORD $0x25eb // jmp 0x11cfb <wsumh_f32+0x1bb>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
-	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
-	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
-	WORD $0x8949; BYTE $0xc6 // mov r14, rax
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x6975 // jne 0x11d72 <wsumh_f32+0x232>
-	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0xff3d8c0f; WORD $0xffff // jl 0x11c50 <wsumh_f32+0x110>
-	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
-	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
-	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
-	LONG $0xffff41e9; BYTE $0xff // jmp 0x11c74 <wsumh_f32+0x134>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487cd162; WORD $0x6510; BYTE $0x00 // vmovups zmm4, zmmword ptr [r13]
-	LONG $0x585dd262; WORD $0x1eb8 // vfmadd231ps zmm3, zmm4, dword ptr [r14]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x585d9262; WORD $0x14b8; BYTE $0x86 // vfmadd231ps zmm2, zmm4, dword ptr [r14 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc6 // vfmadd231ps zmm1, zmm4, dword ptr [r14 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x585d9262; WORD $0x04b8; BYTE $0x26 // vfmadd231ps zmm0, zmm4, dword ptr [r14 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
-	LONG $0x04c68349 // add r14, 0x4
-	WORD $0x0149; BYTE $0xed // add r13, rbp
-	WORD $0xff48; BYTE $0xcb // dec rbx
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x977e // jle 0x11d09 <wsumh_f32+0x1c9>
-	LONG $0x0ff98348 // cmp rcx, 0xf
-	WORD $0xc87f // jg 0x11d40 <wsumh_f32+0x200>
-	LONG $0xc97cd162; WORD $0x6510; BYTE $0x00 // vmovups zmm4 {k1} {z}, zmmword ptr [r13]
-	WORD $0xc6eb // jmp 0x11d47 <wsumh_f32+0x207>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x00009ee9; BYTE $0x00 // jmp 0x11e40 <wsumh_f32+0x300>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x40778d49 // lea rsi, [r15 + 0x40]
-	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
-	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
-	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
-	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
-	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
-	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
-	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
-	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
-	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
-	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
-	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
-	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
-	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
-	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
-	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
-	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
-	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	LONG $0xfdf7870f; WORD $0xffff // ja 0x11c37 <wsumh_f32+0xf7>
-	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0xbf2c8d4e // lea r13, [rdi + 4*r15]
-	LONG $0x487cb162; WORD $0x1c10; BYTE $0xbf // vmovups zmm3, zmmword ptr [rdi + 4*r15]
-	QUAD $0x01bf5410487cb162 // vmovups zmm2, zmmword ptr [rdi + 4*r15 + 0x40]
-	QUAD $0x02bf4c10487cb162 // vmovups zmm1, zmmword ptr [rdi + 4*r15 + 0x80]
-	QUAD $0x03bf4410487cb162 // vmovups zmm0, zmmword ptr [rdi + 4*r15 + 0xc0]
-	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x24448b48; BYTE $0x18 // mov rax, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x28 // add rdx, qword ptr [rsp + 0x28]
+	LONG $0x244c0348; BYTE $0x10 // add rcx, qword ptr [rsp + 0x10]
+	LONG $0xfc608d4c // lea r12, [rax - 0x4]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	LONG $0x07f88348 // cmp rax, 0x7
+	LONG $0x04b18e0f; WORD $0x0000 // jle 0x15f0b <wsumh_f32+0x58b>
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00b7830f; WORD $0x0000 // jae 0x15b20 <wsumh_f32+0x1a0>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0xbf73 // jae 0x15a30 <wsumh_f32+0xb0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0xa00c8d4a // lea rcx, [rax + 4*r12]
+	WORD $0x2deb // jmp 0x15aa8 <wsumh_f32+0x128>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x487cf162; WORD $0x1811 // vmovups zmmword ptr [rax], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x90 // vmovups zmmword ptr [rax + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd0 // vmovups zmmword ptr [rax + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x30 // vmovups zmmword ptr [rax + rsi], zmm0
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0x8873 // jae 0x15a30 <wsumh_f32+0xb0>
+	LONG $0xa2048d4a // lea rax, [rdx + 4*r12]
+	LONG $0x487cb162; WORD $0x1c10; BYTE $0xa2 // vmovups zmm3, zmmword ptr [rdx + 4*r12]
+	LONG $0x245c8b48; BYTE $0x08 // mov rbx, qword ptr [rsp + 0x8]
 	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
-	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
-	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
-	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
-	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
-	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
-	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
-	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
-	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
-	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
-	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
-	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
-	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x90 // vmovups zmm2, zmmword ptr [rax + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd0 // vmovups zmm1, zmmword ptr [rax + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x06 // vmovups zmm0, zmmword ptr [rsi + rax]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfed4840f; WORD $0xffff // je 0x11db0 <wsumh_f32+0x270>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x487da262; WORD $0x2c18; BYTE $0x86 // vbroadcastss zmm21, dword ptr [rsi + 4*r8]
+	WORD $0xa874 // je 0x15a80 <wsumh_f32+0x100>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x487cd162; WORD $0x2110 // vmovups zmm4, zmmword ptr [r9]
+	WORD $0x014d; BYTE $0xe9 // add r9, r13
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x585df262; WORD $0x1bb8 // vfmadd231ps zmm3, zmm4, dword ptr [rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585db262; WORD $0x14b8; BYTE $0x83 // vfmadd231ps zmm2, zmm4, dword ptr [rbx + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585db262; WORD $0x0cb8; BYTE $0xc3 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585db262; WORD $0x04b8; BYTE $0x3b // vfmadd231ps zmm0, zmm4, dword ptr [rbx + r15]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xcf7f // jg 0x15ae0 <wsumh_f32+0x160>
+	LONG $0xffff6ae9; BYTE $0xff // jmp 0x15a80 <wsumh_f32+0x100>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x000040b8; BYTE $0x00 // mov eax, 0x40
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x00009ee9; BYTE $0x00 // jmp 0x15bd0 <wsumh_f32+0x250>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448d49; BYTE $0x40 // lea rax, [r12 + 0x40]
+	LONG $0x00c18148; WORD $0x0001; BYTE $0x00 // add rcx, 0x100
+	LONG $0x487cd162; WORD $0x1911 // vmovups zmmword ptr [r9], zmm3
+	LONG $0x487cd162; WORD $0x5111; BYTE $0x01 // vmovups zmmword ptr [r9 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4911; BYTE $0x02 // vmovups zmmword ptr [r9 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4111; BYTE $0x03 // vmovups zmmword ptr [r9 + 0xc0], zmm0
+	LONG $0x487c1162; WORD $0x3c11; BYTE $0x91 // vmovups zmmword ptr [r9 + 4*r10], zmm15
+	QUAD $0x01917411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x40], zmm14
+	QUAD $0x02916c11487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x80], zmm13
+	QUAD $0x03916411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0xc0], zmm12
+	LONG $0x487c1162; WORD $0x1c11; BYTE $0xd1 // vmovups zmmword ptr [r9 + 8*r10], zmm11
+	QUAD $0x01d15411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x40], zmm10
+	QUAD $0x02d14c11487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x80], zmm9
+	QUAD $0x03d14411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0xc0], zmm8
+	LONG $0x487cd162; WORD $0x3c11; BYTE $0x31 // vmovups zmmword ptr [r9 + rsi], zmm7
+	QUAD $0x01317411487cd162 // vmovups zmmword ptr [r9 + rsi + 0x40], zmm6
+	QUAD $0x02316c11487cd162 // vmovups zmmword ptr [r9 + rsi + 0x80], zmm5
+	QUAD $0x03316411487cd162 // vmovups zmmword ptr [r9 + rsi + 0xc0], zmm4
+	WORD $0x8949; BYTE $0xee // mov r14, rbp
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xfe9c870f; WORD $0xffff // ja 0x15a6c <wsumh_f32+0xec>
+	LONG $0xa20c8d4e // lea r9, [rdx + 4*r12]
+	LONG $0x487cb162; WORD $0x1c10; BYTE $0xa2 // vmovups zmm3, zmmword ptr [rdx + 4*r12]
+	QUAD $0x01a25410487cb162 // vmovups zmm2, zmmword ptr [rdx + 4*r12 + 0x40]
+	QUAD $0x02a24c10487cb162 // vmovups zmm1, zmmword ptr [rdx + 4*r12 + 0x80]
+	QUAD $0x03a24410487cb162 // vmovups zmm0, zmmword ptr [rdx + 4*r12 + 0xc0]
+	WORD $0x894c; BYTE $0xf5 // mov rbp, r14
+	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
+	LONG $0x24748b4c; BYTE $0x08 // mov r14, qword ptr [rsp + 0x8]
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x487c1162; WORD $0x3c10; BYTE $0x91 // vmovups zmm15, zmmword ptr [r9 + 4*r10]
+	QUAD $0x01917410487c1162 // vmovups zmm14, zmmword ptr [r9 + 4*r10 + 0x40]
+	QUAD $0x02916c10487c1162 // vmovups zmm13, zmmword ptr [r9 + 4*r10 + 0x80]
+	QUAD $0x03916410487c1162 // vmovups zmm12, zmmword ptr [r9 + 4*r10 + 0xc0]
+	LONG $0x487c1162; WORD $0x1c10; BYTE $0xd1 // vmovups zmm11, zmmword ptr [r9 + 8*r10]
+	QUAD $0x01d15410487c1162 // vmovups zmm10, zmmword ptr [r9 + 8*r10 + 0x40]
+	QUAD $0x02d14c10487c1162 // vmovups zmm9, zmmword ptr [r9 + 8*r10 + 0x80]
+	QUAD $0x03d14410487c1162 // vmovups zmm8, zmmword ptr [r9 + 8*r10 + 0xc0]
+	LONG $0x487cb162; WORD $0x3c10; BYTE $0x0e // vmovups zmm7, zmmword ptr [rsi + r9]
+	QUAD $0x010e7410487cb162 // vmovups zmm6, zmmword ptr [rsi + r9 + 0x40]
+	QUAD $0x020e6c10487cb162 // vmovups zmm5, zmmword ptr [rsi + r9 + 0x80]
+	QUAD $0x030e6410487cb162 // vmovups zmm4, zmmword ptr [rsi + r9 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfed6840f; WORD $0xffff // je 0x15b40 <wsumh_f32+0x1c0>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487d8262; WORD $0x2c18; BYTE $0x86 // vbroadcastss zmm21, dword ptr [r14 + 4*r8]
 	LONG $0x487ce162; WORD $0x4310; BYTE $0xfd // vmovups zmm16, zmmword ptr [rbx - 0xc0]
 	LONG $0x487ce162; WORD $0x4b10; BYTE $0xfe // vmovups zmm17, zmmword ptr [rbx - 0x80]
 	LONG $0x487ce162; WORD $0x5310; BYTE $0xff // vmovups zmm18, zmmword ptr [rbx - 0x40]
 	LONG $0x487ce162; WORD $0x2310 // vmovups zmm20, zmmword ptr [rbx]
-	LONG $0x487de262; WORD $0x1e18 // vbroadcastss zmm19, dword ptr [rsi]
-	LONG $0x487da262; WORD $0x3418; BYTE $0xc6 // vbroadcastss zmm22, dword ptr [rsi + 8*r8]
-	WORD $0x0148; BYTE $0xeb // add rbx, rbp
+	LONG $0x487dc262; WORD $0x1e18 // vbroadcastss zmm19, dword ptr [r14]
+	LONG $0x487d8262; WORD $0x3418; BYTE $0xc6 // vbroadcastss zmm22, dword ptr [r14 + 8*r8]
+	WORD $0x014c; BYTE $0xeb // add rbx, r13
 	WORD $0xff48; BYTE $0xcf // dec rdi
-	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
-	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
-	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
-	LONG $0x405db262; WORD $0xedb8 // vfmadd231ps zmm5, zmm20, zmm21 # zmm5 = (zmm20 * zmm21) + zmm5
-	LONG $0x487da262; WORD $0x2c18; BYTE $0x26 // vbroadcastss zmm21, dword ptr [rsi + r12]
+	LONG $0x407d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm16, zmm21 # zmm15 = (zmm16 * zmm21) + zmm15
+	LONG $0x40753262; WORD $0xf5b8 // vfmadd231ps zmm14, zmm17, zmm21 # zmm14 = (zmm17 * zmm21) + zmm14
+	LONG $0x406d3262; WORD $0xedb8 // vfmadd231ps zmm13, zmm18, zmm21 # zmm13 = (zmm18 * zmm21) + zmm13
+	LONG $0x405d3262; WORD $0xe5b8 // vfmadd231ps zmm12, zmm20, zmm21 # zmm12 = (zmm20 * zmm21) + zmm12
+	LONG $0x487d8262; WORD $0x2c18; BYTE $0x3e // vbroadcastss zmm21, dword ptr [r14 + r15]
 	LONG $0x407db262; WORD $0xdbb8 // vfmadd231ps zmm3, zmm16, zmm19 # zmm3 = (zmm16 * zmm19) + zmm3
 	LONG $0x4075b262; WORD $0xd3b8 // vfmadd231ps zmm2, zmm17, zmm19 # zmm2 = (zmm17 * zmm19) + zmm2
 	LONG $0x406db262; WORD $0xcbb8 // vfmadd231ps zmm1, zmm18, zmm19 # zmm1 = (zmm18 * zmm19) + zmm1
 	LONG $0x405db262; WORD $0xc3b8 // vfmadd231ps zmm0, zmm20, zmm19 # zmm0 = (zmm20 * zmm19) + zmm0
-	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
-	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
-	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
-	LONG $0x405d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm20, zmm22 # zmm11 = (zmm20 * zmm22) + zmm11
-	LONG $0x04c68348 // add rsi, 0x4
-	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
-	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
-	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
-	LONG $0x405d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm20, zmm21 # zmm15 = (zmm20 * zmm21) + zmm15
+	LONG $0x407d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm16, zmm22 # zmm11 = (zmm16 * zmm22) + zmm11
+	LONG $0x40753262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm17, zmm22 # zmm10 = (zmm17 * zmm22) + zmm10
+	LONG $0x406d3262; WORD $0xceb8 // vfmadd231ps zmm9, zmm18, zmm22 # zmm9 = (zmm18 * zmm22) + zmm9
+	LONG $0x405d3262; WORD $0xc6b8 // vfmadd231ps zmm8, zmm20, zmm22 # zmm8 = (zmm20 * zmm22) + zmm8
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0x4055b262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm21, zmm16 # zmm7 = (zmm21 * zmm16) + zmm7
+	LONG $0x4055b262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm21, zmm17 # zmm6 = (zmm21 * zmm17) + zmm6
+	LONG $0x4055b262; WORD $0xeab8 // vfmadd231ps zmm5, zmm21, zmm18 # zmm5 = (zmm21 * zmm18) + zmm5
+	LONG $0x405db262; WORD $0xe5b8 // vfmadd231ps zmm4, zmm20, zmm21 # zmm4 = (zmm20 * zmm21) + zmm4
 	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0xff568f0f; WORD $0xffff // jg 0x11ee0 <wsumh_f32+0x3a0>
-	LONG $0xfffe21e9; BYTE $0xff // jmp 0x11db0 <wsumh_f32+0x270>
-	LONG $0x247c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdi
+	LONG $0xff568f0f; WORD $0xffff // jg 0x15c70 <wsumh_f32+0x2f0>
+	LONG $0xfffe21e9; BYTE $0xff // jmp 0x15b40 <wsumh_f32+0x1c0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03ad840f; WORD $0x0000 // je 0x1234a <wsumh_f32+0x80a>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x05f3840f; WORD $0x0000 // je 0x1631b <wsumh_f32+0x99b>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
 	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
-	LONG $0x890c8d4a // lea rcx, [rcx + 4*r9]
-	LONG $0x02e1c149 // shl r9, 0x2
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	WORD $0x26eb // jmp 0x11fde <wsumh_f32+0x49e>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x244c014c; BYTE $0x10 // add qword ptr [rsp + 0x10], r9
-	LONG $0x240c014c // add qword ptr [rsp], r9
-	LONG $0x04c08348 // add rax, 0x4
-	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
-	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x036c8e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	WORD $0xda74 // je 0x11fc0 <wsumh_f32+0x480>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
-	LONG $0x246c8b4c; BYTE $0x08 // mov r13, qword ptr [rsp + 0x8]
-	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
-	WORD $0x15eb // jmp 0x12013 <wsumh_f32+0x4d3>
-	WORD $0x9066 // nop
-	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
-	WORD $0x014c; BYTE $0xff // add rdi, r15
-	WORD $0x014d; BYTE $0xfc // add r12, r15
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	WORD $0xad7e // jle 0x11fc0 <wsumh_f32+0x480>
-	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1674 // je 0x1202e <wsumh_f32+0x4ee>
-	WORD $0xc931 // xor ecx, ecx
-	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x14180f41; BYTE $0x8c // prefetcht1 byte ptr [r12 + 4*rcx]
-	LONG $0x10c18348 // add rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xf272 // jb 0x12020 <wsumh_f32+0x4e0>
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x88048d48 // lea rax, [rax + 4*rcx]
+	LONG $0x02e1c148 // shl rcx, 0x2
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	WORD $0x2deb // jmp 0x15d78 <wsumh_f32+0x3f8>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x1a7f // jg 0x12055 <wsumh_f32+0x515>
-	WORD $0xc3eb // jmp 0x12000 <wsumh_f32+0x4c0>
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	LONG $0xff438d49 // lea rax, [r11 - 0x1]
+	LONG $0x244c0148; BYTE $0x10 // add qword ptr [rsp + 0x10], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x01fb8349 // cmp r11, 0x1
+	WORD $0x8949; BYTE $0xc3 // mov r11, rax
+	LONG $0x05a38e0f; WORD $0x0000 // jle 0x1631b <wsumh_f32+0x99b>
+	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
+	LONG $0x246c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rbp
+	WORD $0xcb74 // je 0x15d50 <wsumh_f32+0x3d0>
+	LONG $0x24248b4c // mov r12, qword ptr [rsp]
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x24748b48; BYTE $0x08 // mov rsi, qword ptr [rsp + 0x8]
+	WORD $0x8948; BYTE $0xd5 // mov rbp, rdx
+	WORD $0x16eb // jmp 0x15db3 <wsumh_f32+0x433>
 	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x856c8d4a; BYTE $0x00 // lea rbp, [rbp + 4*r8]
+	LONG $0xff478d48 // lea rax, [rdi - 0x1]
+	WORD $0x014d; BYTE $0xfc // add r12, r15
 	WORD $0x014d; BYTE $0xfd // add r13, r15
-	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0xab7e // jle 0x12000 <wsumh_f32+0x4c0>
-	LONG $0x487df262; WORD $0x4518; BYTE $0x00 // vbroadcastss zmm0, dword ptr [rbp]
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x0e73 // jae 0x12070 <wsumh_f32+0x530>
-	WORD $0xf631 // xor esi, esi
-	LONG $0x000086e9; BYTE $0x00 // jmp 0x120ef <wsumh_f32+0x5af>
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	WORD $0x9d7e // jle 0x15d50 <wsumh_f32+0x3d0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1774 // je 0x15dcf <wsumh_f32+0x44f>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x54180f41; WORD $0x0085 // prefetcht1 byte ptr [r13 + 4*rax]
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0xf172 // jb 0x15dc0 <wsumh_f32+0x440>
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	WORD $0x854d; BYTE $0xc9 // test r9, r9
+	WORD $0x1d7f // jg 0x15df4 <wsumh_f32+0x474>
+	WORD $0xc7eb // jmp 0x15da0 <wsumh_f32+0x420>
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0xff438d48 // lea rax, [rbx - 0x1]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xac7e // jle 0x15da0 <wsumh_f32+0x420>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1073 // jae 0x15e10 <wsumh_f32+0x490>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x000088e9; BYTE $0x00 // jmp 0x15e8f <wsumh_f32+0x50f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x0c10; BYTE $0x8f // vmovups zmm1, zmmword ptr [rdi + 4*rcx]
-	LONG $0x40718d48 // lea rsi, [rcx + 0x40]
-	QUAD $0x008d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x008d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx], zmm1
-	QUAD $0x018f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0x40]
-	QUAD $0x018d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x018d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x40], zmm1
-	QUAD $0x028f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0x80]
-	QUAD $0x028d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x028d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x80], zmm1
-	QUAD $0x038f4c10487cf162 // vmovups zmm1, zmmword ptr [rdi + 4*rcx + 0xc0]
-	QUAD $0x038d4ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x038d4c11487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0xc0], zmm1
+	LONG $0x487cd162; WORD $0x0c10; BYTE $0x8c // vmovups zmm1, zmmword ptr [r12 + 4*rcx]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
+	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
+	QUAD $0x018c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x40]
+	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
+	QUAD $0x028c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0x80]
+	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
+	QUAD $0x038c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rcx + 0xc0]
+	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
 	LONG $0x80e98348 // sub rcx, -0x80
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	WORD $0x9176 // jbe 0x12080 <wsumh_f32+0x540>
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
+	WORD $0x9176 // jbe 0x15e20 <wsumh_f32+0x4a0>
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x2c77 // ja 0x12127 <wsumh_f32+0x5e7>
+	WORD $0x2c77 // ja 0x15ec7 <wsumh_f32+0x547>
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487cf162; WORD $0x0c10; BYTE $0xb7 // vmovups zmm1, zmmword ptr [rdi + 4*rsi]
-	LONG $0x104e8d48 // lea rcx, [rsi + 0x10]
-	QUAD $0x00b54ca8487dd262 // vfmadd213ps zmm1, zmm0, zmmword ptr [r13 + 4*rsi] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x00b54c11487cd162 // vmovups zmmword ptr [r13 + 4*rsi], zmm1
-	LONG $0x20c68348 // add rsi, 0x20
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	WORD $0xd976 // jbe 0x12100 <wsumh_f32+0x5c0>
-	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
-	LONG $0xff10860f; WORD $0xffff // jbe 0x12040 <wsumh_f32+0x500>
+	LONG $0x487cd162; WORD $0x0c10; BYTE $0x84 // vmovups zmm1, zmmword ptr [r12 + 4*rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	QUAD $0x00854ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rax] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x00854c11487cf162 // vmovups zmmword ptr [rbp + 4*rax], zmm1
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xd976 // jbe 0x15ea0 <wsumh_f32+0x520>
+	WORD $0x3949; BYTE $0xc2 // cmp r10, rax
+	LONG $0xff10860f; WORD $0xffff // jbe 0x15de0 <wsumh_f32+0x460>
 	LONG $0xffffbe41; WORD $0xffff // mov r14d, 0xffffffff
 	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xf129 // sub ecx, esi
+	WORD $0xc129 // sub ecx, eax
 	WORD $0xd341; BYTE $0xe6 // shl r14d, cl
 	WORD $0xf741; BYTE $0xd6 // not r14d
 	LONG $0x927bc1c4; BYTE $0xce // kmovd k1, r14d
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0xb7 // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + 4*rsi]
-	QUAD $0x00b55410c97cd162 // vmovups zmm2 {k1} {z}, zmmword ptr [r13 + 4*rsi]
+	LONG $0xc97cd162; WORD $0x0c10; BYTE $0x84 // vmovups zmm1 {k1} {z}, zmmword ptr [r12 + 4*rax]
+	QUAD $0x00855410c97cf162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*rax]
 	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	QUAD $0x00b54411497cd162 // vmovups zmmword ptr [r13 + 4*rsi] {k1}, zmm0
-	LONG $0xfffed8e9; BYTE $0xff // jmp 0x12040 <wsumh_f32+0x500>
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
-	LONG $0x01d68e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
+	QUAD $0x00854411497cf162 // vmovups zmmword ptr [rbp + 4*rax] {k1}, zmm0
+	LONG $0xfffed8e9; BYTE $0xff // jmp 0x15de0 <wsumh_f32+0x460>
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x02288c0f; WORD $0x0000 // jl 0x1613d <wsumh_f32+0x7bd>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x02e0c149 // shl r8, 0x2
-	LONG $0x02e1c149 // shl r9, 0x2
-	LONG $0xc0b18d4c; WORD $0x0000; BYTE $0x00 // lea r14, [rcx + 0xc0]
-	WORD $0x2eeb // jmp 0x121b7 <wsumh_f32+0x677>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xbc0c8d49 // lea rcx, [r12 + 4*rdi]
-	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
-	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
-	LONG $0xff4e8d48 // lea rcx, [rsi - 0x1]
-	WORD $0x014c; BYTE $0xc0 // add rax, r8
-	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
-	LONG $0x01fe8348 // cmp rsi, 0x1
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	LONG $0x01938e0f; WORD $0x0000 // jle 0x1234a <wsumh_f32+0x80a>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x6e73 // jae 0x12230 <wsumh_f32+0x6f0>
-	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x10ca8348 // or rdx, 0x10
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0x011c860f; WORD $0x0000 // jbe 0x122f0 <wsumh_f32+0x7b0>
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	WORD $0x3949; BYTE $0xfa // cmp r10, rdi
-	WORD $0xbe76 // jbe 0x1219a <wsumh_f32+0x65a>
-	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
-	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xf929 // sub ecx, edi
-	WORD $0xe2d3 // shl edx, cl
-	WORD $0xd2f7 // not edx
-	LONG $0xca92fbc5 // kmovd k1, edx
-	LONG $0xc97cd162; WORD $0x0410; BYTE $0xbc // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rdi]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x9674 // je 0x12190 <wsumh_f32+0x650>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0xd231 // xor edx, edx
-	LONG $0xb90c8d48 // lea rcx, [rcx + 4*rdi]
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xc97cf162; WORD $0x0910 // vmovups zmm1 {k1} {z}, zmmword ptr [rcx]
-	WORD $0x014c; BYTE $0xc9 // add rcx, r9
-	LONG $0x5875f262; WORD $0x04b8; BYTE $0x90 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff48; BYTE $0xc2 // inc rdx
-	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
-	WORD $0xe875 // jne 0x12210 <wsumh_f32+0x6d0>
-	LONG $0xffff63e9; BYTE $0xff // jmp 0x12190 <wsumh_f32+0x650>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
-	WORD $0x894c; BYTE $0xf7 // mov rdi, r14
-	WORD $0xdb31 // xor ebx, ebx
-	WORD $0x3aeb // jmp 0x12276 <wsumh_f32+0x736>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
-	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
-	LONG $0x487cd162; WORD $0x1c11; BYTE $0x9c // vmovups zmmword ptr [r12 + 4*rbx], zmm3
-	QUAD $0x019c5411487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0x40], zmm2
-	QUAD $0x029c4c11487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0x80], zmm1
-	QUAD $0x039c4411487cd162 // vmovups zmmword ptr [r12 + 4*rbx + 0xc0], zmm0
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xff4e870f; WORD $0xffff // ja 0x121c4 <wsumh_f32+0x684>
-	LONG $0x487cd162; WORD $0x1c10; BYTE $0x9c // vmovups zmm3, zmmword ptr [r12 + 4*rbx]
-	QUAD $0x019c5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rbx + 0x40]
-	QUAD $0x029c4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rbx + 0x80]
-	QUAD $0x039c4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rbx + 0xc0]
+	QUAD $0x00000000c5048d4a // lea rax, [8*r8]
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	LONG $0x016b8d4d // lea r13, [r11 + 0x1]
+	LONG $0x24448948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rax
+	QUAD $0x00000000d5048d42 // lea eax, [8*r10]
+	LONG $0x24448948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rax
+	LONG $0xc0818d48; WORD $0x0000; BYTE $0x00 // lea rax, [rcx + 0xc0]
+	LONG $0x24448948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rax
+	LONG $0x24448b48; BYTE $0x20 // mov rax, qword ptr [rsp + 0x20]
+	QUAD $0x00000000853c8d4c // lea r15, [4*rax]
+	WORD $0x28eb // jmp 0x15f7f <wsumh_f32+0x5ff>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x246c0348; BYTE $0x18 // add rbp, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x10 // add rdx, qword ptr [rsp + 0x10]
+	LONG $0x247c8d49; BYTE $0xfe // lea rdi, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0x01c68e0f; WORD $0x0000 // jle 0x16145 <wsumh_f32+0x7c5>
+	WORD $0x8949; BYTE $0xe9 // mov r9, rbp
 	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x0081830f; WORD $0x0000 // jae 0x16010 <wsumh_f32+0x690>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xca73 // jae 0x15f60 <wsumh_f32+0x5e0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x98048d48 // lea rax, [rax + 4*rbx]
+	WORD $0x1deb // jmp 0x15fbd <wsumh_f32+0x63d>
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x487cf162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm0
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xa373 // jae 0x15f60 <wsumh_f32+0x5e0>
+	LONG $0x9a348d48 // lea rsi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0x96 // vmovups zmm1, zmmword ptr [rsi + 4*r10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xa374 // je 0x12240 <wsumh_f32+0x700>
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x487db262; WORD $0x2418; BYTE $0xb8 // vbroadcastss zmm4, dword ptr [rax + 4*r15]
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	LONG $0x485df262; WORD $0x5ab8; BYTE $0xfd // vfmadd231ps zmm3, zmm4, zmmword ptr [rdx - 0xc0] # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x485df262; WORD $0x52b8; BYTE $0xfe // vfmadd231ps zmm2, zmm4, zmmword ptr [rdx - 0x80] # zmm2 = (zmm4 * mem) + zmm2
-	LONG $0x485df262; WORD $0x4ab8; BYTE $0xff // vfmadd231ps zmm1, zmm4, zmmword ptr [rdx - 0x40] # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x485df262; WORD $0x02b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [rdx] # zmm0 = (zmm4 * mem) + zmm0
-	WORD $0x014c; BYTE $0xca // add rdx, r9
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xd375 // jne 0x122b0 <wsumh_f32+0x770>
-	LONG $0xffff5ee9; BYTE $0xff // jmp 0x12240 <wsumh_f32+0x700>
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x8f1c8d48 // lea rbx, [rdi + 4*rcx]
-	WORD $0x21eb // jmp 0x1231b <wsumh_f32+0x7db>
+	WORD $0xc374 // je 0x15fa0 <wsumh_f32+0x620>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487cd162; WORD $0x1610 // vmovups zmm2, zmmword ptr [r14]
+	WORD $0x014d; BYTE $0xfe // add r14, r15
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x586df262; WORD $0x45b8; BYTE $0x00 // vfmadd231ps zmm0, zmm2, dword ptr [rbp]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x00854cb8586db262 // vfmadd231ps zmm1, zmm2, dword ptr [rbp + 4*r8]{1to16} # zmm1 = (zmm2 * mem) + zmm1
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xdb7f // jg 0x15fe0 <wsumh_f32+0x660>
+	WORD $0x99eb // jmp 0x15fa0 <wsumh_f32+0x620>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x000040b8; BYTE $0x00 // mov eax, 0x40
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x53eb // jmp 0x16071 <wsumh_f32+0x6f1>
+	WORD $0x9066 // nop
+	LONG $0x40438d48 // lea rax, [rbx + 0x40]
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x487cd162; WORD $0x0611 // vmovups zmmword ptr [r14], zmm0
+	LONG $0x487cd162; WORD $0x4e11; BYTE $0x01 // vmovups zmmword ptr [r14 + 0x40], zmm1
+	LONG $0x487cd162; WORD $0x5611; BYTE $0x02 // vmovups zmmword ptr [r14 + 0x80], zmm2
+	LONG $0x487cd162; WORD $0x5e11; BYTE $0x03 // vmovups zmmword ptr [r14 + 0xc0], zmm3
+	LONG $0x487c9162; WORD $0x2411; BYTE $0x96 // vmovups zmmword ptr [r14 + 4*r10], zmm4
+	QUAD $0x01966c11487c9162 // vmovups zmmword ptr [r14 + 4*r10 + 0x40], zmm5
+	QUAD $0x02967411487c9162 // vmovups zmmword ptr [r14 + 4*r10 + 0x80], zmm6
+	QUAD $0x03967c11487c9162 // vmovups zmmword ptr [r14 + 4*r10 + 0xc0], zmm7
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xff20870f; WORD $0xffff // ja 0x15f91 <wsumh_f32+0x611>
+	LONG $0x9a348d4c // lea r14, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	QUAD $0x019a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x40]
+	QUAD $0x029a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x80]
+	QUAD $0x039a5c10487cf162 // vmovups zmm3, zmmword ptr [rdx + 4*rbx + 0xc0]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0x894c; BYTE $0xc8 // mov rax, r9
+	LONG $0x487c9162; WORD $0x2410; BYTE $0x96 // vmovups zmm4, zmmword ptr [r14 + 4*r10]
+	QUAD $0x01966c10487c9162 // vmovups zmm5, zmmword ptr [r14 + 4*r10 + 0x40]
+	QUAD $0x02967410487c9162 // vmovups zmm6, zmmword ptr [r14 + 4*r10 + 0x80]
+	QUAD $0x03967c10487c9162 // vmovups zmm7, zmmword ptr [r14 + 4*r10 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xff58840f; WORD $0xffff // je 0x16020 <wsumh_f32+0x6a0>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x487d7262; WORD $0x2018 // vbroadcastss zmm12, dword ptr [rax]
+	LONG $0x487d3262; WORD $0x2c18; BYTE $0x80 // vbroadcastss zmm13, dword ptr [rax + 4*r8]
+	LONG $0x487c7162; WORD $0x4710; BYTE $0xfd // vmovups zmm8, zmmword ptr [rdi - 0xc0]
+	LONG $0x487c7162; WORD $0x4f10; BYTE $0xfe // vmovups zmm9, zmmword ptr [rdi - 0x80]
+	LONG $0x487c7162; WORD $0x5710; BYTE $0xff // vmovups zmm10, zmmword ptr [rdi - 0x40]
+	LONG $0x487c7162; WORD $0x1f10 // vmovups zmm11, zmmword ptr [rdi]
+	LONG $0x04c08348 // add rax, 0x4
+	WORD $0x014c; BYTE $0xff // add rdi, r15
+	WORD $0xff48; BYTE $0xcd // dec rbp
+	LONG $0x483dd262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm8, zmm12 # zmm0 = (zmm8 * zmm12) + zmm0
+	LONG $0x4835d262; WORD $0xccb8 // vfmadd231ps zmm1, zmm9, zmm12 # zmm1 = (zmm9 * zmm12) + zmm1
+	LONG $0x482dd262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm10, zmm12 # zmm2 = (zmm10 * zmm12) + zmm2
+	LONG $0x4825d262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm11, zmm12 # zmm3 = (zmm11 * zmm12) + zmm3
+	LONG $0x4815d262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm13, zmm8 # zmm4 = (zmm13 * zmm8) + zmm4
+	LONG $0x4815d262; WORD $0xe9b8 // vfmadd231ps zmm5, zmm13, zmm9 # zmm5 = (zmm13 * zmm9) + zmm5
+	LONG $0x4815d262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm13, zmm10 # zmm6 = (zmm13 * zmm10) + zmm6
+	LONG $0x4825d262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm11, zmm13 # zmm7 = (zmm11 * zmm13) + zmm7
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0x987f // jg 0x160d0 <wsumh_f32+0x750>
+	LONG $0xfffee3e9; BYTE $0xff // jmp 0x16020 <wsumh_f32+0x6a0>
+	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	LONG $0x24748b4c; BYTE $0x20 // mov r14, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x01c88e0f; WORD $0x0000 // jle 0x1631b <wsumh_f32+0x99b>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	LONG $0x02e6c149 // shl r14, 0x2
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0xc0888d4c; WORD $0x0000; BYTE $0x00 // lea r9, [rax + 0xc0]
+	WORD $0x27eb // jmp 0x16192 <wsumh_f32+0x812>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xb2048d48 // lea rax, [rdx + 4*rsi]
+	LONG $0x497cf162; WORD $0x0011 // vmovups zmmword ptr [rax] {k1}, zmm0
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	WORD $0x014c; BYTE $0xc5 // add rbp, r8
+	LONG $0xff478d49 // lea rax, [r15 - 0x1]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0x01898e0f; WORD $0x0000 // jle 0x1631b <wsumh_f32+0x99b>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x6873 // jae 0x16200 <wsumh_f32+0x880>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x10cf8348 // or rdi, 0x10
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0x0116860f; WORD $0x0000 // jbe 0x162c0 <wsumh_f32+0x940>
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	WORD $0xc876 // jbe 0x1617a <wsumh_f32+0x7fa>
+	LONG $0xffffffb8; BYTE $0xff // mov eax, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xe0d3 // shl eax, cl
+	WORD $0xd0f7 // not eax
+	LONG $0xc892fbc5 // kmovd k1, eax
+	LONG $0xc97cf162; WORD $0x0410; BYTE $0xb2 // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*rsi]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xa074 // je 0x16170 <wsumh_f32+0x7f0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0xb0048d48 // lea rax, [rax + 4*rsi]
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x10578d48 // lea rdx, [rdi + 0x10]
-	LONG $0x40c38348 // add rbx, 0x40
-	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
-	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xfebc870f; WORD $0xffff // ja 0x121d7 <wsumh_f32+0x697>
-	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
-	WORD $0x8948; BYTE $0xd7 // mov rdi, rdx
+	LONG $0xc97cf162; WORD $0x0810 // vmovups zmm1 {k1} {z}, zmmword ptr [rax]
+	WORD $0x014c; BYTE $0xf0 // add rax, r14
+	QUAD $0x008d44b85875f262 // vfmadd231ps zmm0, zmm1, dword ptr [rbp + 4*rcx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3949; BYTE $0xcb // cmp r11, rcx
+	WORD $0xe775 // jne 0x161e0 <wsumh_f32+0x860>
+	LONG $0xffff72e9; BYTE $0xff // jmp 0x16170 <wsumh_f32+0x7f0>
+	WORD $0x9066 // nop
+	LONG $0x000040b8; BYTE $0x00 // mov eax, 0x40
+	WORD $0x894c; BYTE $0xce // mov rsi, r9
+	WORD $0xff31 // xor edi, edi
+	WORD $0x3aeb // jmp 0x16246 <wsumh_f32+0x8c6>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40418d48 // lea rax, [rcx + 0x40]
+	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm3
+	QUAD $0x01ba5411487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x40], zmm2
+	QUAD $0x02ba4c11487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0x80], zmm1
+	QUAD $0x03ba4411487cf162 // vmovups zmmword ptr [rdx + 4*rdi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x394c; BYTE $0xd0 // cmp rax, r10
+	LONG $0xff54870f; WORD $0xffff // ja 0x1619a <wsumh_f32+0x81a>
+	LONG $0x487cf162; WORD $0x1c10; BYTE $0xba // vmovups zmm3, zmmword ptr [rdx + 4*rdi]
+	QUAD $0x01ba5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rdi + 0x40]
+	QUAD $0x02ba4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rdi + 0x80]
+	QUAD $0x03ba4410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rdi + 0xc0]
+	WORD $0x8948; BYTE $0xc1 // mov rcx, rax
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xd674 // je 0x12300 <wsumh_f32+0x7c0>
-	WORD $0x8948; BYTE $0xda // mov rdx, rbx
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487cf162; WORD $0x0a10 // vmovups zmm1, zmmword ptr [rdx]
-	WORD $0x014c; BYTE $0xca // add rdx, r9
-	LONG $0x5875b262; WORD $0x04b8; BYTE $0xb8 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xe875 // jne 0x12330 <wsumh_f32+0x7f0>
-	WORD $0xb6eb // jmp 0x12300 <wsumh_f32+0x7c0>
-	LONG $0x48c48348 // add rsp, 0x48
+	WORD $0xa374 // je 0x16210 <wsumh_f32+0x890>
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x009d6418487df262 // vbroadcastss zmm4, dword ptr [rbp + 4*rbx]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	LONG $0x485df262; WORD $0x58b8; BYTE $0xfd // vfmadd231ps zmm3, zmm4, zmmword ptr [rax - 0xc0] # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x485df262; WORD $0x50b8; BYTE $0xfe // vfmadd231ps zmm2, zmm4, zmmword ptr [rax - 0x80] # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x485df262; WORD $0x48b8; BYTE $0xff // vfmadd231ps zmm1, zmm4, zmmword ptr [rax - 0x40] # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x485df262; WORD $0x00b8 // vfmadd231ps zmm0, zmm4, zmmword ptr [rax] # zmm0 = (zmm4 * mem) + zmm0
+	WORD $0x014c; BYTE $0xf0 // add rax, r14
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xd275 // jne 0x16280 <wsumh_f32+0x900>
+	LONG $0xffff5de9; BYTE $0xff // jmp 0x16210 <wsumh_f32+0x890>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x88048d48 // lea rax, [rax + 4*rcx]
+	WORD $0x21eb // jmp 0x162eb <wsumh_f32+0x96b>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x107e8d48 // lea rdi, [rsi + 0x10]
+	LONG $0x40c08348 // add rax, 0x40
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfec2870f; WORD $0xffff // ja 0x161ad <wsumh_f32+0x82d>
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xd674 // je 0x162d0 <wsumh_f32+0x950>
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x487cf162; WORD $0x0f10 // vmovups zmm1, zmmword ptr [rdi]
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	QUAD $0x009d44b85875f262 // vfmadd231ps zmm0, zmm1, dword ptr [rbp + 4*rbx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xe775 // jne 0x16300 <wsumh_f32+0x980>
+	WORD $0xb5eb // jmp 0x162d0 <wsumh_f32+0x950>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -1932,432 +5246,512 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
-	LONG $0x00401f0f // nop dword ptr [rax]
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 
-	// wsumh_f16: +9056
+	// wsumh_f16: +25392
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x48ec8348 // sub rsp, 0x48
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0xd9b70f45 // movzx r11d, r9w
-	LONG $0x20e9c149 // shr r9, 0x20
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x30fdc148 // sar rbp, 0x30
 	LONG $0x10eac141 // shr r10d, 0x10
-	LONG $0x30fec148 // sar rsi, 0x30
+	LONG $0xd9b70f45 // movzx r11d, r9w
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
-	LONG $0xc9b70f41 // movzx ecx, r9w
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x03f9850f; WORD $0x0000 // jne 0x1279f <wsumh_f16+0x43f>
-	LONG $0x04fe8348 // cmp rsi, 0x4
-	LONG $0x05ce8c0f; WORD $0x0000 // jl 0x1297e <wsumh_f16+0x61e>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x04e1c148 // shl rcx, 0x4
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x246c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbp
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0x033a850f; WORD $0x0000 // jne 0x166af <wsumh_f16+0x37f>
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x074c850f; WORD $0x0000 // jne 0x16ad3 <wsumh_f16+0x7a3>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x04fd8348 // cmp rbp, 0x4
+	LONG $0x05098c0f; WORD $0x0000 // jl 0x1689d <wsumh_f16+0x56d>
 	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
 	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
-	LONG $0x017b8d4d // lea r15, [r11 + 0x1]
-	LONG $0x002c8d48 // lea rbp, [rax + rax]
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x04e2c148 // shl rdx, 0x4
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x016b8d49 // lea rbp, [r11 + 0x1]
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
-	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
-	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
-	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
-	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x604f8d48 // lea rcx, [rdi + 0x60]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x2deb // jmp 0x12435 <wsumh_f16+0xd5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x2474034c; BYTE $0x40 // add r14, qword ptr [rsp + 0x40]
-	LONG $0x24740148; BYTE $0x08 // add qword ptr [rsp + 0x8], rsi
-	LONG $0xfc598d48 // lea rbx, [rcx - 0x4]
-	WORD $0x8948; BYTE $0xde // mov rsi, rbx
-	LONG $0x07f98348 // cmp rcx, 0x7
-	LONG $0x054c8e0f; WORD $0x0000 // jle 0x12981 <wsumh_f16+0x621>
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	QUAD $0x0000000095148d42 // lea edx, [4*r10]
+	LONG $0x763c8d4c // lea r15, [rsi + 2*rsi]
+	LONG $0x52148d48 // lea rdx, [rdx + 2*rdx]
+	LONG $0x60778d48 // lea rsi, [rdi + 0x60]
 	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	LONG $0x015c830f; WORD $0x0000 // jae 0x125a0 <wsumh_f16+0x240>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xc573 // jae 0x12410 <wsumh_f16+0xb0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x710c8d4c // lea r9, [rcx + 2*rsi]
-	WORD $0x45eb // jmp 0x1249a <wsumh_f16+0x13a>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
+	WORD $0x28eb // jmp 0x16402 <wsumh_f16+0xd2>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
-	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
-	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	LONG $0x10c68348 // add rsi, 0x10
-	LONG $0x20c18349 // add r9, 0x20
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	LONG $0xff76830f; WORD $0xffff // jae 0x12410 <wsumh_f16+0xb0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
-	LONG $0xb13c8d48 // lea rdi, [rcx + 4*rsi]
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	WORD $0x2948; BYTE $0xf1 // sub rcx, rsi
-	WORD $0xe3d3 // shl ebx, cl
-	WORD $0xd3f7 // not ebx
-	LONG $0xcb92fbc5 // kmovd k1, ebx
-	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
-	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
-	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x2b7d // jge 0x124f0 <wsumh_f16+0x190>
-	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
-	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
-	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
-	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
-	WORD $0x25eb // jmp 0x1250b <wsumh_f16+0x1ab>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
-	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
-	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x6e75 // jne 0x12587 <wsumh_f16+0x227>
-	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0xff3d8c0f; WORD $0xffff // jl 0x12460 <wsumh_f16+0x100>
-	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
-	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
-	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
-	LONG $0xffff41e9; BYTE $0xff // jmp 0x12484 <wsumh_f16+0x124>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x6f7ec1c4; WORD $0x0065 // vmovdqu ymm4, ymmword ptr [r13]
-	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
-	LONG $0x585dd262; WORD $0x1fb8 // vfmadd231ps zmm3, zmm4, dword ptr [r15]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x585d9262; WORD $0x14b8; BYTE $0x87 // vfmadd231ps zmm2, zmm4, dword ptr [r15 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc7 // vfmadd231ps zmm1, zmm4, dword ptr [r15 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x585d9262; WORD $0x04b8; BYTE $0x27 // vfmadd231ps zmm0, zmm4, dword ptr [r15 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
-	LONG $0x04c78349 // add r15, 0x4
-	WORD $0x0149; BYTE $0xed // add r13, rbp
-	WORD $0xff48; BYTE $0xcb // dec rbx
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x927e // jle 0x12519 <wsumh_f16+0x1b9>
-	LONG $0x0ff98348 // cmp rcx, 0xf
-	WORD $0xc37f // jg 0x12550 <wsumh_f16+0x1f0>
-	LONG $0xa9ffd162; WORD $0x656f; BYTE $0x00 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13]
-	WORD $0xc0eb // jmp 0x12556 <wsumh_f16+0x1f6>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x00009ce9; BYTE $0x00 // jmp 0x1264d <wsumh_f16+0x2ed>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x407e8d48 // lea rdi, [rsi + 0x40]
-	LONG $0x80e98348 // sub rcx, -0x80
-	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
-	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
-	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
-	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
-	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
-	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
-	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
-	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
-	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
-	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
-	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
-	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
-	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
-	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
-	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
-	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
-	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
-	LONG $0xfdf9870f; WORD $0xffff // ja 0x12446 <wsumh_f16+0xe6>
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xb12c8d4d // lea r13, [r9 + 4*rsi]
-	LONG $0x487cd162; WORD $0x1c10; BYTE $0xb1 // vmovups zmm3, zmmword ptr [r9 + 4*rsi]
-	QUAD $0x01b15410487cd162 // vmovups zmm2, zmmword ptr [r9 + 4*rsi + 0x40]
-	QUAD $0x02b14c10487cd162 // vmovups zmm1, zmmword ptr [r9 + 4*rsi + 0x80]
-	QUAD $0x03b14410487cd162 // vmovups zmm0, zmmword ptr [r9 + 4*rsi + 0xc0]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x24440348; BYTE $0x10 // add rax, qword ptr [rsp + 0x10]
+	LONG $0x2474034c; BYTE $0x08 // add r14, qword ptr [rsp + 0x8]
+	LONG $0xfc618d4c // lea r12, [rcx - 0x4]
+	LONG $0x2464894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r12
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x049e8e0f; WORD $0x0000 // jle 0x168a0 <wsumh_f16+0x570>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00b4830f; WORD $0x0000 // jae 0x164c0 <wsumh_f16+0x190>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0xcc73 // jae 0x163e0 <wsumh_f16+0xb0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x610c8d4a // lea rcx, [rcx + 2*r12]
+	WORD $0x2aeb // jmp 0x16448 <wsumh_f16+0x118>
+	WORD $0x9066 // nop
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x487cf162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd6 // vmovups zmmword ptr [rsi + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x16 // vmovups zmmword ptr [rsi + rdx], zmm0
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0x9873 // jae 0x163e0 <wsumh_f16+0xb0>
+	LONG $0xa6348d4b // lea rsi, [r14 + 4*r12]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xa6 // vmovups zmm3, zmmword ptr [r14 + 4*r12]
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
 	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
-	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
-	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
-	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
-	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
-	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
-	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
-	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
-	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
-	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
-	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
-	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x96 // vmovups zmm2, zmmword ptr [rsi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd6 // vmovups zmm1, zmmword ptr [rsi + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x32 // vmovups zmm0, zmmword ptr [rdx + rsi]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfed7840f; WORD $0xffff // je 0x125c0 <wsumh_f16+0x260>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487dc262; WORD $0x4113; BYTE $0xfd // vcvtph2ps zmm16, ymmword ptr [r9 - 0x60]
-	LONG $0x487dc262; WORD $0x4913; BYTE $0xfe // vcvtph2ps zmm17, ymmword ptr [r9 - 0x40]
-	LONG $0x487dc262; WORD $0x5113; BYTE $0xff // vcvtph2ps zmm18, ymmword ptr [r9 - 0x20]
-	LONG $0x487dc262; WORD $0x1913 // vcvtph2ps zmm19, ymmword ptr [r9]
+	WORD $0xaa74 // je 0x16420 <wsumh_f16+0xf0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2113 // vcvtph2ps zmm4, ymmword ptr [r9]
+	WORD $0x014d; BYTE $0xe9 // add r9, r13
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x585df262; WORD $0x1bb8 // vfmadd231ps zmm3, zmm4, dword ptr [rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585db262; WORD $0x14b8; BYTE $0x83 // vfmadd231ps zmm2, zmm4, dword ptr [rbx + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585db262; WORD $0x0cb8; BYTE $0xc3 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585db262; WORD $0x04b8; BYTE $0x3b // vfmadd231ps zmm0, zmm4, dword ptr [rbx + r15]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xcf7f // jg 0x16480 <wsumh_f16+0x150>
+	LONG $0xffff6ae9; BYTE $0xff // jmp 0x16420 <wsumh_f16+0xf0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x000098e9; BYTE $0x00 // jmp 0x1656a <wsumh_f16+0x23a>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748d49; BYTE $0x40 // lea rsi, [r12 + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cd162; WORD $0x1911 // vmovups zmmword ptr [r9], zmm3
+	LONG $0x487cd162; WORD $0x5111; BYTE $0x01 // vmovups zmmword ptr [r9 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4911; BYTE $0x02 // vmovups zmmword ptr [r9 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4111; BYTE $0x03 // vmovups zmmword ptr [r9 + 0xc0], zmm0
+	LONG $0x487c1162; WORD $0x3c11; BYTE $0x91 // vmovups zmmword ptr [r9 + 4*r10], zmm15
+	QUAD $0x01917411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x40], zmm14
+	QUAD $0x02916c11487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x80], zmm13
+	QUAD $0x03916411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0xc0], zmm12
+	LONG $0x487c1162; WORD $0x1c11; BYTE $0xd1 // vmovups zmmword ptr [r9 + 8*r10], zmm11
+	QUAD $0x01d15411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x40], zmm10
+	QUAD $0x02d14c11487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x80], zmm9
+	QUAD $0x03d14411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0xc0], zmm8
+	LONG $0x487cd162; WORD $0x3c11; BYTE $0x11 // vmovups zmmword ptr [r9 + rdx], zmm7
+	QUAD $0x01117411487cd162 // vmovups zmmword ptr [r9 + rdx + 0x40], zmm6
+	QUAD $0x02116c11487cd162 // vmovups zmmword ptr [r9 + rdx + 0x80], zmm5
+	QUAD $0x03116411487cd162 // vmovups zmmword ptr [r9 + rdx + 0xc0], zmm4
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfea5870f; WORD $0xffff // ja 0x1640f <wsumh_f16+0xdf>
+	LONG $0xa60c8d4f // lea r9, [r14 + 4*r12]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xa6 // vmovups zmm3, zmmword ptr [r14 + 4*r12]
+	QUAD $0x01a65410487c9162 // vmovups zmm2, zmmword ptr [r14 + 4*r12 + 0x40]
+	QUAD $0x02a64c10487c9162 // vmovups zmm1, zmmword ptr [r14 + 4*r12 + 0x80]
+	QUAD $0x03a64410487c9162 // vmovups zmm0, zmmword ptr [r14 + 4*r12 + 0xc0]
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x8948; BYTE $0xee // mov rsi, rbp
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x487c1162; WORD $0x3c10; BYTE $0x91 // vmovups zmm15, zmmword ptr [r9 + 4*r10]
+	QUAD $0x01917410487c1162 // vmovups zmm14, zmmword ptr [r9 + 4*r10 + 0x40]
+	QUAD $0x02916c10487c1162 // vmovups zmm13, zmmword ptr [r9 + 4*r10 + 0x80]
+	QUAD $0x03916410487c1162 // vmovups zmm12, zmmword ptr [r9 + 4*r10 + 0xc0]
+	LONG $0x487c1162; WORD $0x1c10; BYTE $0xd1 // vmovups zmm11, zmmword ptr [r9 + 8*r10]
+	QUAD $0x01d15410487c1162 // vmovups zmm10, zmmword ptr [r9 + 8*r10 + 0x40]
+	QUAD $0x02d14c10487c1162 // vmovups zmm9, zmmword ptr [r9 + 8*r10 + 0x80]
+	QUAD $0x03d14410487c1162 // vmovups zmm8, zmmword ptr [r9 + 8*r10 + 0xc0]
+	LONG $0x487cb162; WORD $0x3c10; BYTE $0x0a // vmovups zmm7, zmmword ptr [rdx + r9]
+	QUAD $0x010a7410487cb162 // vmovups zmm6, zmmword ptr [rdx + r9 + 0x40]
+	QUAD $0x020a6c10487cb162 // vmovups zmm5, zmmword ptr [rdx + r9 + 0x80]
+	QUAD $0x030a6410487cb162 // vmovups zmm4, zmmword ptr [rdx + r9 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfee1840f; WORD $0xffff // je 0x164e0 <wsumh_f16+0x1b0>
+	BYTE $0x90 // nop
+	LONG $0x487de262; WORD $0x4713; BYTE $0xfd // vcvtph2ps zmm16, ymmword ptr [rdi - 0x60]
+	LONG $0x487de262; WORD $0x4f13; BYTE $0xfe // vcvtph2ps zmm17, ymmword ptr [rdi - 0x40]
+	LONG $0x487de262; WORD $0x5713; BYTE $0xff // vcvtph2ps zmm18, ymmword ptr [rdi - 0x20]
+	LONG $0x487de262; WORD $0x1f13 // vcvtph2ps zmm19, ymmword ptr [rdi]
 	LONG $0x487da262; WORD $0x2c18; BYTE $0x83 // vbroadcastss zmm21, dword ptr [rbx + 4*r8]
 	LONG $0x487de262; WORD $0x2318 // vbroadcastss zmm20, dword ptr [rbx]
 	LONG $0x487da262; WORD $0x3418; BYTE $0xc3 // vbroadcastss zmm22, dword ptr [rbx + 8*r8]
-	WORD $0x0149; BYTE $0xe9 // add r9, rbp
-	WORD $0xff48; BYTE $0xcf // dec rdi
-	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
-	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
-	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
-	LONG $0x4065b262; WORD $0xedb8 // vfmadd231ps zmm5, zmm19, zmm21 # zmm5 = (zmm19 * zmm21) + zmm5
-	LONG $0x487da262; WORD $0x2c18; BYTE $0x23 // vbroadcastss zmm21, dword ptr [rbx + r12]
+	WORD $0x014c; BYTE $0xef // add rdi, r13
+	WORD $0xff48; BYTE $0xce // dec rsi
+	LONG $0x407d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm16, zmm21 # zmm15 = (zmm16 * zmm21) + zmm15
+	LONG $0x40753262; WORD $0xf5b8 // vfmadd231ps zmm14, zmm17, zmm21 # zmm14 = (zmm17 * zmm21) + zmm14
+	LONG $0x406d3262; WORD $0xedb8 // vfmadd231ps zmm13, zmm18, zmm21 # zmm13 = (zmm18 * zmm21) + zmm13
+	LONG $0x40653262; WORD $0xe5b8 // vfmadd231ps zmm12, zmm19, zmm21 # zmm12 = (zmm19 * zmm21) + zmm12
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x3b // vbroadcastss zmm21, dword ptr [rbx + r15]
 	LONG $0x407db262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm16, zmm20 # zmm3 = (zmm16 * zmm20) + zmm3
 	LONG $0x4075b262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm17, zmm20 # zmm2 = (zmm17 * zmm20) + zmm2
 	LONG $0x406db262; WORD $0xccb8 // vfmadd231ps zmm1, zmm18, zmm20 # zmm1 = (zmm18 * zmm20) + zmm1
 	LONG $0x4065b262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm19, zmm20 # zmm0 = (zmm19 * zmm20) + zmm0
-	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
-	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
-	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
-	LONG $0x40653262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm19, zmm22 # zmm11 = (zmm19 * zmm22) + zmm11
+	LONG $0x407d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm16, zmm22 # zmm11 = (zmm16 * zmm22) + zmm11
+	LONG $0x40753262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm17, zmm22 # zmm10 = (zmm17 * zmm22) + zmm10
+	LONG $0x406d3262; WORD $0xceb8 // vfmadd231ps zmm9, zmm18, zmm22 # zmm9 = (zmm18 * zmm22) + zmm9
+	LONG $0x40653262; WORD $0xc6b8 // vfmadd231ps zmm8, zmm19, zmm22 # zmm8 = (zmm19 * zmm22) + zmm8
 	LONG $0x04c38348 // add rbx, 0x4
-	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
-	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
-	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
-	LONG $0x40653262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm19, zmm21 # zmm15 = (zmm19 * zmm21) + zmm15
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0xff568f0f; WORD $0xffff // jg 0x126f0 <wsumh_f16+0x390>
-	LONG $0xfffe21e9; BYTE $0xff // jmp 0x125c0 <wsumh_f16+0x260>
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x4055b262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm21, zmm16 # zmm7 = (zmm21 * zmm16) + zmm7
+	LONG $0x4055b262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm21, zmm17 # zmm6 = (zmm21 * zmm17) + zmm6
+	LONG $0x4055b262; WORD $0xeab8 // vfmadd231ps zmm5, zmm21, zmm18 # zmm5 = (zmm21 * zmm18) + zmm5
+	LONG $0x4065b262; WORD $0xe5b8 // vfmadd231ps zmm4, zmm19, zmm21 # zmm4 = (zmm19 * zmm21) + zmm4
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0xff568f0f; WORD $0xffff // jg 0x16600 <wsumh_f16+0x2d0>
+	LONG $0xfffe31e9; BYTE $0xff // jmp 0x164e0 <wsumh_f16+0x1b0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x03bd840f; WORD $0x0000 // je 0x12b6a <wsumh_f16+0x80a>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x0602840f; WORD $0x0000 // je 0x16cba <wsumh_f16+0x98a>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	QUAD $0x0000000095248d46 // lea r12d, [4*r10]
-	LONG $0x410c8d48 // lea rcx, [rcx + 2*rax]
-	WORD $0x0148; BYTE $0xc0 // add rax, rax
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x120c8d43 // lea ecx, [r10 + r10]
+	LONG $0x123c8d47 // lea r15d, [r10 + r10]
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x4e348d48 // lea rsi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x1eeb // jmp 0x127ee <wsumh_f16+0x48e>
-	LONG $0x24440148; BYTE $0x10 // add qword ptr [rsp + 0x10], rax
-	LONG $0x24040148 // add qword ptr [rsp], rax
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x23eb // jmp 0x16703 <wsumh_f16+0x3d3>
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xff538d49 // lea rdx, [r11 - 0x1]
+	LONG $0x04c08348 // add rax, 0x4
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
 	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x037c8e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	WORD $0xda74 // je 0x127d0 <wsumh_f16+0x470>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x05b78e0f; WORD $0x0000 // jle 0x16cba <wsumh_f16+0x98a>
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0xd574 // je 0x166e0 <wsumh_f16+0x3b0>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	WORD $0x1aeb // jmp 0x12828 <wsumh_f16+0x4c8>
-	WORD $0x9066 // nop
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	WORD $0x014d; BYTE $0xcd // add r13, r9
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	WORD $0xa87e // jle 0x127d0 <wsumh_f16+0x470>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	WORD $0x20eb // jmp 0x16743 <wsumh_f16+0x413>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x9d7e // jle 0x166e0 <wsumh_f16+0x3b0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1274 // je 0x1283f <wsumh_f16+0x4df>
+	WORD $0x1674 // je 0x1675e <wsumh_f16+0x42e>
 	WORD $0xc931 // xor ecx, ecx
-	BYTE $0x90 // nop
-	LONG $0x54180f41; WORD $0x004d // prefetcht1 byte ptr [r13 + 2*rcx]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4d54180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rcx]
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xf172 // jb 0x12830 <wsumh_f16+0x4d0>
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x187f // jg 0x12864 <wsumh_f16+0x504>
-	WORD $0xc2eb // jmp 0x12810 <wsumh_f16+0x4b0>
-	WORD $0x9066 // nop
-	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
-	WORD $0x014c; BYTE $0xe5 // add rbp, r12
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	WORD $0xac7e // jle 0x12810 <wsumh_f16+0x4b0>
-	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x1073 // jae 0x12880 <wsumh_f16+0x520>
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x000088e9; BYTE $0x00 // jmp 0x128ff <wsumh_f16+0x59f>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
-	WORD $0xc931 // xor ecx, ecx
-	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x0c13; BYTE $0x4f // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx]
-	LONG $0x40598d48 // lea rbx, [rcx + 0x40]
-	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
-	QUAD $0x014f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x20]
-	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
-	QUAD $0x024f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x40]
-	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
-	QUAD $0x034f4c13487df262 // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
-	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
-	LONG $0x80e98348 // sub rcx, -0x80
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
-	WORD $0x9176 // jbe 0x12890 <wsumh_f16+0x530>
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
-	LONG $0x10c98348 // or rcx, 0x10
-	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x2c77 // ja 0x12937 <wsumh_f16+0x5d7>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487df262; WORD $0x0c13; BYTE $0x5f // vcvtph2ps zmm1, ymmword ptr [rdi + 2*rbx]
-	LONG $0x104b8d48 // lea rcx, [rbx + 0x10]
-	QUAD $0x009d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x009d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx], zmm1
-	LONG $0x20c38348 // add rbx, 0x20
-	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xf272 // jb 0x16750 <wsumh_f16+0x420>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0xd976 // jbe 0x12910 <wsumh_f16+0x5b0>
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xff10860f; WORD $0xffff // jbe 0x12850 <wsumh_f16+0x4f0>
-	LONG $0xffffbf41; WORD $0xffff // mov r15d, 0xffffffff
-	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xd929 // sub ecx, ebx
-	WORD $0xd341; BYTE $0xe7 // shl r15d, cl
-	WORD $0xf741; BYTE $0xd7 // not r15d
-	LONG $0x927bc1c4; BYTE $0xcf // kmovd k1, r15d
-	LONG $0xa9fff162; WORD $0x0c6f; BYTE $0x5f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rdi + 2*rbx]
-	QUAD $0x009d5410c97cf162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*rbx]
-	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
-	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	QUAD $0x009d4411497cf162 // vmovups zmmword ptr [rbp + 4*rbx] {k1}, zmm0
-	LONG $0xfffed2e9; BYTE $0xff // jmp 0x12850 <wsumh_f16+0x4f0>
-	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x01e08e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x02e0c149 // shl r8, 0x2
-	WORD $0x0148; BYTE $0xc0 // add rax, rax
-	LONG $0x60498d4c // lea r9, [rcx + 0x60]
-	WORD $0x2ceb // jmp 0x129c7 <wsumh_f16+0x667>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0xb40c8d49 // lea rcx, [r12 + 4*rsi]
-	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
-	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x197f // jg 0x16784 <wsumh_f16+0x454>
+	WORD $0xc3eb // jmp 0x16730 <wsumh_f16+0x400>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe2 // add rdx, r12
 	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
-	WORD $0x014d; BYTE $0xc6 // add r14, r8
-	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
 	LONG $0x01fb8348 // cmp rbx, 0x1
 	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x01a38e0f; WORD $0x0000 // jle 0x12b6a <wsumh_f16+0x80a>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0xac7e // jle 0x16730 <wsumh_f16+0x400>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
 	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x7e73 // jae 0x12a50 <wsumh_f16+0x6f0>
+	WORD $0x1073 // jae 0x167a0 <wsumh_f16+0x470>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x000086e9; BYTE $0x00 // jmp 0x1681e <wsumh_f16+0x4ee>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x10ca8348 // or rdx, 0x10
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0x012c860f; WORD $0x0000 // jbe 0x12b10 <wsumh_f16+0x7b0>
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
-	WORD $0xbe76 // jbe 0x129aa <wsumh_f16+0x64a>
-	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	QUAD $0x004d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx]
+	LONG $0x40718d4c // lea r14, [rcx + 0x40]
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
+	QUAD $0x014d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
+	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
+	QUAD $0x024d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
+	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
+	QUAD $0x034d4c13487dd262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
+	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	WORD $0x9276 // jbe 0x167b0 <wsumh_f16+0x480>
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x2c77 // ja 0x16856 <wsumh_f16+0x526>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x00754c13487d9262 // vcvtph2ps zmm1, ymmword ptr [r13 + 2*r14]
+	LONG $0x104e8d49 // lea rcx, [r14 + 0x10]
+	LONG $0x487db262; WORD $0x0ca8; BYTE $0xb2 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*r14] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm1
+	LONG $0x20c68349 // add r14, 0x20
+	WORD $0x394d; BYTE $0xd6 // cmp r14, r10
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0xda76 // jbe 0x16830 <wsumh_f16+0x500>
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	LONG $0xff11860f; WORD $0xffff // jbe 0x16770 <wsumh_f16+0x440>
+	LONG $0xffffb941; WORD $0xffff // mov r9d, 0xffffffff
 	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xf129 // sub ecx, esi
-	WORD $0xe2d3 // shl edx, cl
-	WORD $0xd2f7 // not edx
-	LONG $0xca92fbc5 // kmovd k1, edx
-	LONG $0xc97cd162; WORD $0x0410; BYTE $0xb4 // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rsi]
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x9674 // je 0x129a0 <wsumh_f16+0x640>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0xd231 // xor edx, edx
-	LONG $0x710c8d48 // lea rcx, [rcx + 2*rsi]
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
-	LONG $0xa9fff162; WORD $0x096f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x2944; BYTE $0xf1 // sub ecx, r14d
+	WORD $0xd341; BYTE $0xe1 // shl r9d, cl
+	WORD $0xf741; BYTE $0xd1 // not r9d
+	LONG $0x927bc1c4; BYTE $0xc9 // kmovd k1, r9d
+	QUAD $0x00754c6fa9ff9162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*r14]
+	LONG $0xc97cb162; WORD $0x1410; BYTE $0xb2 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*r14]
 	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
-	LONG $0x5875d262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff48; BYTE $0xc2 // inc rdx
-	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
-	WORD $0xe275 // jne 0x12a20 <wsumh_f16+0x6c0>
-	LONG $0xffff5de9; BYTE $0xff // jmp 0x129a0 <wsumh_f16+0x640>
+	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
+	LONG $0x497cb162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm0
+	LONG $0xfffed3e9; BYTE $0xff // jmp 0x16770 <wsumh_f16+0x440>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x02238c0f; WORD $0x0000 // jl 0x16acd <wsumh_f16+0x79d>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x016b8d4d // lea r13, [r11 + 0x1]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x604a8d48 // lea rcx, [rdx + 0x60]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x123c8d4c // lea r15, [rdx + rdx]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	WORD $0x29eb // jmp 0x1690c <wsumh_f16+0x5dc>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	WORD $0xff31 // xor edi, edi
-	WORD $0x37eb // jmp 0x12a93 <wsumh_f16+0x733>
-	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
-	LONG $0x80ee8348 // sub rsi, -0x80
-	LONG $0x487cd162; WORD $0x1c11; BYTE $0xbc // vmovups zmmword ptr [r12 + 4*rdi], zmm3
-	QUAD $0x01bc5411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x40], zmm2
-	QUAD $0x02bc4c11487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x80], zmm1
-	QUAD $0x03bc4411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0xc0], zmm0
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xff41870f; WORD $0xffff // ja 0x129d4 <wsumh_f16+0x674>
-	LONG $0x487cd162; WORD $0x1c10; BYTE $0xbc // vmovups zmm3, zmmword ptr [r12 + 4*rdi]
-	QUAD $0x01bc5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rdi + 0x40]
-	QUAD $0x02bc4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rdi + 0x80]
-	QUAD $0x03bc4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rdi + 0xc0]
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0x24440348; BYTE $0x18 // add rax, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x10 // add rdx, qword ptr [rsp + 0x10]
+	LONG $0x246c8d49; BYTE $0xfe // lea rbp, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x01c78e0f; WORD $0x0000 // jle 0x16ad3 <wsumh_f16+0x7a3>
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x0087830f; WORD $0x0000 // jae 0x169a0 <wsumh_f16+0x670>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xd073 // jae 0x168f0 <wsumh_f16+0x5c0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x590c8d48 // lea rcx, [rcx + 2*rbx]
+	WORD $0x23eb // jmp 0x1694d <wsumh_f16+0x61d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x487cf162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm0
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm1
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xa373 // jae 0x168f0 <wsumh_f16+0x5c0>
+	LONG $0x9a348d48 // lea rsi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0x96 // vmovups zmm1, zmmword ptr [rsi + 4*r10]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xa674 // je 0x12a60 <wsumh_f16+0x700>
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487df262; WORD $0x6a13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [rdx - 0x60]
-	LONG $0x487d7262; WORD $0x4213; BYTE $0xfe // vcvtph2ps zmm8, ymmword ptr [rdx - 0x40]
-	LONG $0x487df262; WORD $0x7213; BYTE $0xff // vcvtph2ps zmm6, ymmword ptr [rdx - 0x20]
-	LONG $0x487df262; WORD $0x3a13 // vcvtph2ps zmm7, ymmword ptr [rdx]
-	LONG $0x487d9262; WORD $0x2418; BYTE $0xbe // vbroadcastss zmm4, dword ptr [r14 + 4*r15]
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0xc374 // je 0x16930 <wsumh_f16+0x600>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x1613 // vcvtph2ps zmm2, ymmword ptr [r14]
+	WORD $0x014d; BYTE $0xfe // add r14, r15
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x586df262; WORD $0x45b8; BYTE $0x00 // vfmadd231ps zmm0, zmm2, dword ptr [rbp]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x00854cb8586db262 // vfmadd231ps zmm1, zmm2, dword ptr [rbp + 4*r8]{1to16} # zmm1 = (zmm2 * mem) + zmm1
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xdb7f // jg 0x16970 <wsumh_f16+0x640>
+	WORD $0x99eb // jmp 0x16930 <wsumh_f16+0x600>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x50eb // jmp 0x169fe <wsumh_f16+0x6ce>
+	WORD $0x9066 // nop
+	LONG $0x40738d48 // lea rsi, [rbx + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x487cf162; WORD $0x4f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm1
+	LONG $0x487cf162; WORD $0x5711; BYTE $0x02 // vmovups zmmword ptr [rdi + 0x80], zmm2
+	LONG $0x487cf162; WORD $0x5f11; BYTE $0x03 // vmovups zmmword ptr [rdi + 0xc0], zmm3
+	LONG $0x487cb162; WORD $0x2411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm4
+	QUAD $0x01976c11487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0x40], zmm5
+	QUAD $0x02977411487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0x80], zmm6
+	QUAD $0x03977c11487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0xc0], zmm7
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff1d870f; WORD $0xffff // ja 0x1691b <wsumh_f16+0x5eb>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	QUAD $0x019a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x40]
+	QUAD $0x029a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x80]
+	QUAD $0x039a5c10487cf162 // vmovups zmm3, zmmword ptr [rdx + 4*rbx + 0xc0]
+	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x487cb162; WORD $0x2410; BYTE $0x97 // vmovups zmm4, zmmword ptr [rdi + 4*r10]
+	QUAD $0x01976c10487cb162 // vmovups zmm5, zmmword ptr [rdi + 4*r10 + 0x40]
+	QUAD $0x02977410487cb162 // vmovups zmm6, zmmword ptr [rdi + 4*r10 + 0x80]
+	QUAD $0x03977c10487cb162 // vmovups zmm7, zmmword ptr [rdi + 4*r10 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xff5b840f; WORD $0xffff // je 0x169b0 <wsumh_f16+0x680>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d7262; WORD $0x4613; BYTE $0xfd // vcvtph2ps zmm8, ymmword ptr [rsi - 0x60]
+	LONG $0x487d7262; WORD $0x4e13; BYTE $0xfe // vcvtph2ps zmm9, ymmword ptr [rsi - 0x40]
+	LONG $0x487d7262; WORD $0x5613; BYTE $0xff // vcvtph2ps zmm10, ymmword ptr [rsi - 0x20]
+	LONG $0x487d7262; WORD $0x1e13 // vcvtph2ps zmm11, ymmword ptr [rsi]
+	LONG $0x487d5262; WORD $0x2618 // vbroadcastss zmm12, dword ptr [r14]
+	LONG $0x487d1262; WORD $0x2c18; BYTE $0x86 // vbroadcastss zmm13, dword ptr [r14 + 4*r8]
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	WORD $0xff48; BYTE $0xcd // dec rbp
+	LONG $0x483dd262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm8, zmm12 # zmm0 = (zmm8 * zmm12) + zmm0
+	LONG $0x4835d262; WORD $0xccb8 // vfmadd231ps zmm1, zmm9, zmm12 # zmm1 = (zmm9 * zmm12) + zmm1
+	LONG $0x482dd262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm10, zmm12 # zmm2 = (zmm10 * zmm12) + zmm2
+	LONG $0x4825d262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm11, zmm12 # zmm3 = (zmm11 * zmm12) + zmm3
+	LONG $0x4815d262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm13, zmm8 # zmm4 = (zmm13 * zmm8) + zmm4
+	LONG $0x4815d262; WORD $0xe9b8 // vfmadd231ps zmm5, zmm13, zmm9 # zmm5 = (zmm13 * zmm9) + zmm5
+	LONG $0x4815d262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm13, zmm10 # zmm6 = (zmm13 * zmm10) + zmm6
+	LONG $0x4825d262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm11, zmm13 # zmm7 = (zmm11 * zmm13) + zmm7
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0x987f // jg 0x16a60 <wsumh_f16+0x730>
+	LONG $0xfffee3e9; BYTE $0xff // jmp 0x169b0 <wsumh_f16+0x680>
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x24748b4c; BYTE $0x20 // mov r14, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	LONG $0x01d98e0f; WORD $0x0000 // jle 0x16cba <wsumh_f16+0x98a>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x014d; BYTE $0xf6 // add r14, r14
+	LONG $0x60498d4c // lea r9, [rcx + 0x60]
+	WORD $0x30eb // jmp 0x16b22 <wsumh_f16+0x7f2>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xba0c8d4a // lea rcx, [rdx + 4*r15]
+	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0xff4d8d48 // lea rcx, [rbp - 0x1]
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0x8948; BYTE $0xcd // mov rbp, rcx
+	LONG $0x01988e0f; WORD $0x0000 // jle 0x16cba <wsumh_f16+0x98a>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x7873 // jae 0x16ba0 <wsumh_f16+0x870>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x10cf8348 // or rdi, 0x10
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0x0126860f; WORD $0x0000 // jbe 0x16c60 <wsumh_f16+0x930>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xc876 // jbe 0x16b0a <wsumh_f16+0x7da>
+	LONG $0xffffffbe; BYTE $0xff // mov esi, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0x2944; BYTE $0xf9 // sub ecx, r15d
+	WORD $0xe6d3 // shl esi, cl
+	WORD $0xd6f7 // not esi
+	LONG $0xce92fbc5 // kmovd k1, esi
+	LONG $0xc97cb162; WORD $0x0410; BYTE $0xba // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r15]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0x9f74 // je 0x16b00 <wsumh_f16+0x7d0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x790c8d4a // lea rcx, [rcx + 2*r15]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xa9fff162; WORD $0x096f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rcx]
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x5875f262; WORD $0x04b8; BYTE $0xb0 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rsi]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xe275 // jne 0x16b70 <wsumh_f16+0x840>
+	LONG $0xffff6de9; BYTE $0xff // jmp 0x16b00 <wsumh_f16+0x7d0>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0xf631 // xor esi, esi
+	WORD $0x37eb // jmp 0x16be3 <wsumh_f16+0x8b3>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40798d48 // lea rdi, [rcx + 0x40]
+	LONG $0x80ef8349 // sub r15, -0x80
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm3
+	QUAD $0x01b25411487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm2
+	QUAD $0x02b24c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x80], zmm1
+	QUAD $0x03b24411487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xff47870f; WORD $0xffff // ja 0x16b2a <wsumh_f16+0x7fa>
+	LONG $0x487cf162; WORD $0x1c10; BYTE $0xb2 // vmovups zmm3, zmmword ptr [rdx + 4*rsi]
+	QUAD $0x01b25410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rsi + 0x40]
+	QUAD $0x02b24c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rsi + 0x80]
+	QUAD $0x03b24410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rsi + 0xc0]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xa674 // je 0x16bb0 <wsumh_f16+0x880>
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x487df262; WORD $0x6f13; BYTE $0xfd // vcvtph2ps zmm5, ymmword ptr [rdi - 0x60]
+	LONG $0x487d7262; WORD $0x4713; BYTE $0xfe // vcvtph2ps zmm8, ymmword ptr [rdi - 0x40]
+	LONG $0x487df262; WORD $0x7713; BYTE $0xff // vcvtph2ps zmm6, ymmword ptr [rdi - 0x20]
+	LONG $0x487df262; WORD $0x3f13 // vcvtph2ps zmm7, ymmword ptr [rdi]
+	LONG $0x487df262; WORD $0x2418; BYTE $0x98 // vbroadcastss zmm4, dword ptr [rax + 4*rbx]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
 	LONG $0x485df262; WORD $0xddb8 // vfmadd231ps zmm3, zmm4, zmm5 # zmm3 = (zmm4 * zmm5) + zmm3
 	LONG $0x485dd262; WORD $0xd0b8 // vfmadd231ps zmm2, zmm4, zmm8 # zmm2 = (zmm4 * zmm8) + zmm2
 	LONG $0x485df262; WORD $0xceb8 // vfmadd231ps zmm1, zmm4, zmm6 # zmm1 = (zmm4 * zmm6) + zmm1
 	LONG $0x485df262; WORD $0xc7b8 // vfmadd231ps zmm0, zmm4, zmm7 # zmm0 = (zmm4 * zmm7) + zmm0
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xbb75 // jne 0x12ac0 <wsumh_f16+0x760>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x12a60 <wsumh_f16+0x700>
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xbb75 // jne 0x16c10 <wsumh_f16+0x8e0>
+	LONG $0xffff56e9; BYTE $0xff // jmp 0x16bb0 <wsumh_f16+0x880>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x21eb // jmp 0x12b3b <wsumh_f16+0x7db>
+	LONG $0x4e348d48 // lea rsi, [rsi + 2*rcx]
+	WORD $0x21eb // jmp 0x16c8b <wsumh_f16+0x95b>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x10568d48 // lea rdx, [rsi + 0x10]
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xfeac870f; WORD $0xffff // ja 0x129e7 <wsumh_f16+0x687>
-	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x107f8d49 // lea rdi, [r15 + 0x10]
+	LONG $0x20c68348 // add rsi, 0x20
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfeb2870f; WORD $0xffff // ja 0x16b3d <wsumh_f16+0x80d>
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xd674 // je 0x12b20 <wsumh_f16+0x7c0>
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487df262; WORD $0x0a13 // vcvtph2ps zmm1, ymmword ptr [rdx]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
-	LONG $0x58759262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xe875 // jne 0x12b50 <wsumh_f16+0x7f0>
-	WORD $0xb6eb // jmp 0x12b20 <wsumh_f16+0x7c0>
-	LONG $0x48c48348 // add rsp, 0x48
+	WORD $0xd674 // je 0x16c70 <wsumh_f16+0x940>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x487df262; WORD $0x0f13 // vcvtph2ps zmm1, ymmword ptr [rdi]
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
+	LONG $0x5875f262; WORD $0x04b8; BYTE $0x98 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rbx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xe875 // jne 0x16ca0 <wsumh_f16+0x970>
+	WORD $0xb6eb // jmp 0x16c70 <wsumh_f16+0x940>
+	LONG $0x38c48348 // add rsp, 0x38
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2368,448 +5762,1918 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00401f0f // nop dword ptr [rax]
 
-	// wsumh_bf16: +11136
+	// wsumh_bf16: +27856
 	BYTE $0x55 // push rbp
 	WORD $0x5741 // push r15
 	WORD $0x5641 // push r14
 	WORD $0x5541 // push r13
 	WORD $0x5441 // push r12
 	BYTE $0x53 // push rbx
-	LONG $0x48ec8348 // sub rsp, 0x48
-	WORD $0x8945; BYTE $0xca // mov r10d, r9d
-	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0x38ec8348 // sub rsp, 0x38
+	WORD $0x8948; BYTE $0xf0 // mov rax, rsi
 	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	LONG $0xd9b70f45 // movzx r11d, r9w
-	LONG $0x20e9c149 // shr r9, 0x20
-	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	LONG $0x20eec148 // shr rsi, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x30fdc148 // sar rbp, 0x30
 	LONG $0x10eac141 // shr r10d, 0x10
-	LONG $0x30fec148 // sar rsi, 0x30
+	LONG $0xd9b70f45 // movzx r11d, r9w
 	LONG $0x243c8948 // mov qword ptr [rsp], rdi
-	LONG $0x24548948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdx
-	LONG $0xc9b70f41 // movzx ecx, r9w
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x01f98348 // cmp rcx, 0x1
-	LONG $0x0415850f; WORD $0x0000 // jne 0x12fdb <wsumh_bf16+0x45b>
-	LONG $0x04fe8348 // cmp rsi, 0x4
-	LONG $0x061c8c0f; WORD $0x0000 // jl 0x131ec <wsumh_bf16+0x66c>
-	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
-	LONG $0x04e1c148 // shl rcx, 0x4
+	WORD $0xb70f; BYTE $0xf6 // movzx esi, si
+	LONG $0x246c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rbp
+	LONG $0x24748948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rsi
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0x0356850f; WORD $0x0000 // jne 0x1706b <wsumh_bf16+0x39b>
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x07bc850f; WORD $0x0000 // jne 0x174e3 <wsumh_bf16+0x813>
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x04fd8348 // cmp rbp, 0x4
+	LONG $0x05578c0f; WORD $0x0000 // jl 0x1728b <wsumh_bf16+0x5bb>
 	WORD $0x8944; BYTE $0xd7 // mov edi, r10d
 	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
-	LONG $0x017b8d4d // lea r15, [r11 + 0x1]
-	LONG $0x002c8d48 // lea rbp, [rax + rax]
-	LONG $0x244c8948; BYTE $0x40 // mov qword ptr [rsp + 0x40], rcx
-	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
-	LONG $0x247c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdi
+	WORD $0x894c; BYTE $0xc2 // mov rdx, r8
+	LONG $0x04e2c148 // shl rdx, 0x4
+	QUAD $0x0000000085348d4a // lea rsi, [4*r8]
+	LONG $0x092c8d4c // lea r13, [rcx + rcx]
+	LONG $0x016b8d49 // lea rbp, [r11 + 0x1]
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
 	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
-	LONG $0x49148d48 // lea rdx, [rcx + 2*rcx]
-	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
-	LONG $0x49248d4c // lea r12, [rcx + 2*rcx]
-	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
-	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
-	LONG $0x604f8d48 // lea rcx, [rdi + 0x60]
-	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
-	WORD $0x2deb // jmp 0x12c55 <wsumh_bf16+0xd5>
-	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
-	LONG $0x24748b48; BYTE $0x38 // mov rsi, qword ptr [rsp + 0x38]
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	LONG $0x2474034c; BYTE $0x40 // add r14, qword ptr [rsp + 0x40]
-	LONG $0x24740148; BYTE $0x08 // add qword ptr [rsp + 0x8], rsi
-	LONG $0xfc598d48 // lea rbx, [rcx - 0x4]
-	WORD $0x8948; BYTE $0xde // mov rsi, rbx
-	LONG $0x07f98348 // cmp rcx, 0x7
-	LONG $0x059a8e0f; WORD $0x0000 // jle 0x131ef <wsumh_bf16+0x66f>
+	LONG $0x24548948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdx
+	QUAD $0x0000000095148d42 // lea edx, [4*r10]
+	LONG $0x763c8d4c // lea r15, [rsi + 2*rsi]
+	LONG $0x52148d48 // lea rdx, [rdx + 2*rdx]
+	LONG $0x60778d48 // lea rsi, [rdi + 0x60]
 	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
-	LONG $0x40fa8341 // cmp r10d, 0x40
-	LONG $0x015c830f; WORD $0x0000 // jae 0x12dc0 <wsumh_bf16+0x240>
-	WORD $0xf631 // xor esi, esi
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	WORD $0xc573 // jae 0x12c30 <wsumh_bf16+0xb0>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	LONG $0x710c8d4c // lea r9, [rcx + 2*rsi]
-	WORD $0x45eb // jmp 0x12cba <wsumh_bf16+0x13a>
-	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
-	LONG $0x497cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi] {k1}, zmm3
-	LONG $0x497cf162; WORD $0x1111 // vmovups zmmword ptr [rcx] {k1}, zmm2
+	WORD $0x28eb // jmp 0x16da2 <wsumh_bf16+0xd2>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
 	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
-	LONG $0x497cf162; WORD $0x0c11; BYTE $0x0f // vmovups zmmword ptr [rdi + rcx] {k1}, zmm1
-	LONG $0x497cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx] {k1}, zmm0
-	LONG $0x247c8b4c; BYTE $0x10 // mov r15, qword ptr [rsp + 0x10]
-	LONG $0x10c68348 // add rsi, 0x10
-	LONG $0x20c18349 // add r9, 0x20
-	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
-	LONG $0xff76830f; WORD $0xffff // jae 0x12c30 <wsumh_bf16+0xb0>
-	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
-	LONG $0xffffffbb; BYTE $0xff // mov ebx, 0xffffffff
-	LONG $0xb13c8d48 // lea rdi, [rcx + 4*rsi]
-	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
-	WORD $0x2948; BYTE $0xf1 // sub rcx, rsi
-	WORD $0xe3d3 // shl ebx, cl
-	WORD $0xd3f7 // not ebx
-	LONG $0xcb92fbc5 // kmovd k1, ebx
-	LONG $0x971c8d4a // lea rbx, [rdi + 4*r10]
-	LONG $0x245c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rbx
-	LONG $0x10f98348 // cmp rcx, 0x10
-	WORD $0x2b7d // jge 0x12d10 <wsumh_bf16+0x190>
-	LONG $0xc97cf162; WORD $0x1310 // vmovups zmm2 {k1} {z}, zmmword ptr [rbx]
-	LONG $0x245c8b48; BYTE $0x18 // mov rbx, qword ptr [rsp + 0x18]
-	LONG $0xc97cf162; WORD $0x1f10 // vmovups zmm3 {k1} {z}, zmmword ptr [rdi]
-	LONG $0xc97cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + rdx]
-	LONG $0xc97cf162; WORD $0x0c10; BYTE $0x1f // vmovups zmm1 {k1} {z}, zmmword ptr [rdi + rbx]
-	WORD $0x25eb // jmp 0x12d2b <wsumh_bf16+0x1ab>
-	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487cf162; WORD $0x1f10 // vmovups zmm3, zmmword ptr [rdi]
-	LONG $0x487cb162; WORD $0x1410; BYTE $0x97 // vmovups zmm2, zmmword ptr [rdi + 4*r10]
-	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd7 // vmovups zmm1, zmmword ptr [rdi + 8*r10]
-	LONG $0x487cf162; WORD $0x0410; BYTE $0x17 // vmovups zmm0, zmmword ptr [rdi + rdx]
-	WORD $0x894c; BYTE $0xfb // mov rbx, r15
-	WORD $0x894d; BYTE $0xcd // mov r13, r9
-	WORD $0x894d; BYTE $0xf7 // mov r15, r14
-	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x7575 // jne 0x12dae <wsumh_bf16+0x22e>
-	LONG $0x10f98348 // cmp rcx, 0x10
-	LONG $0xff3d8c0f; WORD $0xffff // jl 0x12c80 <wsumh_bf16+0x100>
-	LONG $0x487cf162; WORD $0x1f11 // vmovups zmmword ptr [rdi], zmm3
-	LONG $0x487cb162; WORD $0x1411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm2
-	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm1
-	LONG $0x487cf162; WORD $0x0411; BYTE $0x17 // vmovups zmmword ptr [rdi + rdx], zmm0
-	LONG $0xffff41e9; BYTE $0xff // jmp 0x12ca4 <wsumh_bf16+0x124>
-	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x6f7ec1c4; WORD $0x0065 // vmovdqu ymm4, ymmword ptr [r13]
-	LONG $0x487df262; WORD $0xe433 // vpmovzxwd zmm4, ymm4 # zmm4 = ymm4[0],zero,ymm4[1],zero,ymm4[2],zero,ymm4[3],zero,ymm4[4],zero,ymm4[5],zero,ymm4[6],zero,ymm4[7],zero,ymm4[8],zero,ymm4[9],zero,ymm4[10],zero,ymm4[11],zero,ymm4[12],zero,ymm4[13],zero,ymm4[14],zero,ymm4[15],zero
-	WORD $0x0149; BYTE $0xed // add r13, rbp
-	WORD $0xff48; BYTE $0xcb // dec rbx
-	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
-	LONG $0x585dd262; WORD $0x1fb8 // vfmadd231ps zmm3, zmm4, dword ptr [r15]{1to16} # zmm3 = (zmm4 * mem) + zmm3
-	LONG $0x585d9262; WORD $0x14b8; BYTE $0x87 // vfmadd231ps zmm2, zmm4, dword ptr [r15 + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
-	LONG $0x585d9262; WORD $0x0cb8; BYTE $0xc7 // vfmadd231ps zmm1, zmm4, dword ptr [r15 + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
-	LONG $0x585d9262; WORD $0x04b8; BYTE $0x27 // vfmadd231ps zmm0, zmm4, dword ptr [r15 + r12]{1to16} # zmm0 = (zmm4 * mem) + zmm0
-	LONG $0x04c78349 // add r15, 0x4
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8b7e // jle 0x12d39 <wsumh_bf16+0x1b9>
-	LONG $0x0ff98348 // cmp rcx, 0xf
-	WORD $0xbc7f // jg 0x12d70 <wsumh_bf16+0x1f0>
-	LONG $0xa9ffd162; WORD $0x656f; BYTE $0x00 // vmovdqu16 ymm4 {k1} {z}, ymmword ptr [r13]
-	WORD $0xb9eb // jmp 0x12d76 <wsumh_bf16+0x1f6>
-	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
-	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
-	WORD $0xf631 // xor esi, esi
-	LONG $0x00009ce9; BYTE $0x00 // jmp 0x12e6d <wsumh_bf16+0x2ed>
-	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
-	LONG $0x407e8d48 // lea rdi, [rsi + 0x40]
-	LONG $0x80e98348 // sub rcx, -0x80
-	LONG $0x487cd162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [r13], zmm3
-	LONG $0x487cd162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm2
-	LONG $0x487cd162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm1
-	LONG $0x487cd162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm0
-	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
-	QUAD $0x01957c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm7
-	QUAD $0x02957411487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm6
-	QUAD $0x03956c11487c9162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm5
-	QUAD $0x00d56411487c9162 // vmovups zmmword ptr [r13 + 8*r10], zmm4
-	QUAD $0x01d54c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x40], zmm9
-	QUAD $0x02d55411487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0x80], zmm10
-	QUAD $0x03d55c11487c1162 // vmovups zmmword ptr [r13 + 8*r10 + 0xc0], zmm11
-	QUAD $0x00156411487c5162 // vmovups zmmword ptr [r13 + rdx], zmm12
-	QUAD $0x01156c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0x40], zmm13
-	QUAD $0x02157411487c5162 // vmovups zmmword ptr [r13 + rdx + 0x80], zmm14
-	QUAD $0x03157c11487c5162 // vmovups zmmword ptr [r13 + rdx + 0xc0], zmm15
-	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
-	LONG $0xfdf9870f; WORD $0xffff // ja 0x12c66 <wsumh_bf16+0xe6>
-	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
-	LONG $0xb12c8d4d // lea r13, [r9 + 4*rsi]
-	LONG $0x487cd162; WORD $0x1c10; BYTE $0xb1 // vmovups zmm3, zmmword ptr [r9 + 4*rsi]
-	QUAD $0x01b15410487cd162 // vmovups zmm2, zmmword ptr [r9 + 4*rsi + 0x40]
-	QUAD $0x02b14c10487cd162 // vmovups zmm1, zmmword ptr [r9 + 4*rsi + 0x80]
-	QUAD $0x03b14410487cd162 // vmovups zmm0, zmmword ptr [r9 + 4*rsi + 0xc0]
-	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
-	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x24440348; BYTE $0x10 // add rax, qword ptr [rsp + 0x10]
+	LONG $0x2474034c; BYTE $0x08 // add r14, qword ptr [rsp + 0x8]
+	LONG $0xfc618d4c // lea r12, [rcx - 0x4]
+	LONG $0x2464894c; BYTE $0x18 // mov qword ptr [rsp + 0x18], r12
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x04ec8e0f; WORD $0x0000 // jle 0x1728e <wsumh_bf16+0x5be>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00b4830f; WORD $0x0000 // jae 0x16e60 <wsumh_bf16+0x190>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0xcc73 // jae 0x16d80 <wsumh_bf16+0xb0>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x610c8d4a // lea rcx, [rcx + 2*r12]
+	WORD $0x2aeb // jmp 0x16de8 <wsumh_bf16+0x118>
+	WORD $0x9066 // nop
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x487cf162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd6 // vmovups zmmword ptr [rsi + 8*r10], zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x16 // vmovups zmmword ptr [rsi + rdx], zmm0
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0x9873 // jae 0x16d80 <wsumh_bf16+0xb0>
+	LONG $0xa6348d4b // lea rsi, [r14 + 4*r12]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xa6 // vmovups zmm3, zmmword ptr [r14 + 4*r12]
+	WORD $0x8948; BYTE $0xef // mov rdi, rbp
 	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
-	QUAD $0x01957c10487c9162 // vmovups zmm7, zmmword ptr [r13 + 4*r10 + 0x40]
-	QUAD $0x02957410487c9162 // vmovups zmm6, zmmword ptr [r13 + 4*r10 + 0x80]
-	QUAD $0x03956c10487c9162 // vmovups zmm5, zmmword ptr [r13 + 4*r10 + 0xc0]
-	QUAD $0x00d56410487c9162 // vmovups zmm4, zmmword ptr [r13 + 8*r10]
-	QUAD $0x01d54c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 8*r10 + 0x40]
-	QUAD $0x02d55410487c1162 // vmovups zmm10, zmmword ptr [r13 + 8*r10 + 0x80]
-	QUAD $0x03d55c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 8*r10 + 0xc0]
-	LONG $0x487c3162; WORD $0x2410; BYTE $0x2a // vmovups zmm12, zmmword ptr [rdx + r13]
-	QUAD $0x012a6c10487c3162 // vmovups zmm13, zmmword ptr [rdx + r13 + 0x40]
-	QUAD $0x022a7410487c3162 // vmovups zmm14, zmmword ptr [rdx + r13 + 0x80]
-	QUAD $0x032a7c10487c3162 // vmovups zmm15, zmmword ptr [rdx + r13 + 0xc0]
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x96 // vmovups zmm2, zmmword ptr [rsi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd6 // vmovups zmm1, zmmword ptr [rsi + 8*r10]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x32 // vmovups zmm0, zmmword ptr [rdx + rsi]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0xfed7840f; WORD $0xffff // je 0x12de0 <wsumh_bf16+0x260>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0x487dc262; WORD $0x4133; BYTE $0xfd // vpmovzxwd zmm16, ymmword ptr [r9 - 0x60]
-	LONG $0x487dc262; WORD $0x4933; BYTE $0xfe // vpmovzxwd zmm17, ymmword ptr [r9 - 0x40]
-	LONG $0x487dc262; WORD $0x5133; BYTE $0xff // vpmovzxwd zmm18, ymmword ptr [r9 - 0x20]
-	LONG $0x487dc262; WORD $0x1933 // vpmovzxwd zmm19, ymmword ptr [r9]
+	WORD $0xaa74 // je 0x16dc0 <wsumh_bf16+0xf0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x487dd262; WORD $0x2133 // vpmovzxwd zmm4, ymmword ptr [r9]
+	WORD $0x014d; BYTE $0xe9 // add r9, r13
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x485df162; WORD $0xf472; BYTE $0x10 // vpslld zmm4, zmm4, 0x10
+	LONG $0x585df262; WORD $0x1bb8 // vfmadd231ps zmm3, zmm4, dword ptr [rbx]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	LONG $0x585db262; WORD $0x14b8; BYTE $0x83 // vfmadd231ps zmm2, zmm4, dword ptr [rbx + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	LONG $0x585db262; WORD $0x0cb8; BYTE $0xc3 // vfmadd231ps zmm1, zmm4, dword ptr [rbx + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	LONG $0x585db262; WORD $0x04b8; BYTE $0x3b // vfmadd231ps zmm0, zmm4, dword ptr [rbx + r15]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xc87f // jg 0x16e20 <wsumh_bf16+0x150>
+	LONG $0xffff63e9; BYTE $0xff // jmp 0x16dc0 <wsumh_bf16+0xf0>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
+	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x000098e9; BYTE $0x00 // jmp 0x16f0a <wsumh_bf16+0x23a>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748d49; BYTE $0x40 // lea rsi, [r12 + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cd162; WORD $0x1911 // vmovups zmmword ptr [r9], zmm3
+	LONG $0x487cd162; WORD $0x5111; BYTE $0x01 // vmovups zmmword ptr [r9 + 0x40], zmm2
+	LONG $0x487cd162; WORD $0x4911; BYTE $0x02 // vmovups zmmword ptr [r9 + 0x80], zmm1
+	LONG $0x487cd162; WORD $0x4111; BYTE $0x03 // vmovups zmmword ptr [r9 + 0xc0], zmm0
+	LONG $0x487c1162; WORD $0x3c11; BYTE $0x91 // vmovups zmmword ptr [r9 + 4*r10], zmm15
+	QUAD $0x01917411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x40], zmm14
+	QUAD $0x02916c11487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0x80], zmm13
+	QUAD $0x03916411487c1162 // vmovups zmmword ptr [r9 + 4*r10 + 0xc0], zmm12
+	LONG $0x487c1162; WORD $0x1c11; BYTE $0xd1 // vmovups zmmword ptr [r9 + 8*r10], zmm11
+	QUAD $0x01d15411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x40], zmm10
+	QUAD $0x02d14c11487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0x80], zmm9
+	QUAD $0x03d14411487c1162 // vmovups zmmword ptr [r9 + 8*r10 + 0xc0], zmm8
+	LONG $0x487cd162; WORD $0x3c11; BYTE $0x11 // vmovups zmmword ptr [r9 + rdx], zmm7
+	QUAD $0x01117411487cd162 // vmovups zmmword ptr [r9 + rdx + 0x40], zmm6
+	QUAD $0x02116c11487cd162 // vmovups zmmword ptr [r9 + rdx + 0x80], zmm5
+	QUAD $0x03116411487cd162 // vmovups zmmword ptr [r9 + rdx + 0xc0], zmm4
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xfea5870f; WORD $0xffff // ja 0x16daf <wsumh_bf16+0xdf>
+	LONG $0xa60c8d4f // lea r9, [r14 + 4*r12]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xa6 // vmovups zmm3, zmmword ptr [r14 + 4*r12]
+	QUAD $0x01a65410487c9162 // vmovups zmm2, zmmword ptr [r14 + 4*r12 + 0x40]
+	QUAD $0x02a64c10487c9162 // vmovups zmm1, zmmword ptr [r14 + 4*r12 + 0x80]
+	QUAD $0x03a64410487c9162 // vmovups zmm0, zmmword ptr [r14 + 4*r12 + 0xc0]
+	WORD $0x8949; BYTE $0xf4 // mov r12, rsi
+	WORD $0x8948; BYTE $0xee // mov rsi, rbp
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	LONG $0x487c1162; WORD $0x3c10; BYTE $0x91 // vmovups zmm15, zmmword ptr [r9 + 4*r10]
+	QUAD $0x01917410487c1162 // vmovups zmm14, zmmword ptr [r9 + 4*r10 + 0x40]
+	QUAD $0x02916c10487c1162 // vmovups zmm13, zmmword ptr [r9 + 4*r10 + 0x80]
+	QUAD $0x03916410487c1162 // vmovups zmm12, zmmword ptr [r9 + 4*r10 + 0xc0]
+	LONG $0x487c1162; WORD $0x1c10; BYTE $0xd1 // vmovups zmm11, zmmword ptr [r9 + 8*r10]
+	QUAD $0x01d15410487c1162 // vmovups zmm10, zmmword ptr [r9 + 8*r10 + 0x40]
+	QUAD $0x02d14c10487c1162 // vmovups zmm9, zmmword ptr [r9 + 8*r10 + 0x80]
+	QUAD $0x03d14410487c1162 // vmovups zmm8, zmmword ptr [r9 + 8*r10 + 0xc0]
+	LONG $0x487cb162; WORD $0x3c10; BYTE $0x0a // vmovups zmm7, zmmword ptr [rdx + r9]
+	QUAD $0x010a7410487cb162 // vmovups zmm6, zmmword ptr [rdx + r9 + 0x40]
+	QUAD $0x020a6c10487cb162 // vmovups zmm5, zmmword ptr [rdx + r9 + 0x80]
+	QUAD $0x030a6410487cb162 // vmovups zmm4, zmmword ptr [rdx + r9 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xfee1840f; WORD $0xffff // je 0x16e80 <wsumh_bf16+0x1b0>
+	BYTE $0x90 // nop
+	LONG $0x487de262; WORD $0x4733; BYTE $0xfd // vpmovzxwd zmm16, ymmword ptr [rdi - 0x60]
+	LONG $0x487de262; WORD $0x4f33; BYTE $0xfe // vpmovzxwd zmm17, ymmword ptr [rdi - 0x40]
+	LONG $0x487de262; WORD $0x5733; BYTE $0xff // vpmovzxwd zmm18, ymmword ptr [rdi - 0x20]
+	LONG $0x487de262; WORD $0x1f33 // vpmovzxwd zmm19, ymmword ptr [rdi]
 	LONG $0x487da262; WORD $0x2c18; BYTE $0x83 // vbroadcastss zmm21, dword ptr [rbx + 4*r8]
 	LONG $0x487de262; WORD $0x2318 // vbroadcastss zmm20, dword ptr [rbx]
 	LONG $0x487da262; WORD $0x3418; BYTE $0xc3 // vbroadcastss zmm22, dword ptr [rbx + 8*r8]
-	WORD $0x0149; BYTE $0xe9 // add r9, rbp
-	WORD $0xff48; BYTE $0xcf // dec rdi
+	WORD $0x014c; BYTE $0xef // add rdi, r13
+	WORD $0xff48; BYTE $0xce // dec rsi
 	LONG $0x407db162; WORD $0xf072; BYTE $0x10 // vpslld zmm16, zmm16, 0x10
 	LONG $0x4075b162; WORD $0xf172; BYTE $0x10 // vpslld zmm17, zmm17, 0x10
 	LONG $0x406db162; WORD $0xf272; BYTE $0x10 // vpslld zmm18, zmm18, 0x10
 	LONG $0x4065b162; WORD $0xf372; BYTE $0x10 // vpslld zmm19, zmm19, 0x10
-	LONG $0x407d3262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm16, zmm21 # zmm8 = (zmm16 * zmm21) + zmm8
-	LONG $0x4075b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm17, zmm21 # zmm7 = (zmm17 * zmm21) + zmm7
-	LONG $0x406db262; WORD $0xf5b8 // vfmadd231ps zmm6, zmm18, zmm21 # zmm6 = (zmm18 * zmm21) + zmm6
-	LONG $0x4065b262; WORD $0xedb8 // vfmadd231ps zmm5, zmm19, zmm21 # zmm5 = (zmm19 * zmm21) + zmm5
-	LONG $0x487da262; WORD $0x2c18; BYTE $0x23 // vbroadcastss zmm21, dword ptr [rbx + r12]
+	LONG $0x407d3262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm16, zmm21 # zmm15 = (zmm16 * zmm21) + zmm15
+	LONG $0x40753262; WORD $0xf5b8 // vfmadd231ps zmm14, zmm17, zmm21 # zmm14 = (zmm17 * zmm21) + zmm14
+	LONG $0x406d3262; WORD $0xedb8 // vfmadd231ps zmm13, zmm18, zmm21 # zmm13 = (zmm18 * zmm21) + zmm13
+	LONG $0x40653262; WORD $0xe5b8 // vfmadd231ps zmm12, zmm19, zmm21 # zmm12 = (zmm19 * zmm21) + zmm12
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x3b // vbroadcastss zmm21, dword ptr [rbx + r15]
 	LONG $0x407db262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm16, zmm20 # zmm3 = (zmm16 * zmm20) + zmm3
 	LONG $0x4075b262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm17, zmm20 # zmm2 = (zmm17 * zmm20) + zmm2
 	LONG $0x406db262; WORD $0xccb8 // vfmadd231ps zmm1, zmm18, zmm20 # zmm1 = (zmm18 * zmm20) + zmm1
 	LONG $0x4065b262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm19, zmm20 # zmm0 = (zmm19 * zmm20) + zmm0
-	LONG $0x407db262; WORD $0xe6b8 // vfmadd231ps zmm4, zmm16, zmm22 # zmm4 = (zmm16 * zmm22) + zmm4
-	LONG $0x40753262; WORD $0xceb8 // vfmadd231ps zmm9, zmm17, zmm22 # zmm9 = (zmm17 * zmm22) + zmm9
-	LONG $0x406d3262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm18, zmm22 # zmm10 = (zmm18 * zmm22) + zmm10
-	LONG $0x40653262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm19, zmm22 # zmm11 = (zmm19 * zmm22) + zmm11
+	LONG $0x407d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm16, zmm22 # zmm11 = (zmm16 * zmm22) + zmm11
+	LONG $0x40753262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm17, zmm22 # zmm10 = (zmm17 * zmm22) + zmm10
+	LONG $0x406d3262; WORD $0xceb8 // vfmadd231ps zmm9, zmm18, zmm22 # zmm9 = (zmm18 * zmm22) + zmm9
+	LONG $0x40653262; WORD $0xc6b8 // vfmadd231ps zmm8, zmm19, zmm22 # zmm8 = (zmm19 * zmm22) + zmm8
 	LONG $0x04c38348 // add rbx, 0x4
-	LONG $0x40553262; WORD $0xe0b8 // vfmadd231ps zmm12, zmm21, zmm16 # zmm12 = (zmm21 * zmm16) + zmm12
-	LONG $0x40553262; WORD $0xe9b8 // vfmadd231ps zmm13, zmm21, zmm17 # zmm13 = (zmm21 * zmm17) + zmm13
-	LONG $0x40553262; WORD $0xf2b8 // vfmadd231ps zmm14, zmm21, zmm18 # zmm14 = (zmm21 * zmm18) + zmm14
-	LONG $0x40653262; WORD $0xfdb8 // vfmadd231ps zmm15, zmm19, zmm21 # zmm15 = (zmm19 * zmm21) + zmm15
-	LONG $0x01ff8348 // cmp rdi, 0x1
-	LONG $0xff3a8f0f; WORD $0xffff // jg 0x12f10 <wsumh_bf16+0x390>
-	LONG $0xfffe05e9; BYTE $0xff // jmp 0x12de0 <wsumh_bf16+0x260>
-	LONG $0x24748948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rsi
+	LONG $0x4055b262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm21, zmm16 # zmm7 = (zmm21 * zmm16) + zmm7
+	LONG $0x4055b262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm21, zmm17 # zmm6 = (zmm21 * zmm17) + zmm6
+	LONG $0x4055b262; WORD $0xeab8 // vfmadd231ps zmm5, zmm21, zmm18 # zmm5 = (zmm21 * zmm18) + zmm5
+	LONG $0x4065b262; WORD $0xe5b8 // vfmadd231ps zmm4, zmm19, zmm21 # zmm4 = (zmm19 * zmm21) + zmm4
+	LONG $0x01fe8348 // cmp rsi, 0x1
+	LONG $0xff3a8f0f; WORD $0xffff // jg 0x16fa0 <wsumh_bf16+0x2d0>
+	LONG $0xfffe15e9; BYTE $0xff // jmp 0x16e80 <wsumh_bf16+0x1b0>
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	LONG $0x0418840f; WORD $0x0000 // je 0x13401 <wsumh_bf16+0x881>
-	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x067d840f; WORD $0x0000 // je 0x176f1 <wsumh_bf16+0xa21>
+	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
 	QUAD $0x0000000095248d46 // lea r12d, [4*r10]
-	LONG $0x410c8d48 // lea rcx, [rcx + 2*rax]
-	WORD $0x0148; BYTE $0xc0 // add rax, rax
-	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
-	LONG $0x120c8d43 // lea ecx, [r10 + r10]
+	LONG $0x123c8d47 // lea r15d, [r10 + r10]
+	LONG $0x24548948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rdx
+	LONG $0x4e348d48 // lea rsi, [rsi + 2*rcx]
+	WORD $0x0148; BYTE $0xc9 // add rcx, rcx
 	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
-	WORD $0x22eb // jmp 0x1302e <wsumh_bf16+0x4ae>
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	WORD $0x27eb // jmp 0x170c3 <wsumh_bf16+0x3f3>
 	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x24440148; BYTE $0x10 // add qword ptr [rsp + 0x10], rax
-	LONG $0x24040148 // add qword ptr [rsp], rax
-	LONG $0x04c68349 // add r14, 0x4
-	LONG $0xff4b8d49 // lea rcx, [r11 - 0x1]
+	LONG $0x244c8b48; BYTE $0x20 // mov rcx, qword ptr [rsp + 0x20]
+	LONG $0xff538d49 // lea rdx, [r11 - 0x1]
+	LONG $0x04c08348 // add rax, 0x4
+	LONG $0x244c0148; BYTE $0x08 // add qword ptr [rsp + 0x8], rcx
+	LONG $0x240c0148 // add qword ptr [rsp], rcx
 	LONG $0x01fb8349 // cmp r11, 0x1
-	WORD $0x8949; BYTE $0xcb // mov r11, rcx
-	LONG $0x03d38e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
-	LONG $0x247c8348; WORD $0x0018 // cmp qword ptr [rsp + 0x18], 0x0
-	WORD $0xda74 // je 0x13010 <wsumh_bf16+0x490>
-	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
-	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
-	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x062e8e0f; WORD $0x0000 // jle 0x176f1 <wsumh_bf16+0xa21>
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0xd574 // je 0x170a0 <wsumh_bf16+0x3d0>
+	LONG $0x242c8b4c // mov r13, qword ptr [rsp]
 	LONG $0x246c8b48; BYTE $0x08 // mov rbp, qword ptr [rsp + 0x8]
-	WORD $0x894c; BYTE $0xf6 // mov rsi, r14
-	WORD $0x1aeb // jmp 0x13068 <wsumh_bf16+0x4e8>
-	WORD $0x9066 // nop
-	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
-	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
-	WORD $0x014c; BYTE $0xcf // add rdi, r9
-	WORD $0x014d; BYTE $0xcd // add r13, r9
-	LONG $0x01fa8348 // cmp rdx, 0x1
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	WORD $0xa87e // jle 0x13010 <wsumh_bf16+0x490>
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0x24548b48; BYTE $0x30 // mov rdx, qword ptr [rsp + 0x30]
+	WORD $0x8948; BYTE $0xc6 // mov rsi, rax
+	WORD $0x20eb // jmp 0x17103 <wsumh_bf16+0x433>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	WORD $0x014c; BYTE $0xfd // add rbp, r15
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x9d7e // jle 0x170a0 <wsumh_bf16+0x3d0>
 	WORD $0x854d; BYTE $0xd2 // test r10, r10
-	WORD $0x1274 // je 0x1307f <wsumh_bf16+0x4ff>
+	WORD $0x1674 // je 0x1711e <wsumh_bf16+0x44e>
 	WORD $0xc931 // xor ecx, ecx
-	BYTE $0x90 // nop
-	LONG $0x54180f41; WORD $0x004d // prefetcht1 byte ptr [r13 + 2*rcx]
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x4d54180f; BYTE $0x00 // prefetcht1 byte ptr [rbp + 2*rcx]
 	LONG $0x20c18348 // add rcx, 0x20
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0xf172 // jb 0x13070 <wsumh_bf16+0x4f0>
-	LONG $0x244c8b48; BYTE $0x28 // mov rcx, qword ptr [rsp + 0x28]
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0xf272 // jb 0x17110 <wsumh_bf16+0x440>
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
 	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
-	WORD $0x187f // jg 0x130a4 <wsumh_bf16+0x524>
-	WORD $0xc2eb // jmp 0x13050 <wsumh_bf16+0x4d0>
-	WORD $0x9066 // nop
+	WORD $0x197f // jg 0x17144 <wsumh_bf16+0x474>
+	WORD $0xc3eb // jmp 0x170f0 <wsumh_bf16+0x420>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
-	WORD $0x014c; BYTE $0xe5 // add rbp, r12
-	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
-	LONG $0x01f98349 // cmp r9, 0x1
-	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
-	WORD $0xac7e // jle 0x13050 <wsumh_bf16+0x4d0>
+	WORD $0x014c; BYTE $0xe2 // add rdx, r12
+	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	WORD $0xac7e // jle 0x170f0 <wsumh_bf16+0x420>
 	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
 	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x1073 // jae 0x130c0 <wsumh_bf16+0x540>
-	WORD $0xdb31 // xor ebx, ebx
-	LONG $0x0000a8e9; BYTE $0x00 // jmp 0x1315f <wsumh_bf16+0x5df>
-	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x1073 // jae 0x17160 <wsumh_bf16+0x490>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x0000a6e9; BYTE $0x00 // jmp 0x171fe <wsumh_bf16+0x52e>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 	WORD $0xc931 // xor ecx, ecx
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
-	LONG $0x487df262; WORD $0x0c33; BYTE $0x4f // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx]
-	LONG $0x40598d48 // lea rbx, [rcx + 0x40]
+	QUAD $0x004d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx]
+	LONG $0x40718d4c // lea r14, [rcx + 0x40]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x008d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x008d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx], zmm1
-	QUAD $0x014f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x20]
+	LONG $0x487df262; WORD $0x0ca8; BYTE $0x8a // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cf162; WORD $0x0c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm1
+	QUAD $0x014d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x20]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x018d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x018d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x40], zmm1
-	QUAD $0x024f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x40]
+	QUAD $0x018a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x018a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x40], zmm1
+	QUAD $0x024d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x40]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x028d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x028d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0x80], zmm1
-	QUAD $0x034f4c33487df262 // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rcx + 0x60]
+	QUAD $0x028a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x028a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0x80], zmm1
+	QUAD $0x034d4c33487dd262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*rcx + 0x60]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x038d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x038d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rcx + 0xc0], zmm1
+	QUAD $0x038a4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*rcx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x038a4c11487cf162 // vmovups zmmword ptr [rdx + 4*rcx + 0xc0], zmm1
 	LONG $0x80e98348 // sub rcx, -0x80
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
-	LONG $0xff71860f; WORD $0xffff // jbe 0x130d0 <wsumh_bf16+0x550>
-	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	LONG $0xff72860f; WORD $0xffff // jbe 0x17170 <wsumh_bf16+0x4a0>
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
 	LONG $0x10c98348 // or rcx, 0x10
 	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
-	WORD $0x3377 // ja 0x1319e <wsumh_bf16+0x61e>
-	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
-	LONG $0x487df262; WORD $0x0c33; BYTE $0x5f // vpmovzxwd zmm1, ymmword ptr [rdi + 2*rbx]
-	LONG $0x104b8d48 // lea rcx, [rbx + 0x10]
+	WORD $0x3377 // ja 0x1723d <wsumh_bf16+0x56d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	QUAD $0x00754c33487d9262 // vpmovzxwd zmm1, ymmword ptr [r13 + 2*r14]
+	LONG $0x104e8d49 // lea rcx, [r14 + 0x10]
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	QUAD $0x009d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx] # zmm1 = (zmm0 * zmm1) + mem
-	QUAD $0x009d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx], zmm1
-	LONG $0x20c38348 // add rbx, 0x20
-	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	WORD $0xd276 // jbe 0x13170 <wsumh_bf16+0x5f0>
-	WORD $0x3949; BYTE $0xda // cmp r10, rbx
-	LONG $0xfee9860f; WORD $0xffff // jbe 0x13090 <wsumh_bf16+0x510>
-	LONG $0xffffbf41; WORD $0xffff // mov r15d, 0xffffffff
+	LONG $0x487db262; WORD $0x0ca8; BYTE $0xb2 // vfmadd213ps zmm1, zmm0, zmmword ptr [rdx + 4*r14] # zmm1 = (zmm0 * zmm1) + mem
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14], zmm1
+	LONG $0x20c68349 // add r14, 0x20
+	WORD $0x394d; BYTE $0xd6 // cmp r14, r10
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0xd376 // jbe 0x17210 <wsumh_bf16+0x540>
+	WORD $0x394d; BYTE $0xf2 // cmp r10, r14
+	LONG $0xfeea860f; WORD $0xffff // jbe 0x17130 <wsumh_bf16+0x460>
+	LONG $0xffffb941; WORD $0xffff // mov r9d, 0xffffffff
 	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xd929 // sub ecx, ebx
-	WORD $0xd341; BYTE $0xe7 // shl r15d, cl
-	WORD $0xf741; BYTE $0xd7 // not r15d
-	LONG $0x927bc1c4; BYTE $0xcf // kmovd k1, r15d
-	LONG $0xa9fff162; WORD $0x0c6f; BYTE $0x5f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rdi + 2*rbx]
-	QUAD $0x009d5410c97cf162 // vmovups zmm2 {k1} {z}, zmmword ptr [rbp + 4*rbx]
+	WORD $0x2944; BYTE $0xf1 // sub ecx, r14d
+	WORD $0xd341; BYTE $0xe1 // shl r9d, cl
+	WORD $0xf741; BYTE $0xd1 // not r9d
+	LONG $0x927bc1c4; BYTE $0xc9 // kmovd k1, r9d
+	QUAD $0x00754c6fa9ff9162 // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [r13 + 2*r14]
+	LONG $0xc97cb162; WORD $0x1410; BYTE $0xb2 // vmovups zmm2 {k1} {z}, zmmword ptr [rdx + 4*r14]
 	LONG $0x487df262; WORD $0xc933 // vpmovzxwd zmm1, ymm1 # zmm1 = ymm1[0],zero,ymm1[1],zero,ymm1[2],zero,ymm1[3],zero,ymm1[4],zero,ymm1[5],zero,ymm1[6],zero,ymm1[7],zero,ymm1[8],zero,ymm1[9],zero,ymm1[10],zero,ymm1[11],zero,ymm1[12],zero,ymm1[13],zero,ymm1[14],zero,ymm1[15],zero
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
 	LONG $0x4875f262; WORD $0xc2a8 // vfmadd213ps zmm0, zmm1, zmm2 # zmm0 = (zmm1 * zmm0) + zmm2
-	QUAD $0x009d4411497cf162 // vmovups zmmword ptr [rbp + 4*rbx] {k1}, zmm0
-	LONG $0xfffea4e9; BYTE $0xff // jmp 0x13090 <wsumh_bf16+0x510>
+	LONG $0x497cb162; WORD $0x0411; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*r14] {k1}, zmm0
+	LONG $0xfffea5e9; BYTE $0xff // jmp 0x17130 <wsumh_bf16+0x460>
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x02458c0f; WORD $0x0000 // jl 0x174dd <wsumh_bf16+0x80d>
+	LONG $0x24148b48 // mov rdx, qword ptr [rsp]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x016b8d4d // lea r13, [r11 + 0x1]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x604a8d48 // lea rcx, [rdx + 0x60]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x244c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rcx
+	LONG $0x123c8d4c // lea r15, [rdx + rdx]
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	WORD $0x2beb // jmp 0x172fc <wsumh_bf16+0x62c>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24440348; BYTE $0x18 // add rax, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x10 // add rdx, qword ptr [rsp + 0x10]
+	LONG $0x246c8d49; BYTE $0xfe // lea rbp, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x8949; BYTE $0xec // mov r12, rbp
+	LONG $0x01e78e0f; WORD $0x0000 // jle 0x174e3 <wsumh_bf16+0x813>
+	WORD $0x8949; BYTE $0xd1 // mov r9, rdx
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x0087830f; WORD $0x0000 // jae 0x17390 <wsumh_bf16+0x6c0>
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xd073 // jae 0x172e0 <wsumh_bf16+0x610>
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x590c8d48 // lea rcx, [rcx + 2*rbx]
+	WORD $0x23eb // jmp 0x1733d <wsumh_bf16+0x66d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10c38348 // add rbx, 0x10
+	LONG $0x20c18348 // add rcx, 0x20
+	LONG $0x487cf162; WORD $0x0611 // vmovups zmmword ptr [rsi], zmm0
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm1
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0xa373 // jae 0x172e0 <wsumh_bf16+0x610>
+	LONG $0x9a348d48 // lea rsi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0x8948; BYTE $0xc5 // mov rbp, rax
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0x96 // vmovups zmm1, zmmword ptr [rsi + 4*r10]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	WORD $0xc374 // je 0x17320 <wsumh_bf16+0x650>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487dd262; WORD $0x1633 // vpmovzxwd zmm2, ymmword ptr [r14]
+	WORD $0x014d; BYTE $0xfe // add r14, r15
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x486df162; WORD $0xf272; BYTE $0x10 // vpslld zmm2, zmm2, 0x10
+	LONG $0x586df262; WORD $0x45b8; BYTE $0x00 // vfmadd231ps zmm0, zmm2, dword ptr [rbp]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	QUAD $0x00854cb8586db262 // vfmadd231ps zmm1, zmm2, dword ptr [rbp + 4*r8]{1to16} # zmm1 = (zmm2 * mem) + zmm1
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0xd47f // jg 0x17360 <wsumh_bf16+0x690>
+	WORD $0x92eb // jmp 0x17320 <wsumh_bf16+0x650>
+	WORD $0x9066 // nop
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x000040be; BYTE $0x00 // mov esi, 0x40
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0x50eb // jmp 0x173ee <wsumh_bf16+0x71e>
+	WORD $0x9066 // nop
+	LONG $0x40738d48 // lea rsi, [rbx + 0x40]
+	LONG $0x80e98348 // sub rcx, -0x80
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x487cf162; WORD $0x4f11; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm1
+	LONG $0x487cf162; WORD $0x5711; BYTE $0x02 // vmovups zmmword ptr [rdi + 0x80], zmm2
+	LONG $0x487cf162; WORD $0x5f11; BYTE $0x03 // vmovups zmmword ptr [rdi + 0xc0], zmm3
+	LONG $0x487cb162; WORD $0x2411; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm4
+	QUAD $0x01976c11487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0x40], zmm5
+	QUAD $0x02977411487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0x80], zmm6
+	QUAD $0x03977c11487cb162 // vmovups zmmword ptr [rdi + 4*r10 + 0xc0], zmm7
+	WORD $0x894c; BYTE $0xca // mov rdx, r9
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	LONG $0xff1d870f; WORD $0xffff // ja 0x1730b <wsumh_bf16+0x63b>
+	LONG $0x9a3c8d48 // lea rdi, [rdx + 4*rbx]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x9a // vmovups zmm0, zmmword ptr [rdx + 4*rbx]
+	QUAD $0x019a4c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rbx + 0x40]
+	QUAD $0x029a5410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rbx + 0x80]
+	QUAD $0x039a5c10487cf162 // vmovups zmm3, zmmword ptr [rdx + 4*rbx + 0xc0]
 	WORD $0x8948; BYTE $0xf3 // mov rbx, rsi
-	WORD $0x8548; BYTE $0xdb // test rbx, rbx
-	LONG $0x02098e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x8949; BYTE $0xc6 // mov r14, rax
+	LONG $0x487cb162; WORD $0x2410; BYTE $0x97 // vmovups zmm4, zmmword ptr [rdi + 4*r10]
+	QUAD $0x01976c10487cb162 // vmovups zmm5, zmmword ptr [rdi + 4*r10 + 0x40]
+	QUAD $0x02977410487cb162 // vmovups zmm6, zmmword ptr [rdi + 4*r10 + 0x80]
+	QUAD $0x03977c10487cb162 // vmovups zmm7, zmmword ptr [rdi + 4*r10 + 0xc0]
+	WORD $0x854d; BYTE $0xdb // test r11, r11
+	LONG $0xff5b840f; WORD $0xffff // je 0x173a0 <wsumh_bf16+0x6d0>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d7262; WORD $0x4633; BYTE $0xfd // vpmovzxwd zmm8, ymmword ptr [rsi - 0x60]
+	LONG $0x487d7262; WORD $0x4e33; BYTE $0xfe // vpmovzxwd zmm9, ymmword ptr [rsi - 0x40]
+	LONG $0x487d7262; WORD $0x5633; BYTE $0xff // vpmovzxwd zmm10, ymmword ptr [rsi - 0x20]
+	LONG $0x487d7262; WORD $0x1e33 // vpmovzxwd zmm11, ymmword ptr [rsi]
+	LONG $0x487d5262; WORD $0x2618 // vbroadcastss zmm12, dword ptr [r14]
+	LONG $0x487d1262; WORD $0x2c18; BYTE $0x86 // vbroadcastss zmm13, dword ptr [r14 + 4*r8]
+	LONG $0x04c68349 // add r14, 0x4
+	WORD $0x014c; BYTE $0xfe // add rsi, r15
+	WORD $0xff48; BYTE $0xcd // dec rbp
+	LONG $0x483dd162; WORD $0xf072; BYTE $0x10 // vpslld zmm8, zmm8, 0x10
+	LONG $0x4835d162; WORD $0xf172; BYTE $0x10 // vpslld zmm9, zmm9, 0x10
+	LONG $0x482dd162; WORD $0xf272; BYTE $0x10 // vpslld zmm10, zmm10, 0x10
+	LONG $0x4825d162; WORD $0xf372; BYTE $0x10 // vpslld zmm11, zmm11, 0x10
+	LONG $0x483dd262; WORD $0xc4b8 // vfmadd231ps zmm0, zmm8, zmm12 # zmm0 = (zmm8 * zmm12) + zmm0
+	LONG $0x4835d262; WORD $0xccb8 // vfmadd231ps zmm1, zmm9, zmm12 # zmm1 = (zmm9 * zmm12) + zmm1
+	LONG $0x482dd262; WORD $0xd4b8 // vfmadd231ps zmm2, zmm10, zmm12 # zmm2 = (zmm10 * zmm12) + zmm2
+	LONG $0x4825d262; WORD $0xdcb8 // vfmadd231ps zmm3, zmm11, zmm12 # zmm3 = (zmm11 * zmm12) + zmm3
+	LONG $0x4815d262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm13, zmm8 # zmm4 = (zmm13 * zmm8) + zmm4
+	LONG $0x4815d262; WORD $0xe9b8 // vfmadd231ps zmm5, zmm13, zmm9 # zmm5 = (zmm13 * zmm9) + zmm5
+	LONG $0x4815d262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm13, zmm10 # zmm6 = (zmm13 * zmm10) + zmm6
+	LONG $0x4825d262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm11, zmm13 # zmm7 = (zmm11 * zmm13) + zmm7
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	LONG $0xff788f0f; WORD $0xffff // jg 0x17450 <wsumh_bf16+0x780>
+	LONG $0xfffec3e9; BYTE $0xff // jmp 0x173a0 <wsumh_bf16+0x6d0>
+	WORD $0x894c; BYTE $0xe5 // mov rbp, r12
+	WORD $0x894c; BYTE $0xf2 // mov rdx, r14
+	LONG $0x24748b4c; BYTE $0x20 // mov r14, qword ptr [rsp + 0x20]
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	LONG $0x02008e0f; WORD $0x0000 // jle 0x176f1 <wsumh_bf16+0xa21>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
 	LONG $0x02e0c149 // shl r8, 0x2
-	WORD $0x0148; BYTE $0xc0 // add rax, rax
+	WORD $0x014d; BYTE $0xf6 // add r14, r14
 	LONG $0x60498d4c // lea r9, [rcx + 0x60]
-	WORD $0x2eeb // jmp 0x13237 <wsumh_bf16+0x6b7>
-	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
-	LONG $0xb40c8d49 // lea rcx, [r12 + 4*rsi]
+	WORD $0x30eb // jmp 0x17532 <wsumh_bf16+0x862>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0xba0c8d4a // lea rcx, [rdx + 4*r15]
 	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
-	LONG $0x94248d4f // lea r12, [r12 + 4*r10]
-	LONG $0xff4b8d48 // lea rcx, [rbx - 0x1]
-	WORD $0x014d; BYTE $0xc6 // add r14, r8
-	LONG $0x2464894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r12
-	LONG $0x01fb8348 // cmp rbx, 0x1
-	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
-	LONG $0x01ca8e0f; WORD $0x0000 // jle 0x13401 <wsumh_bf16+0x881>
-	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	LONG $0x92148d4a // lea rdx, [rdx + 4*r10]
+	WORD $0x014c; BYTE $0xc0 // add rax, r8
+	LONG $0xff4d8d48 // lea rcx, [rbp - 0x1]
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0x8948; BYTE $0xcd // mov rbp, rcx
+	LONG $0x01bf8e0f; WORD $0x0000 // jle 0x176f1 <wsumh_bf16+0xa21>
 	LONG $0x40fa8341 // cmp r10d, 0x40
-	WORD $0x7e73 // jae 0x132c0 <wsumh_bf16+0x740>
+	WORD $0x7873 // jae 0x175b0 <wsumh_bf16+0x8e0>
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0x10ca8348 // or rdx, 0x10
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0x014c860f; WORD $0x0000 // jbe 0x133a0 <wsumh_bf16+0x820>
-	WORD $0x8948; BYTE $0xce // mov rsi, rcx
-	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
-	WORD $0xbe76 // jbe 0x1321a <wsumh_bf16+0x69a>
-	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x10cf8348 // or rdi, 0x10
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0x0146860f; WORD $0x0000 // jbe 0x17690 <wsumh_bf16+0x9c0>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x394d; BYTE $0xfa // cmp r10, r15
+	WORD $0xc876 // jbe 0x1751a <wsumh_bf16+0x84a>
+	LONG $0xffffffbe; BYTE $0xff // mov esi, 0xffffffff
 	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
-	WORD $0xf129 // sub ecx, esi
-	WORD $0xe2d3 // shl edx, cl
-	WORD $0xd2f7 // not edx
-	LONG $0xca92fbc5 // kmovd k1, edx
-	LONG $0xc97cd162; WORD $0x0410; BYTE $0xb4 // vmovups zmm0 {k1} {z}, zmmword ptr [r12 + 4*rsi]
+	WORD $0x2944; BYTE $0xf9 // sub ecx, r15d
+	WORD $0xe6d3 // shl esi, cl
+	WORD $0xd6f7 // not esi
+	LONG $0xce92fbc5 // kmovd k1, esi
+	LONG $0xc97cb162; WORD $0x0410; BYTE $0xba // vmovups zmm0 {k1} {z}, zmmword ptr [rdx + 4*r15]
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0x9674 // je 0x13210 <wsumh_bf16+0x690>
+	WORD $0x9f74 // je 0x17510 <wsumh_bf16+0x840>
 	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
-	WORD $0xd231 // xor edx, edx
-	LONG $0x710c8d48 // lea rcx, [rcx + 2*rsi]
-	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xf631 // xor esi, esi
+	LONG $0x790c8d4a // lea rcx, [rcx + 2*r15]
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 	LONG $0xa9fff162; WORD $0x096f // vmovdqu16 ymm1 {k1} {z}, ymmword ptr [rcx]
-	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	WORD $0x014c; BYTE $0xf1 // add rcx, r14
 	LONG $0x487df262; WORD $0xc933 // vpmovzxwd zmm1, ymm1 # zmm1 = ymm1[0],zero,ymm1[1],zero,ymm1[2],zero,ymm1[3],zero,ymm1[4],zero,ymm1[5],zero,ymm1[6],zero,ymm1[7],zero,ymm1[8],zero,ymm1[9],zero,ymm1[10],zero,ymm1[11],zero,ymm1[12],zero,ymm1[13],zero,ymm1[14],zero,ymm1[15],zero
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	LONG $0x5875d262; WORD $0x04b8; BYTE $0x96 // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rdx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff48; BYTE $0xc2 // inc rdx
-	WORD $0x3949; BYTE $0xd3 // cmp r11, rdx
-	WORD $0xdb75 // jne 0x13290 <wsumh_bf16+0x710>
-	LONG $0xffff56e9; BYTE $0xff // jmp 0x13210 <wsumh_bf16+0x690>
+	LONG $0x5875f262; WORD $0x04b8; BYTE $0xb0 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rsi]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc6 // inc rsi
+	WORD $0x3949; BYTE $0xf3 // cmp r11, rsi
+	WORD $0xdb75 // jne 0x17580 <wsumh_bf16+0x8b0>
+	LONG $0xffff66e9; BYTE $0xff // jmp 0x17510 <wsumh_bf16+0x840>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
-	WORD $0x894c; BYTE $0xce // mov rsi, r9
-	WORD $0xff31 // xor edi, edi
-	WORD $0x37eb // jmp 0x13303 <wsumh_bf16+0x783>
+	LONG $0x000040bf; BYTE $0x00 // mov edi, 0x40
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	WORD $0xf631 // xor esi, esi
+	WORD $0x37eb // jmp 0x175f3 <wsumh_bf16+0x923>
 	LONG $0x00401f0f // nop dword ptr [rax]
-	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
-	LONG $0x80ee8348 // sub rsi, -0x80
-	LONG $0x487cd162; WORD $0x1c11; BYTE $0xbc // vmovups zmmword ptr [r12 + 4*rdi], zmm3
-	QUAD $0x01bc5411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x40], zmm2
-	QUAD $0x02bc4c11487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0x80], zmm1
-	QUAD $0x03bc4411487cd162 // vmovups zmmword ptr [r12 + 4*rdi + 0xc0], zmm0
-	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xff41870f; WORD $0xffff // ja 0x13244 <wsumh_bf16+0x6c4>
-	LONG $0x487cd162; WORD $0x1c10; BYTE $0xbc // vmovups zmm3, zmmword ptr [r12 + 4*rdi]
-	QUAD $0x01bc5410487cd162 // vmovups zmm2, zmmword ptr [r12 + 4*rdi + 0x40]
-	QUAD $0x02bc4c10487cd162 // vmovups zmm1, zmmword ptr [r12 + 4*rdi + 0x80]
-	QUAD $0x03bc4410487cd162 // vmovups zmm0, zmmword ptr [r12 + 4*rdi + 0xc0]
-	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0x40798d48 // lea rdi, [rcx + 0x40]
+	LONG $0x80ef8349 // sub r15, -0x80
+	LONG $0x487cf162; WORD $0x1c11; BYTE $0xb2 // vmovups zmmword ptr [rdx + 4*rsi], zmm3
+	QUAD $0x01b25411487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x40], zmm2
+	QUAD $0x02b24c11487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0x80], zmm1
+	QUAD $0x03b24411487cf162 // vmovups zmmword ptr [rdx + 4*rsi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xff47870f; WORD $0xffff // ja 0x1753a <wsumh_bf16+0x86a>
+	LONG $0x487cf162; WORD $0x1c10; BYTE $0xb2 // vmovups zmm3, zmmword ptr [rdx + 4*rsi]
+	QUAD $0x01b25410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rsi + 0x40]
+	QUAD $0x02b24c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rsi + 0x80]
+	QUAD $0x03b24410487cf162 // vmovups zmm0, zmmword ptr [rdx + 4*rsi + 0xc0]
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xa674 // je 0x132d0 <wsumh_bf16+0x750>
-	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487df262; WORD $0x6a33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [rdx - 0x60]
-	LONG $0x487df262; WORD $0x7233; BYTE $0xfe // vpmovzxwd zmm6, ymmword ptr [rdx - 0x40]
-	LONG $0x487d9262; WORD $0x2418; BYTE $0xbe // vbroadcastss zmm4, dword ptr [r14 + 4*r15]
-	LONG $0x487df262; WORD $0x7a33; BYTE $0xff // vpmovzxwd zmm7, ymmword ptr [rdx - 0x20]
-	WORD $0xff49; BYTE $0xc7 // inc r15
+	WORD $0xa674 // je 0x175c0 <wsumh_bf16+0x8f0>
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x487df262; WORD $0x6f33; BYTE $0xfd // vpmovzxwd zmm5, ymmword ptr [rdi - 0x60]
+	LONG $0x487df262; WORD $0x7733; BYTE $0xfe // vpmovzxwd zmm6, ymmword ptr [rdi - 0x40]
+	LONG $0x487df262; WORD $0x2418; BYTE $0x98 // vbroadcastss zmm4, dword ptr [rax + 4*rbx]
+	LONG $0x487df262; WORD $0x7f33; BYTE $0xff // vpmovzxwd zmm7, ymmword ptr [rdi - 0x20]
+	WORD $0xff48; BYTE $0xc3 // inc rbx
 	LONG $0x4855f162; WORD $0xf572; BYTE $0x10 // vpslld zmm5, zmm5, 0x10
 	LONG $0x485df262; WORD $0xddb8 // vfmadd231ps zmm3, zmm4, zmm5 # zmm3 = (zmm4 * zmm5) + zmm3
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
-	LONG $0x487df262; WORD $0x3233 // vpmovzxwd zmm6, ymmword ptr [rdx]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x487df262; WORD $0x3733 // vpmovzxwd zmm6, ymmword ptr [rdi]
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
 	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
 	LONG $0x4855f162; WORD $0xf772; BYTE $0x10 // vpslld zmm5, zmm7, 0x10
 	LONG $0x485df262; WORD $0xcdb8 // vfmadd231ps zmm1, zmm4, zmm5 # zmm1 = (zmm4 * zmm5) + zmm1
 	LONG $0x4855f162; WORD $0xf672; BYTE $0x10 // vpslld zmm5, zmm6, 0x10
 	LONG $0x485df262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm4, zmm5 # zmm0 = (zmm4 * zmm5) + zmm0
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0x9f75 // jne 0x13330 <wsumh_bf16+0x7b0>
-	LONG $0xffff3ae9; BYTE $0xff // jmp 0x132d0 <wsumh_bf16+0x750>
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0x9f75 // jne 0x17620 <wsumh_bf16+0x950>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x175c0 <wsumh_bf16+0x8f0>
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x24348b48 // mov rsi, qword ptr [rsp]
-	LONG $0x4e3c8d48 // lea rdi, [rsi + 2*rcx]
-	WORD $0x21eb // jmp 0x133cb <wsumh_bf16+0x84b>
+	LONG $0x4e348d48 // lea rsi, [rsi + 2*rcx]
+	WORD $0x21eb // jmp 0x176bb <wsumh_bf16+0x9eb>
 	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
-	LONG $0x10568d48 // lea rdx, [rsi + 0x10]
-	LONG $0x20c78348 // add rdi, 0x20
-	LONG $0x487cd162; WORD $0x0411; BYTE $0x8c // vmovups zmmword ptr [r12 + 4*rcx], zmm0
-	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
-	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
-	LONG $0xfe8c870f; WORD $0xffff // ja 0x13257 <wsumh_bf16+0x6d7>
-	LONG $0x487cd162; WORD $0x0410; BYTE $0x8c // vmovups zmm0, zmmword ptr [r12 + 4*rcx]
-	WORD $0x8948; BYTE $0xd6 // mov rsi, rdx
+	LONG $0x107f8d49 // lea rdi, [r15 + 0x10]
+	LONG $0x20c68348 // add rsi, 0x20
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*rcx], zmm0
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfe92870f; WORD $0xffff // ja 0x1754d <wsumh_bf16+0x87d>
+	LONG $0x487cf162; WORD $0x0410; BYTE $0x8a // vmovups zmm0, zmmword ptr [rdx + 4*rcx]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
 	WORD $0x854d; BYTE $0xdb // test r11, r11
-	WORD $0xd674 // je 0x133b0 <wsumh_bf16+0x830>
-	WORD $0x8948; BYTE $0xfa // mov rdx, rdi
-	WORD $0x3145; BYTE $0xff // xor r15d, r15d
-	LONG $0x487df262; WORD $0x0a33 // vpmovzxwd zmm1, ymmword ptr [rdx]
-	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0xd674 // je 0x176a0 <wsumh_bf16+0x9d0>
+	WORD $0x8948; BYTE $0xf7 // mov rdi, rsi
+	WORD $0xdb31 // xor ebx, ebx
+	BYTE $0x90 // nop
+	LONG $0x487df262; WORD $0x0f33 // vpmovzxwd zmm1, ymmword ptr [rdi]
+	WORD $0x014c; BYTE $0xf7 // add rdi, r14
 	LONG $0x4875f162; WORD $0xf172; BYTE $0x10 // vpslld zmm1, zmm1, 0x10
-	LONG $0x58759262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*r15]{1to16} # zmm0 = (zmm1 * mem) + zmm0
-	WORD $0xff49; BYTE $0xc7 // inc r15
-	WORD $0x394d; BYTE $0xfb // cmp r11, r15
-	WORD $0xe175 // jne 0x133e0 <wsumh_bf16+0x860>
-	WORD $0xafeb // jmp 0x133b0 <wsumh_bf16+0x830>
-	LONG $0x48c48348 // add rsp, 0x48
+	LONG $0x5875f262; WORD $0x04b8; BYTE $0x98 // vfmadd231ps zmm0, zmm1, dword ptr [rax + 4*rbx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xdb // cmp r11, rbx
+	WORD $0xe175 // jne 0x176d0 <wsumh_bf16+0xa00>
+	WORD $0xafeb // jmp 0x176a0 <wsumh_bf16+0x9d0>
+	LONG $0x38c48348 // add rsp, 0x38
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// wsumh_f8e4m3: +30480
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x60ec8348 // sub rsp, 0x60
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x247c8948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rdi
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fec149 // sar r14, 0x30
+	LONG $0xf9b70f41 // movzx edi, r9w
+	WORD $0xb70f; BYTE $0xc9 // movzx ecx, cx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x0480850f; WORD $0x0000 // jne 0x17bd8 <wsumh_f8e4m3+0x4c8>
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x0b44850f; WORD $0x0000 // jne 0x182ae <wsumh_f8e4m3+0xb9e>
+	WORD $0x8949; BYTE $0xf3 // mov r11, rsi
+	LONG $0x04fe8349 // cmp r14, 0x4
+	LONG $0x07e08c0f; WORD $0x0000 // jl 0x17f57 <wsumh_f8e4m3+0x847>
+	QUAD $0x1b2f0518487d6262; WORD $0x0000 // vbroadcastss zmm24, dword ptr [rip + 0x1b2f] # 0x192b0 <wsumh_q8_0+0xca0>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	QUAD $0x001c331d797de2c4; BYTE $0x00 // vpbroadcastw ymm3, word ptr [rip + 0x1c33] # 0x193c4 <wsumh_q8_0+0xdb4>
+	QUAD $0x1b0d355928fde262; WORD $0x0000 // vpbroadcastq ymm22, qword ptr [rip + 0x1b0d] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x1afb3d5928fde262; WORD $0x0000 // vpbroadcastq ymm23, qword ptr [rip + 0x1afb] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x244c8b4c; BYTE $0x08 // mov r9, qword ptr [rsp + 0x8]
+	LONG $0x01778d48 // lea rsi, [rdi + 0x1]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xe1c1; BYTE $0x04 // shl ecx, 0x4
+	LONG $0x24748948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rsi
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
+	LONG $0x492c8d4c // lea r13, [rcx + 2*rcx]
+	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
+	LONG $0x493c8d4c // lea r15, [rcx + 2*rcx]
+	LONG $0x30498d49 // lea rcx, [r9 + 0x30]
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x25eb // jmp 0x1780b <wsumh_f8e4m3+0xfb>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x245c034c; BYTE $0x18 // add r11, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x30 // add rdx, qword ptr [rsp + 0x30]
+	LONG $0xfc668d4d // lea r12, [r14 - 0x4]
+	LONG $0x07fe8349 // cmp r14, 0x7
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	LONG $0x074f8e0f; WORD $0x0000 // jle 0x17f5a <wsumh_f8e4m3+0x84a>
+	LONG $0x28fd6162; WORD $0xdb6f // vmovdqa64 ymm27, ymm3
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00f5830f; WORD $0x0000 // jae 0x17910 <wsumh_f8e4m3+0x200>
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x28fd9162; WORD $0xdb6f // vmovdqa64 ymm3, ymm27
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0xc773 // jae 0x177f0 <wsumh_f8e4m3+0xe0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x014c; BYTE $0xe1 // add rcx, r12
+	WORD $0x35eb // jmp 0x17868 <wsumh_f8e4m3+0x158>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x10c48349 // add r12, 0x10
+	LONG $0x10c18348 // add rcx, 0x10
+	LONG $0x487cf162; WORD $0x3e11 // vmovups zmmword ptr [rsi], zmm7
+	LONG $0x487cb162; WORD $0x3411; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm6
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0xd6 // vmovups zmmword ptr [rsi + 8*r10], zmm5
+	LONG $0x487cb162; WORD $0x2411; BYTE $0x2e // vmovups zmmword ptr [rsi + r13], zmm4
+	WORD $0x394d; BYTE $0xd4 // cmp r12, r10
+	WORD $0x8873 // jae 0x177f0 <wsumh_f8e4m3+0xe0>
+	LONG $0xa2348d4a // lea rsi, [rdx + 4*r12]
+	LONG $0x487cb162; WORD $0x3c10; BYTE $0xa2 // vmovups zmm7, zmmword ptr [rdx + 4*r12]
+	LONG $0x247c8b48; BYTE $0x20 // mov rdi, qword ptr [rsp + 0x20]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	LONG $0x487cb162; WORD $0x3410; BYTE $0x96 // vmovups zmm6, zmmword ptr [rsi + 4*r10]
+	LONG $0x487cb162; WORD $0x2c10; BYTE $0xd6 // vmovups zmm5, zmmword ptr [rsi + 8*r10]
+	QUAD $0x00356410487cd162 // vmovups zmm4, zmmword ptr [r13 + rsi]
+	WORD $0xa474 // je 0x17840 <wsumh_f8e4m3+0x130>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x6f7ac1c4; BYTE $0x01 // vmovdqu xmm0, xmmword ptr [r9]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x307de2c4; BYTE $0xc8 // vpmovzxbw ymm1, xmm0 # ymm1 = xmm0[0],zero,xmm0[1],zero,xmm0[2],zero,xmm0[3],zero,xmm0[4],zero,xmm0[5],zero,xmm0[6],zero,xmm0[7],zero,xmm0[8],zero,xmm0[9],zero,xmm0[10],zero,xmm0[11],zero,xmm0[12],zero,xmm0[13],zero,xmm0[14],zero,xmm0[15],zero
+	LONG $0x207de2c4; BYTE $0xc0 // vpmovsxbw ymm0, xmm0
+	LONG $0xf171f5c5; BYTE $0x07 // vpsllw ymm1, ymm1, 0x7
+	LONG $0xcbdbf5c5 // vpand ymm1, ymm1, ymm3
+	LONG $0xd375f5c5 // vpcmpeqw ymm2, ymm1, ymm3
+	LONG $0x28f5b362; WORD $0xc625; BYTE $0xec // vpternlogq ymm0, ymm1, ymm22, 0xec
+	LONG $0x28edb362; WORD $0xc725; BYTE $0xf8 // vpternlogq ymm0, ymm2, ymm23, 0xf8
+	LONG $0x487df262; WORD $0xc013 // vcvtph2ps zmm0, ymm0
+	LONG $0x487c9162; WORD $0xc059 // vmulps zmm0, zmm0, zmm24
+	LONG $0x587df262; WORD $0x3bb8 // vfmadd231ps zmm7, zmm0, dword ptr [rbx]{1to16} # zmm7 = (zmm0 * mem) + zmm7
+	LONG $0x587db262; WORD $0x34b8; BYTE $0x83 // vfmadd231ps zmm6, zmm0, dword ptr [rbx + 4*r8]{1to16} # zmm6 = (zmm0 * mem) + zmm6
+	LONG $0x587db262; WORD $0x2cb8; BYTE $0xc3 // vfmadd231ps zmm5, zmm0, dword ptr [rbx + 8*r8]{1to16} # zmm5 = (zmm0 * mem) + zmm5
+	LONG $0x587db262; WORD $0x24b8; BYTE $0x3b // vfmadd231ps zmm4, zmm0, dword ptr [rbx + r15]{1to16} # zmm4 = (zmm0 * mem) + zmm4
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x9f7f // jg 0x178a0 <wsumh_f8e4m3+0x190>
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x17840 <wsumh_f8e4m3+0x130>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24748b48; BYTE $0x28 // mov rsi, qword ptr [rsp + 0x28]
+	LONG $0x000040b9; BYTE $0x00 // mov ecx, 0x40
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x000098e9; BYTE $0x00 // jmp 0x179ba <wsumh_f8e4m3+0x2aa>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x244c8d49; BYTE $0x40 // lea rcx, [r12 + 0x40]
+	LONG $0x40c68348 // add rsi, 0x40
+	LONG $0x487cf162; WORD $0x3f11 // vmovups zmmword ptr [rdi], zmm7
+	LONG $0x487c6162; WORD $0x6711; BYTE $0x01 // vmovups zmmword ptr [rdi + 0x40], zmm28
+	LONG $0x487c6162; WORD $0x5711; BYTE $0x02 // vmovups zmmword ptr [rdi + 0x80], zmm26
+	LONG $0x487c6162; WORD $0x4f11; BYTE $0x03 // vmovups zmmword ptr [rdi + 0xc0], zmm25
+	LONG $0x487ca162; WORD $0x1c11; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm19
+	QUAD $0x01975411487ca162 // vmovups zmmword ptr [rdi + 4*r10 + 0x40], zmm18
+	QUAD $0x02974c11487ca162 // vmovups zmmword ptr [rdi + 4*r10 + 0x80], zmm17
+	QUAD $0x03974411487ca162 // vmovups zmmword ptr [rdi + 4*r10 + 0xc0], zmm16
+	LONG $0x487c3162; WORD $0x3c11; BYTE $0xd7 // vmovups zmmword ptr [rdi + 8*r10], zmm15
+	QUAD $0x01d77411487c3162 // vmovups zmmword ptr [rdi + 8*r10 + 0x40], zmm14
+	QUAD $0x02d76c11487c3162 // vmovups zmmword ptr [rdi + 8*r10 + 0x80], zmm13
+	QUAD $0x03d76411487c3162 // vmovups zmmword ptr [rdi + 8*r10 + 0xc0], zmm12
+	LONG $0x487c3162; WORD $0x1c11; BYTE $0x2f // vmovups zmmword ptr [rdi + r13], zmm11
+	QUAD $0x012f5411487c3162 // vmovups zmmword ptr [rdi + r13 + 0x40], zmm10
+	QUAD $0x022f4c11487c3162 // vmovups zmmword ptr [rdi + r13 + 0x80], zmm9
+	QUAD $0x032f4411487c3162 // vmovups zmmword ptr [rdi + r13 + 0xc0], zmm8
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	LONG $0xfe64870f; WORD $0xffff // ja 0x1781e <wsumh_f8e4m3+0x10e>
+	LONG $0xa23c8d4a // lea rdi, [rdx + 4*r12]
+	LONG $0x487cb162; WORD $0x3c10; BYTE $0xa2 // vmovups zmm7, zmmword ptr [rdx + 4*r12]
+	QUAD $0x01a26410487c2162 // vmovups zmm28, zmmword ptr [rdx + 4*r12 + 0x40]
+	QUAD $0x02a25410487c2162 // vmovups zmm26, zmmword ptr [rdx + 4*r12 + 0x80]
+	QUAD $0x03a24c10487c2162 // vmovups zmm25, zmmword ptr [rdx + 4*r12 + 0xc0]
+	LONG $0x244c8b4c; BYTE $0x20 // mov r9, qword ptr [rsp + 0x20]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x894c; BYTE $0xdb // mov rbx, r11
+	LONG $0x28fd9162; WORD $0xf36f // vmovdqa64 ymm6, ymm27
+	LONG $0x487ca162; WORD $0x1c10; BYTE $0x97 // vmovups zmm19, zmmword ptr [rdi + 4*r10]
+	QUAD $0x01975410487ca162 // vmovups zmm18, zmmword ptr [rdi + 4*r10 + 0x40]
+	QUAD $0x02974c10487ca162 // vmovups zmm17, zmmword ptr [rdi + 4*r10 + 0x80]
+	QUAD $0x03974410487ca162 // vmovups zmm16, zmmword ptr [rdi + 4*r10 + 0xc0]
+	LONG $0x487c3162; WORD $0x3c10; BYTE $0xd7 // vmovups zmm15, zmmword ptr [rdi + 8*r10]
+	QUAD $0x01d77410487c3162 // vmovups zmm14, zmmword ptr [rdi + 8*r10 + 0x40]
+	QUAD $0x02d76c10487c3162 // vmovups zmm13, zmmword ptr [rdi + 8*r10 + 0x80]
+	QUAD $0x03d76410487c3162 // vmovups zmm12, zmmword ptr [rdi + 8*r10 + 0xc0]
+	QUAD $0x003d5c10487c5162 // vmovups zmm11, zmmword ptr [r13 + rdi]
+	QUAD $0x013d5410487c5162 // vmovups zmm10, zmmword ptr [r13 + rdi + 0x40]
+	QUAD $0x023d4c10487c5162 // vmovups zmm9, zmmword ptr [r13 + rdi + 0x80]
+	QUAD $0x033d4410487c5162 // vmovups zmm8, zmmword ptr [r13 + rdi + 0xc0]
+	LONG $0xfed5840f; WORD $0xffff // je 0x17930 <wsumh_f8e4m3+0x220>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x08fee162; WORD $0x616f; BYTE $0xfd // vmovdqu64 xmm20, xmmword ptr [rcx - 0x30]
+	WORD $0xff49; BYTE $0xc9 // dec r9
+	LONG $0x287da262; WORD $0xec30 // vpmovzxbw ymm21, xmm20 # ymm21 = xmm20[0],zero,xmm20[1],zero,xmm20[2],zero,xmm20[3],zero,xmm20[4],zero,xmm20[5],zero,xmm20[6],zero,xmm20[7],zero,xmm20[8],zero,xmm20[9],zero,xmm20[10],zero,xmm20[11],zero,xmm20[12],zero,xmm20[13],zero,xmm20[14],zero,xmm20[15],zero
+	LONG $0x287da262; WORD $0xe420 // vpmovsxbw ymm20, xmm20
+	LONG $0x2055b162; WORD $0xf571; BYTE $0x07 // vpsllw ymm21, ymm21, 0x7
+	LONG $0x20d5f162; WORD $0xcedb // vpandq ymm1, ymm21, ymm6
+	LONG $0x487de262; WORD $0x2b18 // vbroadcastss zmm21, dword ptr [rbx]
+	LONG $0xd675f5c5 // vpcmpeqw ymm2, ymm1, ymm6
+	LONG $0x28f5a362; WORD $0xe625; BYTE $0xec // vpternlogq ymm20, ymm1, ymm22, 0xec
+	LONG $0x28eda362; WORD $0xe725; BYTE $0xf8 // vpternlogq ymm20, ymm2, ymm23, 0xf8
+	LONG $0x516ffac5; BYTE $0xe0 // vmovdqu xmm2, xmmword ptr [rcx - 0x20]
+	LONG $0x487db262; WORD $0xcc13 // vcvtph2ps zmm1, ymm20
+	LONG $0x48749162; WORD $0xc859 // vmulps zmm1, zmm1, zmm24
+	LONG $0x287de262; WORD $0xe230 // vpmovzxbw ymm20, xmm2 # ymm20 = xmm2[0],zero,xmm2[1],zero,xmm2[2],zero,xmm2[3],zero,xmm2[4],zero,xmm2[5],zero,xmm2[6],zero,xmm2[7],zero,xmm2[8],zero,xmm2[9],zero,xmm2[10],zero,xmm2[11],zero,xmm2[12],zero,xmm2[13],zero,xmm2[14],zero,xmm2[15],zero
+	LONG $0x207de2c4; BYTE $0xd2 // vpmovsxbw ymm2, xmm2
+	LONG $0x4875b262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm1, zmm21 # zmm7 = (zmm1 * zmm21) + zmm7
+	LONG $0x205db162; WORD $0xf471; BYTE $0x07 // vpsllw ymm20, ymm20, 0x7
+	LONG $0x20ddf162; WORD $0xdedb // vpandq ymm3, ymm20, ymm6
+	LONG $0x487da262; WORD $0x2418; BYTE $0xc3 // vbroadcastss zmm20, dword ptr [rbx + 8*r8]
+	LONG $0xc675e5c5 // vpcmpeqw ymm0, ymm3, ymm6
+	LONG $0x28e5b362; WORD $0xd625; BYTE $0xec // vpternlogq ymm2, ymm3, ymm22, 0xec
+	LONG $0x28fdb362; WORD $0xd725; BYTE $0xf8 // vpternlogq ymm2, ymm0, ymm23, 0xf8
+	LONG $0x487df262; WORD $0xc213 // vcvtph2ps zmm0, ymm2
+	LONG $0x516ffac5; BYTE $0xf0 // vmovdqu xmm2, xmmword ptr [rcx - 0x10]
+	LONG $0x487c9162; WORD $0xc059 // vmulps zmm0, zmm0, zmm24
+	LONG $0x48753262; WORD $0xfcb8 // vfmadd231ps zmm15, zmm1, zmm20 # zmm15 = (zmm1 * zmm20) + zmm15
+	LONG $0x487d2262; WORD $0xe5b8 // vfmadd231ps zmm28, zmm0, zmm21 # zmm28 = (zmm0 * zmm21) + zmm28
+	LONG $0x487d3262; WORD $0xf4b8 // vfmadd231ps zmm14, zmm0, zmm20 # zmm14 = (zmm0 * zmm20) + zmm14
+	LONG $0x307de2c4; BYTE $0xda // vpmovzxbw ymm3, xmm2 # ymm3 = xmm2[0],zero,xmm2[1],zero,xmm2[2],zero,xmm2[3],zero,xmm2[4],zero,xmm2[5],zero,xmm2[6],zero,xmm2[7],zero,xmm2[8],zero,xmm2[9],zero,xmm2[10],zero,xmm2[11],zero,xmm2[12],zero,xmm2[13],zero,xmm2[14],zero,xmm2[15],zero
+	LONG $0x207de2c4; BYTE $0xd2 // vpmovsxbw ymm2, xmm2
+	LONG $0xf371e5c5; BYTE $0x07 // vpsllw ymm3, ymm3, 0x7
+	LONG $0xdedbe5c5 // vpand ymm3, ymm3, ymm6
+	LONG $0xe675e5c5 // vpcmpeqw ymm4, ymm3, ymm6
+	LONG $0x28e5b362; WORD $0xd625; BYTE $0xec // vpternlogq ymm2, ymm3, ymm22, 0xec
+	LONG $0x196ffac5 // vmovdqu xmm3, xmmword ptr [rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x28ddb362; WORD $0xd725; BYTE $0xf8 // vpternlogq ymm2, ymm4, ymm23, 0xf8
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x486c9162; WORD $0xd059 // vmulps zmm2, zmm2, zmm24
+	LONG $0x307de2c4; BYTE $0xe3 // vpmovzxbw ymm4, xmm3 # ymm4 = xmm3[0],zero,xmm3[1],zero,xmm3[2],zero,xmm3[3],zero,xmm3[4],zero,xmm3[5],zero,xmm3[6],zero,xmm3[7],zero,xmm3[8],zero,xmm3[9],zero,xmm3[10],zero,xmm3[11],zero,xmm3[12],zero,xmm3[13],zero,xmm3[14],zero,xmm3[15],zero
+	LONG $0x207de2c4; BYTE $0xdb // vpmovsxbw ymm3, xmm3
+	LONG $0x486d2262; WORD $0xd5b8 // vfmadd231ps zmm26, zmm2, zmm21 # zmm26 = (zmm2 * zmm21) + zmm26
+	LONG $0x486d3262; WORD $0xecb8 // vfmadd231ps zmm13, zmm2, zmm20 # zmm13 = (zmm2 * zmm20) + zmm13
+	LONG $0xf471ddc5; BYTE $0x07 // vpsllw ymm4, ymm4, 0x7
+	LONG $0xe6dbddc5 // vpand ymm4, ymm4, ymm6
+	LONG $0xee75ddc5 // vpcmpeqw ymm5, ymm4, ymm6
+	LONG $0x28ddb362; WORD $0xde25; BYTE $0xec // vpternlogq ymm3, ymm4, ymm22, 0xec
+	LONG $0x28d5b362; WORD $0xdf25; BYTE $0xf8 // vpternlogq ymm3, ymm5, ymm23, 0xf8
+	LONG $0x487db262; WORD $0x2c18; BYTE $0x83 // vbroadcastss zmm5, dword ptr [rbx + 4*r8]
+	LONG $0x487df262; WORD $0xdb13 // vcvtph2ps zmm3, ymm3
+	LONG $0x48649162; WORD $0xd859 // vmulps zmm3, zmm3, zmm24
+	LONG $0x48652262; WORD $0xcdb8 // vfmadd231ps zmm25, zmm3, zmm21 # zmm25 = (zmm3 * zmm21) + zmm25
+	LONG $0x48653262; WORD $0xe4b8 // vfmadd231ps zmm12, zmm3, zmm20 # zmm12 = (zmm3 * zmm20) + zmm12
+	LONG $0x4875e262; WORD $0xddb8 // vfmadd231ps zmm19, zmm1, zmm5 # zmm19 = (zmm1 * zmm5) + zmm19
+	LONG $0x487de262; WORD $0xd5b8 // vfmadd231ps zmm18, zmm0, zmm5 # zmm18 = (zmm0 * zmm5) + zmm18
+	LONG $0x486de262; WORD $0xcdb8 // vfmadd231ps zmm17, zmm2, zmm5 # zmm17 = (zmm2 * zmm5) + zmm17
+	LONG $0x4865e262; WORD $0xc5b8 // vfmadd231ps zmm16, zmm3, zmm5 # zmm16 = (zmm3 * zmm5) + zmm16
+	LONG $0x487db262; WORD $0x2c18; BYTE $0x3b // vbroadcastss zmm5, dword ptr [rbx + r15]
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x48557262; WORD $0xd9b8 // vfmadd231ps zmm11, zmm5, zmm1 # zmm11 = (zmm5 * zmm1) + zmm11
+	LONG $0x48557262; WORD $0xd0b8 // vfmadd231ps zmm10, zmm5, zmm0 # zmm10 = (zmm5 * zmm0) + zmm10
+	LONG $0x48557262; WORD $0xcab8 // vfmadd231ps zmm9, zmm5, zmm2 # zmm9 = (zmm5 * zmm2) + zmm9
+	LONG $0x48657262; WORD $0xc5b8 // vfmadd231ps zmm8, zmm3, zmm5 # zmm8 = (zmm3 * zmm5) + zmm8
+	LONG $0x01f98349 // cmp r9, 0x1
+	LONG $0xfe8d8f0f; WORD $0xffff // jg 0x17a60 <wsumh_f8e4m3+0x350>
+	LONG $0xfffd58e9; BYTE $0xff // jmp 0x17930 <wsumh_f8e4m3+0x220>
+	LONG $0x24548948; BYTE $0x50 // mov qword ptr [rsp + 0x50], rdx
+	WORD $0x8548; BYTE $0xff // test rdi, rdi
+	LONG $0x0a13840f; WORD $0x0000 // je 0x185f9 <wsumh_f8e4m3+0xee9>
+	QUAD $0x16c02518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0x16c0] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x0017cb0d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x17cb] # 0x193c4 <wsumh_q8_0+0xdb4>
+	QUAD $0x0016a615597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x16a6] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x0016951d597de2c4; BYTE $0x00 // vpbroadcastq ymm3, qword ptr [rip + 0x1695] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	QUAD $0x00000000953c8d46 // lea r15d, [4*r10]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	LONG $0x2474894c; BYTE $0x38 // mov qword ptr [rsp + 0x38], r14
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x2beb // jmp 0x17c56 <wsumh_f8e4m3+0x546>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x24548b48; BYTE $0x10 // mov rdx, qword ptr [rsp + 0x10]
+	LONG $0x24440148; BYTE $0x08 // add qword ptr [rsp + 0x8], rax
+	LONG $0x24440148; BYTE $0x28 // add qword ptr [rsp + 0x28], rax
+	LONG $0xff7a8d48 // lea rdi, [rdx - 0x1]
+	LONG $0x04c68348 // add rsi, 0x4
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x09a38e0f; WORD $0x0000 // jle 0x185f9 <wsumh_f8e4m3+0xee9>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x247c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rdi
+	LONG $0x24748948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rsi
+	WORD $0xc874 // je 0x17c30 <wsumh_f8e4m3+0x520>
+	LONG $0x24648b4c; BYTE $0x28 // mov r12, qword ptr [rsp + 0x28]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x246c8b4c; BYTE $0x50 // mov r13, qword ptr [rsp + 0x50]
+	LONG $0x24748b48; BYTE $0x18 // mov rsi, qword ptr [rsp + 0x18]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	WORD $0x27eb // jmp 0x17caa <wsumh_f8e4m3+0x59a>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24548b48; BYTE $0x20 // mov rdx, qword ptr [rsp + 0x20]
+	LONG $0x24748b4c; BYTE $0x38 // mov r14, qword ptr [rsp + 0x38]
+	WORD $0x014c; BYTE $0xd7 // add rdi, r10
+	WORD $0x014d; BYTE $0xd4 // add r12, r10
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x867e // jle 0x17c30 <wsumh_f8e4m3+0x520>
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	WORD $0x1a74 // je 0x17cce <wsumh_f8e4m3+0x5be>
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x14180f41; BYTE $0x0c // prefetcht1 byte ptr [r12 + rcx]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0xf272 // jb 0x17cc0 <wsumh_f8e4m3+0x5b0>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x007d8f0f; WORD $0x0000 // jg 0x17d57 <wsumh_f8e4m3+0x647>
+	WORD $0xb4eb // jmp 0x17c90 <wsumh_f8e4m3+0x580>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x746ff9c5; WORD $0x4024 // vmovdqa xmm6, xmmword ptr [rsp + 0x40]
+	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
+	LONG $0xb5548d4b; BYTE $0x00 // lea rdx, [r13 + 4*r14]
+	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
+	WORD $0xf741; BYTE $0xd3 // not r11d
+	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0xc97cf162; WORD $0x3a10 // vmovups zmm7 {k1} {z}, zmmword ptr [rdx]
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	LONG $0x484df262; WORD $0xefa8 // vfmadd213ps zmm5, zmm6, zmm7 # zmm5 = (zmm6 * zmm5) + zmm7
+	LONG $0x497cf162; WORD $0x2a11 // vmovups zmmword ptr [rdx] {k1}, zmm5
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014d; BYTE $0xfd // add r13, r15
+	LONG $0xff498d49 // lea rcx, [r9 - 0x1]
+	LONG $0x01f98349 // cmp r9, 0x1
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	LONG $0xff398e0f; WORD $0xffff // jle 0x17c90 <wsumh_f8e4m3+0x580>
+	LONG $0x487df262; WORD $0x2e18 // vbroadcastss zmm5, dword ptr [rsi]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x0d73 // jae 0x17d70 <wsumh_f8e4m3+0x660>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x000144e9; BYTE $0x00 // jmp 0x17eaf <wsumh_f8e4m3+0x79f>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x346ffac5; BYTE $0x0f // vmovdqu xmm6, xmmword ptr [rdi + rcx]
+	LONG $0x40718d4c // lea r14, [rcx + 0x40]
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x008d74a84855d262 // vfmadd213ps zmm6, zmm5, zmmword ptr [r13 + 4*rcx] # zmm6 = (zmm5 * zmm6) + mem
+	QUAD $0x008d7411487cd162 // vmovups zmmword ptr [r13 + 4*rcx], zmm6
+	LONG $0x746ffac5; WORD $0x100f // vmovdqu xmm6, xmmword ptr [rdi + rcx + 0x10]
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x018d74a84855d262 // vfmadd213ps zmm6, zmm5, zmmword ptr [r13 + 4*rcx + 0x40] # zmm6 = (zmm5 * zmm6) + mem
+	QUAD $0x018d7411487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x40], zmm6
+	LONG $0x746ffac5; WORD $0x200f // vmovdqu xmm6, xmmword ptr [rdi + rcx + 0x20]
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x028d74a84855d262 // vfmadd213ps zmm6, zmm5, zmmword ptr [r13 + 4*rcx + 0x80] # zmm6 = (zmm5 * zmm6) + mem
+	QUAD $0x028d7411487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0x80], zmm6
+	LONG $0x746ffac5; WORD $0x300f // vmovdqu xmm6, xmmword ptr [rdi + rcx + 0x30]
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x038d74a84855d262 // vfmadd213ps zmm6, zmm5, zmmword ptr [r13 + 4*rcx + 0xc0] # zmm6 = (zmm5 * zmm6) + mem
+	QUAD $0x038d7411487cd162 // vmovups zmmword ptr [r13 + 4*rcx + 0xc0], zmm6
+	LONG $0x80e98348 // sub rcx, -0x80
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	LONG $0xfed1860f; WORD $0xffff // jbe 0x17d80 <wsumh_f8e4m3+0x670>
+	WORD $0x894c; BYTE $0xf1 // mov rcx, r14
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x5c77 // ja 0x17f17 <wsumh_f8e4m3+0x807>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x6f7aa1c4; WORD $0x3734 // vmovdqu xmm6, xmmword ptr [rdi + r14]
+	LONG $0x104e8d49 // lea rcx, [r14 + 0x10]
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	QUAD $0x00b574a848559262 // vfmadd213ps zmm6, zmm5, zmmword ptr [r13 + 4*r14] # zmm6 = (zmm5 * zmm6) + mem
+	QUAD $0x00b57411487c9162 // vmovups zmmword ptr [r13 + 4*r14], zmm6
+	LONG $0x20c68349 // add r14, 0x20
+	WORD $0x394d; BYTE $0xd6 // cmp r14, r10
+	WORD $0x8949; BYTE $0xce // mov r14, rcx
+	WORD $0xa976 // jbe 0x17ec0 <wsumh_f8e4m3+0x7b0>
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x294c; BYTE $0xf1 // sub rcx, r14
+	LONG $0xfe1c860f; WORD $0xffff // jbe 0x17d3f <wsumh_f8e4m3+0x62f>
+	LONG $0x447ff9c5; WORD $0x4024 // vmovdqa xmmword ptr [rsp + 0x40], xmm0
+	LONG $0xfdb18e0f; WORD $0xffff // jle 0x17ce0 <wsumh_f8e4m3+0x5d0>
+	LONG $0x371c8d4a // lea rbx, [rdi + r14]
+	WORD $0xd231 // xor edx, edx
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x1cb60f44; BYTE $0x13 // movzx r11d, byte ptr [rbx + rdx]
+	LONG $0x145c8844; BYTE $0x40 // mov byte ptr [rsp + rdx + 0x40], r11b
+	WORD $0xff48; BYTE $0xc2 // inc rdx
+	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
+	WORD $0xee75 // jne 0x17f40 <wsumh_f8e4m3+0x830>
+	LONG $0xfffd89e9; BYTE $0xff // jmp 0x17ce0 <wsumh_f8e4m3+0x5d0>
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x02fc8349 // cmp r12, 0x2
+	LONG $0x03448c0f; WORD $0x0000 // jl 0x182a8 <wsumh_f8e4m3+0xb98>
+	QUAD $0x13421d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x1342] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x00144d05797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x144d] # 0x193c4 <wsumh_q8_0+0xdb4>
+	QUAD $0x13270d5928fde262; WORD $0x0000 // vpbroadcastq ymm17, qword ptr [rip + 0x1327] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x1315155928fde262; WORD $0x0000 // vpbroadcastq ymm18, qword ptr [rip + 0x1315] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x24748b48; BYTE $0x10 // mov rsi, qword ptr [rsp + 0x10]
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x244c8948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rcx
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rcx
+	LONG $0x304f8d48 // lea rcx, [rdi + 0x30]
+	LONG $0x015e8d48 // lea rbx, [rsi + 0x1]
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	WORD $0x2beb // jmp 0x17fec <wsumh_f8e4m3+0x8dc>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x24740348; BYTE $0x20 // add rsi, qword ptr [rsp + 0x20]
+	LONG $0x24540348; BYTE $0x38 // add rdx, qword ptr [rsp + 0x38]
+	LONG $0x24748d4d; BYTE $0xfe // lea r14, [r12 - 0x2]
+	LONG $0x03fc8349 // cmp r12, 0x3
+	WORD $0x894d; BYTE $0xf4 // mov r12, r14
+	LONG $0x02c28e0f; WORD $0x0000 // jle 0x182ae <wsumh_f8e4m3+0xb9e>
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00b7830f; WORD $0x0000 // jae 0x180b0 <wsumh_f8e4m3+0x9a0>
+	WORD $0xff31 // xor edi, edi
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	WORD $0xd073 // jae 0x17fd0 <wsumh_f8e4m3+0x8c0>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	WORD $0x0148; BYTE $0xf9 // add rcx, rdi
+	WORD $0x23eb // jmp 0x1802d <wsumh_f8e4m3+0x91d>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x10c78348 // add rdi, 0x10
+	LONG $0x10c18348 // add rcx, 0x10
+	LONG $0x487cd162; WORD $0x2111 // vmovups zmmword ptr [r9], zmm4
+	LONG $0x487c9162; WORD $0x2c11; BYTE $0x91 // vmovups zmmword ptr [r9 + 4*r10], zmm5
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	WORD $0xa373 // jae 0x17fd0 <wsumh_f8e4m3+0x8c0>
+	LONG $0xba0c8d4c // lea r9, [rdx + 4*rdi]
+	LONG $0x487cf162; WORD $0x2410; BYTE $0xba // vmovups zmm4, zmmword ptr [rdx + 4*rdi]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0x8949; BYTE $0xde // mov r14, rbx
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x8949; BYTE $0xf5 // mov r13, rsi
+	LONG $0x487c9162; WORD $0x2c10; BYTE $0x91 // vmovups zmm5, zmmword ptr [r9 + 4*r10]
+	WORD $0xc074 // je 0x18010 <wsumh_f8e4m3+0x900>
+	LONG $0x6f7ac1c4; BYTE $0x0f // vmovdqu xmm1, xmmword ptr [r15]
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
+	WORD $0xff49; BYTE $0xce // dec r14
+	LONG $0x307de2c4; BYTE $0xd1 // vpmovzxbw ymm2, xmm1 # ymm2 = xmm1[0],zero,xmm1[1],zero,xmm1[2],zero,xmm1[3],zero,xmm1[4],zero,xmm1[5],zero,xmm1[6],zero,xmm1[7],zero,xmm1[8],zero,xmm1[9],zero,xmm1[10],zero,xmm1[11],zero,xmm1[12],zero,xmm1[13],zero,xmm1[14],zero,xmm1[15],zero
+	LONG $0x207de2c4; BYTE $0xc9 // vpmovsxbw ymm1, xmm1
+	LONG $0xf271edc5; BYTE $0x07 // vpsllw ymm2, ymm2, 0x7
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xf075edc5 // vpcmpeqw ymm6, ymm2, ymm0
+	LONG $0x28edb362; WORD $0xc925; BYTE $0xec // vpternlogq ymm1, ymm2, ymm17, 0xec
+	LONG $0x28cdb362; WORD $0xca25; BYTE $0xf8 // vpternlogq ymm1, ymm6, ymm18, 0xf8
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x4874f162; WORD $0xcb59 // vmulps zmm1, zmm1, zmm3
+	LONG $0x5875d262; WORD $0x65b8; BYTE $0x00 // vfmadd231ps zmm4, zmm1, dword ptr [r13]{1to16} # zmm4 = (zmm1 * mem) + zmm4
+	QUAD $0x00856cb858759262 // vfmadd231ps zmm5, zmm1, dword ptr [r13 + 4*r8]{1to16} # zmm5 = (zmm1 * mem) + zmm5
+	LONG $0x04c58349 // add r13, 0x4
+	LONG $0x01fe8349 // cmp r14, 0x1
+	WORD $0xab7f // jg 0x18050 <wsumh_f8e4m3+0x940>
+	LONG $0xffff66e9; BYTE $0xff // jmp 0x18010 <wsumh_f8e4m3+0x900>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x18 // mov rcx, qword ptr [rsp + 0x18]
+	LONG $0x0040b941; WORD $0x0000 // mov r9d, 0x40
+	WORD $0xff31 // xor edi, edi
+	WORD $0x51eb // jmp 0x18110 <wsumh_f8e4m3+0xa00>
+	BYTE $0x90 // nop
+	LONG $0x404f8d4c // lea r9, [rdi + 0x40]
+	LONG $0x40c18348 // add rcx, 0x40
+	LONG $0x487cd162; WORD $0x6511; BYTE $0x00 // vmovups zmmword ptr [r13], zmm4
+	LONG $0x487cd162; WORD $0x6d11; BYTE $0x01 // vmovups zmmword ptr [r13 + 0x40], zmm5
+	LONG $0x487cd162; WORD $0x7511; BYTE $0x02 // vmovups zmmword ptr [r13 + 0x80], zmm6
+	LONG $0x487cd162; WORD $0x7d11; BYTE $0x03 // vmovups zmmword ptr [r13 + 0xc0], zmm7
+	QUAD $0x00954411487c1162 // vmovups zmmword ptr [r13 + 4*r10], zmm8
+	QUAD $0x01954c11487c1162 // vmovups zmmword ptr [r13 + 4*r10 + 0x40], zmm9
+	QUAD $0x02955411487c1162 // vmovups zmmword ptr [r13 + 4*r10 + 0x80], zmm10
+	QUAD $0x03955c11487c1162 // vmovups zmmword ptr [r13 + 4*r10 + 0xc0], zmm11
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x394d; BYTE $0xd1 // cmp r9, r10
+	LONG $0xfeeb870f; WORD $0xffff // ja 0x17ffb <wsumh_f8e4m3+0x8eb>
+	LONG $0xba2c8d4c // lea r13, [rdx + 4*rdi]
+	LONG $0x487cf162; WORD $0x2410; BYTE $0xba // vmovups zmm4, zmmword ptr [rdx + 4*rdi]
+	QUAD $0x01ba6c10487cf162 // vmovups zmm5, zmmword ptr [rdx + 4*rdi + 0x40]
+	QUAD $0x02ba7410487cf162 // vmovups zmm6, zmmword ptr [rdx + 4*rdi + 0x80]
+	QUAD $0x03ba7c10487cf162 // vmovups zmm7, zmmword ptr [rdx + 4*rdi + 0xc0]
+	LONG $0x247c8348; WORD $0x0010 // cmp qword ptr [rsp + 0x10], 0x0
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	WORD $0x8949; BYTE $0xdf // mov r15, rbx
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	QUAD $0x00954410487c1162 // vmovups zmm8, zmmword ptr [r13 + 4*r10]
+	QUAD $0x01954c10487c1162 // vmovups zmm9, zmmword ptr [r13 + 4*r10 + 0x40]
+	QUAD $0x02955410487c1162 // vmovups zmm10, zmmword ptr [r13 + 4*r10 + 0x80]
+	QUAD $0x03955c10487c1162 // vmovups zmm11, zmmword ptr [r13 + 4*r10 + 0xc0]
+	LONG $0xff55840f; WORD $0xffff // je 0x180c0 <wsumh_f8e4m3+0x9b0>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x6f7a41c4; WORD $0xd061 // vmovdqu xmm12, xmmword ptr [r9 - 0x30]
+	LONG $0x6f7a41c4; WORD $0xe069 // vmovdqu xmm13, xmmword ptr [r9 - 0x20]
+	LONG $0x6f7a41c4; WORD $0xf071 // vmovdqu xmm14, xmmword ptr [r9 - 0x10]
+	LONG $0x6f7a41c4; BYTE $0x39 // vmovdqu xmm15, xmmword ptr [r9]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0x287dc262; WORD $0xc430 // vpmovzxbw ymm16, xmm12 # ymm16 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero,xmm12[8],zero,xmm12[9],zero,xmm12[10],zero,xmm12[11],zero,xmm12[12],zero,xmm12[13],zero,xmm12[14],zero,xmm12[15],zero
+	LONG $0x207d42c4; BYTE $0xe4 // vpmovsxbw ymm12, xmm12
+	LONG $0x207db162; WORD $0xf071; BYTE $0x07 // vpsllw ymm16, ymm16, 0x7
+	LONG $0x20fdf162; WORD $0xc8db // vpandq ymm1, ymm16, ymm0
+	LONG $0x487dc262; WORD $0x0618 // vbroadcastss zmm16, dword ptr [r14]
+	LONG $0xd075f5c5 // vpcmpeqw ymm2, ymm1, ymm0
+	LONG $0x28f53362; WORD $0xe125; BYTE $0xec // vpternlogq ymm12, ymm1, ymm17, 0xec
+	LONG $0x28ed3362; WORD $0xe225; BYTE $0xf8 // vpternlogq ymm12, ymm2, ymm18, 0xf8
+	LONG $0x307dc2c4; BYTE $0xd5 // vpmovzxbw ymm2, xmm13 # ymm2 = xmm13[0],zero,xmm13[1],zero,xmm13[2],zero,xmm13[3],zero,xmm13[4],zero,xmm13[5],zero,xmm13[6],zero,xmm13[7],zero,xmm13[8],zero,xmm13[9],zero,xmm13[10],zero,xmm13[11],zero,xmm13[12],zero,xmm13[13],zero,xmm13[14],zero,xmm13[15],zero
+	LONG $0x487dd262; WORD $0xcc13 // vcvtph2ps zmm1, ymm12
+	LONG $0x207d42c4; BYTE $0xe5 // vpmovsxbw ymm12, xmm13
+	LONG $0xf271edc5; BYTE $0x07 // vpsllw ymm2, ymm2, 0x7
+	LONG $0xd0dbedc5 // vpand ymm2, ymm2, ymm0
+	LONG $0xe8756dc5 // vpcmpeqw ymm13, ymm2, ymm0
+	LONG $0x28ed3362; WORD $0xe125; BYTE $0xec // vpternlogq ymm12, ymm2, ymm17, 0xec
+	LONG $0x28953362; WORD $0xe225; BYTE $0xf8 // vpternlogq ymm12, ymm13, ymm18, 0xf8
+	LONG $0x207d42c4; BYTE $0xee // vpmovsxbw ymm13, xmm14
+	LONG $0x4874f162; WORD $0xcb59 // vmulps zmm1, zmm1, zmm3
+	LONG $0x487dd262; WORD $0xd413 // vcvtph2ps zmm2, ymm12
+	LONG $0x307d42c4; BYTE $0xe6 // vpmovzxbw ymm12, xmm14 # ymm12 = xmm14[0],zero,xmm14[1],zero,xmm14[2],zero,xmm14[3],zero,xmm14[4],zero,xmm14[5],zero,xmm14[6],zero,xmm14[7],zero,xmm14[8],zero,xmm14[9],zero,xmm14[10],zero,xmm14[11],zero,xmm14[12],zero,xmm14[13],zero,xmm14[14],zero,xmm14[15],zero
+	LONG $0x711dc1c4; WORD $0x07f4 // vpsllw ymm12, ymm12, 0x7
+	LONG $0x4875b262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm1, zmm16 # zmm4 = (zmm1 * zmm16) + zmm4
+	LONG $0xe0db1dc5 // vpand ymm12, ymm12, ymm0
+	LONG $0xf0751dc5 // vpcmpeqw ymm14, ymm12, ymm0
+	LONG $0x289d3362; WORD $0xe925; BYTE $0xec // vpternlogq ymm13, ymm12, ymm17, 0xec
+	LONG $0x486cf162; WORD $0xd359 // vmulps zmm2, zmm2, zmm3
+	LONG $0x288d3362; WORD $0xea25; BYTE $0xf8 // vpternlogq ymm13, ymm14, ymm18, 0xf8
+	LONG $0x207d42c4; BYTE $0xf7 // vpmovsxbw ymm14, xmm15
+	LONG $0x487d5262; WORD $0xe513 // vcvtph2ps zmm12, ymm13
+	LONG $0x307d42c4; BYTE $0xef // vpmovzxbw ymm13, xmm15 # ymm13 = xmm15[0],zero,xmm15[1],zero,xmm15[2],zero,xmm15[3],zero,xmm15[4],zero,xmm15[5],zero,xmm15[6],zero,xmm15[7],zero,xmm15[8],zero,xmm15[9],zero,xmm15[10],zero,xmm15[11],zero,xmm15[12],zero,xmm15[13],zero,xmm15[14],zero,xmm15[15],zero
+	LONG $0x486db262; WORD $0xe8b8 // vfmadd231ps zmm5, zmm2, zmm16 # zmm5 = (zmm2 * zmm16) + zmm5
+	LONG $0x7115c1c4; WORD $0x07f5 // vpsllw ymm13, ymm13, 0x7
+	LONG $0xe8db15c5 // vpand ymm13, ymm13, ymm0
+	LONG $0xf87515c5 // vpcmpeqw ymm15, ymm13, ymm0
+	LONG $0x28953362; WORD $0xf125; BYTE $0xec // vpternlogq ymm14, ymm13, ymm17, 0xec
+	LONG $0x481c7162; WORD $0xe359 // vmulps zmm12, zmm12, zmm3
+	LONG $0x28853362; WORD $0xf225; BYTE $0xf8 // vpternlogq ymm14, ymm15, ymm18, 0xf8
+	LONG $0x487d1262; WORD $0x3c18; BYTE $0x86 // vbroadcastss zmm15, dword ptr [r14 + 4*r8]
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0x487d5262; WORD $0xee13 // vcvtph2ps zmm13, ymm14
+	LONG $0x481db262; WORD $0xf0b8 // vfmadd231ps zmm6, zmm12, zmm16 # zmm6 = (zmm12 * zmm16) + zmm6
+	LONG $0x48147162; WORD $0xeb59 // vmulps zmm13, zmm13, zmm3
+	LONG $0x4815b262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm13, zmm16 # zmm7 = (zmm13 * zmm16) + zmm7
+	LONG $0x48057262; WORD $0xc1b8 // vfmadd231ps zmm8, zmm15, zmm1 # zmm8 = (zmm15 * zmm1) + zmm8
+	LONG $0x48057262; WORD $0xcab8 // vfmadd231ps zmm9, zmm15, zmm2 # zmm9 = (zmm15 * zmm2) + zmm9
+	LONG $0x48055262; WORD $0xd4b8 // vfmadd231ps zmm10, zmm15, zmm12 # zmm10 = (zmm15 * zmm12) + zmm10
+	LONG $0x48155262; WORD $0xdfb8 // vfmadd231ps zmm11, zmm13, zmm15 # zmm11 = (zmm13 * zmm15) + zmm11
+	LONG $0x01ff8349 // cmp r15, 0x1
+	LONG $0xfecd8f0f; WORD $0xffff // jg 0x18170 <wsumh_f8e4m3+0xa60>
+	LONG $0xfffe18e9; BYTE $0xff // jmp 0x180c0 <wsumh_f8e4m3+0x9b0>
+	WORD $0x894d; BYTE $0xe6 // mov r14, r12
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	LONG $0x24648b4c; BYTE $0x10 // mov r12, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xf6 // test r14, r14
+	LONG $0x033d8e0f; WORD $0x0000 // jle 0x185f9 <wsumh_f8e4m3+0xee9>
+	QUAD $0x0fea2518487df262; WORD $0x0000 // vbroadcastss zmm4, dword ptr [rip + 0xfea] # 0x192b0 <wsumh_q8_0+0xca0>
+	QUAD $0x0010f50d797de2c4; BYTE $0x00 // vpbroadcastw ymm1, word ptr [rip + 0x10f5] # 0x193c4 <wsumh_q8_0+0xdb4>
+	QUAD $0x000fd015597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0xfd0] # 0x192a8 <wsumh_q8_0+0xc98>
+	QUAD $0x000fbf1d597de2c4; BYTE $0x00 // vpbroadcastq ymm3, qword ptr [rip + 0xfbf] # 0x192a0 <wsumh_q8_0+0xc90>
+	LONG $0x244c8b48; BYTE $0x08 // mov rcx, qword ptr [rsp + 0x8]
+	LONG $0x02e0c149 // shl r8, 0x2
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x30798d4c // lea r15, [rcx + 0x30]
+	WORD $0x28eb // jmp 0x1831f <wsumh_f8e4m3+0xc0f>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0xbb0c8d49 // lea rcx, [r11 + 4*rdi]
+	LONG $0x497cf162; WORD $0x2911 // vmovups zmmword ptr [rcx] {k1}, zmm5
+	LONG $0x931c8d4f // lea r11, [r11 + 4*r10]
+	LONG $0xff758d4d // lea r14, [r13 - 0x1]
+	WORD $0x014c; BYTE $0xc6 // add rsi, r8
+	LONG $0x01fd8349 // cmp r13, 0x1
+	LONG $0x02da8e0f; WORD $0x0000 // jle 0x185f9 <wsumh_f8e4m3+0xee9>
+	WORD $0x894d; BYTE $0xf5 // mov r13, r14
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00c4830f; WORD $0x0000 // jae 0x183f0 <wsumh_f8e4m3+0xce0>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x10cb8348 // or rbx, 0x10
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	LONG $0x0232860f; WORD $0x0000 // jbe 0x18570 <wsumh_f8e4m3+0xe60>
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x894c; BYTE $0xd1 // mov rcx, r10
+	WORD $0x2948; BYTE $0xf9 // sub rcx, rdi
+	WORD $0xc176 // jbe 0x1830a <wsumh_f8e4m3+0xbfa>
+	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0xe2d3 // shl edx, cl
+	WORD $0xd2f7 // not edx
+	LONG $0xca92fbc5 // kmovd k1, edx
+	LONG $0xc97cd162; WORD $0x2c10; BYTE $0xbb // vmovups zmm5 {k1} {z}, zmmword ptr [r11 + 4*rdi]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x9e74 // je 0x18300 <wsumh_f8e4m3+0xbf0>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	WORD $0xdb31 // xor ebx, ebx
+	LONG $0x3a0c8d4c // lea r9, [rdx + rdi]
+	WORD $0x4eeb // jmp 0x183bd <wsumh_f8e4m3+0xcad>
+	BYTE $0x90 // nop
+	LONG $0x746ff9c5; WORD $0x4024 // vmovdqa xmm6, xmmword ptr [rsp + 0x40]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	LONG $0x584df262; WORD $0x2cb8; BYTE $0x9e // vfmadd231ps zmm5, zmm6, dword ptr [rsi + 4*rbx]{1to16} # zmm5 = (zmm6 * mem) + zmm5
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x394c; BYTE $0xe3 // cmp rbx, r12
+	LONG $0xff43840f; WORD $0xffff // je 0x18300 <wsumh_f8e4m3+0xbf0>
+	LONG $0x447ff9c5; WORD $0x4024 // vmovdqa xmmword ptr [rsp + 0x40], xmm0
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0xa87e // jle 0x18370 <wsumh_f8e4m3+0xc60>
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x14b60f43; BYTE $0x31 // movzx edx, byte ptr [r9 + r14]
+	LONG $0x34548842; BYTE $0x40 // mov byte ptr [rsp + r14 + 0x40], dl
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394c; BYTE $0xf1 // cmp rcx, r14
+	WORD $0xee75 // jne 0x183d0 <wsumh_f8e4m3+0xcc0>
+	WORD $0x8ceb // jmp 0x18370 <wsumh_f8e4m3+0xc60>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x000040bb; BYTE $0x00 // mov ebx, 0x40
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x36eb // jmp 0x18433 <wsumh_f8e4m3+0xd23>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40598d48 // lea rbx, [rcx + 0x40]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x487c1162; WORD $0x0411; BYTE $0x8b // vmovups zmmword ptr [r11 + 4*r9], zmm8
+	QUAD $0x018b7c11487c9162 // vmovups zmmword ptr [r11 + 4*r9 + 0x40], zmm7
+	QUAD $0x028b7411487c9162 // vmovups zmmword ptr [r11 + 4*r9 + 0x80], zmm6
+	QUAD $0x038b6c11487c9162 // vmovups zmmword ptr [r11 + 4*r9 + 0xc0], zmm5
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	LONG $0xfefb870f; WORD $0xffff // ja 0x1832e <wsumh_f8e4m3+0xc1e>
+	LONG $0x487c1162; WORD $0x0410; BYTE $0x8b // vmovups zmm8, zmmword ptr [r11 + 4*r9]
+	QUAD $0x018b7c10487c9162 // vmovups zmm7, zmmword ptr [r11 + 4*r9 + 0x40]
+	QUAD $0x028b7410487c9162 // vmovups zmm6, zmmword ptr [r11 + 4*r9 + 0x80]
+	QUAD $0x038b6c10487c9162 // vmovups zmm5, zmmword ptr [r11 + 4*r9 + 0xc0]
+	WORD $0x8948; BYTE $0xd9 // mov rcx, rbx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xa674 // je 0x18400 <wsumh_f8e4m3+0xcf0>
+	WORD $0x8948; BYTE $0xfb // mov rbx, rdi
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x536f7ac5; BYTE $0xd0 // vmovdqu xmm10, xmmword ptr [rbx - 0x30]
+	LONG $0x487d3262; WORD $0x0c18; BYTE $0xb6 // vbroadcastss zmm9, dword ptr [rsi + 4*r14]
+	LONG $0x5b6f7ac5; BYTE $0xe0 // vmovdqu xmm11, xmmword ptr [rbx - 0x20]
+	LONG $0x636f7ac5; BYTE $0xf0 // vmovdqu xmm12, xmmword ptr [rbx - 0x10]
+	LONG $0x2b6f7ac5 // vmovdqu xmm13, xmmword ptr [rbx]
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	LONG $0x307d42c4; BYTE $0xf2 // vpmovzxbw ymm14, xmm10 # ymm14 = xmm10[0],zero,xmm10[1],zero,xmm10[2],zero,xmm10[3],zero,xmm10[4],zero,xmm10[5],zero,xmm10[6],zero,xmm10[7],zero,xmm10[8],zero,xmm10[9],zero,xmm10[10],zero,xmm10[11],zero,xmm10[12],zero,xmm10[13],zero,xmm10[14],zero,xmm10[15],zero
+	LONG $0x207d42c4; BYTE $0xd2 // vpmovsxbw ymm10, xmm10
+	LONG $0x710dc1c4; WORD $0x07f6 // vpsllw ymm14, ymm14, 0x7
+	LONG $0xf1db0dc5 // vpand ymm14, ymm14, ymm1
+	LONG $0xf9750dc5 // vpcmpeqw ymm15, ymm14, ymm1
+	LONG $0x288d7362; WORD $0xd225; BYTE $0xec // vpternlogq ymm10, ymm14, ymm2, 0xec
+	LONG $0x28857362; WORD $0xd325; BYTE $0xf8 // vpternlogq ymm10, ymm15, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xd213 // vcvtph2ps zmm10, ymm10
+	LONG $0x482c7162; WORD $0xd459 // vmulps zmm10, zmm10, zmm4
+	LONG $0x48355262; WORD $0xc2b8 // vfmadd231ps zmm8, zmm9, zmm10 # zmm8 = (zmm9 * zmm10) + zmm8
+	LONG $0x307d42c4; BYTE $0xd3 // vpmovzxbw ymm10, xmm11 # ymm10 = xmm11[0],zero,xmm11[1],zero,xmm11[2],zero,xmm11[3],zero,xmm11[4],zero,xmm11[5],zero,xmm11[6],zero,xmm11[7],zero,xmm11[8],zero,xmm11[9],zero,xmm11[10],zero,xmm11[11],zero,xmm11[12],zero,xmm11[13],zero,xmm11[14],zero,xmm11[15],zero
+	LONG $0x207d42c4; BYTE $0xdb // vpmovsxbw ymm11, xmm11
+	LONG $0x712dc1c4; WORD $0x07f2 // vpsllw ymm10, ymm10, 0x7
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xf1752dc5 // vpcmpeqw ymm14, ymm10, ymm1
+	LONG $0x28ad7362; WORD $0xda25; BYTE $0xec // vpternlogq ymm11, ymm10, ymm2, 0xec
+	LONG $0x288d7362; WORD $0xdb25; BYTE $0xf8 // vpternlogq ymm11, ymm14, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xd313 // vcvtph2ps zmm10, ymm11
+	LONG $0x207d42c4; BYTE $0xdc // vpmovsxbw ymm11, xmm12
+	LONG $0x482c7162; WORD $0xd459 // vmulps zmm10, zmm10, zmm4
+	LONG $0x4835d262; WORD $0xfab8 // vfmadd231ps zmm7, zmm9, zmm10 # zmm7 = (zmm9 * zmm10) + zmm7
+	LONG $0x307d42c4; BYTE $0xd4 // vpmovzxbw ymm10, xmm12 # ymm10 = xmm12[0],zero,xmm12[1],zero,xmm12[2],zero,xmm12[3],zero,xmm12[4],zero,xmm12[5],zero,xmm12[6],zero,xmm12[7],zero,xmm12[8],zero,xmm12[9],zero,xmm12[10],zero,xmm12[11],zero,xmm12[12],zero,xmm12[13],zero,xmm12[14],zero,xmm12[15],zero
+	LONG $0x712dc1c4; WORD $0x07f2 // vpsllw ymm10, ymm10, 0x7
+	LONG $0xd1db2dc5 // vpand ymm10, ymm10, ymm1
+	LONG $0xe1752dc5 // vpcmpeqw ymm12, ymm10, ymm1
+	LONG $0x28ad7362; WORD $0xda25; BYTE $0xec // vpternlogq ymm11, ymm10, ymm2, 0xec
+	LONG $0x289d7362; WORD $0xdb25; BYTE $0xf8 // vpternlogq ymm11, ymm12, ymm3, 0xf8
+	LONG $0x207d42c4; BYTE $0xe5 // vpmovsxbw ymm12, xmm13
+	LONG $0x487d5262; WORD $0xd313 // vcvtph2ps zmm10, ymm11
+	LONG $0x307d42c4; BYTE $0xdd // vpmovzxbw ymm11, xmm13 # ymm11 = xmm13[0],zero,xmm13[1],zero,xmm13[2],zero,xmm13[3],zero,xmm13[4],zero,xmm13[5],zero,xmm13[6],zero,xmm13[7],zero,xmm13[8],zero,xmm13[9],zero,xmm13[10],zero,xmm13[11],zero,xmm13[12],zero,xmm13[13],zero,xmm13[14],zero,xmm13[15],zero
+	LONG $0x7125c1c4; WORD $0x07f3 // vpsllw ymm11, ymm11, 0x7
+	LONG $0xd9db25c5 // vpand ymm11, ymm11, ymm1
+	LONG $0xe97525c5 // vpcmpeqw ymm13, ymm11, ymm1
+	LONG $0x28a57362; WORD $0xe225; BYTE $0xec // vpternlogq ymm12, ymm11, ymm2, 0xec
+	LONG $0x482c7162; WORD $0xd459 // vmulps zmm10, zmm10, zmm4
+	LONG $0x28957362; WORD $0xe325; BYTE $0xf8 // vpternlogq ymm12, ymm13, ymm3, 0xf8
+	LONG $0x487d5262; WORD $0xdc13 // vcvtph2ps zmm11, ymm12
+	LONG $0x4835d262; WORD $0xf2b8 // vfmadd231ps zmm6, zmm9, zmm10 # zmm6 = (zmm9 * zmm10) + zmm6
+	LONG $0x48247162; WORD $0xd459 // vmulps zmm10, zmm11, zmm4
+	LONG $0x4835d262; WORD $0xeab8 // vfmadd231ps zmm5, zmm9, zmm10 # zmm5 = (zmm9 * zmm10) + zmm5
+	WORD $0x394d; BYTE $0xf4 // cmp r12, r14
+	LONG $0xfef7850f; WORD $0xffff // jne 0x18460 <wsumh_f8e4m3+0xd50>
+	LONG $0xfffe92e9; BYTE $0xff // jmp 0x18400 <wsumh_f8e4m3+0xcf0>
+	WORD $0x9066 // nop
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x0a0c8d4c // lea r9, [rdx + rcx]
+	WORD $0x20eb // jmp 0x1859b <wsumh_f8e4m3+0xe8b>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x105f8d48 // lea rbx, [rdi + 0x10]
+	LONG $0x10c18349 // add r9, 0x10
+	LONG $0x487cd162; WORD $0x2c11; BYTE $0x8b // vmovups zmmword ptr [r11 + 4*rcx], zmm5
+	WORD $0x8948; BYTE $0xf9 // mov rcx, rdi
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	LONG $0xfda6870f; WORD $0xffff // ja 0x18341 <wsumh_f8e4m3+0xc31>
+	LONG $0x487cd162; WORD $0x2c10; BYTE $0x8b // vmovups zmm5, zmmword ptr [r11 + 4*rcx]
+	WORD $0x8948; BYTE $0xdf // mov rdi, rbx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xd674 // je 0x18580 <wsumh_f8e4m3+0xe70>
+	WORD $0x894c; BYTE $0xcb // mov rbx, r9
+	WORD $0x3145; BYTE $0xf6 // xor r14d, r14d
+	LONG $0x336ffac5 // vmovdqu xmm6, xmmword ptr [rbx]
+	WORD $0x0148; BYTE $0xc3 // add rbx, rax
+	LONG $0x307de2c4; BYTE $0xfe // vpmovzxbw ymm7, xmm6 # ymm7 = xmm6[0],zero,xmm6[1],zero,xmm6[2],zero,xmm6[3],zero,xmm6[4],zero,xmm6[5],zero,xmm6[6],zero,xmm6[7],zero,xmm6[8],zero,xmm6[9],zero,xmm6[10],zero,xmm6[11],zero,xmm6[12],zero,xmm6[13],zero,xmm6[14],zero,xmm6[15],zero
+	LONG $0x207de2c4; BYTE $0xf6 // vpmovsxbw ymm6, xmm6
+	LONG $0xf771c5c5; BYTE $0x07 // vpsllw ymm7, ymm7, 0x7
+	LONG $0xf9dbc5c5 // vpand ymm7, ymm7, ymm1
+	LONG $0xc17545c5 // vpcmpeqw ymm8, ymm7, ymm1
+	LONG $0x28c5f362; WORD $0xf225; BYTE $0xec // vpternlogq ymm6, ymm7, ymm2, 0xec
+	LONG $0x28bdf362; WORD $0xf325; BYTE $0xf8 // vpternlogq ymm6, ymm8, ymm3, 0xf8
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x484cf162; WORD $0xf459 // vmulps zmm6, zmm6, zmm4
+	LONG $0x584db262; WORD $0x2cb8; BYTE $0xb6 // vfmadd231ps zmm5, zmm6, dword ptr [rsi + 4*r14]{1to16} # zmm5 = (zmm6 * mem) + zmm5
+	WORD $0xff49; BYTE $0xc6 // inc r14
+	WORD $0x394d; BYTE $0xf4 // cmp r12, r14
+	WORD $0xb975 // jne 0x185b0 <wsumh_f8e4m3+0xea0>
+	WORD $0x87eb // jmp 0x18580 <wsumh_f8e4m3+0xe70>
+	LONG $0xd8658d48 // lea rsp, [rbp - 0x28]
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+
+	// wsumh_q8_0: +34320
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x40ec8348 // sub rsp, 0x40
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0x894c; BYTE $0xc9 // mov rcx, r9
+	LONG $0x20e9c148 // shr rcx, 0x20
+	WORD $0x8945; BYTE $0xca // mov r10d, r9d
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	LONG $0x10eac141 // shr r10d, 0x10
+	LONG $0x30fdc148 // sar rbp, 0x30
+	LONG $0xf1b70f41 // movzx esi, r9w
+	WORD $0xb70f; BYTE $0xc9 // movzx ecx, cx
+	LONG $0x244c8948; BYTE $0x30 // mov qword ptr [rsp + 0x30], rcx
+	LONG $0x01f98348 // cmp rcx, 0x1
+	LONG $0x03d6850f; WORD $0x0000 // jne 0x18a25 <wsumh_q8_0+0x415>
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x00c1f741; WORD $0x0f00; BYTE $0x00 // test r9d, 0xf0000
+	LONG $0x096e850f; WORD $0x0000 // jne 0x18fd3 <wsumh_q8_0+0x9c3>
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	LONG $0x04fd8348 // cmp rbp, 0x4
+	LONG $0x06a88c0f; WORD $0x0000 // jl 0x18d1a <wsumh_q8_0+0x70a>
+	WORD $0x894c; BYTE $0xc1 // mov rcx, r8
+	LONG $0x04e1c148 // shl rcx, 0x4
+	WORD $0x8944; BYTE $0xd2 // mov edx, r10d
+	WORD $0xe2c1; BYTE $0x04 // shl edx, 0x4
+	LONG $0x01668d4c // lea r12, [rsi + 0x1]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	QUAD $0x00000000950c8d42 // lea ecx, [4*r10]
+	LONG $0x24548948; BYTE $0x20 // mov qword ptr [rsp + 0x20], rdx
+	LONG $0x490c8d4c // lea r9, [rcx + 2*rcx]
+	QUAD $0x00000000850c8d4a // lea rcx, [4*r8]
+	LONG $0x493c8d4c // lea r15, [rcx + 2*rcx]
+	WORD $0x29eb // jmp 0x186d0 <wsumh_q8_0+0xc0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	LONG $0x2474034c; BYTE $0x18 // add r14, qword ptr [rsp + 0x18]
+	LONG $0x245c034c; BYTE $0x20 // add r11, qword ptr [rsp + 0x20]
+	LONG $0xfc698d4c // lea r13, [rcx - 0x4]
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	LONG $0x07f98348 // cmp rcx, 0x7
+	LONG $0x064d8e0f; WORD $0x0000 // jle 0x18d1d <wsumh_q8_0+0x70d>
+	LONG $0x246c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbp
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00f1830f; WORD $0x0000 // jae 0x187d0 <wsumh_q8_0+0x1c0>
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	WORD $0x394d; BYTE $0xd5 // cmp r13, r10
+	WORD $0xc973 // jae 0x186b0 <wsumh_q8_0+0xa0>
+	WORD $0x8944; BYTE $0xe9 // mov ecx, r13d
+	WORD $0xe9c1; BYTE $0x04 // shr ecx, 0x4
+	WORD $0x27eb // jmp 0x18716 <wsumh_q8_0+0x106>
+	BYTE $0x90 // nop
+	LONG $0x10c58349 // add r13, 0x10
+	WORD $0xc1fe // inc cl
+	LONG $0x487cf162; WORD $0x1e11 // vmovups zmmword ptr [rsi], zmm3
+	LONG $0x487cb162; WORD $0x1411; BYTE $0x96 // vmovups zmmword ptr [rsi + 4*r10], zmm2
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0xd6 // vmovups zmmword ptr [rsi + 8*r10], zmm1
+	LONG $0x487cb162; WORD $0x0411; BYTE $0x0e // vmovups zmmword ptr [rsi + r9], zmm0
+	WORD $0x394d; BYTE $0xd5 // cmp r13, r10
+	WORD $0x9a73 // jae 0x186b0 <wsumh_q8_0+0xa0>
+	LONG $0xab348d4b // lea rsi, [r11 + 4*r13]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xab // vmovups zmm3, zmmword ptr [r11 + 4*r13]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x487cb162; WORD $0x1410; BYTE $0x96 // vmovups zmm2, zmmword ptr [rsi + 4*r10]
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0xd6 // vmovups zmm1, zmmword ptr [rsi + 8*r10]
+	LONG $0x487cd162; WORD $0x0410; BYTE $0x31 // vmovups zmm0, zmmword ptr [r9 + rsi]
+	WORD $0xb274 // je 0x186f0 <wsumh_q8_0+0xe0>
+	WORD $0x894c; BYTE $0xea // mov rdx, r13
+	WORD $0x894c; BYTE $0xef // mov rdi, r13
+	LONG $0x05eac148 // shr rdx, 0x5
+	LONG $0xe0e78348 // and rdi, -0x20
+	WORD $0x894c; BYTE $0xe3 // mov rbx, r12
+	WORD $0x894c; BYTE $0xf5 // mov rbp, r14
+	LONG $0x57148d48 // lea rdx, [rdi + 2*rdx]
+	LONG $0x24140348 // add rdx, qword ptr [rsp]
+	WORD $0xb60f; BYTE $0xf9 // movzx edi, cl
+	WORD $0xe783; BYTE $0x01 // and edi, 0x1
+	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x023aac21487df262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm5, xmmword ptr [rdx + rdi + 0x2]
+	LONG $0x797de2c4; BYTE $0x22 // vpbroadcastw ymm4, word ptr [rdx]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	WORD $0xff48; BYTE $0xcb // dec rbx
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4854f162; WORD $0xe459 // vmulps zmm4, zmm5, zmm4
+	LONG $0x585df262; WORD $0x5db8; BYTE $0x00 // vfmadd231ps zmm3, zmm4, dword ptr [rbp]{1to16} # zmm3 = (zmm4 * mem) + zmm3
+	QUAD $0x008554b8585db262 // vfmadd231ps zmm2, zmm4, dword ptr [rbp + 4*r8]{1to16} # zmm2 = (zmm4 * mem) + zmm2
+	QUAD $0x00c54cb8585db262 // vfmadd231ps zmm1, zmm4, dword ptr [rbp + 8*r8]{1to16} # zmm1 = (zmm4 * mem) + zmm1
+	QUAD $0x003d44b8585db262 // vfmadd231ps zmm0, zmm4, dword ptr [rbp + r15]{1to16} # zmm0 = (zmm4 * mem) + zmm0
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x01fb8348 // cmp rbx, 0x1
+	WORD $0xaf7f // jg 0x18770 <wsumh_q8_0+0x160>
+	LONG $0xffff2ae9; BYTE $0xff // jmp 0x186f0 <wsumh_q8_0+0xe0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x240c8b48 // mov rcx, qword ptr [rsp]
+	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0x00009ce9; BYTE $0x00 // jmp 0x1887d <wsumh_q8_0+0x26d>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40558d49 // lea rdx, [r13 + 0x40]
+	LONG $0x44c18348 // add rcx, 0x44
+	LONG $0x487cf162; WORD $0x5d11; BYTE $0x00 // vmovups zmmword ptr [rbp], zmm3
+	LONG $0x487cf162; WORD $0x5511; BYTE $0x01 // vmovups zmmword ptr [rbp + 0x40], zmm2
+	LONG $0x487cf162; WORD $0x4d11; BYTE $0x02 // vmovups zmmword ptr [rbp + 0x80], zmm1
+	LONG $0x487cf162; WORD $0x4511; BYTE $0x03 // vmovups zmmword ptr [rbp + 0xc0], zmm0
+	QUAD $0x00957c11487c3162 // vmovups zmmword ptr [rbp + 4*r10], zmm15
+	QUAD $0x01957411487c3162 // vmovups zmmword ptr [rbp + 4*r10 + 0x40], zmm14
+	QUAD $0x02956c11487c3162 // vmovups zmmword ptr [rbp + 4*r10 + 0x80], zmm13
+	QUAD $0x03956411487c3162 // vmovups zmmword ptr [rbp + 4*r10 + 0xc0], zmm12
+	QUAD $0x00d55c11487c3162 // vmovups zmmword ptr [rbp + 8*r10], zmm11
+	QUAD $0x01d55411487c3162 // vmovups zmmword ptr [rbp + 8*r10 + 0x40], zmm10
+	QUAD $0x02d54c11487c3162 // vmovups zmmword ptr [rbp + 8*r10 + 0x80], zmm9
+	QUAD $0x03d54411487c3162 // vmovups zmmword ptr [rbp + 8*r10 + 0xc0], zmm8
+	QUAD $0x000d7c11487cb162 // vmovups zmmword ptr [rbp + r9], zmm7
+	QUAD $0x010d7411487cb162 // vmovups zmmword ptr [rbp + r9 + 0x40], zmm6
+	QUAD $0x020d6c11487cb162 // vmovups zmmword ptr [rbp + r9 + 0x80], zmm5
+	QUAD $0x030d6411487cb162 // vmovups zmmword ptr [rbp + r9 + 0xc0], zmm4
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xfe65870f; WORD $0xffff // ja 0x186e2 <wsumh_q8_0+0xd2>
+	LONG $0xab2c8d4b // lea rbp, [r11 + 4*r13]
+	LONG $0x487c9162; WORD $0x1c10; BYTE $0xab // vmovups zmm3, zmmword ptr [r11 + 4*r13]
+	QUAD $0x01ab5410487c9162 // vmovups zmm2, zmmword ptr [r11 + 4*r13 + 0x40]
+	QUAD $0x02ab4c10487c9162 // vmovups zmm1, zmmword ptr [r11 + 4*r13 + 0x80]
+	QUAD $0x03ab4410487c9162 // vmovups zmm0, zmmword ptr [r11 + 4*r13 + 0xc0]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x8949; BYTE $0xd5 // mov r13, rdx
+	WORD $0x894c; BYTE $0xe7 // mov rdi, r12
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	QUAD $0x00957c10487c3162 // vmovups zmm15, zmmword ptr [rbp + 4*r10]
+	QUAD $0x01957410487c3162 // vmovups zmm14, zmmword ptr [rbp + 4*r10 + 0x40]
+	QUAD $0x02956c10487c3162 // vmovups zmm13, zmmword ptr [rbp + 4*r10 + 0x80]
+	QUAD $0x03956410487c3162 // vmovups zmm12, zmmword ptr [rbp + 4*r10 + 0xc0]
+	QUAD $0x00d55c10487c3162 // vmovups zmm11, zmmword ptr [rbp + 8*r10]
+	QUAD $0x01d55410487c3162 // vmovups zmm10, zmmword ptr [rbp + 8*r10 + 0x40]
+	QUAD $0x02d54c10487c3162 // vmovups zmm9, zmmword ptr [rbp + 8*r10 + 0x80]
+	QUAD $0x03d54410487c3162 // vmovups zmm8, zmmword ptr [rbp + 8*r10 + 0xc0]
+	LONG $0x487cd162; WORD $0x3c10; BYTE $0x29 // vmovups zmm7, zmmword ptr [r9 + rbp]
+	QUAD $0x01297410487cd162 // vmovups zmm6, zmmword ptr [r9 + rbp + 0x40]
+	QUAD $0x02296c10487cd162 // vmovups zmm5, zmmword ptr [r9 + rbp + 0x80]
+	QUAD $0x03296410487cd162 // vmovups zmm4, zmmword ptr [r9 + rbp + 0xc0]
+	LONG $0xfed9840f; WORD $0xffff // je 0x187f0 <wsumh_q8_0+0x1e0>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	QUAD $0x00028621487de262; WORD $0x0000 // vpmovsxbd zmm16, xmmword ptr [rsi + 0x2]
+	QUAD $0x00129621487de262; WORD $0x0000 // vpmovsxbd zmm18, xmmword ptr [rsi + 0x12]
+	LONG $0x287de262; WORD $0x0e79 // vpbroadcastw ymm17, word ptr [rsi]
+	QUAD $0x0024a621487de262; WORD $0x0000 // vpmovsxbd zmm20, xmmword ptr [rsi + 0x24]
+	LONG $0x287de262; WORD $0x5e79; BYTE $0x11 // vpbroadcastw ymm19, word ptr [rsi + 0x22]
+	LONG $0x487de262; WORD $0x2b18 // vbroadcastss zmm21, dword ptr [rbx]
+	LONG $0x487da262; WORD $0x3c18; BYTE $0x83 // vbroadcastss zmm23, dword ptr [rbx + 4*r8]
+	LONG $0x487da262; WORD $0x3418; BYTE $0xc3 // vbroadcastss zmm22, dword ptr [rbx + 8*r8]
+	WORD $0xff48; BYTE $0xcf // dec rdi
+	LONG $0x487da262; WORD $0xc913 // vcvtph2ps zmm17, ymm17
+	LONG $0x487da262; WORD $0xdb13 // vcvtph2ps zmm19, ymm19
+	LONG $0x487ca162; WORD $0xc05b // vcvtdq2ps zmm16, zmm16
+	LONG $0x487ca162; WORD $0xd25b // vcvtdq2ps zmm18, zmm18
+	LONG $0x407ca162; WORD $0xc159 // vmulps zmm16, zmm16, zmm17
+	LONG $0x406ca162; WORD $0xc959 // vmulps zmm17, zmm18, zmm17
+	LONG $0x487ca162; WORD $0xd45b // vcvtdq2ps zmm18, zmm20
+	QUAD $0x0034a621487de262; WORD $0x0000 // vpmovsxbd zmm20, xmmword ptr [rsi + 0x34]
+	WORD $0x0148; BYTE $0xc6 // add rsi, rax
+	LONG $0x406ca162; WORD $0xd359 // vmulps zmm18, zmm18, zmm19
+	LONG $0x407db262; WORD $0xddb8 // vfmadd231ps zmm3, zmm16, zmm21 # zmm3 = (zmm16 * zmm21) + zmm3
+	LONG $0x4075b262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm17, zmm21 # zmm2 = (zmm17 * zmm21) + zmm2
+	LONG $0x407d3262; WORD $0xffb8 // vfmadd231ps zmm15, zmm16, zmm23 # zmm15 = (zmm16 * zmm23) + zmm15
+	LONG $0x40753262; WORD $0xf7b8 // vfmadd231ps zmm14, zmm17, zmm23 # zmm14 = (zmm17 * zmm23) + zmm14
+	LONG $0x407d3262; WORD $0xdeb8 // vfmadd231ps zmm11, zmm16, zmm22 # zmm11 = (zmm16 * zmm22) + zmm11
+	LONG $0x40753262; WORD $0xd6b8 // vfmadd231ps zmm10, zmm17, zmm22 # zmm10 = (zmm17 * zmm22) + zmm10
+	LONG $0x406db262; WORD $0xcdb8 // vfmadd231ps zmm1, zmm18, zmm21 # zmm1 = (zmm18 * zmm21) + zmm1
+	LONG $0x406d3262; WORD $0xefb8 // vfmadd231ps zmm13, zmm18, zmm23 # zmm13 = (zmm18 * zmm23) + zmm13
+	LONG $0x406d3262; WORD $0xceb8 // vfmadd231ps zmm9, zmm18, zmm22 # zmm9 = (zmm18 * zmm22) + zmm9
+	LONG $0x487ca162; WORD $0xe45b // vcvtdq2ps zmm20, zmm20
+	LONG $0x405ca162; WORD $0xdb59 // vmulps zmm19, zmm20, zmm19
+	LONG $0x4065b262; WORD $0xc5b8 // vfmadd231ps zmm0, zmm19, zmm21 # zmm0 = (zmm19 * zmm21) + zmm0
+	LONG $0x487da262; WORD $0x2c18; BYTE $0x3b // vbroadcastss zmm21, dword ptr [rbx + r15]
+	LONG $0x40653262; WORD $0xe7b8 // vfmadd231ps zmm12, zmm19, zmm23 # zmm12 = (zmm19 * zmm23) + zmm12
+	LONG $0x40653262; WORD $0xc6b8 // vfmadd231ps zmm8, zmm19, zmm22 # zmm8 = (zmm19 * zmm22) + zmm8
+	LONG $0x04c38348 // add rbx, 0x4
+	LONG $0x4055b262; WORD $0xf8b8 // vfmadd231ps zmm7, zmm21, zmm16 # zmm7 = (zmm21 * zmm16) + zmm7
+	LONG $0x4055b262; WORD $0xf1b8 // vfmadd231ps zmm6, zmm21, zmm17 # zmm6 = (zmm21 * zmm17) + zmm6
+	LONG $0x4055b262; WORD $0xeab8 // vfmadd231ps zmm5, zmm21, zmm18 # zmm5 = (zmm21 * zmm18) + zmm5
+	LONG $0x4065b262; WORD $0xe5b8 // vfmadd231ps zmm4, zmm19, zmm21 # zmm4 = (zmm19 * zmm21) + zmm4
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	LONG $0xff008f0f; WORD $0xffff // jg 0x18920 <wsumh_q8_0+0x310>
+	LONG $0xfffdcbe9; BYTE $0xff // jmp 0x187f0 <wsumh_q8_0+0x1e0>
+	LONG $0x24548948; BYTE $0x38 // mov qword ptr [rsp + 0x38], rdx
+	WORD $0x8548; BYTE $0xf6 // test rsi, rsi
+	LONG $0x0836840f; WORD $0x0000 // je 0x19269 <wsumh_q8_0+0xc59>
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0x8944; BYTE $0xd2 // mov edx, r10d
+	WORD $0xe9c1; BYTE $0x05 // shr ecx, 0x5
+	WORD $0xe283; BYTE $0xe0 // and edx, -0x20
+	QUAD $0x0000000095248d46 // lea r12d, [4*r10]
+	LONG $0x246c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rbp
+	LONG $0x4a0c8d4c // lea r9, [rdx + 2*rcx]
+	LONG $0x070c8d48 // lea rcx, [rdi + rax]
+	LONG $0x244c8948; BYTE $0x28 // mov qword ptr [rsp + 0x28], rcx
+	WORD $0x2deb // jmp 0x18a88 <wsumh_q8_0+0x478>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x24748b4c; BYTE $0x20 // mov r14, qword ptr [rsp + 0x20]
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	LONG $0x24440148; BYTE $0x28 // add qword ptr [rsp + 0x28], rax
+	LONG $0xff728d48 // lea rsi, [rdx - 0x1]
+	WORD $0x0148; BYTE $0xc7 // add rdi, rax
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0x07e18e0f; WORD $0x0000 // jle 0x19269 <wsumh_q8_0+0xc59>
+	LONG $0x247c8348; WORD $0x0030 // cmp qword ptr [rsp + 0x30], 0x0
+	LONG $0x24748948; BYTE $0x08 // mov qword ptr [rsp + 0x8], rsi
+	LONG $0x243c8948 // mov qword ptr [rsp], rdi
+	LONG $0x2474894c; BYTE $0x20 // mov qword ptr [rsp + 0x20], r14
+	WORD $0xc274 // je 0x18a60 <wsumh_q8_0+0x450>
+	LONG $0x246c8b4c; BYTE $0x28 // mov r13, qword ptr [rsp + 0x28]
+	LONG $0x244c8b48; BYTE $0x30 // mov rcx, qword ptr [rsp + 0x30]
+	LONG $0x246c8b48; BYTE $0x38 // mov rbp, qword ptr [rsp + 0x38]
+	LONG $0x24748b48; BYTE $0x20 // mov rsi, qword ptr [rsp + 0x20]
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	WORD $0x1deb // jmp 0x18ad5 <wsumh_q8_0+0x4c5>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x24548b48; BYTE $0x18 // mov rdx, qword ptr [rsp + 0x18]
+	WORD $0x014d; BYTE $0xcf // add r15, r9
+	WORD $0x014d; BYTE $0xcd // add r13, r9
+	LONG $0xff4a8d48 // lea rcx, [rdx - 0x1]
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	WORD $0x8b7e // jle 0x18a60 <wsumh_q8_0+0x450>
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	LONG $0x20fa8341 // cmp r10d, 0x20
+	WORD $0x1f72 // jb 0x18aff <wsumh_q8_0+0x4ef>
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x54180f41; WORD $0x000d // prefetcht1 byte ptr [r13 + rcx]
+	LONG $0x40c18348 // add rcx, 0x40
+	WORD $0x394c; BYTE $0xc9 // cmp rcx, r9
+	WORD $0xf172 // jb 0x18af0 <wsumh_q8_0+0x4e0>
+	LONG $0x244c8b48; BYTE $0x10 // mov rcx, qword ptr [rsp + 0x10]
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x8548; BYTE $0xc9 // test rcx, rcx
+	WORD $0x187f // jg 0x18b24 <wsumh_q8_0+0x514>
+	WORD $0xb2eb // jmp 0x18ac0 <wsumh_q8_0+0x4b0>
+	WORD $0x9066 // nop
+	LONG $0x86348d4a // lea rsi, [rsi + 4*r8]
+	WORD $0x014c; BYTE $0xe5 // add rbp, r12
+	LONG $0xff4f8d48 // lea rcx, [rdi - 0x1]
+	LONG $0x01ff8348 // cmp rdi, 0x1
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x9c7e // jle 0x18ac0 <wsumh_q8_0+0x4b0>
+	LONG $0x487df262; WORD $0x0618 // vbroadcastss zmm0, dword ptr [rsi]
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	WORD $0x1073 // jae 0x18b40 <wsumh_q8_0+0x530>
+	WORD $0xd231 // xor edx, edx
+	LONG $0x0000f7e9; BYTE $0x00 // jmp 0x18c2e <wsumh_q8_0+0x61e>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	WORD $0x894c; BYTE $0xf9 // mov rcx, r15
+	WORD $0xdb31 // xor ebx, ebx
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	QUAD $0x00028921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x2]
+	LONG $0x797de2c4; BYTE $0x11 // vpbroadcastw ymm2, word ptr [rcx]
+	LONG $0x40538d48 // lea rdx, [rbx + 0x40]
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x009d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x009d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx], zmm1
+	QUAD $0x00128921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x12]
+	LONG $0x797de2c4; BYTE $0x11 // vpbroadcastw ymm2, word ptr [rcx]
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x019d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx + 0x40] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x019d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx + 0x40], zmm1
+	QUAD $0x00248921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x24]
+	LONG $0x797de2c4; WORD $0x2251 // vpbroadcastw ymm2, word ptr [rcx + 0x22]
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x029d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx + 0x80] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x029d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx + 0x80], zmm1
+	QUAD $0x00348921487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rcx + 0x34]
+	LONG $0x797de2c4; WORD $0x2251 // vpbroadcastw ymm2, word ptr [rcx + 0x22]
+	LONG $0x44c18348 // add rcx, 0x44
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x039d4ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rbx + 0xc0] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x039d4c11487cf162 // vmovups zmmword ptr [rbp + 4*rbx + 0xc0], zmm1
+	LONG $0x80eb8348 // sub rbx, -0x80
+	WORD $0x394c; BYTE $0xd3 // cmp rbx, r10
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0xff22860f; WORD $0xffff // jbe 0x18b50 <wsumh_q8_0+0x540>
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0x10c98348 // or rcx, 0x10
+	WORD $0x394c; BYTE $0xd1 // cmp rcx, r10
+	WORD $0x6677 // ja 0x18ca0 <wsumh_q8_0+0x690>
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	LONG $0x05e9c148 // shr rcx, 0x5
+	LONG $0xe0e38348 // and rbx, -0x20
+	WORD $0x8941; BYTE $0xd6 // mov r14d, edx
+	LONG $0x10e68341 // and r14d, 0x10
+	LONG $0x4b0c8d48 // lea rcx, [rbx + 2*rcx]
+	LONG $0x0f1c8d49 // lea rbx, [r15 + rcx]
+	LONG $0x797dc2c4; WORD $0x0f14 // vpbroadcastw ymm2, word ptr [r15 + rcx]
+	LONG $0x104a8d48 // lea rcx, [rdx + 0x10]
+	QUAD $0x021e8c21487dd262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm1, xmmword ptr [r14 + rbx + 0x2]
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	QUAD $0x00954ca8487df262 // vfmadd213ps zmm1, zmm0, zmmword ptr [rbp + 4*rdx] # zmm1 = (zmm0 * zmm1) + mem
+	QUAD $0x00954c11487cf162 // vmovups zmmword ptr [rbp + 4*rdx], zmm1
+	LONG $0x20c28348 // add rdx, 0x20
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0xa076 // jbe 0x18c40 <wsumh_q8_0+0x630>
+	WORD $0x3949; BYTE $0xd2 // cmp r10, rdx
+	LONG $0xfe67860f; WORD $0xffff // jbe 0x18b10 <wsumh_q8_0+0x500>
+	WORD $0x8948; BYTE $0xd3 // mov rbx, rdx
+	WORD $0x8949; BYTE $0xd6 // mov r14, rdx
+	LONG $0x05ebc148 // shr rbx, 0x5
+	LONG $0xe0e68349 // and r14, -0x20
+	WORD $0x8941; BYTE $0xd3 // mov r11d, edx
+	LONG $0x10e38341 // and r11d, 0x10
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xd129 // sub ecx, edx
+	LONG $0x5e1c8d49 // lea rbx, [r14 + 2*rbx]
+	LONG $0x1f348d4d // lea r14, [r15 + rbx]
+	LONG $0x797dc2c4; WORD $0x1f0c // vpbroadcastw ymm1, word ptr [r15 + rbx]
+	QUAD $0x02339421487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm2, xmmword ptr [r11 + r14 + 0x2]
+	LONG $0xffffbb41; WORD $0xffff // mov r11d, 0xffffffff
+	WORD $0xd341; BYTE $0xe3 // shl r11d, cl
+	WORD $0xf741; BYTE $0xd3 // not r11d
+	LONG $0x927bc1c4; BYTE $0xcb // kmovd k1, r11d
+	QUAD $0x00955c10c97cf162 // vmovups zmm3 {k1} {z}, zmmword ptr [rbp + 4*rdx]
+	LONG $0x487df262; WORD $0xc913 // vcvtph2ps zmm1, ymm1
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x486cf162; WORD $0xc959 // vmulps zmm1, zmm2, zmm1
+	LONG $0x4875f262; WORD $0xc3a8 // vfmadd213ps zmm0, zmm1, zmm3 # zmm0 = (zmm1 * zmm0) + zmm3
+	QUAD $0x00954411497cf162 // vmovups zmmword ptr [rbp + 4*rdx] {k1}, zmm0
+	LONG $0xfffdf6e9; BYTE $0xff // jmp 0x18b10 <wsumh_q8_0+0x500>
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x02fd8349 // cmp r13, 0x2
+	LONG $0x02a68c0f; WORD $0x0000 // jl 0x18fcd <wsumh_q8_0+0x9bd>
+	LONG $0x24548b48; BYTE $0x08 // mov rdx, qword ptr [rsp + 0x8]
+	QUAD $0x00000000c50c8d4a // lea rcx, [8*r8]
+	LONG $0x244c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rcx
+	QUAD $0x00000000d50c8d42 // lea ecx, [8*r10]
+	LONG $0x244c8948; BYTE $0x10 // mov qword ptr [rsp + 0x10], rcx
+	LONG $0x015a8d48 // lea rbx, [rdx + 0x1]
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	WORD $0x1feb // jmp 0x18d6e <wsumh_q8_0+0x75e>
+	BYTE $0x90 // nop
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x2474034c; BYTE $0x18 // add r14, qword ptr [rsp + 0x18]
+	LONG $0x24540348; BYTE $0x10 // add rdx, qword ptr [rsp + 0x10]
+	LONG $0xfe6d8d49 // lea rbp, [r13 - 0x2]
+	LONG $0x03fd8349 // cmp r13, 0x3
+	WORD $0x8949; BYTE $0xed // mov r13, rbp
+	LONG $0x02658e0f; WORD $0x0000 // jle 0x18fd3 <wsumh_q8_0+0x9c3>
+	WORD $0x894d; BYTE $0xf1 // mov r9, r14
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x00c2830f; WORD $0x0000 // jae 0x18e40 <wsumh_q8_0+0x830>
+	WORD $0xf631 // xor esi, esi
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xcb73 // jae 0x18d50 <wsumh_q8_0+0x740>
+	WORD $0x8941; BYTE $0xf3 // mov r11d, esi
+	LONG $0x04ebc141 // shr r11d, 0x4
+	WORD $0x1eeb // jmp 0x18dac <wsumh_q8_0+0x79c>
+	WORD $0x9066 // nop
+	LONG $0x10c68348 // add rsi, 0x10
+	WORD $0xfe41; BYTE $0xc3 // inc r11b
+	LONG $0x487cf162; WORD $0x0711 // vmovups zmmword ptr [rdi], zmm0
+	LONG $0x487cb162; WORD $0x0c11; BYTE $0x97 // vmovups zmmword ptr [rdi + 4*r10], zmm1
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x394c; BYTE $0xd6 // cmp rsi, r10
+	WORD $0xa473 // jae 0x18d50 <wsumh_q8_0+0x740>
+	LONG $0xb23c8d48 // lea rdi, [rdx + 4*rsi]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0xb2 // vmovups zmm0, zmmword ptr [rdx + 4*rsi]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	LONG $0x487cb162; WORD $0x0c10; BYTE $0x97 // vmovups zmm1, zmmword ptr [rdi + 4*r10]
+	WORD $0xca74 // je 0x18d90 <wsumh_q8_0+0x780>
+	WORD $0x8949; BYTE $0xf6 // mov r14, rsi
+	WORD $0x8949; BYTE $0xf7 // mov r15, rsi
+	LONG $0x05eec149 // shr r14, 0x5
+	LONG $0xe0e78349 // and r15, -0x20
+	LONG $0xe3b60f45 // movzx r12d, r11b
+	WORD $0x8948; BYTE $0xdd // mov rbp, rbx
+	LONG $0x773c8d4f // lea r15, [r15 + 2*r14]
+	LONG $0x243c034c // add r15, qword ptr [rsp]
+	LONG $0x01e48341 // and r12d, 0x1
+	WORD $0x894d; BYTE $0xce // mov r14, r9
+	LONG $0x04e4c141 // shl r12d, 0x4
+	WORD $0x9066 // nop
+	QUAD $0x02279421487d9262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm2, xmmword ptr [r15 + r12 + 0x2]
+	LONG $0x797dc2c4; BYTE $0x1f // vpbroadcastw ymm3, word ptr [r15]
+	WORD $0x0149; BYTE $0xc7 // add r15, rax
+	WORD $0xff48; BYTE $0xcd // dec rbp
+	LONG $0x487df262; WORD $0xdb13 // vcvtph2ps zmm3, ymm3
+	LONG $0x487cf162; WORD $0xd25b // vcvtdq2ps zmm2, zmm2
+	LONG $0x486cf162; WORD $0xd359 // vmulps zmm2, zmm2, zmm3
+	LONG $0x586dd262; WORD $0x06b8 // vfmadd231ps zmm0, zmm2, dword ptr [r14]{1to16} # zmm0 = (zmm2 * mem) + zmm0
+	LONG $0x586d9262; WORD $0x0cb8; BYTE $0x86 // vfmadd231ps zmm1, zmm2, dword ptr [r14 + 4*r8]{1to16} # zmm1 = (zmm2 * mem) + zmm1
+	LONG $0x04c68349 // add r14, 0x4
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0xc17f // jg 0x18df0 <wsumh_q8_0+0x7e0>
+	LONG $0xffff5ce9; BYTE $0xff // jmp 0x18d90 <wsumh_q8_0+0x780>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x0040bb41; WORD $0x0000 // mov r11d, 0x40
+	WORD $0xf631 // xor esi, esi
+	WORD $0x50eb // jmp 0x18e9e <wsumh_q8_0+0x88e>
+	WORD $0x9066 // nop
+	LONG $0x405e8d4c // lea r11, [rsi + 0x40]
+	LONG $0x44c78348 // add rdi, 0x44
+	LONG $0x487cd162; WORD $0x0711 // vmovups zmmword ptr [r15], zmm0
+	LONG $0x487cd162; WORD $0x4f11; BYTE $0x01 // vmovups zmmword ptr [r15 + 0x40], zmm1
+	LONG $0x487cd162; WORD $0x5711; BYTE $0x02 // vmovups zmmword ptr [r15 + 0x80], zmm2
+	LONG $0x487cd162; WORD $0x5f11; BYTE $0x03 // vmovups zmmword ptr [r15 + 0xc0], zmm3
+	LONG $0x487c9162; WORD $0x2411; BYTE $0x97 // vmovups zmmword ptr [r15 + 4*r10], zmm4
+	QUAD $0x01976c11487c9162 // vmovups zmmword ptr [r15 + 4*r10 + 0x40], zmm5
+	QUAD $0x02977411487c9162 // vmovups zmmword ptr [r15 + 4*r10 + 0x80], zmm6
+	QUAD $0x03977c11487c9162 // vmovups zmmword ptr [r15 + 4*r10 + 0xc0], zmm7
+	WORD $0x8948; BYTE $0xca // mov rdx, rcx
+	WORD $0x394d; BYTE $0xd3 // cmp r11, r10
+	LONG $0xfee2870f; WORD $0xffff // ja 0x18d80 <wsumh_q8_0+0x770>
+	LONG $0xb23c8d4c // lea r15, [rdx + 4*rsi]
+	LONG $0x487cf162; WORD $0x0410; BYTE $0xb2 // vmovups zmm0, zmmword ptr [rdx + 4*rsi]
+	QUAD $0x01b24c10487cf162 // vmovups zmm1, zmmword ptr [rdx + 4*rsi + 0x40]
+	QUAD $0x02b25410487cf162 // vmovups zmm2, zmmword ptr [rdx + 4*rsi + 0x80]
+	QUAD $0x03b25c10487cf162 // vmovups zmm3, zmmword ptr [rdx + 4*rsi + 0xc0]
+	LONG $0x247c8348; WORD $0x0008 // cmp qword ptr [rsp + 0x8], 0x0
+	WORD $0x894c; BYTE $0xde // mov rsi, r11
+	WORD $0x8948; BYTE $0xda // mov rdx, rbx
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	WORD $0x894c; BYTE $0xcd // mov rbp, r9
+	LONG $0x487c9162; WORD $0x2410; BYTE $0x97 // vmovups zmm4, zmmword ptr [r15 + 4*r10]
+	QUAD $0x01976c10487c9162 // vmovups zmm5, zmmword ptr [r15 + 4*r10 + 0x40]
+	QUAD $0x02977410487c9162 // vmovups zmm6, zmmword ptr [r15 + 4*r10 + 0x80]
+	QUAD $0x03977c10487c9162 // vmovups zmm7, zmmword ptr [r15 + 4*r10 + 0xc0]
+	LONG $0xff58840f; WORD $0xffff // je 0x18e50 <wsumh_q8_0+0x840>
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	QUAD $0x24249c21487d5262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm11, xmmword ptr [r12 + 0x24]
+	LONG $0x797d42c4; WORD $0x2464; BYTE $0x22 // vpbroadcastw ymm12, word ptr [r12 + 0x22]
+	QUAD $0x3424ac21487d5262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm13, xmmword ptr [r12 + 0x34]
+	QUAD $0x02248421487d5262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm8, xmmword ptr [r12 + 0x2]
+	QUAD $0x12249421487d5262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm10, xmmword ptr [r12 + 0x12]
+	LONG $0x797d42c4; WORD $0x240c // vpbroadcastw ymm9, word ptr [r12]
+	LONG $0x487d7262; WORD $0x7518; BYTE $0x00 // vbroadcastss zmm14, dword ptr [rbp]
+	WORD $0x0149; BYTE $0xc4 // add r12, rax
+	WORD $0xff48; BYTE $0xca // dec rdx
+	LONG $0x487d5262; WORD $0xe413 // vcvtph2ps zmm12, ymm12
+	LONG $0x487d5262; WORD $0xc913 // vcvtph2ps zmm9, ymm9
+	LONG $0x487c5162; WORD $0xdb5b // vcvtdq2ps zmm11, zmm11
+	LONG $0x487c5162; WORD $0xc05b // vcvtdq2ps zmm8, zmm8
+	LONG $0x487c5162; WORD $0xd25b // vcvtdq2ps zmm10, zmm10
+	LONG $0x48245162; WORD $0xfc59 // vmulps zmm15, zmm11, zmm12
+	LONG $0x487c5162; WORD $0xdd5b // vcvtdq2ps zmm11, zmm13
+	QUAD $0x00856c18487d3262 // vbroadcastss zmm13, dword ptr [rbp + 4*r8]
+	LONG $0x483c5162; WORD $0xc159 // vmulps zmm8, zmm8, zmm9
+	LONG $0x482c5162; WORD $0xc959 // vmulps zmm9, zmm10, zmm9
+	LONG $0x04c58348 // add rbp, 0x4
+	LONG $0x48245162; WORD $0xdc59 // vmulps zmm11, zmm11, zmm12
+	LONG $0x483dd262; WORD $0xc6b8 // vfmadd231ps zmm0, zmm8, zmm14 # zmm0 = (zmm8 * zmm14) + zmm0
+	LONG $0x4835d262; WORD $0xceb8 // vfmadd231ps zmm1, zmm9, zmm14 # zmm1 = (zmm9 * zmm14) + zmm1
+	LONG $0x4805d262; WORD $0xd6b8 // vfmadd231ps zmm2, zmm15, zmm14 # zmm2 = (zmm15 * zmm14) + zmm2
+	LONG $0x4825d262; WORD $0xdeb8 // vfmadd231ps zmm3, zmm11, zmm14 # zmm3 = (zmm11 * zmm14) + zmm3
+	LONG $0x4815d262; WORD $0xe0b8 // vfmadd231ps zmm4, zmm13, zmm8 # zmm4 = (zmm13 * zmm8) + zmm4
+	LONG $0x4815d262; WORD $0xe9b8 // vfmadd231ps zmm5, zmm13, zmm9 # zmm5 = (zmm13 * zmm9) + zmm5
+	LONG $0x4815d262; WORD $0xf7b8 // vfmadd231ps zmm6, zmm13, zmm15 # zmm6 = (zmm13 * zmm15) + zmm6
+	LONG $0x4825d262; WORD $0xfdb8 // vfmadd231ps zmm7, zmm11, zmm13 # zmm7 = (zmm11 * zmm13) + zmm7
+	LONG $0x01fa8348 // cmp rdx, 0x1
+	LONG $0xff388f0f; WORD $0xffff // jg 0x18f00 <wsumh_q8_0+0x8f0>
+	LONG $0xfffe83e9; BYTE $0xff // jmp 0x18e50 <wsumh_q8_0+0x840>
+	WORD $0x894c; BYTE $0xed // mov rbp, r13
+	WORD $0x894c; BYTE $0xda // mov rdx, r11
+	LONG $0x243c8b4c // mov r15, qword ptr [rsp]
+	LONG $0x24648b4c; BYTE $0x08 // mov r12, qword ptr [rsp + 0x8]
+	WORD $0x8548; BYTE $0xed // test rbp, rbp
+	LONG $0x02848e0f; WORD $0x0000 // jle 0x19269 <wsumh_q8_0+0xc59>
+	LONG $0x02e0c149 // shl r8, 0x2
+	WORD $0x8949; BYTE $0xd3 // mov r11, rdx
+	WORD $0x24eb // jmp 0x19012 <wsumh_q8_0+0xa02>
+	WORD $0x9066 // nop
+	LONG $0xb30c8d49 // lea rcx, [r11 + 4*rsi]
+	LONG $0x497cf162; WORD $0x0111 // vmovups zmmword ptr [rcx] {k1}, zmm0
+	LONG $0x931c8d4f // lea r11, [r11 + 4*r10]
+	WORD $0x014d; BYTE $0xc6 // add r14, r8
+	LONG $0xff4d8d48 // lea rcx, [rbp - 0x1]
+	LONG $0x01fd8348 // cmp rbp, 0x1
+	WORD $0x8948; BYTE $0xcd // mov rbp, rcx
+	LONG $0x02578e0f; WORD $0x0000 // jle 0x19269 <wsumh_q8_0+0xc59>
+	LONG $0x40fa8341 // cmp r10d, 0x40
+	LONG $0x0094830f; WORD $0x0000 // jae 0x190b0 <wsumh_q8_0+0xaa0>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	LONG $0x10cf8348 // or rdi, 0x10
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0x01a2860f; WORD $0x0000 // jbe 0x191d0 <wsumh_q8_0+0xbc0>
+	WORD $0x8948; BYTE $0xce // mov rsi, rcx
+	WORD $0x3949; BYTE $0xf2 // cmp r10, rsi
+	WORD $0xc476 // jbe 0x18ffa <wsumh_q8_0+0x9ea>
+	LONG $0xffffffba; BYTE $0xff // mov edx, 0xffffffff
+	WORD $0x8944; BYTE $0xd1 // mov ecx, r10d
+	WORD $0xf129 // sub ecx, esi
+	WORD $0xe2d3 // shl edx, cl
+	WORD $0xd2f7 // not edx
+	LONG $0xca92fbc5 // kmovd k1, edx
+	LONG $0xc97cd162; WORD $0x0410; BYTE $0xb3 // vmovups zmm0 {k1} {z}, zmmword ptr [r11 + 4*rsi]
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0x9c74 // je 0x18ff0 <wsumh_q8_0+0x9e0>
+	WORD $0x8948; BYTE $0xf1 // mov rcx, rsi
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	LONG $0x05e9c148 // shr rcx, 0x5
+	LONG $0xe0e28348 // and rdx, -0x20
+	WORD $0xff31 // xor edi, edi
+	LONG $0x4a0c8d48 // lea rcx, [rdx + 2*rcx]
+	WORD $0xf289 // mov edx, esi
+	WORD $0xe283; BYTE $0x10 // and edx, 0x10
+	WORD $0x014c; BYTE $0xf9 // add rcx, r15
+	QUAD $0x02118c21487df262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm1, xmmword ptr [rcx + rdx + 0x2]
+	LONG $0x797de2c4; BYTE $0x11 // vpbroadcastw ymm2, word ptr [rcx]
+	WORD $0x0148; BYTE $0xc1 // add rcx, rax
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	LONG $0x5875d262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rdi]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc7 // inc rdi
+	WORD $0x3949; BYTE $0xfc // cmp r12, rdi
+	WORD $0xcc75 // jne 0x19070 <wsumh_q8_0+0xa60>
+	LONG $0xffff47e9; BYTE $0xff // jmp 0x18ff0 <wsumh_q8_0+0x9e0>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x000040ba; BYTE $0x00 // mov edx, 0x40
+	WORD $0x894c; BYTE $0xfe // mov rsi, r15
+	WORD $0xff31 // xor edi, edi
+	WORD $0x37eb // jmp 0x190f3 <wsumh_q8_0+0xae3>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40518d48 // lea rdx, [rcx + 0x40]
+	LONG $0x44c68348 // add rsi, 0x44
+	LONG $0x487cd162; WORD $0x1c11; BYTE $0xbb // vmovups zmmword ptr [r11 + 4*rdi], zmm3
+	QUAD $0x01bb5411487cd162 // vmovups zmmword ptr [r11 + 4*rdi + 0x40], zmm2
+	QUAD $0x02bb4c11487cd162 // vmovups zmmword ptr [r11 + 4*rdi + 0x80], zmm1
+	QUAD $0x03bb4411487cd162 // vmovups zmmword ptr [r11 + 4*rdi + 0xc0], zmm0
+	WORD $0x8948; BYTE $0xcf // mov rdi, rcx
+	WORD $0x394c; BYTE $0xd2 // cmp rdx, r10
+	LONG $0xff2b870f; WORD $0xffff // ja 0x1901e <wsumh_q8_0+0xa0e>
+	LONG $0x487cd162; WORD $0x1c10; BYTE $0xbb // vmovups zmm3, zmmword ptr [r11 + 4*rdi]
+	QUAD $0x01bb5410487cd162 // vmovups zmm2, zmmword ptr [r11 + 4*rdi + 0x40]
+	QUAD $0x02bb4c10487cd162 // vmovups zmm1, zmmword ptr [r11 + 4*rdi + 0x80]
+	QUAD $0x03bb4410487cd162 // vmovups zmm0, zmmword ptr [r11 + 4*rdi + 0xc0]
+	WORD $0x8948; BYTE $0xd1 // mov rcx, rdx
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xa674 // je 0x190c0 <wsumh_q8_0+0xab0>
+	WORD $0x8948; BYTE $0xf2 // mov rdx, rsi
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	QUAD $0x0002aa21487df262; WORD $0x0000 // vpmovsxbd zmm5, xmmword ptr [rdx + 0x2]
+	LONG $0x797de2c4; BYTE $0x32 // vpbroadcastw ymm6, word ptr [rdx]
+	QUAD $0x00128221487d7262; WORD $0x0000 // vpmovsxbd zmm8, xmmword ptr [rdx + 0x12]
+	LONG $0x487d9262; WORD $0x2418; BYTE $0x8e // vbroadcastss zmm4, dword ptr [r14 + 4*r9]
+	QUAD $0x0024ba21487df262; WORD $0x0000 // vpmovsxbd zmm7, xmmword ptr [rdx + 0x24]
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x487cf162; WORD $0xed5b // vcvtdq2ps zmm5, zmm5
+	LONG $0x4854f162; WORD $0xee59 // vmulps zmm5, zmm5, zmm6
+	LONG $0x485df262; WORD $0xddb8 // vfmadd231ps zmm3, zmm4, zmm5 # zmm3 = (zmm4 * zmm5) + zmm3
+	LONG $0x487cd162; WORD $0xe85b // vcvtdq2ps zmm5, zmm8
+	LONG $0x4854f162; WORD $0xee59 // vmulps zmm5, zmm5, zmm6
+	LONG $0x797de2c4; WORD $0x2272 // vpbroadcastw ymm6, word ptr [rdx + 0x22]
+	LONG $0x485df262; WORD $0xd5b8 // vfmadd231ps zmm2, zmm4, zmm5 # zmm2 = (zmm4 * zmm5) + zmm2
+	LONG $0x487cf162; WORD $0xef5b // vcvtdq2ps zmm5, zmm7
+	QUAD $0x0034ba21487df262; WORD $0x0000 // vpmovsxbd zmm7, xmmword ptr [rdx + 0x34]
+	WORD $0x0148; BYTE $0xc2 // add rdx, rax
+	LONG $0x487df262; WORD $0xf613 // vcvtph2ps zmm6, ymm6
+	LONG $0x4854f162; WORD $0xee59 // vmulps zmm5, zmm5, zmm6
+	LONG $0x487cf162; WORD $0xff5b // vcvtdq2ps zmm7, zmm7
+	LONG $0x485df262; WORD $0xcdb8 // vfmadd231ps zmm1, zmm4, zmm5 # zmm1 = (zmm4 * zmm5) + zmm1
+	LONG $0x4844f162; WORD $0xf659 // vmulps zmm6, zmm7, zmm6
+	LONG $0x485df262; WORD $0xc6b8 // vfmadd231ps zmm0, zmm4, zmm6 # zmm0 = (zmm4 * zmm6) + zmm0
+	WORD $0x394d; BYTE $0xcc // cmp r12, r9
+	LONG $0xff63850f; WORD $0xffff // jne 0x19120 <wsumh_q8_0+0xb10>
+	LONG $0xfffefee9; BYTE $0xff // jmp 0x190c0 <wsumh_q8_0+0xab0>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0xca89 // mov edx, ecx
+	WORD $0xeac1; BYTE $0x04 // shr edx, 0x4
+	WORD $0x23eb // jmp 0x191fa <wsumh_q8_0+0xbea>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x487cd162; WORD $0x0411; BYTE $0x8b // vmovups zmmword ptr [r11 + 4*rcx], zmm0
+	LONG $0x107e8d48 // lea rdi, [rsi + 0x10]
+	WORD $0xc2fe // inc dl
+	LONG $0x10c18348 // add rcx, 0x10
+	WORD $0x394c; BYTE $0xd7 // cmp rdi, r10
+	LONG $0xfe37870f; WORD $0xffff // ja 0x19031 <wsumh_q8_0+0xa21>
+	LONG $0x487cd162; WORD $0x0410; BYTE $0x8b // vmovups zmm0, zmmword ptr [r11 + 4*rcx]
+	WORD $0x8948; BYTE $0xfe // mov rsi, rdi
+	WORD $0x854d; BYTE $0xe4 // test r12, r12
+	WORD $0xd774 // je 0x191e0 <wsumh_q8_0+0xbd0>
+	WORD $0x8949; BYTE $0xc9 // mov r9, rcx
+	WORD $0x8948; BYTE $0xcb // mov rbx, rcx
+	LONG $0x05e9c149 // shr r9, 0x5
+	LONG $0xe0e38348 // and rbx, -0x20
+	WORD $0xb60f; BYTE $0xfa // movzx edi, dl
+	LONG $0x4b0c8d4e // lea r9, [rbx + 2*r9]
+	WORD $0xe783; BYTE $0x01 // and edi, 0x1
+	WORD $0xdb31 // xor ebx, ebx
+	WORD $0xe7c1; BYTE $0x04 // shl edi, 0x4
+	WORD $0x014d; BYTE $0xf9 // add r9, r15
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	QUAD $0x02398c21487dd262; WORD $0x0000; BYTE $0x00 // vpmovsxbd zmm1, xmmword ptr [r9 + rdi + 0x2]
+	LONG $0x797dc2c4; BYTE $0x11 // vpbroadcastw ymm2, word ptr [r9]
+	WORD $0x0149; BYTE $0xc1 // add r9, rax
+	LONG $0x487df262; WORD $0xd213 // vcvtph2ps zmm2, ymm2
+	LONG $0x487cf162; WORD $0xc95b // vcvtdq2ps zmm1, zmm1
+	LONG $0x4874f162; WORD $0xca59 // vmulps zmm1, zmm1, zmm2
+	LONG $0x5875d262; WORD $0x04b8; BYTE $0x9e // vfmadd231ps zmm0, zmm1, dword ptr [r14 + 4*rbx]{1to16} # zmm0 = (zmm1 * mem) + zmm0
+	WORD $0xff48; BYTE $0xc3 // inc rbx
+	WORD $0x3949; BYTE $0xdc // cmp r12, rbx
+	WORD $0xcc75 // jne 0x19230 <wsumh_q8_0+0xc20>
+	LONG $0xffff77e9; BYTE $0xff // jmp 0x191e0 <wsumh_q8_0+0xbd0>
+	LONG $0x40c48348 // add rsp, 0x40
 	BYTE $0x5b // pop rbx
 	WORD $0x5c41 // pop r12
 	WORD $0x5d41 // pop r13
@@ -2820,25 +7684,31 @@ TEXT ·matvec_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0x000000cccccccccc
-	QUAD $0xc00000c0e00000c1; QUAD $0x800000c0a00000c0
-	QUAD $0x000000c0400000c0; QUAD $0x000000bf800000c0
-	QUAD $0x0000003f80000000; QUAD $0x8000004040000040
-	QUAD $0xc0000040a0000040; QUAD $0x00000040e0000040
+	QUAD $0x803f80cccccccccc; QUAD $0x803f803f803f803f
+	QUAD $0x803f803f803f803f; QUAD $0x803f803f803f803f
+	QUAD $0x007e003f803f803f; QUAD $0x0080007e007e007e
+	QUAD $0x8000008000800080; QUAD $0xcccccccccccccc43
+	QUAD $0x003f80cccccccccc; QUAD $0x0000000000000000
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
-	QUAD $0x0000000000000000; QUAD $0x0000100000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0xc00000c0e00000c1
+	QUAD $0x800000c0a00000c0; QUAD $0x000000c0400000c0
+	QUAD $0x000000bf800000c0; QUAD $0x0000003f80000000
+	QUAD $0x8000004040000040; QUAD $0xc0000040a0000040
+	QUAD $0x00000040e0000040; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000100000000000; QUAD $0x0000100000001000
 	QUAD $0x0000100000001000; QUAD $0x0000100000001000
-	QUAD $0x0000100000001000; QUAD $0x0000000000001000
-	QUAD $0x0000003f80000000; QUAD $0x8000004040000040
-	QUAD $0xc0000040a0000040; QUAD $0x00000040e0000040
-	QUAD $0x2000004110000041; QUAD $0x4000004130000041
-	QUAD $0x6000004150000041; QUAD $0x300f0f4170000041
-	QUAD $0xcccccccccccccce0; QUAD $0x0f0f0fcccccccccc
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x3030300f0f0f0f0f
-	QUAD $0x3030303030303030; QUAD $0xe0e0e03030303030
-	QUAD $0xe0e0e0e0e0e0e0e0; LONG $0xe0e0e0e0; BYTE $0xe0
+	QUAD $0x0000000000001000; QUAD $0x0000003f80000000
+	QUAD $0x8000004040000040; QUAD $0xc0000040a0000040
+	QUAD $0x00000040e0000040; QUAD $0x2000004110000041
+	QUAD $0x4000004130000041; QUAD $0x6000004150000041
+	QUAD $0x300f0f4170000041; QUAD $0xcccccccccc3f80e0
+	QUAD $0x0f0f0fcccccccccc; QUAD $0x0f0f0f0f0f0f0f0f
+	QUAD $0x3030300f0f0f0f0f; QUAD $0x3030303030303030
+	QUAD $0xe0e0e03030303030; QUAD $0xe0e0e0e0e0e0e0e0
+	LONG $0xe0e0e0e0; BYTE $0xe0
 
 // func mvF32_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_avx512(SB), 0, $0-48
@@ -2851,17 +7721,6 @@ TEXT ·mvF32_avx512(SB), 0, $0-48
 	CALL ·matvec_avx512<>+0(SB)
 	RET
 
-// func mvhF32_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF32_avx512(SB), 0, $0-48
-	MOVQ w+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
-	MOVQ ldw+24(FP), CX
-	MOVQ ldy+32(FP), R8
-	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+448(SB)
-	RET
-
 // func mvF16_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_avx512(SB), 0, $0-48
 	MOVQ w+0(FP), DI
@@ -2870,18 +7729,7 @@ TEXT ·mvF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+1120(SB)
-	RET
-
-// func mvhF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF16_avx512(SB), 0, $0-48
-	MOVQ w+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ y+16(FP), DX
-	MOVQ ldw+24(FP), CX
-	MOVQ ldy+32(FP), R8
-	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+1584(SB)
+	CALL ·matvec_avx512<>+448(SB)
 	RET
 
 // func mvBF16_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2892,7 +7740,29 @@ TEXT ·mvBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+2272(SB)
+	CALL ·matvec_avx512<>+912(SB)
+	RET
+
+// func mvhF32_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+1424(SB)
+	RET
+
+// func mvhF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+4560(SB)
 	RET
 
 // func mvhBF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
@@ -2903,7 +7773,29 @@ TEXT ·mvhBF16_avx512(SB), 0, $0-48
 	MOVQ ldw+24(FP), CX
 	MOVQ ldy+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+2784(SB)
+	CALL ·matvec_avx512<>+7712(SB)
+	RET
+
+// func mvhF8E4M3_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF8E4M3_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+11024(SB)
+	RET
+
+// func mvhQ8_0_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhQ8_0_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldw+24(FP), CX
+	MOVQ ldy+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+15536(SB)
 	RET
 
 // func mvQ8_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2914,7 +7806,7 @@ TEXT ·mvQ8_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+3536(SB)
+	CALL ·matvec_avx512<>+19472(SB)
 	RET
 
 // func mvQ4_0_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2925,7 +7817,7 @@ TEXT ·mvQ4_0_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+3936(SB)
+	CALL ·matvec_avx512<>+19872(SB)
 	RET
 
 // func mvQ4_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2936,7 +7828,7 @@ TEXT ·mvQ4_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+4352(SB)
+	CALL ·matvec_avx512<>+20288(SB)
 	RET
 
 // func mvQ6_K_avx512(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -2947,7 +7839,7 @@ TEXT ·mvQ6_K_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ k+32(FP), R8
 	MOVQ ldw+40(FP), R9
-	CALL ·matvec_avx512<>+5008(SB)
+	CALL ·matvec_avx512<>+20944(SB)
 	RET
 
 // func wsumF32_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2958,7 +7850,7 @@ TEXT ·wsumF32_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+5648(SB)
+	CALL ·matvec_avx512<>+21584(SB)
 	RET
 
 // func wsumF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2969,7 +7861,7 @@ TEXT ·wsumF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+6064(SB)
+	CALL ·matvec_avx512<>+22000(SB)
 	RET
 
 // func wsumBF16_avx512(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -2980,7 +7872,7 @@ TEXT ·wsumBF16_avx512(SB), 0, $0-48
 	MOVQ rows+24(FP), CX
 	MOVQ d+32(FP), R8
 	MOVQ ldv+40(FP), R9
-	CALL ·matvec_avx512<>+6496(SB)
+	CALL ·matvec_avx512<>+22432(SB)
 	RET
 
 // func wsumhF32_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -2991,7 +7883,7 @@ TEXT ·wsumhF32_avx512(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+6976(SB)
+	CALL ·matvec_avx512<>+22912(SB)
 	RET
 
 // func wsumhF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3002,7 +7894,7 @@ TEXT ·wsumhF16_avx512(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+9056(SB)
+	CALL ·matvec_avx512<>+25392(SB)
 	RET
 
 // func wsumhBF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3013,5 +7905,27 @@ TEXT ·wsumhBF16_avx512(SB), 0, $0-48
 	MOVQ ldv+24(FP), CX
 	MOVQ ldp+32(FP), R8
 	MOVQ shape+40(FP), R9
-	CALL ·matvec_avx512<>+11136(SB)
+	CALL ·matvec_avx512<>+27856(SB)
+	RET
+
+// func wsumhF8E4M3_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF8E4M3_avx512(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+30480(SB)
+	RET
+
+// func wsumhQ8_0_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhQ8_0_avx512(SB), 0, $0-48
+	MOVQ v+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ ldv+24(FP), CX
+	MOVQ ldp+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·matvec_avx512<>+34320(SB)
 	RET

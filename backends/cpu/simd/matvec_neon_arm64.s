@@ -107,144 +107,14 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x17ffffa8 // b 0x10020 <mv_f32+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mvh_f32: +392
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x54000fc0 // b.eq 0x10384 <mvh_f32+0x1fc>
-	WORD $0xf81f0ff3 // str x19, [sp, #-0x10]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
-	WORD $0x9370fcaa // asr x10, x5, #48
-	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0xd37ef52d // lsl x13, x9, #2
-	WORD $0x14000005 // b 0x101bc <mvh_f32+0x34>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x91001042 // add x2, x2, #0x4
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x54000e4d // b.le 0x10380 <mvh_f32+0x1f8>
-	WORD $0xb4ffff8b // cbz x11, 0x101ac <mvh_f32+0x24>
-	WORD $0xaa0003ee // mov x14, x0
-	WORD $0xaa0b03ef // mov x15, x11
-	WORD $0xaa0203f0 // mov x16, x2
-	WORD $0xaa0103f1 // mov x17, x1
-	WORD $0x14000004 // b 0x101e0 <mvh_f32+0x58>
-	WORD $0xf10005ef // subs x15, x15, #0x1
-	WORD $0x8b0d01ce // add x14, x14, x13
-	WORD $0x54fffe8d // b.le 0x101ac <mvh_f32+0x24>
-	WORD $0xb4000129 // cbz x9, 0x10204 <mvh_f32+0x7c>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa0c03e5 // mov x5, x12
-	WORD $0x91004063 // add x3, x3, #0x10
-	WORD $0x8b0501c6 // add x6, x14, x5
-	WORD $0x910100a5 // add x5, x5, #0x40
-	WORD $0xeb09007f // cmp x3, x9
-	WORD $0xf98000c2 // prfm pldl2keep, [x6]
-	WORD $0x54ffff63 // b.lo 0x101ec <mvh_f32+0x64>
-	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0xaa0a03e3 // mov x3, x10
-	WORD $0x540001ea // b.ge 0x10248 <mvh_f32+0xc0>
-	WORD $0x17fffff1 // b 0x101d4 <mvh_f32+0x4c>
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
-	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
-	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
-	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0d0231 // add x17, x17, x13
-	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
-	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	WORD $0x7e30d800 // faddp s0, v0.2s
-	WORD $0xbd000200 // str s0, [x16]
-	WORD $0x8b040a10 // add x16, x16, x4, lsl #2
-	WORD $0x54fffc8d // b.le 0x101d4 <mvh_f32+0x4c>
-	WORD $0xf100813f // cmp x9, #0x20
-	WORD $0x540000e2 // b.hs 0x10268 <mvh_f32+0xe0>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x1400001f // b 0x102e0 <mvh_f32+0x158>
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x8b0501c7 // add x7, x14, x5
-	WORD $0x8b050233 // add x19, x17, x5
-	WORD $0x910200a5 // add x5, x5, #0x80
-	WORD $0xad4014e4 // ldp q4, q5, [x7]
-	WORD $0xad401e66 // ldp q6, q7, [x19]
-	WORD $0xad414e70 // ldp q16, q19, [x19, #0x20]
-	WORD $0xad4148f1 // ldp q17, q18, [x7, #0x20]
-	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
-	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
-	WORD $0xad4214e4 // ldp q4, q5, [x7, #0x40]
-	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
-	WORD $0x4e32ce60 // fmla v0.4s, v19.4s, v18.4s
-	WORD $0xad421e66 // ldp q6, q7, [x19, #0x40]
-	WORD $0xad4344f0 // ldp q16, q17, [x7, #0x60]
-	WORD $0x910080c7 // add x7, x6, #0x20
-	WORD $0xad434e72 // ldp q18, q19, [x19, #0x60]
-	WORD $0x910100d3 // add x19, x6, #0x40
-	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
-	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
-	WORD $0xeb09027f // cmp x19, x9
-	WORD $0xaa0703e6 // mov x6, x7
-	WORD $0x4e30ce41 // fmla v1.4s, v18.4s, v16.4s
-	WORD $0x4e31ce60 // fmla v0.4s, v19.4s, v17.4s
-	WORD $0x54fffd29 // b.ls 0x10280 <mvh_f32+0xf8>
-	WORD $0xb27e00e5 // orr x5, x7, #0x4
-	WORD $0xeb0900bf // cmp x5, x9
-	WORD $0x54000069 // b.ls 0x102f4 <mvh_f32+0x16c>
-	WORD $0xaa0703e6 // mov x6, x7
-	WORD $0x1400000b // b 0x1031c <mvh_f32+0x194>
-	WORD $0xd37ef4e5 // lsl x5, x7, #2
-	WORD $0x3ce569c4 // ldr q4, [x14, x5]
-	WORD $0x3ce56a25 // ldr q5, [x17, x5]
-	WORD $0x910020f3 // add x19, x7, #0x8
-	WORD $0x910010e6 // add x6, x7, #0x4
-	WORD $0xeb09027f // cmp x19, x9
-	WORD $0x910040a5 // add x5, x5, #0x10
-	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
-	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x54ffff09 // b.ls 0x102f8 <mvh_f32+0x170>
-	WORD $0xeb060133 // subs x19, x9, x6
-	WORD $0x54fff809 // b.ls 0x10220 <mvh_f32+0x98>
-	WORD $0xf100067f // cmp x19, #0x1
-	WORD $0x54fff76b // b.lt 0x10214 <mvh_f32+0x8c>
-	WORD $0x8b0609c7 // add x7, x14, x6, lsl #2
-	WORD $0x8b060a25 // add x5, x17, x6, lsl #2
-	WORD $0xbd4000e4 // ldr s4, [x7]
-	WORD $0x54000061 // b.ne 0x10344 <mvh_f32+0x1bc>
-	WORD $0xbd4000a5 // ldr s5, [x5]
-	WORD $0x17ffffb7 // b 0x1021c <mvh_f32+0x94>
-	WORD $0x910010e6 // add x6, x7, #0x4
-	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf1000a7f // cmp x19, #0x2
-	WORD $0x0d4090c4 // ld1 { v4.s }[1], [x6]
-	WORD $0x54000109 // b.ls 0x10374 <mvh_f32+0x1ec>
-	WORD $0x910020e6 // add x6, x7, #0x8
-	WORD $0x4d4080c4 // ld1 { v4.s }[2], [x6]
-	WORD $0x910020a6 // add x6, x5, #0x8
-	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
-	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
-	WORD $0x4d4080c5 // ld1 { v5.s }[2], [x6]
-	WORD $0x17ffffab // b 0x1021c <mvh_f32+0x94>
-	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
-	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
-	WORD $0x17ffffa8 // b 0x1021c <mvh_f32+0x94>
-	WORD $0xf84107f3 // ldr x19, [sp], #0x10
-	WORD $0xd65f03c0 // ret
-
-	// mv_f16: +904
+	// mv_f16: +392
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54000dcb // b.lt 0x10544 <mv_f16+0x1bc>
+	WORD $0x54000dcb // b.lt 0x10344 <mv_f16+0x1bc>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x91010029 // add x9, x1, #0x40
 	WORD $0x9100800a // add x10, x0, #0x20
-	WORD $0x1400000e // b 0x103d8 <mv_f16+0x50>
+	WORD $0x1400000e // b 0x101d8 <mv_f16+0x50>
 	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
@@ -257,15 +127,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
 	WORD $0x7e30d821 // faddp s1, v1.2s
 	WORD $0xbc004441 // str s1, [x2], #0x4
-	WORD $0x54000b8d // b.le 0x10544 <mv_f16+0x1bc>
+	WORD $0x54000b8d // b.le 0x10344 <mv_f16+0x1bc>
 	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x540000ea // b.ge 0x103f8 <mv_f16+0x70>
+	WORD $0x540000ea // b.ge 0x101f8 <mv_f16+0x70>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xaa1f03ee // mov x14, xzr
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x14000027 // b 0x10490 <mv_f16+0x108>
+	WORD $0x14000027 // b 0x10290 <mv_f16+0x108>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
@@ -303,40 +173,40 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
 	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
 	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
-	WORD $0x54fffc4d // b.le 0x10414 <mv_f16+0x8c>
+	WORD $0x54fffc4d // b.le 0x10214 <mv_f16+0x8c>
 	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x104a4 <mv_f16+0x11c>
+	WORD $0x5400006d // b.le 0x102a4 <mv_f16+0x11c>
 	WORD $0xaa0e03ed // mov x13, x14
-	WORD $0x1400000d // b 0x104d4 <mv_f16+0x14c>
-	WORD $0xd37ff9cb // lsl x11, x14, #1
-	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
-	WORD $0xfc6b6805 // ldr d5, [x0, x11]
-	WORD $0x3cc10586 // ldr q6, [x12], #0x10
+	WORD $0x1400000d // b 0x102d4 <mv_f16+0x14c>
+	WORD $0x8b0e082b // add x11, x1, x14, lsl #2
+	WORD $0xd37ff9cc // lsl x12, x14, #1
+	WORD $0xfc6c6805 // ldr d5, [x0, x12]
+	WORD $0x3cc10566 // ldr q6, [x11], #0x10
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x910011cd // add x13, x14, #0x4
-	WORD $0x9100216b // add x11, x11, #0x8
+	WORD $0x9100218c // add x12, x12, #0x8
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
-	WORD $0x54fffeed // b.le 0x104ac <mv_f16+0x124>
+	WORD $0x54fffeed // b.le 0x102ac <mv_f16+0x124>
 	WORD $0xeb0d008e // subs x14, x4, x13
-	WORD $0x54fff6cd // b.le 0x103b0 <mv_f16+0x28>
+	WORD $0x54fff6cd // b.le 0x101b0 <mv_f16+0x28>
 	WORD $0xf10005df // cmp x14, #0x1
-	WORD $0x54fff62b // b.lt 0x103a4 <mv_f16+0x1c>
+	WORD $0x54fff62b // b.lt 0x101a4 <mv_f16+0x1c>
 	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
 	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
 	WORD $0x7d400185 // ldr h5, [x12]
-	WORD $0x54000081 // b.ne 0x10500 <mv_f16+0x178>
+	WORD $0x54000081 // b.ne 0x10300 <mv_f16+0x178>
 	WORD $0xbd400166 // ldr s6, [x11]
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x17ffffac // b 0x103ac <mv_f16+0x24>
+	WORD $0x17ffffac // b 0x101ac <mv_f16+0x24>
 	WORD $0x9100098d // add x13, x12, #0x2
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf10009df // cmp x14, #0x2
 	WORD $0x0d4049a5 // ld1 { v5.h }[1], [x13]
-	WORD $0x54000129 // b.ls 0x10534 <mv_f16+0x1ac>
+	WORD $0x54000129 // b.ls 0x10334 <mv_f16+0x1ac>
 	WORD $0x9100118c // add x12, x12, #0x4
 	WORD $0x0d405185 // ld1 { v5.h }[2], [x12]
 	WORD $0x9100216c // add x12, x11, #0x8
@@ -344,176 +214,20 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
 	WORD $0x4d408186 // ld1 { v6.s }[2], [x12]
-	WORD $0x17ffff9f // b 0x103ac <mv_f16+0x24>
+	WORD $0x17ffff9f // b 0x101ac <mv_f16+0x24>
 	WORD $0x0ddf8166 // ld1 { v6.s }[0], [x11], #4
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0d409166 // ld1 { v6.s }[1], [x11]
-	WORD $0x17ffff9b // b 0x103ac <mv_f16+0x24>
+	WORD $0x17ffff9b // b 0x101ac <mv_f16+0x24>
 	WORD $0xd65f03c0 // ret
 
-	// mvh_f16: +1352
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x54001300 // b.eq 0x107ac <mvh_f16+0x264>
-	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x9370fcaa // asr x10, x5, #48
-	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ff86c // lsl x12, x3, #1
-	WORD $0x9100800f // add x15, x0, #0x20
-	WORD $0xd37ff92d // lsl x13, x9, #1
-	WORD $0xd37ef52e // lsl x14, x9, #2
-	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
-	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
-	WORD $0x14000006 // b 0x10594 <mvh_f16+0x4c>
-	WORD $0xf1000508 // subs x8, x8, #0x1
-	WORD $0x91001042 // add x2, x2, #0x4
-	WORD $0x8b0c0000 // add x0, x0, x12
-	WORD $0x8b0c01ef // add x15, x15, x12
-	WORD $0x5400108d // b.le 0x107a0 <mvh_f16+0x258>
-	WORD $0xb4ffff6b // cbz x11, 0x10580 <mvh_f16+0x38>
-	WORD $0xaa0f03f0 // mov x16, x15
-	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0b03e3 // mov x3, x11
-	WORD $0xaa0203e5 // mov x5, x2
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x105c0 <mvh_f16+0x78>
-	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0d0231 // add x17, x17, x13
-	WORD $0x8b0d0210 // add x16, x16, x13
-	WORD $0x54fffe2d // b.le 0x10580 <mvh_f16+0x38>
-	WORD $0xb4000129 // cbz x9, 0x105e4 <mvh_f16+0x9c>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0c03f3 // mov x19, x12
-	WORD $0x910080e7 // add x7, x7, #0x20
-	WORD $0x8b130234 // add x20, x17, x19
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xeb0900ff // cmp x7, x9
-	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x105cc <mvh_f16+0x84>
-	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x105b0 <mvh_f16+0x68>
-	WORD $0x910100c7 // add x7, x6, #0x40
-	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000f // b 0x10630 <mvh_f16+0xe8>
-	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
-	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
-	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
-	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0e00c6 // add x6, x6, x14
-	WORD $0x8b0e00e7 // add x7, x7, x14
-	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
-	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
-	WORD $0x7e30d821 // faddp s1, v1.2s
-	WORD $0xbd0000a1 // str s1, [x5]
-	WORD $0x8b0408a5 // add x5, x5, x4, lsl #2
-	WORD $0x54fffc2d // b.le 0x105b0 <mvh_f16+0x68>
-	WORD $0xf100813f // cmp x9, #0x20
-	WORD $0x540000e2 // b.hs 0x10650 <mvh_f16+0x108>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1f03f7 // mov x23, xzr
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x14000027 // b 0x106e8 <mvh_f16+0x1a0>
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0xaa1003f4 // mov x20, x16
-	WORD $0xaa0703f5 // mov x21, x7
-	WORD $0x6d7e1a85 // ldp d5, d6, [x20, #-0x20]
-	WORD $0x910102d8 // add x24, x22, #0x40
-	WORD $0x6d7f4287 // ldp d7, d16, [x20, #-0x10]
-	WORD $0x910082d7 // add x23, x22, #0x20
-	WORD $0xad7e4ab1 // ldp q17, q18, [x21, #-0x40]
-	WORD $0xeb09031f // cmp x24, x9
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
-	WORD $0xaa1703f6 // mov x22, x23
-	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
-	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
-	WORD $0x6d405293 // ldp d19, d20, [x20]
-	WORD $0x4e25ce24 // fmla v4.4s, v17.4s, v5.4s
-	WORD $0x4e26ce43 // fmla v3.4s, v18.4s, v6.4s
-	WORD $0xad7f46a6 // ldp q6, q17, [x21, #-0x20]
-	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
-	WORD $0x6d414a85 // ldp d5, d18, [x20, #0x10]
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
-	WORD $0x4e30ce21 // fmla v1.4s, v17.4s, v16.4s
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
-	WORD $0xad401ea6 // ldp q6, q7, [x21]
-	WORD $0xad4146b0 // ldp q16, q17, [x21, #0x20]
-	WORD $0x910202b5 // add x21, x21, #0x80
-	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
-	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
-	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
-	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
-	WORD $0x54fffc49 // b.ls 0x1066c <mvh_f16+0x124>
-	WORD $0xb27e02f4 // orr x20, x23, #0x4
-	WORD $0xeb09029f // cmp x20, x9
-	WORD $0x54000069 // b.ls 0x106fc <mvh_f16+0x1b4>
-	WORD $0xaa1703f6 // mov x22, x23
-	WORD $0x1400000e // b 0x10730 <mvh_f16+0x1e8>
-	WORD $0xd37ffaf4 // lsl x20, x23, #1
-	WORD $0xd37ef6f5 // lsl x21, x23, #2
-	WORD $0xfc746a25 // ldr d5, [x17, x20]
-	WORD $0x3cf568c6 // ldr q6, [x6, x21]
-	WORD $0x910022f8 // add x24, x23, #0x8
-	WORD $0x910012f6 // add x22, x23, #0x4
-	WORD $0xeb09031f // cmp x24, x9
-	WORD $0x91002294 // add x20, x20, #0x8
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x910042b5 // add x21, x21, #0x10
-	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
-	WORD $0x54fffec9 // b.ls 0x10704 <mvh_f16+0x1bc>
-	WORD $0xeb160137 // subs x23, x9, x22
-	WORD $0x54fff689 // b.ls 0x10604 <mvh_f16+0xbc>
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54fff5eb // b.lt 0x105f8 <mvh_f16+0xb0>
-	WORD $0x8b160635 // add x21, x17, x22, lsl #1
-	WORD $0x8b1608d4 // add x20, x6, x22, lsl #2
-	WORD $0x7d4002a5 // ldr h5, [x21]
-	WORD $0x54000081 // b.ne 0x1075c <mvh_f16+0x214>
-	WORD $0xbd400286 // ldr s6, [x20]
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x17ffffaa // b 0x10600 <mvh_f16+0xb8>
-	WORD $0x91000ab6 // add x22, x21, #0x2
-	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
-	WORD $0xf1000aff // cmp x23, #0x2
-	WORD $0x0d404ac5 // ld1 { v5.h }[1], [x22]
-	WORD $0x54000129 // b.ls 0x10790 <mvh_f16+0x248>
-	WORD $0x910012b5 // add x21, x21, #0x4
-	WORD $0x0d4052a5 // ld1 { v5.h }[2], [x21]
-	WORD $0x91002295 // add x21, x20, #0x8
-	WORD $0x0ddf8286 // ld1 { v6.s }[0], [x20], #4
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0d409286 // ld1 { v6.s }[1], [x20]
-	WORD $0x4d4082a6 // ld1 { v6.s }[2], [x21]
-	WORD $0x17ffff9d // b 0x10600 <mvh_f16+0xb8>
-	WORD $0x0ddf8286 // ld1 { v6.s }[0], [x20], #4
-	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
-	WORD $0x0d409286 // ld1 { v6.s }[1], [x20]
-	WORD $0x17ffff99 // b 0x10600 <mvh_f16+0xb8>
-	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
-	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
-	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
-	WORD $0xd65f03c0 // ret
-
-	// mv_bf16: +1968
+	// mv_bf16: +840
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x54000dab // b.lt 0x10968 <mv_bf16+0x1b8>
+	WORD $0x54000dab // b.lt 0x10500 <mv_bf16+0x1b8>
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x91010029 // add x9, x1, #0x40
 	WORD $0x9100800a // add x10, x0, #0x20
-	WORD $0x1400000e // b 0x107fc <mv_bf16+0x4c>
+	WORD $0x1400000e // b 0x10394 <mv_bf16+0x4c>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
@@ -526,15 +240,15 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbc004440 // str s0, [x2], #0x4
-	WORD $0x54000b8d // b.le 0x10968 <mv_bf16+0x1b8>
+	WORD $0x54000b8d // b.le 0x10500 <mv_bf16+0x1b8>
 	WORD $0xf100809f // cmp x4, #0x20
-	WORD $0x540000ea // b.ge 0x1081c <mv_bf16+0x6c>
+	WORD $0x540000ea // b.ge 0x103b4 <mv_bf16+0x6c>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ee // mov x14, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000027 // b 0x108b4 <mv_bf16+0x104>
+	WORD $0x14000027 // b 0x1044c <mv_bf16+0x104>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
 	WORD $0xaa1f03ed // mov x13, xzr
@@ -572,40 +286,40 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
 	WORD $0x4e24ce21 // fmla v1.4s, v17.4s, v4.4s
 	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
-	WORD $0x54fffc4d // b.le 0x10838 <mv_bf16+0x88>
+	WORD $0x54fffc4d // b.le 0x103d0 <mv_bf16+0x88>
 	WORD $0xb27e01cb // orr x11, x14, #0x4
 	WORD $0xeb04017f // cmp x11, x4
-	WORD $0x5400006d // b.le 0x108c8 <mv_bf16+0x118>
+	WORD $0x5400006d // b.le 0x10460 <mv_bf16+0x118>
 	WORD $0xaa0e03ed // mov x13, x14
-	WORD $0x1400000d // b 0x108f8 <mv_bf16+0x148>
-	WORD $0xd37ff9cb // lsl x11, x14, #1
-	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
-	WORD $0xfc6b6804 // ldr d4, [x0, x11]
-	WORD $0x3cc10585 // ldr q5, [x12], #0x10
+	WORD $0x1400000d // b 0x10490 <mv_bf16+0x148>
+	WORD $0x8b0e082b // add x11, x1, x14, lsl #2
+	WORD $0xd37ff9cc // lsl x12, x14, #1
+	WORD $0xfc6c6804 // ldr d4, [x0, x12]
+	WORD $0x3cc10565 // ldr q5, [x11], #0x10
 	WORD $0x910021cf // add x15, x14, #0x8
 	WORD $0x910011cd // add x13, x14, #0x4
-	WORD $0x9100216b // add x11, x11, #0x8
+	WORD $0x9100218c // add x12, x12, #0x8
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0xeb0401ff // cmp x15, x4
 	WORD $0xaa0d03ee // mov x14, x13
 	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
-	WORD $0x54fffeed // b.le 0x108d0 <mv_bf16+0x120>
+	WORD $0x54fffeed // b.le 0x10468 <mv_bf16+0x120>
 	WORD $0xeb0d008e // subs x14, x4, x13
-	WORD $0x54fff6cd // b.le 0x107d4 <mv_bf16+0x24>
+	WORD $0x54fff6cd // b.le 0x1036c <mv_bf16+0x24>
 	WORD $0xf10005df // cmp x14, #0x1
-	WORD $0x54fff62b // b.lt 0x107c8 <mv_bf16+0x18>
+	WORD $0x54fff62b // b.lt 0x10360 <mv_bf16+0x18>
 	WORD $0x8b0d040c // add x12, x0, x13, lsl #1
 	WORD $0x8b0d082b // add x11, x1, x13, lsl #2
 	WORD $0x7d400184 // ldr h4, [x12]
-	WORD $0x54000081 // b.ne 0x10924 <mv_bf16+0x174>
+	WORD $0x54000081 // b.ne 0x104bc <mv_bf16+0x174>
 	WORD $0xbd400165 // ldr s5, [x11]
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x17ffffac // b 0x107d0 <mv_bf16+0x20>
+	WORD $0x17ffffac // b 0x10368 <mv_bf16+0x20>
 	WORD $0x9100098d // add x13, x12, #0x2
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0xf10009df // cmp x14, #0x2
 	WORD $0x0d4049a4 // ld1 { v4.h }[1], [x13]
-	WORD $0x54000129 // b.ls 0x10958 <mv_bf16+0x1a8>
+	WORD $0x54000129 // b.ls 0x104f0 <mv_bf16+0x1a8>
 	WORD $0x9100118c // add x12, x12, #0x4
 	WORD $0x0d405184 // ld1 { v4.h }[2], [x12]
 	WORD $0x9100216c // add x12, x11, #0x8
@@ -613,57 +327,1310 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
 	WORD $0x4d408185 // ld1 { v5.s }[2], [x12]
-	WORD $0x17ffff9f // b 0x107d0 <mv_bf16+0x20>
+	WORD $0x17ffff9f // b 0x10368 <mv_bf16+0x20>
 	WORD $0x0ddf8165 // ld1 { v5.s }[0], [x11], #4
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x0d409165 // ld1 { v5.s }[1], [x11]
-	WORD $0x17ffff9b // b 0x107d0 <mv_bf16+0x20>
+	WORD $0x17ffff9b // b 0x10368 <mv_bf16+0x20>
 	WORD $0xd65f03c0 // ret
 
-	// mvh_bf16: +2412
-	WORD $0xf2403ca8 // ands x8, x5, #0xffff
-	WORD $0x540012e0 // b.eq 0x10bcc <mvh_bf16+0x260>
-	WORD $0xa9bd5ff8 // stp x24, x23, [sp, #-0x30]!
-	WORD $0xd3507ca9 // ubfx x9, x5, #16, #16
+	// mvh_f32: +1284
+	WORD $0xd10203ff // sub sp, sp, #0x80
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
 	WORD $0xd360bcab // ubfx x11, x5, #32, #16
-	WORD $0xd37ff86c // lsl x12, x3, #1
-	WORD $0x9100800f // add x15, x0, #0x20
-	WORD $0xa90157f6 // stp x22, x21, [sp, #0x10]
-	WORD $0xd37ff92d // lsl x13, x9, #1
-	WORD $0xd37ef52e // lsl x14, x9, #2
-	WORD $0xa9024ff4 // stp x20, x19, [sp, #0x20]
-	WORD $0x14000006 // b 0x109b4 <mvh_bf16+0x48>
-	WORD $0xf1000508 // subs x8, x8, #0x1
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xf90013fd // str x29, [sp, #0x20]
+	WORD $0xa9036ffe // stp x30, x27, [sp, #0x30]
+	WORD $0xa90467fa // stp x26, x25, [sp, #0x40]
+	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
+	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
+	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
+	WORD $0x540018a1 // b.ne 0x10848 <mvh_f32+0x344>
+	WORD $0xf100095f // cmp x10, #0x2
+	WORD $0x5400186b // b.lt 0x10848 <mvh_f32+0x344>
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0x54001821 // b.ne 0x10848 <mvh_f32+0x344>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002763 // b.lo 0x10a38 <mvh_f32+0x534>
+	WORD $0x5280018d // mov w13, #0xc // =12
+	WORD $0xd37ced0e // lsl x14, x8, #4
+	WORD $0xd37cec6c // lsl x12, x3, #4
+	WORD $0x9b0d088b // madd x11, x4, x13, x2
+	WORD $0xd37ef46f // lsl x15, x3, #2
+	WORD $0x8b080c30 // add x16, x1, x8, lsl #3
+	WORD $0xa9003be3 // stp x3, x14, [sp]
+	WORD $0xd37cec8e // lsl x14, x4, #4
+	WORD $0x8b080825 // add x5, x1, x8, lsl #2
+	WORD $0x9bad0511 // umaddl x17, w8, w13, x1
+	WORD $0x8b040846 // add x6, x2, x4, lsl #2
+	WORD $0x8b040c47 // add x7, x2, x4, lsl #3
+	WORD $0x52800053 // mov w19, #0x2 // =2
+	WORD $0x52800074 // mov w20, #0x3 // =3
+	WORD $0x910043f5 // add x21, sp, #0x10
+	WORD $0x1400000e // b 0x105c4 <mvh_f32+0xc0>
+	WORD $0xf94017e3 // ldr x3, [sp, #0x28]
+	WORD $0xf94007ed // ldr x13, [sp, #0x8]
+	WORD $0x8b0e0042 // add x2, x2, x14
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x8b0e016b // add x11, x11, x14
+	WORD $0xd100106a // sub x10, x3, #0x4
+	WORD $0x8b0d0021 // add x1, x1, x13
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x8b0d00a5 // add x5, x5, x13
+	WORD $0xf1001c7f // cmp x3, #0x7
+	WORD $0x5400236d // b.le 0x10a2c <mvh_f32+0x528>
+	WORD $0xf90017ea // str x10, [sp, #0x28]
+	WORD $0xb4fffe49 // cbz x9, 0x10590 <mvh_f32+0x8c>
+	WORD $0xaa0b03ea // mov x10, x11
+	WORD $0xaa0703f7 // mov x23, x7
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0003f9 // mov x25, x0
+	WORD $0xaa0203fa // mov x26, x2
+	WORD $0xaa0903fb // mov x27, x9
+	WORD $0xf1000776 // subs x22, x27, #0x1
+	WORD $0x9a9fd6cd // csinc x13, x22, xzr, le
+	WORD $0xf1000b7f // cmp x27, #0x2
+	WORD $0x9a96c263 // csel x3, x19, x22, gt
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x9a96c296 // csel x22, x20, x22, gt
+	WORD $0xb4000668 // cbz x8, 0x106c8 <mvh_f32+0x1c4>
+	WORD $0x9b1665fe // madd x30, x15, x22, x25
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x9b0365f6 // madd x22, x15, x3, x25
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xaa1f03fd // mov x29, xzr
+	WORD $0x9b0d65e3 // madd x3, x15, x13, x25
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x3cfd6b38 // ldr q24, [x25, x29]
+	WORD $0x3cfd6879 // ldr q25, [x3, x29]
+	WORD $0x910011ad // add x13, x13, #0x4
+	WORD $0x3cfd683a // ldr q26, [x1, x29]
+	WORD $0x3cfd6adb // ldr q27, [x22, x29]
+	WORD $0xeb0801bf // cmp x13, x8
+	WORD $0x3cfd6bdc // ldr q28, [x30, x29]
+	WORD $0x3cfd68bd // ldr q29, [x5, x29]
+	WORD $0x4e38cf57 // fmla v23.4s, v26.4s, v24.4s
+	WORD $0x4e39cf56 // fmla v22.4s, v26.4s, v25.4s
+	WORD $0x4e3bcf55 // fmla v21.4s, v26.4s, v27.4s
+	WORD $0x4e3ccf54 // fmla v20.4s, v26.4s, v28.4s
+	WORD $0x3cfd6a1a // ldr q26, [x16, x29]
+	WORD $0x4e38cfb3 // fmla v19.4s, v29.4s, v24.4s
+	WORD $0x4e39cfb2 // fmla v18.4s, v29.4s, v25.4s
+	WORD $0x4e3bcfb1 // fmla v17.4s, v29.4s, v27.4s
+	WORD $0x4e3ccfb0 // fmla v16.4s, v29.4s, v28.4s
+	WORD $0x3cfd6a3d // ldr q29, [x17, x29]
+	WORD $0x4e38cf47 // fmla v7.4s, v26.4s, v24.4s
+	WORD $0x4e39cf46 // fmla v6.4s, v26.4s, v25.4s
+	WORD $0x910043bd // add x29, x29, #0x10
+	WORD $0x4e3bcf45 // fmla v5.4s, v26.4s, v27.4s
+	WORD $0x4e3ccf44 // fmla v4.4s, v26.4s, v28.4s
+	WORD $0x4e38cfa3 // fmla v3.4s, v29.4s, v24.4s
+	WORD $0x4e39cfa2 // fmla v2.4s, v29.4s, v25.4s
+	WORD $0x4e3bcfa1 // fmla v1.4s, v29.4s, v27.4s
+	WORD $0x4e3ccfa0 // fmla v0.4s, v29.4s, v28.4s
+	WORD $0x54fffca3 // b.lo 0x10654 <mvh_f32+0x150>
+	WORD $0x14000011 // b 0x10708 <mvh_f32+0x204>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6e36d6f6 // faddp v22.4s, v23.4s, v22.4s
+	WORD $0x6e34d6b4 // faddp v20.4s, v21.4s, v20.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e34d6d4 // faddp v20.4s, v22.4s, v20.4s
+	WORD $0x540000ed // b.le 0x10734 <mvh_f32+0x230>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0x3d800354 // str q20, [x26]
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x1400000e // b 0x10768 <mvh_f32+0x264>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d8007f4 // str q20, [sp, #0x10]
+	WORD $0xbc6d7ab4 // ldr s20, [x21, x13, lsl #2]
+	WORD $0xbc2d7b54 // str s20, [x26, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x1073c <mvh_f32+0x238>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x540002cd // b.le 0x107bc <mvh_f32+0x2b8>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0xd37ef483 // lsl x3, x4, #2
+	WORD $0x3d8001b0 // str q16, [x13]
+	WORD $0x8b030356 // add x22, x26, x3
+	WORD $0x8b0302cd // add x13, x22, x3
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0x8b0409a3 // add x3, x13, x4, lsl #2
+	WORD $0x3d8001a4 // str q4, [x13]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800060 // str q0, [x3]
+	WORD $0xf100137b // subs x27, x27, #0x4
+	WORD $0x8b0c0339 // add x25, x25, x12
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0x91004318 // add x24, x24, #0x10
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54fff18c // b.gt 0x105e4 <mvh_f32+0xe0>
+	WORD $0x17ffff76 // b 0x10590 <mvh_f32+0x8c>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0x3d8007f0 // str q16, [sp, #0x10]
+	WORD $0xbc637ab0 // ldr s16, [x21, x3, lsl #2]
+	WORD $0xbc237b10 // str s16, [x24, x3, lsl #2]
+	WORD $0x91000463 // add x3, x3, #0x1
+	WORD $0xeb03037f // cmp x27, x3
+	WORD $0x54ffff81 // b.ne 0x107c4 <mvh_f32+0x2c0>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0x8b0409ad // add x13, x13, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x54fffccc // b.gt 0x10784 <mvh_f32+0x280>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0x3d8007e4 // str q4, [sp, #0x10]
+	WORD $0xbc637aa4 // ldr s4, [x21, x3, lsl #2]
+	WORD $0xbc237ae4 // str s4, [x23, x3, lsl #2]
+	WORD $0x91000463 // add x3, x3, #0x1
+	WORD $0xeb03037f // cmp x27, x3
+	WORD $0x54ffff81 // b.ne 0x107f8 <mvh_f32+0x2f4>
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x5400006d // b.le 0x10828 <mvh_f32+0x324>
+	WORD $0x8b0409a3 // add x3, x13, x4, lsl #2
+	WORD $0x17ffffdd // b 0x10798 <mvh_f32+0x294>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d8007e0 // str q0, [sp, #0x10]
+	WORD $0xbc6d7aa0 // ldr s0, [x21, x13, lsl #2]
+	WORD $0xbc2d7940 // str s0, [x10, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x10830 <mvh_f32+0x32c>
+	WORD $0x17ffffd6 // b 0x1079c <mvh_f32+0x298>
+	WORD $0xb4002389 // cbz x9, 0x10cb8 <mvh_f32+0x7b4>
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x14000005 // b 0x10868 <mvh_f32+0x364>
+	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001042 // add x2, x2, #0x4
 	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x540022ad // b.le 0x10cb8 <mvh_f32+0x7b4>
+	WORD $0xb4ffff8b // cbz x11, 0x10858 <mvh_f32+0x354>
+	WORD $0xaa0003ee // mov x14, x0
+	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xaa0103f1 // mov x17, x1
+	WORD $0x14000004 // b 0x1088c <mvh_f32+0x388>
+	WORD $0xf10005ef // subs x15, x15, #0x1
+	WORD $0x8b0d01ce // add x14, x14, x13
+	WORD $0x54fffe8d // b.le 0x10858 <mvh_f32+0x354>
+	WORD $0xb4000128 // cbz x8, 0x108b0 <mvh_f32+0x3ac>
+	WORD $0xaa1f03e3 // mov x3, xzr
+	WORD $0xaa0c03e5 // mov x5, x12
+	WORD $0x91004063 // add x3, x3, #0x10
+	WORD $0x8b0501c6 // add x6, x14, x5
+	WORD $0x910100a5 // add x5, x5, #0x40
+	WORD $0xeb08007f // cmp x3, x8
+	WORD $0xf98000c2 // prfm pldl2keep, [x6]
+	WORD $0x54ffff63 // b.lo 0x10898 <mvh_f32+0x394>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0xaa0a03e3 // mov x3, x10
+	WORD $0x540001ea // b.ge 0x108f4 <mvh_f32+0x3f0>
+	WORD $0x17fffff1 // b 0x10880 <mvh_f32+0x37c>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	WORD $0xbd000200 // str s0, [x16]
+	WORD $0x8b040a10 // add x16, x16, x4, lsl #2
+	WORD $0x54fffc8d // b.le 0x10880 <mvh_f32+0x37c>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e2 // b.hs 0x10914 <mvh_f32+0x410>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x1400001f // b 0x1098c <mvh_f32+0x488>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x8b050227 // add x7, x17, x5
+	WORD $0x8b0501d3 // add x19, x14, x5
+	WORD $0x910200a5 // add x5, x5, #0x80
+	WORD $0xad401664 // ldp q4, q5, [x19]
+	WORD $0xad401ce6 // ldp q6, q7, [x7]
+	WORD $0xad414cf0 // ldp q16, q19, [x7, #0x20]
+	WORD $0xad414a71 // ldp q17, q18, [x19, #0x20]
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0xad421664 // ldp q4, q5, [x19, #0x40]
+	WORD $0x4e31ce01 // fmla v1.4s, v16.4s, v17.4s
+	WORD $0x4e32ce60 // fmla v0.4s, v19.4s, v18.4s
+	WORD $0xad421ce6 // ldp q6, q7, [x7, #0x40]
+	WORD $0xad434670 // ldp q16, q17, [x19, #0x60]
+	WORD $0x910100d3 // add x19, x6, #0x40
+	WORD $0xad434cf2 // ldp q18, q19, [x7, #0x60]
+	WORD $0x910080c7 // add x7, x6, #0x20
+	WORD $0x4e24ccc3 // fmla v3.4s, v6.4s, v4.4s
+	WORD $0x4e25cce2 // fmla v2.4s, v7.4s, v5.4s
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0xaa0703e6 // mov x6, x7
+	WORD $0x4e30ce41 // fmla v1.4s, v18.4s, v16.4s
+	WORD $0x4e31ce60 // fmla v0.4s, v19.4s, v17.4s
+	WORD $0x54fffd29 // b.ls 0x1092c <mvh_f32+0x428>
+	WORD $0xb27e00e5 // orr x5, x7, #0x4
+	WORD $0xeb0800bf // cmp x5, x8
+	WORD $0x54000069 // b.ls 0x109a0 <mvh_f32+0x49c>
+	WORD $0xaa0703e6 // mov x6, x7
+	WORD $0x1400000b // b 0x109c8 <mvh_f32+0x4c4>
+	WORD $0xd37ef4e5 // lsl x5, x7, #2
+	WORD $0x3ce569c4 // ldr q4, [x14, x5]
+	WORD $0x3ce56a25 // ldr q5, [x17, x5]
+	WORD $0x910020f3 // add x19, x7, #0x8
+	WORD $0x910010e6 // add x6, x7, #0x4
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0xaa0603e7 // mov x7, x6
+	WORD $0x54ffff09 // b.ls 0x109a4 <mvh_f32+0x4a0>
+	WORD $0xeb060113 // subs x19, x8, x6
+	WORD $0x54fff809 // b.ls 0x108cc <mvh_f32+0x3c8>
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x54fff76b // b.lt 0x108c0 <mvh_f32+0x3bc>
+	WORD $0x8b0609c7 // add x7, x14, x6, lsl #2
+	WORD $0x8b060a25 // add x5, x17, x6, lsl #2
+	WORD $0xbd4000e4 // ldr s4, [x7]
+	WORD $0x54000061 // b.ne 0x109f0 <mvh_f32+0x4ec>
+	WORD $0xbd4000a5 // ldr s5, [x5]
+	WORD $0x17ffffb7 // b 0x108c8 <mvh_f32+0x3c4>
+	WORD $0x910010e6 // add x6, x7, #0x4
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0xf1000a7f // cmp x19, #0x2
+	WORD $0x0d4090c4 // ld1 { v4.s }[1], [x6]
+	WORD $0x54000109 // b.ls 0x10a20 <mvh_f32+0x51c>
+	WORD $0x910020e6 // add x6, x7, #0x8
+	WORD $0x4d4080c4 // ld1 { v4.s }[2], [x6]
+	WORD $0x910020a6 // add x6, x5, #0x8
+	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
+	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
+	WORD $0x4d4080c5 // ld1 { v5.s }[2], [x6]
+	WORD $0x17ffffab // b 0x108c8 <mvh_f32+0x3c4>
+	WORD $0x0ddf80a5 // ld1 { v5.s }[0], [x5], #4
+	WORD $0x0d4090a5 // ld1 { v5.s }[1], [x5]
+	WORD $0x17ffffa8 // b 0x108c8 <mvh_f32+0x3c4>
+	WORD $0xf100187f // cmp x3, #0x6
+	WORD $0xf94003e3 // ldr x3, [sp]
+	WORD $0x54000c8b // b.lt 0x10bc4 <mvh_f32+0x6c0>
+	WORD $0xb4000c09 // cbz x9, 0x10bb8 <mvh_f32+0x6b4>
+	WORD $0xd37cec6b // lsl x11, x3, #4
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x8b04084e // add x14, x2, x4, lsl #2
+	WORD $0x5280004f // mov w15, #0x2 // =2
+	WORD $0x52800070 // mov w16, #0x3 // =3
+	WORD $0x910043f1 // add x17, sp, #0x10
+	WORD $0xaa0003e5 // mov x5, x0
+	WORD $0xaa0203e6 // mov x6, x2
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x1400000a // b 0x10a8c <mvh_f32+0x588>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x3d8000c3 // str q3, [x6]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800280 // str q0, [x20]
+	WORD $0xf10010e7 // subs x7, x7, #0x4
+	WORD $0x8b0b00a5 // add x5, x5, x11
+	WORD $0x910040c6 // add x6, x6, #0x10
+	WORD $0x910041ce // add x14, x14, #0x10
+	WORD $0x5400098d // b.le 0x10bb8 <mvh_f32+0x6b4>
+	WORD $0xf10004f3 // subs x19, x7, #0x1
+	WORD $0x9a9fd675 // csinc x21, x19, xzr, le
+	WORD $0xf10008ff // cmp x7, #0x2
+	WORD $0x9a93c1f4 // csel x20, x15, x19, gt
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x9a93c213 // csel x19, x16, x19, gt
+	WORD $0xb4000468 // cbz x8, 0x10b30 <mvh_f32+0x62c>
+	WORD $0x9b137d93 // mul x19, x12, x19
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x9b147d94 // mul x20, x12, x20
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03f8 // mov x24, xzr
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x9b157d95 // mul x21, x12, x21
+	WORD $0xaa0503f7 // mov x23, x5
+	WORD $0x3dc002f0 // ldr q16, [x23]
+	WORD $0x3cf56af1 // ldr q17, [x23, x21]
+	WORD $0x91001318 // add x24, x24, #0x4
+	WORD $0x3dc002d2 // ldr q18, [x22]
+	WORD $0x3cf46af3 // ldr q19, [x23, x20]
+	WORD $0xeb08031f // cmp x24, x8
+	WORD $0x3cf36af4 // ldr q20, [x23, x19]
+	WORD $0x3ced6ad5 // ldr q21, [x22, x13]
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x4e30ce42 // fmla v2.4s, v18.4s, v16.4s
+	WORD $0x4e31ce43 // fmla v3.4s, v18.4s, v17.4s
+	WORD $0x910042d6 // add x22, x22, #0x10
+	WORD $0x4e33ce44 // fmla v4.4s, v18.4s, v19.4s
+	WORD $0x4e34ce46 // fmla v6.4s, v18.4s, v20.4s
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31cea7 // fmla v7.4s, v21.4s, v17.4s
+	WORD $0x4e33cea0 // fmla v0.4s, v21.4s, v19.4s
+	WORD $0x4e34cea1 // fmla v1.4s, v21.4s, v20.4s
+	WORD $0x54fffdc3 // b.lo 0x10ae0 <mvh_f32+0x5dc>
+	WORD $0x14000009 // b 0x10b50 <mvh_f32+0x64c>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e26d483 // faddp v3.4s, v4.4s, v6.4s
+	WORD $0x8b0408d4 // add x20, x6, x4, lsl #2
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e23d443 // faddp v3.4s, v2.4s, v3.4s
+	WORD $0x6e27d4a2 // faddp v2.4s, v5.4s, v7.4s
+	WORD $0x54fff80c // b.gt 0x10a68 <mvh_f32+0x564>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x3d8007e3 // str q3, [sp, #0x10]
+	WORD $0xbc737a23 // ldr s3, [x17, x19, lsl #2]
+	WORD $0xbc3378c3 // str s3, [x6, x19, lsl #2]
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xeb1300ff // cmp x7, x19
+	WORD $0x54ffff81 // b.ne 0x10b74 <mvh_f32+0x670>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x54fff70c // b.gt 0x10a74 <mvh_f32+0x570>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x3d8007e0 // str q0, [sp, #0x10]
+	WORD $0xbc737a20 // ldr s0, [x17, x19, lsl #2]
+	WORD $0xbc3379c0 // str s0, [x14, x19, lsl #2]
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xeb1300ff // cmp x7, x19
+	WORD $0x54ffff81 // b.ne 0x10ba0 <mvh_f32+0x69c>
+	WORD $0x17ffffb1 // b 0x10a78 <mvh_f32+0x574>
+	WORD $0x8b080c21 // add x1, x1, x8, lsl #3
+	WORD $0x8b040c42 // add x2, x2, x4, lsl #3
+	WORD $0xd100094a // sub x10, x10, #0x2
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54000781 // b.ne 0x10cb8 <mvh_f32+0x7b4>
+	WORD $0xb4000769 // cbz x9, 0x10cb8 <mvh_f32+0x7b4>
+	WORD $0xd37cec6a // lsl x10, x3, #4
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0x5280004c // mov w12, #0x2 // =2
+	WORD $0x5280006d // mov w13, #0x3 // =3
+	WORD $0x910043ee // add x14, sp, #0x10
+	WORD $0x14000006 // b 0x10bfc <mvh_f32+0x6f8>
+	WORD $0x3d800040 // str q0, [x2]
+	WORD $0xf1001129 // subs x9, x9, #0x4
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x91004042 // add x2, x2, #0x10
+	WORD $0x5400060d // b.le 0x10cb8 <mvh_f32+0x7b4>
+	WORD $0xf100052f // subs x15, x9, #0x1
+	WORD $0x9a9fd5e3 // csinc x3, x15, xzr, le
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x9a8fc191 // csel x17, x12, x15, gt
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9a8fc1b0 // csel x16, x13, x15, gt
+	WORD $0xb4000308 // cbz x8, 0x10c74 <mvh_f32+0x770>
+	WORD $0x9b100170 // madd x16, x11, x16, x0
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x9b110171 // madd x17, x11, x17, x0
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0x9b030163 // madd x3, x11, x3, x0
+	WORD $0x3cef6804 // ldr q4, [x0, x15]
+	WORD $0x3cef6865 // ldr q5, [x3, x15]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0x3cef6826 // ldr q6, [x1, x15]
+	WORD $0x3cef6a27 // ldr q7, [x17, x15]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x3cef6a10 // ldr q16, [x16, x15]
+	WORD $0x910041ef // add x15, x15, #0x10
+	WORD $0x4e24ccc0 // fmla v0.4s, v6.4s, v4.4s
+	WORD $0x4e25ccc1 // fmla v1.4s, v6.4s, v5.4s
+	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
+	WORD $0x4e30ccc3 // fmla v3.4s, v6.4s, v16.4s
+	WORD $0x54fffe83 // b.lo 0x10c3c <mvh_f32+0x738>
+	WORD $0x14000005 // b 0x10c84 <mvh_f32+0x780>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d441 // faddp v1.4s, v2.4s, v3.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x54fffaac // b.gt 0x10be8 <mvh_f32+0x6e4>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x3d8007e0 // str q0, [sp, #0x10]
+	WORD $0xbc6f79c0 // ldr s0, [x14, x15, lsl #2]
+	WORD $0xbc2f7840 // str s0, [x2, x15, lsl #2]
+	WORD $0x910005ef // add x15, x15, #0x1
+	WORD $0xeb0f013f // cmp x9, x15
+	WORD $0x54ffff81 // b.ne 0x10ca0 <mvh_f32+0x79c>
+	WORD $0x17ffffce // b 0x10bec <mvh_f32+0x6e8>
+	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
+	WORD $0xf94013fd // ldr x29, [sp, #0x20]
+	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
+	WORD $0xa9455ff8 // ldp x24, x23, [sp, #0x50]
+	WORD $0xa94467fa // ldp x26, x25, [sp, #0x40]
+	WORD $0xa9436ffe // ldp x30, x27, [sp, #0x30]
+	WORD $0x910203ff // add sp, sp, #0x80
+	WORD $0xd65f03c0 // ret
+
+	// mvh_f16: +3288
+	WORD $0xd10243ff // sub sp, sp, #0x90
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xa9065ff8 // stp x24, x23, [sp, #0x60]
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0xa90757f6 // stp x22, x21, [sp, #0x70]
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xf9001bfd // str x29, [sp, #0x30]
+	WORD $0xa9046ffe // stp x30, x27, [sp, #0x40]
+	WORD $0xa90567fa // stp x26, x25, [sp, #0x50]
+	WORD $0xa9084ff4 // stp x20, x19, [sp, #0x80]
+	WORD $0x54001941 // b.ne 0x11038 <mvh_f16+0x360>
+	WORD $0xf100095f // cmp x10, #0x2
+	WORD $0x5400190b // b.lt 0x11038 <mvh_f16+0x360>
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0x540018c1 // b.ne 0x11038 <mvh_f16+0x360>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002ac3 // b.lo 0x11280 <mvh_f16+0x5a8>
+	WORD $0x5280018b // mov w11, #0xc // =12
+	WORD $0x8b08050d // add x13, x8, x8, lsl #1
+	WORD $0xd37ced0e // lsl x14, x8, #4
+	WORD $0x9b0b088b // madd x11, x4, x11, x2
+	WORD $0xd37df06c // lsl x12, x3, #3
+	WORD $0xd37df10f // lsl x15, x8, #3
+	WORD $0xa9013bf8 // stp x24, x14, [sp, #0x10]
+	WORD $0xd37cec8e // lsl x14, x4, #4
+	WORD $0xd37ef5b0 // lsl x16, x13, #2
+	WORD $0xd37ff871 // lsl x17, x3, #1
+	WORD $0xd37ef505 // lsl x5, x8, #2
+	WORD $0x8b040846 // add x6, x2, x4, lsl #2
+	WORD $0x8b040c47 // add x7, x2, x4, lsl #3
+	WORD $0x52800053 // mov w19, #0x2 // =2
+	WORD $0x52800074 // mov w20, #0x3 // =3
+	WORD $0x910083f5 // add x21, sp, #0x20
+	WORD $0xf90007e3 // str x3, [sp, #0x8]
+	WORD $0x1400000b // b 0x10d9c <mvh_f16+0xc4>
+	WORD $0xf9401fe0 // ldr x0, [sp, #0x38]
+	WORD $0xf9400fed // ldr x13, [sp, #0x18]
+	WORD $0x8b0e0042 // add x2, x2, x14
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x8b0e016b // add x11, x11, x14
+	WORD $0xd100100a // sub x10, x0, #0x4
+	WORD $0x8b0d02d6 // add x22, x22, x13
+	WORD $0xf1001c1f // cmp x0, #0x7
+	WORD $0x540026ed // b.le 0x11274 <mvh_f16+0x59c>
+	WORD $0xf9001fea // str x10, [sp, #0x38]
+	WORD $0xb4fffea9 // cbz x9, 0x10d74 <mvh_f16+0x9c>
+	WORD $0xf9400be0 // ldr x0, [sp, #0x10]
+	WORD $0xaa0b03ea // mov x10, x11
+	WORD $0xaa0703f7 // mov x23, x7
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0203fa // mov x26, x2
+	WORD $0xaa0903fb // mov x27, x9
+	WORD $0xf1000763 // subs x3, x27, #0x1
+	WORD $0x9a9fd461 // csinc x1, x3, xzr, le
+	WORD $0xf1000b7f // cmp x27, #0x2
+	WORD $0x9a83c26d // csel x13, x19, x3, gt
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x9a83c283 // csel x3, x20, x3, gt
+	WORD $0xb4000728 // cbz x8, 0x10eb8 <mvh_f16+0x1e0>
+	WORD $0x9b037e3e // mul x30, x17, x3
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x9b0d7e2d // mul x13, x17, x13
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xaa1f03fd // mov x29, xzr
+	WORD $0x9b017e23 // mul x3, x17, x1
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1603e1 // mov x1, x22
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0xaa0003f9 // mov x25, x0
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0xfd400338 // ldr d24, [x25]
+	WORD $0xfc636b39 // ldr d25, [x25, x3]
+	WORD $0x910013bd // add x29, x29, #0x4
+	WORD $0xfc6d6b3a // ldr d26, [x25, x13]
+	WORD $0xfc7e6b3b // ldr d27, [x25, x30]
+	WORD $0xeb0803bf // cmp x29, x8
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0x3dc0003c // ldr q28, [x1]
+	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x3ce5683d // ldr q29, [x1, x5]
+	WORD $0x91002339 // add x25, x25, #0x8
+	WORD $0x4e38cf97 // fmla v23.4s, v28.4s, v24.4s
+	WORD $0x4e39cf96 // fmla v22.4s, v28.4s, v25.4s
+	WORD $0x4e3acf95 // fmla v21.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf94 // fmla v20.4s, v28.4s, v27.4s
+	WORD $0x3cef683c // ldr q28, [x1, x15]
+	WORD $0x4e38cfb3 // fmla v19.4s, v29.4s, v24.4s
+	WORD $0x4e39cfb2 // fmla v18.4s, v29.4s, v25.4s
+	WORD $0x4e3acfb1 // fmla v17.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfb0 // fmla v16.4s, v29.4s, v27.4s
+	WORD $0x3cf0683d // ldr q29, [x1, x16]
+	WORD $0x4e38cf87 // fmla v7.4s, v28.4s, v24.4s
+	WORD $0x4e39cf86 // fmla v6.4s, v28.4s, v25.4s
+	WORD $0x91004021 // add x1, x1, #0x10
+	WORD $0x4e3acf85 // fmla v5.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf84 // fmla v4.4s, v28.4s, v27.4s
+	WORD $0x4e38cfa3 // fmla v3.4s, v29.4s, v24.4s
+	WORD $0x4e39cfa2 // fmla v2.4s, v29.4s, v25.4s
+	WORD $0x4e3acfa1 // fmla v1.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfa0 // fmla v0.4s, v29.4s, v27.4s
+	WORD $0x54fffc03 // b.lo 0x10e30 <mvh_f16+0x158>
+	WORD $0x14000011 // b 0x10ef8 <mvh_f16+0x220>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6e36d6f6 // faddp v22.4s, v23.4s, v22.4s
+	WORD $0x6e34d6b4 // faddp v20.4s, v21.4s, v20.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e34d6d4 // faddp v20.4s, v22.4s, v20.4s
+	WORD $0x540000ed // b.le 0x10f24 <mvh_f16+0x24c>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0x3d800354 // str q20, [x26]
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x1400000e // b 0x10f58 <mvh_f16+0x280>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800bf4 // str q20, [sp, #0x20]
+	WORD $0xbc6d7ab4 // ldr s20, [x21, x13, lsl #2]
+	WORD $0xbc2d7b54 // str s20, [x26, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x10f2c <mvh_f16+0x254>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x540002cd // b.le 0x10fac <mvh_f16+0x2d4>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0xd37ef481 // lsl x1, x4, #2
+	WORD $0x3d8001b0 // str q16, [x13]
+	WORD $0x8b010343 // add x3, x26, x1
+	WORD $0x8b01006d // add x13, x3, x1
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x3d8001a4 // str q4, [x13]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800020 // str q0, [x1]
+	WORD $0xf100137b // subs x27, x27, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0x91004318 // add x24, x24, #0x10
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54fff0cc // b.gt 0x10dbc <mvh_f16+0xe4>
+	WORD $0x17ffff73 // b 0x10d74 <mvh_f16+0x9c>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800bf0 // str q16, [sp, #0x20]
+	WORD $0xbc617ab0 // ldr s16, [x21, x1, lsl #2]
+	WORD $0xbc217b10 // str s16, [x24, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01037f // cmp x27, x1
+	WORD $0x54ffff81 // b.ne 0x10fb4 <mvh_f16+0x2dc>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0x8b0409ad // add x13, x13, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x54fffccc // b.gt 0x10f74 <mvh_f16+0x29c>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be4 // str q4, [sp, #0x20]
+	WORD $0xbc617aa4 // ldr s4, [x21, x1, lsl #2]
+	WORD $0xbc217ae4 // str s4, [x23, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01037f // cmp x27, x1
+	WORD $0x54ffff81 // b.ne 0x10fe8 <mvh_f16+0x310>
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x5400006d // b.le 0x11018 <mvh_f16+0x340>
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x17ffffdd // b 0x10f88 <mvh_f16+0x2b0>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc6d7aa0 // ldr s0, [x21, x13, lsl #2]
+	WORD $0xbc2d7940 // str s0, [x10, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x11020 <mvh_f16+0x348>
+	WORD $0x17ffffd6 // b 0x10f8c <mvh_f16+0x2b4>
+	WORD $0xb4002769 // cbz x9, 0x11524 <mvh_f16+0x84c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ff90d // lsl x13, x8, #1
+	WORD $0xd37ef50e // lsl x14, x8, #2
+	WORD $0x9100830f // add x15, x24, #0x20
+	WORD $0x14000006 // b 0x11068 <mvh_f16+0x390>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0c0318 // add x24, x24, x12
 	WORD $0x8b0c01ef // add x15, x15, x12
-	WORD $0x5400108d // b.le 0x10bc0 <mvh_bf16+0x254>
-	WORD $0xb4ffff6b // cbz x11, 0x109a0 <mvh_bf16+0x34>
+	WORD $0x5400260d // b.le 0x11524 <mvh_f16+0x84c>
+	WORD $0xb4ffff6b // cbz x11, 0x11054 <mvh_f16+0x37c>
 	WORD $0xaa0f03f0 // mov x16, x15
-	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa1803f1 // mov x17, x24
 	WORD $0xaa0b03e3 // mov x3, x11
 	WORD $0xaa0203e5 // mov x5, x2
-	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x109e0 <mvh_bf16+0x74>
+	WORD $0xaa1603e6 // mov x6, x22
+	WORD $0x14000005 // b 0x11094 <mvh_f16+0x3bc>
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0d0231 // add x17, x17, x13
 	WORD $0x8b0d0210 // add x16, x16, x13
-	WORD $0x54fffe2d // b.le 0x109a0 <mvh_bf16+0x34>
-	WORD $0xb4000129 // cbz x9, 0x10a04 <mvh_bf16+0x98>
-	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0c03f3 // mov x19, x12
-	WORD $0x910080e7 // add x7, x7, #0x20
-	WORD $0x8b130234 // add x20, x17, x19
-	WORD $0x91010273 // add x19, x19, #0x40
-	WORD $0xeb0900ff // cmp x7, x9
-	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x109ec <mvh_bf16+0x80>
+	WORD $0x54fffe2d // b.le 0x11054 <mvh_f16+0x37c>
+	WORD $0xb4000128 // cbz x8, 0x110b8 <mvh_f16+0x3e0>
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0xaa0c03e1 // mov x1, x12
+	WORD $0x91008000 // add x0, x0, #0x20
+	WORD $0x8b010227 // add x7, x17, x1
+	WORD $0x91010021 // add x1, x1, #0x40
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0xf98000e2 // prfm pldl2keep, [x7]
+	WORD $0x54ffff63 // b.lo 0x110a0 <mvh_f16+0x3c8>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x109d0 <mvh_bf16+0x64>
+	WORD $0x54fffe4b // b.lt 0x11084 <mvh_f16+0x3ac>
 	WORD $0x910100c7 // add x7, x6, #0x40
 	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000f // b 0x10a50 <mvh_bf16+0xe4>
+	WORD $0x1400000f // b 0x11104 <mvh_f16+0x42c>
+	WORD $0x0e217805 // fcvtl v5.4s, v0.4h
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x4e25ccc3 // fmla v3.4s, v6.4s, v5.4s
+	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	WORD $0x4e21d441 // fadd v1.4s, v2.4s, v1.4s
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x4e21d461 // fadd v1.4s, v3.4s, v1.4s
+	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
+	WORD $0x7e30d821 // faddp s1, v1.2s
+	WORD $0xbd0000a1 // str s1, [x5]
+	WORD $0x8b0408a5 // add x5, x5, x4, lsl #2
+	WORD $0x54fffc2d // b.le 0x11084 <mvh_f16+0x3ac>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e2 // b.hs 0x11124 <mvh_f16+0x44c>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x14000027 // b 0x111bc <mvh_f16+0x4e4>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1003e0 // mov x0, x16
+	WORD $0xaa0703e1 // mov x1, x7
+	WORD $0x6d7e1805 // ldp d5, d6, [x0, #-0x20]
+	WORD $0x91010297 // add x23, x20, #0x40
+	WORD $0x6d7f4007 // ldp d7, d16, [x0, #-0x10]
+	WORD $0x91008295 // add x21, x20, #0x20
+	WORD $0xad7e4831 // ldp q17, q18, [x1, #-0x40]
+	WORD $0xeb0802ff // cmp x23, x8
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0xaa1503f4 // mov x20, x21
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6d405013 // ldp d19, d20, [x0]
+	WORD $0x4e25ce24 // fmla v4.4s, v17.4s, v5.4s
+	WORD $0x4e26ce43 // fmla v3.4s, v18.4s, v6.4s
+	WORD $0xad7f4426 // ldp q6, q17, [x1, #-0x20]
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x6d414805 // ldp d5, d18, [x0, #0x10]
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x91010000 // add x0, x0, #0x40
+	WORD $0x4e27ccc2 // fmla v2.4s, v6.4s, v7.4s
+	WORD $0x4e30ce21 // fmla v1.4s, v17.4s, v16.4s
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0xad401c26 // ldp q6, q7, [x1]
+	WORD $0xad414430 // ldp q16, q17, [x1, #0x20]
+	WORD $0x91020021 // add x1, x1, #0x80
+	WORD $0x4e33ccc4 // fmla v4.4s, v6.4s, v19.4s
+	WORD $0x4e34cce3 // fmla v3.4s, v7.4s, v20.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e32ce21 // fmla v1.4s, v17.4s, v18.4s
+	WORD $0x54fffc49 // b.ls 0x11140 <mvh_f16+0x468>
+	WORD $0xb27e02a0 // orr x0, x21, #0x4
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0x54000069 // b.ls 0x111d0 <mvh_f16+0x4f8>
+	WORD $0xaa1503f4 // mov x20, x21
+	WORD $0x1400000e // b 0x11204 <mvh_f16+0x52c>
+	WORD $0xd37ef6a0 // lsl x0, x21, #2
+	WORD $0xd37ffaa1 // lsl x1, x21, #1
+	WORD $0xfc616a25 // ldr d5, [x17, x1]
+	WORD $0x3ce068c6 // ldr q6, [x6, x0]
+	WORD $0x910022b7 // add x23, x21, #0x8
+	WORD $0x910012b4 // add x20, x21, #0x4
+	WORD $0xeb0802ff // cmp x23, x8
+	WORD $0x91004000 // add x0, x0, #0x10
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x91002021 // add x1, x1, #0x8
+	WORD $0xaa1403f5 // mov x21, x20
+	WORD $0x4e25ccc4 // fmla v4.4s, v6.4s, v5.4s
+	WORD $0x54fffec9 // b.ls 0x111d8 <mvh_f16+0x500>
+	WORD $0xeb140115 // subs x21, x8, x20
+	WORD $0x54fff689 // b.ls 0x110d8 <mvh_f16+0x400>
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x54fff5eb // b.lt 0x110cc <mvh_f16+0x3f4>
+	WORD $0x8b140621 // add x1, x17, x20, lsl #1
+	WORD $0x8b1408c0 // add x0, x6, x20, lsl #2
+	WORD $0x7d400025 // ldr h5, [x1]
+	WORD $0x54000081 // b.ne 0x11230 <mvh_f16+0x558>
+	WORD $0xbd400006 // ldr s6, [x0]
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x17ffffaa // b 0x110d4 <mvh_f16+0x3fc>
+	WORD $0x91000834 // add x20, x1, #0x2
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xf1000abf // cmp x21, #0x2
+	WORD $0x0d404a85 // ld1 { v5.h }[1], [x20]
+	WORD $0x54000129 // b.ls 0x11264 <mvh_f16+0x58c>
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x0d405025 // ld1 { v5.h }[2], [x1]
+	WORD $0x91002001 // add x1, x0, #0x8
+	WORD $0x0ddf8006 // ld1 { v6.s }[0], [x0], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409006 // ld1 { v6.s }[1], [x0]
+	WORD $0x4d408026 // ld1 { v6.s }[2], [x1]
+	WORD $0x17ffff9d // b 0x110d4 <mvh_f16+0x3fc>
+	WORD $0x0ddf8006 // ld1 { v6.s }[0], [x0], #4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x0d409006 // ld1 { v6.s }[1], [x0]
+	WORD $0x17ffff99 // b 0x110d4 <mvh_f16+0x3fc>
+	WORD $0xa940e3e3 // ldp x3, x24, [sp, #0x8]
+	WORD $0xf100181f // cmp x0, #0x6
+	WORD $0x54000d0b // b.lt 0x1141c <mvh_f16+0x744>
+	WORD $0xb4000c89 // cbz x9, 0x11410 <mvh_f16+0x738>
+	WORD $0xd37df06b // lsl x11, x3, #3
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x8b04084e // add x14, x2, x4, lsl #2
+	WORD $0x5280004f // mov w15, #0x2 // =2
+	WORD $0x52800070 // mov w16, #0x3 // =3
+	WORD $0x910083f1 // add x17, sp, #0x20
+	WORD $0xaa1803e5 // mov x5, x24
+	WORD $0xaa0203e6 // mov x6, x2
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x1400000a // b 0x112d4 <mvh_f16+0x5fc>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x3d8000c3 // str q3, [x6]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800000 // str q0, [x0]
+	WORD $0xf10010e7 // subs x7, x7, #0x4
+	WORD $0x8b0b00a5 // add x5, x5, x11
+	WORD $0x910040c6 // add x6, x6, #0x10
+	WORD $0x910041ce // add x14, x14, #0x10
+	WORD $0x54000a0d // b.le 0x11410 <mvh_f16+0x738>
+	WORD $0xf10004e0 // subs x0, x7, #0x1
+	WORD $0x9a9fd413 // csinc x19, x0, xzr, le
+	WORD $0xf10008ff // cmp x7, #0x2
+	WORD $0x9a80c1f4 // csel x20, x15, x0, gt
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x9a80c201 // csel x1, x16, x0, gt
+	WORD $0xb40004e8 // cbz x8, 0x11388 <mvh_f16+0x6b0>
+	WORD $0x9b017d81 // mul x1, x12, x1
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x9b147d97 // mul x23, x12, x20
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0xaa1603f4 // mov x20, x22
+	WORD $0x9b137d93 // mul x19, x12, x19
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xfd4002b0 // ldr d16, [x21]
+	WORD $0xfc736ab1 // ldr d17, [x21, x19]
+	WORD $0x91001000 // add x0, x0, #0x4
+	WORD $0xfc776ab2 // ldr d18, [x21, x23]
+	WORD $0xfc616ab3 // ldr d19, [x21, x1]
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x3dc00294 // ldr q20, [x20]
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x3ced6a95 // ldr q21, [x20, x13]
+	WORD $0x910022b5 // add x21, x21, #0x8
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
+	WORD $0x4e32ce84 // fmla v4.4s, v20.4s, v18.4s
+	WORD $0x4e33ce86 // fmla v6.4s, v20.4s, v19.4s
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31cea7 // fmla v7.4s, v21.4s, v17.4s
+	WORD $0x4e32cea0 // fmla v0.4s, v21.4s, v18.4s
+	WORD $0x4e33cea1 // fmla v1.4s, v21.4s, v19.4s
+	WORD $0x54fffd43 // b.lo 0x11328 <mvh_f16+0x650>
+	WORD $0x14000009 // b 0x113a8 <mvh_f16+0x6d0>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e26d483 // faddp v3.4s, v4.4s, v6.4s
+	WORD $0x8b0408c0 // add x0, x6, x4, lsl #2
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e23d443 // faddp v3.4s, v2.4s, v3.4s
+	WORD $0x6e27d4a2 // faddp v2.4s, v5.4s, v7.4s
+	WORD $0x54fff78c // b.gt 0x112b0 <mvh_f16+0x5d8>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xbc617a23 // ldr s3, [x17, x1, lsl #2]
+	WORD $0xbc2178c3 // str s3, [x6, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb0100ff // cmp x7, x1
+	WORD $0x54ffff81 // b.ne 0x113cc <mvh_f16+0x6f4>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x54fff68c // b.gt 0x112bc <mvh_f16+0x5e4>
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc607a20 // ldr s0, [x17, x0, lsl #2]
+	WORD $0xbc2079c0 // str s0, [x14, x0, lsl #2]
+	WORD $0x91000400 // add x0, x0, #0x1
+	WORD $0xeb0000ff // cmp x7, x0
+	WORD $0x54ffff81 // b.ne 0x113f8 <mvh_f16+0x720>
+	WORD $0x17ffffad // b 0x112c0 <mvh_f16+0x5e8>
+	WORD $0x8b080ed6 // add x22, x22, x8, lsl #3
+	WORD $0x8b040c42 // add x2, x2, x4, lsl #3
+	WORD $0xd100094a // sub x10, x10, #0x2
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54000821 // b.ne 0x11524 <mvh_f16+0x84c>
+	WORD $0xb4000809 // cbz x9, 0x11524 <mvh_f16+0x84c>
+	WORD $0xd37df06a // lsl x10, x3, #3
+	WORD $0xd37ff86b // lsl x11, x3, #1
+	WORD $0x5280004c // mov w12, #0x2 // =2
+	WORD $0x5280006d // mov w13, #0x3 // =3
+	WORD $0x910083ee // add x14, sp, #0x20
+	WORD $0x14000006 // b 0x11454 <mvh_f16+0x77c>
+	WORD $0x3d800040 // str q0, [x2]
+	WORD $0xf1001129 // subs x9, x9, #0x4
+	WORD $0x8b0a0318 // add x24, x24, x10
+	WORD $0x91004042 // add x2, x2, #0x10
+	WORD $0x540006ad // b.le 0x11524 <mvh_f16+0x84c>
+	WORD $0xf100052f // subs x15, x9, #0x1
+	WORD $0x9a9fd5e0 // csinc x0, x15, xzr, le
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x9a8fc191 // csel x17, x12, x15, gt
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9a8fc1b0 // csel x16, x13, x15, gt
+	WORD $0xb40003a8 // cbz x8, 0x114e0 <mvh_f16+0x808>
+	WORD $0x9b107d70 // mul x16, x11, x16
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x9b117d71 // mul x17, x11, x17
+	WORD $0xaa1603e1 // mov x1, x22
+	WORD $0xaa1803e3 // mov x3, x24
+	WORD $0x9b007d60 // mul x0, x11, x0
+	WORD $0xfd400064 // ldr d4, [x3]
+	WORD $0xfc606865 // ldr d5, [x3, x0]
+	WORD $0x910011ef // add x15, x15, #0x4
+	WORD $0xfc716866 // ldr d6, [x3, x17]
+	WORD $0xfc706867 // ldr d7, [x3, x16]
+	WORD $0xeb0801ff // cmp x15, x8
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x91002063 // add x3, x3, #0x8
+	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x3cc10430 // ldr q16, [x1], #0x10
+	WORD $0x4e24ce00 // fmla v0.4s, v16.4s, v4.4s
+	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
+	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
+	WORD $0x4e27ce03 // fmla v3.4s, v16.4s, v7.4s
+	WORD $0x54fffe03 // b.lo 0x11498 <mvh_f16+0x7c0>
+	WORD $0x14000005 // b 0x114f0 <mvh_f16+0x818>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d441 // faddp v1.4s, v2.4s, v3.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x54fffa0c // b.gt 0x11440 <mvh_f16+0x768>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc6f79c0 // ldr s0, [x14, x15, lsl #2]
+	WORD $0xbc2f7840 // str s0, [x2, x15, lsl #2]
+	WORD $0x910005ef // add x15, x15, #0x1
+	WORD $0xeb0f013f // cmp x9, x15
+	WORD $0x54ffff81 // b.ne 0x1150c <mvh_f16+0x834>
+	WORD $0x17ffffc9 // b 0x11444 <mvh_f16+0x76c>
+	WORD $0xa9484ff4 // ldp x20, x19, [sp, #0x80]
+	WORD $0xf9401bfd // ldr x29, [sp, #0x30]
+	WORD $0xa94757f6 // ldp x22, x21, [sp, #0x70]
+	WORD $0xa9465ff8 // ldp x24, x23, [sp, #0x60]
+	WORD $0xa94567fa // ldp x26, x25, [sp, #0x50]
+	WORD $0xa9446ffe // ldp x30, x27, [sp, #0x40]
+	WORD $0x910243ff // add sp, sp, #0x90
+	WORD $0xd65f03c0 // ret
+
+	// mvh_bf16: +5444
+	WORD $0xd10243ff // sub sp, sp, #0x90
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xa9065ff8 // stp x24, x23, [sp, #0x60]
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0xa90757f6 // stp x22, x21, [sp, #0x70]
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xf9001bfd // str x29, [sp, #0x30]
+	WORD $0xa9046ffe // stp x30, x27, [sp, #0x40]
+	WORD $0xa90567fa // stp x26, x25, [sp, #0x50]
+	WORD $0xa9084ff4 // stp x20, x19, [sp, #0x80]
+	WORD $0x54001941 // b.ne 0x118a4 <mvh_bf16+0x360>
+	WORD $0xf100095f // cmp x10, #0x2
+	WORD $0x5400190b // b.lt 0x118a4 <mvh_bf16+0x360>
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0x540018c1 // b.ne 0x118a4 <mvh_bf16+0x360>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002aa3 // b.lo 0x11ae8 <mvh_bf16+0x5a4>
+	WORD $0x5280018b // mov w11, #0xc // =12
+	WORD $0x8b08050d // add x13, x8, x8, lsl #1
+	WORD $0xd37ced0e // lsl x14, x8, #4
+	WORD $0x9b0b088b // madd x11, x4, x11, x2
+	WORD $0xd37df06c // lsl x12, x3, #3
+	WORD $0xd37df10f // lsl x15, x8, #3
+	WORD $0xa9013bf8 // stp x24, x14, [sp, #0x10]
+	WORD $0xd37cec8e // lsl x14, x4, #4
+	WORD $0xd37ef5b0 // lsl x16, x13, #2
+	WORD $0xd37ff871 // lsl x17, x3, #1
+	WORD $0xd37ef505 // lsl x5, x8, #2
+	WORD $0x8b040846 // add x6, x2, x4, lsl #2
+	WORD $0x8b040c47 // add x7, x2, x4, lsl #3
+	WORD $0x52800053 // mov w19, #0x2 // =2
+	WORD $0x52800074 // mov w20, #0x3 // =3
+	WORD $0x910083f5 // add x21, sp, #0x20
+	WORD $0xf90007e3 // str x3, [sp, #0x8]
+	WORD $0x1400000b // b 0x11608 <mvh_bf16+0xc4>
+	WORD $0xf9401fe0 // ldr x0, [sp, #0x38]
+	WORD $0xf9400fed // ldr x13, [sp, #0x18]
+	WORD $0x8b0e0042 // add x2, x2, x14
+	WORD $0x8b0e00c6 // add x6, x6, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x8b0e016b // add x11, x11, x14
+	WORD $0xd100100a // sub x10, x0, #0x4
+	WORD $0x8b0d02d6 // add x22, x22, x13
+	WORD $0xf1001c1f // cmp x0, #0x7
+	WORD $0x540026cd // b.le 0x11adc <mvh_bf16+0x598>
+	WORD $0xf9001fea // str x10, [sp, #0x38]
+	WORD $0xb4fffea9 // cbz x9, 0x115e0 <mvh_bf16+0x9c>
+	WORD $0xf9400be0 // ldr x0, [sp, #0x10]
+	WORD $0xaa0b03ea // mov x10, x11
+	WORD $0xaa0703f7 // mov x23, x7
+	WORD $0xaa0603f8 // mov x24, x6
+	WORD $0xaa0203fa // mov x26, x2
+	WORD $0xaa0903fb // mov x27, x9
+	WORD $0xf1000763 // subs x3, x27, #0x1
+	WORD $0x9a9fd461 // csinc x1, x3, xzr, le
+	WORD $0xf1000b7f // cmp x27, #0x2
+	WORD $0x9a83c26d // csel x13, x19, x3, gt
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x9a83c283 // csel x3, x20, x3, gt
+	WORD $0xb4000728 // cbz x8, 0x11724 <mvh_bf16+0x1e0>
+	WORD $0x9b037e3e // mul x30, x17, x3
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x9b0d7e2d // mul x13, x17, x13
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xaa1f03fd // mov x29, xzr
+	WORD $0x9b017e23 // mul x3, x17, x1
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1603e1 // mov x1, x22
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0xaa0003f9 // mov x25, x0
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0xfd400338 // ldr d24, [x25]
+	WORD $0xfc636b39 // ldr d25, [x25, x3]
+	WORD $0x910013bd // add x29, x29, #0x4
+	WORD $0xfc6d6b3a // ldr d26, [x25, x13]
+	WORD $0xfc7e6b3b // ldr d27, [x25, x30]
+	WORD $0xeb0803bf // cmp x29, x8
+	WORD $0x2e613b18 // shll v24.4s, v24.4h, #16
+	WORD $0x2e613b39 // shll v25.4s, v25.4h, #16
+	WORD $0x3dc0003c // ldr q28, [x1]
+	WORD $0x2e613b5a // shll v26.4s, v26.4h, #16
+	WORD $0x2e613b7b // shll v27.4s, v27.4h, #16
+	WORD $0x3ce5683d // ldr q29, [x1, x5]
+	WORD $0x91002339 // add x25, x25, #0x8
+	WORD $0x4e38cf97 // fmla v23.4s, v28.4s, v24.4s
+	WORD $0x4e39cf96 // fmla v22.4s, v28.4s, v25.4s
+	WORD $0x4e3acf95 // fmla v21.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf94 // fmla v20.4s, v28.4s, v27.4s
+	WORD $0x3cef683c // ldr q28, [x1, x15]
+	WORD $0x4e38cfb3 // fmla v19.4s, v29.4s, v24.4s
+	WORD $0x4e39cfb2 // fmla v18.4s, v29.4s, v25.4s
+	WORD $0x4e3acfb1 // fmla v17.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfb0 // fmla v16.4s, v29.4s, v27.4s
+	WORD $0x3cf0683d // ldr q29, [x1, x16]
+	WORD $0x4e38cf87 // fmla v7.4s, v28.4s, v24.4s
+	WORD $0x4e39cf86 // fmla v6.4s, v28.4s, v25.4s
+	WORD $0x91004021 // add x1, x1, #0x10
+	WORD $0x4e3acf85 // fmla v5.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf84 // fmla v4.4s, v28.4s, v27.4s
+	WORD $0x4e38cfa3 // fmla v3.4s, v29.4s, v24.4s
+	WORD $0x4e39cfa2 // fmla v2.4s, v29.4s, v25.4s
+	WORD $0x4e3acfa1 // fmla v1.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfa0 // fmla v0.4s, v29.4s, v27.4s
+	WORD $0x54fffc03 // b.lo 0x1169c <mvh_bf16+0x158>
+	WORD $0x14000011 // b 0x11764 <mvh_bf16+0x220>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6e36d6f6 // faddp v22.4s, v23.4s, v22.4s
+	WORD $0x6e34d6b4 // faddp v20.4s, v21.4s, v20.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e34d6d4 // faddp v20.4s, v22.4s, v20.4s
+	WORD $0x540000ed // b.le 0x11790 <mvh_bf16+0x24c>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0x3d800354 // str q20, [x26]
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x1400000e // b 0x117c4 <mvh_bf16+0x280>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800bf4 // str q20, [sp, #0x20]
+	WORD $0xbc6d7ab4 // ldr s20, [x21, x13, lsl #2]
+	WORD $0xbc2d7b54 // str s20, [x26, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x11798 <mvh_bf16+0x254>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b4d // add x13, x26, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x540002cd // b.le 0x11818 <mvh_bf16+0x2d4>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0xd37ef481 // lsl x1, x4, #2
+	WORD $0x3d8001b0 // str q16, [x13]
+	WORD $0x8b010343 // add x3, x26, x1
+	WORD $0x8b01006d // add x13, x3, x1
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x3d8001a4 // str q4, [x13]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800020 // str q0, [x1]
+	WORD $0xf100137b // subs x27, x27, #0x4
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x9100435a // add x26, x26, #0x10
+	WORD $0x91004318 // add x24, x24, #0x10
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54fff0cc // b.gt 0x11628 <mvh_bf16+0xe4>
+	WORD $0x17ffff73 // b 0x115e0 <mvh_bf16+0x9c>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800bf0 // str q16, [sp, #0x20]
+	WORD $0xbc617ab0 // ldr s16, [x21, x1, lsl #2]
+	WORD $0xbc217b10 // str s16, [x24, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01037f // cmp x27, x1
+	WORD $0x54ffff81 // b.ne 0x11820 <mvh_bf16+0x2dc>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0x8b0409ad // add x13, x13, x4, lsl #2
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x54fffccc // b.gt 0x117e0 <mvh_bf16+0x29c>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be4 // str q4, [sp, #0x20]
+	WORD $0xbc617aa4 // ldr s4, [x21, x1, lsl #2]
+	WORD $0xbc217ae4 // str s4, [x23, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01037f // cmp x27, x1
+	WORD $0x54ffff81 // b.ne 0x11854 <mvh_bf16+0x310>
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0xf1000f7f // cmp x27, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x5400006d // b.le 0x11884 <mvh_bf16+0x340>
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x17ffffdd // b 0x117f4 <mvh_bf16+0x2b0>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc6d7aa0 // ldr s0, [x21, x13, lsl #2]
+	WORD $0xbc2d7940 // str s0, [x10, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d037f // cmp x27, x13
+	WORD $0x54ffff81 // b.ne 0x1188c <mvh_bf16+0x348>
+	WORD $0x17ffffd6 // b 0x117f8 <mvh_bf16+0x2b4>
+	WORD $0xb4002749 // cbz x9, 0x11d8c <mvh_bf16+0x848>
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ff90d // lsl x13, x8, #1
+	WORD $0xd37ef50e // lsl x14, x8, #2
+	WORD $0x9100830f // add x15, x24, #0x20
+	WORD $0x14000006 // b 0x118d0 <mvh_bf16+0x38c>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0c0318 // add x24, x24, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x5400260d // b.le 0x11d8c <mvh_bf16+0x848>
+	WORD $0xb4ffff6b // cbz x11, 0x118bc <mvh_bf16+0x378>
+	WORD $0xaa0f03f0 // mov x16, x15
+	WORD $0xaa1803f1 // mov x17, x24
+	WORD $0xaa0b03e3 // mov x3, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa1603e6 // mov x6, x22
+	WORD $0x14000005 // b 0x118fc <mvh_bf16+0x3b8>
+	WORD $0xf1000463 // subs x3, x3, #0x1
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x118bc <mvh_bf16+0x378>
+	WORD $0xb4000128 // cbz x8, 0x11920 <mvh_bf16+0x3dc>
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0xaa0c03e1 // mov x1, x12
+	WORD $0x91008000 // add x0, x0, #0x20
+	WORD $0x8b010227 // add x7, x17, x1
+	WORD $0x91010021 // add x1, x1, #0x40
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0xf98000e2 // prfm pldl2keep, [x7]
+	WORD $0x54ffff63 // b.lo 0x11908 <mvh_bf16+0x3c4>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x118ec <mvh_bf16+0x3a8>
+	WORD $0x910100c7 // add x7, x6, #0x40
+	WORD $0xaa0a03f3 // mov x19, x10
+	WORD $0x1400000f // b 0x1196c <mvh_bf16+0x428>
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x4e24cca2 // fmla v2.4s, v5.4s, v4.4s
@@ -677,135 +1644,1781 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x7e30d800 // faddp s0, v0.2s
 	WORD $0xbd0000a0 // str s0, [x5]
 	WORD $0x8b0408a5 // add x5, x5, x4, lsl #2
-	WORD $0x54fffc2d // b.le 0x109d0 <mvh_bf16+0x64>
-	WORD $0xf100813f // cmp x9, #0x20
-	WORD $0x540000e2 // b.hs 0x10a70 <mvh_bf16+0x104>
+	WORD $0x54fffc2d // b.le 0x118ec <mvh_bf16+0x3a8>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e2 // b.hs 0x1198c <mvh_bf16+0x448>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0xaa1f03f5 // mov x21, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000027 // b 0x10b08 <mvh_bf16+0x19c>
+	WORD $0x14000027 // b 0x11a24 <mvh_bf16+0x4e0>
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0xaa1f03f4 // mov x20, xzr
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0xaa1003f4 // mov x20, x16
-	WORD $0xaa0703f5 // mov x21, x7
-	WORD $0x6d7e1684 // ldp d4, d5, [x20, #-0x20]
-	WORD $0x910102d8 // add x24, x22, #0x40
-	WORD $0x6d7f4686 // ldp d6, d17, [x20, #-0x10]
-	WORD $0x910082d7 // add x23, x22, #0x20
-	WORD $0xad7e42a7 // ldp q7, q16, [x21, #-0x40]
-	WORD $0xeb09031f // cmp x24, x9
+	WORD $0xaa1003e0 // mov x0, x16
+	WORD $0xaa0703e1 // mov x1, x7
+	WORD $0x6d7e1404 // ldp d4, d5, [x0, #-0x20]
+	WORD $0x91010297 // add x23, x20, #0x40
+	WORD $0x6d7f4406 // ldp d6, d17, [x0, #-0x10]
+	WORD $0x91008295 // add x21, x20, #0x20
+	WORD $0xad7e4027 // ldp q7, q16, [x1, #-0x40]
+	WORD $0xeb0802ff // cmp x23, x8
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
-	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0xaa1503f4 // mov x20, x21
 	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
 	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
-	WORD $0x6d404e92 // ldp d18, d19, [x20]
+	WORD $0x6d404c12 // ldp d18, d19, [x0]
 	WORD $0x4e24cce3 // fmla v3.4s, v7.4s, v4.4s
-	WORD $0xad7f1ea4 // ldp q4, q7, [x21, #-0x20]
+	WORD $0xad7f1c24 // ldp q4, q7, [x1, #-0x20]
 	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
 	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
 	WORD $0x4e26cc81 // fmla v1.4s, v4.4s, v6.4s
-	WORD $0x6d411684 // ldp d4, d5, [x20, #0x10]
+	WORD $0x6d411404 // ldp d4, d5, [x0, #0x10]
 	WORD $0x4e31cce0 // fmla v0.4s, v7.4s, v17.4s
 	WORD $0x2e613a66 // shll v6.4s, v19.4h, #16
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xad4042a7 // ldp q7, q16, [x21]
+	WORD $0x91010000 // add x0, x0, #0x40
+	WORD $0xad404027 // ldp q7, q16, [x1]
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
-	WORD $0xad414eb1 // ldp q17, q19, [x21, #0x20]
-	WORD $0x910202b5 // add x21, x21, #0x80
+	WORD $0xad414c31 // ldp q17, q19, [x1, #0x20]
+	WORD $0x91020021 // add x1, x1, #0x80
 	WORD $0x4e32cce3 // fmla v3.4s, v7.4s, v18.4s
 	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
 	WORD $0x4e24ce21 // fmla v1.4s, v17.4s, v4.4s
 	WORD $0x4e25ce60 // fmla v0.4s, v19.4s, v5.4s
-	WORD $0x54fffc49 // b.ls 0x10a8c <mvh_bf16+0x120>
-	WORD $0xb27e02f4 // orr x20, x23, #0x4
-	WORD $0xeb09029f // cmp x20, x9
-	WORD $0x54000069 // b.ls 0x10b1c <mvh_bf16+0x1b0>
-	WORD $0xaa1703f6 // mov x22, x23
-	WORD $0x1400000e // b 0x10b50 <mvh_bf16+0x1e4>
-	WORD $0xd37ffaf4 // lsl x20, x23, #1
-	WORD $0xd37ef6f5 // lsl x21, x23, #2
-	WORD $0xfc746a24 // ldr d4, [x17, x20]
-	WORD $0x3cf568c5 // ldr q5, [x6, x21]
-	WORD $0x910022f8 // add x24, x23, #0x8
-	WORD $0x910012f6 // add x22, x23, #0x4
-	WORD $0xeb09031f // cmp x24, x9
-	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0x54fffc49 // b.ls 0x119a8 <mvh_bf16+0x464>
+	WORD $0xb27e02a0 // orr x0, x21, #0x4
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0x54000069 // b.ls 0x11a38 <mvh_bf16+0x4f4>
+	WORD $0xaa1503f4 // mov x20, x21
+	WORD $0x1400000e // b 0x11a6c <mvh_bf16+0x528>
+	WORD $0xd37ef6a0 // lsl x0, x21, #2
+	WORD $0xd37ffaa1 // lsl x1, x21, #1
+	WORD $0xfc616a24 // ldr d4, [x17, x1]
+	WORD $0x3ce068c5 // ldr q5, [x6, x0]
+	WORD $0x910022b7 // add x23, x21, #0x8
+	WORD $0x910012b4 // add x20, x21, #0x4
+	WORD $0xeb0802ff // cmp x23, x8
+	WORD $0x91004000 // add x0, x0, #0x10
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x910042b5 // add x21, x21, #0x10
-	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x91002021 // add x1, x1, #0x8
+	WORD $0xaa1403f5 // mov x21, x20
 	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
-	WORD $0x54fffec9 // b.ls 0x10b24 <mvh_bf16+0x1b8>
-	WORD $0xeb160137 // subs x23, x9, x22
-	WORD $0x54fff689 // b.ls 0x10a24 <mvh_bf16+0xb8>
-	WORD $0xf10006ff // cmp x23, #0x1
-	WORD $0x54fff5eb // b.lt 0x10a18 <mvh_bf16+0xac>
-	WORD $0x8b160635 // add x21, x17, x22, lsl #1
-	WORD $0x8b1608d4 // add x20, x6, x22, lsl #2
-	WORD $0x7d4002a4 // ldr h4, [x21]
-	WORD $0x54000081 // b.ne 0x10b7c <mvh_bf16+0x210>
-	WORD $0xbd400285 // ldr s5, [x20]
+	WORD $0x54fffec9 // b.ls 0x11a40 <mvh_bf16+0x4fc>
+	WORD $0xeb140115 // subs x21, x8, x20
+	WORD $0x54fff689 // b.ls 0x11940 <mvh_bf16+0x3fc>
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x54fff5eb // b.lt 0x11934 <mvh_bf16+0x3f0>
+	WORD $0x8b140621 // add x1, x17, x20, lsl #1
+	WORD $0x8b1408c0 // add x0, x6, x20, lsl #2
+	WORD $0x7d400024 // ldr h4, [x1]
+	WORD $0x54000081 // b.ne 0x11a98 <mvh_bf16+0x554>
+	WORD $0xbd400005 // ldr s5, [x0]
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x17ffffaa // b 0x10a20 <mvh_bf16+0xb4>
-	WORD $0x91000ab6 // add x22, x21, #0x2
+	WORD $0x17ffffaa // b 0x1193c <mvh_bf16+0x3f8>
+	WORD $0x91000834 // add x20, x1, #0x2
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
-	WORD $0xf1000aff // cmp x23, #0x2
-	WORD $0x0d404ac4 // ld1 { v4.h }[1], [x22]
-	WORD $0x54000129 // b.ls 0x10bb0 <mvh_bf16+0x244>
-	WORD $0x910012b5 // add x21, x21, #0x4
-	WORD $0x0d4052a4 // ld1 { v4.h }[2], [x21]
-	WORD $0x91002295 // add x21, x20, #0x8
-	WORD $0x0ddf8285 // ld1 { v5.s }[0], [x20], #4
+	WORD $0xf1000abf // cmp x21, #0x2
+	WORD $0x0d404a84 // ld1 { v4.h }[1], [x20]
+	WORD $0x54000129 // b.ls 0x11acc <mvh_bf16+0x588>
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x0d405024 // ld1 { v4.h }[2], [x1]
+	WORD $0x91002001 // add x1, x0, #0x8
+	WORD $0x0ddf8005 // ld1 { v5.s }[0], [x0], #4
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x0d409285 // ld1 { v5.s }[1], [x20]
-	WORD $0x4d4082a5 // ld1 { v5.s }[2], [x21]
-	WORD $0x17ffff9d // b 0x10a20 <mvh_bf16+0xb4>
-	WORD $0x0ddf8285 // ld1 { v5.s }[0], [x20], #4
+	WORD $0x0d409005 // ld1 { v5.s }[1], [x0]
+	WORD $0x4d408025 // ld1 { v5.s }[2], [x1]
+	WORD $0x17ffff9d // b 0x1193c <mvh_bf16+0x3f8>
+	WORD $0x0ddf8005 // ld1 { v5.s }[0], [x0], #4
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0x0d409285 // ld1 { v5.s }[1], [x20]
-	WORD $0x17ffff99 // b 0x10a20 <mvh_bf16+0xb4>
-	WORD $0xa9424ff4 // ldp x20, x19, [sp, #0x20]
-	WORD $0xa94157f6 // ldp x22, x21, [sp, #0x10]
-	WORD $0xa8c35ff8 // ldp x24, x23, [sp], #0x30
+	WORD $0x0d409005 // ld1 { v5.s }[1], [x0]
+	WORD $0x17ffff99 // b 0x1193c <mvh_bf16+0x3f8>
+	WORD $0xa940e3e3 // ldp x3, x24, [sp, #0x8]
+	WORD $0xf100181f // cmp x0, #0x6
+	WORD $0x54000d0b // b.lt 0x11c84 <mvh_bf16+0x740>
+	WORD $0xb4000c89 // cbz x9, 0x11c78 <mvh_bf16+0x734>
+	WORD $0xd37df06b // lsl x11, x3, #3
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x8b04084e // add x14, x2, x4, lsl #2
+	WORD $0x5280004f // mov w15, #0x2 // =2
+	WORD $0x52800070 // mov w16, #0x3 // =3
+	WORD $0x910083f1 // add x17, sp, #0x20
+	WORD $0xaa1803e5 // mov x5, x24
+	WORD $0xaa0203e6 // mov x6, x2
+	WORD $0xaa0903e7 // mov x7, x9
+	WORD $0x1400000a // b 0x11b3c <mvh_bf16+0x5f8>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x3d8000c3 // str q3, [x6]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800000 // str q0, [x0]
+	WORD $0xf10010e7 // subs x7, x7, #0x4
+	WORD $0x8b0b00a5 // add x5, x5, x11
+	WORD $0x910040c6 // add x6, x6, #0x10
+	WORD $0x910041ce // add x14, x14, #0x10
+	WORD $0x54000a0d // b.le 0x11c78 <mvh_bf16+0x734>
+	WORD $0xf10004e0 // subs x0, x7, #0x1
+	WORD $0x9a9fd413 // csinc x19, x0, xzr, le
+	WORD $0xf10008ff // cmp x7, #0x2
+	WORD $0x9a80c1f4 // csel x20, x15, x0, gt
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x9a80c201 // csel x1, x16, x0, gt
+	WORD $0xb40004e8 // cbz x8, 0x11bf0 <mvh_bf16+0x6ac>
+	WORD $0x9b017d81 // mul x1, x12, x1
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x9b147d97 // mul x23, x12, x20
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0xaa1603f4 // mov x20, x22
+	WORD $0x9b137d93 // mul x19, x12, x19
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xfd4002b0 // ldr d16, [x21]
+	WORD $0xfc736ab1 // ldr d17, [x21, x19]
+	WORD $0x91001000 // add x0, x0, #0x4
+	WORD $0xfc776ab2 // ldr d18, [x21, x23]
+	WORD $0xfc616ab3 // ldr d19, [x21, x1]
+	WORD $0xeb08001f // cmp x0, x8
+	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
+	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
+	WORD $0x3dc00294 // ldr q20, [x20]
+	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
+	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
+	WORD $0x3ced6a95 // ldr q21, [x20, x13]
+	WORD $0x910022b5 // add x21, x21, #0x8
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
+	WORD $0x4e32ce84 // fmla v4.4s, v20.4s, v18.4s
+	WORD $0x4e33ce86 // fmla v6.4s, v20.4s, v19.4s
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31cea7 // fmla v7.4s, v21.4s, v17.4s
+	WORD $0x4e32cea0 // fmla v0.4s, v21.4s, v18.4s
+	WORD $0x4e33cea1 // fmla v1.4s, v21.4s, v19.4s
+	WORD $0x54fffd43 // b.lo 0x11b90 <mvh_bf16+0x64c>
+	WORD $0x14000009 // b 0x11c10 <mvh_bf16+0x6cc>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e26d483 // faddp v3.4s, v4.4s, v6.4s
+	WORD $0x8b0408c0 // add x0, x6, x4, lsl #2
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e23d443 // faddp v3.4s, v2.4s, v3.4s
+	WORD $0x6e27d4a2 // faddp v2.4s, v5.4s, v7.4s
+	WORD $0x54fff78c // b.gt 0x11b18 <mvh_bf16+0x5d4>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xbc617a23 // ldr s3, [x17, x1, lsl #2]
+	WORD $0xbc2178c3 // str s3, [x6, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb0100ff // cmp x7, x1
+	WORD $0x54ffff81 // b.ne 0x11c34 <mvh_bf16+0x6f0>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x54fff68c // b.gt 0x11b24 <mvh_bf16+0x5e0>
+	WORD $0xaa1f03e0 // mov x0, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc607a20 // ldr s0, [x17, x0, lsl #2]
+	WORD $0xbc2079c0 // str s0, [x14, x0, lsl #2]
+	WORD $0x91000400 // add x0, x0, #0x1
+	WORD $0xeb0000ff // cmp x7, x0
+	WORD $0x54ffff81 // b.ne 0x11c60 <mvh_bf16+0x71c>
+	WORD $0x17ffffad // b 0x11b28 <mvh_bf16+0x5e4>
+	WORD $0x8b080ed6 // add x22, x22, x8, lsl #3
+	WORD $0x8b040c42 // add x2, x2, x4, lsl #3
+	WORD $0xd100094a // sub x10, x10, #0x2
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54000821 // b.ne 0x11d8c <mvh_bf16+0x848>
+	WORD $0xb4000809 // cbz x9, 0x11d8c <mvh_bf16+0x848>
+	WORD $0xd37df06a // lsl x10, x3, #3
+	WORD $0xd37ff86b // lsl x11, x3, #1
+	WORD $0x5280004c // mov w12, #0x2 // =2
+	WORD $0x5280006d // mov w13, #0x3 // =3
+	WORD $0x910083ee // add x14, sp, #0x20
+	WORD $0x14000006 // b 0x11cbc <mvh_bf16+0x778>
+	WORD $0x3d800040 // str q0, [x2]
+	WORD $0xf1001129 // subs x9, x9, #0x4
+	WORD $0x8b0a0318 // add x24, x24, x10
+	WORD $0x91004042 // add x2, x2, #0x10
+	WORD $0x540006ad // b.le 0x11d8c <mvh_bf16+0x848>
+	WORD $0xf100052f // subs x15, x9, #0x1
+	WORD $0x9a9fd5e0 // csinc x0, x15, xzr, le
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x9a8fc191 // csel x17, x12, x15, gt
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9a8fc1b0 // csel x16, x13, x15, gt
+	WORD $0xb40003a8 // cbz x8, 0x11d48 <mvh_bf16+0x804>
+	WORD $0x9b107d70 // mul x16, x11, x16
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x9b117d71 // mul x17, x11, x17
+	WORD $0xaa1603e1 // mov x1, x22
+	WORD $0xaa1803e3 // mov x3, x24
+	WORD $0x9b007d60 // mul x0, x11, x0
+	WORD $0xfd400064 // ldr d4, [x3]
+	WORD $0xfc606865 // ldr d5, [x3, x0]
+	WORD $0x910011ef // add x15, x15, #0x4
+	WORD $0xfc716866 // ldr d6, [x3, x17]
+	WORD $0xfc706867 // ldr d7, [x3, x16]
+	WORD $0xeb0801ff // cmp x15, x8
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
+	WORD $0x91002063 // add x3, x3, #0x8
+	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
+	WORD $0x2e6138e7 // shll v7.4s, v7.4h, #16
+	WORD $0x3cc10430 // ldr q16, [x1], #0x10
+	WORD $0x4e24ce00 // fmla v0.4s, v16.4s, v4.4s
+	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
+	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
+	WORD $0x4e27ce03 // fmla v3.4s, v16.4s, v7.4s
+	WORD $0x54fffe03 // b.lo 0x11d00 <mvh_bf16+0x7bc>
+	WORD $0x14000005 // b 0x11d58 <mvh_bf16+0x814>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d441 // faddp v1.4s, v2.4s, v3.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x54fffa0c // b.gt 0x11ca8 <mvh_bf16+0x764>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x3d800be0 // str q0, [sp, #0x20]
+	WORD $0xbc6f79c0 // ldr s0, [x14, x15, lsl #2]
+	WORD $0xbc2f7840 // str s0, [x2, x15, lsl #2]
+	WORD $0x910005ef // add x15, x15, #0x1
+	WORD $0xeb0f013f // cmp x9, x15
+	WORD $0x54ffff81 // b.ne 0x11d74 <mvh_bf16+0x830>
+	WORD $0x17ffffc9 // b 0x11cac <mvh_bf16+0x768>
+	WORD $0xa9484ff4 // ldp x20, x19, [sp, #0x80]
+	WORD $0xf9401bfd // ldr x29, [sp, #0x30]
+	WORD $0xa94757f6 // ldp x22, x21, [sp, #0x70]
+	WORD $0xa9465ff8 // ldp x24, x23, [sp, #0x60]
+	WORD $0xa94567fa // ldp x26, x25, [sp, #0x50]
+	WORD $0xa9446ffe // ldp x30, x27, [sp, #0x40]
+	WORD $0x910243ff // add sp, sp, #0x90
 	WORD $0xd65f03c0 // ret
 
-	// mv_q8_0: +3024
+	// mvh_f8e4m3: +7596
+	WORD $0xd10303ff // sub sp, sp, #0xc0
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xa90a57f6 // stp x22, x21, [sp, #0xa0]
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xfd001bee // str d14, [sp, #0x30]
+	WORD $0x6d03b3ed // stp d13, d12, [sp, #0x38]
+	WORD $0x6d04abeb // stp d11, d10, [sp, #0x48]
+	WORD $0x6d05a3e9 // stp d9, d8, [sp, #0x58]
+	WORD $0xf90037fd // str x29, [sp, #0x68]
+	WORD $0xa9076ffe // stp x30, x27, [sp, #0x70]
+	WORD $0xa90867fa // stp x26, x25, [sp, #0x80]
+	WORD $0xa9095ff8 // stp x24, x23, [sp, #0x90]
+	WORD $0xa90b4ff4 // stp x20, x19, [sp, #0xb0]
+	WORD $0x54001ec1 // b.ne 0x121c8 <mvh_f8e4m3+0x41c>
+	WORD $0xf100095f // cmp x10, #0x2
+	WORD $0x54001e8b // b.lt 0x121c8 <mvh_f8e4m3+0x41c>
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0x54001e41 // b.ne 0x121c8 <mvh_f8e4m3+0x41c>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54003be3 // b.lo 0x12584 <mvh_f8e4m3+0x7d8>
+	WORD $0xd37ced0d // lsl x13, x8, #4
+	WORD $0xd37cec8c // lsl x12, x4, #4
+	WORD $0x8b080510 // add x16, x8, x8, lsl #1
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0xd37df10f // lsl x15, x8, #3
+	WORD $0xa900b7ec // stp x12, x13, [sp, #0x8]
+	WORD $0x5280018c // mov w12, #0xc // =12
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0x9b0c088e // madd x14, x4, x12, x2
+	WORD $0x5287f00c // mov w12, #0x3f80 // =16256
+	WORD $0xd37ef511 // lsl x17, x8, #2
+	WORD $0x0e020d80 // dup v0.4h, w12
+	WORD $0x52a8700c // mov w12, #0x43800000 // =1132462080
+	WORD $0x8b040845 // add x5, x2, x4, lsl #2
+	WORD $0x4e040d82 // dup v2.4s, w12
+	WORD $0x8b040c46 // add x6, x2, x4, lsl #3
+	WORD $0x52800047 // mov w7, #0x2 // =2
+	WORD $0x52800073 // mov w19, #0x3 // =3
+	WORD $0x910083f4 // add x20, sp, #0x20
+	WORD $0x1400000b // b 0x11e88 <mvh_f8e4m3+0xdc>
+	WORD $0xa94137ec // ldp x12, x13, [sp, #0x10]
+	WORD $0x8b0c02b5 // add x21, x21, x12
+	WORD $0xf94007ec // ldr x12, [sp, #0x8]
+	WORD $0xd10011aa // sub x10, x13, #0x4
+	WORD $0xf1001dbf // cmp x13, #0x7
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0x8b0c00a5 // add x5, x5, x12
+	WORD $0x8b0c00c6 // add x6, x6, x12
+	WORD $0x8b0c01ce // add x14, x14, x12
+	WORD $0x540037cd // b.le 0x1257c <mvh_f8e4m3+0x7d0>
+	WORD $0xf9000fea // str x10, [sp, #0x18]
+	WORD $0xb4fffea9 // cbz x9, 0x11e60 <mvh_f8e4m3+0xb4>
+	WORD $0xaa0e03ea // mov x10, x14
+	WORD $0xaa0603f6 // mov x22, x6
+	WORD $0xaa0503f7 // mov x23, x5
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xaa0203f9 // mov x25, x2
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0xf1000741 // subs x1, x26, #0x1
+	WORD $0x9a9fd43d // csinc x29, x1, xzr, le
+	WORD $0xf1000b5f // cmp x26, #0x2
+	WORD $0x9a81c0ec // csel x12, x7, x1, gt
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x9a81c261 // csel x1, x19, x1, gt
+	WORD $0xb4000c48 // cbz x8, 0x12048 <mvh_f8e4m3+0x29c>
+	WORD $0x9b037fad // mul x13, x29, x3
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x9b037c21 // mul x1, x1, x3
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x9b037d8c // mul x12, x12, x3
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x8b01031d // add x29, x24, x1
+	WORD $0xaa1503e1 // mov x1, x21
+	WORD $0x8b0c031e // add x30, x24, x12
+	WORD $0x8b0d030c // add x12, x24, x13
+	WORD $0xbc7b6b1b // ldr s27, [x24, x27]
+	WORD $0xbc7b699c // ldr s28, [x12, x27]
+	WORD $0xbc7b6bdd // ldr s29, [x30, x27]
+	WORD $0xbc7b6bbe // ldr s30, [x29, x27]
+	WORD $0x9100137b // add x27, x27, #0x4
+	WORD $0x2f08a77b // ushll v27.8h, v27.8b, #0x0
+	WORD $0x2f08a79c // ushll v28.8h, v28.8b, #0x0
+	WORD $0x2f08a7bd // ushll v29.8h, v29.8b, #0x0
+	WORD $0x2f08a7de // ushll v30.8h, v30.8b, #0x0
+	WORD $0xeb08037f // cmp x27, x8
+	WORD $0x0f17577f // shl v31.4h, v27.4h, #0x7
+	WORD $0x0f175788 // shl v8.4h, v28.4h, #0x7
+	WORD $0x0f1757a9 // shl v9.4h, v29.4h, #0x7
+	WORD $0x0f1757ca // shl v10.4h, v30.4h, #0x7
+	WORD $0x0f18577b // shl v27.4h, v27.4h, #0x8
+	WORD $0x0f18579c // shl v28.4h, v28.4h, #0x8
+	WORD $0x0f1857bd // shl v29.4h, v29.4h, #0x8
+	WORD $0x0f1857de // shl v30.4h, v30.4h, #0x8
+	WORD $0x2f02b41f // bic v31.4h, #0x40, lsl #8
+	WORD $0x2f02b408 // bic v8.4h, #0x40, lsl #8
+	WORD $0x2f02b409 // bic v9.4h, #0x40, lsl #8
+	WORD $0x2f02b40a // bic v10.4h, #0x40, lsl #8
+	WORD $0x2f03b7fb // bic v27.4h, #0x7f, lsl #8
+	WORD $0x2f03b7fc // bic v28.4h, #0x7f, lsl #8
+	WORD $0x2f03b7fd // bic v29.4h, #0x7f, lsl #8
+	WORD $0x2f03b7fe // bic v30.4h, #0x7f, lsl #8
+	WORD $0x2e608feb // cmeq v11.4h, v31.4h, v0.4h
+	WORD $0x2e608d0c // cmeq v12.4h, v8.4h, v0.4h
+	WORD $0x2e608d2d // cmeq v13.4h, v9.4h, v0.4h
+	WORD $0x2e608d4e // cmeq v14.4h, v10.4h, v0.4h
+	WORD $0x0ebf1f7b // orr v27.8b, v27.8b, v31.8b
+	WORD $0x0ea81f9c // orr v28.8b, v28.8b, v8.8b
+	WORD $0x0ea91fbd // orr v29.8b, v29.8b, v9.8b
+	WORD $0x0eaa1fde // orr v30.8b, v30.8b, v10.8b
+	WORD $0x0e211d7f // and v31.8b, v11.8b, v1.8b
+	WORD $0x0e211d88 // and v8.8b, v12.8b, v1.8b
+	WORD $0x0e211da9 // and v9.8b, v13.8b, v1.8b
+	WORD $0x0e211dca // and v10.8b, v14.8b, v1.8b
+	WORD $0x0ebf1f7b // orr v27.8b, v27.8b, v31.8b
+	WORD $0x0ea81f9c // orr v28.8b, v28.8b, v8.8b
+	WORD $0x0ea91fbd // orr v29.8b, v29.8b, v9.8b
+	WORD $0x0eaa1fde // orr v30.8b, v30.8b, v10.8b
+	WORD $0x3dc0003f // ldr q31, [x1]
+	WORD $0x3cf16828 // ldr q8, [x1, x17]
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
+	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x6e22dfde // fmul v30.4s, v30.4s, v2.4s
+	WORD $0x4e3bcffa // fmla v26.4s, v31.4s, v27.4s
+	WORD $0x4e3ccff9 // fmla v25.4s, v31.4s, v28.4s
+	WORD $0x4e3dcff8 // fmla v24.4s, v31.4s, v29.4s
+	WORD $0x4e3ecff7 // fmla v23.4s, v31.4s, v30.4s
+	WORD $0x3cef683f // ldr q31, [x1, x15]
+	WORD $0x4e3bcd16 // fmla v22.4s, v8.4s, v27.4s
+	WORD $0x4e3ccd15 // fmla v21.4s, v8.4s, v28.4s
+	WORD $0x4e3dcd14 // fmla v20.4s, v8.4s, v29.4s
+	WORD $0x4e3ecd13 // fmla v19.4s, v8.4s, v30.4s
+	WORD $0x3cf06828 // ldr q8, [x1, x16]
+	WORD $0x4e3bcff2 // fmla v18.4s, v31.4s, v27.4s
+	WORD $0x4e3ccff1 // fmla v17.4s, v31.4s, v28.4s
+	WORD $0x91004021 // add x1, x1, #0x10
+	WORD $0x4e3dcff0 // fmla v16.4s, v31.4s, v29.4s
+	WORD $0x4e3ecfe7 // fmla v7.4s, v31.4s, v30.4s
+	WORD $0x4e3bcd06 // fmla v6.4s, v8.4s, v27.4s
+	WORD $0x4e3ccd05 // fmla v5.4s, v8.4s, v28.4s
+	WORD $0x4e3dcd04 // fmla v4.4s, v8.4s, v29.4s
+	WORD $0x4e3ecd03 // fmla v3.4s, v8.4s, v30.4s
+	WORD $0x54fff723 // b.lo 0x11f24 <mvh_f8e4m3+0x178>
+	WORD $0x14000011 // b 0x12088 <mvh_f8e4m3+0x2dc>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x6f00e419 // movi v25.2d, #0000000000000000
+	WORD $0x6f00e41a // movi v26.2d, #0000000000000000
+	WORD $0x6e39d759 // faddp v25.4s, v26.4s, v25.4s
+	WORD $0x6e37d717 // faddp v23.4s, v24.4s, v23.4s
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e37d737 // faddp v23.4s, v25.4s, v23.4s
+	WORD $0x540000ed // b.le 0x120b4 <mvh_f8e4m3+0x308>
+	WORD $0x6e35d6d5 // faddp v21.4s, v22.4s, v21.4s
+	WORD $0x6e33d693 // faddp v19.4s, v20.4s, v19.4s
+	WORD $0x8b040b2c // add x12, x25, x4, lsl #2
+	WORD $0x3d800337 // str q23, [x25]
+	WORD $0x6e33d6b3 // faddp v19.4s, v21.4s, v19.4s
+	WORD $0x1400000e // b 0x120e8 <mvh_f8e4m3+0x33c>
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x3d800bf7 // str q23, [sp, #0x20]
+	WORD $0xbc6c7a97 // ldr s23, [x20, x12, lsl #2]
+	WORD $0xbc2c7b37 // str s23, [x25, x12, lsl #2]
+	WORD $0x9100058c // add x12, x12, #0x1
+	WORD $0xeb0c035f // cmp x26, x12
+	WORD $0x54ffff81 // b.ne 0x120bc <mvh_f8e4m3+0x310>
+	WORD $0x6e35d6d5 // faddp v21.4s, v22.4s, v21.4s
+	WORD $0x6e33d693 // faddp v19.4s, v20.4s, v19.4s
+	WORD $0x8b040b2c // add x12, x25, x4, lsl #2
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e33d6b3 // faddp v19.4s, v21.4s, v19.4s
+	WORD $0x540002cd // b.le 0x1213c <mvh_f8e4m3+0x390>
+	WORD $0x6e31d651 // faddp v17.4s, v18.4s, v17.4s
+	WORD $0x6e27d607 // faddp v7.4s, v16.4s, v7.4s
+	WORD $0xd37ef48d // lsl x13, x4, #2
+	WORD $0x3d800193 // str q19, [x12]
+	WORD $0x8b0d0321 // add x1, x25, x13
+	WORD $0x8b0d002c // add x12, x1, x13
+	WORD $0x6e27d627 // faddp v7.4s, v17.4s, v7.4s
+	WORD $0x6e25d4c5 // faddp v5.4s, v6.4s, v5.4s
+	WORD $0x6e23d483 // faddp v3.4s, v4.4s, v3.4s
+	WORD $0x8b040981 // add x1, x12, x4, lsl #2
+	WORD $0x3d800187 // str q7, [x12]
+	WORD $0x6e23d4a3 // faddp v3.4s, v5.4s, v3.4s
+	WORD $0x3d800023 // str q3, [x1]
+	WORD $0xf100135a // subs x26, x26, #0x4
+	WORD $0x8b0b0318 // add x24, x24, x11
+	WORD $0x91004339 // add x25, x25, #0x10
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x910042d6 // add x22, x22, #0x10
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54ffebac // b.gt 0x11ea8 <mvh_f8e4m3+0xfc>
+	WORD $0x17ffff4a // b 0x11e60 <mvh_f8e4m3+0xb4>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800bf3 // str q19, [sp, #0x20]
+	WORD $0xbc617a93 // ldr s19, [x20, x1, lsl #2]
+	WORD $0xbc217af3 // str s19, [x23, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01035f // cmp x26, x1
+	WORD $0x54ffff81 // b.ne 0x12144 <mvh_f8e4m3+0x398>
+	WORD $0x6e31d651 // faddp v17.4s, v18.4s, v17.4s
+	WORD $0x6e27d607 // faddp v7.4s, v16.4s, v7.4s
+	WORD $0x8b04098c // add x12, x12, x4, lsl #2
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e27d627 // faddp v7.4s, v17.4s, v7.4s
+	WORD $0x54fffccc // b.gt 0x12104 <mvh_f8e4m3+0x358>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be7 // str q7, [sp, #0x20]
+	WORD $0xbc617a87 // ldr s7, [x20, x1, lsl #2]
+	WORD $0xbc217ac7 // str s7, [x22, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01035f // cmp x26, x1
+	WORD $0x54ffff81 // b.ne 0x12178 <mvh_f8e4m3+0x3cc>
+	WORD $0x6e25d4c5 // faddp v5.4s, v6.4s, v5.4s
+	WORD $0x6e23d483 // faddp v3.4s, v4.4s, v3.4s
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e23d4a3 // faddp v3.4s, v5.4s, v3.4s
+	WORD $0x5400006d // b.le 0x121a8 <mvh_f8e4m3+0x3fc>
+	WORD $0x8b040981 // add x1, x12, x4, lsl #2
+	WORD $0x17ffffdd // b 0x12118 <mvh_f8e4m3+0x36c>
+	WORD $0xaa1f03ec // mov x12, xzr
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xbc6c7a83 // ldr s3, [x20, x12, lsl #2]
+	WORD $0xbc2c7943 // str s3, [x10, x12, lsl #2]
+	WORD $0x9100058c // add x12, x12, #0x1
+	WORD $0xeb0c035f // cmp x26, x12
+	WORD $0x54ffff81 // b.ne 0x121b0 <mvh_f8e4m3+0x404>
+	WORD $0x17ffffd6 // b 0x1211c <mvh_f8e4m3+0x370>
+	WORD $0xb4003e49 // cbz x9, 0x12990 <mvh_f8e4m3+0xbe4>
+	WORD $0x5287f00c // mov w12, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0x8b03000d // add x13, x0, x3
+	WORD $0x0e020d80 // dup v0.4h, w12
+	WORD $0x52a8700c // mov w12, #0x43800000 // =1132462080
+	WORD $0x4e040d82 // dup v2.4s, w12
+	WORD $0xd37ef50c // lsl x12, x8, #2
+	WORD $0x14000006 // b 0x12200 <mvh_f8e4m3+0x454>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x8b030000 // add x0, x0, x3
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0301ad // add x13, x13, x3
+	WORD $0x54003cad // b.le 0x12990 <mvh_f8e4m3+0xbe4>
+	WORD $0xb4ffff6b // cbz x11, 0x121ec <mvh_f8e4m3+0x440>
+	WORD $0xaa0d03ee // mov x14, x13
+	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xaa1503f1 // mov x17, x21
+	WORD $0xaa0003e5 // mov x5, x0
+	WORD $0x14000005 // b 0x1222c <mvh_f8e4m3+0x480>
+	WORD $0xf10005ef // subs x15, x15, #0x1
+	WORD $0x8b0800a5 // add x5, x5, x8
+	WORD $0x8b0801ce // add x14, x14, x8
+	WORD $0x54fffe2d // b.le 0x121ec <mvh_f8e4m3+0x440>
+	WORD $0xb40000e8 // cbz x8, 0x12248 <mvh_f8e4m3+0x49c>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x8b0101c6 // add x6, x14, x1
+	WORD $0x91010021 // add x1, x1, #0x40
+	WORD $0xeb08003f // cmp x1, x8
+	WORD $0xf98000c2 // prfm pldl2keep, [x6]
+	WORD $0x54ffff83 // b.lo 0x12234 <mvh_f8e4m3+0x488>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe8b // b.lt 0x1221c <mvh_f8e4m3+0x470>
+	WORD $0x91010226 // add x6, x17, #0x40
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0x14000019 // b 0x122bc <mvh_f8e4m3+0x510>
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x2f08a610 // ushll v16.8h, v16.8b, #0x0
+	WORD $0x0f175611 // shl v17.4h, v16.4h, #0x7
+	WORD $0x0f185610 // shl v16.4h, v16.4h, #0x8
+	WORD $0x2f02b411 // bic v17.4h, #0x40, lsl #8
+	WORD $0x2f03b7f0 // bic v16.4h, #0x7f, lsl #8
+	WORD $0x2e608e32 // cmeq v18.4h, v17.4h, v0.4h
+	WORD $0x0eb11e10 // orr v16.8b, v16.8b, v17.8b
+	WORD $0x0e211e52 // and v18.8b, v18.8b, v1.8b
+	WORD $0x0eb21e10 // orr v16.8b, v16.8b, v18.8b
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
+	WORD $0x4e30cce5 // fmla v5.4s, v7.4s, v16.4s
+	WORD $0x4e25d4c5 // fadd v5.4s, v6.4s, v5.4s
+	WORD $0x4e23d483 // fadd v3.4s, v4.4s, v3.4s
+	WORD $0xf10004e7 // subs x7, x7, #0x1
+	WORD $0x8b0c0231 // add x17, x17, x12
+	WORD $0x8b0c00c6 // add x6, x6, x12
+	WORD $0x4e23d4a3 // fadd v3.4s, v5.4s, v3.4s
+	WORD $0x6e23d463 // faddp v3.4s, v3.4s, v3.4s
+	WORD $0x7e30d863 // faddp s3, v3.2s
+	WORD $0xbd000203 // str s3, [x16]
+	WORD $0x8b040a10 // add x16, x16, x4, lsl #2
+	WORD $0x54fffb2d // b.le 0x1221c <mvh_f8e4m3+0x470>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e2 // b.hs 0x122dc <mvh_f8e4m3+0x530>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x14000076 // b 0x124b0 <mvh_f8e4m3+0x704>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0x8b1400a1 // add x1, x5, x20
+	WORD $0x91010296 // add x22, x20, #0x40
+	WORD $0x2d404027 // ldp s7, s16, [x1]
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0x2d414831 // ldp s17, s18, [x1, #0x8]
+	WORD $0x2d436c3a // ldp s26, s27, [x1, #0x18]
+	WORD $0x2f08a4e7 // ushll v7.8h, v7.8b, #0x0
+	WORD $0x2f08a615 // ushll v21.8h, v16.8b, #0x0
+	WORD $0x2f08a637 // ushll v23.8h, v17.8b, #0x0
+	WORD $0x2f08a652 // ushll v18.8h, v18.8b, #0x0
+	WORD $0x2f08a75a // ushll v26.8h, v26.8b, #0x0
+	WORD $0x2f08a77b // ushll v27.8h, v27.8b, #0x0
+	WORD $0x0f1754f1 // shl v17.4h, v7.4h, #0x7
+	WORD $0x0f1756b4 // shl v20.4h, v21.4h, #0x7
+	WORD $0x0f1854f3 // shl v19.4h, v7.4h, #0x8
+	WORD $0x0f1756f0 // shl v16.4h, v23.4h, #0x7
+	WORD $0x0f1856b6 // shl v22.4h, v21.4h, #0x8
+	WORD $0x0f1856f5 // shl v21.4h, v23.4h, #0x8
+	WORD $0x0f175647 // shl v7.4h, v18.4h, #0x7
+	WORD $0x2d426037 // ldp s23, s24, [x1, #0x10]
+	WORD $0x2f02b411 // bic v17.4h, #0x40, lsl #8
+	WORD $0x2f02b414 // bic v20.4h, #0x40, lsl #8
+	WORD $0x2f03b7f3 // bic v19.4h, #0x7f, lsl #8
+	WORD $0x2f02b410 // bic v16.4h, #0x40, lsl #8
+	WORD $0x2f03b7f6 // bic v22.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f5 // bic v21.4h, #0x7f, lsl #8
+	WORD $0x2f02b407 // bic v7.4h, #0x40, lsl #8
+	WORD $0x2f08a6f7 // ushll v23.8h, v23.8b, #0x0
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x2e608e39 // cmeq v25.4h, v17.4h, v0.4h
+	WORD $0x2e608e9c // cmeq v28.4h, v20.4h, v0.4h
+	WORD $0x0eb11e71 // orr v17.8b, v19.8b, v17.8b
+	WORD $0x2e608e1d // cmeq v29.4h, v16.4h, v0.4h
+	WORD $0x0eb41ed3 // orr v19.8b, v22.8b, v20.8b
+	WORD $0x2f08a718 // ushll v24.8h, v24.8b, #0x0
+	WORD $0x0eb01eb0 // orr v16.8b, v21.8b, v16.8b
+	WORD $0x2e608cf4 // cmeq v20.4h, v7.4h, v0.4h
+	WORD $0x2f03b7f2 // bic v18.4h, #0x7f, lsl #8
+	WORD $0x0e211f36 // and v22.8b, v25.8b, v1.8b
+	WORD $0x0e211f99 // and v25.8b, v28.8b, v1.8b
+	WORD $0x0f17577c // shl v28.4h, v27.4h, #0x7
+	WORD $0x0e211fb5 // and v21.8b, v29.8b, v1.8b
+	WORD $0x0f18577b // shl v27.4h, v27.4h, #0x8
+	WORD $0x91008281 // add x1, x20, #0x20
+	WORD $0x0e211e94 // and v20.8b, v20.8b, v1.8b
+	WORD $0x0ea71e47 // orr v7.8b, v18.8b, v7.8b
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0x0eb61e31 // orr v17.8b, v17.8b, v22.8b
+	WORD $0x0eb91e73 // orr v19.8b, v19.8b, v25.8b
+	WORD $0x0f175716 // shl v22.4h, v24.4h, #0x7
+	WORD $0x0eb51e10 // orr v16.8b, v16.8b, v21.8b
+	WORD $0x0f1756f5 // shl v21.4h, v23.4h, #0x7
+	WORD $0x0f1856f7 // shl v23.4h, v23.4h, #0x8
+	WORD $0x0f175759 // shl v25.4h, v26.4h, #0x7
+	WORD $0x0f185718 // shl v24.4h, v24.4h, #0x8
+	WORD $0x0f18575a // shl v26.4h, v26.4h, #0x8
+	WORD $0x2f02b416 // bic v22.4h, #0x40, lsl #8
+	WORD $0x2f02b41c // bic v28.4h, #0x40, lsl #8
+	WORD $0x2f03b7fb // bic v27.4h, #0x7f, lsl #8
+	WORD $0x2f02b415 // bic v21.4h, #0x40, lsl #8
+	WORD $0x2f03b7f7 // bic v23.4h, #0x7f, lsl #8
+	WORD $0x0eb41ce7 // orr v7.8b, v7.8b, v20.8b
+	WORD $0x2f02b419 // bic v25.4h, #0x40, lsl #8
+	WORD $0x2f03b7f8 // bic v24.4h, #0x7f, lsl #8
+	WORD $0x2f03b7fa // bic v26.4h, #0x7f, lsl #8
+	WORD $0x2e608ed4 // cmeq v20.4h, v22.4h, v0.4h
+	WORD $0x2e608f9d // cmeq v29.4h, v28.4h, v0.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x2e608eb2 // cmeq v18.4h, v21.4h, v0.4h
+	WORD $0x0eb51ef5 // orr v21.8b, v23.8b, v21.8b
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x2e608f37 // cmeq v23.4h, v25.4h, v0.4h
+	WORD $0x0eb61f16 // orr v22.8b, v24.8b, v22.8b
+	WORD $0x0eb91f58 // orr v24.8b, v26.8b, v25.8b
+	WORD $0x0ebc1f79 // orr v25.8b, v27.8b, v28.8b
+	WORD $0x0e211e94 // and v20.8b, v20.8b, v1.8b
+	WORD $0x0e211fba // and v26.8b, v29.8b, v1.8b
+	WORD $0x0e211e52 // and v18.8b, v18.8b, v1.8b
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e211ef7 // and v23.8b, v23.8b, v1.8b
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x0eb41ed4 // orr v20.8b, v22.8b, v20.8b
+	WORD $0x0eba1f36 // orr v22.8b, v25.8b, v26.8b
+	WORD $0x0eb21eb2 // orr v18.8b, v21.8b, v18.8b
+	WORD $0x0eb71f15 // orr v21.8b, v24.8b, v23.8b
+	WORD $0xad7e6277 // ldp q23, q24, [x19, #-0x40]
+	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x6e22dce7 // fmul v7.4s, v7.4s, v2.4s
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x4e31cee6 // fmla v6.4s, v23.4s, v17.4s
+	WORD $0xad7f4679 // ldp q25, q17, [x19, #-0x20]
+	WORD $0x4e33cf05 // fmla v5.4s, v24.4s, v19.4s
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x4e30cf24 // fmla v4.4s, v25.4s, v16.4s
+	WORD $0x4e27ce23 // fmla v3.4s, v17.4s, v7.4s
+	WORD $0x6e22de50 // fmul v16.4s, v18.4s, v2.4s
+	WORD $0x6e22de92 // fmul v18.4s, v20.4s, v2.4s
+	WORD $0xad405273 // ldp q19, q20, [x19]
+	WORD $0x6e22dea7 // fmul v7.4s, v21.4s, v2.4s
+	WORD $0x6e22ded1 // fmul v17.4s, v22.4s, v2.4s
+	WORD $0xad415a75 // ldp q21, q22, [x19, #0x20]
+	WORD $0x91020273 // add x19, x19, #0x80
+	WORD $0x4e30ce66 // fmla v6.4s, v19.4s, v16.4s
+	WORD $0x4e32ce85 // fmla v5.4s, v20.4s, v18.4s
+	WORD $0x4e27cea4 // fmla v4.4s, v21.4s, v7.4s
+	WORD $0x4e31cec3 // fmla v3.4s, v22.4s, v17.4s
+	WORD $0x54fff249 // b.ls 0x122f4 <mvh_f8e4m3+0x548>
+	WORD $0xb27e0033 // orr x19, x1, #0x4
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54000069 // b.ls 0x124c4 <mvh_f8e4m3+0x718>
+	WORD $0xaa0103f3 // mov x19, x1
+	WORD $0x14000016 // b 0x12518 <mvh_f8e4m3+0x76c>
+	WORD $0xd37ef434 // lsl x20, x1, #2
+	WORD $0xbc6168a7 // ldr s7, [x5, x1]
+	WORD $0x91002036 // add x22, x1, #0x8
+	WORD $0x91001033 // add x19, x1, #0x4
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0xaa1303e1 // mov x1, x19
+	WORD $0x2f08a4e7 // ushll v7.8h, v7.8b, #0x0
+	WORD $0x0f1754f0 // shl v16.4h, v7.4h, #0x7
+	WORD $0x0f1854e7 // shl v7.4h, v7.4h, #0x8
+	WORD $0x2f02b410 // bic v16.4h, #0x40, lsl #8
+	WORD $0x2f03b7e7 // bic v7.4h, #0x7f, lsl #8
+	WORD $0x2e608e11 // cmeq v17.4h, v16.4h, v0.4h
+	WORD $0x0eb01ce7 // orr v7.8b, v7.8b, v16.8b
+	WORD $0x3cf46a30 // ldr q16, [x17, x20]
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x0e211e31 // and v17.8b, v17.8b, v1.8b
+	WORD $0x0eb11ce7 // orr v7.8b, v7.8b, v17.8b
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e22dce7 // fmul v7.4s, v7.4s, v2.4s
+	WORD $0x4e27ce06 // fmla v6.4s, v16.4s, v7.4s
+	WORD $0x54fffda9 // b.ls 0x124c8 <mvh_f8e4m3+0x71c>
+	WORD $0xeb130101 // subs x1, x8, x19
+	WORD $0x54ffeba9 // b.ls 0x12290 <mvh_f8e4m3+0x4e4>
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0xb90023ff // str wzr, [sp, #0x20]
+	WORD $0x5400010b // b.lt 0x12548 <mvh_f8e4m3+0x79c>
+	WORD $0x910083f4 // add x20, sp, #0x20
+	WORD $0xaa1303f6 // mov x22, x19
+	WORD $0x387668b7 // ldrb w23, [x5, x22]
+	WORD $0x910006d6 // add x22, x22, #0x1
+	WORD $0xeb16011f // cmp x8, x22
+	WORD $0x38001697 // strb w23, [x20], #0x1
+	WORD $0x54ffff81 // b.ne 0x12534 <mvh_f8e4m3+0x788>
+	WORD $0xbd4023f0 // ldr s16, [sp, #0x20]
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0x54ffe86b // b.lt 0x1225c <mvh_f8e4m3+0x4b0>
+	WORD $0x8b130a33 // add x19, x17, x19, lsl #2
+	WORD $0xbd400267 // ldr s7, [x19]
+	WORD $0x54ffe820 // b.eq 0x12260 <mvh_f8e4m3+0x4b4>
+	WORD $0x91001274 // add x20, x19, #0x4
+	WORD $0xf1000c3f // cmp x1, #0x3
+	WORD $0x0d409287 // ld1 { v7.s }[1], [x20]
+	WORD $0x54ffe7a3 // b.lo 0x12260 <mvh_f8e4m3+0x4b4>
+	WORD $0x91002261 // add x1, x19, #0x8
+	WORD $0x4d408027 // ld1 { v7.s }[2], [x1]
+	WORD $0x17ffff3a // b 0x12260 <mvh_f8e4m3+0x4b4>
+	WORD $0xf10019bf // cmp x13, #0x6
+	WORD $0x540012ab // b.lt 0x127d4 <mvh_f8e4m3+0xa28>
+	WORD $0xb4001229 // cbz x9, 0x127c8 <mvh_f8e4m3+0xa1c>
+	WORD $0x5287f00c // mov w12, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0x52a8700e // mov w14, #0x43800000 // =1132462080
+	WORD $0x0e020d80 // dup v0.4h, w12
+	WORD $0x4e040dc2 // dup v2.4s, w14
+	WORD $0xd37ef46b // lsl x11, x3, #2
+	WORD $0xd37ef50c // lsl x12, x8, #2
+	WORD $0x8b04084d // add x13, x2, x4, lsl #2
+	WORD $0x5280004e // mov w14, #0x2 // =2
+	WORD $0x5280006f // mov w15, #0x3 // =3
+	WORD $0x910083f0 // add x16, sp, #0x20
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0903e6 // mov x6, x9
+	WORD $0x1400000a // b 0x125e8 <mvh_f8e4m3+0x83c>
+	WORD $0x6e24d463 // faddp v3.4s, v3.4s, v4.4s
+	WORD $0x3d8000a6 // str q6, [x5]
+	WORD $0x6e23d4a3 // faddp v3.4s, v5.4s, v3.4s
+	WORD $0x3d800023 // str q3, [x1]
+	WORD $0xf10010c6 // subs x6, x6, #0x4
+	WORD $0x8b0b0231 // add x17, x17, x11
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x910041ad // add x13, x13, #0x10
+	WORD $0x54000f2d // b.le 0x127c8 <mvh_f8e4m3+0xa1c>
+	WORD $0xf10004c1 // subs x1, x6, #0x1
+	WORD $0x9a9fd433 // csinc x19, x1, xzr, le
+	WORD $0xf10008df // cmp x6, #0x2
+	WORD $0x9a81c1c7 // csel x7, x14, x1, gt
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x9a81c1f4 // csel x20, x15, x1, gt
+	WORD $0xb4000a08 // cbz x8, 0x12740 <mvh_f8e4m3+0x994>
+	WORD $0x9b037e76 // mul x22, x19, x3
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x9b037e93 // mul x19, x20, x3
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x9b037cf4 // mul x20, x7, x3
+	WORD $0x8b130227 // add x7, x17, x19
+	WORD $0x8b140233 // add x19, x17, x20
+	WORD $0x8b160234 // add x20, x17, x22
+	WORD $0xaa1503f6 // mov x22, x21
+	WORD $0xbc616a33 // ldr s19, [x17, x1]
+	WORD $0xbc616a94 // ldr s20, [x20, x1]
+	WORD $0xbc616a75 // ldr s21, [x19, x1]
+	WORD $0xbc6168f6 // ldr s22, [x7, x1]
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x2f08a673 // ushll v19.8h, v19.8b, #0x0
+	WORD $0x2f08a694 // ushll v20.8h, v20.8b, #0x0
+	WORD $0x2f08a6b5 // ushll v21.8h, v21.8b, #0x0
+	WORD $0x2f08a6d6 // ushll v22.8h, v22.8b, #0x0
+	WORD $0xeb08003f // cmp x1, x8
+	WORD $0x0f175677 // shl v23.4h, v19.4h, #0x7
+	WORD $0x0f175698 // shl v24.4h, v20.4h, #0x7
+	WORD $0x0f1756b9 // shl v25.4h, v21.4h, #0x7
+	WORD $0x0f1756da // shl v26.4h, v22.4h, #0x7
+	WORD $0x0f185673 // shl v19.4h, v19.4h, #0x8
+	WORD $0x0f185694 // shl v20.4h, v20.4h, #0x8
+	WORD $0x0f1856b5 // shl v21.4h, v21.4h, #0x8
+	WORD $0x0f1856d6 // shl v22.4h, v22.4h, #0x8
+	WORD $0x2f02b417 // bic v23.4h, #0x40, lsl #8
+	WORD $0x2f02b418 // bic v24.4h, #0x40, lsl #8
+	WORD $0x2f02b419 // bic v25.4h, #0x40, lsl #8
+	WORD $0x2f02b41a // bic v26.4h, #0x40, lsl #8
+	WORD $0x2f03b7f3 // bic v19.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f4 // bic v20.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f5 // bic v21.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f6 // bic v22.4h, #0x7f, lsl #8
+	WORD $0x2e608efb // cmeq v27.4h, v23.4h, v0.4h
+	WORD $0x2e608f1c // cmeq v28.4h, v24.4h, v0.4h
+	WORD $0x2e608f3d // cmeq v29.4h, v25.4h, v0.4h
+	WORD $0x2e608f5e // cmeq v30.4h, v26.4h, v0.4h
+	WORD $0x0eb71e73 // orr v19.8b, v19.8b, v23.8b
+	WORD $0x0eb81e94 // orr v20.8b, v20.8b, v24.8b
+	WORD $0x0eb91eb5 // orr v21.8b, v21.8b, v25.8b
+	WORD $0x0eba1ed6 // orr v22.8b, v22.8b, v26.8b
+	WORD $0x0e211f77 // and v23.8b, v27.8b, v1.8b
+	WORD $0x0e211f98 // and v24.8b, v28.8b, v1.8b
+	WORD $0x0e211fb9 // and v25.8b, v29.8b, v1.8b
+	WORD $0x0e211fda // and v26.8b, v30.8b, v1.8b
+	WORD $0x0eb71e73 // orr v19.8b, v19.8b, v23.8b
+	WORD $0x0eb81e94 // orr v20.8b, v20.8b, v24.8b
+	WORD $0x0eb91eb5 // orr v21.8b, v21.8b, v25.8b
+	WORD $0x0eba1ed6 // orr v22.8b, v22.8b, v26.8b
+	WORD $0x3dc002d7 // ldr q23, [x22]
+	WORD $0x3cec6ad8 // ldr q24, [x22, x12]
+	WORD $0x910042d6 // add x22, x22, #0x10
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x6e22de94 // fmul v20.4s, v20.4s, v2.4s
+	WORD $0x6e22deb5 // fmul v21.4s, v21.4s, v2.4s
+	WORD $0x6e22ded6 // fmul v22.4s, v22.4s, v2.4s
+	WORD $0x4e33cee5 // fmla v5.4s, v23.4s, v19.4s
+	WORD $0x4e34cee6 // fmla v6.4s, v23.4s, v20.4s
+	WORD $0x4e35cee7 // fmla v7.4s, v23.4s, v21.4s
+	WORD $0x4e36cef1 // fmla v17.4s, v23.4s, v22.4s
+	WORD $0x4e33cf10 // fmla v16.4s, v24.4s, v19.4s
+	WORD $0x4e34cf12 // fmla v18.4s, v24.4s, v20.4s
+	WORD $0x4e35cf03 // fmla v3.4s, v24.4s, v21.4s
+	WORD $0x4e36cf04 // fmla v4.4s, v24.4s, v22.4s
+	WORD $0x54fff863 // b.lo 0x12644 <mvh_f8e4m3+0x898>
+	WORD $0x14000009 // b 0x12760 <mvh_f8e4m3+0x9b4>
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6e26d4a5 // faddp v5.4s, v5.4s, v6.4s
+	WORD $0x6e31d4e6 // faddp v6.4s, v7.4s, v17.4s
+	WORD $0x8b0408a1 // add x1, x5, x4, lsl #2
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x6e26d4a6 // faddp v6.4s, v5.4s, v6.4s
+	WORD $0x6e32d605 // faddp v5.4s, v16.4s, v18.4s
+	WORD $0x54fff26c // b.gt 0x125c4 <mvh_f8e4m3+0x818>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x3d800be6 // str q6, [sp, #0x20]
+	WORD $0xbc677a06 // ldr s6, [x16, x7, lsl #2]
+	WORD $0xbc2778a6 // str s6, [x5, x7, lsl #2]
+	WORD $0x910004e7 // add x7, x7, #0x1
+	WORD $0xeb0700df // cmp x6, x7
+	WORD $0x54ffff81 // b.ne 0x12784 <mvh_f8e4m3+0x9d8>
+	WORD $0x6e24d463 // faddp v3.4s, v3.4s, v4.4s
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x6e23d4a3 // faddp v3.4s, v5.4s, v3.4s
+	WORD $0x54fff16c // b.gt 0x125d0 <mvh_f8e4m3+0x824>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xbc617a03 // ldr s3, [x16, x1, lsl #2]
+	WORD $0xbc2179a3 // str s3, [x13, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb0100df // cmp x6, x1
+	WORD $0x54ffff81 // b.ne 0x127b0 <mvh_f8e4m3+0xa04>
+	WORD $0x17ffff84 // b 0x125d4 <mvh_f8e4m3+0x828>
+	WORD $0x8b080eb5 // add x21, x21, x8, lsl #3
+	WORD $0x8b040c42 // add x2, x2, x4, lsl #3
+	WORD $0xd100094a // sub x10, x10, #0x2
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54000dc1 // b.ne 0x12990 <mvh_f8e4m3+0xbe4>
+	WORD $0xb4000da9 // cbz x9, 0x12990 <mvh_f8e4m3+0xbe4>
+	WORD $0x5287f00a // mov w10, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0x5280004b // mov w11, #0x2 // =2
+	WORD $0x0e020d40 // dup v0.4h, w10
+	WORD $0x52a8700a // mov w10, #0x43800000 // =1132462080
+	WORD $0x5280006c // mov w12, #0x3 // =3
+	WORD $0x4e040d42 // dup v2.4s, w10
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x910083ed // add x13, sp, #0x20
+	WORD $0x14000006 // b 0x1281c <mvh_f8e4m3+0xa70>
+	WORD $0x3d800043 // str q3, [x2]
+	WORD $0xf1001129 // subs x9, x9, #0x4
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x91004042 // add x2, x2, #0x10
+	WORD $0x54000bcd // b.le 0x12990 <mvh_f8e4m3+0xbe4>
+	WORD $0xf100052e // subs x14, x9, #0x1
+	WORD $0x9a9fd5d0 // csinc x16, x14, xzr, le
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x9a8ec16f // csel x15, x11, x14, gt
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9a8ec191 // csel x17, x12, x14, gt
+	WORD $0xb40008c8 // cbz x8, 0x1294c <mvh_f8e4m3+0xba0>
+	WORD $0x9b037e01 // mul x1, x16, x3
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x9b037e30 // mul x16, x17, x3
+	WORD $0x9b037df1 // mul x17, x15, x3
+	WORD $0x8b10000f // add x15, x0, x16
+	WORD $0x8b110010 // add x16, x0, x17
+	WORD $0x8b010011 // add x17, x0, x1
+	WORD $0xaa1503e1 // mov x1, x21
+	WORD $0xbc6e6807 // ldr s7, [x0, x14]
+	WORD $0xbc6e6a30 // ldr s16, [x17, x14]
+	WORD $0xbc6e6a11 // ldr s17, [x16, x14]
+	WORD $0xbc6e69f2 // ldr s18, [x15, x14]
+	WORD $0x910011ce // add x14, x14, #0x4
+	WORD $0x2f08a4e7 // ushll v7.8h, v7.8b, #0x0
+	WORD $0x2f08a610 // ushll v16.8h, v16.8b, #0x0
+	WORD $0x2f08a631 // ushll v17.8h, v17.8b, #0x0
+	WORD $0x2f08a652 // ushll v18.8h, v18.8b, #0x0
+	WORD $0xeb0801df // cmp x14, x8
+	WORD $0x0f1754f3 // shl v19.4h, v7.4h, #0x7
+	WORD $0x0f175614 // shl v20.4h, v16.4h, #0x7
+	WORD $0x0f175635 // shl v21.4h, v17.4h, #0x7
+	WORD $0x0f175656 // shl v22.4h, v18.4h, #0x7
+	WORD $0x0f1854e7 // shl v7.4h, v7.4h, #0x8
+	WORD $0x0f185610 // shl v16.4h, v16.4h, #0x8
+	WORD $0x0f185631 // shl v17.4h, v17.4h, #0x8
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x2f02b413 // bic v19.4h, #0x40, lsl #8
+	WORD $0x2f02b414 // bic v20.4h, #0x40, lsl #8
+	WORD $0x2f02b415 // bic v21.4h, #0x40, lsl #8
+	WORD $0x2f02b416 // bic v22.4h, #0x40, lsl #8
+	WORD $0x2f03b7e7 // bic v7.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f0 // bic v16.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f1 // bic v17.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f2 // bic v18.4h, #0x7f, lsl #8
+	WORD $0x2e608e77 // cmeq v23.4h, v19.4h, v0.4h
+	WORD $0x2e608e98 // cmeq v24.4h, v20.4h, v0.4h
+	WORD $0x2e608eb9 // cmeq v25.4h, v21.4h, v0.4h
+	WORD $0x2e608eda // cmeq v26.4h, v22.4h, v0.4h
+	WORD $0x0eb31ce7 // orr v7.8b, v7.8b, v19.8b
+	WORD $0x0eb41e10 // orr v16.8b, v16.8b, v20.8b
+	WORD $0x0eb51e31 // orr v17.8b, v17.8b, v21.8b
+	WORD $0x0eb61e52 // orr v18.8b, v18.8b, v22.8b
+	WORD $0x0e211ef3 // and v19.8b, v23.8b, v1.8b
+	WORD $0x0e211f14 // and v20.8b, v24.8b, v1.8b
+	WORD $0x0e211f35 // and v21.8b, v25.8b, v1.8b
+	WORD $0x0e211f56 // and v22.8b, v26.8b, v1.8b
+	WORD $0x0eb31ce7 // orr v7.8b, v7.8b, v19.8b
+	WORD $0x0eb41e10 // orr v16.8b, v16.8b, v20.8b
+	WORD $0x0eb51e31 // orr v17.8b, v17.8b, v21.8b
+	WORD $0x0eb61e52 // orr v18.8b, v18.8b, v22.8b
+	WORD $0x3cc10433 // ldr q19, [x1], #0x10
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e22dce7 // fmul v7.4s, v7.4s, v2.4s
+	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x6e22de52 // fmul v18.4s, v18.4s, v2.4s
+	WORD $0x4e27ce63 // fmla v3.4s, v19.4s, v7.4s
+	WORD $0x4e30ce64 // fmla v4.4s, v19.4s, v16.4s
+	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
+	WORD $0x4e32ce66 // fmla v6.4s, v19.4s, v18.4s
+	WORD $0x54fff923 // b.lo 0x12868 <mvh_f8e4m3+0xabc>
+	WORD $0x14000005 // b 0x1295c <mvh_f8e4m3+0xbb0>
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6e24d463 // faddp v3.4s, v3.4s, v4.4s
+	WORD $0x6e26d4a4 // faddp v4.4s, v5.4s, v6.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x6e24d463 // faddp v3.4s, v3.4s, v4.4s
+	WORD $0x54fff4ec // b.gt 0x12808 <mvh_f8e4m3+0xa5c>
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0x3d800be3 // str q3, [sp, #0x20]
+	WORD $0xbc6e79a3 // ldr s3, [x13, x14, lsl #2]
+	WORD $0xbc2e7843 // str s3, [x2, x14, lsl #2]
+	WORD $0x910005ce // add x14, x14, #0x1
+	WORD $0xeb0e013f // cmp x9, x14
+	WORD $0x54ffff81 // b.ne 0x12978 <mvh_f8e4m3+0xbcc>
+	WORD $0x17ffffa0 // b 0x1280c <mvh_f8e4m3+0xa60>
+	WORD $0xa94b4ff4 // ldp x20, x19, [sp, #0xb0]
+	WORD $0xf94037fd // ldr x29, [sp, #0x68]
+	WORD $0xa94a57f6 // ldp x22, x21, [sp, #0xa0]
+	WORD $0xfd401bee // ldr d14, [sp, #0x30]
+	WORD $0xa9495ff8 // ldp x24, x23, [sp, #0x90]
+	WORD $0xa94867fa // ldp x26, x25, [sp, #0x80]
+	WORD $0xa9476ffe // ldp x30, x27, [sp, #0x70]
+	WORD $0x6d45a3e9 // ldp d9, d8, [sp, #0x58]
+	WORD $0x6d44abeb // ldp d11, d10, [sp, #0x48]
+	WORD $0x6d43b3ed // ldp d13, d12, [sp, #0x38]
+	WORD $0x910303ff // add sp, sp, #0xc0
+	WORD $0xd65f03c0 // ret
+
+	// mvh_q8_0: +10688
+	WORD $0xd10283ff // sub sp, sp, #0xa0
+	WORD $0xa90407fd // stp x29, x1, [sp, #0x40]
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0xd360bca1 // ubfx x1, x5, #32, #16
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xa9056ffe // stp x30, x27, [sp, #0x50]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x54001ea1 // b.ne 0x12dc4 <mvh_q8_0+0x404>
+	WORD $0xf100095f // cmp x10, #0x2
+	WORD $0x54001e6b // b.lt 0x12dc4 <mvh_q8_0+0x404>
+	WORD $0xf100043f // cmp x1, #0x1
+	WORD $0x54001e21 // b.ne 0x12dc4 <mvh_q8_0+0x404>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x540035c3 // b.lo 0x130c0 <mvh_q8_0+0x700>
+	WORD $0x5280018c // mov w12, #0xc // =12
+	WORD $0x8b08050d // add x13, x8, x8, lsl #1
+	WORD $0xd37df10f // lsl x15, x8, #3
+	WORD $0x9b0c088b // madd x11, x4, x12, x2
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef511 // lsl x17, x8, #2
+	WORD $0xd37ef5b0 // lsl x16, x13, #2
+	WORD $0x9100c3f4 // add x20, sp, #0x30
+	WORD $0xf90017eb // str x11, [sp, #0x28]
+	WORD $0xd37ced0b // lsl x11, x8, #4
+	WORD $0xf90007eb // str x11, [sp, #0x8]
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xf90003eb // str x11, [sp]
+	WORD $0x8b04084b // add x11, x2, x4, lsl #2
+	WORD $0xf90013eb // str x11, [sp, #0x20]
+	WORD $0x8b040c4b // add x11, x2, x4, lsl #3
+	WORD $0xf9000feb // str x11, [sp, #0x18]
+	WORD $0x14000013 // b 0x12a9c <mvh_q8_0+0xdc>
+	WORD $0xa940bbed // ldp x13, x14, [sp, #0x8]
+	WORD $0xf94027eb // ldr x11, [sp, #0x48]
+	WORD $0x8b0d016b // add x11, x11, x13
+	WORD $0xf94003ed // ldr x13, [sp]
+	WORD $0xd10011ca // sub x10, x14, #0x4
+	WORD $0xf90027eb // str x11, [sp, #0x48]
+	WORD $0xf94013eb // ldr x11, [sp, #0x20]
+	WORD $0xf1001ddf // cmp x14, #0x7
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0x8b0d016b // add x11, x11, x13
+	WORD $0xf90013eb // str x11, [sp, #0x20]
+	WORD $0xf9400feb // ldr x11, [sp, #0x18]
+	WORD $0x8b0d016b // add x11, x11, x13
+	WORD $0xf9000feb // str x11, [sp, #0x18]
+	WORD $0xf94017eb // ldr x11, [sp, #0x28]
+	WORD $0x8b0d016b // add x11, x11, x13
+	WORD $0xf90017eb // str x11, [sp, #0x28]
+	WORD $0x5400310d // b.le 0x130b8 <mvh_q8_0+0x6f8>
+	WORD $0xf9000bea // str x10, [sp, #0x10]
+	WORD $0xb4fffda9 // cbz x9, 0x12a54 <mvh_q8_0+0x94>
+	WORD $0xa9422bf7 // ldp x23, x10, [sp, #0x20]
+	WORD $0xaa0003f8 // mov x24, x0
+	WORD $0xf9400ff6 // ldr x22, [sp, #0x18]
+	WORD $0xaa0203f9 // mov x25, x2
+	WORD $0xaa0903fa // mov x26, x9
+	WORD $0xf100074d // subs x13, x26, #0x1
+	WORD $0x5280004b // mov w11, #0x2 // =2
+	WORD $0x9a9fd5bd // csinc x29, x13, xzr, le
+	WORD $0xf1000b5f // cmp x26, #0x2
+	WORD $0x9a8dc161 // csel x1, x11, x13, gt
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x5280006b // mov w11, #0x3 // =3
+	WORD $0x9a8dc16d // csel x13, x11, x13, gt
+	WORD $0xb4000b68 // cbz x8, 0x12c44 <mvh_q8_0+0x284>
+	WORD $0x9b0363bd // madd x29, x29, x3, x24
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x9b03603e // madd x30, x1, x3, x24
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xf94027e1 // ldr x1, [sp, #0x48]
+	WORD $0x9b0361ad // madd x13, x13, x3, x24
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0xaa1f03fb // mov x27, xzr
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0xd345ff6e // lsr x14, x27, #5
+	WORD $0x927e0b75 // and x21, x27, #0x1c
+	WORD $0x9100137b // add x27, x27, #0x4
+	WORD $0xeb08037f // cmp x27, x8
+	WORD $0x8b0e11ce // add x14, x14, x14, lsl #4
+	WORD $0xd37ff9ce // lsl x14, x14, #1
+	WORD $0x8b0e0305 // add x5, x24, x14
+	WORD $0x8b0e03ab // add x11, x29, x14
+	WORD $0x8b0e03c7 // add x7, x30, x14
+	WORD $0x8b1500a6 // add x6, x5, x21
+	WORD $0x8b0e01ae // add x14, x13, x14
+	WORD $0x8b150173 // add x19, x11, x21
+	WORD $0x910008c6 // add x6, x6, #0x2
+	WORD $0x91000a73 // add x19, x19, #0x2
+	WORD $0x7d4000bc // ldr h28, [x5]
+	WORD $0x0d40c8d8 // ld1r { v24.2s }, [x6]
+	WORD $0x8b1500e6 // add x6, x7, x21
+	WORD $0x8b1501d5 // add x21, x14, x21
+	WORD $0x0d40ca79 // ld1r { v25.2s }, [x19]
+	WORD $0x910008c6 // add x6, x6, #0x2
+	WORD $0x91000ab3 // add x19, x21, #0x2
+	WORD $0x0d40c8da // ld1r { v26.2s }, [x6]
+	WORD $0x0d40ca7b // ld1r { v27.2s }, [x19]
+	WORD $0x7d40017d // ldr h29, [x11]
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x7d4000fe // ldr h30, [x7]
+	WORD $0x7d4001df // ldr h31, [x14]
+	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
+	WORD $0x1ee2439c // fcvt s28, h28
+	WORD $0x1ee243bd // fcvt s29, h29
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
+	WORD $0x1ee243de // fcvt s30, h30
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x1ee243ff // fcvt s31, h31
+	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4f9c9318 // fmul v24.4s, v24.4s, v28.s[0]
+	WORD $0x3dc0003c // ldr q28, [x1]
+	WORD $0x4f9d9339 // fmul v25.4s, v25.4s, v29.s[0]
+	WORD $0x3cf1683d // ldr q29, [x1, x17]
+	WORD $0x4f9e935a // fmul v26.4s, v26.4s, v30.s[0]
+	WORD $0x4f9f937b // fmul v27.4s, v27.4s, v31.s[0]
+	WORD $0x4e38cf97 // fmla v23.4s, v28.4s, v24.4s
+	WORD $0x4e38cfb3 // fmla v19.4s, v29.4s, v24.4s
+	WORD $0x4e39cf96 // fmla v22.4s, v28.4s, v25.4s
+	WORD $0x4e39cfb2 // fmla v18.4s, v29.4s, v25.4s
+	WORD $0x4e3acf95 // fmla v21.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf94 // fmla v20.4s, v28.4s, v27.4s
+	WORD $0x3cef683c // ldr q28, [x1, x15]
+	WORD $0x4e3acfb1 // fmla v17.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfb0 // fmla v16.4s, v29.4s, v27.4s
+	WORD $0x3cf0683d // ldr q29, [x1, x16]
+	WORD $0x4e38cf87 // fmla v7.4s, v28.4s, v24.4s
+	WORD $0x4e39cf86 // fmla v6.4s, v28.4s, v25.4s
+	WORD $0x91004021 // add x1, x1, #0x10
+	WORD $0x4e3acf85 // fmla v5.4s, v28.4s, v26.4s
+	WORD $0x4e3bcf84 // fmla v4.4s, v28.4s, v27.4s
+	WORD $0x4e38cfa3 // fmla v3.4s, v29.4s, v24.4s
+	WORD $0x4e39cfa2 // fmla v2.4s, v29.4s, v25.4s
+	WORD $0x4e3acfa1 // fmla v1.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfa0 // fmla v0.4s, v29.4s, v27.4s
+	WORD $0x54fff7a3 // b.lo 0x12b30 <mvh_q8_0+0x170>
+	WORD $0x14000011 // b 0x12c84 <mvh_q8_0+0x2c4>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6e36d6f6 // faddp v22.4s, v23.4s, v22.4s
+	WORD $0x6e34d6b4 // faddp v20.4s, v21.4s, v20.4s
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e34d6d4 // faddp v20.4s, v22.4s, v20.4s
+	WORD $0x540000ed // b.le 0x12cb0 <mvh_q8_0+0x2f0>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b2d // add x13, x25, x4, lsl #2
+	WORD $0x3d800334 // str q20, [x25]
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x1400000e // b 0x12ce4 <mvh_q8_0+0x324>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800ff4 // str q20, [sp, #0x30]
+	WORD $0xbc6d7a94 // ldr s20, [x20, x13, lsl #2]
+	WORD $0xbc2d7b34 // str s20, [x25, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d035f // cmp x26, x13
+	WORD $0x54ffff81 // b.ne 0x12cb8 <mvh_q8_0+0x2f8>
+	WORD $0x6e32d672 // faddp v18.4s, v19.4s, v18.4s
+	WORD $0x6e30d630 // faddp v16.4s, v17.4s, v16.4s
+	WORD $0x8b040b2d // add x13, x25, x4, lsl #2
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e30d650 // faddp v16.4s, v18.4s, v16.4s
+	WORD $0x540002cd // b.le 0x12d38 <mvh_q8_0+0x378>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0x3d8001b0 // str q16, [x13]
+	WORD $0x8b0b032e // add x14, x25, x11
+	WORD $0x8b0b01cd // add x13, x14, x11
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x3d8001a4 // str q4, [x13]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d800020 // str q0, [x1]
+	WORD $0xf100135a // subs x26, x26, #0x4
+	WORD $0x8b0c0318 // add x24, x24, x12
+	WORD $0x91004339 // add x25, x25, #0x10
+	WORD $0x910042f7 // add x23, x23, #0x10
+	WORD $0x910042d6 // add x22, x22, #0x10
+	WORD $0x9100414a // add x10, x10, #0x10
+	WORD $0x54ffec4c // b.gt 0x12ab8 <mvh_q8_0+0xf8>
+	WORD $0x17ffff48 // b 0x12a54 <mvh_q8_0+0x94>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800ff0 // str q16, [sp, #0x30]
+	WORD $0xbc617a90 // ldr s16, [x20, x1, lsl #2]
+	WORD $0xbc217af0 // str s16, [x23, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01035f // cmp x26, x1
+	WORD $0x54ffff81 // b.ne 0x12d40 <mvh_q8_0+0x380>
+	WORD $0x6e26d4e6 // faddp v6.4s, v7.4s, v6.4s
+	WORD $0x6e24d4a4 // faddp v4.4s, v5.4s, v4.4s
+	WORD $0x8b0409ad // add x13, x13, x4, lsl #2
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e24d4c4 // faddp v4.4s, v6.4s, v4.4s
+	WORD $0x54fffccc // b.gt 0x12d00 <mvh_q8_0+0x340>
+	WORD $0xaa1f03e1 // mov x1, xzr
+	WORD $0x3d800fe4 // str q4, [sp, #0x30]
+	WORD $0xbc617a84 // ldr s4, [x20, x1, lsl #2]
+	WORD $0xbc217ac4 // str s4, [x22, x1, lsl #2]
+	WORD $0x91000421 // add x1, x1, #0x1
+	WORD $0xeb01035f // cmp x26, x1
+	WORD $0x54ffff81 // b.ne 0x12d74 <mvh_q8_0+0x3b4>
+	WORD $0x6e22d462 // faddp v2.4s, v3.4s, v2.4s
+	WORD $0x6e20d420 // faddp v0.4s, v1.4s, v0.4s
+	WORD $0xf1000f5f // cmp x26, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x5400006d // b.le 0x12da4 <mvh_q8_0+0x3e4>
+	WORD $0x8b0409a1 // add x1, x13, x4, lsl #2
+	WORD $0x17ffffdd // b 0x12d14 <mvh_q8_0+0x354>
+	WORD $0xaa1f03ed // mov x13, xzr
+	WORD $0x3d800fe0 // str q0, [sp, #0x30]
+	WORD $0xbc6d7a80 // ldr s0, [x20, x13, lsl #2]
+	WORD $0xbc2d7940 // str s0, [x10, x13, lsl #2]
+	WORD $0x910005ad // add x13, x13, #0x1
+	WORD $0xeb0d035f // cmp x26, x13
+	WORD $0x54ffff81 // b.ne 0x12dac <mvh_q8_0+0x3ec>
+	WORD $0x17ffffd6 // b 0x12d18 <mvh_q8_0+0x358>
+	WORD $0xb4003589 // cbz x9, 0x13474 <mvh_q8_0+0xab4>
+	WORD $0xd345fd0c // lsr x12, x8, #5
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x8b03000e // add x14, x0, x3
+	WORD $0x9100480f // add x15, x0, #0x12
+	WORD $0x52800450 // mov w16, #0x22 // =34
+	WORD $0x8b0c118c // add x12, x12, x12, lsl #4
+	WORD $0xd37ff98c // lsl x12, x12, #1
+	WORD $0x14000007 // b 0x12e00 <mvh_q8_0+0x440>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x8b030000 // add x0, x0, x3
+	WORD $0x91001042 // add x2, x2, #0x4
+	WORD $0x8b0301ce // add x14, x14, x3
+	WORD $0x8b0301ef // add x15, x15, x3
+	WORD $0x540033cd // b.le 0x13474 <mvh_q8_0+0xab4>
+	WORD $0xb4ffff41 // cbz x1, 0x12de8 <mvh_q8_0+0x428>
+	WORD $0xf94027f3 // ldr x19, [sp, #0x48]
+	WORD $0xaa0f03f1 // mov x17, x15
+	WORD $0xaa0e03e5 // mov x5, x14
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0203e7 // mov x7, x2
+	WORD $0xaa0003f4 // mov x20, x0
+	WORD $0x14000006 // b 0x12e34 <mvh_q8_0+0x474>
+	WORD $0xf10004c6 // subs x6, x6, #0x1
+	WORD $0x8b0c0294 // add x20, x20, x12
+	WORD $0x8b0c00a5 // add x5, x5, x12
+	WORD $0x8b0c0231 // add x17, x17, x12
+	WORD $0x54fffdcd // b.le 0x12de8 <mvh_q8_0+0x428>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e3 // b.lo 0x12e54 <mvh_q8_0+0x494>
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x8b1500ab // add x11, x5, x21
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0xeb0c02bf // cmp x21, x12
+	WORD $0xf9800162 // prfm pldl2keep, [x11]
+	WORD $0x54ffff83 // b.lo 0x12e40 <mvh_q8_0+0x480>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe4b // b.lt 0x12e20 <mvh_q8_0+0x460>
+	WORD $0x91010275 // add x21, x19, #0x40
+	WORD $0xaa0a03f6 // mov x22, x10
+	WORD $0x1400001a // b 0x12ecc <mvh_q8_0+0x50c>
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xd345feeb // lsr x11, x23, #5
+	WORD $0x927e0af7 // and x23, x23, #0x1c
+	WORD $0x9b10516b // madd x11, x11, x16, x20
+	WORD $0x8b170177 // add x23, x11, x23
+	WORD $0x7d400166 // ldr h6, [x11]
+	WORD $0x91000af7 // add x23, x23, #0x2
+	WORD $0x0d40cae5 // ld1r { v5.2s }, [x23]
+	WORD $0x1ee240c6 // fcvt s6, h6
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8690a5 // fmul v5.4s, v5.4s, v6.s[0]
+	WORD $0x4e25cc82 // fmla v2.4s, v4.4s, v5.4s
+	WORD $0x4e22d462 // fadd v2.4s, v3.4s, v2.4s
+	WORD $0x4e20d420 // fadd v0.4s, v1.4s, v0.4s
+	WORD $0xf10006d6 // subs x22, x22, #0x1
+	WORD $0x8b0d0273 // add x19, x19, x13
+	WORD $0x8b0d02b5 // add x21, x21, x13
+	WORD $0x4e20d440 // fadd v0.4s, v2.4s, v0.4s
+	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
+	WORD $0x7e30d800 // faddp s0, v0.2s
+	WORD $0xbd0000e0 // str s0, [x7]
+	WORD $0x8b0408e7 // add x7, x7, x4, lsl #2
+	WORD $0x54fffacd // b.le 0x12e20 <mvh_q8_0+0x460>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e2 // b.hs 0x12eec <mvh_q8_0+0x52c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03fa // mov x26, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x1400004c // b 0x13018 <mvh_q8_0+0x658>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03f9 // mov x25, xzr
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xaa1503f7 // mov x23, x21
+	WORD $0xaa1103f8 // mov x24, x17
+	WORD $0xd100430b // sub x11, x24, #0x10
+	WORD $0x7c5ee306 // ldur h6, [x24, #-0x12]
+	WORD $0x9100833a // add x26, x25, #0x20
+	WORD $0x0d40c967 // ld1r { v7.2s }, [x11]
+	WORD $0xd100330b // sub x11, x24, #0xc
+	WORD $0x0d40c970 // ld1r { v16.2s }, [x11]
+	WORD $0xd100230b // sub x11, x24, #0x8
+	WORD $0x1ee240c6 // fcvt s6, h6
+	WORD $0x0d40c971 // ld1r { v17.2s }, [x11]
+	WORD $0xd100130b // sub x11, x24, #0x4
+	WORD $0x0d40c972 // ld1r { v18.2s }, [x11]
+	WORD $0xaa1803eb // mov x11, x24
+	WORD $0x0f08a4f3 // sshll v19.8h, v7.8b, #0x0
+	WORD $0xad7e16e4 // ldp q4, q5, [x23, #-0x40]
+	WORD $0x0f08a614 // sshll v20.8h, v16.8b, #0x0
+	WORD $0xad7f42e7 // ldp q7, q16, [x23, #-0x20]
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0ddfc975 // ld1r { v21.2s }, [x11], #4
+	WORD $0x0d40c976 // ld1r { v22.2s }, [x11]
+	WORD $0x9100230b // add x11, x24, #0x8
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x0d40c977 // ld1r { v23.2s }, [x11]
+	WORD $0x9100330b // add x11, x24, #0xc
+	WORD $0x0f10a694 // sshll v20.4s, v20.4h, #0x0
+	WORD $0x0d40c978 // ld1r { v24.2s }, [x11]
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f08a6b5 // sshll v21.8h, v21.8b, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f08a6d6 // sshll v22.8h, v22.8b, #0x0
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x0f08a6f7 // sshll v23.8h, v23.8b, #0x0
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x9101032b // add x11, x25, #0x40
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x0f10a6b5 // sshll v21.4s, v21.4h, #0x0
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x0f10a6d6 // sshll v22.4s, v22.4h, #0x0
+	WORD $0xeb08017f // cmp x11, x8
+	WORD $0x0f10a6f7 // sshll v23.4s, v23.4h, #0x0
+	WORD $0x4f869273 // fmul v19.4s, v19.4s, v6.s[0]
+	WORD $0x91008b18 // add x24, x24, #0x22
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x4f869294 // fmul v20.4s, v20.4s, v6.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4e21dad6 // scvtf v22.4s, v22.4s
+	WORD $0x4f869231 // fmul v17.4s, v17.4s, v6.s[0]
+	WORD $0xaa1a03f9 // mov x25, x26
+	WORD $0x4e21daf7 // scvtf v23.4s, v23.4s
+	WORD $0x4f869252 // fmul v18.4s, v18.4s, v6.s[0]
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e33cc83 // fmla v3.4s, v4.4s, v19.4s
+	WORD $0x4e34cca2 // fmla v2.4s, v5.4s, v20.4s
+	WORD $0x4f8692a4 // fmul v4.4s, v21.4s, v6.s[0]
+	WORD $0x4f8692c5 // fmul v5.4s, v22.4s, v6.s[0]
+	WORD $0x4e31cce1 // fmla v1.4s, v7.4s, v17.4s
+	WORD $0x4f8692f3 // fmul v19.4s, v23.4s, v6.s[0]
+	WORD $0x4e32ce00 // fmla v0.4s, v16.4s, v18.4s
+	WORD $0x4f869306 // fmul v6.4s, v24.4s, v6.s[0]
+	WORD $0xad4042e7 // ldp q7, q16, [x23]
+	WORD $0xad414af1 // ldp q17, q18, [x23, #0x20]
+	WORD $0x910202f7 // add x23, x23, #0x80
+	WORD $0x4e24cce3 // fmla v3.4s, v7.4s, v4.4s
+	WORD $0x4e25ce02 // fmla v2.4s, v16.4s, v5.4s
+	WORD $0x4e33ce21 // fmla v1.4s, v17.4s, v19.4s
+	WORD $0x4e26ce40 // fmla v0.4s, v18.4s, v6.4s
+	WORD $0x54fff7a9 // b.ls 0x12f08 <mvh_q8_0+0x548>
+	WORD $0xb27e034b // orr x11, x26, #0x4
+	WORD $0xeb08017f // cmp x11, x8
+	WORD $0x54000069 // b.ls 0x1302c <mvh_q8_0+0x66c>
+	WORD $0xaa1a03f7 // mov x23, x26
+	WORD $0x14000016 // b 0x13080 <mvh_q8_0+0x6c0>
+	WORD $0xd37ef758 // lsl x24, x26, #2
+	WORD $0xd345ff4b // lsr x11, x26, #5
+	WORD $0x927e0b57 // and x23, x26, #0x1c
+	WORD $0x9b10516b // madd x11, x11, x16, x20
+	WORD $0x8b170177 // add x23, x11, x23
+	WORD $0x7d400165 // ldr h5, [x11]
+	WORD $0x9100234b // add x11, x26, #0x8
+	WORD $0x91000af7 // add x23, x23, #0x2
+	WORD $0xeb08017f // cmp x11, x8
+	WORD $0x0d40cae4 // ld1r { v4.2s }, [x23]
+	WORD $0x1ee240a5 // fcvt s5, h5
+	WORD $0x91001357 // add x23, x26, #0x4
+	WORD $0xaa1703fa // mov x26, x23
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f859084 // fmul v4.4s, v4.4s, v5.s[0]
+	WORD $0x3cf86a65 // ldr q5, [x19, x24]
+	WORD $0x91004318 // add x24, x24, #0x10
+	WORD $0x4e24cca3 // fmla v3.4s, v5.4s, v4.4s
+	WORD $0x54fffda9 // b.ls 0x13030 <mvh_q8_0+0x670>
+	WORD $0xeb170118 // subs x24, x8, x23
+	WORD $0x54fff0e9 // b.ls 0x12ea0 <mvh_q8_0+0x4e0>
+	WORD $0xf100071f // cmp x24, #0x1
+	WORD $0x54ffeeeb // b.lt 0x12e68 <mvh_q8_0+0x4a8>
+	WORD $0x8b170a79 // add x25, x19, x23, lsl #2
+	WORD $0xbd400324 // ldr s4, [x25]
+	WORD $0x54ffeea0 // b.eq 0x12e6c <mvh_q8_0+0x4ac>
+	WORD $0x9100132b // add x11, x25, #0x4
+	WORD $0xf1000f1f // cmp x24, #0x3
+	WORD $0x0d409164 // ld1 { v4.s }[1], [x11]
+	WORD $0x54ffee23 // b.lo 0x12e6c <mvh_q8_0+0x4ac>
+	WORD $0x9100232b // add x11, x25, #0x8
+	WORD $0x4d408164 // ld1 { v4.s }[2], [x11]
+	WORD $0x17ffff6e // b 0x12e6c <mvh_q8_0+0x4ac>
+	WORD $0xf10019df // cmp x14, #0x6
+	WORD $0x5400116b // b.lt 0x132e8 <mvh_q8_0+0x928>
+	WORD $0xb40010a9 // cbz x9, 0x132d4 <mvh_q8_0+0x914>
+	WORD $0xd37ef461 // lsl x1, x3, #2
+	WORD $0xd37ef50c // lsl x12, x8, #2
+	WORD $0x8b04084d // add x13, x2, x4, lsl #2
+	WORD $0x5280004e // mov w14, #0x2 // =2
+	WORD $0x5280006f // mov w15, #0x3 // =3
+	WORD $0x9100c3f0 // add x16, sp, #0x30
+	WORD $0xaa0003f1 // mov x17, x0
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0903e6 // mov x6, x9
+	WORD $0x1400000a // b 0x13110 <mvh_q8_0+0x750>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x3d8000a3 // str q3, [x5]
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x3d8000e0 // str q0, [x7]
+	WORD $0xf10010c6 // subs x6, x6, #0x4
+	WORD $0x8b010231 // add x17, x17, x1
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x910041ad // add x13, x13, #0x10
+	WORD $0x54000e4d // b.le 0x132d4 <mvh_q8_0+0x914>
+	WORD $0xf10004cb // subs x11, x6, #0x1
+	WORD $0x9a9fd573 // csinc x19, x11, xzr, le
+	WORD $0xf10008df // cmp x6, #0x2
+	WORD $0x9a8bc1d4 // csel x20, x14, x11, gt
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x9a8bc1f5 // csel x21, x15, x11, gt
+	WORD $0xb4000928 // cbz x8, 0x1324c <mvh_q8_0+0x88c>
+	WORD $0x9b034673 // madd x19, x19, x3, x17
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x9b034694 // madd x20, x20, x3, x17
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xf94027f6 // ldr x22, [sp, #0x48]
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x9b0346b5 // madd x21, x21, x3, x17
+	WORD $0xd345fceb // lsr x11, x7, #5
+	WORD $0x927e08f7 // and x23, x7, #0x1c
+	WORD $0x910010e7 // add x7, x7, #0x4
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x8b0b116b // add x11, x11, x11, lsl #4
+	WORD $0xd37ff96b // lsl x11, x11, #1
+	WORD $0x8b0b0238 // add x24, x17, x11
+	WORD $0x8b0b027a // add x26, x19, x11
+	WORD $0x8b0b029b // add x27, x20, x11
+	WORD $0x8b170319 // add x25, x24, x23
+	WORD $0x8b0b02ab // add x11, x21, x11
+	WORD $0x8b17035d // add x29, x26, x23
+	WORD $0x91000b39 // add x25, x25, #0x2
+	WORD $0x91000bbd // add x29, x29, #0x2
+	WORD $0x7d400314 // ldr h20, [x24]
+	WORD $0x0d40cb30 // ld1r { v16.2s }, [x25]
+	WORD $0x8b170379 // add x25, x27, x23
+	WORD $0x8b170177 // add x23, x11, x23
+	WORD $0x91000b39 // add x25, x25, #0x2
+	WORD $0x91000af7 // add x23, x23, #0x2
+	WORD $0x0d40cbb1 // ld1r { v17.2s }, [x29]
+	WORD $0x0d40cb32 // ld1r { v18.2s }, [x25]
+	WORD $0x0d40caf3 // ld1r { v19.2s }, [x23]
+	WORD $0x7d400355 // ldr h21, [x26]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x7d400376 // ldr h22, [x27]
+	WORD $0x7d400177 // ldr h23, [x11]
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x1ee24294 // fcvt s20, h20
+	WORD $0x1ee242b5 // fcvt s21, h21
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x1ee242d6 // fcvt s22, h22
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x1ee242f7 // fcvt s23, h23
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD $0x3dc002d4 // ldr q20, [x22]
+	WORD $0x4f959231 // fmul v17.4s, v17.4s, v21.s[0]
+	WORD $0x3cec6ad5 // ldr q21, [x22, x12]
+	WORD $0x910042d6 // add x22, x22, #0x10
+	WORD $0x4f969252 // fmul v18.4s, v18.4s, v22.s[0]
+	WORD $0x4f979273 // fmul v19.4s, v19.4s, v23.s[0]
+	WORD $0x4e30ce82 // fmla v2.4s, v20.4s, v16.4s
+	WORD $0x4e30cea5 // fmla v5.4s, v21.4s, v16.4s
+	WORD $0x4e31ce83 // fmla v3.4s, v20.4s, v17.4s
+	WORD $0x4e31cea7 // fmla v7.4s, v21.4s, v17.4s
+	WORD $0x4e32ce84 // fmla v4.4s, v20.4s, v18.4s
+	WORD $0x4e33ce86 // fmla v6.4s, v20.4s, v19.4s
+	WORD $0x4e32cea0 // fmla v0.4s, v21.4s, v18.4s
+	WORD $0x4e33cea1 // fmla v1.4s, v21.4s, v19.4s
+	WORD $0x54fff8e3 // b.lo 0x13160 <mvh_q8_0+0x7a0>
+	WORD $0x14000009 // b 0x1326c <mvh_q8_0+0x8ac>
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6e23d442 // faddp v2.4s, v2.4s, v3.4s
+	WORD $0x6e26d483 // faddp v3.4s, v4.4s, v6.4s
+	WORD $0x8b0408a7 // add x7, x5, x4, lsl #2
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x6e23d443 // faddp v3.4s, v2.4s, v3.4s
+	WORD $0x6e27d4a2 // faddp v2.4s, v5.4s, v7.4s
+	WORD $0x54fff34c // b.gt 0x130ec <mvh_q8_0+0x72c>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x3d800fe3 // str q3, [sp, #0x30]
+	WORD $0xbc737a03 // ldr s3, [x16, x19, lsl #2]
+	WORD $0xbc3378a3 // str s3, [x5, x19, lsl #2]
+	WORD $0x91000673 // add x19, x19, #0x1
+	WORD $0xeb1300df // cmp x6, x19
+	WORD $0x54ffff81 // b.ne 0x13290 <mvh_q8_0+0x8d0>
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x6e20d440 // faddp v0.4s, v2.4s, v0.4s
+	WORD $0x54fff24c // b.gt 0x130f8 <mvh_q8_0+0x738>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x3d800fe0 // str q0, [sp, #0x30]
+	WORD $0xbc677a00 // ldr s0, [x16, x7, lsl #2]
+	WORD $0xbc2779a0 // str s0, [x13, x7, lsl #2]
+	WORD $0x910004e7 // add x7, x7, #0x1
+	WORD $0xeb0700df // cmp x6, x7
+	WORD $0x54ffff81 // b.ne 0x132bc <mvh_q8_0+0x8fc>
+	WORD $0x17ffff8b // b 0x130fc <mvh_q8_0+0x73c>
+	WORD $0xf94027eb // ldr x11, [sp, #0x48]
+	WORD $0x8b040c42 // add x2, x2, x4, lsl #3
+	WORD $0xd100094a // sub x10, x10, #0x2
+	WORD $0x8b080d6b // add x11, x11, x8, lsl #3
+	WORD $0xf90027eb // str x11, [sp, #0x48]
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54000c41 // b.ne 0x13474 <mvh_q8_0+0xab4>
+	WORD $0xb4000c29 // cbz x9, 0x13474 <mvh_q8_0+0xab4>
+	WORD $0xd37ef46a // lsl x10, x3, #2
+	WORD $0x5280004e // mov w14, #0x2 // =2
+	WORD $0x5280006c // mov w12, #0x3 // =3
+	WORD $0x9100c3ed // add x13, sp, #0x30
+	WORD $0x14000006 // b 0x1331c <mvh_q8_0+0x95c>
+	WORD $0x3d800040 // str q0, [x2]
+	WORD $0xf1001129 // subs x9, x9, #0x4
+	WORD $0x8b0a0000 // add x0, x0, x10
+	WORD $0x91004042 // add x2, x2, #0x10
+	WORD $0x54000aed // b.le 0x13474 <mvh_q8_0+0xab4>
+	WORD $0xf100052b // subs x11, x9, #0x1
+	WORD $0x9a9fd570 // csinc x16, x11, xzr, le
+	WORD $0xf100093f // cmp x9, #0x2
+	WORD $0x9a8bc1d1 // csel x17, x14, x11, gt
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x9a8bc181 // csel x1, x12, x11, gt
+	WORD $0xb40007e8 // cbz x8, 0x13430 <mvh_q8_0+0xa70>
+	WORD $0x9b030210 // madd x16, x16, x3, x0
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0xf94027e4 // ldr x4, [sp, #0x48]
+	WORD $0x9b030231 // madd x17, x17, x3, x0
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x9b030021 // madd x1, x1, x3, x0
+	WORD $0xd345fdeb // lsr x11, x15, #5
+	WORD $0x927e09e5 // and x5, x15, #0x1c
+	WORD $0x910011ef // add x15, x15, #0x4
+	WORD $0xeb0801ff // cmp x15, x8
+	WORD $0x8b0b116b // add x11, x11, x11, lsl #4
+	WORD $0xd37ff96b // lsl x11, x11, #1
+	WORD $0x8b0b0006 // add x6, x0, x11
+	WORD $0x8b0b0213 // add x19, x16, x11
+	WORD $0x8b0b0234 // add x20, x17, x11
+	WORD $0x8b0500c7 // add x7, x6, x5
+	WORD $0x8b0b002b // add x11, x1, x11
+	WORD $0x8b050275 // add x21, x19, x5
+	WORD $0x910008e7 // add x7, x7, #0x2
+	WORD $0x91000ab5 // add x21, x21, #0x2
+	WORD $0x7d4000d0 // ldr h16, [x6]
+	WORD $0x0d40c8e4 // ld1r { v4.2s }, [x7]
+	WORD $0x8b050287 // add x7, x20, x5
+	WORD $0x8b050165 // add x5, x11, x5
+	WORD $0x910008e7 // add x7, x7, #0x2
+	WORD $0x910008a5 // add x5, x5, #0x2
+	WORD $0x0d40caa5 // ld1r { v5.2s }, [x21]
+	WORD $0x0d40c8e6 // ld1r { v6.2s }, [x7]
+	WORD $0x0d40c8a7 // ld1r { v7.2s }, [x5]
+	WORD $0x7d400271 // ldr h17, [x19]
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x7d400292 // ldr h18, [x20]
+	WORD $0x7d400173 // ldr h19, [x11]
+	WORD $0x0f08a4a5 // sshll v5.8h, v5.8b, #0x0
+	WORD $0x1ee24210 // fcvt s16, h16
+	WORD $0x1ee24231 // fcvt s17, h17
+	WORD $0x0f08a4c6 // sshll v6.8h, v6.8b, #0x0
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x1ee24252 // fcvt s18, h18
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x1ee24273 // fcvt s19, h19
+	WORD $0x0f10a4a5 // sshll v5.4s, v5.4h, #0x0
+	WORD $0x0f10a4c6 // sshll v6.4s, v6.4h, #0x0
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4f909084 // fmul v4.4s, v4.4s, v16.s[0]
+	WORD $0x3cc10490 // ldr q16, [x4], #0x10
+	WORD $0x4f9190a5 // fmul v5.4s, v5.4s, v17.s[0]
+	WORD $0x4f9290c6 // fmul v6.4s, v6.4s, v18.s[0]
+	WORD $0x4f9390e7 // fmul v7.4s, v7.4s, v19.s[0]
+	WORD $0x4e24ce00 // fmla v0.4s, v16.4s, v4.4s
+	WORD $0x4e25ce01 // fmla v1.4s, v16.4s, v5.4s
+	WORD $0x4e26ce02 // fmla v2.4s, v16.4s, v6.4s
+	WORD $0x4e27ce03 // fmla v3.4s, v16.4s, v7.4s
+	WORD $0x54fff9a3 // b.lo 0x1335c <mvh_q8_0+0x99c>
+	WORD $0x14000005 // b 0x13440 <mvh_q8_0+0xa80>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x6e23d441 // faddp v1.4s, v2.4s, v3.4s
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
+	WORD $0x54fff5cc // b.gt 0x13308 <mvh_q8_0+0x948>
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x3d800fe0 // str q0, [sp, #0x30]
+	WORD $0xbc6f79a0 // ldr s0, [x13, x15, lsl #2]
+	WORD $0xbc2f7840 // str s0, [x2, x15, lsl #2]
+	WORD $0x910005ef // add x15, x15, #0x1
+	WORD $0xeb0f013f // cmp x9, x15
+	WORD $0x54ffff81 // b.ne 0x1345c <mvh_q8_0+0xa9c>
+	WORD $0x17ffffa7 // b 0x1330c <mvh_q8_0+0x94c>
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf94023fd // ldr x29, [sp, #0x40]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0xa9456ffe // ldp x30, x27, [sp, #0x50]
+	WORD $0x910283ff // add sp, sp, #0xa0
+	WORD $0xd65f03c0 // ret
+
+	// mv_q8_0: +13460
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400150b // b.lt 0x10e74 <mv_q8_0+0x2a4>
+	WORD $0x5400150b // b.lt 0x13738 <mv_q8_0+0x2a4>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x10014c09 // adr x9, 0x13560 <wsumh_bf16+0x868>
-	WORD $0x10014cea // adr x10, 0x13580 <wsumh_bf16+0x888>
-	WORD $0x10014b4b // adr x11, 0x13550 <wsumh_bf16+0x858>
+	WORD $0x1001f9e9 // adr x9, 0x173e0 <wsumh_q8_0+0xa70>
+	WORD $0x1001faca // adr x10, 0x17400 <wsumh_q8_0+0xa90>
+	WORD $0x1001f92b // adr x11, 0x173d0 <wsumh_q8_0+0xa60>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x10014e0c // adr x12, 0x135b0 <wsumh_bf16+0x8b8>
+	WORD $0x1001fbec // adr x12, 0x17430 <wsumh_q8_0+0xac0>
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00141 // ldr q1, [x10]
 	WORD $0x3dc00162 // ldr q2, [x11]
 	WORD $0x3dc00183 // ldr q3, [x12]
 	WORD $0x52820449 // mov w9, #0x1022 // =4130
-	WORD $0x14000008 // b 0x10c2c <mv_q8_0+0x5c>
+	WORD $0x14000008 // b 0x134f0 <mv_q8_0+0x5c>
 	WORD $0x4e25d484 // fadd v4.4s, v4.4s, v5.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x6e24d484 // faddp v4.4s, v4.4s, v4.4s
 	WORD $0x7e30d884 // faddp s4, v4.2s
 	WORD $0xbc004444 // str s4, [x2], #0x4
-	WORD $0x5400126d // b.le 0x10e74 <mv_q8_0+0x2a4>
+	WORD $0x5400126d // b.le 0x13738 <mv_q8_0+0x2a4>
 	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
 	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
 	WORD $0xf101009f // cmp x4, #0x40
 	WORD $0xaa0003ea // mov x10, x0
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0803ed // mov x13, x8
-	WORD $0x540009eb // b.lt 0x10d80 <mv_q8_0+0x1b0>
+	WORD $0x540009eb // b.lt 0x13644 <mv_q8_0+0x1b0>
 	WORD $0xaa0803ec // mov x12, x8
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0003ea // mov x10, x0
@@ -883,8 +3496,8 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e33ce50 // fmla v16.4s, v18.4s, v19.4s
 	WORD $0x4f8710c5 // fmla v5.4s, v6.4s, v7.s[0]
 	WORD $0x4f911204 // fmla v4.4s, v16.4s, v17.s[0]
-	WORD $0x54fff6cc // b.gt 0x10c54 <mv_q8_0+0x84>
-	WORD $0xb4fff48d // cbz x13, 0x10c10 <mv_q8_0+0x40>
+	WORD $0x54fff6cc // b.gt 0x13518 <mv_q8_0+0x84>
+	WORD $0xb4fff48d // cbz x13, 0x134d4 <mv_q8_0+0x40>
 	WORD $0x3cc02146 // ldur q6, [x10, #0x2]
 	WORD $0x3cc12152 // ldur q18, [x10, #0x12]
 	WORD $0xad405573 // ldp q19, q21, [x11]
@@ -944,42 +3557,42 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26ce47 // fmla v7.4s, v18.4s, v6.4s
 	WORD $0x1ee24206 // fcvt s6, h16
 	WORD $0x4f8610e5 // fmla v5.4s, v7.4s, v6.s[0]
-	WORD $0x17ffff68 // b 0x10c10 <mv_q8_0+0x40>
+	WORD $0x17ffff68 // b 0x134d4 <mv_q8_0+0x40>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_0: +3704
+	// mv_q4_0: +14140
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400166b // b.lt 0x11148 <mv_q4_0+0x2d0>
-	WORD $0x10013709 // adr x9, 0x13560 <wsumh_bf16+0x868>
+	WORD $0x5400166b // b.lt 0x13a0c <mv_q4_0+0x2d0>
+	WORD $0x1001e4e9 // adr x9, 0x173e0 <wsumh_q8_0+0xa70>
 	WORD $0x91007c88 // add x8, x4, #0x1f
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x10013749 // adr x9, 0x13580 <wsumh_bf16+0x888>
+	WORD $0x1001e529 // adr x9, 0x17400 <wsumh_q8_0+0xa90>
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
-	WORD $0x1001388a // adr x10, 0x135b0 <wsumh_bf16+0x8b8>
+	WORD $0x1001e66a // adr x10, 0x17430 <wsumh_q8_0+0xac0>
 	WORD $0x3dc00123 // ldr q3, [x9]
-	WORD $0x10013549 // adr x9, 0x13550 <wsumh_bf16+0x858>
+	WORD $0x1001e329 // adr x9, 0x173d0 <wsumh_q8_0+0xa60>
 	WORD $0x9345fd08 // asr x8, x8, #5
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0x3dc00145 // ldr q5, [x10]
 	WORD $0x52820249 // mov w9, #0x1012 // =4114
-	WORD $0x14000008 // b 0x10edc <mv_q4_0+0x64>
+	WORD $0x14000008 // b 0x137a0 <mv_q4_0+0x64>
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x6e26d4c6 // faddp v6.4s, v6.4s, v6.4s
 	WORD $0x7e30d8c6 // faddp s6, v6.2s
 	WORD $0xbc004446 // str s6, [x2], #0x4
-	WORD $0x5400138d // b.le 0x11148 <mv_q4_0+0x2d0>
+	WORD $0x5400138d // b.le 0x13a0c <mv_q4_0+0x2d0>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
 	WORD $0xf101009f // cmp x4, #0x40
 	WORD $0xaa0003ea // mov x10, x0
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0803ed // mov x13, x8
-	WORD $0x54000aab // b.lt 0x11048 <mv_q4_0+0x1d0>
+	WORD $0x54000aab // b.lt 0x1390c <mv_q4_0+0x1d0>
 	WORD $0xaa0803ec // mov x12, x8
 	WORD $0xaa0103eb // mov x11, x1
 	WORD $0xaa0003ea // mov x10, x0
@@ -1063,8 +3676,8 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e36ce92 // fmla v18.4s, v20.4s, v22.4s
 	WORD $0x4f901227 // fmla v7.4s, v17.4s, v16.s[0]
 	WORD $0x4f931246 // fmla v6.4s, v18.4s, v19.s[0]
-	WORD $0x54fff60c // b.gt 0x10f04 <mv_q4_0+0x8c>
-	WORD $0xb4fff3cd // cbz x13, 0x10ec0 <mv_q4_0+0x48>
+	WORD $0x54fff60c // b.gt 0x137c8 <mv_q4_0+0x8c>
+	WORD $0xb4fff3cd // cbz x13, 0x13784 <mv_q4_0+0x48>
 	WORD $0x3cc02150 // ldur q16, [x10, #0x2]
 	WORD $0x4f07e715 // movi v21.16b, #0xf8
 	WORD $0x4e201e11 // and v17.16b, v16.16b, v0.16b
@@ -1127,30 +3740,30 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e30ce92 // fmla v18.4s, v20.4s, v16.4s
 	WORD $0x1ee24230 // fcvt s16, h17
 	WORD $0x4f901247 // fmla v7.4s, v18.4s, v16.s[0]
-	WORD $0x17ffff5f // b 0x10ec0 <mv_q4_0+0x48>
+	WORD $0x17ffff5f // b 0x13784 <mv_q4_0+0x48>
 	WORD $0xd65f03c0 // ret
 
-	// mv_q4_k: +4428
+	// mv_q4_k: +14864
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400178b // b.lt 0x11440 <mv_q4_k+0x2f4>
+	WORD $0x5400178b // b.lt 0x13d04 <mv_q4_k+0x2f4>
 	WORD $0xd10203ff // sub sp, sp, #0x80
-	WORD $0x1001204c // adr x12, 0x13560 <wsumh_bf16+0x868>
-	WORD $0x1001212d // adr x13, 0x13580 <wsumh_bf16+0x888>
+	WORD $0x1001ce2c // adr x12, 0x173e0 <wsumh_q8_0+0xa70>
+	WORD $0x1001cf0d // adr x13, 0x17400 <wsumh_q8_0+0xa90>
 	WORD $0x9103fc8b // add x11, x4, #0xff
 	WORD $0x3dc00180 // ldr q0, [x12]
-	WORD $0x10011f4c // adr x12, 0x13550 <wsumh_bf16+0x858>
+	WORD $0x1001cd2c // adr x12, 0x173d0 <wsumh_q8_0+0xa60>
 	WORD $0xf100009f // cmp x4, #0x0
 	WORD $0x3dc001a1 // ldr q1, [x13]
 	WORD $0x3dc00182 // ldr q2, [x12]
-	WORD $0x100121cc // adr x12, 0x135b0 <wsumh_bf16+0x8b8>
-	WORD $0x10011fad // adr x13, 0x13570 <wsumh_bf16+0x878>
+	WORD $0x1001cfac // adr x12, 0x17430 <wsumh_q8_0+0xac0>
+	WORD $0x1001cd8d // adr x13, 0x173f0 <wsumh_q8_0+0xa80>
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
 	WORD $0x9a84b16b // csel x11, x11, x4, lt
 	WORD $0x3dc00183 // ldr q3, [x12]
 	WORD $0x3dc001a5 // ldr q5, [x13]
-	WORD $0x1001208c // adr x12, 0x135a0 <wsumh_bf16+0x8a8>
-	WORD $0x10011fed // adr x13, 0x13590 <wsumh_bf16+0x898>
-	WORD $0x10011d4e // adr x14, 0x13540 <wsumh_bf16+0x848>
+	WORD $0x1001ce6c // adr x12, 0x17420 <wsumh_q8_0+0xab0>
+	WORD $0x1001cdcd // adr x13, 0x17410 <wsumh_q8_0+0xaa0>
+	WORD $0x1001cb2e // adr x14, 0x173c0 <wsumh_q8_0+0xa50>
 	WORD $0x9348fd6b // asr x11, x11, #8
 	WORD $0x3dc00186 // ldr q6, [x12]
 	WORD $0x3dc001a7 // ldr q7, [x13]
@@ -1165,17 +3778,17 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xa9055ff8 // stp x24, x23, [sp, #0x50]
 	WORD $0xa90657f6 // stp x22, x21, [sp, #0x60]
 	WORD $0xa9074ff4 // stp x20, x19, [sp, #0x70]
-	WORD $0x14000008 // b 0x111f4 <mv_q4_k+0xa8>
+	WORD $0x14000008 // b 0x13ab8 <mv_q4_k+0xa8>
 	WORD $0x6e31d631 // faddp v17.4s, v17.4s, v17.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x8b05018c // add x12, x12, x5
 	WORD $0x7e30da31 // faddp s17, v17.2s
 	WORD $0xbc004451 // str s17, [x2], #0x4
-	WORD $0x540011ed // b.le 0x1142c <mv_q4_k+0x2e0>
+	WORD $0x540011ed // b.le 0x13cf0 <mv_q4_k+0x2e0>
 	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54fffeeb // b.lt 0x111d8 <mv_q4_k+0x8c>
+	WORD $0x54fffeeb // b.lt 0x13a9c <mv_q4_k+0x8c>
 	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
 	WORD $0xaa0c03ef // mov x15, x12
 	WORD $0xaa0b03f0 // mov x16, x11
@@ -1307,14 +3920,14 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbc7669d4 // ldr s20, [x14, x22]
 	WORD $0x4f9b12b2 // fmla v18.4s, v21.4s, v27.s[0]
 	WORD $0x4f941271 // fmla v17.4s, v19.4s, v20.s[0]
-	WORD $0x54fff521 // b.ne 0x112b0 <mv_q4_k+0x164>
+	WORD $0x54fff521 // b.ne 0x13b74 <mv_q4_k+0x164>
 	WORD $0xf1000610 // subs x16, x16, #0x1
 	WORD $0x91100231 // add x17, x17, #0x400
 	WORD $0x910240c6 // add x6, x6, #0x90
 	WORD $0x910241ef // add x15, x15, #0x90
-	WORD $0x54ffefac // b.gt 0x11214 <mv_q4_k+0xc8>
+	WORD $0x54ffefac // b.gt 0x13ad8 <mv_q4_k+0xc8>
 	WORD $0x4eb1d651 // fsub v17.4s, v18.4s, v17.4s
-	WORD $0x17ffff6c // b 0x111d8 <mv_q4_k+0x8c>
+	WORD $0x17ffff6c // b 0x13a9c <mv_q4_k+0x8c>
 	WORD $0xa9474ff4 // ldp x20, x19, [sp, #0x70]
 	WORD $0xfd4023e8 // ldr d8, [sp, #0x40]
 	WORD $0xa94657f6 // ldp x22, x21, [sp, #0x60]
@@ -1322,37 +3935,37 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x910203ff // add sp, sp, #0x80
 	WORD $0xd65f03c0 // ret
 
-	// mv_q6_k: +5188
+	// mv_q6_k: +15624
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x5400144b // b.lt 0x116d0 <mv_q6_k+0x28c>
+	WORD $0x5400144b // b.lt 0x13f94 <mv_q6_k+0x28c>
 	WORD $0xd10143ff // sub sp, sp, #0x50
 	WORD $0x9103fc88 // add x8, x4, #0xff
 	WORD $0xf100009f // cmp x4, #0x0
-	WORD $0x10010849 // adr x9, 0x13560 <wsumh_bf16+0x868>
-	WORD $0x1001092a // adr x10, 0x13580 <wsumh_bf16+0x888>
+	WORD $0x1001b629 // adr x9, 0x173e0 <wsumh_q8_0+0xa70>
+	WORD $0x1001b70a // adr x10, 0x17400 <wsumh_q8_0+0xa90>
 	WORD $0x4f00e5e1 // movi v1.16b, #0xf
 	WORD $0x4f01e602 // movi v2.16b, #0x30
 	WORD $0x4f07e403 // movi v3.16b, #0xe0
 	WORD $0x9a84b108 // csel x8, x8, x4, lt
 	WORD $0x3dc00120 // ldr q0, [x9]
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x100106c9 // adr x9, 0x13550 <wsumh_bf16+0x858>
-	WORD $0x100109aa // adr x10, 0x135b0 <wsumh_bf16+0x8b8>
+	WORD $0x1001b4a9 // adr x9, 0x173d0 <wsumh_q8_0+0xa60>
+	WORD $0x1001b78a // adr x10, 0x17430 <wsumh_q8_0+0xac0>
 	WORD $0x3dc00125 // ldr q5, [x9]
 	WORD $0x9348fd08 // asr x8, x8, #8
 	WORD $0x3dc00146 // ldr q6, [x10]
 	WORD $0x910003e9 // mov x9, sp
 	WORD $0x6d0423e9 // stp d9, d8, [sp, #0x40]
-	WORD $0x14000007 // b 0x114b0 <mv_q6_k+0x6c>
+	WORD $0x14000007 // b 0x13d74 <mv_q6_k+0x6c>
 	WORD $0x6e27d4e7 // faddp v7.4s, v7.4s, v7.4s
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b050000 // add x0, x0, x5
 	WORD $0x7e30d8e7 // faddp s7, v7.2s
 	WORD $0xbc004447 // str s7, [x2], #0x4
-	WORD $0x540010ed // b.le 0x116c8 <mv_q6_k+0x284>
+	WORD $0x540010ed // b.le 0x13f8c <mv_q6_k+0x284>
 	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
 	WORD $0xf104009f // cmp x4, #0x100
-	WORD $0x54ffff0b // b.lt 0x11498 <mv_q6_k+0x54>
+	WORD $0x54ffff0b // b.lt 0x13d5c <mv_q6_k+0x54>
 	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
 	WORD $0xaa0803ea // mov x10, x8
 	WORD $0xaa0103eb // mov x11, x1
@@ -1477,45 +4090,45 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd4019f2 // ldr s18, [x15, #0x18]
 	WORD $0x4f9112a7 // fmla v7.4s, v21.4s, v17.s[0]
 	WORD $0x4f921330 // fmla v16.4s, v25.4s, v18.s[0]
-	WORD $0x54fff3e1 // b.ne 0x11528 <mv_q6_k+0xe4>
+	WORD $0x54fff3e1 // b.ne 0x13dec <mv_q6_k+0xe4>
 	WORD $0xf100054a // subs x10, x10, #0x1
 	WORD $0x9103498c // add x12, x12, #0xd2
 	WORD $0x9110016b // add x11, x11, #0x400
-	WORD $0x54fff08c // b.gt 0x114cc <mv_q6_k+0x88>
+	WORD $0x54fff08c // b.gt 0x13d90 <mv_q6_k+0x88>
 	WORD $0x4e30d4e7 // fadd v7.4s, v7.4s, v16.4s
-	WORD $0x17ffff75 // b 0x11498 <mv_q6_k+0x54>
+	WORD $0x17ffff75 // b 0x13d5c <mv_q6_k+0x54>
 	WORD $0x6d4423e9 // ldp d9, d8, [sp, #0x40]
 	WORD $0x910143ff // add sp, sp, #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsum_f32: +5844
+	// wsum_f32: +16280
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11714 <wsum_f32+0x40>
+	WORD $0x540001ea // b.ge 0x13fd8 <wsum_f32+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x5400056d // b.le 0x11794 <wsum_f32+0xc0>
+	WORD $0x5400056d // b.le 0x14058 <wsum_f32+0xc0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000e6d // b.le 0x118bc <wsum_f32+0x1e8>
+	WORD $0x54000e6d // b.le 0x14180 <wsum_f32+0x1e8>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540007cb // b.lt 0x117f4 <wsum_f32+0x120>
+	WORD $0x540007cb // b.lt 0x140b8 <wsum_f32+0x120>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54000821 // b.ne 0x1180c <wsum_f32+0x138>
+	WORD $0x54000821 // b.ne 0x140d0 <wsum_f32+0x138>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x1400003b // b 0x117fc <wsum_f32+0x128>
+	WORD $0x1400003b // b 0x140c0 <wsum_f32+0x128>
 	WORD $0xd37ef4a9 // lsl x9, x5, #2
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11740 <wsum_f32+0x6c>
+	WORD $0x14000007 // b 0x14004 <wsum_f32+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x116e0 <wsum_f32+0xc>
+	WORD $0x54fffd2c // b.gt 0x13fa4 <wsum_f32+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1525,7 +4138,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11728 <wsum_f32+0x54>
+	WORD $0x54fffe2b // b.lt 0x13fec <wsum_f32+0x54>
 	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
 	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0xad7f1985 // ldp q5, q6, [x12, #-0x20]
@@ -1535,16 +4148,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffee1 // b.ne 0x11768 <wsum_f32+0x94>
-	WORD $0x17ffffe6 // b 0x11728 <wsum_f32+0x54>
+	WORD $0x54fffee1 // b.ne 0x1402c <wsum_f32+0x94>
+	WORD $0x17ffffe6 // b 0x13fec <wsum_f32+0x54>
 	WORD $0x8b080809 // add x9, x0, x8, lsl #2
 	WORD $0xd37ef4aa // lsl x10, x5, #2
-	WORD $0x14000006 // b 0x117b4 <wsum_f32+0xe0>
+	WORD $0x14000006 // b 0x14078 <wsum_f32+0xe0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91004129 // add x9, x9, #0x10
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff9ec // b.gt 0x116ec <wsum_f32+0x18>
+	WORD $0x54fff9ec // b.gt 0x13fb0 <wsum_f32+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1553,100 +4166,100 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x117a0 <wsum_f32+0xcc>
+	WORD $0x54fffe6b // b.lt 0x14064 <wsum_f32+0xcc>
 	WORD $0x3dc001c1 // ldr q1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf100058c // subs x12, x12, #0x1
 	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff61 // b.ne 0x117d8 <wsum_f32+0x104>
-	WORD $0x17ffffec // b 0x117a0 <wsum_f32+0xcc>
+	WORD $0x54ffff61 // b.ne 0x1409c <wsum_f32+0x104>
+	WORD $0x17ffffec // b 0x14064 <wsum_f32+0xcc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x1183c <wsum_f32+0x168>
-	WORD $0x14000022 // b 0x11890 <wsum_f32+0x1bc>
+	WORD $0x540001ca // b.ge 0x14100 <wsum_f32+0x168>
+	WORD $0x14000022 // b 0x14154 <wsum_f32+0x1bc>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x1182c <wsum_f32+0x158>
+	WORD $0x540000a3 // b.lo 0x140f0 <wsum_f32+0x158>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11830 <wsum_f32+0x15c>
+	WORD $0x14000002 // b 0x140f4 <wsum_f32+0x15c>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002cb // b.lt 0x11890 <wsum_f32+0x1bc>
+	WORD $0x540002cb // b.lt 0x14154 <wsum_f32+0x1bc>
 	WORD $0x8b08080d // add x13, x0, x8, lsl #2
 	WORD $0xd37ef4a8 // lsl x8, x5, #2
 	WORD $0x910021ad // add x13, x13, #0x8
-	WORD $0x14000006 // b 0x11860 <wsum_f32+0x18c>
+	WORD $0x14000006 // b 0x14124 <wsum_f32+0x18c>
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11890 <wsum_f32+0x1bc>
+	WORD $0x540001a0 // b.eq 0x14154 <wsum_f32+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11884 <wsum_f32+0x1b0>
+	WORD $0x5400010b // b.lt 0x14148 <wsum_f32+0x1b0>
 	WORD $0xbc5f81a1 // ldur s1, [x13, #-0x8]
-	WORD $0x3400006c // cbz w12, 0x11878 <wsum_f32+0x1a4>
+	WORD $0x3400006c // cbz w12, 0x1413c <wsum_f32+0x1a4>
 	WORD $0xd10011ae // sub x14, x13, #0x4
 	WORD $0x0d4091c1 // ld1 { v1.s }[1], [x14]
-	WORD $0x34fffeab // cbz w11, 0x1184c <wsum_f32+0x178>
+	WORD $0x34fffeab // cbz w11, 0x14110 <wsum_f32+0x178>
 	WORD $0x4d4081a1 // ld1 { v1.s }[2], [x13]
-	WORD $0x17fffff3 // b 0x1184c <wsum_f32+0x178>
+	WORD $0x17fffff3 // b 0x14110 <wsum_f32+0x178>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11870 <wsum_f32+0x19c>
-	WORD $0x17fffffb // b 0x11878 <wsum_f32+0x1a4>
+	WORD $0x35ffff4c // cbnz w12, 0x14134 <wsum_f32+0x19c>
+	WORD $0x17fffffb // b 0x1413c <wsum_f32+0x1a4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x1189c <wsum_f32+0x1c8>
+	WORD $0x5400004b // b.lt 0x14160 <wsum_f32+0x1c8>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x118c0 <wsum_f32+0x1ec>
+	WORD $0x3400012c // cbz w12, 0x14184 <wsum_f32+0x1ec>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x118c4 <wsum_f32+0x1f0>
+	WORD $0x350000eb // cbnz w11, 0x14188 <wsum_f32+0x1f0>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x118bc <wsum_f32+0x1e8>
+	WORD $0x5400006b // b.lt 0x14180 <wsum_f32+0x1e8>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x118ac <wsum_f32+0x1d8>
+	WORD $0x34ffff6b // cbz w11, 0x14170 <wsum_f32+0x1d8>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x118b4 <wsum_f32+0x1e0>
-	WORD $0x17fffffa // b 0x118bc <wsum_f32+0x1e8>
+	WORD $0x54ffff2a // b.ge 0x14178 <wsum_f32+0x1e0>
+	WORD $0x17fffffa // b 0x14180 <wsum_f32+0x1e8>
 
-	// wsum_f16: +6360
+	// wsum_f16: +16796
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11918 <wsum_f16+0x40>
+	WORD $0x540001ea // b.ge 0x141dc <wsum_f16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x119a8 <wsum_f16+0xd0>
+	WORD $0x540005ed // b.le 0x1426c <wsum_f16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x11ad8 <wsum_f16+0x200>
+	WORD $0x54000f2d // b.le 0x1439c <wsum_f16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x11a0c <wsum_f16+0x134>
+	WORD $0x5400086b // b.lt 0x142d0 <wsum_f16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11a24 <wsum_f16+0x14c>
+	WORD $0x540008c1 // b.ne 0x142e8 <wsum_f16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11a14 <wsum_f16+0x13c>
+	WORD $0x14000040 // b 0x142d8 <wsum_f16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11944 <wsum_f16+0x6c>
+	WORD $0x14000007 // b 0x14208 <wsum_f16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x118e4 <wsum_f16+0xc>
+	WORD $0x54fffd2c // b.gt 0x141a8 <wsum_f16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1656,7 +4269,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x1192c <wsum_f16+0x54>
+	WORD $0x54fffe2b // b.lt 0x141f0 <wsum_f16+0x54>
 	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
 	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1670,16 +4283,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x1196c <wsum_f16+0x94>
-	WORD $0x17ffffe2 // b 0x1192c <wsum_f16+0x54>
+	WORD $0x54fffe61 // b.ne 0x14230 <wsum_f16+0x94>
+	WORD $0x17ffffe2 // b 0x141f0 <wsum_f16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x119c8 <wsum_f16+0xf0>
+	WORD $0x14000006 // b 0x1428c <wsum_f16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x118f0 <wsum_f16+0x18>
+	WORD $0x54fff96c // b.gt 0x141b4 <wsum_f16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1688,102 +4301,102 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x119b4 <wsum_f16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x14278 <wsum_f16+0xdc>
 	WORD $0xfd4001c1 // ldr d1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf100058c // subs x12, x12, #0x1
 	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x119ec <wsum_f16+0x114>
-	WORD $0x17ffffeb // b 0x119b4 <wsum_f16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x142b0 <wsum_f16+0x114>
+	WORD $0x17ffffeb // b 0x14278 <wsum_f16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11a54 <wsum_f16+0x17c>
-	WORD $0x14000023 // b 0x11aac <wsum_f16+0x1d4>
+	WORD $0x540001ca // b.ge 0x14318 <wsum_f16+0x17c>
+	WORD $0x14000023 // b 0x14370 <wsum_f16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11a44 <wsum_f16+0x16c>
+	WORD $0x540000a3 // b.lo 0x14308 <wsum_f16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11a48 <wsum_f16+0x170>
+	WORD $0x14000002 // b 0x1430c <wsum_f16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x11aac <wsum_f16+0x1d4>
+	WORD $0x540002eb // b.lt 0x14370 <wsum_f16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x11a7c <wsum_f16+0x1a4>
+	WORD $0x14000007 // b 0x14340 <wsum_f16+0x1a4>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11aac <wsum_f16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x14370 <wsum_f16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11aa0 <wsum_f16+0x1c8>
+	WORD $0x5400010b // b.lt 0x14364 <wsum_f16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x11a94 <wsum_f16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x14358 <wsum_f16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x11a64 <wsum_f16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x14328 <wsum_f16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x11a64 <wsum_f16+0x18c>
+	WORD $0x17fffff2 // b 0x14328 <wsum_f16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11a8c <wsum_f16+0x1b4>
-	WORD $0x17fffffb // b 0x11a94 <wsum_f16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x14350 <wsum_f16+0x1b4>
+	WORD $0x17fffffb // b 0x14358 <wsum_f16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11ab8 <wsum_f16+0x1e0>
+	WORD $0x5400004b // b.lt 0x1437c <wsum_f16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11adc <wsum_f16+0x204>
+	WORD $0x3400012c // cbz w12, 0x143a0 <wsum_f16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11ae0 <wsum_f16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x143a4 <wsum_f16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11ad8 <wsum_f16+0x200>
+	WORD $0x5400006b // b.lt 0x1439c <wsum_f16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11ac8 <wsum_f16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x1438c <wsum_f16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11ad0 <wsum_f16+0x1f8>
-	WORD $0x17fffffa // b 0x11ad8 <wsum_f16+0x200>
+	WORD $0x54ffff2a // b.ge 0x14394 <wsum_f16+0x1f8>
+	WORD $0x17fffffa // b 0x1439c <wsum_f16+0x200>
 
-	// wsum_bf16: +6900
+	// wsum_bf16: +17336
 	WORD $0xf100409f // cmp x4, #0x10
-	WORD $0x540001ea // b.ge 0x11b34 <wsum_bf16+0x40>
+	WORD $0x540001ea // b.ge 0x143f8 <wsum_bf16+0x40>
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0xb27e010c // orr x12, x8, #0x4
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x540005ed // b.le 0x11bc4 <wsum_bf16+0xd0>
+	WORD $0x540005ed // b.le 0x14488 <wsum_bf16+0xd0>
 	WORD $0xeb08008a // subs x10, x4, x8
-	WORD $0x54000f2d // b.le 0x11cf4 <wsum_bf16+0x200>
+	WORD $0x54000f2d // b.le 0x145b8 <wsum_bf16+0x200>
 	WORD $0x8b080849 // add x9, x2, x8, lsl #2
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400086b // b.lt 0x11c28 <wsum_bf16+0x134>
+	WORD $0x5400086b // b.lt 0x144ec <wsum_bf16+0x134>
 	WORD $0xbd400120 // ldr s0, [x9]
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x540008c1 // b.ne 0x11c40 <wsum_bf16+0x14c>
+	WORD $0x540008c1 // b.ne 0x14504 <wsum_bf16+0x14c>
 	WORD $0x2a1f03eb // mov w11, wzr
-	WORD $0x14000040 // b 0x11c30 <wsum_bf16+0x13c>
+	WORD $0x14000040 // b 0x144f4 <wsum_bf16+0x13c>
 	WORD $0xd37ff8a9 // lsl x9, x5, #1
 	WORD $0xaa1f03e8 // mov x8, xzr
 	WORD $0x9100400a // add x10, x0, #0x10
 	WORD $0x5280020c // mov w12, #0x10 // =16
-	WORD $0x14000007 // b 0x11b60 <wsum_bf16+0x6c>
+	WORD $0x14000007 // b 0x14424 <wsum_bf16+0x6c>
 	WORD $0x9100410c // add x12, x8, #0x10
 	WORD $0x9100814a // add x10, x10, #0x20
 	WORD $0xad000963 // stp q3, q2, [x11]
 	WORD $0xeb04019f // cmp x12, x4
 	WORD $0xad010161 // stp q1, q0, [x11, #0x20]
-	WORD $0x54fffd2c // b.gt 0x11b00 <wsum_bf16+0xc>
+	WORD $0x54fffd2c // b.gt 0x143c4 <wsum_bf16+0xc>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1793,7 +4406,7 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ee // mov x14, x1
 	WORD $0xad400963 // ldp q3, q2, [x11]
 	WORD $0xad410161 // ldp q1, q0, [x11, #0x20]
-	WORD $0x54fffe2b // b.lt 0x11b48 <wsum_bf16+0x54>
+	WORD $0x54fffe2b // b.lt 0x1440c <wsum_bf16+0x54>
 	WORD $0x4ddfc9c4 // ld1r { v4.4s }, [x14], #4
 	WORD $0xf10005ad // subs x13, x13, #0x1
 	WORD $0x6d7f1985 // ldp d5, d6, [x12, #-0x10]
@@ -1807,16 +4420,16 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4e26cc82 // fmla v2.4s, v4.4s, v6.4s
 	WORD $0x4e27cc81 // fmla v1.4s, v4.4s, v7.4s
 	WORD $0x4e30cc80 // fmla v0.4s, v4.4s, v16.4s
-	WORD $0x54fffe61 // b.ne 0x11b88 <wsum_bf16+0x94>
-	WORD $0x17ffffe2 // b 0x11b48 <wsum_bf16+0x54>
+	WORD $0x54fffe61 // b.ne 0x1444c <wsum_bf16+0x94>
+	WORD $0x17ffffe2 // b 0x1440c <wsum_bf16+0x54>
 	WORD $0x8b080409 // add x9, x0, x8, lsl #1
 	WORD $0xd37ff8aa // lsl x10, x5, #1
-	WORD $0x14000006 // b 0x11be4 <wsum_bf16+0xf0>
+	WORD $0x14000006 // b 0x144a8 <wsum_bf16+0xf0>
 	WORD $0x9100110c // add x12, x8, #0x4
 	WORD $0x91002129 // add x9, x9, #0x8
 	WORD $0x3d800160 // str q0, [x11]
 	WORD $0xeb04019f // cmp x12, x4
-	WORD $0x54fff96c // b.gt 0x11b0c <wsum_bf16+0x18>
+	WORD $0x54fff96c // b.gt 0x143d0 <wsum_bf16+0x18>
 	WORD $0xaa0803eb // mov x11, x8
 	WORD $0xaa0c03e8 // mov x8, x12
 	WORD $0xf100047f // cmp x3, #0x1
@@ -1825,353 +4438,253 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0103ed // mov x13, x1
 	WORD $0xaa0903ee // mov x14, x9
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x54fffe6b // b.lt 0x11bd0 <wsum_bf16+0xdc>
+	WORD $0x54fffe6b // b.lt 0x14494 <wsum_bf16+0xdc>
 	WORD $0xfd4001c1 // ldr d1, [x14]
 	WORD $0xbc4045a2 // ldr s2, [x13], #0x4
 	WORD $0xf100058c // subs x12, x12, #0x1
 	WORD $0x8b0a01ce // add x14, x14, x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x11c08 <wsum_bf16+0x114>
-	WORD $0x17ffffeb // b 0x11bd0 <wsum_bf16+0xdc>
+	WORD $0x54ffff41 // b.ne 0x144cc <wsum_bf16+0x114>
+	WORD $0x17ffffeb // b 0x14494 <wsum_bf16+0xdc>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
 	WORD $0x2a1f03ec // mov w12, wzr
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540001ca // b.ge 0x11c70 <wsum_bf16+0x17c>
-	WORD $0x14000023 // b 0x11cc8 <wsum_bf16+0x1d4>
+	WORD $0x540001ca // b.ge 0x14534 <wsum_bf16+0x17c>
+	WORD $0x14000023 // b 0x1458c <wsum_bf16+0x1d4>
 	WORD $0x9100112b // add x11, x9, #0x4
 	WORD $0xf1000d5f // cmp x10, #0x3
 	WORD $0x0d409160 // ld1 { v0.s }[1], [x11]
-	WORD $0x540000a3 // b.lo 0x11c60 <wsum_bf16+0x16c>
+	WORD $0x540000a3 // b.lo 0x14524 <wsum_bf16+0x16c>
 	WORD $0x9100212b // add x11, x9, #0x8
 	WORD $0x4d408160 // ld1 { v0.s }[2], [x11]
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000002 // b 0x11c64 <wsum_bf16+0x170>
+	WORD $0x14000002 // b 0x14528 <wsum_bf16+0x170>
 	WORD $0x2a1f03eb // mov w11, wzr
 	WORD $0x5280002c // mov w12, #0x1 // =1
 	WORD $0xf100047f // cmp x3, #0x1
-	WORD $0x540002eb // b.lt 0x11cc8 <wsum_bf16+0x1d4>
+	WORD $0x540002eb // b.lt 0x1458c <wsum_bf16+0x1d4>
 	WORD $0x8b08040d // add x13, x0, x8, lsl #1
 	WORD $0xd37ff8a8 // lsl x8, x5, #1
 	WORD $0x910011ad // add x13, x13, #0x4
-	WORD $0x14000007 // b 0x11c98 <wsum_bf16+0x1a4>
+	WORD $0x14000007 // b 0x1455c <wsum_bf16+0x1a4>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbc404422 // ldr s2, [x1], #0x4
 	WORD $0xf1000463 // subs x3, x3, #0x1
 	WORD $0x8b0801ad // add x13, x13, x8
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x11cc8 <wsum_bf16+0x1d4>
+	WORD $0x540001a0 // b.eq 0x1458c <wsum_bf16+0x1d4>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400010b // b.lt 0x11cbc <wsum_bf16+0x1c8>
+	WORD $0x5400010b // b.lt 0x14580 <wsum_bf16+0x1c8>
 	WORD $0x7c5fc1a1 // ldur h1, [x13, #-0x4]
-	WORD $0x3400006c // cbz w12, 0x11cb0 <wsum_bf16+0x1bc>
+	WORD $0x3400006c // cbz w12, 0x14574 <wsum_bf16+0x1bc>
 	WORD $0xd10009ae // sub x14, x13, #0x2
 	WORD $0x0d4049c1 // ld1 { v1.h }[1], [x14]
-	WORD $0x34fffe8b // cbz w11, 0x11c80 <wsum_bf16+0x18c>
+	WORD $0x34fffe8b // cbz w11, 0x14544 <wsum_bf16+0x18c>
 	WORD $0x0d4051a1 // ld1 { v1.h }[2], [x13]
-	WORD $0x17fffff2 // b 0x11c80 <wsum_bf16+0x18c>
+	WORD $0x17fffff2 // b 0x14544 <wsum_bf16+0x18c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff4c // cbnz w12, 0x11ca8 <wsum_bf16+0x1b4>
-	WORD $0x17fffffb // b 0x11cb0 <wsum_bf16+0x1bc>
+	WORD $0x35ffff4c // cbnz w12, 0x1456c <wsum_bf16+0x1b4>
+	WORD $0x17fffffb // b 0x14574 <wsum_bf16+0x1bc>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x5400004b // b.lt 0x11cd4 <wsum_bf16+0x1e0>
+	WORD $0x5400004b // b.lt 0x14598 <wsum_bf16+0x1e0>
 	WORD $0xbd000120 // str s0, [x9]
-	WORD $0x3400012c // cbz w12, 0x11cf8 <wsum_bf16+0x204>
+	WORD $0x3400012c // cbz w12, 0x145bc <wsum_bf16+0x204>
 	WORD $0x91001128 // add x8, x9, #0x4
 	WORD $0x0d009100 // st1 { v0.s }[1], [x8]
-	WORD $0x350000eb // cbnz w11, 0x11cfc <wsum_bf16+0x208>
+	WORD $0x350000eb // cbnz w11, 0x145c0 <wsum_bf16+0x208>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x5400006b // b.lt 0x11cf4 <wsum_bf16+0x200>
+	WORD $0x5400006b // b.lt 0x145b8 <wsum_bf16+0x200>
 	WORD $0x91003128 // add x8, x9, #0xc
 	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
 	WORD $0xd65f03c0 // ret
-	WORD $0x34ffff6b // cbz w11, 0x11ce4 <wsum_bf16+0x1f0>
+	WORD $0x34ffff6b // cbz w11, 0x145a8 <wsum_bf16+0x1f0>
 	WORD $0x91002128 // add x8, x9, #0x8
 	WORD $0x4d008100 // st1 { v0.s }[2], [x8]
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54ffff2a // b.ge 0x11cec <wsum_bf16+0x1f8>
-	WORD $0x17fffffa // b 0x11cf4 <wsum_bf16+0x200>
+	WORD $0x54ffff2a // b.ge 0x145b0 <wsum_bf16+0x1f8>
+	WORD $0x17fffffa // b 0x145b8 <wsum_bf16+0x200>
 
-	// wsumh_f32: +7440
-	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	// wsumh_f32: +17876
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
 	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
-	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
 	WORD $0x92403ca9 // and x9, x5, #0xffff
 	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
-	WORD $0xd37ef50b // lsl x11, x8, #2
-	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
 	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
-	WORD $0x54001c41 // b.ne 0x120c4 <wsumh_f32+0x3b4>
+	WORD $0x54000fc1 // b.ne 0x147f4 <wsumh_f32+0x220>
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x540029c1 // b.ne 0x14b3c <wsumh_f32+0x568>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54002aab // b.lt 0x12298 <wsumh_f32+0x588>
-	WORD $0x8b08050f // add x15, x8, x8, lsl #1
-	WORD $0x8b040491 // add x17, x4, x4, lsl #1
-	WORD $0xd37cec8c // lsl x12, x4, #4
-	WORD $0xd37ced0d // lsl x13, x8, #4
-	WORD $0xd37df10e // lsl x14, x8, #3
-	WORD $0xd37df090 // lsl x16, x4, #3
-	WORD $0xd37ef5ef // lsl x15, x15, #2
-	WORD $0xd37ef631 // lsl x17, x17, #2
-	WORD $0xd37ef465 // lsl x5, x3, #2
-	WORD $0x91000526 // add x6, x9, #0x1
-	WORD $0x91008007 // add x7, x0, #0x20
-	WORD $0x14000007 // b 0x11d90 <wsumh_f32+0x80>
-	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0x54001e0b // b.lt 0x149cc <wsumh_f32+0x3f8>
+	WORD $0x8b08050e // add x14, x8, x8, lsl #1
+	WORD $0x8b040490 // add x16, x4, x4, lsl #1
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xd37ced0c // lsl x12, x8, #4
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37df08f // lsl x15, x4, #3
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0xd37ef471 // lsl x17, x3, #2
+	WORD $0x91000525 // add x5, x9, #0x1
+	WORD $0x91008006 // add x6, x0, #0x20
+	WORD $0x14000007 // b 0x14658 <wsumh_f32+0x84>
+	WORD $0xd1001147 // sub x7, x10, #0x4
 	WORD $0xf1001d5f // cmp x10, #0x7
-	WORD $0x8b0c0021 // add x1, x1, x12
-	WORD $0x8b0d0042 // add x2, x2, x13
-	WORD $0xaa1303ea // mov x10, x19
-	WORD $0x5400288d // b.le 0x1229c <wsumh_f32+0x58c>
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0x54001bed // b.le 0x149d0 <wsumh_f32+0x3fc>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x540011a2 // b.hs 0x11fc8 <wsumh_f32+0x2b8>
-	WORD $0xaa1f03f3 // mov x19, xzr
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffec2 // b.hs 0x11d78 <wsumh_f32+0x68>
-	WORD $0x8b130814 // add x20, x0, x19, lsl #2
-	WORD $0x14000009 // b 0x11dcc <wsumh_f32+0xbc>
-	WORD $0x3d8002a0 // str q0, [x21]
-	WORD $0x3cab6aa1 // str q1, [x21, x11]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x3caf6aa3 // str q3, [x21, x15]
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0x91004294 // add x20, x20, #0x10
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffd82 // b.hs 0x11d78 <wsumh_f32+0x68>
-	WORD $0xcb130116 // sub x22, x8, x19
-	WORD $0x8b130855 // add x21, x2, x19, lsl #2
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x5400018a // b.ge 0x11e08 <wsumh_f32+0xf8>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x540001eb // b.lt 0x11e1c <wsumh_f32+0x10c>
-	WORD $0xbd4002a0 // ldr s0, [x21]
-	WORD $0x54000241 // b.ne 0x11e30 <wsumh_f32+0x120>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x8b0f02b9 // add x25, x21, x15
-	WORD $0xbd400302 // ldr s2, [x24]
-	WORD $0xbd400323 // ldr s3, [x25]
-	WORD $0xbd4002e1 // ldr s1, [x23]
-	WORD $0x1400002f // b 0x11ec0 <wsumh_f32+0x1b0>
-	WORD $0x3dc002a0 // ldr q0, [x21]
-	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
-	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
-	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
-	WORD $0x1400002a // b 0x11ec0 <wsumh_f32+0x1b0>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000025 // b 0x11ec0 <wsumh_f32+0x1b0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
-	WORD $0x540002a1 // b.ne 0x11e94 <wsumh_f32+0x184>
-	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
-	WORD $0x910022b7 // add x23, x21, #0x8
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
-	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x8b0f02b8 // add x24, x21, x15
-	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
-	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
-	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
-	WORD $0x1400000c // b 0x11ec0 <wsumh_f32+0x1b0>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
-	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x8b0f02b7 // add x23, x21, x15
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
-	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
-	WORD $0xaa1403f7 // mov x23, x20
-	WORD $0xaa0603f8 // mov x24, x6
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xb5000349 // cbnz x9, 0x11f34 <wsumh_f32+0x224>
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x54fff6ca // b.ge 0x11dac <wsumh_f32+0x9c>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x54fff70b // b.lt 0x11dbc <wsumh_f32+0xac>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0xbd0002a0 // str s0, [x21]
-	WORD $0x54000441 // b.ne 0x11f70 <wsumh_f32+0x260>
-	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
-	WORD $0xbc2e6aa2 // str s2, [x21, x14]
-	WORD $0xbc2f6aa3 // str s3, [x21, x15]
-	WORD $0x17ffffb1 // b 0x11dbc <wsumh_f32+0xac>
+	WORD $0x540004e2 // b.hs 0x146f8 <wsumh_f32+0x124>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x54fffec2 // b.hs 0x14640 <wsumh_f32+0x6c>
+	WORD $0x8b070813 // add x19, x0, x7, lsl #2
+	WORD $0x14000009 // b 0x14694 <wsumh_f32+0xc0>
+	WORD $0x910010e7 // add x7, x7, #0x4
+	WORD $0x91004273 // add x19, x19, #0x10
+	WORD $0x3d800283 // str q3, [x20]
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0x3cad6a81 // str q1, [x20, x13]
+	WORD $0x3cae6a80 // str q0, [x20, x14]
+	WORD $0x54fffd82 // b.hs 0x14640 <wsumh_f32+0x6c>
+	WORD $0x8b070854 // add x20, x2, x7, lsl #2
+	WORD $0xaa0503f6 // mov x22, x5
+	WORD $0xaa1303f7 // mov x23, x19
+	WORD $0xaa0103f8 // mov x24, x1
+	WORD $0x8b080a95 // add x21, x20, x8, lsl #2
+	WORD $0x3dc00283 // ldr q3, [x20]
+	WORD $0x3ced6a81 // ldr q1, [x20, x13]
+	WORD $0x3cee6a80 // ldr q0, [x20, x14]
+	WORD $0x3dc002a2 // ldr q2, [x21]
+	WORD $0xb4fffde9 // cbz x9, 0x14674 <wsumh_f32+0xa0>
 	WORD $0x3dc002e4 // ldr q4, [x23]
-	WORD $0xbd400325 // ldr s5, [x25]
-	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
-	WORD $0xd1000718 // sub x24, x24, #0x1
-	WORD $0xbc706b27 // ldr s7, [x25, x16]
-	WORD $0xbc716b30 // ldr s16, [x25, x17]
-	WORD $0xf100071f // cmp x24, #0x1
-	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
-	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
-	WORD $0x91001339 // add x25, x25, #0x4
-	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
-	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
-	WORD $0x8b0502f7 // add x23, x23, x5
-	WORD $0x54fffd0d // b.le 0x11ed0 <wsumh_f32+0x1c0>
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x54fffe2c // b.gt 0x11efc <wsumh_f32+0x1ec>
+	WORD $0xbd400305 // ldr s5, [x24]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0xbc647b06 // ldr s6, [x24, x4, lsl #2]
+	WORD $0xbc6f6b07 // ldr s7, [x24, x15]
 	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x5400014b // b.lt 0x11f68 <wsumh_f32+0x258>
-	WORD $0xbd4002e4 // ldr s4, [x23]
-	WORD $0x54fffdc0 // b.eq 0x11f00 <wsumh_f32+0x1f0>
-	WORD $0x910012fa // add x26, x23, #0x4
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d409344 // ld1 { v4.s }[1], [x26]
-	WORD $0x54fffd41 // b.ne 0x11f00 <wsumh_f32+0x1f0>
-	WORD $0x910022fa // add x26, x23, #0x8
-	WORD $0x4d408344 // ld1 { v4.s }[2], [x26]
-	WORD $0x17ffffe7 // b 0x11f00 <wsumh_f32+0x1f0>
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x17ffffe5 // b 0x11f00 <wsumh_f32+0x1f0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
-	WORD $0x540001e1 // b.ne 0x11fb8 <wsumh_f32+0x2a8>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x910022b6 // add x22, x21, #0x8
-	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
-	WORD $0xfd0002e1 // str d1, [x23]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0e02b7 // add x23, x21, x14
-	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0f02b5 // add x21, x21, x15
-	WORD $0xfd0002e2 // str d2, [x23]
-	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0xfc0086a3 // str d3, [x21], #0x8
-	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
-	WORD $0x17ffff82 // b 0x11dbc <wsumh_f32+0xac>
-	WORD $0xfc2b6aa1 // str d1, [x21, x11]
-	WORD $0xfc2e6aa2 // str d2, [x21, x14]
-	WORD $0xfc2f6aa3 // str d3, [x21, x15]
-	WORD $0x17ffff7e // b 0x11dbc <wsumh_f32+0xac>
-	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xbc706b10 // ldr s16, [x24, x16]
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x91001318 // add x24, x24, #0x4
+	WORD $0x4f861082 // fmla v2.4s, v4.4s, v6.s[0]
+	WORD $0x4f871081 // fmla v1.4s, v4.4s, v7.s[0]
+	WORD $0x8b1102f7 // add x23, x23, x17
+	WORD $0x4f901080 // fmla v0.4s, v4.4s, v16.s[0]
+	WORD $0x54fffe6c // b.gt 0x146bc <wsumh_f32+0xe8>
+	WORD $0x17ffffe0 // b 0x14674 <wsumh_f32+0xa0>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0x52800215 // mov w21, #0x10 // =16
+	WORD $0x1400000d // b 0x14738 <wsumh_f32+0x164>
+	WORD $0xad0002a1 // stp q1, q0, [x21]
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xad0142b1 // stp q17, q16, [x21, #0x20]
+	WORD $0x910040f5 // add x21, x7, #0x10
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0xad005af7 // stp q23, q22, [x23]
+	WORD $0xad0152f5 // stp q21, q20, [x23, #0x20]
+	WORD $0xad001ac7 // stp q7, q6, [x22]
+	WORD $0xad0112c5 // stp q5, q4, [x22, #0x20]
+	WORD $0xad004a93 // stp q19, q18, [x20]
+	WORD $0xad010a83 // stp q3, q2, [x20, #0x20]
+	WORD $0x54fff988 // b.hi 0x14664 <wsumh_f32+0x90>
 	WORD $0xaa0703f4 // mov x20, x7
-	WORD $0x52800216 // mov w22, #0x10 // =16
-	WORD $0x1400000d // b 0x12008 <wsumh_f32+0x2f8>
-	WORD $0xad0002c1 // stp q1, q0, [x22]
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
-	WORD $0x91004276 // add x22, x19, #0x10
-	WORD $0xeb0802df // cmp x22, x8
-	WORD $0xad005b17 // stp q23, q22, [x24]
-	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
-	WORD $0xad0016e4 // stp q4, q5, [x23]
-	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
-	WORD $0xad004eb2 // stp q18, q19, [x21]
-	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
-	WORD $0x54ffecc8 // b.hi 0x11d9c <wsumh_f32+0x8c>
-	WORD $0xaa1303f5 // mov x21, x19
-	WORD $0xaa1603f3 // mov x19, x22
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x8b150856 // add x22, x2, x21, lsl #2
-	WORD $0xaa0603fa // mov x26, x6
-	WORD $0xaa0103fd // mov x29, x1
-	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
-	WORD $0x8b0e02d7 // add x23, x22, x14
-	WORD $0x8b0f02d5 // add x21, x22, x15
-	WORD $0xad4002c1 // ldp q1, q0, [x22]
-	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
-	WORD $0xad4016e4 // ldp q4, q5, [x23]
-	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
-	WORD $0xad405b17 // ldp q23, q22, [x24]
-	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
-	WORD $0xad404eb2 // ldp q18, q19, [x21]
-	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
-	WORD $0xb4fffc69 // cbz x9, 0x11fd8 <wsumh_f32+0x2c8>
-	WORD $0xaa1d03fb // mov x27, x29
-	WORD $0xad7f6738 // ldp q24, q25, [x25, #-0x20]
-	WORD $0xad406f3a // ldp q26, q27, [x25]
-	WORD $0xd100075a // sub x26, x26, #0x1
-	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
-	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
-	WORD $0xf100075f // cmp x26, #0x1
-	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0xaa1503e7 // mov x7, x21
+	WORD $0xaa1303f8 // mov x24, x19
+	WORD $0x8b140855 // add x21, x2, x20, lsl #2
+	WORD $0xaa0503f9 // mov x25, x5
+	WORD $0xaa0103fb // mov x27, x1
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0d02b6 // add x22, x21, x13
+	WORD $0x8b0e02b4 // add x20, x21, x14
+	WORD $0xad4002a1 // ldp q1, q0, [x21]
+	WORD $0xad4142b1 // ldp q17, q16, [x21, #0x20]
+	WORD $0xad401ac7 // ldp q7, q6, [x22]
+	WORD $0xad4112c5 // ldp q5, q4, [x22, #0x20]
+	WORD $0xad405af7 // ldp q23, q22, [x23]
+	WORD $0xad4152f5 // ldp q21, q20, [x23, #0x20]
+	WORD $0xad404a93 // ldp q19, q18, [x20]
+	WORD $0xad410a83 // ldp q3, q2, [x20, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x14708 <wsumh_f32+0x134>
+	WORD $0xaa1b03fa // mov x26, x27
+	WORD $0xad7f6718 // ldp q24, q25, [x24, #-0x20]
+	WORD $0xad406f1a // ldp q26, q27, [x24]
+	WORD $0xd1000739 // sub x25, x25, #0x1
+	WORD $0x4ddfcb5c // ld1r { v28.4s }, [x26], #4
+	WORD $0xbc647b7d // ldr s29, [x27, x4, lsl #2]
+	WORD $0xf100073f // cmp x25, #0x1
+	WORD $0x8b110318 // add x24, x24, x17
 	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
 	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
 	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
 	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
 	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
 	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
-	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0xbc6f6b7c // ldr s28, [x27, x15]
 	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
-	WORD $0xbc716bbd // ldr s29, [x29, x17]
-	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
-	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
-	WORD $0xaa1b03fd // mov x29, x27
-	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
-	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
-	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
-	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0xbc706b7d // ldr s29, [x27, x16]
+	WORD $0x4f9c1307 // fmla v7.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1326 // fmla v6.4s, v25.4s, v28.s[0]
+	WORD $0xaa1a03fb // mov x27, x26
+	WORD $0x4f9c1345 // fmla v5.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1364 // fmla v4.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1313 // fmla v19.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1332 // fmla v18.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
-	WORD $0x54fffcac // b.gt 0x12050 <wsumh_f32+0x340>
-	WORD $0x17ffffc6 // b 0x11fd8 <wsumh_f32+0x2c8>
-	WORD $0xb4001fa9 // cbz x9, 0x124b8 <wsumh_f32+0x7a8>
-	WORD $0xd37ef46d // lsl x13, x3, #2
-	WORD $0x14000005 // b 0x120e0 <wsumh_f32+0x3d0>
+	WORD $0x54fffcac // b.gt 0x14780 <wsumh_f32+0x1ac>
+	WORD $0x17ffffc6 // b 0x14708 <wsumh_f32+0x134>
+	WORD $0xb4002b29 // cbz x9, 0x14d58 <wsumh_f32+0x784>
+	WORD $0xd37ef46c // lsl x12, x3, #2
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x14000005 // b 0x14814 <wsumh_f32+0x240>
 	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0d0000 // add x0, x0, x13
-	WORD $0x54001eed // b.le 0x124b8 <wsumh_f32+0x7a8>
-	WORD $0xb4ffff8c // cbz x12, 0x120d0 <wsumh_f32+0x3c0>
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x54002a4d // b.le 0x14d58 <wsumh_f32+0x784>
+	WORD $0xb4ffff8b // cbz x11, 0x14804 <wsumh_f32+0x230>
 	WORD $0xaa0003ee // mov x14, x0
-	WORD $0xaa0c03ef // mov x15, x12
+	WORD $0xaa0b03ef // mov x15, x11
 	WORD $0xaa0203f0 // mov x16, x2
 	WORD $0xaa0103f1 // mov x17, x1
-	WORD $0x14000004 // b 0x12104 <wsumh_f32+0x3f4>
+	WORD $0x14000004 // b 0x14838 <wsumh_f32+0x264>
 	WORD $0xf10005ef // subs x15, x15, #0x1
-	WORD $0x8b0b01ce // add x14, x14, x11
-	WORD $0x54fffe8d // b.le 0x120d0 <wsumh_f32+0x3c0>
-	WORD $0xb4000128 // cbz x8, 0x12128 <wsumh_f32+0x418>
+	WORD $0x8b0d01ce // add x14, x14, x13
+	WORD $0x54fffe8d // b.le 0x14804 <wsumh_f32+0x230>
+	WORD $0xb4000128 // cbz x8, 0x1485c <wsumh_f32+0x288>
 	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa0d03e5 // mov x5, x13
+	WORD $0xaa0c03e5 // mov x5, x12
 	WORD $0x91004063 // add x3, x3, #0x10
 	WORD $0x8b0501c6 // add x6, x14, x5
 	WORD $0x910100a5 // add x5, x5, #0x40
 	WORD $0xeb08007f // cmp x3, x8
 	WORD $0xf98000c2 // prfm pldl2keep, [x6]
-	WORD $0x54ffff63 // b.lo 0x12110 <wsumh_f32+0x400>
+	WORD $0x54ffff63 // b.lo 0x14844 <wsumh_f32+0x270>
 	WORD $0xf100055f // cmp x10, #0x1
 	WORD $0xaa0a03e3 // mov x3, x10
-	WORD $0x5400012a // b.ge 0x12154 <wsumh_f32+0x444>
-	WORD $0x17fffff1 // b 0x120f8 <wsumh_f32+0x3e8>
+	WORD $0x5400012a // b.ge 0x14888 <wsumh_f32+0x2b4>
+	WORD $0x17fffff1 // b 0x1482c <wsumh_f32+0x258>
 	WORD $0xbd4000a2 // ldr s2, [x5]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd0000a2 // str s2, [x5]
 	WORD $0x8b040a31 // add x17, x17, x4, lsl #2
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0b0210 // add x16, x16, x11
-	WORD $0x54fffd4d // b.le 0x120f8 <wsumh_f32+0x3e8>
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffd4d // b.le 0x1482c <wsumh_f32+0x258>
 	WORD $0xbd400220 // ldr s0, [x17]
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000062 // b.hs 0x12168 <wsumh_f32+0x458>
+	WORD $0x54000062 // b.hs 0x1489c <wsumh_f32+0x2c8>
 	WORD $0xaa1f03e6 // mov x6, xzr
-	WORD $0x14000019 // b 0x121c8 <wsumh_f32+0x4b8>
+	WORD $0x14000019 // b 0x148fc <wsumh_f32+0x328>
 	WORD $0xaa1f03e5 // mov x5, xzr
 	WORD $0xaa1f03e7 // mov x7, xzr
 	WORD $0x8b050213 // add x19, x16, x5
@@ -2195,12 +4708,12 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0603e7 // mov x7, x6
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
 	WORD $0x3d800e63 // str q3, [x19, #0x30]
-	WORD $0x54fffd69 // b.ls 0x12170 <wsumh_f32+0x460>
+	WORD $0x54fffd69 // b.ls 0x148a4 <wsumh_f32+0x2d0>
 	WORD $0xb27e00c5 // orr x5, x6, #0x4
 	WORD $0xeb0800bf // cmp x5, x8
-	WORD $0x54000069 // b.ls 0x121dc <wsumh_f32+0x4cc>
+	WORD $0x54000069 // b.ls 0x14910 <wsumh_f32+0x33c>
 	WORD $0xaa0603e7 // mov x7, x6
-	WORD $0x1400000c // b 0x12208 <wsumh_f32+0x4f8>
+	WORD $0x1400000c // b 0x1493c <wsumh_f32+0x368>
 	WORD $0xd37ef4c5 // lsl x5, x6, #2
 	WORD $0x3ce569c1 // ldr q1, [x14, x5]
 	WORD $0x3ce56a02 // ldr q2, [x16, x5]
@@ -2211,21 +4724,21 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xaa0703e6 // mov x6, x7
 	WORD $0x3ca56a02 // str q2, [x16, x5]
 	WORD $0x910040a5 // add x5, x5, #0x10
-	WORD $0x54fffee9 // b.ls 0x121e0 <wsumh_f32+0x4d0>
+	WORD $0x54fffee9 // b.ls 0x14914 <wsumh_f32+0x340>
 	WORD $0xeb070106 // subs x6, x8, x7
-	WORD $0x54fff9c9 // b.ls 0x12144 <wsumh_f32+0x434>
+	WORD $0x54fff9c9 // b.ls 0x14878 <wsumh_f32+0x2a4>
 	WORD $0xf10004df // cmp x6, #0x1
-	WORD $0x54fff98b // b.lt 0x12144 <wsumh_f32+0x434>
+	WORD $0x54fff98b // b.lt 0x14878 <wsumh_f32+0x2a4>
 	WORD $0xd37ef4e5 // lsl x5, x7, #2
 	WORD $0x8b0501c7 // add x7, x14, x5
 	WORD $0x8b050205 // add x5, x16, x5
 	WORD $0xbd4000e1 // ldr s1, [x7]
-	WORD $0x54fff880 // b.eq 0x12138 <wsumh_f32+0x428>
+	WORD $0x54fff880 // b.eq 0x1486c <wsumh_f32+0x298>
 	WORD $0x910010f3 // add x19, x7, #0x4
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf10008df // cmp x6, #0x2
 	WORD $0x0d409261 // ld1 { v1.s }[1], [x19]
-	WORD $0x54000229 // b.ls 0x12280 <wsumh_f32+0x570>
+	WORD $0x54000229 // b.ls 0x149b4 <wsumh_f32+0x3e0>
 	WORD $0x910020e7 // add x7, x7, #0x8
 	WORD $0xaa0503f3 // mov x19, x5
 	WORD $0xf1000cdf // cmp x6, #0x3
@@ -2238,484 +4751,475 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbd0000a2 // str s2, [x5]
 	WORD $0x0d009262 // st1 { v2.s }[1], [x19]
 	WORD $0x4d0080e2 // st1 { v2.s }[2], [x7]
-	WORD $0x54fff6a0 // b.eq 0x12144 <wsumh_f32+0x434>
+	WORD $0x54fff6a0 // b.eq 0x14878 <wsumh_f32+0x2a4>
 	WORD $0x910030a5 // add x5, x5, #0xc
 	WORD $0x4d0090a2 // st1 { v2.s }[3], [x5]
-	WORD $0x17ffffb2 // b 0x12144 <wsumh_f32+0x434>
+	WORD $0x17ffffb2 // b 0x14878 <wsumh_f32+0x2a4>
 	WORD $0xaa0503e6 // mov x6, x5
 	WORD $0x0ddf80c2 // ld1 { v2.s }[0], [x6], #4
 	WORD $0x0d4090c2 // ld1 { v2.s }[1], [x6]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd0000a2 // str d2, [x5]
-	WORD $0x17ffffac // b 0x12144 <wsumh_f32+0x434>
-	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0xf100067f // cmp x19, #0x1
-	WORD $0x540010cb // b.lt 0x124b8 <wsumh_f32+0x7a8>
-	WORD $0xd37ef48a // lsl x10, x4, #2
-	WORD $0xd37ef52b // lsl x11, x9, #2
-	WORD $0xd37ef46c // lsl x12, x3, #2
-	WORD $0x9100800d // add x13, x0, #0x20
-	WORD $0x9100200e // add x14, x0, #0x8
-	WORD $0x14000005 // b 0x122cc <wsumh_f32+0x5bc>
-	WORD $0x8b080842 // add x2, x2, x8, lsl #2
-	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x54000f8d // b.le 0x124b8 <wsumh_f32+0x7a8>
+	WORD $0x17ffffac // b 0x14878 <wsumh_f32+0x2a4>
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0xf10004ff // cmp x7, #0x1
+	WORD $0x54000b2d // b.le 0x14b38 <wsumh_f32+0x564>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37df08c // lsl x12, x4, #3
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37ef46e // lsl x14, x3, #2
+	WORD $0x9100052f // add x15, x9, #0x1
+	WORD $0x91008011 // add x17, x0, #0x20
+	WORD $0x8b0b0030 // add x16, x1, x11
+	WORD $0x14000008 // b 0x14a14 <wsumh_f32+0x440>
+	WORD $0xd10008ea // sub x10, x7, #0x2
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0x8b0c0210 // add x16, x16, x12
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0x5400096d // b.le 0x14b3c <wsumh_f32+0x568>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000222 // b.hs 0x12314 <wsumh_f32+0x604>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xb27e01e3 // orr x3, x15, #0x4
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x54000549 // b.ls 0x12388 <wsumh_f32+0x678>
-	WORD $0xeb0f0111 // subs x17, x8, x15
-	WORD $0x54fffea9 // b.ls 0x122bc <wsumh_f32+0x5ac>
-	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400074b // b.lt 0x123dc <wsumh_f32+0x6cc>
-	WORD $0xbd400200 // ldr s0, [x16]
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x54000781 // b.ne 0x123f0 <wsumh_f32+0x6e0>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x540003e2 // b.hs 0x14a94 <wsumh_f32+0x4c0>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x54fffea2 // b.hs 0x149f8 <wsumh_f32+0x424>
+	WORD $0x8b0a0805 // add x5, x0, x10, lsl #2
+	WORD $0x14000007 // b 0x14a48 <wsumh_f32+0x474>
+	WORD $0x9100114a // add x10, x10, #0x4
+	WORD $0x910040a5 // add x5, x5, #0x10
+	WORD $0x3d800261 // str q1, [x19]
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54fffda2 // b.hs 0x149f8 <wsumh_f32+0x424>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa0f03f4 // mov x20, x15
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0x3dc00261 // ldr q1, [x19]
+	WORD $0x3dc000c0 // ldr q0, [x6]
+	WORD $0xb4fffe69 // cbz x9, 0x14a30 <wsumh_f32+0x45c>
+	WORD $0x3dc002a2 // ldr q2, [x21]
+	WORD $0xbd4002c3 // ldr s3, [x22]
+	WORD $0xd1000694 // sub x20, x20, #0x1
+	WORD $0xbc6b6ac4 // ldr s4, [x22, x11]
+	WORD $0xf100069f // cmp x20, #0x1
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0x4f831041 // fmla v1.4s, v2.4s, v3.s[0]
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x4f841040 // fmla v0.4s, v2.4s, v4.s[0]
+	WORD $0x54fffeec // b.gt 0x14a68 <wsumh_f32+0x494>
+	WORD $0x17ffffe8 // b 0x14a30 <wsumh_f32+0x45c>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x52800214 // mov w20, #0x10 // =16
+	WORD $0x14000009 // b 0x14ac4 <wsumh_f32+0x4f0>
+	WORD $0x91004154 // add x20, x10, #0x10
+	WORD $0x910100a5 // add x5, x5, #0x40
+	WORD $0xad000e62 // stp q2, q3, [x19]
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0xad011664 // stp q4, q5, [x19, #0x20]
+	WORD $0xad001cc6 // stp q6, q7, [x6]
+	WORD $0xad0100c1 // stp q1, q0, [x6, #0x20]
+	WORD $0x54fffb08 // b.hi 0x14a20 <wsumh_f32+0x44c>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa1403ea // mov x10, x20
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0xad400e62 // ldp q2, q3, [x19]
+	WORD $0xad411664 // ldp q4, q5, [x19, #0x20]
+	WORD $0xad401cc6 // ldp q6, q7, [x6]
+	WORD $0xad4100c1 // ldp q1, q0, [x6, #0x20]
+	WORD $0xb4fffe29 // cbz x9, 0x14aa4 <wsumh_f32+0x4d0>
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0f03f6 // mov x22, x15
+	WORD $0xad7f46b0 // ldp q16, q17, [x21, #-0x20]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0xad4052b3 // ldp q19, q20, [x21]
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbc746832 // ldr s18, [x1, x20]
+	WORD $0xbc746a15 // ldr s21, [x16, x20]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x4f921202 // fmla v2.4s, v16.4s, v18.s[0]
+	WORD $0x4f921223 // fmla v3.4s, v17.4s, v18.s[0]
+	WORD $0x4f921264 // fmla v4.4s, v19.4s, v18.s[0]
+	WORD $0x4f921285 // fmla v5.4s, v20.4s, v18.s[0]
+	WORD $0x4f951206 // fmla v6.4s, v16.4s, v21.s[0]
+	WORD $0x4f951227 // fmla v7.4s, v17.4s, v21.s[0]
+	WORD $0x4f951261 // fmla v1.4s, v19.4s, v21.s[0]
+	WORD $0x4f951280 // fmla v0.4s, v20.4s, v21.s[0]
+	WORD $0x54fffe0c // b.gt 0x14af0 <wsumh_f32+0x51c>
+	WORD $0x17ffffdc // b 0x14aa4 <wsumh_f32+0x4d0>
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x540010cb // b.lt 0x14d58 <wsumh_f32+0x784>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0xd37ef46d // lsl x13, x3, #2
+	WORD $0x9100800e // add x14, x0, #0x20
+	WORD $0x9100200f // add x15, x0, #0x8
+	WORD $0x14000005 // b 0x14b6c <wsumh_f32+0x598>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x54000f8d // b.le 0x14d58 <wsumh_f32+0x784>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x14bb4 <wsumh_f32+0x5e0>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xb27e0204 // orr x4, x16, #0x4
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x54000549 // b.ls 0x14c28 <wsumh_f32+0x654>
+	WORD $0xeb100103 // subs x3, x8, x16
+	WORD $0x54fffea9 // b.ls 0x14b5c <wsumh_f32+0x588>
+	WORD $0x8b100851 // add x17, x2, x16, lsl #2
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400074b // b.lt 0x14c7c <wsumh_f32+0x6a8>
+	WORD $0xbd400220 // ldr s0, [x17]
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000781 // b.ne 0x14c90 <wsumh_f32+0x6bc>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb5000889 // cbnz x9, 0x1241c <wsumh_f32+0x70c>
-	WORD $0x14000058 // b 0x12470 <wsumh_f32+0x760>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xaa0d03f0 // mov x16, x13
-	WORD $0x52800203 // mov w3, #0x10 // =16
-	WORD $0x14000007 // b 0x1233c <wsumh_f32+0x62c>
-	WORD $0x910041e3 // add x3, x15, #0x10
-	WORD $0x91010210 // add x16, x16, #0x40
-	WORD $0xad000a23 // stp q3, q2, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
-	WORD $0x54fffd08 // b.hi 0x122d8 <wsumh_f32+0x5c8>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0xad400a23 // ldp q3, q2, [x17]
-	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
-	WORD $0xb4fffec9 // cbz x9, 0x12324 <wsumh_f32+0x614>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0xad7f1885 // ldp q5, q6, [x4, #-0x20]
-	WORD $0xbc636824 // ldr s4, [x1, x3]
-	WORD $0xad404087 // ldp q7, q16, [x4]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb5000889 // cbnz x9, 0x14cbc <wsumh_f32+0x6e8>
+	WORD $0x14000058 // b 0x14d10 <wsumh_f32+0x73c>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa0e03f1 // mov x17, x14
+	WORD $0x52800204 // mov w4, #0x10 // =16
+	WORD $0x14000007 // b 0x14bdc <wsumh_f32+0x608>
+	WORD $0x91004204 // add x4, x16, #0x10
+	WORD $0x91010231 // add x17, x17, #0x40
+	WORD $0xad000863 // stp q3, q2, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0xad010061 // stp q1, q0, [x3, #0x20]
+	WORD $0x54fffd08 // b.hi 0x14b78 <wsumh_f32+0x5a4>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0xad400863 // ldp q3, q2, [x3]
+	WORD $0xad410061 // ldp q1, q0, [x3, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x14bc4 <wsumh_f32+0x5f0>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0xad7f18a5 // ldp q5, q6, [x5, #-0x20]
+	WORD $0xbc646824 // ldr s4, [x1, x4]
+	WORD $0xad4040a7 // ldp q7, q16, [x5]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x4f8410a3 // fmla v3.4s, v5.4s, v4.s[0]
 	WORD $0x4f8410c2 // fmla v2.4s, v6.4s, v4.s[0]
 	WORD $0x4f8410e1 // fmla v1.4s, v7.4s, v4.s[0]
 	WORD $0x4f841200 // fmla v0.4s, v16.4s, v4.s[0]
-	WORD $0x54fffec1 // b.ne 0x12358 <wsumh_f32+0x648>
-	WORD $0x17ffffe8 // b 0x12324 <wsumh_f32+0x614>
-	WORD $0x8b0f0810 // add x16, x0, x15, lsl #2
-	WORD $0x14000006 // b 0x123a4 <wsumh_f32+0x694>
-	WORD $0x910011e3 // add x3, x15, #0x4
-	WORD $0x91004210 // add x16, x16, #0x10
-	WORD $0x3d800220 // str q0, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x54fffa28 // b.hi 0x122e4 <wsumh_f32+0x5d4>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0xb4ffff09 // cbz x9, 0x12390 <wsumh_f32+0x680>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0x3dc00081 // ldr q1, [x4]
-	WORD $0xbc636822 // ldr s2, [x1, x3]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x54fffec1 // b.ne 0x14bf8 <wsumh_f32+0x624>
+	WORD $0x17ffffe8 // b 0x14bc4 <wsumh_f32+0x5f0>
+	WORD $0x8b100811 // add x17, x0, x16, lsl #2
+	WORD $0x14000006 // b 0x14c44 <wsumh_f32+0x670>
+	WORD $0x91001204 // add x4, x16, #0x4
+	WORD $0x91004231 // add x17, x17, #0x10
+	WORD $0x3d800060 // str q0, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x54fffa28 // b.hi 0x14b84 <wsumh_f32+0x5b0>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0x3dc00060 // ldr q0, [x3]
+	WORD $0xb4ffff09 // cbz x9, 0x14c30 <wsumh_f32+0x65c>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x3dc000a1 // ldr q1, [x5]
+	WORD $0xbc646822 // ldr s2, [x1, x4]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff41 // b.ne 0x123bc <wsumh_f32+0x6ac>
-	WORD $0x17ffffee // b 0x12390 <wsumh_f32+0x680>
-	WORD $0x2a1f03e3 // mov w3, wzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x54ffff41 // b.ne 0x14c5c <wsumh_f32+0x688>
+	WORD $0x17ffffee // b 0x14c30 <wsumh_f32+0x65c>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb50001a9 // cbnz x9, 0x1241c <wsumh_f32+0x70c>
-	WORD $0x14000021 // b 0x12470 <wsumh_f32+0x760>
-	WORD $0x91001203 // add x3, x16, #0x4
-	WORD $0xf1000e3f // cmp x17, #0x3
-	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
-	WORD $0x540000a3 // b.lo 0x12410 <wsumh_f32+0x700>
-	WORD $0x91002203 // add x3, x16, #0x8
-	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
-	WORD $0x52800023 // mov w3, #0x1 // =1
-	WORD $0x14000002 // b 0x12414 <wsumh_f32+0x704>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x14cbc <wsumh_f32+0x6e8>
+	WORD $0x14000021 // b 0x14d10 <wsumh_f32+0x73c>
+	WORD $0x91001224 // add x4, x17, #0x4
+	WORD $0xf1000c7f // cmp x3, #0x3
+	WORD $0x0d409080 // ld1 { v0.s }[1], [x4]
+	WORD $0x540000a3 // b.lo 0x14cb0 <wsumh_f32+0x6dc>
+	WORD $0x91002224 // add x4, x17, #0x8
+	WORD $0x4d408080 // ld1 { v0.s }[2], [x4]
 	WORD $0x52800024 // mov w4, #0x1 // =1
-	WORD $0xb40002c9 // cbz x9, 0x12470 <wsumh_f32+0x760>
-	WORD $0x8b0f09cf // add x15, x14, x15, lsl #2
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x14000007 // b 0x12440 <wsumh_f32+0x730>
-	WORD $0xbc656822 // ldr s2, [x1, x5]
-	WORD $0x910010a5 // add x5, x5, #0x4
-	WORD $0x8b0c01ef // add x15, x15, x12
-	WORD $0xeb05017f // cmp x11, x5
+	WORD $0x14000002 // b 0x14cb4 <wsumh_f32+0x6e0>
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0x52800025 // mov w5, #0x1 // =1
+	WORD $0xb40002c9 // cbz x9, 0x14d10 <wsumh_f32+0x73c>
+	WORD $0x8b1009f0 // add x16, x15, x16, lsl #2
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000007 // b 0x14ce0 <wsumh_f32+0x70c>
+	WORD $0xbc666822 // ldr s2, [x1, x6]
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0xeb06019f // cmp x12, x6
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x12470 <wsumh_f32+0x760>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400010b // b.lt 0x12464 <wsumh_f32+0x754>
-	WORD $0xbc5f81e1 // ldur s1, [x15, #-0x8]
-	WORD $0x34000064 // cbz w4, 0x12458 <wsumh_f32+0x748>
-	WORD $0xd10011e6 // sub x6, x15, #0x4
-	WORD $0x0d4090c1 // ld1 { v1.s }[1], [x6]
-	WORD $0x34fffe83 // cbz w3, 0x12428 <wsumh_f32+0x718>
-	WORD $0x4d4081e1 // ld1 { v1.s }[2], [x15]
-	WORD $0x17fffff2 // b 0x12428 <wsumh_f32+0x718>
+	WORD $0x540001a0 // b.eq 0x14d10 <wsumh_f32+0x73c>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400010b // b.lt 0x14d04 <wsumh_f32+0x730>
+	WORD $0xbc5f8201 // ldur s1, [x16, #-0x8]
+	WORD $0x34000065 // cbz w5, 0x14cf8 <wsumh_f32+0x724>
+	WORD $0xd1001207 // sub x7, x16, #0x4
+	WORD $0x0d4090e1 // ld1 { v1.s }[1], [x7]
+	WORD $0x34fffe84 // cbz w4, 0x14cc8 <wsumh_f32+0x6f4>
+	WORD $0x4d408201 // ld1 { v1.s }[2], [x16]
+	WORD $0x17fffff2 // b 0x14cc8 <wsumh_f32+0x6f4>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff44 // cbnz w4, 0x12450 <wsumh_f32+0x740>
-	WORD $0x17fffffb // b 0x12458 <wsumh_f32+0x748>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400004b // b.lt 0x1247c <wsumh_f32+0x76c>
-	WORD $0xbd000200 // str s0, [x16]
-	WORD $0x350000a4 // cbnz w4, 0x12490 <wsumh_f32+0x780>
-	WORD $0x350000e3 // cbnz w3, 0x1249c <wsumh_f32+0x78c>
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54fff1ab // b.lt 0x122bc <wsumh_f32+0x5ac>
-	WORD $0x14000008 // b 0x124ac <wsumh_f32+0x79c>
-	WORD $0x9100120f // add x15, x16, #0x4
-	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
-	WORD $0x34ffff63 // cbz w3, 0x12484 <wsumh_f32+0x774>
-	WORD $0x9100220f // add x15, x16, #0x8
-	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54fff0ab // b.lt 0x122bc <wsumh_f32+0x5ac>
-	WORD $0x9100320f // add x15, x16, #0xc
-	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
-	WORD $0x17ffff82 // b 0x122bc <wsumh_f32+0x5ac>
+	WORD $0x35ffff45 // cbnz w5, 0x14cf0 <wsumh_f32+0x71c>
+	WORD $0x17fffffb // b 0x14cf8 <wsumh_f32+0x724>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400004b // b.lt 0x14d1c <wsumh_f32+0x748>
+	WORD $0xbd000220 // str s0, [x17]
+	WORD $0x350000a5 // cbnz w5, 0x14d30 <wsumh_f32+0x75c>
+	WORD $0x350000e4 // cbnz w4, 0x14d3c <wsumh_f32+0x768>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54fff1ab // b.lt 0x14b5c <wsumh_f32+0x588>
+	WORD $0x14000008 // b 0x14d4c <wsumh_f32+0x778>
+	WORD $0x91001230 // add x16, x17, #0x4
+	WORD $0x0d009200 // st1 { v0.s }[1], [x16]
+	WORD $0x34ffff64 // cbz w4, 0x14d24 <wsumh_f32+0x750>
+	WORD $0x91002230 // add x16, x17, #0x8
+	WORD $0x4d008200 // st1 { v0.s }[2], [x16]
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54fff0ab // b.lt 0x14b5c <wsumh_f32+0x588>
+	WORD $0x91003230 // add x16, x17, #0xc
+	WORD $0x4d009200 // st1 { v0.s }[3], [x16]
+	WORD $0x17ffff82 // b 0x14b5c <wsumh_f32+0x588>
 	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
 	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
 	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
 	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
-	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsumh_f16: +9424
-	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	// wsumh_f16: +19824
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
 	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
-	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
 	WORD $0x92403ca9 // and x9, x5, #0xffff
 	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
-	WORD $0xd37ef50b // lsl x11, x8, #2
-	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
 	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
-	WORD $0x54001ce1 // b.ne 0x12898 <wsumh_f16+0x3c8>
+	WORD $0x54001061 // b.ne 0x14fa4 <wsumh_f16+0x234>
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x54002ce1 // b.ne 0x1533c <wsumh_f16+0x5cc>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54002d2b // b.lt 0x12aa8 <wsumh_f16+0x5d8>
-	WORD $0x8b08050f // add x15, x8, x8, lsl #1
-	WORD $0x8b040491 // add x17, x4, x4, lsl #1
-	WORD $0xd37cec8c // lsl x12, x4, #4
-	WORD $0xd37ced0d // lsl x13, x8, #4
-	WORD $0xd37df10e // lsl x14, x8, #3
-	WORD $0xd37df090 // lsl x16, x4, #3
-	WORD $0xd37ef5ef // lsl x15, x15, #2
-	WORD $0xd37ef631 // lsl x17, x17, #2
-	WORD $0xd37ff865 // lsl x5, x3, #1
-	WORD $0x91000526 // add x6, x9, #0x1
-	WORD $0x91004007 // add x7, x0, #0x10
-	WORD $0x14000007 // b 0x12550 <wsumh_f16+0x80>
-	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0x5400208b // b.lt 0x151b8 <wsumh_f16+0x448>
+	WORD $0x8b08050e // add x14, x8, x8, lsl #1
+	WORD $0x8b040490 // add x16, x4, x4, lsl #1
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xd37ced0c // lsl x12, x8, #4
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37df08f // lsl x15, x4, #3
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0xd37ff871 // lsl x17, x3, #1
+	WORD $0x91000525 // add x5, x9, #0x1
+	WORD $0x91004006 // add x6, x0, #0x10
+	WORD $0x14000007 // b 0x14df4 <wsumh_f16+0x84>
+	WORD $0xd1001147 // sub x7, x10, #0x4
 	WORD $0xf1001d5f // cmp x10, #0x7
-	WORD $0x8b0c0021 // add x1, x1, x12
-	WORD $0x8b0d0042 // add x2, x2, x13
-	WORD $0xaa1303ea // mov x10, x19
-	WORD $0x54002b0d // b.le 0x12aac <wsumh_f16+0x5dc>
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0x54001e6d // b.le 0x151bc <wsumh_f16+0x44c>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x540011c2 // b.hs 0x1278c <wsumh_f16+0x2bc>
-	WORD $0xaa1f03f3 // mov x19, xzr
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffec2 // b.hs 0x12538 <wsumh_f16+0x68>
-	WORD $0x8b130414 // add x20, x0, x19, lsl #1
-	WORD $0x14000009 // b 0x1258c <wsumh_f16+0xbc>
-	WORD $0x3d8002a0 // str q0, [x21]
-	WORD $0x3cab6aa1 // str q1, [x21, x11]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x3caf6aa3 // str q3, [x21, x15]
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0x91002294 // add x20, x20, #0x8
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffd82 // b.hs 0x12538 <wsumh_f16+0x68>
-	WORD $0xcb130116 // sub x22, x8, x19
-	WORD $0x8b130855 // add x21, x2, x19, lsl #2
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x5400018a // b.ge 0x125c8 <wsumh_f16+0xf8>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x540001eb // b.lt 0x125dc <wsumh_f16+0x10c>
-	WORD $0xbd4002a0 // ldr s0, [x21]
-	WORD $0x54000241 // b.ne 0x125f0 <wsumh_f16+0x120>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x8b0f02b9 // add x25, x21, x15
-	WORD $0xbd400302 // ldr s2, [x24]
-	WORD $0xbd400323 // ldr s3, [x25]
-	WORD $0xbd4002e1 // ldr s1, [x23]
-	WORD $0x1400002f // b 0x12680 <wsumh_f16+0x1b0>
-	WORD $0x3dc002a0 // ldr q0, [x21]
-	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
-	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
-	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
-	WORD $0x1400002a // b 0x12680 <wsumh_f16+0x1b0>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000025 // b 0x12680 <wsumh_f16+0x1b0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
-	WORD $0x540002a1 // b.ne 0x12654 <wsumh_f16+0x184>
-	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
-	WORD $0x910022b7 // add x23, x21, #0x8
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
-	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x8b0f02b8 // add x24, x21, x15
-	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
-	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
-	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
-	WORD $0x1400000c // b 0x12680 <wsumh_f16+0x1b0>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
-	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x8b0f02b7 // add x23, x21, x15
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
-	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
-	WORD $0xaa1403f7 // mov x23, x20
-	WORD $0xaa0603f8 // mov x24, x6
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xb5000369 // cbnz x9, 0x126f8 <wsumh_f16+0x228>
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x54fff6ca // b.ge 0x1256c <wsumh_f16+0x9c>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x54fff70b // b.lt 0x1257c <wsumh_f16+0xac>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0xbd0002a0 // str s0, [x21]
-	WORD $0x54000461 // b.ne 0x12734 <wsumh_f16+0x264>
-	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
-	WORD $0xbc2e6aa2 // str s2, [x21, x14]
-	WORD $0xbc2f6aa3 // str s3, [x21, x15]
-	WORD $0x17ffffb1 // b 0x1257c <wsumh_f16+0xac>
+	WORD $0x54000502 // b.hs 0x14e98 <wsumh_f16+0x128>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x54fffec2 // b.hs 0x14ddc <wsumh_f16+0x6c>
+	WORD $0x8b070413 // add x19, x0, x7, lsl #1
+	WORD $0x14000009 // b 0x14e30 <wsumh_f16+0xc0>
+	WORD $0x910010e7 // add x7, x7, #0x4
+	WORD $0x91002273 // add x19, x19, #0x8
+	WORD $0x3d800283 // str q3, [x20]
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0x3cad6a81 // str q1, [x20, x13]
+	WORD $0x3cae6a80 // str q0, [x20, x14]
+	WORD $0x54fffd82 // b.hs 0x14ddc <wsumh_f16+0x6c>
+	WORD $0x8b070854 // add x20, x2, x7, lsl #2
+	WORD $0xaa0503f6 // mov x22, x5
+	WORD $0xaa1303f7 // mov x23, x19
+	WORD $0xaa0103f8 // mov x24, x1
+	WORD $0x8b080a95 // add x21, x20, x8, lsl #2
+	WORD $0x3dc00283 // ldr q3, [x20]
+	WORD $0x3ced6a81 // ldr q1, [x20, x13]
+	WORD $0x3cee6a80 // ldr q0, [x20, x14]
+	WORD $0x3dc002a2 // ldr q2, [x21]
+	WORD $0xb4fffde9 // cbz x9, 0x14e10 <wsumh_f16+0xa0>
 	WORD $0xfd4002e4 // ldr d4, [x23]
-	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
-	WORD $0xbd400325 // ldr s5, [x25]
-	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
-	WORD $0xbc706b27 // ldr s7, [x25, x16]
-	WORD $0xbc716b30 // ldr s16, [x25, x17]
-	WORD $0xd1000718 // sub x24, x24, #0x1
-	WORD $0xf100071f // cmp x24, #0x1
-	WORD $0x91001339 // add x25, x25, #0x4
-	WORD $0x8b0502f7 // add x23, x23, x5
-	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
-	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
-	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
-	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
-	WORD $0x54fffced // b.le 0x12690 <wsumh_f16+0x1c0>
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x54fffe0c // b.gt 0x126bc <wsumh_f16+0x1ec>
+	WORD $0xbd400305 // ldr s5, [x24]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0xbc647b06 // ldr s6, [x24, x4, lsl #2]
+	WORD $0xbc6f6b07 // ldr s7, [x24, x15]
 	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x5400014b // b.lt 0x1272c <wsumh_f16+0x25c>
-	WORD $0x7d4002e4 // ldr h4, [x23]
-	WORD $0x54fffda0 // b.eq 0x126c0 <wsumh_f16+0x1f0>
-	WORD $0x91000afa // add x26, x23, #0x2
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d404b44 // ld1 { v4.h }[1], [x26]
-	WORD $0x54fffd21 // b.ne 0x126c0 <wsumh_f16+0x1f0>
-	WORD $0x910012fa // add x26, x23, #0x4
-	WORD $0x0d405344 // ld1 { v4.h }[2], [x26]
-	WORD $0x17ffffe6 // b 0x126c0 <wsumh_f16+0x1f0>
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x17ffffe4 // b 0x126c0 <wsumh_f16+0x1f0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
-	WORD $0x540001e1 // b.ne 0x1277c <wsumh_f16+0x2ac>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x910022b6 // add x22, x21, #0x8
-	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
-	WORD $0xfd0002e1 // str d1, [x23]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0e02b7 // add x23, x21, x14
-	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0f02b5 // add x21, x21, x15
-	WORD $0xfd0002e2 // str d2, [x23]
-	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0xfc0086a3 // str d3, [x21], #0x8
-	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
-	WORD $0x17ffff81 // b 0x1257c <wsumh_f16+0xac>
-	WORD $0xfc2b6aa1 // str d1, [x21, x11]
-	WORD $0xfc2e6aa2 // str d2, [x21, x14]
-	WORD $0xfc2f6aa3 // str d3, [x21, x15]
-	WORD $0x17ffff7d // b 0x1257c <wsumh_f16+0xac>
-	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0xbc706b10 // ldr s16, [x24, x16]
+	WORD $0x91001318 // add x24, x24, #0x4
+	WORD $0x8b1102f7 // add x23, x23, x17
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x4f861082 // fmla v2.4s, v4.4s, v6.s[0]
+	WORD $0x4f871081 // fmla v1.4s, v4.4s, v7.s[0]
+	WORD $0x4f901080 // fmla v0.4s, v4.4s, v16.s[0]
+	WORD $0x54fffe4c // b.gt 0x14e58 <wsumh_f16+0xe8>
+	WORD $0x17ffffdf // b 0x14e10 <wsumh_f16+0xa0>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0x52800215 // mov w21, #0x10 // =16
+	WORD $0x1400000d // b 0x14ed8 <wsumh_f16+0x168>
+	WORD $0xad0002a1 // stp q1, q0, [x21]
+	WORD $0x91008273 // add x19, x19, #0x20
+	WORD $0xad0142b1 // stp q17, q16, [x21, #0x20]
+	WORD $0x910040f5 // add x21, x7, #0x10
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0xad005af7 // stp q23, q22, [x23]
+	WORD $0xad0152f5 // stp q21, q20, [x23, #0x20]
+	WORD $0xad001ac7 // stp q7, q6, [x22]
+	WORD $0xad0112c5 // stp q5, q4, [x22, #0x20]
+	WORD $0xad004a93 // stp q19, q18, [x20]
+	WORD $0xad010a83 // stp q3, q2, [x20, #0x20]
+	WORD $0x54fff968 // b.hi 0x14e00 <wsumh_f16+0x90>
 	WORD $0xaa0703f4 // mov x20, x7
-	WORD $0x52800216 // mov w22, #0x10 // =16
-	WORD $0x1400000d // b 0x127cc <wsumh_f16+0x2fc>
-	WORD $0xad0002c1 // stp q1, q0, [x22]
-	WORD $0x91008294 // add x20, x20, #0x20
-	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
-	WORD $0x91004276 // add x22, x19, #0x10
-	WORD $0xeb0802df // cmp x22, x8
-	WORD $0xad005b17 // stp q23, q22, [x24]
-	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
-	WORD $0xad0016e4 // stp q4, q5, [x23]
-	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
-	WORD $0xad004eb2 // stp q18, q19, [x21]
-	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
-	WORD $0x54ffeca8 // b.hi 0x1255c <wsumh_f16+0x8c>
-	WORD $0xaa1303f5 // mov x21, x19
-	WORD $0xaa1603f3 // mov x19, x22
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x8b150856 // add x22, x2, x21, lsl #2
-	WORD $0xaa0603fa // mov x26, x6
-	WORD $0xaa0103fd // mov x29, x1
-	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
-	WORD $0x8b0e02d7 // add x23, x22, x14
-	WORD $0x8b0f02d5 // add x21, x22, x15
-	WORD $0xad4002c1 // ldp q1, q0, [x22]
-	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
-	WORD $0xad4016e4 // ldp q4, q5, [x23]
-	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
-	WORD $0xad405b17 // ldp q23, q22, [x24]
-	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
-	WORD $0xad404eb2 // ldp q18, q19, [x21]
-	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
-	WORD $0xb4fffc69 // cbz x9, 0x1279c <wsumh_f16+0x2cc>
-	WORD $0x6d7f6738 // ldp d24, d25, [x25, #-0x10]
-	WORD $0xaa1d03fb // mov x27, x29
-	WORD $0x6d406f3a // ldp d26, d27, [x25]
-	WORD $0xd100075a // sub x26, x26, #0x1
-	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
-	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
+	WORD $0xaa1503e7 // mov x7, x21
+	WORD $0xaa1303f8 // mov x24, x19
+	WORD $0x8b140855 // add x21, x2, x20, lsl #2
+	WORD $0xaa0503f9 // mov x25, x5
+	WORD $0xaa0103fb // mov x27, x1
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0d02b6 // add x22, x21, x13
+	WORD $0x8b0e02b4 // add x20, x21, x14
+	WORD $0xad4002a1 // ldp q1, q0, [x21]
+	WORD $0xad4142b1 // ldp q17, q16, [x21, #0x20]
+	WORD $0xad401ac7 // ldp q7, q6, [x22]
+	WORD $0xad4112c5 // ldp q5, q4, [x22, #0x20]
+	WORD $0xad405af7 // ldp q23, q22, [x23]
+	WORD $0xad4152f5 // ldp q21, q20, [x23, #0x20]
+	WORD $0xad404a93 // ldp q19, q18, [x20]
+	WORD $0xad410a83 // ldp q3, q2, [x20, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x14ea8 <wsumh_f16+0x138>
+	WORD $0x6d7f6718 // ldp d24, d25, [x24, #-0x10]
+	WORD $0xaa1b03fa // mov x26, x27
+	WORD $0x6d406f1a // ldp d26, d27, [x24]
+	WORD $0xd1000739 // sub x25, x25, #0x1
+	WORD $0x4ddfcb5c // ld1r { v28.4s }, [x26], #4
+	WORD $0xbc647b7d // ldr s29, [x27, x4, lsl #2]
 	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
 	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
-	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0xf100073f // cmp x25, #0x1
 	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
 	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
-	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0x8b110318 // add x24, x24, x17
 	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
 	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
 	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
 	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
-	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0xbc6f6b7c // ldr s28, [x27, x15]
 	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
 	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
-	WORD $0xbc716bbd // ldr s29, [x29, x17]
-	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
-	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
-	WORD $0xaa1b03fd // mov x29, x27
-	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
-	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
-	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
-	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0xbc706b7d // ldr s29, [x27, x16]
+	WORD $0x4f9c1307 // fmla v7.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1326 // fmla v6.4s, v25.4s, v28.s[0]
+	WORD $0xaa1a03fb // mov x27, x26
+	WORD $0x4f9c1345 // fmla v5.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1364 // fmla v4.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1313 // fmla v19.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1332 // fmla v18.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
-	WORD $0x54fffc2c // b.gt 0x12814 <wsumh_f16+0x344>
-	WORD $0x17ffffc2 // b 0x1279c <wsumh_f16+0x2cc>
-	WORD $0xb4002249 // cbz x9, 0x12ce0 <wsumh_f16+0x810>
-	WORD $0xd37ff86d // lsl x13, x3, #1
-	WORD $0xd37ff90e // lsl x14, x8, #1
+	WORD $0x54fffc2c // b.gt 0x14f20 <wsumh_f16+0x1b0>
+	WORD $0x17ffffc2 // b 0x14ea8 <wsumh_f16+0x138>
+	WORD $0xb4002e69 // cbz x9, 0x15570 <wsumh_f16+0x800>
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ff90d // lsl x13, x8, #1
+	WORD $0xd37ef50e // lsl x14, x8, #2
 	WORD $0x9100400f // add x15, x0, #0x10
-	WORD $0x14000006 // b 0x128c0 <wsumh_f16+0x3f0>
+	WORD $0x14000006 // b 0x14fd0 <wsumh_f16+0x260>
 	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0d0000 // add x0, x0, x13
-	WORD $0x8b0d01ef // add x15, x15, x13
-	WORD $0x5400212d // b.le 0x12ce0 <wsumh_f16+0x810>
-	WORD $0xb4ffff6c // cbz x12, 0x128ac <wsumh_f16+0x3dc>
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x54002d2d // b.le 0x15570 <wsumh_f16+0x800>
+	WORD $0xb4ffff6b // cbz x11, 0x14fbc <wsumh_f16+0x24c>
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0c03e3 // mov x3, x12
+	WORD $0xaa0b03e3 // mov x3, x11
 	WORD $0xaa0203e5 // mov x5, x2
 	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x128ec <wsumh_f16+0x41c>
+	WORD $0x14000005 // b 0x14ffc <wsumh_f16+0x28c>
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0e0231 // add x17, x17, x14
-	WORD $0x8b0e0210 // add x16, x16, x14
-	WORD $0x54fffe2d // b.le 0x128ac <wsumh_f16+0x3dc>
-	WORD $0xb4000128 // cbz x8, 0x12910 <wsumh_f16+0x440>
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x14fbc <wsumh_f16+0x24c>
+	WORD $0xb4000128 // cbz x8, 0x15020 <wsumh_f16+0x2b0>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0d03f3 // mov x19, x13
+	WORD $0xaa0c03f3 // mov x19, x12
 	WORD $0x910080e7 // add x7, x7, #0x20
 	WORD $0x8b130234 // add x20, x17, x19
 	WORD $0x91010273 // add x19, x19, #0x40
 	WORD $0xeb0800ff // cmp x7, x8
 	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x128f8 <wsumh_f16+0x428>
+	WORD $0x54ffff63 // b.lo 0x15008 <wsumh_f16+0x298>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x128dc <wsumh_f16+0x40c>
+	WORD $0x54fffe4b // b.lt 0x14fec <wsumh_f16+0x27c>
 	WORD $0x910080a7 // add x7, x5, #0x20
 	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000a // b 0x12948 <wsumh_f16+0x478>
+	WORD $0x1400000a // b 0x15058 <wsumh_f16+0x2e8>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xbd400282 // ldr s2, [x20]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd000282 // str s2, [x20]
 	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
 	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0b00a5 // add x5, x5, x11
-	WORD $0x8b0b00e7 // add x7, x7, x11
-	WORD $0x54fffccd // b.le 0x128dc <wsumh_f16+0x40c>
+	WORD $0x8b0e00a5 // add x5, x5, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x54fffccd // b.le 0x14fec <wsumh_f16+0x27c>
 	WORD $0xbd4000c0 // ldr s0, [x6]
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000062 // b.hs 0x1295c <wsumh_f16+0x48c>
+	WORD $0x54000062 // b.hs 0x1506c <wsumh_f16+0x2fc>
 	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x1400001d // b 0x129cc <wsumh_f16+0x4fc>
+	WORD $0x1400001d // b 0x150dc <wsumh_f16+0x36c>
 	WORD $0xaa1f03f7 // mov x23, xzr
-	WORD $0xaa0703f4 // mov x20, x7
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0xfc5f02a1 // ldur d1, [x21, #-0x10]
-	WORD $0xad7f0e82 // ldp q2, q3, [x20, #-0x20]
+	WORD $0xaa1003f4 // mov x20, x16
+	WORD $0xaa0703f5 // mov x21, x7
+	WORD $0xfc5f0281 // ldur d1, [x20, #-0x10]
+	WORD $0xad7f0ea2 // ldp q2, q3, [x21, #-0x20]
 	WORD $0x910082f8 // add x24, x23, #0x20
 	WORD $0x910042f6 // add x22, x23, #0x10
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0xeb08031f // cmp x24, x8
 	WORD $0xaa1603f7 // mov x23, x22
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
-	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
-	WORD $0xfc5f82a1 // ldur d1, [x21, #-0x8]
+	WORD $0x3c9e02a2 // stur q2, [x21, #-0x20]
+	WORD $0xfc5f8281 // ldur d1, [x20, #-0x8]
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
-	WORD $0x3c9f0283 // stur q3, [x20, #-0x10]
-	WORD $0xad400e82 // ldp q2, q3, [x20]
-	WORD $0xfd4002a1 // ldr d1, [x21]
+	WORD $0x3c9f02a3 // stur q3, [x21, #-0x10]
+	WORD $0xad400ea2 // ldp q2, q3, [x21]
+	WORD $0xfd400281 // ldr d1, [x20]
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
-	WORD $0x3d800282 // str q2, [x20]
-	WORD $0xfd4006a1 // ldr d1, [x21, #0x8]
-	WORD $0x910082b5 // add x21, x21, #0x20
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0xfd400681 // ldr d1, [x20, #0x8]
+	WORD $0x91008294 // add x20, x20, #0x20
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
-	WORD $0x3d800683 // str q3, [x20, #0x10]
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x54fffd09 // b.ls 0x12968 <wsumh_f16+0x498>
+	WORD $0x3d8006a3 // str q3, [x21, #0x10]
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x54fffd09 // b.ls 0x15078 <wsumh_f16+0x308>
 	WORD $0xb27e02d4 // orr x20, x22, #0x4
 	WORD $0xeb08029f // cmp x20, x8
-	WORD $0x54000069 // b.ls 0x129e0 <wsumh_f16+0x510>
+	WORD $0x54000069 // b.ls 0x150f0 <wsumh_f16+0x380>
 	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x1400000f // b 0x12a18 <wsumh_f16+0x548>
+	WORD $0x1400000f // b 0x15128 <wsumh_f16+0x3b8>
 	WORD $0xd37ef6d4 // lsl x20, x22, #2
 	WORD $0xd37ffad5 // lsl x21, x22, #1
 	WORD $0xfc756a21 // ldr d1, [x17, x21]
@@ -2729,20 +5233,20 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3cb468a2 // str q2, [x5, x20]
 	WORD $0x91004294 // add x20, x20, #0x10
-	WORD $0x54fffea9 // b.ls 0x129e8 <wsumh_f16+0x518>
+	WORD $0x54fffea9 // b.ls 0x150f8 <wsumh_f16+0x388>
 	WORD $0xeb170115 // subs x21, x8, x23
-	WORD $0x54fff8c9 // b.ls 0x12934 <wsumh_f16+0x464>
+	WORD $0x54fff8c9 // b.ls 0x15044 <wsumh_f16+0x2d4>
 	WORD $0xf10006bf // cmp x21, #0x1
-	WORD $0x54fff88b // b.lt 0x12934 <wsumh_f16+0x464>
+	WORD $0x54fff88b // b.lt 0x15044 <wsumh_f16+0x2d4>
 	WORD $0x8b170636 // add x22, x17, x23, lsl #1
 	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
 	WORD $0x7d4002c1 // ldr h1, [x22]
-	WORD $0x54fff780 // b.eq 0x12924 <wsumh_f16+0x454>
+	WORD $0x54fff780 // b.eq 0x15034 <wsumh_f16+0x2c4>
 	WORD $0x91000ad7 // add x23, x22, #0x2
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf1000abf // cmp x21, #0x2
 	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
-	WORD $0x54000229 // b.ls 0x12a8c <wsumh_f16+0x5bc>
+	WORD $0x54000229 // b.ls 0x1519c <wsumh_f16+0x42c>
 	WORD $0x910012d6 // add x22, x22, #0x4
 	WORD $0xaa1403f7 // mov x23, x20
 	WORD $0xf1000ebf // cmp x21, #0x3
@@ -2755,71 +5259,167 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
 	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0x54fff5c0 // b.eq 0x12934 <wsumh_f16+0x464>
+	WORD $0x54fff5c0 // b.eq 0x15044 <wsumh_f16+0x2d4>
 	WORD $0x91003294 // add x20, x20, #0xc
 	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
-	WORD $0x17ffffab // b 0x12934 <wsumh_f16+0x464>
+	WORD $0x17ffffab // b 0x15044 <wsumh_f16+0x2d4>
 	WORD $0xaa1403f5 // mov x21, x20
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
 	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
-	WORD $0x17ffffa4 // b 0x12934 <wsumh_f16+0x464>
-	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0xf100067f // cmp x19, #0x1
-	WORD $0x5400118b // b.lt 0x12ce0 <wsumh_f16+0x810>
-	WORD $0xd37ef48a // lsl x10, x4, #2
-	WORD $0xd37ef52b // lsl x11, x9, #2
-	WORD $0xd37ff86c // lsl x12, x3, #1
-	WORD $0x9100400d // add x13, x0, #0x10
-	WORD $0x9100100e // add x14, x0, #0x4
-	WORD $0x14000005 // b 0x12adc <wsumh_f16+0x60c>
-	WORD $0x8b080842 // add x2, x2, x8, lsl #2
-	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x5400104d // b.le 0x12ce0 <wsumh_f16+0x810>
+	WORD $0x17ffffa4 // b 0x15044 <wsumh_f16+0x2d4>
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0xf10004ff // cmp x7, #0x1
+	WORD $0x54000bcd // b.le 0x15338 <wsumh_f16+0x5c8>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37df08c // lsl x12, x4, #3
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37ff86e // lsl x14, x3, #1
+	WORD $0x9100052f // add x15, x9, #0x1
+	WORD $0x91004011 // add x17, x0, #0x10
+	WORD $0x8b0b0030 // add x16, x1, x11
+	WORD $0x14000008 // b 0x15200 <wsumh_f16+0x490>
+	WORD $0xd10008ea // sub x10, x7, #0x2
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0x8b0c0210 // add x16, x16, x12
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0x54000a0d // b.le 0x1533c <wsumh_f16+0x5cc>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000222 // b.hs 0x12b24 <wsumh_f16+0x654>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xb27e01e3 // orr x3, x15, #0x4
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x540005c9 // b.ls 0x12ba8 <wsumh_f16+0x6d8>
-	WORD $0xeb0f0111 // subs x17, x8, x15
-	WORD $0x54fffea9 // b.ls 0x12acc <wsumh_f16+0x5fc>
-	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x540007eb // b.lt 0x12c00 <wsumh_f16+0x730>
-	WORD $0xbd400200 // ldr s0, [x16]
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x54000821 // b.ne 0x12c14 <wsumh_f16+0x744>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x54000402 // b.hs 0x15284 <wsumh_f16+0x514>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x54fffea2 // b.hs 0x151e4 <wsumh_f16+0x474>
+	WORD $0x8b0a0405 // add x5, x0, x10, lsl #1
+	WORD $0x14000007 // b 0x15234 <wsumh_f16+0x4c4>
+	WORD $0x9100114a // add x10, x10, #0x4
+	WORD $0x910020a5 // add x5, x5, #0x8
+	WORD $0x3d800261 // str q1, [x19]
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54fffda2 // b.hs 0x151e4 <wsumh_f16+0x474>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa0f03f4 // mov x20, x15
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0x3dc00261 // ldr q1, [x19]
+	WORD $0x3dc000c0 // ldr q0, [x6]
+	WORD $0xb4fffe69 // cbz x9, 0x1521c <wsumh_f16+0x4ac>
+	WORD $0xfd4002a2 // ldr d2, [x21]
+	WORD $0xbd4002c3 // ldr s3, [x22]
+	WORD $0xd1000694 // sub x20, x20, #0x1
+	WORD $0xbc6b6ac4 // ldr s4, [x22, x11]
+	WORD $0xf100069f // cmp x20, #0x1
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0x0e217842 // fcvtl v2.4s, v2.4h
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x4f831041 // fmla v1.4s, v2.4s, v3.s[0]
+	WORD $0x4f841040 // fmla v0.4s, v2.4s, v4.s[0]
+	WORD $0x54fffecc // b.gt 0x15254 <wsumh_f16+0x4e4>
+	WORD $0x17ffffe7 // b 0x1521c <wsumh_f16+0x4ac>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x52800214 // mov w20, #0x10 // =16
+	WORD $0x14000009 // b 0x152b4 <wsumh_f16+0x544>
+	WORD $0x91004154 // add x20, x10, #0x10
+	WORD $0x910080a5 // add x5, x5, #0x20
+	WORD $0xad000e62 // stp q2, q3, [x19]
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0xad011664 // stp q4, q5, [x19, #0x20]
+	WORD $0xad001cc6 // stp q6, q7, [x6]
+	WORD $0xad0100c1 // stp q1, q0, [x6, #0x20]
+	WORD $0x54fffae8 // b.hi 0x1520c <wsumh_f16+0x49c>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa1403ea // mov x10, x20
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0xad400e62 // ldp q2, q3, [x19]
+	WORD $0xad411664 // ldp q4, q5, [x19, #0x20]
+	WORD $0xad401cc6 // ldp q6, q7, [x6]
+	WORD $0xad4100c1 // ldp q1, q0, [x6, #0x20]
+	WORD $0xb4fffe29 // cbz x9, 0x15294 <wsumh_f16+0x524>
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0f03f6 // mov x22, x15
+	WORD $0x6d7f46b0 // ldp d16, d17, [x21, #-0x10]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0x6d404eb2 // ldp d18, d19, [x21]
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbc746834 // ldr s20, [x1, x20]
+	WORD $0xbc746a15 // ldr s21, [x16, x20]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x4f941202 // fmla v2.4s, v16.4s, v20.s[0]
+	WORD $0x4f941223 // fmla v3.4s, v17.4s, v20.s[0]
+	WORD $0x4f941244 // fmla v4.4s, v18.4s, v20.s[0]
+	WORD $0x4f941265 // fmla v5.4s, v19.4s, v20.s[0]
+	WORD $0x4f951206 // fmla v6.4s, v16.4s, v21.s[0]
+	WORD $0x4f951227 // fmla v7.4s, v17.4s, v21.s[0]
+	WORD $0x4f951241 // fmla v1.4s, v18.4s, v21.s[0]
+	WORD $0x4f951260 // fmla v0.4s, v19.4s, v21.s[0]
+	WORD $0x54fffd8c // b.gt 0x152e0 <wsumh_f16+0x570>
+	WORD $0x17ffffd8 // b 0x15294 <wsumh_f16+0x524>
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x5400118b // b.lt 0x15570 <wsumh_f16+0x800>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0xd37ff86d // lsl x13, x3, #1
+	WORD $0x9100400e // add x14, x0, #0x10
+	WORD $0x9100100f // add x15, x0, #0x4
+	WORD $0x14000005 // b 0x1536c <wsumh_f16+0x5fc>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x5400104d // b.le 0x15570 <wsumh_f16+0x800>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x153b4 <wsumh_f16+0x644>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xb27e0204 // orr x4, x16, #0x4
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x540005c9 // b.ls 0x15438 <wsumh_f16+0x6c8>
+	WORD $0xeb100103 // subs x3, x8, x16
+	WORD $0x54fffea9 // b.ls 0x1535c <wsumh_f16+0x5ec>
+	WORD $0x8b100851 // add x17, x2, x16, lsl #2
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x540007eb // b.lt 0x15490 <wsumh_f16+0x720>
+	WORD $0xbd400220 // ldr s0, [x17]
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000821 // b.ne 0x154a4 <wsumh_f16+0x734>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb5000929 // cbnz x9, 0x12c40 <wsumh_f16+0x770>
-	WORD $0x1400005e // b 0x12c98 <wsumh_f16+0x7c8>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xaa0d03f0 // mov x16, x13
-	WORD $0x52800203 // mov w3, #0x10 // =16
-	WORD $0x14000007 // b 0x12b4c <wsumh_f16+0x67c>
-	WORD $0x910041e3 // add x3, x15, #0x10
-	WORD $0x91008210 // add x16, x16, #0x20
-	WORD $0xad000a23 // stp q3, q2, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
-	WORD $0x54fffd08 // b.hi 0x12ae8 <wsumh_f16+0x618>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0xad400a23 // ldp q3, q2, [x17]
-	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
-	WORD $0xb4fffec9 // cbz x9, 0x12b34 <wsumh_f16+0x664>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0x6d7f1484 // ldp d4, d5, [x4, #-0x10]
-	WORD $0xbc636830 // ldr s16, [x1, x3]
-	WORD $0x6d401c86 // ldp d6, d7, [x4]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb5000929 // cbnz x9, 0x154d0 <wsumh_f16+0x760>
+	WORD $0x1400005e // b 0x15528 <wsumh_f16+0x7b8>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa0e03f1 // mov x17, x14
+	WORD $0x52800204 // mov w4, #0x10 // =16
+	WORD $0x14000007 // b 0x153dc <wsumh_f16+0x66c>
+	WORD $0x91004204 // add x4, x16, #0x10
+	WORD $0x91008231 // add x17, x17, #0x20
+	WORD $0xad000863 // stp q3, q2, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0xad010061 // stp q1, q0, [x3, #0x20]
+	WORD $0x54fffd08 // b.hi 0x15378 <wsumh_f16+0x608>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0xad400863 // ldp q3, q2, [x3]
+	WORD $0xad410061 // ldp q1, q0, [x3, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x153c4 <wsumh_f16+0x654>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x6d7f14a4 // ldp d4, d5, [x5, #-0x10]
+	WORD $0xbc646830 // ldr s16, [x1, x4]
+	WORD $0x6d401ca6 // ldp d6, d7, [x5]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
 	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
 	WORD $0x0e2178c6 // fcvtl v6.4s, v6.4h
@@ -2828,418 +5428,318 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9010a2 // fmla v2.4s, v5.4s, v16.s[0]
 	WORD $0x4f9010c1 // fmla v1.4s, v6.4s, v16.s[0]
 	WORD $0x4f9010e0 // fmla v0.4s, v7.4s, v16.s[0]
-	WORD $0x54fffe41 // b.ne 0x12b68 <wsumh_f16+0x698>
-	WORD $0x17ffffe4 // b 0x12b34 <wsumh_f16+0x664>
-	WORD $0x8b0f0410 // add x16, x0, x15, lsl #1
-	WORD $0x14000006 // b 0x12bc4 <wsumh_f16+0x6f4>
-	WORD $0x910011e3 // add x3, x15, #0x4
-	WORD $0x91002210 // add x16, x16, #0x8
-	WORD $0x3d800220 // str q0, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x54fff9a8 // b.hi 0x12af4 <wsumh_f16+0x624>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0xb4ffff09 // cbz x9, 0x12bb0 <wsumh_f16+0x6e0>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0xfd400081 // ldr d1, [x4]
-	WORD $0xbc636822 // ldr s2, [x1, x3]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x54fffe41 // b.ne 0x153f8 <wsumh_f16+0x688>
+	WORD $0x17ffffe4 // b 0x153c4 <wsumh_f16+0x654>
+	WORD $0x8b100411 // add x17, x0, x16, lsl #1
+	WORD $0x14000006 // b 0x15454 <wsumh_f16+0x6e4>
+	WORD $0x91001204 // add x4, x16, #0x4
+	WORD $0x91002231 // add x17, x17, #0x8
+	WORD $0x3d800060 // str q0, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x54fff9a8 // b.hi 0x15384 <wsumh_f16+0x614>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0x3dc00060 // ldr q0, [x3]
+	WORD $0xb4ffff09 // cbz x9, 0x15440 <wsumh_f16+0x6d0>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0xfd4000a1 // ldr d1, [x5]
+	WORD $0xbc646822 // ldr s2, [x1, x4]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff21 // b.ne 0x12bdc <wsumh_f16+0x70c>
-	WORD $0x17ffffed // b 0x12bb0 <wsumh_f16+0x6e0>
-	WORD $0x2a1f03e3 // mov w3, wzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x54ffff21 // b.ne 0x1546c <wsumh_f16+0x6fc>
+	WORD $0x17ffffed // b 0x15440 <wsumh_f16+0x6d0>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb50001a9 // cbnz x9, 0x12c40 <wsumh_f16+0x770>
-	WORD $0x14000022 // b 0x12c98 <wsumh_f16+0x7c8>
-	WORD $0x91001203 // add x3, x16, #0x4
-	WORD $0xf1000e3f // cmp x17, #0x3
-	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
-	WORD $0x540000a3 // b.lo 0x12c34 <wsumh_f16+0x764>
-	WORD $0x91002203 // add x3, x16, #0x8
-	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
-	WORD $0x52800023 // mov w3, #0x1 // =1
-	WORD $0x14000002 // b 0x12c38 <wsumh_f16+0x768>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x154d0 <wsumh_f16+0x760>
+	WORD $0x14000022 // b 0x15528 <wsumh_f16+0x7b8>
+	WORD $0x91001224 // add x4, x17, #0x4
+	WORD $0xf1000c7f // cmp x3, #0x3
+	WORD $0x0d409080 // ld1 { v0.s }[1], [x4]
+	WORD $0x540000a3 // b.lo 0x154c4 <wsumh_f16+0x754>
+	WORD $0x91002224 // add x4, x17, #0x8
+	WORD $0x4d408080 // ld1 { v0.s }[2], [x4]
 	WORD $0x52800024 // mov w4, #0x1 // =1
-	WORD $0xb40002e9 // cbz x9, 0x12c98 <wsumh_f16+0x7c8>
-	WORD $0x8b0f05cf // add x15, x14, x15, lsl #1
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x14000008 // b 0x12c68 <wsumh_f16+0x798>
+	WORD $0x14000002 // b 0x154c8 <wsumh_f16+0x758>
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0x52800025 // mov w5, #0x1 // =1
+	WORD $0xb40002e9 // cbz x9, 0x15528 <wsumh_f16+0x7b8>
+	WORD $0x8b1005f0 // add x16, x15, x16, lsl #1
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000008 // b 0x154f8 <wsumh_f16+0x788>
 	WORD $0x0e217821 // fcvtl v1.4s, v1.4h
-	WORD $0xbc656822 // ldr s2, [x1, x5]
-	WORD $0x910010a5 // add x5, x5, #0x4
-	WORD $0xeb05017f // cmp x11, x5
-	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0xbc666822 // ldr s2, [x1, x6]
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0xeb06019f // cmp x12, x6
+	WORD $0x8b0d0210 // add x16, x16, x13
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x12c98 <wsumh_f16+0x7c8>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400010b // b.lt 0x12c8c <wsumh_f16+0x7bc>
-	WORD $0x7c5fc1e1 // ldur h1, [x15, #-0x4]
-	WORD $0x34000064 // cbz w4, 0x12c80 <wsumh_f16+0x7b0>
-	WORD $0xd10009e6 // sub x6, x15, #0x2
-	WORD $0x0d4048c1 // ld1 { v1.h }[1], [x6]
-	WORD $0x34fffe63 // cbz w3, 0x12c4c <wsumh_f16+0x77c>
-	WORD $0x0d4051e1 // ld1 { v1.h }[2], [x15]
-	WORD $0x17fffff1 // b 0x12c4c <wsumh_f16+0x77c>
+	WORD $0x540001a0 // b.eq 0x15528 <wsumh_f16+0x7b8>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400010b // b.lt 0x1551c <wsumh_f16+0x7ac>
+	WORD $0x7c5fc201 // ldur h1, [x16, #-0x4]
+	WORD $0x34000065 // cbz w5, 0x15510 <wsumh_f16+0x7a0>
+	WORD $0xd1000a07 // sub x7, x16, #0x2
+	WORD $0x0d4048e1 // ld1 { v1.h }[1], [x7]
+	WORD $0x34fffe64 // cbz w4, 0x154dc <wsumh_f16+0x76c>
+	WORD $0x0d405201 // ld1 { v1.h }[2], [x16]
+	WORD $0x17fffff1 // b 0x154dc <wsumh_f16+0x76c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff44 // cbnz w4, 0x12c78 <wsumh_f16+0x7a8>
-	WORD $0x17fffffb // b 0x12c80 <wsumh_f16+0x7b0>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400004b // b.lt 0x12ca4 <wsumh_f16+0x7d4>
-	WORD $0xbd000200 // str s0, [x16]
-	WORD $0x350000a4 // cbnz w4, 0x12cb8 <wsumh_f16+0x7e8>
-	WORD $0x350000e3 // cbnz w3, 0x12cc4 <wsumh_f16+0x7f4>
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54fff0eb // b.lt 0x12acc <wsumh_f16+0x5fc>
-	WORD $0x14000008 // b 0x12cd4 <wsumh_f16+0x804>
-	WORD $0x9100120f // add x15, x16, #0x4
-	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
-	WORD $0x34ffff63 // cbz w3, 0x12cac <wsumh_f16+0x7dc>
-	WORD $0x9100220f // add x15, x16, #0x8
-	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffefeb // b.lt 0x12acc <wsumh_f16+0x5fc>
-	WORD $0x9100320f // add x15, x16, #0xc
-	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
-	WORD $0x17ffff7c // b 0x12acc <wsumh_f16+0x5fc>
+	WORD $0x35ffff45 // cbnz w5, 0x15508 <wsumh_f16+0x798>
+	WORD $0x17fffffb // b 0x15510 <wsumh_f16+0x7a0>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400004b // b.lt 0x15534 <wsumh_f16+0x7c4>
+	WORD $0xbd000220 // str s0, [x17]
+	WORD $0x350000a5 // cbnz w5, 0x15548 <wsumh_f16+0x7d8>
+	WORD $0x350000e4 // cbnz w4, 0x15554 <wsumh_f16+0x7e4>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54fff0eb // b.lt 0x1535c <wsumh_f16+0x5ec>
+	WORD $0x14000008 // b 0x15564 <wsumh_f16+0x7f4>
+	WORD $0x91001230 // add x16, x17, #0x4
+	WORD $0x0d009200 // st1 { v0.s }[1], [x16]
+	WORD $0x34ffff64 // cbz w4, 0x1553c <wsumh_f16+0x7cc>
+	WORD $0x91002230 // add x16, x17, #0x8
+	WORD $0x4d008200 // st1 { v0.s }[2], [x16]
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54ffefeb // b.lt 0x1535c <wsumh_f16+0x5ec>
+	WORD $0x91003230 // add x16, x17, #0xc
+	WORD $0x4d009200 // st1 { v0.s }[3], [x16]
+	WORD $0x17ffff7c // b 0x1535c <wsumh_f16+0x5ec>
 	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
 	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
 	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
 	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
-	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
 	WORD $0xd65f03c0 // ret
 
-	// wsumh_bf16: +11512
-	WORD $0xa9bb6ffd // stp x29, x27, [sp, #-0x50]!
+	// wsumh_bf16: +21896
+	WORD $0xf81b0ffb // str x27, [sp, #-0x50]!
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
 	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
-	WORD $0xd360bcac // ubfx x12, x5, #32, #16
 	WORD $0x9370fcaa // asr x10, x5, #48
 	WORD $0x92403ca9 // and x9, x5, #0xffff
 	WORD $0xa90167fa // stp x26, x25, [sp, #0x10]
-	WORD $0xd37ef50b // lsl x11, x8, #2
-	WORD $0xf100059f // cmp x12, #0x1
+	WORD $0xf100057f // cmp x11, #0x1
 	WORD $0xa9025ff8 // stp x24, x23, [sp, #0x20]
 	WORD $0xa90357f6 // stp x22, x21, [sp, #0x30]
 	WORD $0xa9044ff4 // stp x20, x19, [sp, #0x40]
-	WORD $0x54001ce1 // b.ne 0x130c0 <wsumh_bf16+0x3c8>
+	WORD $0x54001061 // b.ne 0x157bc <wsumh_bf16+0x234>
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x54002ce1 // b.ne 0x15b54 <wsumh_bf16+0x5cc>
 	WORD $0xf100115f // cmp x10, #0x4
-	WORD $0x54002d2b // b.lt 0x132d0 <wsumh_bf16+0x5d8>
-	WORD $0x8b08050f // add x15, x8, x8, lsl #1
-	WORD $0x8b040491 // add x17, x4, x4, lsl #1
-	WORD $0xd37cec8c // lsl x12, x4, #4
-	WORD $0xd37ced0d // lsl x13, x8, #4
-	WORD $0xd37df10e // lsl x14, x8, #3
-	WORD $0xd37df090 // lsl x16, x4, #3
-	WORD $0xd37ef5ef // lsl x15, x15, #2
-	WORD $0xd37ef631 // lsl x17, x17, #2
-	WORD $0xd37ff865 // lsl x5, x3, #1
-	WORD $0x91000526 // add x6, x9, #0x1
-	WORD $0x91004007 // add x7, x0, #0x10
-	WORD $0x14000007 // b 0x12d78 <wsumh_bf16+0x80>
-	WORD $0xd1001153 // sub x19, x10, #0x4
+	WORD $0x5400208b // b.lt 0x159d0 <wsumh_bf16+0x448>
+	WORD $0x8b08050e // add x14, x8, x8, lsl #1
+	WORD $0x8b040490 // add x16, x4, x4, lsl #1
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xd37ced0c // lsl x12, x8, #4
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37df08f // lsl x15, x4, #3
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0xd37ff871 // lsl x17, x3, #1
+	WORD $0x91000525 // add x5, x9, #0x1
+	WORD $0x91004006 // add x6, x0, #0x10
+	WORD $0x14000007 // b 0x1560c <wsumh_bf16+0x84>
+	WORD $0xd1001147 // sub x7, x10, #0x4
 	WORD $0xf1001d5f // cmp x10, #0x7
-	WORD $0x8b0c0021 // add x1, x1, x12
-	WORD $0x8b0d0042 // add x2, x2, x13
-	WORD $0xaa1303ea // mov x10, x19
-	WORD $0x54002b0d // b.le 0x132d4 <wsumh_bf16+0x5dc>
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0x54001e6d // b.le 0x159d4 <wsumh_bf16+0x44c>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x540011c2 // b.hs 0x12fb4 <wsumh_bf16+0x2bc>
-	WORD $0xaa1f03f3 // mov x19, xzr
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffec2 // b.hs 0x12d60 <wsumh_bf16+0x68>
-	WORD $0x8b130414 // add x20, x0, x19, lsl #1
-	WORD $0x14000009 // b 0x12db4 <wsumh_bf16+0xbc>
-	WORD $0x3d8002a0 // str q0, [x21]
-	WORD $0x3cab6aa1 // str q1, [x21, x11]
-	WORD $0x3cae6aa2 // str q2, [x21, x14]
-	WORD $0x3caf6aa3 // str q3, [x21, x15]
-	WORD $0x91001273 // add x19, x19, #0x4
-	WORD $0x91002294 // add x20, x20, #0x8
-	WORD $0xeb08027f // cmp x19, x8
-	WORD $0x54fffd82 // b.hs 0x12d60 <wsumh_bf16+0x68>
-	WORD $0xcb130116 // sub x22, x8, x19
-	WORD $0x8b130855 // add x21, x2, x19, lsl #2
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x5400018a // b.ge 0x12df0 <wsumh_bf16+0xf8>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x540001eb // b.lt 0x12e04 <wsumh_bf16+0x10c>
-	WORD $0xbd4002a0 // ldr s0, [x21]
-	WORD $0x54000241 // b.ne 0x12e18 <wsumh_bf16+0x120>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x8b0f02b9 // add x25, x21, x15
-	WORD $0xbd400302 // ldr s2, [x24]
-	WORD $0xbd400323 // ldr s3, [x25]
-	WORD $0xbd4002e1 // ldr s1, [x23]
-	WORD $0x1400002f // b 0x12ea8 <wsumh_bf16+0x1b0>
-	WORD $0x3dc002a0 // ldr q0, [x21]
-	WORD $0x3ceb6aa1 // ldr q1, [x21, x11]
-	WORD $0x3cee6aa2 // ldr q2, [x21, x14]
-	WORD $0x3cef6aa3 // ldr q3, [x21, x15]
-	WORD $0x1400002a // b 0x12ea8 <wsumh_bf16+0x1b0>
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x14000025 // b 0x12ea8 <wsumh_bf16+0x1b0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d4092e0 // ld1 { v0.s }[1], [x23]
-	WORD $0x540002a1 // b.ne 0x12e7c <wsumh_bf16+0x184>
-	WORD $0x8b080ab8 // add x24, x21, x8, lsl #2
-	WORD $0x910022b7 // add x23, x21, #0x8
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x4d4082e0 // ld1 { v0.s }[2], [x23]
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8301 // ld1 { v1.s }[0], [x24], #4
-	WORD $0x0d409301 // ld1 { v1.s }[1], [x24]
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x8b0f02b8 // add x24, x21, x15
-	WORD $0x4d4082e2 // ld1 { v2.s }[2], [x23]
-	WORD $0x91002317 // add x23, x24, #0x8
-	WORD $0x0ddf8303 // ld1 { v3.s }[0], [x24], #4
-	WORD $0x0d409303 // ld1 { v3.s }[1], [x24]
-	WORD $0x4d4082e3 // ld1 { v3.s }[2], [x23]
-	WORD $0x1400000c // b 0x12ea8 <wsumh_bf16+0x1b0>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
-	WORD $0x8b0e02b8 // add x24, x21, x14
-	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
-	WORD $0x0ddf82e1 // ld1 { v1.s }[0], [x23], #4
-	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
-	WORD $0x0ddf8302 // ld1 { v2.s }[0], [x24], #4
-	WORD $0x8b0f02b7 // add x23, x21, x15
-	WORD $0x0d409302 // ld1 { v2.s }[1], [x24]
-	WORD $0x0ddf82e3 // ld1 { v3.s }[0], [x23], #4
-	WORD $0x0d4092e3 // ld1 { v3.s }[1], [x23]
-	WORD $0xaa1403f7 // mov x23, x20
-	WORD $0xaa0603f8 // mov x24, x6
-	WORD $0xaa0103f9 // mov x25, x1
-	WORD $0xb5000369 // cbnz x9, 0x12f20 <wsumh_bf16+0x228>
-	WORD $0xf10012df // cmp x22, #0x4
-	WORD $0x54fff6ca // b.ge 0x12d94 <wsumh_bf16+0x9c>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x54fff70b // b.lt 0x12da4 <wsumh_bf16+0xac>
-	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0xbd0002a0 // str s0, [x21]
-	WORD $0x54000461 // b.ne 0x12f5c <wsumh_bf16+0x264>
-	WORD $0xbc287aa1 // str s1, [x21, x8, lsl #2]
-	WORD $0xbc2e6aa2 // str s2, [x21, x14]
-	WORD $0xbc2f6aa3 // str s3, [x21, x15]
-	WORD $0x17ffffb1 // b 0x12da4 <wsumh_bf16+0xac>
+	WORD $0x54000502 // b.hs 0x156b0 <wsumh_bf16+0x128>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x54fffec2 // b.hs 0x155f4 <wsumh_bf16+0x6c>
+	WORD $0x8b070413 // add x19, x0, x7, lsl #1
+	WORD $0x14000009 // b 0x15648 <wsumh_bf16+0xc0>
+	WORD $0x910010e7 // add x7, x7, #0x4
+	WORD $0x91002273 // add x19, x19, #0x8
+	WORD $0x3d800283 // str q3, [x20]
+	WORD $0xeb0800ff // cmp x7, x8
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0x3cad6a81 // str q1, [x20, x13]
+	WORD $0x3cae6a80 // str q0, [x20, x14]
+	WORD $0x54fffd82 // b.hs 0x155f4 <wsumh_bf16+0x6c>
+	WORD $0x8b070854 // add x20, x2, x7, lsl #2
+	WORD $0xaa0503f6 // mov x22, x5
+	WORD $0xaa1303f7 // mov x23, x19
+	WORD $0xaa0103f8 // mov x24, x1
+	WORD $0x8b080a95 // add x21, x20, x8, lsl #2
+	WORD $0x3dc00283 // ldr q3, [x20]
+	WORD $0x3ced6a81 // ldr q1, [x20, x13]
+	WORD $0x3cee6a80 // ldr q0, [x20, x14]
+	WORD $0x3dc002a2 // ldr q2, [x21]
+	WORD $0xb4fffde9 // cbz x9, 0x15628 <wsumh_bf16+0xa0>
 	WORD $0xfd4002e4 // ldr d4, [x23]
-	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
-	WORD $0xbd400325 // ldr s5, [x25]
-	WORD $0xbc647b26 // ldr s6, [x25, x4, lsl #2]
-	WORD $0xbc706b27 // ldr s7, [x25, x16]
-	WORD $0xbc716b30 // ldr s16, [x25, x17]
-	WORD $0xd1000718 // sub x24, x24, #0x1
-	WORD $0xf100071f // cmp x24, #0x1
-	WORD $0x91001339 // add x25, x25, #0x4
-	WORD $0x8b0502f7 // add x23, x23, x5
-	WORD $0x4f851080 // fmla v0.4s, v4.4s, v5.s[0]
-	WORD $0x4f861081 // fmla v1.4s, v4.4s, v6.s[0]
-	WORD $0x4f871082 // fmla v2.4s, v4.4s, v7.s[0]
-	WORD $0x4f901083 // fmla v3.4s, v4.4s, v16.s[0]
-	WORD $0x54fffced // b.le 0x12eb8 <wsumh_bf16+0x1c0>
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x54fffe0c // b.gt 0x12ee4 <wsumh_bf16+0x1ec>
+	WORD $0xbd400305 // ldr s5, [x24]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0xbc647b06 // ldr s6, [x24, x4, lsl #2]
+	WORD $0xbc6f6b07 // ldr s7, [x24, x15]
 	WORD $0xf10006df // cmp x22, #0x1
-	WORD $0x5400014b // b.lt 0x12f54 <wsumh_bf16+0x25c>
-	WORD $0x7d4002e4 // ldr h4, [x23]
-	WORD $0x54fffda0 // b.eq 0x12ee8 <wsumh_bf16+0x1f0>
-	WORD $0x91000afa // add x26, x23, #0x2
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d404b44 // ld1 { v4.h }[1], [x26]
-	WORD $0x54fffd21 // b.ne 0x12ee8 <wsumh_bf16+0x1f0>
-	WORD $0x910012fa // add x26, x23, #0x4
-	WORD $0x0d405344 // ld1 { v4.h }[2], [x26]
-	WORD $0x17ffffe6 // b 0x12ee8 <wsumh_bf16+0x1f0>
-	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
-	WORD $0x17ffffe4 // b 0x12ee8 <wsumh_bf16+0x1f0>
-	WORD $0x910012b7 // add x23, x21, #0x4
-	WORD $0xf1000edf // cmp x22, #0x3
-	WORD $0x0d0092e0 // st1 { v0.s }[1], [x23]
-	WORD $0x540001e1 // b.ne 0x12fa4 <wsumh_bf16+0x2ac>
-	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
-	WORD $0x910022b6 // add x22, x21, #0x8
-	WORD $0x4d0082c0 // st1 { v0.s }[2], [x22]
-	WORD $0xfd0002e1 // str d1, [x23]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0e02b7 // add x23, x21, x14
-	WORD $0x4d0082c1 // st1 { v1.s }[2], [x22]
-	WORD $0x910022f6 // add x22, x23, #0x8
-	WORD $0x8b0f02b5 // add x21, x21, x15
-	WORD $0xfd0002e2 // str d2, [x23]
-	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0xfc0086a3 // str d3, [x21], #0x8
-	WORD $0x4d0082a3 // st1 { v3.s }[2], [x21]
-	WORD $0x17ffff81 // b 0x12da4 <wsumh_bf16+0xac>
-	WORD $0xfc2b6aa1 // str d1, [x21, x11]
-	WORD $0xfc2e6aa2 // str d2, [x21, x14]
-	WORD $0xfc2f6aa3 // str d3, [x21, x15]
-	WORD $0x17ffff7d // b 0x12da4 <wsumh_bf16+0xac>
-	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
+	WORD $0xbc706b10 // ldr s16, [x24, x16]
+	WORD $0x91001318 // add x24, x24, #0x4
+	WORD $0x8b1102f7 // add x23, x23, x17
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x4f861082 // fmla v2.4s, v4.4s, v6.s[0]
+	WORD $0x4f871081 // fmla v1.4s, v4.4s, v7.s[0]
+	WORD $0x4f901080 // fmla v0.4s, v4.4s, v16.s[0]
+	WORD $0x54fffe4c // b.gt 0x15670 <wsumh_bf16+0xe8>
+	WORD $0x17ffffdf // b 0x15628 <wsumh_bf16+0xa0>
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0x52800215 // mov w21, #0x10 // =16
+	WORD $0x1400000d // b 0x156f0 <wsumh_bf16+0x168>
+	WORD $0xad0002a1 // stp q1, q0, [x21]
+	WORD $0x91008273 // add x19, x19, #0x20
+	WORD $0xad0142b1 // stp q17, q16, [x21, #0x20]
+	WORD $0x910040f5 // add x21, x7, #0x10
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0xad005af7 // stp q23, q22, [x23]
+	WORD $0xad0152f5 // stp q21, q20, [x23, #0x20]
+	WORD $0xad001ac7 // stp q7, q6, [x22]
+	WORD $0xad0112c5 // stp q5, q4, [x22, #0x20]
+	WORD $0xad004a93 // stp q19, q18, [x20]
+	WORD $0xad010a83 // stp q3, q2, [x20, #0x20]
+	WORD $0x54fff968 // b.hi 0x15618 <wsumh_bf16+0x90>
 	WORD $0xaa0703f4 // mov x20, x7
-	WORD $0x52800216 // mov w22, #0x10 // =16
-	WORD $0x1400000d // b 0x12ff4 <wsumh_bf16+0x2fc>
-	WORD $0xad0002c1 // stp q1, q0, [x22]
-	WORD $0x91008294 // add x20, x20, #0x20
-	WORD $0xad0142d1 // stp q17, q16, [x22, #0x20]
-	WORD $0x91004276 // add x22, x19, #0x10
-	WORD $0xeb0802df // cmp x22, x8
-	WORD $0xad005b17 // stp q23, q22, [x24]
-	WORD $0xad015315 // stp q21, q20, [x24, #0x20]
-	WORD $0xad0016e4 // stp q4, q5, [x23]
-	WORD $0xad011ee6 // stp q6, q7, [x23, #0x20]
-	WORD $0xad004eb2 // stp q18, q19, [x21]
-	WORD $0xad010aa3 // stp q3, q2, [x21, #0x20]
-	WORD $0x54ffeca8 // b.hi 0x12d84 <wsumh_bf16+0x8c>
-	WORD $0xaa1303f5 // mov x21, x19
-	WORD $0xaa1603f3 // mov x19, x22
-	WORD $0xaa1403f9 // mov x25, x20
-	WORD $0x8b150856 // add x22, x2, x21, lsl #2
-	WORD $0xaa0603fa // mov x26, x6
-	WORD $0xaa0103fd // mov x29, x1
-	WORD $0x8b080ad8 // add x24, x22, x8, lsl #2
-	WORD $0x8b0e02d7 // add x23, x22, x14
-	WORD $0x8b0f02d5 // add x21, x22, x15
-	WORD $0xad4002c1 // ldp q1, q0, [x22]
-	WORD $0xad4142d1 // ldp q17, q16, [x22, #0x20]
-	WORD $0xad4016e4 // ldp q4, q5, [x23]
-	WORD $0xad411ee6 // ldp q6, q7, [x23, #0x20]
-	WORD $0xad405b17 // ldp q23, q22, [x24]
-	WORD $0xad415315 // ldp q21, q20, [x24, #0x20]
-	WORD $0xad404eb2 // ldp q18, q19, [x21]
-	WORD $0xad410aa3 // ldp q3, q2, [x21, #0x20]
-	WORD $0xb4fffc69 // cbz x9, 0x12fc4 <wsumh_bf16+0x2cc>
-	WORD $0x6d7f6738 // ldp d24, d25, [x25, #-0x10]
-	WORD $0xaa1d03fb // mov x27, x29
-	WORD $0x6d406f3a // ldp d26, d27, [x25]
-	WORD $0xd100075a // sub x26, x26, #0x1
-	WORD $0x4ddfcb7c // ld1r { v28.4s }, [x27], #4
-	WORD $0xbc647bbd // ldr s29, [x29, x4, lsl #2]
+	WORD $0xaa1503e7 // mov x7, x21
+	WORD $0xaa1303f8 // mov x24, x19
+	WORD $0x8b140855 // add x21, x2, x20, lsl #2
+	WORD $0xaa0503f9 // mov x25, x5
+	WORD $0xaa0103fb // mov x27, x1
+	WORD $0x8b080ab7 // add x23, x21, x8, lsl #2
+	WORD $0x8b0d02b6 // add x22, x21, x13
+	WORD $0x8b0e02b4 // add x20, x21, x14
+	WORD $0xad4002a1 // ldp q1, q0, [x21]
+	WORD $0xad4142b1 // ldp q17, q16, [x21, #0x20]
+	WORD $0xad401ac7 // ldp q7, q6, [x22]
+	WORD $0xad4112c5 // ldp q5, q4, [x22, #0x20]
+	WORD $0xad405af7 // ldp q23, q22, [x23]
+	WORD $0xad4152f5 // ldp q21, q20, [x23, #0x20]
+	WORD $0xad404a93 // ldp q19, q18, [x20]
+	WORD $0xad410a83 // ldp q3, q2, [x20, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x156c0 <wsumh_bf16+0x138>
+	WORD $0x6d7f6718 // ldp d24, d25, [x24, #-0x10]
+	WORD $0xaa1b03fa // mov x26, x27
+	WORD $0x6d406f1a // ldp d26, d27, [x24]
+	WORD $0xd1000739 // sub x25, x25, #0x1
+	WORD $0x4ddfcb5c // ld1r { v28.4s }, [x26], #4
+	WORD $0xbc647b7d // ldr s29, [x27, x4, lsl #2]
 	WORD $0x2e613b18 // shll v24.4s, v24.4h, #16
 	WORD $0x2e613b39 // shll v25.4s, v25.4h, #16
-	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0xf100073f // cmp x25, #0x1
 	WORD $0x2e613b5a // shll v26.4s, v26.4h, #16
 	WORD $0x2e613b7b // shll v27.4s, v27.4h, #16
-	WORD $0x8b050339 // add x25, x25, x5
+	WORD $0x8b110318 // add x24, x24, x17
 	WORD $0x4e38cf81 // fmla v1.4s, v28.4s, v24.4s
 	WORD $0x4e39cf80 // fmla v0.4s, v28.4s, v25.4s
 	WORD $0x4e3acf91 // fmla v17.4s, v28.4s, v26.4s
 	WORD $0x4e3bcf90 // fmla v16.4s, v28.4s, v27.4s
-	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0xbc6f6b7c // ldr s28, [x27, x15]
 	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
 	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
-	WORD $0xbc716bbd // ldr s29, [x29, x17]
-	WORD $0x4f9c1304 // fmla v4.4s, v24.4s, v28.s[0]
-	WORD $0x4f9c1325 // fmla v5.4s, v25.4s, v28.s[0]
-	WORD $0xaa1b03fd // mov x29, x27
-	WORD $0x4f9c1346 // fmla v6.4s, v26.4s, v28.s[0]
-	WORD $0x4f9c1367 // fmla v7.4s, v27.4s, v28.s[0]
-	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
-	WORD $0x4f9d1333 // fmla v19.4s, v25.4s, v29.s[0]
+	WORD $0xbc706b7d // ldr s29, [x27, x16]
+	WORD $0x4f9c1307 // fmla v7.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1326 // fmla v6.4s, v25.4s, v28.s[0]
+	WORD $0xaa1a03fb // mov x27, x26
+	WORD $0x4f9c1345 // fmla v5.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1364 // fmla v4.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1313 // fmla v19.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1332 // fmla v18.4s, v25.4s, v29.s[0]
 	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
 	WORD $0x4f9d1362 // fmla v2.4s, v27.4s, v29.s[0]
-	WORD $0x54fffc2c // b.gt 0x1303c <wsumh_bf16+0x344>
-	WORD $0x17ffffc2 // b 0x12fc4 <wsumh_bf16+0x2cc>
-	WORD $0xb4002249 // cbz x9, 0x13508 <wsumh_bf16+0x810>
-	WORD $0xd37ff86d // lsl x13, x3, #1
-	WORD $0xd37ff90e // lsl x14, x8, #1
+	WORD $0x54fffc2c // b.gt 0x15738 <wsumh_bf16+0x1b0>
+	WORD $0x17ffffc2 // b 0x156c0 <wsumh_bf16+0x138>
+	WORD $0xb4002e69 // cbz x9, 0x15d88 <wsumh_bf16+0x800>
+	WORD $0xd37ff86c // lsl x12, x3, #1
+	WORD $0xd37ff90d // lsl x13, x8, #1
+	WORD $0xd37ef50e // lsl x14, x8, #2
 	WORD $0x9100400f // add x15, x0, #0x10
-	WORD $0x14000006 // b 0x130e8 <wsumh_bf16+0x3f0>
+	WORD $0x14000006 // b 0x157e8 <wsumh_bf16+0x260>
 	WORD $0xf1000529 // subs x9, x9, #0x1
 	WORD $0x91001021 // add x1, x1, #0x4
-	WORD $0x8b0d0000 // add x0, x0, x13
-	WORD $0x8b0d01ef // add x15, x15, x13
-	WORD $0x5400212d // b.le 0x13508 <wsumh_bf16+0x810>
-	WORD $0xb4ffff6c // cbz x12, 0x130d4 <wsumh_bf16+0x3dc>
+	WORD $0x8b0c0000 // add x0, x0, x12
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0x54002d2d // b.le 0x15d88 <wsumh_bf16+0x800>
+	WORD $0xb4ffff6b // cbz x11, 0x157d4 <wsumh_bf16+0x24c>
 	WORD $0xaa0f03f0 // mov x16, x15
 	WORD $0xaa0003f1 // mov x17, x0
-	WORD $0xaa0c03e3 // mov x3, x12
+	WORD $0xaa0b03e3 // mov x3, x11
 	WORD $0xaa0203e5 // mov x5, x2
 	WORD $0xaa0103e6 // mov x6, x1
-	WORD $0x14000005 // b 0x13114 <wsumh_bf16+0x41c>
+	WORD $0x14000005 // b 0x15814 <wsumh_bf16+0x28c>
 	WORD $0xf1000463 // subs x3, x3, #0x1
-	WORD $0x8b0e0231 // add x17, x17, x14
-	WORD $0x8b0e0210 // add x16, x16, x14
-	WORD $0x54fffe2d // b.le 0x130d4 <wsumh_bf16+0x3dc>
-	WORD $0xb4000128 // cbz x8, 0x13138 <wsumh_bf16+0x440>
+	WORD $0x8b0d0231 // add x17, x17, x13
+	WORD $0x8b0d0210 // add x16, x16, x13
+	WORD $0x54fffe2d // b.le 0x157d4 <wsumh_bf16+0x24c>
+	WORD $0xb4000128 // cbz x8, 0x15838 <wsumh_bf16+0x2b0>
 	WORD $0xaa1f03e7 // mov x7, xzr
-	WORD $0xaa0d03f3 // mov x19, x13
+	WORD $0xaa0c03f3 // mov x19, x12
 	WORD $0x910080e7 // add x7, x7, #0x20
 	WORD $0x8b130234 // add x20, x17, x19
 	WORD $0x91010273 // add x19, x19, #0x40
 	WORD $0xeb0800ff // cmp x7, x8
 	WORD $0xf9800282 // prfm pldl2keep, [x20]
-	WORD $0x54ffff63 // b.lo 0x13120 <wsumh_bf16+0x428>
+	WORD $0x54ffff63 // b.lo 0x15820 <wsumh_bf16+0x298>
 	WORD $0xf100055f // cmp x10, #0x1
-	WORD $0x54fffe4b // b.lt 0x13104 <wsumh_bf16+0x40c>
+	WORD $0x54fffe4b // b.lt 0x15804 <wsumh_bf16+0x27c>
 	WORD $0x910080a7 // add x7, x5, #0x20
 	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0x1400000a // b 0x13170 <wsumh_bf16+0x478>
+	WORD $0x1400000a // b 0x15870 <wsumh_bf16+0x2e8>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xbd400282 // ldr s2, [x20]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xbd000282 // str s2, [x20]
 	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
 	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0b00a5 // add x5, x5, x11
-	WORD $0x8b0b00e7 // add x7, x7, x11
-	WORD $0x54fffccd // b.le 0x13104 <wsumh_bf16+0x40c>
+	WORD $0x8b0e00a5 // add x5, x5, x14
+	WORD $0x8b0e00e7 // add x7, x7, x14
+	WORD $0x54fffccd // b.le 0x15804 <wsumh_bf16+0x27c>
 	WORD $0xbd4000c0 // ldr s0, [x6]
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000062 // b.hs 0x13184 <wsumh_bf16+0x48c>
+	WORD $0x54000062 // b.hs 0x15884 <wsumh_bf16+0x2fc>
 	WORD $0xaa1f03f6 // mov x22, xzr
-	WORD $0x1400001d // b 0x131f4 <wsumh_bf16+0x4fc>
+	WORD $0x1400001d // b 0x158f4 <wsumh_bf16+0x36c>
 	WORD $0xaa1f03f7 // mov x23, xzr
-	WORD $0xaa0703f4 // mov x20, x7
-	WORD $0xaa1003f5 // mov x21, x16
-	WORD $0xfc5f02a1 // ldur d1, [x21, #-0x10]
-	WORD $0xad7f0e82 // ldp q2, q3, [x20, #-0x20]
+	WORD $0xaa1003f4 // mov x20, x16
+	WORD $0xaa0703f5 // mov x21, x7
+	WORD $0xfc5f0281 // ldur d1, [x20, #-0x10]
+	WORD $0xad7f0ea2 // ldp q2, q3, [x21, #-0x20]
 	WORD $0x910082f8 // add x24, x23, #0x20
 	WORD $0x910042f6 // add x22, x23, #0x10
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0xeb08031f // cmp x24, x8
 	WORD $0xaa1603f7 // mov x23, x22
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
-	WORD $0x3c9e0282 // stur q2, [x20, #-0x20]
-	WORD $0xfc5f82a1 // ldur d1, [x21, #-0x8]
+	WORD $0x3c9e02a2 // stur q2, [x21, #-0x20]
+	WORD $0xfc5f8281 // ldur d1, [x20, #-0x8]
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
-	WORD $0x3c9f0283 // stur q3, [x20, #-0x10]
-	WORD $0xad400e82 // ldp q2, q3, [x20]
-	WORD $0xfd4002a1 // ldr d1, [x21]
+	WORD $0x3c9f02a3 // stur q3, [x21, #-0x10]
+	WORD $0xad400ea2 // ldp q2, q3, [x21]
+	WORD $0xfd400281 // ldr d1, [x20]
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
-	WORD $0x3d800282 // str q2, [x20]
-	WORD $0xfd4006a1 // ldr d1, [x21, #0x8]
-	WORD $0x910082b5 // add x21, x21, #0x20
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0xfd400681 // ldr d1, [x20, #0x8]
+	WORD $0x91008294 // add x20, x20, #0x20
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
-	WORD $0x3d800683 // str q3, [x20, #0x10]
-	WORD $0x91010294 // add x20, x20, #0x40
-	WORD $0x54fffd09 // b.ls 0x13190 <wsumh_bf16+0x498>
+	WORD $0x3d8006a3 // str q3, [x21, #0x10]
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x54fffd09 // b.ls 0x15890 <wsumh_bf16+0x308>
 	WORD $0xb27e02d4 // orr x20, x22, #0x4
 	WORD $0xeb08029f // cmp x20, x8
-	WORD $0x54000069 // b.ls 0x13208 <wsumh_bf16+0x510>
+	WORD $0x54000069 // b.ls 0x15908 <wsumh_bf16+0x380>
 	WORD $0xaa1603f7 // mov x23, x22
-	WORD $0x1400000f // b 0x13240 <wsumh_bf16+0x548>
+	WORD $0x1400000f // b 0x15940 <wsumh_bf16+0x3b8>
 	WORD $0xd37ef6d4 // lsl x20, x22, #2
 	WORD $0xd37ffad5 // lsl x21, x22, #1
 	WORD $0xfc756a21 // ldr d1, [x17, x21]
@@ -3253,20 +5753,20 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0x3cb468a2 // str q2, [x5, x20]
 	WORD $0x91004294 // add x20, x20, #0x10
-	WORD $0x54fffea9 // b.ls 0x13210 <wsumh_bf16+0x518>
+	WORD $0x54fffea9 // b.ls 0x15910 <wsumh_bf16+0x388>
 	WORD $0xeb170115 // subs x21, x8, x23
-	WORD $0x54fff8c9 // b.ls 0x1315c <wsumh_bf16+0x464>
+	WORD $0x54fff8c9 // b.ls 0x1585c <wsumh_bf16+0x2d4>
 	WORD $0xf10006bf // cmp x21, #0x1
-	WORD $0x54fff88b // b.lt 0x1315c <wsumh_bf16+0x464>
+	WORD $0x54fff88b // b.lt 0x1585c <wsumh_bf16+0x2d4>
 	WORD $0x8b170636 // add x22, x17, x23, lsl #1
 	WORD $0x8b1708b4 // add x20, x5, x23, lsl #2
 	WORD $0x7d4002c1 // ldr h1, [x22]
-	WORD $0x54fff780 // b.eq 0x1314c <wsumh_bf16+0x454>
+	WORD $0x54fff780 // b.eq 0x1584c <wsumh_bf16+0x2c4>
 	WORD $0x91000ad7 // add x23, x22, #0x2
 	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
 	WORD $0xf1000abf // cmp x21, #0x2
 	WORD $0x0d404ae1 // ld1 { v1.h }[1], [x23]
-	WORD $0x54000229 // b.ls 0x132b4 <wsumh_bf16+0x5bc>
+	WORD $0x54000229 // b.ls 0x159b4 <wsumh_bf16+0x42c>
 	WORD $0x910012d6 // add x22, x22, #0x4
 	WORD $0xaa1403f7 // mov x23, x20
 	WORD $0xf1000ebf // cmp x21, #0x3
@@ -3279,71 +5779,167 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
 	WORD $0x4d0082c2 // st1 { v2.s }[2], [x22]
-	WORD $0x54fff5c0 // b.eq 0x1315c <wsumh_bf16+0x464>
+	WORD $0x54fff5c0 // b.eq 0x1585c <wsumh_bf16+0x2d4>
 	WORD $0x91003294 // add x20, x20, #0xc
 	WORD $0x4d009282 // st1 { v2.s }[3], [x20]
-	WORD $0x17ffffab // b 0x1315c <wsumh_bf16+0x464>
+	WORD $0x17ffffab // b 0x1585c <wsumh_bf16+0x2d4>
 	WORD $0xaa1403f5 // mov x21, x20
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x0ddf82a2 // ld1 { v2.s }[0], [x21], #4
 	WORD $0x0d4092a2 // ld1 { v2.s }[1], [x21]
 	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
 	WORD $0xfd000282 // str d2, [x20]
-	WORD $0x17ffffa4 // b 0x1315c <wsumh_bf16+0x464>
-	WORD $0xaa0a03f3 // mov x19, x10
-	WORD $0xf100067f // cmp x19, #0x1
-	WORD $0x5400118b // b.lt 0x13508 <wsumh_bf16+0x810>
-	WORD $0xd37ef48a // lsl x10, x4, #2
-	WORD $0xd37ef52b // lsl x11, x9, #2
-	WORD $0xd37ff86c // lsl x12, x3, #1
-	WORD $0x9100400d // add x13, x0, #0x10
-	WORD $0x9100100e // add x14, x0, #0x4
-	WORD $0x14000005 // b 0x13304 <wsumh_bf16+0x60c>
-	WORD $0x8b080842 // add x2, x2, x8, lsl #2
-	WORD $0xf1000673 // subs x19, x19, #0x1
-	WORD $0x8b0a0021 // add x1, x1, x10
-	WORD $0x5400104d // b.le 0x13508 <wsumh_bf16+0x810>
+	WORD $0x17ffffa4 // b 0x1585c <wsumh_bf16+0x2d4>
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0xf10004ff // cmp x7, #0x1
+	WORD $0x54000bcd // b.le 0x15b50 <wsumh_bf16+0x5c8>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37df08c // lsl x12, x4, #3
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37ff86e // lsl x14, x3, #1
+	WORD $0x9100052f // add x15, x9, #0x1
+	WORD $0x91004011 // add x17, x0, #0x10
+	WORD $0x8b0b0030 // add x16, x1, x11
+	WORD $0x14000008 // b 0x15a18 <wsumh_bf16+0x490>
+	WORD $0xd10008ea // sub x10, x7, #0x2
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0xf1000cff // cmp x7, #0x3
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0x8b0c0210 // add x16, x16, x12
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0x54000a0d // b.le 0x15b54 <wsumh_bf16+0x5cc>
 	WORD $0xf100411f // cmp x8, #0x10
-	WORD $0x54000222 // b.hs 0x1334c <wsumh_bf16+0x654>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xb27e01e3 // orr x3, x15, #0x4
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x540005c9 // b.ls 0x133d0 <wsumh_bf16+0x6d8>
-	WORD $0xeb0f0111 // subs x17, x8, x15
-	WORD $0x54fffea9 // b.ls 0x132f4 <wsumh_bf16+0x5fc>
-	WORD $0x8b0f0850 // add x16, x2, x15, lsl #2
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x540007eb // b.lt 0x13428 <wsumh_bf16+0x730>
-	WORD $0xbd400200 // ldr s0, [x16]
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x54000821 // b.ne 0x1343c <wsumh_bf16+0x744>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x54000402 // b.hs 0x15a9c <wsumh_bf16+0x514>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x54fffea2 // b.hs 0x159fc <wsumh_bf16+0x474>
+	WORD $0x8b0a0405 // add x5, x0, x10, lsl #1
+	WORD $0x14000007 // b 0x15a4c <wsumh_bf16+0x4c4>
+	WORD $0x9100114a // add x10, x10, #0x4
+	WORD $0x910020a5 // add x5, x5, #0x8
+	WORD $0x3d800261 // str q1, [x19]
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x3d8000c0 // str q0, [x6]
+	WORD $0x54fffda2 // b.hs 0x159fc <wsumh_bf16+0x474>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa0f03f4 // mov x20, x15
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0x3dc00261 // ldr q1, [x19]
+	WORD $0x3dc000c0 // ldr q0, [x6]
+	WORD $0xb4fffe69 // cbz x9, 0x15a34 <wsumh_bf16+0x4ac>
+	WORD $0xfd4002a2 // ldr d2, [x21]
+	WORD $0xbd4002c3 // ldr s3, [x22]
+	WORD $0xd1000694 // sub x20, x20, #0x1
+	WORD $0xbc6b6ac4 // ldr s4, [x22, x11]
+	WORD $0xf100069f // cmp x20, #0x1
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0x2e613842 // shll v2.4s, v2.4h, #16
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x4f831041 // fmla v1.4s, v2.4s, v3.s[0]
+	WORD $0x4f841040 // fmla v0.4s, v2.4s, v4.s[0]
+	WORD $0x54fffecc // b.gt 0x15a6c <wsumh_bf16+0x4e4>
+	WORD $0x17ffffe7 // b 0x15a34 <wsumh_bf16+0x4ac>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x52800214 // mov w20, #0x10 // =16
+	WORD $0x14000009 // b 0x15acc <wsumh_bf16+0x544>
+	WORD $0x91004154 // add x20, x10, #0x10
+	WORD $0x910080a5 // add x5, x5, #0x20
+	WORD $0xad000e62 // stp q2, q3, [x19]
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0xad011664 // stp q4, q5, [x19, #0x20]
+	WORD $0xad001cc6 // stp q6, q7, [x6]
+	WORD $0xad0100c1 // stp q1, q0, [x6, #0x20]
+	WORD $0x54fffae8 // b.hi 0x15a24 <wsumh_bf16+0x49c>
+	WORD $0x8b0a0853 // add x19, x2, x10, lsl #2
+	WORD $0xaa1403ea // mov x10, x20
+	WORD $0x8b080a66 // add x6, x19, x8, lsl #2
+	WORD $0xad400e62 // ldp q2, q3, [x19]
+	WORD $0xad411664 // ldp q4, q5, [x19, #0x20]
+	WORD $0xad401cc6 // ldp q6, q7, [x6]
+	WORD $0xad4100c1 // ldp q1, q0, [x6, #0x20]
+	WORD $0xb4fffe29 // cbz x9, 0x15aac <wsumh_bf16+0x524>
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0xaa0503f5 // mov x21, x5
+	WORD $0xaa0f03f6 // mov x22, x15
+	WORD $0x6d7f46b0 // ldp d16, d17, [x21, #-0x10]
+	WORD $0xd10006d6 // sub x22, x22, #0x1
+	WORD $0x6d404eb2 // ldp d18, d19, [x21]
+	WORD $0xf10006df // cmp x22, #0x1
+	WORD $0xbc746834 // ldr s20, [x1, x20]
+	WORD $0xbc746a15 // ldr s21, [x16, x20]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x2e613a10 // shll v16.4s, v16.4h, #16
+	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
+	WORD $0x8b0e02b5 // add x21, x21, x14
+	WORD $0x2e613a52 // shll v18.4s, v18.4h, #16
+	WORD $0x2e613a73 // shll v19.4s, v19.4h, #16
+	WORD $0x4f941202 // fmla v2.4s, v16.4s, v20.s[0]
+	WORD $0x4f941223 // fmla v3.4s, v17.4s, v20.s[0]
+	WORD $0x4f941244 // fmla v4.4s, v18.4s, v20.s[0]
+	WORD $0x4f941265 // fmla v5.4s, v19.4s, v20.s[0]
+	WORD $0x4f951206 // fmla v6.4s, v16.4s, v21.s[0]
+	WORD $0x4f951227 // fmla v7.4s, v17.4s, v21.s[0]
+	WORD $0x4f951241 // fmla v1.4s, v18.4s, v21.s[0]
+	WORD $0x4f951260 // fmla v0.4s, v19.4s, v21.s[0]
+	WORD $0x54fffd8c // b.gt 0x15af8 <wsumh_bf16+0x570>
+	WORD $0x17ffffd8 // b 0x15aac <wsumh_bf16+0x524>
+	WORD $0xaa0703ea // mov x10, x7
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x5400118b // b.lt 0x15d88 <wsumh_bf16+0x800>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0xd37ff86d // lsl x13, x3, #1
+	WORD $0x9100400e // add x14, x0, #0x10
+	WORD $0x9100100f // add x15, x0, #0x4
+	WORD $0x14000005 // b 0x15b84 <wsumh_bf16+0x5fc>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x5400104d // b.le 0x15d88 <wsumh_bf16+0x800>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000222 // b.hs 0x15bcc <wsumh_bf16+0x644>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xb27e0204 // orr x4, x16, #0x4
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x540005c9 // b.ls 0x15c50 <wsumh_bf16+0x6c8>
+	WORD $0xeb100103 // subs x3, x8, x16
+	WORD $0x54fffea9 // b.ls 0x15b74 <wsumh_bf16+0x5ec>
+	WORD $0x8b100851 // add x17, x2, x16, lsl #2
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x540007eb // b.lt 0x15ca8 <wsumh_bf16+0x720>
+	WORD $0xbd400220 // ldr s0, [x17]
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x54000821 // b.ne 0x15cbc <wsumh_bf16+0x734>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb5000929 // cbnz x9, 0x13468 <wsumh_bf16+0x770>
-	WORD $0x1400005e // b 0x134c0 <wsumh_bf16+0x7c8>
-	WORD $0xaa1f03ef // mov x15, xzr
-	WORD $0xaa0d03f0 // mov x16, x13
-	WORD $0x52800203 // mov w3, #0x10 // =16
-	WORD $0x14000007 // b 0x13374 <wsumh_bf16+0x67c>
-	WORD $0x910041e3 // add x3, x15, #0x10
-	WORD $0x91008210 // add x16, x16, #0x20
-	WORD $0xad000a23 // stp q3, q2, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
-	WORD $0x54fffd08 // b.hi 0x13310 <wsumh_bf16+0x618>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0xad400a23 // ldp q3, q2, [x17]
-	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
-	WORD $0xb4fffec9 // cbz x9, 0x1335c <wsumh_bf16+0x664>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0x6d7f1484 // ldp d4, d5, [x4, #-0x10]
-	WORD $0xbc636830 // ldr s16, [x1, x3]
-	WORD $0x6d401c86 // ldp d6, d7, [x4]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb5000929 // cbnz x9, 0x15ce8 <wsumh_bf16+0x760>
+	WORD $0x1400005e // b 0x15d40 <wsumh_bf16+0x7b8>
+	WORD $0xaa1f03f0 // mov x16, xzr
+	WORD $0xaa0e03f1 // mov x17, x14
+	WORD $0x52800204 // mov w4, #0x10 // =16
+	WORD $0x14000007 // b 0x15bf4 <wsumh_bf16+0x66c>
+	WORD $0x91004204 // add x4, x16, #0x10
+	WORD $0x91008231 // add x17, x17, #0x20
+	WORD $0xad000863 // stp q3, q2, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0xad010061 // stp q1, q0, [x3, #0x20]
+	WORD $0x54fffd08 // b.hi 0x15b90 <wsumh_bf16+0x608>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0xad400863 // ldp q3, q2, [x3]
+	WORD $0xad410061 // ldp q1, q0, [x3, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x15bdc <wsumh_bf16+0x654>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0x6d7f14a4 // ldp d4, d5, [x5, #-0x10]
+	WORD $0xbc646830 // ldr s16, [x1, x4]
+	WORD $0x6d401ca6 // ldp d6, d7, [x5]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x2e613884 // shll v4.4s, v4.4h, #16
 	WORD $0x2e6138a5 // shll v5.4s, v5.4h, #16
 	WORD $0x2e6138c6 // shll v6.4s, v6.4h, #16
@@ -3352,104 +5948,1513 @@ TEXT ·matvec_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f9010a2 // fmla v2.4s, v5.4s, v16.s[0]
 	WORD $0x4f9010c1 // fmla v1.4s, v6.4s, v16.s[0]
 	WORD $0x4f9010e0 // fmla v0.4s, v7.4s, v16.s[0]
-	WORD $0x54fffe41 // b.ne 0x13390 <wsumh_bf16+0x698>
-	WORD $0x17ffffe4 // b 0x1335c <wsumh_bf16+0x664>
-	WORD $0x8b0f0410 // add x16, x0, x15, lsl #1
-	WORD $0x14000006 // b 0x133ec <wsumh_bf16+0x6f4>
-	WORD $0x910011e3 // add x3, x15, #0x4
-	WORD $0x91002210 // add x16, x16, #0x8
-	WORD $0x3d800220 // str q0, [x17]
-	WORD $0xeb08007f // cmp x3, x8
-	WORD $0x54fff9a8 // b.hi 0x1331c <wsumh_bf16+0x624>
-	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
-	WORD $0xaa0303ef // mov x15, x3
-	WORD $0x3dc00220 // ldr q0, [x17]
-	WORD $0xb4ffff09 // cbz x9, 0x133d8 <wsumh_bf16+0x6e0>
-	WORD $0xaa1f03e3 // mov x3, xzr
-	WORD $0xaa1003e4 // mov x4, x16
-	WORD $0xfd400081 // ldr d1, [x4]
-	WORD $0xbc636822 // ldr s2, [x1, x3]
-	WORD $0x91001063 // add x3, x3, #0x4
-	WORD $0xeb03017f // cmp x11, x3
-	WORD $0x8b0c0084 // add x4, x4, x12
+	WORD $0x54fffe41 // b.ne 0x15c10 <wsumh_bf16+0x688>
+	WORD $0x17ffffe4 // b 0x15bdc <wsumh_bf16+0x654>
+	WORD $0x8b100411 // add x17, x0, x16, lsl #1
+	WORD $0x14000006 // b 0x15c6c <wsumh_bf16+0x6e4>
+	WORD $0x91001204 // add x4, x16, #0x4
+	WORD $0x91002231 // add x17, x17, #0x8
+	WORD $0x3d800060 // str q0, [x3]
+	WORD $0xeb08009f // cmp x4, x8
+	WORD $0x54fff9a8 // b.hi 0x15b9c <wsumh_bf16+0x614>
+	WORD $0x8b100843 // add x3, x2, x16, lsl #2
+	WORD $0xaa0403f0 // mov x16, x4
+	WORD $0x3dc00060 // ldr q0, [x3]
+	WORD $0xb4ffff09 // cbz x9, 0x15c58 <wsumh_bf16+0x6d0>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xaa1103e5 // mov x5, x17
+	WORD $0xfd4000a1 // ldr d1, [x5]
+	WORD $0xbc646822 // ldr s2, [x1, x4]
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb04019f // cmp x12, x4
+	WORD $0x8b0d00a5 // add x5, x5, x13
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x54ffff21 // b.ne 0x13404 <wsumh_bf16+0x70c>
-	WORD $0x17ffffed // b 0x133d8 <wsumh_bf16+0x6e0>
-	WORD $0x2a1f03e3 // mov w3, wzr
-	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x54ffff21 // b.ne 0x15c84 <wsumh_bf16+0x6fc>
+	WORD $0x17ffffed // b 0x15c58 <wsumh_bf16+0x6d0>
 	WORD $0x2a1f03e4 // mov w4, wzr
-	WORD $0xb50001a9 // cbnz x9, 0x13468 <wsumh_bf16+0x770>
-	WORD $0x14000022 // b 0x134c0 <wsumh_bf16+0x7c8>
-	WORD $0x91001203 // add x3, x16, #0x4
-	WORD $0xf1000e3f // cmp x17, #0x3
-	WORD $0x0d409060 // ld1 { v0.s }[1], [x3]
-	WORD $0x540000a3 // b.lo 0x1345c <wsumh_bf16+0x764>
-	WORD $0x91002203 // add x3, x16, #0x8
-	WORD $0x4d408060 // ld1 { v0.s }[2], [x3]
-	WORD $0x52800023 // mov w3, #0x1 // =1
-	WORD $0x14000002 // b 0x13460 <wsumh_bf16+0x768>
-	WORD $0x2a1f03e3 // mov w3, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e5 // mov w5, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x15ce8 <wsumh_bf16+0x760>
+	WORD $0x14000022 // b 0x15d40 <wsumh_bf16+0x7b8>
+	WORD $0x91001224 // add x4, x17, #0x4
+	WORD $0xf1000c7f // cmp x3, #0x3
+	WORD $0x0d409080 // ld1 { v0.s }[1], [x4]
+	WORD $0x540000a3 // b.lo 0x15cdc <wsumh_bf16+0x754>
+	WORD $0x91002224 // add x4, x17, #0x8
+	WORD $0x4d408080 // ld1 { v0.s }[2], [x4]
 	WORD $0x52800024 // mov w4, #0x1 // =1
-	WORD $0xb40002e9 // cbz x9, 0x134c0 <wsumh_bf16+0x7c8>
-	WORD $0x8b0f05cf // add x15, x14, x15, lsl #1
-	WORD $0xaa1f03e5 // mov x5, xzr
-	WORD $0x14000008 // b 0x13490 <wsumh_bf16+0x798>
+	WORD $0x14000002 // b 0x15ce0 <wsumh_bf16+0x758>
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0x52800025 // mov w5, #0x1 // =1
+	WORD $0xb40002e9 // cbz x9, 0x15d40 <wsumh_bf16+0x7b8>
+	WORD $0x8b1005f0 // add x16, x15, x16, lsl #1
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x14000008 // b 0x15d10 <wsumh_bf16+0x788>
 	WORD $0x2e613821 // shll v1.4s, v1.4h, #16
-	WORD $0xbc656822 // ldr s2, [x1, x5]
-	WORD $0x910010a5 // add x5, x5, #0x4
-	WORD $0xeb05017f // cmp x11, x5
-	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0xbc666822 // ldr s2, [x1, x6]
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0xeb06019f // cmp x12, x6
+	WORD $0x8b0d0210 // add x16, x16, x13
 	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
-	WORD $0x540001a0 // b.eq 0x134c0 <wsumh_bf16+0x7c8>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400010b // b.lt 0x134b4 <wsumh_bf16+0x7bc>
-	WORD $0x7c5fc1e1 // ldur h1, [x15, #-0x4]
-	WORD $0x34000064 // cbz w4, 0x134a8 <wsumh_bf16+0x7b0>
-	WORD $0xd10009e6 // sub x6, x15, #0x2
-	WORD $0x0d4048c1 // ld1 { v1.h }[1], [x6]
-	WORD $0x34fffe63 // cbz w3, 0x13474 <wsumh_bf16+0x77c>
-	WORD $0x0d4051e1 // ld1 { v1.h }[2], [x15]
-	WORD $0x17fffff1 // b 0x13474 <wsumh_bf16+0x77c>
+	WORD $0x540001a0 // b.eq 0x15d40 <wsumh_bf16+0x7b8>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400010b // b.lt 0x15d34 <wsumh_bf16+0x7ac>
+	WORD $0x7c5fc201 // ldur h1, [x16, #-0x4]
+	WORD $0x34000065 // cbz w5, 0x15d28 <wsumh_bf16+0x7a0>
+	WORD $0xd1000a07 // sub x7, x16, #0x2
+	WORD $0x0d4048e1 // ld1 { v1.h }[1], [x7]
+	WORD $0x34fffe64 // cbz w4, 0x15cf4 <wsumh_bf16+0x76c>
+	WORD $0x0d405201 // ld1 { v1.h }[2], [x16]
+	WORD $0x17fffff1 // b 0x15cf4 <wsumh_bf16+0x76c>
 	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
-	WORD $0x35ffff44 // cbnz w4, 0x134a0 <wsumh_bf16+0x7a8>
-	WORD $0x17fffffb // b 0x134a8 <wsumh_bf16+0x7b0>
-	WORD $0xf100063f // cmp x17, #0x1
-	WORD $0x5400004b // b.lt 0x134cc <wsumh_bf16+0x7d4>
-	WORD $0xbd000200 // str s0, [x16]
-	WORD $0x350000a4 // cbnz w4, 0x134e0 <wsumh_bf16+0x7e8>
-	WORD $0x350000e3 // cbnz w3, 0x134ec <wsumh_bf16+0x7f4>
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54fff0eb // b.lt 0x132f4 <wsumh_bf16+0x5fc>
-	WORD $0x14000008 // b 0x134fc <wsumh_bf16+0x804>
-	WORD $0x9100120f // add x15, x16, #0x4
-	WORD $0x0d0091e0 // st1 { v0.s }[1], [x15]
-	WORD $0x34ffff63 // cbz w3, 0x134d4 <wsumh_bf16+0x7dc>
-	WORD $0x9100220f // add x15, x16, #0x8
-	WORD $0x4d0081e0 // st1 { v0.s }[2], [x15]
-	WORD $0xf100123f // cmp x17, #0x4
-	WORD $0x54ffefeb // b.lt 0x132f4 <wsumh_bf16+0x5fc>
-	WORD $0x9100320f // add x15, x16, #0xc
-	WORD $0x4d0091e0 // st1 { v0.s }[3], [x15]
-	WORD $0x17ffff7c // b 0x132f4 <wsumh_bf16+0x5fc>
+	WORD $0x35ffff45 // cbnz w5, 0x15d20 <wsumh_bf16+0x798>
+	WORD $0x17fffffb // b 0x15d28 <wsumh_bf16+0x7a0>
+	WORD $0xf100047f // cmp x3, #0x1
+	WORD $0x5400004b // b.lt 0x15d4c <wsumh_bf16+0x7c4>
+	WORD $0xbd000220 // str s0, [x17]
+	WORD $0x350000a5 // cbnz w5, 0x15d60 <wsumh_bf16+0x7d8>
+	WORD $0x350000e4 // cbnz w4, 0x15d6c <wsumh_bf16+0x7e4>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54fff0eb // b.lt 0x15b74 <wsumh_bf16+0x5ec>
+	WORD $0x14000008 // b 0x15d7c <wsumh_bf16+0x7f4>
+	WORD $0x91001230 // add x16, x17, #0x4
+	WORD $0x0d009200 // st1 { v0.s }[1], [x16]
+	WORD $0x34ffff64 // cbz w4, 0x15d54 <wsumh_bf16+0x7cc>
+	WORD $0x91002230 // add x16, x17, #0x8
+	WORD $0x4d008200 // st1 { v0.s }[2], [x16]
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x54ffefeb // b.lt 0x15b74 <wsumh_bf16+0x5ec>
+	WORD $0x91003230 // add x16, x17, #0xc
+	WORD $0x4d009200 // st1 { v0.s }[3], [x16]
+	WORD $0x17ffff7c // b 0x15b74 <wsumh_bf16+0x5ec>
 	WORD $0xa9444ff4 // ldp x20, x19, [sp, #0x40]
 	WORD $0xa94357f6 // ldp x22, x21, [sp, #0x30]
 	WORD $0xa9425ff8 // ldp x24, x23, [sp, #0x20]
 	WORD $0xa94167fa // ldp x26, x25, [sp, #0x10]
-	WORD $0xa8c56ffd // ldp x29, x27, [sp], #0x50
+	WORD $0xf84507fb // ldr x27, [sp], #0x50
+	WORD $0xd65f03c0 // ret
+
+	// wsumh_f8e4m3: +23968
+	WORD $0xd10283ff // sub sp, sp, #0xa0
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xfd0013ee // str d14, [sp, #0x20]
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0x6d02b3ed // stp d13, d12, [sp, #0x28]
+	WORD $0x6d03abeb // stp d11, d10, [sp, #0x38]
+	WORD $0x6d04a3e9 // stp d9, d8, [sp, #0x48]
+	WORD $0xf9002ffb // str x27, [sp, #0x58]
+	WORD $0xa90667fa // stp x26, x25, [sp, #0x60]
+	WORD $0xa9075ff8 // stp x24, x23, [sp, #0x70]
+	WORD $0xa90857f6 // stp x22, x21, [sp, #0x80]
+	WORD $0xa9094ff4 // stp x20, x19, [sp, #0x90]
+	WORD $0x54001721 // b.ne 0x160c0 <wsumh_f8e4m3+0x320>
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x54004161 // b.ne 0x16610 <wsumh_f8e4m3+0x870>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x54002e4b // b.lt 0x163b4 <wsumh_f8e4m3+0x614>
+	WORD $0x5287f00c // mov w12, #0x3f80 // =16256
+	WORD $0x8b08050e // add x14, x8, x8, lsl #1
+	WORD $0x8b040490 // add x16, x4, x4, lsl #1
+	WORD $0x0e020d80 // dup v0.4h, w12
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0x52a8700f // mov w15, #0x43800000 // =1132462080
+	WORD $0x4e040de2 // dup v2.4s, w15
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xd37ced0c // lsl x12, x8, #4
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37df08f // lsl x15, x4, #3
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0x91000531 // add x17, x9, #0x1
+	WORD $0x91002005 // add x5, x0, #0x8
+	WORD $0x14000007 // b 0x15e48 <wsumh_f8e4m3+0xa8>
+	WORD $0xd1001146 // sub x6, x10, #0x4
+	WORD $0xf1001d5f // cmp x10, #0x7
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0xaa0603ea // mov x10, x6
+	WORD $0x54002bad // b.le 0x163b8 <wsumh_f8e4m3+0x618>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000602 // b.hs 0x15f0c <wsumh_f8e4m3+0x16c>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0xeb0800df // cmp x6, x8
+	WORD $0x54000123 // b.lo 0x15e7c <wsumh_f8e4m3+0xdc>
+	WORD $0x17fffff5 // b 0x15e30 <wsumh_f8e4m3+0x90>
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x3d8000e6 // str q6, [x7]
+	WORD $0xeb0800df // cmp x6, x8
+	WORD $0x3d800265 // str q5, [x19]
+	WORD $0x3cad68e4 // str q4, [x7, x13]
+	WORD $0x3cae68e3 // str q3, [x7, x14]
+	WORD $0x54fffdc2 // b.hs 0x15e30 <wsumh_f8e4m3+0x90>
+	WORD $0x8b060847 // add x7, x2, x6, lsl #2
+	WORD $0xaa1103f4 // mov x20, x17
+	WORD $0xaa0003f5 // mov x21, x0
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0x8b0808f3 // add x19, x7, x8, lsl #2
+	WORD $0x3dc000e6 // ldr q6, [x7]
+	WORD $0x3ced68e4 // ldr q4, [x7, x13]
+	WORD $0x3cee68e3 // ldr q3, [x7, x14]
+	WORD $0x3dc00265 // ldr q5, [x19]
+	WORD $0xb4fffe09 // cbz x9, 0x15e60 <wsumh_f8e4m3+0xc0>
+	WORD $0xbc666aa7 // ldr s7, [x21, x6]
+	WORD $0xbc6f6ad2 // ldr s18, [x22, x15]
+	WORD $0xd1000694 // sub x20, x20, #0x1
+	WORD $0xbc706ad3 // ldr s19, [x22, x16]
+	WORD $0xf100069f // cmp x20, #0x1
+	WORD $0x8b0302b5 // add x21, x21, x3
+	WORD $0x2f08a4e7 // ushll v7.8h, v7.8b, #0x0
+	WORD $0x0f1754f0 // shl v16.4h, v7.4h, #0x7
+	WORD $0x0f1854e7 // shl v7.4h, v7.4h, #0x8
+	WORD $0x2f02b410 // bic v16.4h, #0x40, lsl #8
+	WORD $0x2f03b7e7 // bic v7.4h, #0x7f, lsl #8
+	WORD $0x2e608e11 // cmeq v17.4h, v16.4h, v0.4h
+	WORD $0x0eb01ce7 // orr v7.8b, v7.8b, v16.8b
+	WORD $0x0e211e30 // and v16.8b, v17.8b, v1.8b
+	WORD $0xbc647ad1 // ldr s17, [x22, x4, lsl #2]
+	WORD $0x0eb01ce7 // orr v7.8b, v7.8b, v16.8b
+	WORD $0xbd4002d0 // ldr s16, [x22]
+	WORD $0x910012d6 // add x22, x22, #0x4
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x6e22dce7 // fmul v7.4s, v7.4s, v2.4s
+	WORD $0x4f9010e6 // fmla v6.4s, v7.4s, v16.s[0]
+	WORD $0x4f9110e5 // fmla v5.4s, v7.4s, v17.s[0]
+	WORD $0x4f9210e4 // fmla v4.4s, v7.4s, v18.s[0]
+	WORD $0x4f9310e3 // fmla v3.4s, v7.4s, v19.s[0]
+	WORD $0x54fffd0c // b.gt 0x15ea4 <wsumh_f8e4m3+0x104>
+	WORD $0x17ffffd6 // b 0x15e60 <wsumh_f8e4m3+0xc0>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0xaa0503e7 // mov x7, x5
+	WORD $0x52800214 // mov w20, #0x10 // =16
+	WORD $0x1400000d // b 0x15f4c <wsumh_f8e4m3+0x1ac>
+	WORD $0xad000e84 // stp q4, q3, [x20]
+	WORD $0x910040e7 // add x7, x7, #0x10
+	WORD $0xad014e94 // stp q20, q19, [x20, #0x20]
+	WORD $0x910040d4 // add x20, x6, #0x10
+	WORD $0xeb08029f // cmp x20, x8
+	WORD $0xad0066da // stp q26, q25, [x22]
+	WORD $0xad015ed8 // stp q24, q23, [x22, #0x20]
+	WORD $0xad0046b2 // stp q18, q17, [x21]
+	WORD $0xad011eb0 // stp q16, q7, [x21, #0x20]
+	WORD $0xad005676 // stp q22, q21, [x19]
+	WORD $0xad011666 // stp q6, q5, [x19, #0x20]
+	WORD $0x54fff868 // b.hi 0x15e54 <wsumh_f8e4m3+0xb4>
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0xaa1403e6 // mov x6, x20
+	WORD $0xaa0703f7 // mov x23, x7
+	WORD $0x8b130854 // add x20, x2, x19, lsl #2
+	WORD $0xaa1103f8 // mov x24, x17
+	WORD $0xaa0103f9 // mov x25, x1
+	WORD $0x8b080a96 // add x22, x20, x8, lsl #2
+	WORD $0x8b0d0295 // add x21, x20, x13
+	WORD $0x8b0e0293 // add x19, x20, x14
+	WORD $0xad400e84 // ldp q4, q3, [x20]
+	WORD $0xad414e94 // ldp q20, q19, [x20, #0x20]
+	WORD $0xad4046b2 // ldp q18, q17, [x21]
+	WORD $0xad411eb0 // ldp q16, q7, [x21, #0x20]
+	WORD $0xad4066da // ldp q26, q25, [x22]
+	WORD $0xad415ed8 // ldp q24, q23, [x22, #0x20]
+	WORD $0xad405676 // ldp q22, q21, [x19]
+	WORD $0xad411666 // ldp q6, q5, [x19, #0x20]
+	WORD $0xb4fffc69 // cbz x9, 0x15f1c <wsumh_f8e4m3+0x17c>
+	WORD $0x297f6efa // ldp w26, w27, [x23, #-0x8]
+	WORD $0x2d4072fb // ldp s27, s28, [x23]
+	WORD $0xd1000718 // sub x24, x24, #0x1
+	WORD $0xf100071f // cmp x24, #0x1
+	WORD $0x8b0302f7 // add x23, x23, x3
+	WORD $0x1e27035d // fmov s29, w26
+	WORD $0x1e27037e // fmov s30, w27
+	WORD $0xaa1903fa // mov x26, x25
+	WORD $0x2f08a77b // ushll v27.8h, v27.8b, #0x0
+	WORD $0x2f08a79c // ushll v28.8h, v28.8b, #0x0
+	WORD $0x2f08a7bd // ushll v29.8h, v29.8b, #0x0
+	WORD $0x2f08a7de // ushll v30.8h, v30.8b, #0x0
+	WORD $0x0f17577f // shl v31.4h, v27.4h, #0x7
+	WORD $0x0f175788 // shl v8.4h, v28.4h, #0x7
+	WORD $0x0f18577b // shl v27.4h, v27.4h, #0x8
+	WORD $0x0f18579c // shl v28.4h, v28.4h, #0x8
+	WORD $0x0f1757a9 // shl v9.4h, v29.4h, #0x7
+	WORD $0x0f1757ca // shl v10.4h, v30.4h, #0x7
+	WORD $0x0f1857bd // shl v29.4h, v29.4h, #0x8
+	WORD $0x2f02b41f // bic v31.4h, #0x40, lsl #8
+	WORD $0x2f02b408 // bic v8.4h, #0x40, lsl #8
+	WORD $0x0f1857de // shl v30.4h, v30.4h, #0x8
+	WORD $0x2f03b7fb // bic v27.4h, #0x7f, lsl #8
+	WORD $0x2f03b7fc // bic v28.4h, #0x7f, lsl #8
+	WORD $0x2f02b409 // bic v9.4h, #0x40, lsl #8
+	WORD $0x2f02b40a // bic v10.4h, #0x40, lsl #8
+	WORD $0x2f03b7fd // bic v29.4h, #0x7f, lsl #8
+	WORD $0x2e608feb // cmeq v11.4h, v31.4h, v0.4h
+	WORD $0x2e608d0c // cmeq v12.4h, v8.4h, v0.4h
+	WORD $0x2f03b7fe // bic v30.4h, #0x7f, lsl #8
+	WORD $0x0ebf1f7b // orr v27.8b, v27.8b, v31.8b
+	WORD $0x0ea81f9c // orr v28.8b, v28.8b, v8.8b
+	WORD $0x2e608d2d // cmeq v13.4h, v9.4h, v0.4h
+	WORD $0x2e608d4e // cmeq v14.4h, v10.4h, v0.4h
+	WORD $0x0ea91fbd // orr v29.8b, v29.8b, v9.8b
+	WORD $0x0e211d7f // and v31.8b, v11.8b, v1.8b
+	WORD $0x0e211d88 // and v8.8b, v12.8b, v1.8b
+	WORD $0x0eaa1fde // orr v30.8b, v30.8b, v10.8b
+	WORD $0x0e211da9 // and v9.8b, v13.8b, v1.8b
+	WORD $0x0e211dca // and v10.8b, v14.8b, v1.8b
+	WORD $0x0ebf1f7b // orr v27.8b, v27.8b, v31.8b
+	WORD $0x0ea81f9c // orr v28.8b, v28.8b, v8.8b
+	WORD $0x4ddfcb5f // ld1r { v31.4s }, [x26], #4
+	WORD $0xbc647b28 // ldr s8, [x25, x4, lsl #2]
+	WORD $0x0ea91fbd // orr v29.8b, v29.8b, v9.8b
+	WORD $0x0eaa1fde // orr v30.8b, v30.8b, v10.8b
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x0e217b9c // fcvtl v28.4s, v28.4h
+	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
+	WORD $0x6e22df7b // fmul v27.4s, v27.4s, v2.4s
+	WORD $0x6e22df9c // fmul v28.4s, v28.4s, v2.4s
+	WORD $0x6e22dfbd // fmul v29.4s, v29.4s, v2.4s
+	WORD $0x6e22dfde // fmul v30.4s, v30.4s, v2.4s
+	WORD $0x4e3bcff4 // fmla v20.4s, v31.4s, v27.4s
+	WORD $0x4e3ccff3 // fmla v19.4s, v31.4s, v28.4s
+	WORD $0x4f881378 // fmla v24.4s, v27.4s, v8.s[0]
+	WORD $0x4f881397 // fmla v23.4s, v28.4s, v8.s[0]
+	WORD $0x4e3dcfe4 // fmla v4.4s, v31.4s, v29.4s
+	WORD $0x4e3ecfe3 // fmla v3.4s, v31.4s, v30.4s
+	WORD $0xbc6f6b3f // ldr s31, [x25, x15]
+	WORD $0x4f8813ba // fmla v26.4s, v29.4s, v8.s[0]
+	WORD $0x4f8813d9 // fmla v25.4s, v30.4s, v8.s[0]
+	WORD $0xbc706b28 // ldr s8, [x25, x16]
+	WORD $0x4f9f1370 // fmla v16.4s, v27.4s, v31.s[0]
+	WORD $0x4f9f1387 // fmla v7.4s, v28.4s, v31.s[0]
+	WORD $0xaa1a03f9 // mov x25, x26
+	WORD $0x4f9f13b2 // fmla v18.4s, v29.4s, v31.s[0]
+	WORD $0x4f9f13d1 // fmla v17.4s, v30.4s, v31.s[0]
+	WORD $0x4f8813b6 // fmla v22.4s, v29.4s, v8.s[0]
+	WORD $0x4f8813d5 // fmla v21.4s, v30.4s, v8.s[0]
+	WORD $0x4f881366 // fmla v6.4s, v27.4s, v8.s[0]
+	WORD $0x4f881385 // fmla v5.4s, v28.4s, v8.s[0]
+	WORD $0x54fff6ec // b.gt 0x15f94 <wsumh_f8e4m3+0x1f4>
+	WORD $0x17ffff98 // b 0x15f1c <wsumh_f8e4m3+0x17c>
+	WORD $0xb4004429 // cbz x9, 0x16944 <wsumh_f8e4m3+0xba4>
+	WORD $0x5287f00c // mov w12, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0x8b03000d // add x13, x0, x3
+	WORD $0x0e020d80 // dup v0.4h, w12
+	WORD $0x52a8700c // mov w12, #0x43800000 // =1132462080
+	WORD $0x4e040d82 // dup v2.4s, w12
+	WORD $0xd37ef50c // lsl x12, x8, #2
+	WORD $0x14000006 // b 0x160f8 <wsumh_f8e4m3+0x358>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x8b030000 // add x0, x0, x3
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x8b0301ad // add x13, x13, x3
+	WORD $0x5400428d // b.le 0x16944 <wsumh_f8e4m3+0xba4>
+	WORD $0xb4ffff6b // cbz x11, 0x160e4 <wsumh_f8e4m3+0x344>
+	WORD $0xaa0d03ee // mov x14, x13
+	WORD $0xaa0b03ef // mov x15, x11
+	WORD $0xaa0203f0 // mov x16, x2
+	WORD $0xaa0103f1 // mov x17, x1
+	WORD $0xaa0003e5 // mov x5, x0
+	WORD $0x14000005 // b 0x16124 <wsumh_f8e4m3+0x384>
+	WORD $0xf10005ef // subs x15, x15, #0x1
+	WORD $0x8b0800a5 // add x5, x5, x8
+	WORD $0x8b0801ce // add x14, x14, x8
+	WORD $0x54fffe2d // b.le 0x160e4 <wsumh_f8e4m3+0x344>
+	WORD $0xb40000e8 // cbz x8, 0x16140 <wsumh_f8e4m3+0x3a0>
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x8b0601c7 // add x7, x14, x6
+	WORD $0x910100c6 // add x6, x6, #0x40
+	WORD $0xeb0800df // cmp x6, x8
+	WORD $0xf98000e2 // prfm pldl2keep, [x7]
+	WORD $0x54ffff83 // b.lo 0x1612c <wsumh_f8e4m3+0x38c>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe8b // b.lt 0x16114 <wsumh_f8e4m3+0x374>
+	WORD $0x91008206 // add x6, x16, #0x20
+	WORD $0xaa0a03e7 // mov x7, x10
+	WORD $0x14000008 // b 0x16170 <wsumh_f8e4m3+0x3d0>
+	WORD $0x4f8310a4 // fmla v4.4s, v5.4s, v3.s[0]
+	WORD $0xbd000284 // str s4, [x20]
+	WORD $0x8b040a31 // add x17, x17, x4, lsl #2
+	WORD $0xf10004e7 // subs x7, x7, #0x1
+	WORD $0x8b0c0210 // add x16, x16, x12
+	WORD $0x8b0c00c6 // add x6, x6, x12
+	WORD $0x54fffd4d // b.le 0x16114 <wsumh_f8e4m3+0x374>
+	WORD $0xbd400223 // ldr s3, [x17]
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000062 // b.hs 0x16184 <wsumh_f8e4m3+0x3e4>
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0x14000044 // b 0x16290 <wsumh_f8e4m3+0x4f0>
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0xaa0603f3 // mov x19, x6
+	WORD $0x8b1400b5 // add x21, x5, x20
+	WORD $0x91008296 // add x22, x20, #0x20
+	WORD $0xbd4002a4 // ldr s4, [x21]
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0xad7f1a65 // ldp q5, q6, [x19, #-0x20]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f831085 // fmla v5.4s, v4.4s, v3.s[0]
+	WORD $0x3c9e0265 // stur q5, [x19, #-0x20]
+	WORD $0xbd4006a4 // ldr s4, [x21, #0x4]
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca7 // cmeq v7.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e211ce7 // and v7.8b, v7.8b, v1.8b
+	WORD $0x0ea71c84 // orr v4.8b, v4.8b, v7.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f831086 // fmla v6.4s, v4.4s, v3.s[0]
+	WORD $0x3c9f0266 // stur q6, [x19, #-0x10]
+	WORD $0xbd400aa4 // ldr s4, [x21, #0x8]
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0xad401a65 // ldp q5, q6, [x19]
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f831085 // fmla v5.4s, v4.4s, v3.s[0]
+	WORD $0x3d800265 // str q5, [x19]
+	WORD $0xbd400ea4 // ldr s4, [x21, #0xc]
+	WORD $0x91004295 // add x21, x20, #0x10
+	WORD $0xaa1503f4 // mov x20, x21
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca7 // cmeq v7.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e211ce5 // and v5.8b, v7.8b, v1.8b
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f831086 // fmla v6.4s, v4.4s, v3.s[0]
+	WORD $0x3d800666 // str q6, [x19, #0x10]
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0x54fff809 // b.ls 0x1618c <wsumh_f8e4m3+0x3ec>
+	WORD $0xb27e02b3 // orr x19, x21, #0x4
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0x54000069 // b.ls 0x162a4 <wsumh_f8e4m3+0x504>
+	WORD $0xaa1503f4 // mov x20, x21
+	WORD $0x14000017 // b 0x162fc <wsumh_f8e4m3+0x55c>
+	WORD $0xd37ef6b3 // lsl x19, x21, #2
+	WORD $0xbc7568a4 // ldr s4, [x5, x21]
+	WORD $0x910022b6 // add x22, x21, #0x8
+	WORD $0x910012b4 // add x20, x21, #0x4
+	WORD $0xeb0802df // cmp x22, x8
+	WORD $0xaa1403f5 // mov x21, x20
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x3cf36a05 // ldr q5, [x16, x19]
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f831085 // fmla v5.4s, v4.4s, v3.s[0]
+	WORD $0x3cb36a05 // str q5, [x16, x19]
+	WORD $0x91004273 // add x19, x19, #0x10
+	WORD $0x54fffd89 // b.ls 0x162a8 <wsumh_f8e4m3+0x508>
+	WORD $0xeb140113 // subs x19, x8, x20
+	WORD $0x54fff2e9 // b.ls 0x1615c <wsumh_f8e4m3+0x3bc>
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0xb90013ff // str wzr, [sp, #0x10]
+	WORD $0x5400010b // b.lt 0x1632c <wsumh_f8e4m3+0x58c>
+	WORD $0x910043f5 // add x21, sp, #0x10
+	WORD $0xaa1403f6 // mov x22, x20
+	WORD $0x387668b7 // ldrb w23, [x5, x22]
+	WORD $0x910006d6 // add x22, x22, #0x1
+	WORD $0xeb16011f // cmp x8, x22
+	WORD $0x380016b7 // strb w23, [x21], #0x1
+	WORD $0x54ffff81 // b.ne 0x16318 <wsumh_f8e4m3+0x578>
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x54fff16b // b.lt 0x1615c <wsumh_f8e4m3+0x3bc>
+	WORD $0xbd4013e4 // ldr s4, [sp, #0x10]
+	WORD $0x8b140a14 // add x20, x16, x20, lsl #2
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc85 // fmul v5.4s, v4.4s, v2.4s
+	WORD $0xbd400284 // ldr s4, [x20]
+	WORD $0x54ffef40 // b.eq 0x16154 <wsumh_f8e4m3+0x3b4>
+	WORD $0x91001295 // add x21, x20, #0x4
+	WORD $0xf1000a7f // cmp x19, #0x2
+	WORD $0x0d4092a4 // ld1 { v4.s }[1], [x21]
+	WORD $0x54000169 // b.ls 0x163a8 <wsumh_f8e4m3+0x608>
+	WORD $0x91002295 // add x21, x20, #0x8
+	WORD $0xf1000e7f // cmp x19, #0x3
+	WORD $0x4d4082a4 // ld1 { v4.s }[2], [x21]
+	WORD $0x4f8310a4 // fmla v4.4s, v5.4s, v3.s[0]
+	WORD $0xfd000284 // str d4, [x20]
+	WORD $0x4d0082a4 // st1 { v4.s }[2], [x21]
+	WORD $0x54ffee20 // b.eq 0x1615c <wsumh_f8e4m3+0x3bc>
+	WORD $0x91003293 // add x19, x20, #0xc
+	WORD $0x4d009264 // st1 { v4.s }[3], [x19]
+	WORD $0x17ffff6e // b 0x1615c <wsumh_f8e4m3+0x3bc>
+	WORD $0x4f8310a4 // fmla v4.4s, v5.4s, v3.s[0]
+	WORD $0xfd000284 // str d4, [x20]
+	WORD $0x17ffff6b // b 0x1615c <wsumh_f8e4m3+0x3bc>
+	WORD $0xaa0a03e6 // mov x6, x10
+	WORD $0xf10004df // cmp x6, #0x1
+	WORD $0x5400128d // b.le 0x1660c <wsumh_f8e4m3+0x86c>
+	WORD $0x5287f00a // mov w10, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0x0e020d40 // dup v0.4h, w10
+	WORD $0x52a8700a // mov w10, #0x43800000 // =1132462080
+	WORD $0xd37df08c // lsl x12, x4, #3
+	WORD $0x4e040d42 // dup v2.4s, w10
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0x9100052e // add x14, x9, #0x1
+	WORD $0x8b0b002f // add x15, x1, x11
+	WORD $0x91002010 // add x16, x0, #0x8
+	WORD $0x14000008 // b 0x1640c <wsumh_f8e4m3+0x66c>
+	WORD $0xd10008ca // sub x10, x6, #0x2
+	WORD $0x8b0c0021 // add x1, x1, x12
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x8b0d0042 // add x2, x2, x13
+	WORD $0x8b0c01ef // add x15, x15, x12
+	WORD $0xaa0a03e6 // mov x6, x10
+	WORD $0x5400104d // b.le 0x16610 <wsumh_f8e4m3+0x870>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000502 // b.hs 0x164b0 <wsumh_f8e4m3+0x710>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x540000e3 // b.lo 0x16438 <wsumh_f8e4m3+0x698>
+	WORD $0x17fffff4 // b 0x163f0 <wsumh_f8e4m3+0x650>
+	WORD $0x9100114a // add x10, x10, #0x4
+	WORD $0x3d8000a4 // str q4, [x5]
+	WORD $0xeb08015f // cmp x10, x8
+	WORD $0x3d800223 // str q3, [x17]
+	WORD $0x54fffde2 // b.hs 0x163f0 <wsumh_f8e4m3+0x650>
+	WORD $0x8b0a0845 // add x5, x2, x10, lsl #2
+	WORD $0xaa0e03e7 // mov x7, x14
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0x8b0808b1 // add x17, x5, x8, lsl #2
+	WORD $0x3dc000a4 // ldr q4, [x5]
+	WORD $0x3dc00223 // ldr q3, [x17]
+	WORD $0xb4fffe89 // cbz x9, 0x16424 <wsumh_f8e4m3+0x684>
+	WORD $0xbc6a6a65 // ldr s5, [x19, x10]
+	WORD $0xd10004e7 // sub x7, x7, #0x1
+	WORD $0x8b030273 // add x19, x19, x3
+	WORD $0xf10004ff // cmp x7, #0x1
+	WORD $0x2f08a4a5 // ushll v5.8h, v5.8b, #0x0
+	WORD $0x0f1754a6 // shl v6.4h, v5.4h, #0x7
+	WORD $0x0f1854a5 // shl v5.4h, v5.4h, #0x8
+	WORD $0x2f02b406 // bic v6.4h, #0x40, lsl #8
+	WORD $0x2f03b7e5 // bic v5.4h, #0x7f, lsl #8
+	WORD $0x2e608cc7 // cmeq v7.4h, v6.4h, v0.4h
+	WORD $0x0ea61ca5 // orr v5.8b, v5.8b, v6.8b
+	WORD $0xbd400286 // ldr s6, [x20]
+	WORD $0x0e211ce7 // and v7.8b, v7.8b, v1.8b
+	WORD $0x0ea71ca5 // orr v5.8b, v5.8b, v7.8b
+	WORD $0xbc6b6a87 // ldr s7, [x20, x11]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x0e2178a5 // fcvtl v5.4s, v5.4h
+	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
+	WORD $0x4f8610a4 // fmla v4.4s, v5.4s, v6.s[0]
+	WORD $0x4f8710a3 // fmla v3.4s, v5.4s, v7.s[0]
+	WORD $0x54fffd8c // b.gt 0x16458 <wsumh_f8e4m3+0x6b8>
+	WORD $0x17ffffde // b 0x16424 <wsumh_f8e4m3+0x684>
+	WORD $0xaa1f03ea // mov x10, xzr
+	WORD $0xaa1003f1 // mov x17, x16
+	WORD $0x52800213 // mov w19, #0x10 // =16
+	WORD $0x14000009 // b 0x164e0 <wsumh_f8e4m3+0x740>
+	WORD $0x91004153 // add x19, x10, #0x10
+	WORD $0x91004231 // add x17, x17, #0x10
+	WORD $0xad0018e5 // stp q5, q6, [x7]
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0xad0140e7 // stp q7, q16, [x7, #0x20]
+	WORD $0xad0048b1 // stp q17, q18, [x5]
+	WORD $0xad010ca4 // stp q4, q3, [x5, #0x20]
+	WORD $0x54fff9e8 // b.hi 0x16418 <wsumh_f8e4m3+0x678>
+	WORD $0x8b0a0847 // add x7, x2, x10, lsl #2
+	WORD $0xaa1303ea // mov x10, x19
+	WORD $0x8b0808e5 // add x5, x7, x8, lsl #2
+	WORD $0xad4018e5 // ldp q5, q6, [x7]
+	WORD $0xad4140e7 // ldp q7, q16, [x7, #0x20]
+	WORD $0xad4048b1 // ldp q17, q18, [x5]
+	WORD $0xad410ca4 // ldp q4, q3, [x5, #0x20]
+	WORD $0xb4fffe29 // cbz x9, 0x164c0 <wsumh_f8e4m3+0x720>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa1103f4 // mov x20, x17
+	WORD $0xaa0e03f5 // mov x21, x14
+	WORD $0x297f5e96 // ldp w22, w23, [x20, #-0x8]
+	WORD $0x2d405293 // ldp s19, s20, [x20]
+	WORD $0xd10006b5 // sub x21, x21, #0x1
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x8b030294 // add x20, x20, x3
+	WORD $0x1e2702d5 // fmov s21, w22
+	WORD $0x1e2702f6 // fmov s22, w23
+	WORD $0x2f08a673 // ushll v19.8h, v19.8b, #0x0
+	WORD $0x2f08a694 // ushll v20.8h, v20.8b, #0x0
+	WORD $0x2f08a6b5 // ushll v21.8h, v21.8b, #0x0
+	WORD $0x2f08a6d6 // ushll v22.8h, v22.8b, #0x0
+	WORD $0x0f175677 // shl v23.4h, v19.4h, #0x7
+	WORD $0x0f175698 // shl v24.4h, v20.4h, #0x7
+	WORD $0x0f185673 // shl v19.4h, v19.4h, #0x8
+	WORD $0x0f185694 // shl v20.4h, v20.4h, #0x8
+	WORD $0x0f1756b9 // shl v25.4h, v21.4h, #0x7
+	WORD $0x0f1756da // shl v26.4h, v22.4h, #0x7
+	WORD $0x0f1856b5 // shl v21.4h, v21.4h, #0x8
+	WORD $0x2f02b417 // bic v23.4h, #0x40, lsl #8
+	WORD $0x2f02b418 // bic v24.4h, #0x40, lsl #8
+	WORD $0x0f1856d6 // shl v22.4h, v22.4h, #0x8
+	WORD $0x2f03b7f3 // bic v19.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f4 // bic v20.4h, #0x7f, lsl #8
+	WORD $0x2f02b419 // bic v25.4h, #0x40, lsl #8
+	WORD $0x2f02b41a // bic v26.4h, #0x40, lsl #8
+	WORD $0x2f03b7f5 // bic v21.4h, #0x7f, lsl #8
+	WORD $0x2e608efb // cmeq v27.4h, v23.4h, v0.4h
+	WORD $0x2e608f1c // cmeq v28.4h, v24.4h, v0.4h
+	WORD $0x2f03b7f6 // bic v22.4h, #0x7f, lsl #8
+	WORD $0x0eb71e73 // orr v19.8b, v19.8b, v23.8b
+	WORD $0x0eb81e94 // orr v20.8b, v20.8b, v24.8b
+	WORD $0x2e608f3d // cmeq v29.4h, v25.4h, v0.4h
+	WORD $0x2e608f5e // cmeq v30.4h, v26.4h, v0.4h
+	WORD $0x0eb91eb5 // orr v21.8b, v21.8b, v25.8b
+	WORD $0x0e211f77 // and v23.8b, v27.8b, v1.8b
+	WORD $0x0e211f98 // and v24.8b, v28.8b, v1.8b
+	WORD $0x0eba1ed6 // orr v22.8b, v22.8b, v26.8b
+	WORD $0x0e211fb9 // and v25.8b, v29.8b, v1.8b
+	WORD $0x0e211fda // and v26.8b, v30.8b, v1.8b
+	WORD $0x0eb71e73 // orr v19.8b, v19.8b, v23.8b
+	WORD $0x0eb81e94 // orr v20.8b, v20.8b, v24.8b
+	WORD $0xbc736837 // ldr s23, [x1, x19]
+	WORD $0xbc7369f8 // ldr s24, [x15, x19]
+	WORD $0x91001273 // add x19, x19, #0x4
+	WORD $0x0eb91eb5 // orr v21.8b, v21.8b, v25.8b
+	WORD $0x0eba1ed6 // orr v22.8b, v22.8b, v26.8b
+	WORD $0x0e217a73 // fcvtl v19.4s, v19.4h
+	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
+	WORD $0x0e217ab5 // fcvtl v21.4s, v21.4h
+	WORD $0x0e217ad6 // fcvtl v22.4s, v22.4h
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x6e22de94 // fmul v20.4s, v20.4s, v2.4s
+	WORD $0x6e22deb5 // fmul v21.4s, v21.4s, v2.4s
+	WORD $0x6e22ded6 // fmul v22.4s, v22.4s, v2.4s
+	WORD $0x4f971267 // fmla v7.4s, v19.4s, v23.s[0]
+	WORD $0x4f971290 // fmla v16.4s, v20.4s, v23.s[0]
+	WORD $0x4f981264 // fmla v4.4s, v19.4s, v24.s[0]
+	WORD $0x4f981283 // fmla v3.4s, v20.4s, v24.s[0]
+	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
+	WORD $0x4f9712c6 // fmla v6.4s, v22.4s, v23.s[0]
+	WORD $0x4f9812b1 // fmla v17.4s, v21.4s, v24.s[0]
+	WORD $0x4f9812d2 // fmla v18.4s, v22.4s, v24.s[0]
+	WORD $0x54fff84c // b.gt 0x1650c <wsumh_f8e4m3+0x76c>
+	WORD $0x17ffffae // b 0x164c0 <wsumh_f8e4m3+0x720>
+	WORD $0xaa0603ea // mov x10, x6
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x5400198b // b.lt 0x16944 <wsumh_f8e4m3+0xba4>
+	WORD $0x5287f00b // mov w11, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0x0e020d60 // dup v0.4h, w11
+	WORD $0x52a8700b // mov w11, #0x43800000 // =1132462080
+	WORD $0x9100200d // add x13, x0, #0x8
+	WORD $0x4e040d62 // dup v2.4s, w11
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0x14000005 // b 0x1664c <wsumh_f8e4m3+0x8ac>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x540017ed // b.le 0x16944 <wsumh_f8e4m3+0xba4>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000602 // b.hs 0x16710 <wsumh_f8e4m3+0x970>
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0xb27e01d1 // orr x17, x14, #0x4
+	WORD $0xaa0e03f0 // mov x16, x14
+	WORD $0xeb08023f // cmp x17, x8
+	WORD $0x54000249 // b.ls 0x166ac <wsumh_f8e4m3+0x90c>
+	WORD $0xeb10010f // subs x15, x8, x16
+	WORD $0x54fffe89 // b.ls 0x1663c <wsumh_f8e4m3+0x89c>
+	WORD $0x8b10084e // add x14, x2, x16, lsl #2
+	WORD $0xf10005ff // cmp x15, #0x1
+	WORD $0x54000e2b // b.lt 0x1683c <wsumh_f8e4m3+0xa9c>
+	WORD $0xbd4001c3 // ldr s3, [x14]
+	WORD $0xf10005ff // cmp x15, #0x1
+	WORD $0x54000e61 // b.ne 0x16850 <wsumh_f8e4m3+0xab0>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb5000f69 // cbnz x9, 0x1687c <wsumh_f8e4m3+0xadc>
+	WORD $0x1400009a // b 0x168fc <wsumh_f8e4m3+0xb5c>
+	WORD $0x91001211 // add x17, x16, #0x4
+	WORD $0x910011ce // add x14, x14, #0x4
+	WORD $0x3d8001e3 // str q3, [x15]
+	WORD $0xeb08023f // cmp x17, x8
+	WORD $0x54fffe08 // b.hi 0x16668 <wsumh_f8e4m3+0x8c8>
+	WORD $0x8b0e084f // add x15, x2, x14, lsl #2
+	WORD $0xaa1103f0 // mov x16, x17
+	WORD $0x3dc001e3 // ldr q3, [x15]
+	WORD $0xb4ffff09 // cbz x9, 0x16698 <wsumh_f8e4m3+0x8f8>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0xaa0003e4 // mov x4, x0
+	WORD $0xbc6e6884 // ldr s4, [x4, x14]
+	WORD $0x8b030084 // add x4, x4, x3
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0xbc716825 // ldr s5, [x1, x17]
+	WORD $0x91001231 // add x17, x17, #0x4
+	WORD $0xeb11019f // cmp x12, x17
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x54fffde1 // b.ne 0x166c4 <wsumh_f8e4m3+0x924>
+	WORD $0x17ffffe3 // b 0x16698 <wsumh_f8e4m3+0x8f8>
+	WORD $0xaa1f03ee // mov x14, xzr
+	WORD $0xaa0d03ef // mov x15, x13
+	WORD $0x52800211 // mov w17, #0x10 // =16
+	WORD $0x14000007 // b 0x16738 <wsumh_f8e4m3+0x998>
+	WORD $0x910041d1 // add x17, x14, #0x10
+	WORD $0x910041ef // add x15, x15, #0x10
+	WORD $0xad001606 // stp q6, q5, [x16]
+	WORD $0xeb08023f // cmp x17, x8
+	WORD $0xad010e04 // stp q4, q3, [x16, #0x20]
+	WORD $0x54fff928 // b.hi 0x16658 <wsumh_f8e4m3+0x8b8>
+	WORD $0x8b0e0850 // add x16, x2, x14, lsl #2
+	WORD $0xaa1103ee // mov x14, x17
+	WORD $0xad401606 // ldp q6, q5, [x16]
+	WORD $0xad410e04 // ldp q4, q3, [x16, #0x20]
+	WORD $0xb4fffec9 // cbz x9, 0x16720 <wsumh_f8e4m3+0x980>
+	WORD $0xaa1f03f1 // mov x17, xzr
+	WORD $0xaa0f03e4 // mov x4, x15
+	WORD $0x297f1885 // ldp w5, w6, [x4, #-0x8]
+	WORD $0x2d404490 // ldp s16, s17, [x4]
+	WORD $0x8b030084 // add x4, x4, x3
+	WORD $0x1e2700a7 // fmov s7, w5
+	WORD $0x1e2700d2 // fmov s18, w6
+	WORD $0x2f08a610 // ushll v16.8h, v16.8b, #0x0
+	WORD $0x2f08a631 // ushll v17.8h, v17.8b, #0x0
+	WORD $0x2f08a4e7 // ushll v7.8h, v7.8b, #0x0
+	WORD $0x2f08a652 // ushll v18.8h, v18.8b, #0x0
+	WORD $0x0f175615 // shl v21.4h, v16.4h, #0x7
+	WORD $0x0f175636 // shl v22.4h, v17.4h, #0x7
+	WORD $0x0f185610 // shl v16.4h, v16.4h, #0x8
+	WORD $0x0f185631 // shl v17.4h, v17.4h, #0x8
+	WORD $0x0f1754f3 // shl v19.4h, v7.4h, #0x7
+	WORD $0x0f175654 // shl v20.4h, v18.4h, #0x7
+	WORD $0x0f1854e7 // shl v7.4h, v7.4h, #0x8
+	WORD $0x0f185652 // shl v18.4h, v18.4h, #0x8
+	WORD $0x2f02b415 // bic v21.4h, #0x40, lsl #8
+	WORD $0x2f02b416 // bic v22.4h, #0x40, lsl #8
+	WORD $0x2f03b7f0 // bic v16.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f1 // bic v17.4h, #0x7f, lsl #8
+	WORD $0x2f02b413 // bic v19.4h, #0x40, lsl #8
+	WORD $0x2f02b414 // bic v20.4h, #0x40, lsl #8
+	WORD $0x2f03b7e7 // bic v7.4h, #0x7f, lsl #8
+	WORD $0x2f03b7f2 // bic v18.4h, #0x7f, lsl #8
+	WORD $0x2e608eb9 // cmeq v25.4h, v21.4h, v0.4h
+	WORD $0x2e608eda // cmeq v26.4h, v22.4h, v0.4h
+	WORD $0x0eb51e10 // orr v16.8b, v16.8b, v21.8b
+	WORD $0x0eb61e31 // orr v17.8b, v17.8b, v22.8b
+	WORD $0x2e608e77 // cmeq v23.4h, v19.4h, v0.4h
+	WORD $0x2e608e98 // cmeq v24.4h, v20.4h, v0.4h
+	WORD $0x0eb31ce7 // orr v7.8b, v7.8b, v19.8b
+	WORD $0x0eb41e52 // orr v18.8b, v18.8b, v20.8b
+	WORD $0x0e211f35 // and v21.8b, v25.8b, v1.8b
+	WORD $0x0e211f56 // and v22.8b, v26.8b, v1.8b
+	WORD $0x0e211ef3 // and v19.8b, v23.8b, v1.8b
+	WORD $0x0e211f14 // and v20.8b, v24.8b, v1.8b
+	WORD $0x0eb51e10 // orr v16.8b, v16.8b, v21.8b
+	WORD $0x0eb61e31 // orr v17.8b, v17.8b, v22.8b
+	WORD $0x0eb31ce7 // orr v7.8b, v7.8b, v19.8b
+	WORD $0x0eb41e52 // orr v18.8b, v18.8b, v20.8b
+	WORD $0xbc716833 // ldr s19, [x1, x17]
+	WORD $0x0e217a10 // fcvtl v16.4s, v16.4h
+	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
+	WORD $0x91001231 // add x17, x17, #0x4
+	WORD $0xeb11019f // cmp x12, x17
+	WORD $0x0e2178e7 // fcvtl v7.4s, v7.4h
+	WORD $0x0e217a52 // fcvtl v18.4s, v18.4h
+	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
+	WORD $0x6e22de31 // fmul v17.4s, v17.4s, v2.4s
+	WORD $0x6e22dce7 // fmul v7.4s, v7.4s, v2.4s
+	WORD $0x6e22de52 // fmul v18.4s, v18.4s, v2.4s
+	WORD $0x4f931204 // fmla v4.4s, v16.4s, v19.s[0]
+	WORD $0x4f931223 // fmla v3.4s, v17.4s, v19.s[0]
+	WORD $0x4f9310e6 // fmla v6.4s, v7.4s, v19.s[0]
+	WORD $0x4f931245 // fmla v5.4s, v18.4s, v19.s[0]
+	WORD $0x54fff901 // b.ne 0x16754 <wsumh_f8e4m3+0x9b4>
+	WORD $0x17ffffba // b 0x16720 <wsumh_f8e4m3+0x980>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x1687c <wsumh_f8e4m3+0xadc>
+	WORD $0x1400002c // b 0x168fc <wsumh_f8e4m3+0xb5c>
+	WORD $0x910011d1 // add x17, x14, #0x4
+	WORD $0xf1000dff // cmp x15, #0x3
+	WORD $0x0d409223 // ld1 { v3.s }[1], [x17]
+	WORD $0x540000a3 // b.lo 0x16870 <wsumh_f8e4m3+0xad0>
+	WORD $0x910021d1 // add x17, x14, #0x8
+	WORD $0x4d408223 // ld1 { v3.s }[2], [x17]
+	WORD $0x52800031 // mov w17, #0x1 // =1
+	WORD $0x14000002 // b 0x16874 <wsumh_f8e4m3+0xad4>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x52800024 // mov w4, #0x1 // =1
+	WORD $0xb4000429 // cbz x9, 0x168fc <wsumh_f8e4m3+0xb5c>
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0x8b100010 // add x16, x0, x16
+	WORD $0x14000013 // b 0x168d0 <wsumh_f8e4m3+0xb30>
+	WORD $0xbd4003e4 // ldr s4, [sp]
+	WORD $0x8b030210 // add x16, x16, x3
+	WORD $0x2f08a484 // ushll v4.8h, v4.8b, #0x0
+	WORD $0x0f175485 // shl v5.4h, v4.4h, #0x7
+	WORD $0x0f185484 // shl v4.4h, v4.4h, #0x8
+	WORD $0x2f02b405 // bic v5.4h, #0x40, lsl #8
+	WORD $0x2f03b7e4 // bic v4.4h, #0x7f, lsl #8
+	WORD $0x2e608ca6 // cmeq v6.4h, v5.4h, v0.4h
+	WORD $0x0ea51c84 // orr v4.8b, v4.8b, v5.8b
+	WORD $0xbc657825 // ldr s5, [x1, x5, lsl #2]
+	WORD $0x910004a5 // add x5, x5, #0x1
+	WORD $0xeb0900bf // cmp x5, x9
+	WORD $0x0e211cc6 // and v6.8b, v6.8b, v1.8b
+	WORD $0x0ea61c84 // orr v4.8b, v4.8b, v6.8b
+	WORD $0x0e217884 // fcvtl v4.4s, v4.4h
+	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x54000180 // b.eq 0x168fc <wsumh_f8e4m3+0xb5c>
+	WORD $0xf10005ff // cmp x15, #0x1
+	WORD $0xb90003ff // str wzr, [sp]
+	WORD $0x54fffd8b // b.lt 0x16888 <wsumh_f8e4m3+0xae8>
+	WORD $0x910003e6 // mov x6, sp
+	WORD $0xaa1003e7 // mov x7, x16
+	WORD $0xaa0f03f3 // mov x19, x15
+	WORD $0x384014f4 // ldrb w20, [x7], #0x1
+	WORD $0xf1000673 // subs x19, x19, #0x1
+	WORD $0x380014d4 // strb w20, [x6], #0x1
+	WORD $0x54ffffa1 // b.ne 0x168e8 <wsumh_f8e4m3+0xb48>
+	WORD $0x17ffffe4 // b 0x16888 <wsumh_f8e4m3+0xae8>
+	WORD $0xf10005ff // cmp x15, #0x1
+	WORD $0x5400004b // b.lt 0x16908 <wsumh_f8e4m3+0xb68>
+	WORD $0xbd0001c3 // str s3, [x14]
+	WORD $0x350000a4 // cbnz w4, 0x1691c <wsumh_f8e4m3+0xb7c>
+	WORD $0x350000f1 // cbnz w17, 0x16928 <wsumh_f8e4m3+0xb88>
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x54ffe94b // b.lt 0x1663c <wsumh_f8e4m3+0x89c>
+	WORD $0x14000008 // b 0x16938 <wsumh_f8e4m3+0xb98>
+	WORD $0x910011d0 // add x16, x14, #0x4
+	WORD $0x0d009203 // st1 { v3.s }[1], [x16]
+	WORD $0x34ffff71 // cbz w17, 0x16910 <wsumh_f8e4m3+0xb70>
+	WORD $0x910021d0 // add x16, x14, #0x8
+	WORD $0x4d008203 // st1 { v3.s }[2], [x16]
+	WORD $0xf10011ff // cmp x15, #0x4
+	WORD $0x54ffe84b // b.lt 0x1663c <wsumh_f8e4m3+0x89c>
+	WORD $0x910031ce // add x14, x14, #0xc
+	WORD $0x4d0091c3 // st1 { v3.s }[3], [x14]
+	WORD $0x17ffff3f // b 0x1663c <wsumh_f8e4m3+0x89c>
+	WORD $0xa9494ff4 // ldp x20, x19, [sp, #0x90]
+	WORD $0xf9402ffb // ldr x27, [sp, #0x58]
+	WORD $0xa94857f6 // ldp x22, x21, [sp, #0x80]
+	WORD $0xfd4013ee // ldr d14, [sp, #0x20]
+	WORD $0xa9475ff8 // ldp x24, x23, [sp, #0x70]
+	WORD $0xa94667fa // ldp x26, x25, [sp, #0x60]
+	WORD $0x6d44a3e9 // ldp d9, d8, [sp, #0x48]
+	WORD $0x6d43abeb // ldp d11, d10, [sp, #0x38]
+	WORD $0x6d42b3ed // ldp d13, d12, [sp, #0x28]
+	WORD $0x910283ff // add sp, sp, #0xa0
+	WORD $0xd65f03c0 // ret
+
+	// wsumh_q8_0: +26992
+	WORD $0xf81a0ffd // str x29, [sp, #-0x60]!
+	WORD $0xd360bcab // ubfx x11, x5, #32, #16
+	WORD $0xd3507ca8 // ubfx x8, x5, #16, #16
+	WORD $0x9370fcaa // asr x10, x5, #48
+	WORD $0x92403ca9 // and x9, x5, #0xffff
+	WORD $0xa9016ffe // stp x30, x27, [sp, #0x10]
+	WORD $0xf100057f // cmp x11, #0x1
+	WORD $0xa90267fa // stp x26, x25, [sp, #0x20]
+	WORD $0xa9035ff8 // stp x24, x23, [sp, #0x30]
+	WORD $0xa90457f6 // stp x22, x21, [sp, #0x40]
+	WORD $0xa9054ff4 // stp x20, x19, [sp, #0x50]
+	WORD $0x540014a1 // b.ne 0x16c30 <wsumh_q8_0+0x2c0>
+	WORD $0xf27004bf // tst x5, #0x30000
+	WORD $0x54003921 // b.ne 0x170c8 <wsumh_q8_0+0x758>
+	WORD $0xf100115f // cmp x10, #0x4
+	WORD $0x540028eb // b.lt 0x16ec8 <wsumh_q8_0+0x558>
+	WORD $0x8b08050e // add x14, x8, x8, lsl #1
+	WORD $0x8b040490 // add x16, x4, x4, lsl #1
+	WORD $0xd37cec8b // lsl x11, x4, #4
+	WORD $0xd37ced0c // lsl x12, x8, #4
+	WORD $0xd37df10d // lsl x13, x8, #3
+	WORD $0xd37df08f // lsl x15, x4, #3
+	WORD $0xd37ef5ce // lsl x14, x14, #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0x91000531 // add x17, x9, #0x1
+	WORD $0x52800445 // mov w5, #0x22 // =34
+	WORD $0xf90007eb // str x11, [sp, #0x8]
+	WORD $0x14000008 // b 0x169fc <wsumh_q8_0+0x8c>
+	WORD $0xd1001146 // sub x6, x10, #0x4
+	WORD $0xf1001d5f // cmp x10, #0x7
+	WORD $0xf94007ea // ldr x10, [sp, #0x8]
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0x8b0a0021 // add x1, x1, x10
+	WORD $0xaa0603ea // mov x10, x6
+	WORD $0x540026ad // b.le 0x16ecc <wsumh_q8_0+0x55c>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000622 // b.hs 0x16ac4 <wsumh_q8_0+0x154>
+	WORD $0xaa1f03f5 // mov x21, xzr
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0x54fffea2 // b.hs 0x169e0 <wsumh_q8_0+0x70>
+	WORD $0xd342fea6 // lsr x6, x21, #2
+	WORD $0x14000009 // b 0x16a38 <wsumh_q8_0+0xc8>
+	WORD $0x910012b5 // add x21, x21, #0x4
+	WORD $0x110004c6 // add w6, w6, #0x1
+	WORD $0x3d8000e3 // str q3, [x7]
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0x3d800262 // str q2, [x19]
+	WORD $0x3cad68e1 // str q1, [x7, x13]
+	WORD $0x3cae68e0 // str q0, [x7, x14]
+	WORD $0x54fffd62 // b.hs 0x169e0 <wsumh_q8_0+0x70>
+	WORD $0x8b150847 // add x7, x2, x21, lsl #2
+	WORD $0x8b0808f3 // add x19, x7, x8, lsl #2
+	WORD $0x3dc000e3 // ldr q3, [x7]
+	WORD $0x3ced68e1 // ldr q1, [x7, x13]
+	WORD $0x3cee68e0 // ldr q0, [x7, x14]
+	WORD $0x3dc00262 // ldr q2, [x19]
+	WORD $0xb4fffe49 // cbz x9, 0x16a18 <wsumh_q8_0+0xa8>
+	WORD $0xd345feab // lsr x11, x21, #5
+	WORD $0x52800056 // mov w22, #0x2 // =2
+	WORD $0xaa1103f7 // mov x23, x17
+	WORD $0xb37e08d6 // bfi x22, x6, #2, #3
+	WORD $0xaa0103f8 // mov x24, x1
+	WORD $0x9b050174 // madd x20, x11, x5, x0
+	WORD $0x8b16028b // add x11, x20, x22
+	WORD $0x7d400285 // ldr h5, [x20]
+	WORD $0xbc647b06 // ldr s6, [x24, x4, lsl #2]
+	WORD $0x0d40c964 // ld1r { v4.2s }, [x11]
+	WORD $0xbc6f6b07 // ldr s7, [x24, x15]
+	WORD $0xd10006f7 // sub x23, x23, #0x1
+	WORD $0x1ee240a5 // fcvt s5, h5
+	WORD $0xbc706b10 // ldr s16, [x24, x16]
+	WORD $0xf10006ff // cmp x23, #0x1
+	WORD $0x8b030294 // add x20, x20, x3
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4f859084 // fmul v4.4s, v4.4s, v5.s[0]
+	WORD $0xbd400305 // ldr s5, [x24]
+	WORD $0x91001318 // add x24, x24, #0x4
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x4f861082 // fmla v2.4s, v4.4s, v6.s[0]
+	WORD $0x4f871081 // fmla v1.4s, v4.4s, v7.s[0]
+	WORD $0x4f901080 // fmla v0.4s, v4.4s, v16.s[0]
+	WORD $0x54fffd8c // b.gt 0x16a6c <wsumh_q8_0+0xfc>
+	WORD $0x17ffffd6 // b 0x16a18 <wsumh_q8_0+0xa8>
+	WORD $0x2a1f03e6 // mov w6, wzr
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x52800213 // mov w19, #0x10 // =16
+	WORD $0x1400000f // b 0x16b0c <wsumh_q8_0+0x19c>
+	WORD $0xad000aa3 // stp q3, q2, [x21]
+	WORD $0x910040e7 // add x7, x7, #0x10
+	WORD $0x110004c6 // add w6, w6, #0x1
+	WORD $0xad011aa7 // stp q7, q6, [x21, #0x20]
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0x91004273 // add x19, x19, #0x10
+	WORD $0xeb08027f // cmp x19, x8
+	WORD $0xad0042d1 // stp q17, q16, [x22]
+	WORD $0xad015ad7 // stp q23, q22, [x22, #0x20]
+	WORD $0xad0012e5 // stp q5, q4, [x23]
+	WORD $0xad0152f5 // stp q21, q20, [x23, #0x20]
+	WORD $0xad004a93 // stp q19, q18, [x20]
+	WORD $0xad010281 // stp q1, q0, [x20, #0x20]
+	WORD $0x54fff808 // b.hi 0x16a08 <wsumh_q8_0+0x98>
+	WORD $0x8b070855 // add x21, x2, x7, lsl #2
+	WORD $0x8b080ab6 // add x22, x21, x8, lsl #2
+	WORD $0x8b0d02b7 // add x23, x21, x13
+	WORD $0x8b0e02b4 // add x20, x21, x14
+	WORD $0xad400aa3 // ldp q3, q2, [x21]
+	WORD $0xad411aa7 // ldp q7, q6, [x21, #0x20]
+	WORD $0xad4012e5 // ldp q5, q4, [x23]
+	WORD $0xad4042d1 // ldp q17, q16, [x22]
+	WORD $0xad415ad7 // ldp q23, q22, [x22, #0x20]
+	WORD $0xad4152f5 // ldp q21, q20, [x23, #0x20]
+	WORD $0xad404a93 // ldp q19, q18, [x20]
+	WORD $0xad410281 // ldp q1, q0, [x20, #0x20]
+	WORD $0xb4fffcc9 // cbz x9, 0x16ad4 <wsumh_q8_0+0x164>
+	WORD $0xd345fcf8 // lsr x24, x7, #5
+	WORD $0x924000d9 // and x25, x6, #0x1
+	WORD $0xaa0103fd // mov x29, x1
+	WORD $0xd37cef39 // lsl x25, x25, #4
+	WORD $0xaa1103fa // mov x26, x17
+	WORD $0xaa0103fb // mov x27, x1
+	WORD $0x9b050318 // madd x24, x24, x5, x0
+	WORD $0x8b19031e // add x30, x24, x25
+	WORD $0x7d40031c // ldr h28, [x24]
+	WORD $0xd100075a // sub x26, x26, #0x1
+	WORD $0x91000bcb // add x11, x30, #0x2
+	WORD $0xf100075f // cmp x26, #0x1
+	WORD $0x8b030318 // add x24, x24, x3
+	WORD $0x0d40c978 // ld1r { v24.2s }, [x11]
+	WORD $0x91001bcb // add x11, x30, #0x6
+	WORD $0x1ee2439c // fcvt s28, h28
+	WORD $0x0d40c979 // ld1r { v25.2s }, [x11]
+	WORD $0x91002bcb // add x11, x30, #0xa
+	WORD $0x91003bde // add x30, x30, #0xe
+	WORD $0x0d40c97a // ld1r { v26.2s }, [x11]
+	WORD $0x0d40cbdb // ld1r { v27.2s }, [x30]
+	WORD $0x0f08a718 // sshll v24.8h, v24.8b, #0x0
+	WORD $0x4ddfcb7d // ld1r { v29.4s }, [x27], #4
+	WORD $0x0f08a739 // sshll v25.8h, v25.8b, #0x0
+	WORD $0x0f08a75a // sshll v26.8h, v26.8b, #0x0
+	WORD $0x0f08a77b // sshll v27.8h, v27.8b, #0x0
+	WORD $0x0f10a718 // sshll v24.4s, v24.4h, #0x0
+	WORD $0x0f10a739 // sshll v25.4s, v25.4h, #0x0
+	WORD $0x0f10a75a // sshll v26.4s, v26.4h, #0x0
+	WORD $0x0f10a77b // sshll v27.4s, v27.4h, #0x0
+	WORD $0x4e21db18 // scvtf v24.4s, v24.4s
+	WORD $0x4e21db39 // scvtf v25.4s, v25.4s
+	WORD $0x4e21db5a // scvtf v26.4s, v26.4s
+	WORD $0x4e21db7b // scvtf v27.4s, v27.4s
+	WORD $0x4f9c9318 // fmul v24.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c9339 // fmul v25.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c935a // fmul v26.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c937b // fmul v27.4s, v27.4s, v28.s[0]
+	WORD $0xbc647bbc // ldr s28, [x29, x4, lsl #2]
+	WORD $0x4e38cfa3 // fmla v3.4s, v29.4s, v24.4s
+	WORD $0x4f9c1311 // fmla v17.4s, v24.4s, v28.s[0]
+	WORD $0x4e39cfa2 // fmla v2.4s, v29.4s, v25.4s
+	WORD $0x4f9c1330 // fmla v16.4s, v25.4s, v28.s[0]
+	WORD $0x4e3acfa7 // fmla v7.4s, v29.4s, v26.4s
+	WORD $0x4e3bcfa6 // fmla v6.4s, v29.4s, v27.4s
+	WORD $0xbc6f6bbd // ldr s29, [x29, x15]
+	WORD $0x4f9c1357 // fmla v23.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1376 // fmla v22.4s, v27.4s, v28.s[0]
+	WORD $0xbc706bbc // ldr s28, [x29, x16]
+	WORD $0x4f9d1305 // fmla v5.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1324 // fmla v4.4s, v25.4s, v29.s[0]
+	WORD $0xaa1b03fd // mov x29, x27
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0x4f9c1313 // fmla v19.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1332 // fmla v18.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1341 // fmla v1.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1360 // fmla v0.4s, v27.4s, v28.s[0]
+	WORD $0x54fff9ac // b.gt 0x16b5c <wsumh_q8_0+0x1ec>
+	WORD $0x17ffffaa // b 0x16ad4 <wsumh_q8_0+0x164>
+	WORD $0xb4003a09 // cbz x9, 0x17370 <wsumh_q8_0+0xa00>
+	WORD $0xd345fd0c // lsr x12, x8, #5
+	WORD $0xd37ef50d // lsl x13, x8, #2
+	WORD $0x8b03000e // add x14, x0, x3
+	WORD $0x5280044f // mov w15, #0x22 // =34
+	WORD $0x8b0c118c // add x12, x12, x12, lsl #4
+	WORD $0xd37ff98c // lsl x12, x12, #1
+	WORD $0x14000006 // b 0x16c64 <wsumh_q8_0+0x2f4>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x8b030000 // add x0, x0, x3
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x8b0301ce // add x14, x14, x3
+	WORD $0x5400388d // b.le 0x17370 <wsumh_q8_0+0xa00>
+	WORD $0xb4ffff6b // cbz x11, 0x16c50 <wsumh_q8_0+0x2e0>
+	WORD $0xaa0e03f0 // mov x16, x14
+	WORD $0xaa0b03f1 // mov x17, x11
+	WORD $0xaa0203e5 // mov x5, x2
+	WORD $0xaa0103e6 // mov x6, x1
+	WORD $0xaa0003e7 // mov x7, x0
+	WORD $0x14000005 // b 0x16c90 <wsumh_q8_0+0x320>
+	WORD $0xf1000631 // subs x17, x17, #0x1
+	WORD $0x8b0c00e7 // add x7, x7, x12
+	WORD $0x8b0c0210 // add x16, x16, x12
+	WORD $0x54fffe2d // b.le 0x16c50 <wsumh_q8_0+0x2e0>
+	WORD $0xf100811f // cmp x8, #0x20
+	WORD $0x540000e3 // b.lo 0x16cb0 <wsumh_q8_0+0x340>
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0x8b130214 // add x20, x16, x19
+	WORD $0x91010273 // add x19, x19, #0x40
+	WORD $0xeb0c027f // cmp x19, x12
+	WORD $0xf9800282 // prfm pldl2keep, [x20]
+	WORD $0x54ffff83 // b.lo 0x16c9c <wsumh_q8_0+0x32c>
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x54fffe6b // b.lt 0x16c80 <wsumh_q8_0+0x310>
+	WORD $0x910080b3 // add x19, x5, #0x20
+	WORD $0xaa0a03f4 // mov x20, x10
+	WORD $0x14000008 // b 0x16ce0 <wsumh_q8_0+0x370>
+	WORD $0x4f801041 // fmla v1.4s, v2.4s, v0.s[0]
+	WORD $0xbd0002c1 // str s1, [x22]
+	WORD $0x8b0408c6 // add x6, x6, x4, lsl #2
+	WORD $0xf1000694 // subs x20, x20, #0x1
+	WORD $0x8b0d00a5 // add x5, x5, x13
+	WORD $0x8b0d0273 // add x19, x19, x13
+	WORD $0x54fffd2d // b.le 0x16c80 <wsumh_q8_0+0x310>
+	WORD $0xbd4000c0 // ldr s0, [x6]
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000062 // b.hs 0x16cf4 <wsumh_q8_0+0x384>
+	WORD $0xaa1f03f7 // mov x23, xzr
+	WORD $0x14000037 // b 0x16dcc <wsumh_q8_0+0x45c>
+	WORD $0xaa1f03f6 // mov x22, xzr
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0xd345fed7 // lsr x23, x22, #5
+	WORD $0x927c02d8 // and x24, x22, #0x10
+	WORD $0x9b0f1ef7 // madd x23, x23, x15, x7
+	WORD $0x8b1802f8 // add x24, x23, x24
+	WORD $0x7d4002e2 // ldr h2, [x23]
+	WORD $0x91000b19 // add x25, x24, #0x2
+	WORD $0x0d40cb21 // ld1r { v1.2s }, [x25]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x91001b19 // add x25, x24, #0x6
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0xad7f0ea2 // ldp q2, q3, [x21, #-0x20]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3c9e02a2 // stur q2, [x21, #-0x20]
+	WORD $0x0d40cb21 // ld1r { v1.2s }, [x25]
+	WORD $0x7d4002e2 // ldr h2, [x23]
+	WORD $0x91002b19 // add x25, x24, #0xa
+	WORD $0x91003b18 // add x24, x24, #0xe
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3c9f02a3 // stur q3, [x21, #-0x10]
+	WORD $0x0d40cb21 // ld1r { v1.2s }, [x25]
+	WORD $0x7d4002e2 // ldr h2, [x23]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0xad400ea2 // ldp q2, q3, [x21]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3d8002a2 // str q2, [x21]
+	WORD $0x0d40cb01 // ld1r { v1.2s }, [x24]
+	WORD $0x7d4002e2 // ldr h2, [x23]
+	WORD $0x910082d8 // add x24, x22, #0x20
+	WORD $0x910042d7 // add x23, x22, #0x10
+	WORD $0xeb08031f // cmp x24, x8
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0x4f801023 // fmla v3.4s, v1.4s, v0.s[0]
+	WORD $0x3d8006a3 // str q3, [x21, #0x10]
+	WORD $0x910102b5 // add x21, x21, #0x40
+	WORD $0x54fff9a9 // b.ls 0x16cfc <wsumh_q8_0+0x38c>
+	WORD $0xb27e02f5 // orr x21, x23, #0x4
+	WORD $0xeb0802bf // cmp x21, x8
+	WORD $0x54000069 // b.ls 0x16de0 <wsumh_q8_0+0x470>
+	WORD $0xaa1703f6 // mov x22, x23
+	WORD $0x14000017 // b 0x16e38 <wsumh_q8_0+0x4c8>
+	WORD $0xd37ef6f5 // lsl x21, x23, #2
+	WORD $0xd345fef6 // lsr x22, x23, #5
+	WORD $0x927e0af8 // and x24, x23, #0x1c
+	WORD $0x9b0f1ed6 // madd x22, x22, x15, x7
+	WORD $0x8b1802d8 // add x24, x22, x24
+	WORD $0x7d4002c2 // ldr h2, [x22]
+	WORD $0x910012f6 // add x22, x23, #0x4
+	WORD $0x91000b18 // add x24, x24, #0x2
+	WORD $0x0d40cb01 // ld1r { v1.2s }, [x24]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x910022f8 // add x24, x23, #0x8
+	WORD $0xeb08031f // cmp x24, x8
+	WORD $0xaa1603f7 // mov x23, x22
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0x3cf568a2 // ldr q2, [x5, x21]
+	WORD $0x4f801022 // fmla v2.4s, v1.4s, v0.s[0]
+	WORD $0x3cb568a2 // str q2, [x5, x21]
+	WORD $0x910042b5 // add x21, x21, #0x10
+	WORD $0x54fffd89 // b.ls 0x16de4 <wsumh_q8_0+0x474>
+	WORD $0xeb160115 // subs x21, x8, x22
+	WORD $0x54fff489 // b.ls 0x16ccc <wsumh_q8_0+0x35c>
+	WORD $0xf10006bf // cmp x21, #0x1
+	WORD $0x54fff44b // b.lt 0x16ccc <wsumh_q8_0+0x35c>
+	WORD $0xd345fed7 // lsr x23, x22, #5
+	WORD $0x927e0ad8 // and x24, x22, #0x1c
+	WORD $0x8b1608b6 // add x22, x5, x22, lsl #2
+	WORD $0x9b0f1ef7 // madd x23, x23, x15, x7
+	WORD $0x8b1802f8 // add x24, x23, x24
+	WORD $0x7d4002e2 // ldr h2, [x23]
+	WORD $0x91000b18 // add x24, x24, #0x2
+	WORD $0x0d40cb01 // ld1r { v1.2s }, [x24]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829022 // fmul v2.4s, v1.4s, v2.s[0]
+	WORD $0xbd4002c1 // ldr s1, [x22]
+	WORD $0x54fff220 // b.eq 0x16cc4 <wsumh_q8_0+0x354>
+	WORD $0x910012d7 // add x23, x22, #0x4
+	WORD $0xf1000abf // cmp x21, #0x2
+	WORD $0x0d4092e1 // ld1 { v1.s }[1], [x23]
+	WORD $0x54000169 // b.ls 0x16ebc <wsumh_q8_0+0x54c>
+	WORD $0x910022d7 // add x23, x22, #0x8
+	WORD $0xf1000ebf // cmp x21, #0x3
+	WORD $0x4d4082e1 // ld1 { v1.s }[2], [x23]
+	WORD $0x4f801041 // fmla v1.4s, v2.4s, v0.s[0]
+	WORD $0xfd0002c1 // str d1, [x22]
+	WORD $0x4d0082e1 // st1 { v1.s }[2], [x23]
+	WORD $0x54fff100 // b.eq 0x16ccc <wsumh_q8_0+0x35c>
+	WORD $0x910032d5 // add x21, x22, #0xc
+	WORD $0x4d0092a1 // st1 { v1.s }[3], [x21]
+	WORD $0x17ffff85 // b 0x16ccc <wsumh_q8_0+0x35c>
+	WORD $0x4f801041 // fmla v1.4s, v2.4s, v0.s[0]
+	WORD $0xfd0002c1 // str d1, [x22]
+	WORD $0x17ffff82 // b 0x16ccc <wsumh_q8_0+0x35c>
+	WORD $0xaa0a03e6 // mov x6, x10
+	WORD $0xf10004df // cmp x6, #0x1
+	WORD $0x54000fad // b.le 0x170c4 <wsumh_q8_0+0x754>
+	WORD $0xd37df08b // lsl x11, x4, #3
+	WORD $0xd37df10c // lsl x12, x8, #3
+	WORD $0x9100052d // add x13, x9, #0x1
+	WORD $0x5280044e // mov w14, #0x22 // =34
+	WORD $0x14000007 // b 0x16f00 <wsumh_q8_0+0x590>
+	WORD $0xd10008ca // sub x10, x6, #0x2
+	WORD $0xf1000cdf // cmp x6, #0x3
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x8b0c0042 // add x2, x2, x12
+	WORD $0xaa0a03e6 // mov x6, x10
+	WORD $0x54000e6d // b.le 0x170c8 <wsumh_q8_0+0x758>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000522 // b.hs 0x16fa8 <wsumh_q8_0+0x638>
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0xeb0800bf // cmp x5, x8
+	WORD $0x54fffec2 // b.hs 0x16ee8 <wsumh_q8_0+0x578>
+	WORD $0xd342fcaa // lsr x10, x5, #2
+	WORD $0x14000007 // b 0x16f34 <wsumh_q8_0+0x5c4>
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0x1100054a // add w10, w10, #0x1
+	WORD $0x3d800201 // str q1, [x16]
+	WORD $0xeb0800bf // cmp x5, x8
+	WORD $0x3d8001e0 // str q0, [x15]
+	WORD $0x54fffdc2 // b.hs 0x16ee8 <wsumh_q8_0+0x578>
+	WORD $0x8b050850 // add x16, x2, x5, lsl #2
+	WORD $0x8b080a0f // add x15, x16, x8, lsl #2
+	WORD $0x3dc00201 // ldr q1, [x16]
+	WORD $0x3dc001e0 // ldr q0, [x15]
+	WORD $0xb4fffec9 // cbz x9, 0x16f1c <wsumh_q8_0+0x5ac>
+	WORD $0xd345fcb1 // lsr x17, x5, #5
+	WORD $0x52800047 // mov w7, #0x2 // =2
+	WORD $0xaa0d03f3 // mov x19, x13
+	WORD $0xb37e0947 // bfi x7, x10, #2, #3
+	WORD $0xaa0103f4 // mov x20, x1
+	WORD $0x9b0e0231 // madd x17, x17, x14, x0
+	WORD $0x8b070235 // add x21, x17, x7
+	WORD $0x7d400223 // ldr h3, [x17]
+	WORD $0xbc647a84 // ldr s4, [x20, x4, lsl #2]
+	WORD $0x0d40caa2 // ld1r { v2.2s }, [x21]
+	WORD $0xd1000673 // sub x19, x19, #0x1
+	WORD $0x8b030231 // add x17, x17, x3
+	WORD $0x1ee24063 // fcvt s3, h3
+	WORD $0xf100067f // cmp x19, #0x1
+	WORD $0x0f08a442 // sshll v2.8h, v2.8b, #0x0
+	WORD $0x0f10a442 // sshll v2.4s, v2.4h, #0x0
+	WORD $0x4e21d842 // scvtf v2.4s, v2.4s
+	WORD $0x4f839042 // fmul v2.4s, v2.4s, v3.s[0]
+	WORD $0xbd400283 // ldr s3, [x20]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x4f831041 // fmla v1.4s, v2.4s, v3.s[0]
+	WORD $0x4f841040 // fmla v0.4s, v2.4s, v4.s[0]
+	WORD $0x54fffe0c // b.gt 0x16f60 <wsumh_q8_0+0x5f0>
+	WORD $0x17ffffde // b 0x16f1c <wsumh_q8_0+0x5ac>
+	WORD $0x2a1f03ea // mov w10, wzr
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x52800210 // mov w16, #0x10 // =16
+	WORD $0x1400000b // b 0x16fe0 <wsumh_q8_0+0x670>
+	WORD $0xad000ca2 // stp q2, q3, [x5]
+	WORD $0x910041ef // add x15, x15, #0x10
+	WORD $0x1100054a // add w10, w10, #0x1
+	WORD $0xad0114a4 // stp q4, q5, [x5, #0x20]
+	WORD $0xaa1003e5 // mov x5, x16
+	WORD $0x91004210 // add x16, x16, #0x10
+	WORD $0xeb08021f // cmp x16, x8
+	WORD $0xad001e26 // stp q6, q7, [x17]
+	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
+	WORD $0x54fff988 // b.hi 0x16f0c <wsumh_q8_0+0x59c>
+	WORD $0x8b0f0845 // add x5, x2, x15, lsl #2
+	WORD $0x8b0808b1 // add x17, x5, x8, lsl #2
+	WORD $0xad400ca2 // ldp q2, q3, [x5]
+	WORD $0xad4114a4 // ldp q4, q5, [x5, #0x20]
+	WORD $0xad401e26 // ldp q6, q7, [x17]
+	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
+	WORD $0xb4fffe09 // cbz x9, 0x16fb8 <wsumh_q8_0+0x648>
+	WORD $0xd345fde7 // lsr x7, x15, #5
+	WORD $0x92400153 // and x19, x10, #0x1
+	WORD $0xaa0103f6 // mov x22, x1
+	WORD $0xd37cee73 // lsl x19, x19, #4
+	WORD $0xaa0d03f4 // mov x20, x13
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0x9b0e00e7 // madd x7, x7, x14, x0
+	WORD $0x8b1300f7 // add x23, x7, x19
+	WORD $0x7d4000f4 // ldr h20, [x7]
+	WORD $0xd1000694 // sub x20, x20, #0x1
+	WORD $0x91000af8 // add x24, x23, #0x2
+	WORD $0xf100069f // cmp x20, #0x1
+	WORD $0x8b0300e7 // add x7, x7, x3
+	WORD $0x0d40cb10 // ld1r { v16.2s }, [x24]
+	WORD $0x91001af8 // add x24, x23, #0x6
+	WORD $0x1ee24294 // fcvt s20, h20
+	WORD $0x0d40cb11 // ld1r { v17.2s }, [x24]
+	WORD $0x91002af8 // add x24, x23, #0xa
+	WORD $0x91003af7 // add x23, x23, #0xe
+	WORD $0x0d40cb12 // ld1r { v18.2s }, [x24]
+	WORD $0x0d40caf3 // ld1r { v19.2s }, [x23]
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x4ddfcab5 // ld1r { v21.4s }, [x21], #4
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0f08a652 // sshll v18.8h, v18.8b, #0x0
+	WORD $0x0f08a673 // sshll v19.8h, v19.8b, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x0f10a652 // sshll v18.4s, v18.4h, #0x0
+	WORD $0x0f10a673 // sshll v19.4s, v19.4h, #0x0
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4e21da52 // scvtf v18.4s, v18.4s
+	WORD $0x4e21da73 // scvtf v19.4s, v19.4s
+	WORD $0x4f949210 // fmul v16.4s, v16.4s, v20.s[0]
+	WORD $0x4f949231 // fmul v17.4s, v17.4s, v20.s[0]
+	WORD $0x4f949252 // fmul v18.4s, v18.4s, v20.s[0]
+	WORD $0x4f949273 // fmul v19.4s, v19.4s, v20.s[0]
+	WORD $0xbc647ad4 // ldr s20, [x22, x4, lsl #2]
+	WORD $0xaa1503f6 // mov x22, x21
+	WORD $0x4e30cea2 // fmla v2.4s, v21.4s, v16.4s
+	WORD $0x4f941206 // fmla v6.4s, v16.4s, v20.s[0]
+	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
+	WORD $0x4f941227 // fmla v7.4s, v17.4s, v20.s[0]
+	WORD $0x4e32cea4 // fmla v4.4s, v21.4s, v18.4s
+	WORD $0x4e33cea5 // fmla v5.4s, v21.4s, v19.4s
+	WORD $0x4f941241 // fmla v1.4s, v18.4s, v20.s[0]
+	WORD $0x4f941260 // fmla v0.4s, v19.4s, v20.s[0]
+	WORD $0x54fffaec // b.gt 0x17018 <wsumh_q8_0+0x6a8>
+	WORD $0x17ffffbe // b 0x16fb8 <wsumh_q8_0+0x648>
+	WORD $0xaa0603ea // mov x10, x6
+	WORD $0xf100055f // cmp x10, #0x1
+	WORD $0x5400152b // b.lt 0x17370 <wsumh_q8_0+0xa00>
+	WORD $0xd37ef48b // lsl x11, x4, #2
+	WORD $0xd37ef52c // lsl x12, x9, #2
+	WORD $0x5280044d // mov w13, #0x22 // =34
+	WORD $0x14000005 // b 0x170f0 <wsumh_q8_0+0x780>
+	WORD $0x8b080842 // add x2, x2, x8, lsl #2
+	WORD $0xf100054a // subs x10, x10, #0x1
+	WORD $0x8b0b0021 // add x1, x1, x11
+	WORD $0x5400142d // b.le 0x17370 <wsumh_q8_0+0xa00>
+	WORD $0xf100411f // cmp x8, #0x10
+	WORD $0x54000242 // b.hs 0x1713c <wsumh_q8_0+0x7cc>
+	WORD $0xaa1f03e4 // mov x4, xzr
+	WORD $0xb27e0091 // orr x17, x4, #0x4
+	WORD $0xeb08023f // cmp x17, x8
+	WORD $0x540008c9 // b.ls 0x1721c <wsumh_q8_0+0x8ac>
+	WORD $0xaa0403ee // mov x14, x4
+	WORD $0xeb0e0110 // subs x16, x8, x14
+	WORD $0x54fffe89 // b.ls 0x170e0 <wsumh_q8_0+0x770>
+	WORD $0x8b0e084f // add x15, x2, x14, lsl #2
+	WORD $0xf100061f // cmp x16, #0x1
+	WORD $0x54000c0b // b.lt 0x1729c <wsumh_q8_0+0x92c>
+	WORD $0xbd4001e0 // ldr s0, [x15]
+	WORD $0xf100061f // cmp x16, #0x1
+	WORD $0x54000c41 // b.ne 0x172b0 <wsumh_q8_0+0x940>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb5000d49 // cbnz x9, 0x172dc <wsumh_q8_0+0x96c>
+	WORD $0x1400007c // b 0x17328 <wsumh_q8_0+0x9b8>
+	WORD $0x2a1f03ee // mov w14, wzr
+	WORD $0xaa1f03ef // mov x15, xzr
+	WORD $0x52800210 // mov w16, #0x10 // =16
+	WORD $0x14000009 // b 0x1716c <wsumh_q8_0+0x7fc>
+	WORD $0xaa1003e4 // mov x4, x16
+	WORD $0x91004210 // add x16, x16, #0x10
+	WORD $0x910041ef // add x15, x15, #0x10
+	WORD $0xeb08021f // cmp x16, x8
+	WORD $0x110005ce // add w14, w14, #0x1
+	WORD $0xad000a23 // stp q3, q2, [x17]
+	WORD $0xad010221 // stp q1, q0, [x17, #0x20]
+	WORD $0x54fffca8 // b.hi 0x170fc <wsumh_q8_0+0x78c>
+	WORD $0x8b0f0851 // add x17, x2, x15, lsl #2
+	WORD $0xad400a23 // ldp q3, q2, [x17]
+	WORD $0xad410221 // ldp q1, q0, [x17, #0x20]
+	WORD $0xb4fffea9 // cbz x9, 0x1714c <wsumh_q8_0+0x7dc>
+	WORD $0xd345fde4 // lsr x4, x15, #5
+	WORD $0x52800145 // mov w5, #0xa // =10
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0xb37c01c5 // bfi x5, x14, #4, #1
+	WORD $0x9b0d0084 // madd x4, x4, x13, x0
+	WORD $0x8b050087 // add x7, x4, x5
+	WORD $0xbc666825 // ldr s5, [x1, x6]
+	WORD $0x7d400086 // ldr h6, [x4]
+	WORD $0xd10020f3 // sub x19, x7, #0x8
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x8b030084 // add x4, x4, x3
+	WORD $0x0d40ca64 // ld1r { v4.2s }, [x19]
+	WORD $0xd10010f3 // sub x19, x7, #0x4
+	WORD $0x1ee240c6 // fcvt s6, h6
+	WORD $0x0d40ca67 // ld1r { v7.2s }, [x19]
+	WORD $0x0ddfc8f0 // ld1r { v16.2s }, [x7], #4
+	WORD $0x0d40c8f1 // ld1r { v17.2s }, [x7]
+	WORD $0xeb06019f // cmp x12, x6
+	WORD $0x0f08a484 // sshll v4.8h, v4.8b, #0x0
+	WORD $0x0f08a4e7 // sshll v7.8h, v7.8b, #0x0
+	WORD $0x0f08a610 // sshll v16.8h, v16.8b, #0x0
+	WORD $0x0f08a631 // sshll v17.8h, v17.8b, #0x0
+	WORD $0x0f10a484 // sshll v4.4s, v4.4h, #0x0
+	WORD $0x0f10a4e7 // sshll v7.4s, v7.4h, #0x0
+	WORD $0x0f10a610 // sshll v16.4s, v16.4h, #0x0
+	WORD $0x0f10a631 // sshll v17.4s, v17.4h, #0x0
+	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4e21da10 // scvtf v16.4s, v16.4s
+	WORD $0x4e21da31 // scvtf v17.4s, v17.4s
+	WORD $0x4f869084 // fmul v4.4s, v4.4s, v6.s[0]
+	WORD $0x4f8690e7 // fmul v7.4s, v7.4s, v6.s[0]
+	WORD $0x4f869210 // fmul v16.4s, v16.4s, v6.s[0]
+	WORD $0x4f869226 // fmul v6.4s, v17.4s, v6.s[0]
+	WORD $0x4f851083 // fmla v3.4s, v4.4s, v5.s[0]
+	WORD $0x4f8510e2 // fmla v2.4s, v7.4s, v5.s[0]
+	WORD $0x4f851201 // fmla v1.4s, v16.4s, v5.s[0]
+	WORD $0x4f8510c0 // fmla v0.4s, v6.4s, v5.s[0]
+	WORD $0x54fffbe1 // b.ne 0x17190 <wsumh_q8_0+0x820>
+	WORD $0x17ffffcd // b 0x1714c <wsumh_q8_0+0x7dc>
+	WORD $0xd342fc8f // lsr x15, x4, #2
+	WORD $0x14000007 // b 0x1723c <wsumh_q8_0+0x8cc>
+	WORD $0x910011d1 // add x17, x14, #0x4
+	WORD $0x110005ef // add w15, w15, #0x1
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0xeb08023f // cmp x17, x8
+	WORD $0x3d800200 // str q0, [x16]
+	WORD $0x54fff6a8 // b.hi 0x1710c <wsumh_q8_0+0x79c>
+	WORD $0x8b040850 // add x16, x2, x4, lsl #2
+	WORD $0xaa1103ee // mov x14, x17
+	WORD $0x3dc00200 // ldr q0, [x16]
+	WORD $0xb4fffee9 // cbz x9, 0x17224 <wsumh_q8_0+0x8b4>
+	WORD $0xd345fc91 // lsr x17, x4, #5
+	WORD $0x52800045 // mov w5, #0x2 // =2
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0xb37e09e5 // bfi x5, x15, #2, #3
+	WORD $0x9b0d0231 // madd x17, x17, x13, x0
+	WORD $0x8b050227 // add x7, x17, x5
+	WORD $0x7d400222 // ldr h2, [x17]
+	WORD $0x8b030231 // add x17, x17, x3
+	WORD $0x0d40c8e1 // ld1r { v1.2s }, [x7]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0xbc666822 // ldr s2, [x1, x6]
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0xeb06019f // cmp x12, x6
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x54fffe61 // b.ne 0x17260 <wsumh_q8_0+0x8f0>
+	WORD $0x17ffffe3 // b 0x17224 <wsumh_q8_0+0x8b4>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x2a1f03e4 // mov w4, wzr
+	WORD $0xb50001a9 // cbnz x9, 0x172dc <wsumh_q8_0+0x96c>
+	WORD $0x1400001f // b 0x17328 <wsumh_q8_0+0x9b8>
+	WORD $0x910011f1 // add x17, x15, #0x4
+	WORD $0xf1000e1f // cmp x16, #0x3
+	WORD $0x0d409220 // ld1 { v0.s }[1], [x17]
+	WORD $0x540000a3 // b.lo 0x172d0 <wsumh_q8_0+0x960>
+	WORD $0x910021f1 // add x17, x15, #0x8
+	WORD $0x4d408220 // ld1 { v0.s }[2], [x17]
+	WORD $0x52800031 // mov w17, #0x1 // =1
+	WORD $0x14000002 // b 0x172d4 <wsumh_q8_0+0x964>
+	WORD $0x2a1f03f1 // mov w17, wzr
+	WORD $0x52800024 // mov w4, #0x1 // =1
+	WORD $0xb4000289 // cbz x9, 0x17328 <wsumh_q8_0+0x9b8>
+	WORD $0xd345fdc6 // lsr x6, x14, #5
+	WORD $0x927e09ce // and x14, x14, #0x1c
+	WORD $0xaa1f03e5 // mov x5, xzr
+	WORD $0xb27f01ce // orr x14, x14, #0x2
+	WORD $0x9b0d00c6 // madd x6, x6, x13, x0
+	WORD $0x8b0e00c7 // add x7, x6, x14
+	WORD $0x7d4000c2 // ldr h2, [x6]
+	WORD $0x8b0300c6 // add x6, x6, x3
+	WORD $0x0d40c8e1 // ld1r { v1.2s }, [x7]
+	WORD $0x1ee24042 // fcvt s2, h2
+	WORD $0x0f08a421 // sshll v1.8h, v1.8b, #0x0
+	WORD $0x0f10a421 // sshll v1.4s, v1.4h, #0x0
+	WORD $0x4e21d821 // scvtf v1.4s, v1.4s
+	WORD $0x4f829021 // fmul v1.4s, v1.4s, v2.s[0]
+	WORD $0xbc656822 // ldr s2, [x1, x5]
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0xeb05019f // cmp x12, x5
+	WORD $0x4f821020 // fmla v0.4s, v1.4s, v2.s[0]
+	WORD $0x54fffe61 // b.ne 0x172f0 <wsumh_q8_0+0x980>
+	WORD $0xf100061f // cmp x16, #0x1
+	WORD $0x5400004b // b.lt 0x17334 <wsumh_q8_0+0x9c4>
+	WORD $0xbd0001e0 // str s0, [x15]
+	WORD $0x350000a4 // cbnz w4, 0x17348 <wsumh_q8_0+0x9d8>
+	WORD $0x350000f1 // cbnz w17, 0x17354 <wsumh_q8_0+0x9e4>
+	WORD $0xf100121f // cmp x16, #0x4
+	WORD $0x54ffed0b // b.lt 0x170e0 <wsumh_q8_0+0x770>
+	WORD $0x14000008 // b 0x17364 <wsumh_q8_0+0x9f4>
+	WORD $0x910011ee // add x14, x15, #0x4
+	WORD $0x0d0091c0 // st1 { v0.s }[1], [x14]
+	WORD $0x34ffff71 // cbz w17, 0x1733c <wsumh_q8_0+0x9cc>
+	WORD $0x910021ee // add x14, x15, #0x8
+	WORD $0x4d0081c0 // st1 { v0.s }[2], [x14]
+	WORD $0xf100121f // cmp x16, #0x4
+	WORD $0x54ffec0b // b.lt 0x170e0 <wsumh_q8_0+0x770>
+	WORD $0x910031ee // add x14, x15, #0xc
+	WORD $0x4d0091c0 // st1 { v0.s }[3], [x14]
+	WORD $0x17ffff5d // b 0x170e0 <wsumh_q8_0+0x770>
+	WORD $0xa9454ff4 // ldp x20, x19, [sp, #0x50]
+	WORD $0xa94457f6 // ldp x22, x21, [sp, #0x40]
+	WORD $0xa9435ff8 // ldp x24, x23, [sp, #0x30]
+	WORD $0xa94267fa // ldp x26, x25, [sp, #0x20]
+	WORD $0xa9416ffe // ldp x30, x27, [sp, #0x10]
+	WORD $0xf84607fd // ldr x29, [sp], #0x60
 	WORD $0xd65f03c0 // ret
 
 	// constants
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
-	WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e; WORD $0xffffff0f
-	WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff; WORD $0x0bffffff
-	WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff; WORD $0x03ffffff
-	WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02; WORD $0xffffff03
-	WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff; WORD $0x07ffffff
-	WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a; WORD $0xffffff0b
-	WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06; WORD $0xffffff07
-	WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff; WORD $0x0fffffff
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0xffffff0c; WORD $0xffffff0d; WORD $0xffffff0e
+	WORD $0xffffff0f; WORD $0x08ffffff; WORD $0x09ffffff; WORD $0x0affffff
+	WORD $0x0bffffff; WORD $0x00ffffff; WORD $0x01ffffff; WORD $0x02ffffff
+	WORD $0x03ffffff; WORD $0xffffff00; WORD $0xffffff01; WORD $0xffffff02
+	WORD $0xffffff03; WORD $0x04ffffff; WORD $0x05ffffff; WORD $0x06ffffff
+	WORD $0x07ffffff; WORD $0xffffff08; WORD $0xffffff09; WORD $0xffffff0a
+	WORD $0xffffff0b; WORD $0xffffff04; WORD $0xffffff05; WORD $0xffffff06
+	WORD $0xffffff07; WORD $0x0cffffff; WORD $0x0dffffff; WORD $0x0effffff
+	WORD $0x0fffffff
 
 // func mvF32_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF32_neon(SB), 0, $0-48
@@ -3462,17 +7467,6 @@ TEXT ·mvF32_neon(SB), 0, $0-48
 	CALL ·matvec_neon<>+0(SB)
 	RET
 
-// func mvhF32_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF32_neon(SB), 0, $0-48
-	MOVD w+0(FP), R0
-	MOVD x+8(FP), R1
-	MOVD y+16(FP), R2
-	MOVD ldw+24(FP), R3
-	MOVD ldy+32(FP), R4
-	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+392(SB)
-	RET
-
 // func mvF16_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
 TEXT ·mvF16_neon(SB), 0, $0-48
 	MOVD w+0(FP), R0
@@ -3481,18 +7475,7 @@ TEXT ·mvF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+904(SB)
-	RET
-
-// func mvhF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
-TEXT ·mvhF16_neon(SB), 0, $0-48
-	MOVD w+0(FP), R0
-	MOVD x+8(FP), R1
-	MOVD y+16(FP), R2
-	MOVD ldw+24(FP), R3
-	MOVD ldy+32(FP), R4
-	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+1352(SB)
+	CALL ·matvec_neon<>+392(SB)
 	RET
 
 // func mvBF16_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3503,7 +7486,29 @@ TEXT ·mvBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+1968(SB)
+	CALL ·matvec_neon<>+840(SB)
+	RET
+
+// func mvhF32_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF32_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+1284(SB)
+	RET
+
+// func mvhF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF16_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+3288(SB)
 	RET
 
 // func mvhBF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
@@ -3514,7 +7519,29 @@ TEXT ·mvhBF16_neon(SB), 0, $0-48
 	MOVD ldw+24(FP), R3
 	MOVD ldy+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+2412(SB)
+	CALL ·matvec_neon<>+5444(SB)
+	RET
+
+// func mvhF8E4M3_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhF8E4M3_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+7596(SB)
+	RET
+
+// func mvhQ8_0_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+TEXT ·mvhQ8_0_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldw+24(FP), R3
+	MOVD ldy+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+10688(SB)
 	RET
 
 // func mvQ8_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3525,7 +7552,7 @@ TEXT ·mvQ8_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+3024(SB)
+	CALL ·matvec_neon<>+13460(SB)
 	RET
 
 // func mvQ4_0_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3536,7 +7563,7 @@ TEXT ·mvQ4_0_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+3704(SB)
+	CALL ·matvec_neon<>+14140(SB)
 	RET
 
 // func mvQ4_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3547,7 +7574,7 @@ TEXT ·mvQ4_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+4428(SB)
+	CALL ·matvec_neon<>+14864(SB)
 	RET
 
 // func mvQ6_K_neon(w, x, y unsafe.Pointer, rows, k, ldw int)
@@ -3558,7 +7585,7 @@ TEXT ·mvQ6_K_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD k+32(FP), R4
 	MOVD ldw+40(FP), R5
-	CALL ·matvec_neon<>+5188(SB)
+	CALL ·matvec_neon<>+15624(SB)
 	RET
 
 // func wsumF32_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3569,7 +7596,7 @@ TEXT ·wsumF32_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+5844(SB)
+	CALL ·matvec_neon<>+16280(SB)
 	RET
 
 // func wsumF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3580,7 +7607,7 @@ TEXT ·wsumF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+6360(SB)
+	CALL ·matvec_neon<>+16796(SB)
 	RET
 
 // func wsumBF16_neon(v, p, y unsafe.Pointer, rows, d, ldv int)
@@ -3591,7 +7618,7 @@ TEXT ·wsumBF16_neon(SB), 0, $0-48
 	MOVD rows+24(FP), R3
 	MOVD d+32(FP), R4
 	MOVD ldv+40(FP), R5
-	CALL ·matvec_neon<>+6900(SB)
+	CALL ·matvec_neon<>+17336(SB)
 	RET
 
 // func wsumhF32_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3602,7 +7629,7 @@ TEXT ·wsumhF32_neon(SB), 0, $0-48
 	MOVD ldv+24(FP), R3
 	MOVD ldp+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+7440(SB)
+	CALL ·matvec_neon<>+17876(SB)
 	RET
 
 // func wsumhF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3613,7 +7640,7 @@ TEXT ·wsumhF16_neon(SB), 0, $0-48
 	MOVD ldv+24(FP), R3
 	MOVD ldp+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+9424(SB)
+	CALL ·matvec_neon<>+19824(SB)
 	RET
 
 // func wsumhBF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
@@ -3624,5 +7651,27 @@ TEXT ·wsumhBF16_neon(SB), 0, $0-48
 	MOVD ldv+24(FP), R3
 	MOVD ldp+32(FP), R4
 	MOVD shape+40(FP), R5
-	CALL ·matvec_neon<>+11512(SB)
+	CALL ·matvec_neon<>+21896(SB)
+	RET
+
+// func wsumhF8E4M3_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhF8E4M3_neon(SB), 0, $0-48
+	MOVD v+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldv+24(FP), R3
+	MOVD ldp+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+23968(SB)
+	RET
+
+// func wsumhQ8_0_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+TEXT ·wsumhQ8_0_neon(SB), 0, $0-48
+	MOVD v+0(FP), R0
+	MOVD p+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD ldv+24(FP), R3
+	MOVD ldp+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·matvec_neon<>+26992(SB)
 	RET

@@ -157,29 +157,106 @@ func (k *Kernels) MatVecPanels(y []float32, m *Panels, p0, p1 int, x, tail []flo
 		panic(fmt.Sprintf("simd: MatVecPanels of panels %d to %d of %d by %d with %d activations into %d", p0, p1, m.Rows,
 			m.Cols, len(x), len(y)))
 	}
+	k.MulFewPanels(y, m.Rows, m, p0, p1, x, m.Cols, 1, tail)
+}
+
+// RowsAlone is up to how many rows of activations products with panels of a block format take each for itself: of four
+// bits, whose panels take the least to unpack, two do so sooner than the four at least that wide kernels compute.
+func (k *Kernels) RowsAlone(t tensor.Type) int {
+	if f := panelFormats[t]; k.w != nil && f != nil && f.planes == nibbles {
+		return 2
+	}
+	return 1
+}
+
+// FewRows is how many rows of x a call of a kernel for few of them takes.
+const FewRows = 4
+
+// MulFewPanels computes y[j·ldy+i] = Σ_c m[i, c]·x[j·ldx+c] for the rows i of panels p0 … p1-1 of a plain type and
+// n rows of x: what is loaded of a panel meets FewRows of them, or the one. tail has TailFloats.
+func (k *Kernels) MulFewPanels(y []float32, ldy int, m *Panels, p0, p1 int, x []float32, ldx, n int, tail []float32) {
+	if n < 1 || p0 < 0 || p1 > PanelCount(m.Rows) || len(x) < (n-1)*ldx+m.Cols || len(y) < (n-1)*ldy+m.Rows ||
+		n > 1 && (ldx < m.Cols || ldy < m.Rows) {
+		panic(fmt.Sprintf("simd: MulFewPanels of panels %d to %d of %d by %d with %d rows, %d floats %d apart into %d, %d "+
+			"apart", p0, p1, m.Rows, m.Cols, n, len(x), ldx, len(y), ldy))
+	}
 	if m.Cols == 0 {
-		clear(y[p0*PanelRows : min(p1*PanelRows, m.Rows)])
-		return
-	}
-	full, size := min(p1, m.Rows/PanelRows), m.PanelSize()
-	per := max(1, panelCallBytes/size)
-	if m.Compact() {
-		for p := p0; p < full; {
-			p += k.matVecCompact(y[p*PanelRows:], m, p, min(per, full-p), x, tail)
-		}
-		if full < p1 {
-			k.matVecCompact(tail[:PanelRows], m, full, 1, x, tail[PanelRows:])
-			copy(y[full*PanelRows:m.Rows], tail)
+		for j := range n {
+			clear(y[j*ldy+p0*PanelRows : j*ldy+min(p1*PanelRows, m.Rows)])
 		}
 		return
 	}
-	mul := k.plainPanel(m.Type)
-	w := m.Data[:PanelCount(m.Rows)*size]
-	for p := p0; p < full; p += per {
-		mul(ptr(w[p*size:]), ptr(x), ptr(y[p*PanelRows:]), m.Cols, min(per, full-p)<<2|int(k.far))
+	full, per := min(p1, m.Rows/PanelRows), max(1, panelCallBytes/m.PanelSize())
+	if n > FewRows {
+		per = 1 // which stays in the second-level cache for all rows
 	}
-	if full < p1 {
-		mul(ptr(w[full*size:]), ptr(x), ptr(tail[:TailFloats]), m.Cols, 1<<2|int(k.far))
-		copy(y[full*PanelRows:m.Rows], tail)
+	for p := p0; p < full; {
+		run := m.alike(p, min(per, full-p))
+		for j := 0; j < n; j += FewRows {
+			k.fewPanels(y[j*ldy+p*PanelRows:], ldy, m, p, run, x[j*ldx:], ldx, min(FewRows, n-j), tail)
+		}
+		p += run
 	}
+	if full == p1 {
+		return
+	}
+	part := tail[:FewRows*PanelRows]
+	for j := 0; j < n; j += FewRows {
+		rows := min(FewRows, n-j)
+		k.fewPanels(part, PanelRows, m, full, 1, x[j*ldx:], ldx, rows, tail[len(part):])
+		for i := range rows {
+			copy(y[(j+i)*ldy+full*PanelRows:(j+i)*ldy+m.Rows], part[i*PanelRows:])
+		}
+	}
+}
+
+// alike says how many panels from p on, n at most, one kernel takes in a call.
+func (m *Panels) alike(p, n int) int {
+	if !m.Compact() {
+		return n
+	}
+	run := 1
+	for run < n && m.modes[p] == panelCompact && m.modes[p+run] == panelCompact {
+		run++
+	}
+	return run
+}
+
+// fewPanels is MulFewPanels for panels p … p+run-1, which are alike, and at most FewRows rows, into y.
+func (k *Kernels) fewPanels(y []float32, ldy int, m *Panels, p, run int, x []float32, ldx, n int, tail []float32) {
+	if m.compactAt(p) {
+		f := compactFormats[m.Type]
+		if n == 1 {
+			f.mul(k)(ptr(m.panel(p)), ptr(x), ptr(y), m.Cols, run<<2|int(k.far))
+		} else {
+			f.few(k)(ptr(m.panel(p)), ptr(x), ptr(y), m.Cols, ldx|ldy<<32, run<<5|n<<2|int(k.far))
+		}
+		return
+	}
+	if !m.Compact() {
+		k.plainPanels(m.Type, m.panel(p), x, ldx, y, ldy, m.Cols, run, n)
+		return
+	}
+	split, rest := m.split(), tail[:FewRows*PanelRows]
+	k.plainPanels(m.Type, m.panel(p), x, ldx, y, ldy, split, 1, n)
+	k.plainPanels(m.Type, m.over(p), x[split:], ldx, rest, PanelRows, m.Cols-split, 1, n)
+	for j := range n {
+		k.Add(y[j*ldy:][:PanelRows], y[j*ldy:][:PanelRows], rest[j*PanelRows:][:PanelRows])
+	}
+}
+
+// plainPanels multiplies run plain panels of cols columns with n rows of x, FewRows at most.
+func (k *Kernels) plainPanels(t tensor.Type, w []byte, x []float32, ldx int, y []float32, ldy, cols, run, n int) {
+	if n == 1 {
+		k.plainPanel(t)(ptr(w), ptr(x), ptr(y), cols, run<<2|int(k.far))
+		return
+	}
+	few := k.k.FewF32
+	switch t {
+	case tensor.F16:
+		few = k.k.FewF16
+	case tensor.BF16:
+		few = k.k.FewBF16
+	}
+	few(ptr(w), ptr(x), ptr(y), cols, ldx|ldy<<32, run<<5|n<<2|int(k.far))
 }

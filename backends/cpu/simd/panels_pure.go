@@ -70,6 +70,19 @@ func mvPanelsGo(t tensor.Type, col column) func(w, x, y unsafe.Pointer, k, shape
 	}
 }
 
+// fewPanelsGo does with each row what mul does with one.
+func fewPanelsGo(mul func(w, x, y unsafe.Pointer, k, shape int), t tensor.Type) func(w, x, y unsafe.Pointer, k, lds,
+	shape int) {
+	return func(w, x, y unsafe.Pointer, k, lds, shape int) {
+		ldx, ldy := lds&(1<<32-1), lds>>32
+		for j := range shape >> 2 & 7 {
+			for p := range shape >> 5 {
+				mul(unsafe.Add(w, p*PanelBytes(t, k)), unsafe.Add(x, 4*j*ldx), unsafe.Add(y, 4*(j*ldy+p*PanelRows)), k, 1<<2)
+			}
+		}
+	}
+}
+
 func widePanelGo(col column) func(w, dst unsafe.Pointer, k int) {
 	return func(w, dst unsafe.Pointer, k int) {
 		out := floats(dst, PanelRows*k)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -127,6 +128,23 @@ func TestPanels(t *testing.T) {
 	})
 }
 
+// testFew holds the product of few rows against y, which has that of each alone, and writes it there.
+func testFew(t *testing.T, k *Kernels, m *Panels, y []float32, ldy int, x []float32, n int) {
+	t.Helper()
+	alone, apart, mid := slices.Clone(y), m.Cols+5, PanelCount(m.Rows)/2
+	rows, tail := newBanded((n-1)*apart+m.Cols, 2), make([]float32, TailFloats)
+	for j := range n {
+		copy(rows.v[j*apart:][:m.Cols], x[j*m.Cols:])
+	}
+	k.MulFewPanels(y, ldy, m, mid, PanelCount(m.Rows), rows.v, apart, n, tail)
+	k.MulFewPanels(y, ldy, m, 0, mid, rows.v, apart, n, tail)
+	for i, v := range y {
+		if k.Name == "avx512" && math.Float32bits(v) != math.Float32bits(alone[i]) {
+			t.Fatalf("%s of %s: result %d of %d rows is %g, of one %g", k.Name, m.Type, i, n, v, alone[i])
+		}
+	}
+}
+
 func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, n int) {
 	t.Helper()
 	ldy := m.Rows + 3
@@ -161,6 +179,7 @@ func testPanels(t *testing.T, k *Kernels, r *rand.Rand, m *Panels, w []float32, 
 			}
 			k.MatVecPanels(y.v[j*ldy:], m, 0, PanelCount(m.Rows), x[j*m.Cols:(j+1)*m.Cols], tail)
 		}
+		testFew(t, k, m, y.v, ldy, x, n)
 	}
 	y.check(t, m.Type.String())
 	for j := range n {

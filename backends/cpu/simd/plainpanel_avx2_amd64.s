@@ -718,8 +718,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d62c4; WORD $0x9e54; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*rbx + 0x4]
 	LONG $0x6f7e21c4; WORD $0x176c; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + r10 + 0x40]
 	LONG $0x6f7e21c4; WORD $0x1774; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + r10 + 0x60]
-	QUAD $0x000811050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x811], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x000807150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x807], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x001cd1050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x1cd1], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x001cc7150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x1cc7], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -727,24 +727,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187de2c4; WORD $0x9e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*rbx + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187de2c4; WORD $0x9e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*rbx + 0xc]
-	QUAD $0x0007d3250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x7d3], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x001c93250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x1c93], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x0007b3150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x7b3], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x001c73150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x1c73], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x008017ac6f7ea1c4; WORD $0x0000 // vmovdqu ymm5, ymmword ptr [rdi + r10 + 0x80]
 	LONG $0x187de2c4; WORD $0x9e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*rbx + 0x10]
 	LONG $0x187de2c4; WORD $0x9e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*rbx + 0x14]
-	QUAD $0x000780350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x780], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x001c40350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x1c40], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x00a017846f7ea1c4; WORD $0x0000 // vmovdqu ymm0, ymmword ptr [rdi + r10 + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x00075d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x75d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x001c1d2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x1c1d], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187de2c4; WORD $0x9e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*rbx + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -845,8 +845,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187d22c4; WORD $0x9654; BYTE $0x04 // vbroadcastss ymm10, dword ptr [rsi + 4*r10 + 0x4]
 	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
 	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
-	QUAD $0x00056f050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x56f], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x000565150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x565], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x001a2f050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x1a2f], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x001a25150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x1a25], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -854,24 +854,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187da2c4; WORD $0x966c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r10 + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187da2c4; WORD $0x9674; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r10 + 0xc]
-	QUAD $0x000531250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x531], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x0019f1250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x19f1], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000511150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x511], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x0019d1150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x19d1], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
 	LONG $0x187da2c4; WORD $0x965c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r10 + 0x10]
 	LONG $0x187da2c4; WORD $0x9664; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r10 + 0x14]
-	QUAD $0x0004e0350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x4e0], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x0019a0350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x19a0], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0004bf2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x4bf], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x00197f2d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x197f], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187da2c4; WORD $0x9644; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r10 + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -967,8 +967,8 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x6f6f7ec5; BYTE $0x40 // vmovdqu ymm13, ymmword ptr [rdi + 0x40]
 	LONG $0x776f7ec5; BYTE $0x60 // vmovdqu ymm14, ymmword ptr [rdi + 0x60]
 	LONG $0x08418d49 // lea rax, [r9 + 0x8]
-	QUAD $0x0002e7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x2e7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
-	QUAD $0x0002dd150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x2dd], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
+	QUAD $0x0017a7050e25e3c4; WORD $0x5500 // vpblendw ymm0, ymm11, ymmword ptr [rip + 0x17a7], 0x55 # ymm0 = mem[0],ymm11[1],mem[2],ymm11[3],mem[4],ymm11[5],mem[6],ymm11[7],mem[8],ymm11[9],mem[10],ymm11[11],mem[12],ymm11[13],mem[14],ymm11[15]
+	QUAD $0x00179d150e1de3c4; WORD $0x5500 // vpblendw ymm2, ymm12, ymmword ptr [rip + 0x179d], 0x55 # ymm2 = mem[0],ymm12[1],mem[2],ymm12[3],mem[4],ymm12[5],mem[6],ymm12[7],mem[8],ymm12[9],mem[10],ymm12[11],mem[12],ymm12[13],mem[14],ymm12[15]
 	LONG $0x7205c1c4; WORD $0x10f3 // vpslld ymm15, ymm11, 0x10
 	LONG $0x7275c1c4; WORD $0x10f4 // vpslld ymm1, ymm12, 0x10
 	LONG $0x7225c1c4; WORD $0x10f5 // vpslld ymm11, ymm13, 0x10
@@ -976,24 +976,24 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x187da2c4; WORD $0x8e6c; BYTE $0x08 // vbroadcastss ymm5, dword ptr [rsi + 4*r9 + 0x8]
 	LONG $0xa82de2c4; BYTE $0xc6 // vfmadd213ps ymm0, ymm10, ymm6 # ymm0 = (ymm10 * ymm0) + ymm6
 	LONG $0x187da2c4; WORD $0x8e74; BYTE $0x0c // vbroadcastss ymm6, dword ptr [rsi + 4*r9 + 0xc]
-	QUAD $0x0002a9250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x2a9], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
+	QUAD $0x001769250e1563c4; WORD $0x5500 // vpblendw ymm12, ymm13, ymmword ptr [rip + 0x1769], 0x55 # ymm12 = mem[0],ymm13[1],mem[2],ymm13[3],mem[4],ymm13[5],mem[6],ymm13[7],mem[8],ymm13[9],mem[10],ymm13[11],mem[12],ymm13[13],mem[14],ymm13[15]
 	LONG $0xa83562c4; BYTE $0xff // vfmadd213ps ymm15, ymm9, ymm7 # ymm15 = (ymm9 * ymm15) + ymm7
 	LONG $0xa835c2c4; BYTE $0xc8 // vfmadd213ps ymm1, ymm9, ymm8 # ymm1 = (ymm9 * ymm1) + ymm8
 	LONG $0x7235c1c4; WORD $0x10f6 // vpslld ymm9, ymm14, 0x10
 	LONG $0xa84d62c4; WORD $0x2424 // vfmadd213ps ymm12, ymm6, ymmword ptr [rsp] # ymm12 = (ymm6 * ymm12) + mem
-	QUAD $0x000289150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x289], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
+	QUAD $0x001749150e0d63c4; WORD $0x5500 // vpblendw ymm10, ymm14, ymmword ptr [rip + 0x1749], 0x55 # ymm10 = mem[0],ymm14[1],mem[2],ymm14[3],mem[4],ymm14[5],mem[6],ymm14[7],mem[8],ymm14[9],mem[10],ymm14[11],mem[12],ymm14[13],mem[14],ymm14[15]
 	LONG $0xa84d62c4; WORD $0x2454; BYTE $0x20 // vfmadd213ps ymm10, ymm6, ymmword ptr [rsp + 0x20] # ymm10 = (ymm6 * ymm10) + mem
 	LONG $0xa85562c4; BYTE $0xdc // vfmadd213ps ymm11, ymm5, ymm4 # ymm11 = (ymm5 * ymm11) + ymm4
 	LONG $0xa85562c4; BYTE $0xcb // vfmadd213ps ymm9, ymm5, ymm3 # ymm9 = (ymm5 * ymm9) + ymm3
 	QUAD $0x00000080af6ffec5 // vmovdqu ymm5, ymmword ptr [rdi + 0x80]
 	LONG $0x187da2c4; WORD $0x8e5c; BYTE $0x10 // vbroadcastss ymm3, dword ptr [rsi + 4*r9 + 0x10]
 	LONG $0x187da2c4; WORD $0x8e64; BYTE $0x14 // vbroadcastss ymm4, dword ptr [rsi + 4*r9 + 0x14]
-	QUAD $0x000258350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x258], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
+	QUAD $0x001718350e55e3c4; WORD $0x5500 // vpblendw ymm6, ymm5, ymmword ptr [rip + 0x1718], 0x55 # ymm6 = mem[0],ymm5[1],mem[2],ymm5[3],mem[4],ymm5[5],mem[6],ymm5[7],mem[8],ymm5[9],mem[10],ymm5[11],mem[12],ymm5[13],mem[14],ymm5[15]
 	LONG $0xf572c5c5; BYTE $0x10 // vpslld ymm7, ymm5, 0x10
 	LONG $0xa85de2c4; BYTE $0xf0 // vfmadd213ps ymm6, ymm4, ymm0 # ymm6 = (ymm4 * ymm6) + ymm0
 	QUAD $0x000000a0876ffec5 // vmovdqu ymm0, ymmword ptr [rdi + 0xa0]
 	LONG $0xa865c2c4; BYTE $0xff // vfmadd213ps ymm7, ymm3, ymm15 # ymm7 = (ymm3 * ymm7) + ymm15
-	QUAD $0x0002372d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x237], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
+	QUAD $0x0016f72d0e7de3c4; WORD $0x5500 // vpblendw ymm5, ymm0, ymmword ptr [rip + 0x16f7], 0x55 # ymm5 = mem[0],ymm0[1],mem[2],ymm0[3],mem[4],ymm0[5],mem[6],ymm0[7],mem[8],ymm0[9],mem[10],ymm0[11],mem[12],ymm0[13],mem[14],ymm0[15]
 	LONG $0xf072bdc5; BYTE $0x10 // vpslld ymm8, ymm0, 0x10
 	LONG $0x187da2c4; WORD $0x8e44; BYTE $0x18 // vbroadcastss ymm0, dword ptr [rsi + 4*r9 + 0x18]
 	LONG $0xa86562c4; BYTE $0xc1 // vfmadd213ps ymm8, ymm3, ymm1 # ymm8 = (ymm3 * ymm8) + ymm1
@@ -1048,9 +1048,1120 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 
-	// pw_f32: +5376
+	// pn_f32: +5376
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x10ec8348 // sub rsp, 0x10
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x02edc141 // shr r13d, 0x2
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	WORD $0xf749; BYTE $0xda // neg r10
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x0003bf41; WORD $0x0000 // mov r15d, 0x3
+	LONG $0x07e58341 // and r13d, 0x7
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0x01ec8349 // sub r12, 0x1
+	LONG $0xda420f4d // cmovb r11, r10
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0xdc420f49 // cmovb rbx, r12
+	LONG $0xf4460f4d // cmovbe r14, r12
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xfc420f4d // cmovb r15, r12
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05fac149 // sar r10, 0x5
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	LONG $0x03c1f641 // test r9b, 0x3
+	LONG $0x031c840f; WORD $0x0000 // je 0x1188d <pn_f32+0x38d>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x06038e0f; WORD $0x0000 // jle 0x11b7d <pn_f32+0x67d>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0xd8af0f48 // imul rbx, rax
+	LONG $0xf0af0f4c // imul r14, rax
+	LONG $0xf8af0f4c // imul r15, rax
+	LONG $0x9e5c8d4e; BYTE $0x0c // lea r11, [rsi + 4*r11 + 0xc]
+	LONG $0x9e5c8d48; BYTE $0x0c // lea rbx, [rsi + 4*rbx + 0xc]
+	LONG $0xb6748d4e; BYTE $0x0c // lea r14, [rsi + 4*r14 + 0xc]
+	LONG $0xbe748d4a; BYTE $0x0c // lea rsi, [rsi + 4*r15 + 0xc]
+	QUAD $0x000000008d0c8d4e // lea r9, [4*r9]
+	LONG $0x490c8d4f // lea r9, [r9 + 2*r9]
+	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
+	WORD $0x24eb // jmp 0x115d5 <pn_f32+0xd5>
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x05a88e0f; WORD $0x0000 // jle 0x11b7d <pn_f32+0x67d>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x11610 <pn_f32+0x110>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0001b0e9; BYTE $0x00 // jmp 0x117b2 <pn_f32+0x2b2>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf8 // mov rax, r15
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x24448d49; BYTE $0x04 // lea rax, [r12 + 0x4]
+	LONG $0x1f107cc5 // vmovups ymm11, ymmword ptr [rdi]
+	LONG $0x187d22c4; WORD $0xa36c; BYTE $0xf4 // vbroadcastss ymm13, dword ptr [rbx + 4*r12 - 0xc]
+	LONG $0x67107cc5; BYTE $0x20 // vmovups ymm12, ymmword ptr [rdi + 0x20]
+	LONG $0x187d02c4; WORD $0xa354; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r11 + 4*r12 - 0xc]
+	LONG $0x187d02c4; WORD $0xa674; BYTE $0xf4 // vbroadcastss ymm14, dword ptr [r14 + 4*r12 - 0xc]
+	LONG $0x4f107cc5; BYTE $0x40 // vmovups ymm9, ymmword ptr [rdi + 0x40]
+	LONG $0x47107cc5; BYTE $0x60 // vmovups ymm8, ymmword ptr [rdi + 0x60]
+	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
+	LONG $0xb81dc2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm12, ymm13 # ymm6 = (ymm12 * ymm13) + ymm6
+	LONG $0x187d22c4; WORD $0xa66c; BYTE $0xf4 // vbroadcastss ymm13, dword ptr [rsi + 4*r12 - 0xc]
+	LONG $0xb825c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm11, ymm10 # ymm3 = (ymm11 * ymm10) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm12, ymm10 # ymm7 = (ymm12 * ymm10) + ymm7
+	LONG $0xb825c2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm11, ymm14 # ymm2 = (ymm11 * ymm14) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xe6 // vfmadd231ps ymm4, ymm12, ymm14 # ymm4 = (ymm12 * ymm14) + ymm4
+	LONG $0xb815c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm13, ymm11 # ymm0 = (ymm13 * ymm11) + ymm0
+	LONG $0x187d22c4; WORD $0xa35c; BYTE $0xf8 // vbroadcastss ymm11, dword ptr [rbx + 4*r12 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm12, ymm13 # ymm1 = (ymm12 * ymm13) + ymm1
+	LONG $0x187d02c4; WORD $0xa364; BYTE $0xf8 // vbroadcastss ymm12, dword ptr [r11 + 4*r12 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm12) + ymm3
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0x187d02c4; WORD $0xa664; BYTE $0xf8 // vbroadcastss ymm12, dword ptr [r14 + 4*r12 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
+	LONG $0xb83dc2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm8, ymm11 # ymm6 = (ymm8 * ymm11) + ymm6
+	LONG $0x187d22c4; WORD $0xa65c; BYTE $0xf8 // vbroadcastss ymm11, dword ptr [rsi + 4*r12 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	LONG $0xb83dc2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm8, ymm12 # ymm4 = (ymm8 * ymm12) + ymm4
+	LONG $0xb825c2c4; BYTE $0xc1 // vfmadd231ps ymm0, ymm11, ymm9 # ymm0 = (ymm11 * ymm9) + ymm0
+	LONG $0xb83dc2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm8, ymm11 # ymm1 = (ymm8 * ymm11) + ymm1
+	QUAD $0x0000008087107cc5 // vmovups ymm8, ymmword ptr [rdi + 0x80]
+	LONG $0x187d02c4; WORD $0xa364; BYTE $0xfc // vbroadcastss ymm12, dword ptr [r11 + 4*r12 - 0x4]
+	QUAD $0x000000a08f107cc5 // vmovups ymm9, ymmword ptr [rdi + 0xa0]
+	LONG $0x187d22c4; WORD $0xa35c; BYTE $0xfc // vbroadcastss ymm11, dword ptr [rbx + 4*r12 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm9, ymm12 # ymm7 = (ymm9 * ymm12) + ymm7
+	LONG $0x187d02c4; WORD $0xa664; BYTE $0xfc // vbroadcastss ymm12, dword ptr [r14 + 4*r12 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d22c4; WORD $0xa65c; BYTE $0xfc // vbroadcastss ymm11, dword ptr [rsi + 4*r12 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0xb825c2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm11, ymm8 # ymm0 = (ymm11 * ymm8) + ymm0
+	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
+	QUAD $0x000000c087107cc5 // vmovups ymm8, ymmword ptr [rdi + 0xc0]
+	QUAD $0x000000e08f107cc5 // vmovups ymm9, ymmword ptr [rdi + 0xe0]
+	LONG $0x187d02c4; WORD $0xa324 // vbroadcastss ymm12, dword ptr [r11 + 4*r12]
+	LONG $0x187d22c4; WORD $0xa31c // vbroadcastss ymm11, dword ptr [rbx + 4*r12]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm9, ymm12 # ymm7 = (ymm9 * ymm12) + ymm7
+	LONG $0x187d02c4; WORD $0xa624 // vbroadcastss ymm12, dword ptr [r14 + 4*r12]
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d22c4; WORD $0xa61c // vbroadcastss ymm11, dword ptr [rsi + 4*r12]
+	LONG $0x08c48349 // add r12, 0x8
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0xb825c2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm11, ymm8 # ymm0 = (ymm11 * ymm8) + ymm0
+	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0xfe8e8e0f; WORD $0xffff // jle 0x11640 <pn_f32+0x140>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x2949; BYTE $0xc7 // sub r15, rax
+	WORD $0x6d7e // jle 0x11827 <pn_f32+0x327>
+	LONG $0x86648d4c; BYTE $0xf4 // lea r12, [rsi + 4*rax - 0xc]
+	LONG $0x866c8d4d; BYTE $0xf4 // lea r13, [r14 + 4*rax - 0xc]
+	LONG $0x836c8d48; BYTE $0xf4 // lea rbp, [rbx + 4*rax - 0xc]
+	LONG $0x834c8d4d; BYTE $0xf4 // lea r9, [r11 + 4*rax - 0xc]
+	WORD $0xc031 // xor eax, eax
+	LONG $0x07107cc5 // vmovups ymm8, ymmword ptr [rdi]
+	LONG $0x4f107cc5; BYTE $0x20 // vmovups ymm9, ymmword ptr [rdi + 0x20]
+	LONG $0x187d62c4; WORD $0x855c; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rbp + 4*rax]
+	LONG $0x187d42c4; WORD $0x8114 // vbroadcastss ymm10, dword ptr [r9 + 4*rax]
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x00 // vbroadcastss ymm12, dword ptr [r13 + 4*rax]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d42c4; WORD $0x841c // vbroadcastss ymm11, dword ptr [r12 + 4*rax]
+	LONG $0xb83dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm8, ymm10 # ymm3 = (ymm8 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	LONG $0xb825c2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm11, ymm8 # ymm0 = (ymm11 * ymm8) + ymm0
+	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
+	WORD $0x3949; BYTE $0xc7 // cmp r15, rax
+	WORD $0xa975 // jne 0x117d0 <pn_f32+0x2d0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd90840f; WORD $0xffff // je 0x115c0 <pn_f32+0xc0>
+	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x7a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm7
+	LONG $0x02f98341 // cmp r9d, 0x2
+	LONG $0xfd7a820f; WORD $0xffff // jb 0x115c0 <pn_f32+0xc0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm5
+	LONG $0x7411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm6
+	LONG $0x03f98341 // cmp r9d, 0x3
+	LONG $0xfd61820f; WORD $0xffff // jb 0x115c0 <pn_f32+0xc0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x1411fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm2
+	LONG $0x6411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm4
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfd48820f; WORD $0xffff // jb 0x115c0 <pn_f32+0xc0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x0411fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm0
+	LONG $0x4c11fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm1
+	LONG $0xfffd33e9; BYTE $0xff // jmp 0x115c0 <pn_f32+0xc0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x02e78e0f; WORD $0x0000 // jle 0x11b7d <pn_f32+0x67d>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0xd8af0f48 // imul rbx, rax
+	LONG $0xf0af0f4c // imul r14, rax
+	LONG $0xf8af0f4c // imul r15, rax
+	LONG $0x9e5c8d4e; BYTE $0x0c // lea r11, [rsi + 4*r11 + 0xc]
+	LONG $0x9e5c8d48; BYTE $0x0c // lea rbx, [rsi + 4*rbx + 0xc]
+	LONG $0xb6748d4e; BYTE $0x0c // lea r14, [rsi + 4*r14 + 0xc]
+	LONG $0xbe748d4a; BYTE $0x0c // lea rsi, [rsi + 4*r15 + 0xc]
+	QUAD $0x000000008d0c8d4e // lea r9, [4*r9]
+	LONG $0x490c8d4f // lea r9, [r9 + 2*r9]
+	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
+	WORD $0x18eb // jmp 0x118e5 <pn_f32+0x3e5>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x02988e0f; WORD $0x0000 // jle 0x11b7d <pn_f32+0x67d>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x11920 <pn_f32+0x420>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xc031 // xor eax, eax
+	LONG $0x000188e9; BYTE $0x00 // jmp 0x11a9a <pn_f32+0x59a>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	BYTE $0x90 // nop
+	LONG $0x1f107cc5 // vmovups ymm11, ymmword ptr [rdi]
+	LONG $0x187d22c4; WORD $0xbb6c; BYTE $0xf4 // vbroadcastss ymm13, dword ptr [rbx + 4*r15 - 0xc]
+	LONG $0x67107cc5; BYTE $0x20 // vmovups ymm12, ymmword ptr [rdi + 0x20]
+	LONG $0x187d02c4; WORD $0xbb54; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r11 + 4*r15 - 0xc]
+	LONG $0x187d02c4; WORD $0xbe74; BYTE $0xf4 // vbroadcastss ymm14, dword ptr [r14 + 4*r15 - 0xc]
+	LONG $0x4f107cc5; BYTE $0x40 // vmovups ymm9, ymmword ptr [rdi + 0x40]
+	LONG $0x47107cc5; BYTE $0x60 // vmovups ymm8, ymmword ptr [rdi + 0x60]
+	LONG $0x04478d49 // lea rax, [r15 + 0x4]
+	LONG $0xb825c2c4; BYTE $0xed // vfmadd231ps ymm5, ymm11, ymm13 # ymm5 = (ymm11 * ymm13) + ymm5
+	LONG $0xb81dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm12, ymm13 # ymm4 = (ymm12 * ymm13) + ymm4
+	LONG $0x187d22c4; WORD $0xbe6c; BYTE $0xf4 // vbroadcastss ymm13, dword ptr [rsi + 4*r15 - 0xc]
+	LONG $0xb825c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm11, ymm10 # ymm7 = (ymm11 * ymm10) + ymm7
+	LONG $0xb81dc2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm12, ymm10 # ymm6 = (ymm12 * ymm10) + ymm6
+	LONG $0xb825c2c4; BYTE $0xde // vfmadd231ps ymm3, ymm11, ymm14 # ymm3 = (ymm11 * ymm14) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xd6 // vfmadd231ps ymm2, ymm12, ymm14 # ymm2 = (ymm12 * ymm14) + ymm2
+	LONG $0xb815c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm13, ymm11 # ymm1 = (ymm13 * ymm11) + ymm1
+	LONG $0x187d22c4; WORD $0xbb5c; BYTE $0xf8 // vbroadcastss ymm11, dword ptr [rbx + 4*r15 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm12, ymm13 # ymm0 = (ymm12 * ymm13) + ymm0
+	LONG $0x187d02c4; WORD $0xbb64; BYTE $0xf8 // vbroadcastss ymm12, dword ptr [r11 + 4*r15 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm9, ymm12 # ymm7 = (ymm9 * ymm12) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm8, ymm12 # ymm6 = (ymm8 * ymm12) + ymm6
+	LONG $0x187d02c4; WORD $0xbe64; BYTE $0xf8 // vbroadcastss ymm12, dword ptr [r14 + 4*r15 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm9, ymm11 # ymm5 = (ymm9 * ymm11) + ymm5
+	LONG $0xb83dc2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm8, ymm11 # ymm4 = (ymm8 * ymm11) + ymm4
+	LONG $0x187d22c4; WORD $0xbe5c; BYTE $0xf8 // vbroadcastss ymm11, dword ptr [rsi + 4*r15 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm9, ymm12 # ymm3 = (ymm9 * ymm12) + ymm3
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb825c2c4; BYTE $0xc9 // vfmadd231ps ymm1, ymm11, ymm9 # ymm1 = (ymm11 * ymm9) + ymm1
+	LONG $0xb83dc2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm8, ymm11 # ymm0 = (ymm8 * ymm11) + ymm0
+	QUAD $0x0000008087107cc5 // vmovups ymm8, ymmword ptr [rdi + 0x80]
+	LONG $0x187d02c4; WORD $0xbb64; BYTE $0xfc // vbroadcastss ymm12, dword ptr [r11 + 4*r15 - 0x4]
+	QUAD $0x000000a08f107cc5 // vmovups ymm9, ymmword ptr [rdi + 0xa0]
+	LONG $0x187d22c4; WORD $0xbb5c; BYTE $0xfc // vbroadcastss ymm11, dword ptr [rbx + 4*r15 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0x187d02c4; WORD $0xbe64; BYTE $0xfc // vbroadcastss ymm12, dword ptr [r14 + 4*r15 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm9, ymm11 # ymm4 = (ymm9 * ymm11) + ymm4
+	LONG $0x187d22c4; WORD $0xbe5c; BYTE $0xfc // vbroadcastss ymm11, dword ptr [rsi + 4*r15 - 0x4]
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	LONG $0xb825c2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm11, ymm8 # ymm1 = (ymm11 * ymm8) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm9, ymm11 # ymm0 = (ymm9 * ymm11) + ymm0
+	QUAD $0x000000c087107cc5 // vmovups ymm8, ymmword ptr [rdi + 0xc0]
+	QUAD $0x000000e08f107cc5 // vmovups ymm9, ymmword ptr [rdi + 0xe0]
+	LONG $0x187d02c4; WORD $0xbb24 // vbroadcastss ymm12, dword ptr [r11 + 4*r15]
+	LONG $0x187d22c4; WORD $0xbb1c // vbroadcastss ymm11, dword ptr [rbx + 4*r15]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0xb83dc2c4; BYTE $0xfc // vfmadd231ps ymm7, ymm8, ymm12 # ymm7 = (ymm8 * ymm12) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0x187d02c4; WORD $0xbe24 // vbroadcastss ymm12, dword ptr [r14 + 4*r15]
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm9, ymm11 # ymm4 = (ymm9 * ymm11) + ymm4
+	LONG $0x187d22c4; WORD $0xbe1c // vbroadcastss ymm11, dword ptr [rsi + 4*r15]
+	LONG $0x08c78349 // add r15, 0x8
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	LONG $0xb825c2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm11, ymm8 # ymm1 = (ymm11 * ymm8) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm9, ymm11 # ymm0 = (ymm9 * ymm11) + ymm0
+	WORD $0x3949; BYTE $0xcf // cmp r15, rcx
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0xfea68e0f; WORD $0xffff // jle 0x11940 <pn_f32+0x440>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x2949; BYTE $0xc7 // sub r15, rax
+	WORD $0x757e // jle 0x11b17 <pn_f32+0x617>
+	LONG $0x86648d4c; BYTE $0xf4 // lea r12, [rsi + 4*rax - 0xc]
+	LONG $0x866c8d4d; BYTE $0xf4 // lea r13, [r14 + 4*rax - 0xc]
+	LONG $0x836c8d48; BYTE $0xf4 // lea rbp, [rbx + 4*rax - 0xc]
+	LONG $0x834c8d4d; BYTE $0xf4 // lea r9, [r11 + 4*rax - 0xc]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+	LONG $0x07107cc5 // vmovups ymm8, ymmword ptr [rdi]
+	LONG $0x4f107cc5; BYTE $0x20 // vmovups ymm9, ymmword ptr [rdi + 0x20]
+	LONG $0x187d62c4; WORD $0x855c; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rbp + 4*rax]
+	LONG $0x187d42c4; WORD $0x8114 // vbroadcastss ymm10, dword ptr [r9 + 4*rax]
+	LONG $0x187d42c4; WORD $0x8564; BYTE $0x00 // vbroadcastss ymm12, dword ptr [r13 + 4*rax]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm9, ymm11 # ymm4 = (ymm9 * ymm11) + ymm4
+	LONG $0x187d42c4; WORD $0x841c // vbroadcastss ymm11, dword ptr [r12 + 4*rax]
+	LONG $0xb83dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm8, ymm10 # ymm7 = (ymm8 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	LONG $0xb825c2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm11, ymm8 # ymm1 = (ymm11 * ymm8) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm9, ymm11 # ymm0 = (ymm9 * ymm11) + ymm0
+	WORD $0x3949; BYTE $0xc7 // cmp r15, rax
+	WORD $0xa975 // jne 0x11ac0 <pn_f32+0x5c0>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfdb0840f; WORD $0xffff // je 0x118d0 <pn_f32+0x3d0>
+	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0x7211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm6
+	LONG $0x02f98341 // cmp r9d, 0x2
+	LONG $0xfd9a820f; WORD $0xffff // jb 0x118d0 <pn_f32+0x3d0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm5
+	LONG $0x6411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm4
+	LONG $0x03f98341 // cmp r9d, 0x3
+	LONG $0xfd81820f; WORD $0xffff // jb 0x118d0 <pn_f32+0x3d0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x1c11fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm3
+	LONG $0x5411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm2
+	LONG $0x04f98341 // cmp r9d, 0x4
+	LONG $0xfd68820f; WORD $0xffff // jb 0x118d0 <pn_f32+0x3d0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x0c11fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm1
+	LONG $0x4411fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm0
+	LONG $0xfffd53e9; BYTE $0xff // jmp 0x118d0 <pn_f32+0x3d0>
+	LONG $0x10c48348 // add rsp, 0x10
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	BYTE $0x90 // nop
+
+	// pn_f16: +7056
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x02edc141 // shr r13d, 0x2
+	WORD $0x8944; BYTE $0xc0 // mov eax, r8d
+	WORD $0x8948; BYTE $0xc3 // mov rbx, rax
+	WORD $0xf748; BYTE $0xdb // neg rbx
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x0003bf41; WORD $0x0000 // mov r15d, 0x3
+	LONG $0x07e58341 // and r13d, 0x7
+	WORD $0x894d; BYTE $0xea // mov r10, r13
+	LONG $0x01ea8349 // sub r10, 0x1
+	LONG $0x246c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r13
+	LONG $0xdb420f4c // cmovb r11, rbx
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0xda420f49 // cmovb rbx, r10
+	LONG $0xf2460f4d // cmovbe r14, r10
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xfa420f4d // cmovb r15, r10
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05fac149 // sar r10, 0x5
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0x03c1f641 // test r9b, 0x3
+	LONG $0x0324840f; WORD $0x0000 // je 0x11f27 <pn_f16+0x397>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x061b8e0f; WORD $0x0000 // jle 0x12227 <pn_f16+0x697>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xd8af0f48 // imul rbx, rax
+	LONG $0xf0af0f4c // imul r14, rax
+	LONG $0xf8af0f4c // imul r15, rax
+	LONG $0x9e5c8d4e; BYTE $0x0c // lea r11, [rsi + 4*r11 + 0xc]
+	LONG $0x9e5c8d48; BYTE $0x0c // lea rbx, [rsi + 4*rbx + 0xc]
+	LONG $0xb6748d4e; BYTE $0x0c // lea r14, [rsi + 4*r14 + 0xc]
+	LONG $0xbe748d4a; BYTE $0x0c // lea rsi, [rsi + 4*r15 + 0xc]
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x49048d4f // lea r8, [r9 + 2*r9]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x22eb // jmp 0x11c65 <pn_f16+0xd5>
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x05c28e0f; WORD $0x0000 // jle 0x12227 <pn_f16+0x697>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x11ca0 <pn_f16+0x110>
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	WORD $0xc031 // xor eax, eax
+	LONG $0x0001a6e9; BYTE $0x00 // jmp 0x11e38 <pn_f16+0x2a8>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xf8 // mov rax, r15
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x80ef8349 // sub r15, -0x80
+	LONG $0x0090180f; WORD $0x002c; BYTE $0x00 // prefetcht1 byte ptr [rax + 0x2c00]
+	LONG $0x24448d49; BYTE $0x04 // lea rax, [r12 + 0x4]
+	LONG $0x137d62c4; BYTE $0x07 // vcvtph2ps ymm8, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x104f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x10]
+	LONG $0x187d02c4; WORD $0xa354; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r11 + 4*r12 - 0xc]
+	LONG $0x137d62c4; WORD $0x2067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x20]
+	LONG $0x137d62c4; WORD $0x405f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x40]
+	LONG $0x137d62c4; WORD $0x606f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x60]
+	LONG $0xb83dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm8, ymm10 # ymm3 = (ymm8 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0x187d22c4; WORD $0xa354; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [rbx + 4*r12 - 0xc]
+	LONG $0xb83dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm8, ymm10 # ymm5 = (ymm8 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d02c4; WORD $0xa654; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r14 + 4*r12 - 0xc]
+	LONG $0xb83dc2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm8, ymm10 # ymm2 = (ymm8 * ymm10) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d22c4; WORD $0xa654; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [rsi + 4*r12 - 0xc]
+	LONG $0xb835c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm9, ymm10 # ymm1 = (ymm9 * ymm10) + ymm1
+	LONG $0x137d62c4; WORD $0x304f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x30]
+	LONG $0xb82dc2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm10, ymm8 # ymm0 = (ymm10 * ymm8) + ymm0
+	LONG $0x187d02c4; WORD $0xa354; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [r11 + 4*r12 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0x187d22c4; WORD $0xa354; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [rbx + 4*r12 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm12, ymm10 # ymm5 = (ymm12 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d02c4; WORD $0xa654; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [r14 + 4*r12 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm12, ymm10 # ymm2 = (ymm12 * ymm10) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d22c4; WORD $0xa654; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [rsi + 4*r12 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm9, ymm10 # ymm1 = (ymm9 * ymm10) + ymm1
+	LONG $0x137d62c4; WORD $0x504f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x50]
+	LONG $0xb82dc2c4; BYTE $0xc4 // vfmadd231ps ymm0, ymm10, ymm12 # ymm0 = (ymm10 * ymm12) + ymm0
+	LONG $0x187d02c4; WORD $0xa354; BYTE $0xfc // vbroadcastss ymm10, dword ptr [r11 + 4*r12 - 0x4]
+	LONG $0x187d02c4; WORD $0xa624 // vbroadcastss ymm12, dword ptr [r14 + 4*r12]
+	LONG $0xb825c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm11, ymm10 # ymm3 = (ymm11 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0x187d22c4; WORD $0xa354; BYTE $0xfc // vbroadcastss ymm10, dword ptr [rbx + 4*r12 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xea // vfmadd231ps ymm5, ymm11, ymm10 # ymm5 = (ymm11 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d02c4; WORD $0xa654; BYTE $0xfc // vbroadcastss ymm10, dword ptr [r14 + 4*r12 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm11, ymm10 # ymm2 = (ymm11 * ymm10) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d22c4; WORD $0xa654; BYTE $0xfc // vbroadcastss ymm10, dword ptr [rsi + 4*r12 - 0x4]
+	LONG $0xb815c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm13, ymm12 # ymm2 = (ymm13 * ymm12) + ymm2
+	LONG $0xb835c2c4; BYTE $0xca // vfmadd231ps ymm1, ymm9, ymm10 # ymm1 = (ymm9 * ymm10) + ymm1
+	LONG $0x137d62c4; WORD $0x704f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x70]
+	LONG $0xb82dc2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm10, ymm11 # ymm0 = (ymm10 * ymm11) + ymm0
+	LONG $0x187d22c4; WORD $0xa31c // vbroadcastss ymm11, dword ptr [rbx + 4*r12]
+	LONG $0x187d02c4; WORD $0xa314 // vbroadcastss ymm10, dword ptr [r11 + 4*r12]
+	LONG $0x80ef8348 // sub rdi, -0x80
+	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
+	LONG $0xb815c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm13, ymm10 # ymm3 = (ymm13 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d22c4; WORD $0xa61c // vbroadcastss ymm11, dword ptr [rsi + 4*r12]
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0x08c48349 // add r12, 0x8
+	LONG $0xb825c2c4; BYTE $0xc5 // vfmadd231ps ymm0, ymm11, ymm13 # ymm0 = (ymm11 * ymm13) + ymm0
+	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x8949; BYTE $0xc4 // mov r12, rax
+	LONG $0xfe988e0f; WORD $0xffff // jle 0x11cd0 <pn_f16+0x140>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x2949; BYTE $0xc7 // sub r15, rax
+	LONG $0x00808e0f; WORD $0x0000 // jle 0x11ec4 <pn_f16+0x334>
+	LONG $0x86648d4c; BYTE $0xf4 // lea r12, [rsi + 4*rax - 0xc]
+	LONG $0x866c8d4d; BYTE $0xf4 // lea r13, [r14 + 4*rax - 0xc]
+	LONG $0x836c8d48; BYTE $0xf4 // lea rbp, [rbx + 4*rax - 0xc]
+	LONG $0x83448d49; BYTE $0xf4 // lea rax, [r11 + 4*rax - 0xc]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x9066 // nop
+	LONG $0x137d22c4; WORD $0xc704 // vcvtph2ps ymm8, xmmword ptr [rdi + 8*r8]
+	LONG $0x137d22c4; WORD $0xc74c; BYTE $0x10 // vcvtph2ps ymm9, xmmword ptr [rdi + 8*r8 + 0x10]
+	LONG $0x187d22c4; WORD $0x055c; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rbp + r8]
+	LONG $0x187d22c4; WORD $0x0014 // vbroadcastss ymm10, dword ptr [rax + r8]
+	LONG $0x187d02c4; WORD $0x0564; BYTE $0x00 // vbroadcastss ymm12, dword ptr [r13 + r8]
+	LONG $0xe0c18349 // add r9, -0x20
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xf3 // vfmadd231ps ymm6, ymm9, ymm11 # ymm6 = (ymm9 * ymm11) + ymm6
+	LONG $0x187d02c4; WORD $0x041c // vbroadcastss ymm11, dword ptr [r12 + r8]
+	LONG $0xb83dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm8, ymm10 # ymm3 = (ymm8 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm9, ymm10 # ymm7 = (ymm9 * ymm10) + ymm7
+	LONG $0xb83dc2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm8, ymm12 # ymm2 = (ymm8 * ymm12) + ymm2
+	LONG $0xb835c2c4; BYTE $0xe4 // vfmadd231ps ymm4, ymm9, ymm12 # ymm4 = (ymm9 * ymm12) + ymm4
+	LONG $0x04c08349 // add r8, 0x4
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0xb825c2c4; BYTE $0xc0 // vfmadd231ps ymm0, ymm11, ymm8 # ymm0 = (ymm11 * ymm8) + ymm0
+	LONG $0xb835c2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm9, ymm11 # ymm1 = (ymm9 * ymm11) + ymm1
+	WORD $0xa475 // jne 0x11e60 <pn_f16+0x2d0>
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	WORD $0x294c; BYTE $0xcf // sub rdi, r9
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xfd83840f; WORD $0xffff // je 0x11c50 <pn_f16+0xc0>
+	LONG $0x1a11fcc5 // vmovups ymmword ptr [rdx], ymm3
+	LONG $0x7a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm7
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0xfd70820f; WORD $0xffff // jb 0x11c50 <pn_f16+0xc0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm5
+	LONG $0x7411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm6
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0xfd57820f; WORD $0xffff // jb 0x11c50 <pn_f16+0xc0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x1411fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm2
+	LONG $0x6411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm4
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xfd3e820f; WORD $0xffff // jb 0x11c50 <pn_f16+0xc0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x0411fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm0
+	LONG $0x4c11fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm1
+	LONG $0xfffd29e9; BYTE $0xff // jmp 0x11c50 <pn_f16+0xc0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x02f78e0f; WORD $0x0000 // jle 0x12227 <pn_f16+0x697>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xd8af0f48 // imul rbx, rax
+	LONG $0xf0af0f4c // imul r14, rax
+	LONG $0xf8af0f4c // imul r15, rax
+	LONG $0x9e5c8d4e; BYTE $0x0c // lea r11, [rsi + 4*r11 + 0xc]
+	LONG $0x9e5c8d48; BYTE $0x0c // lea rbx, [rsi + 4*rbx + 0xc]
+	LONG $0xb6748d4e; BYTE $0x0c // lea r14, [rsi + 4*r14 + 0xc]
+	LONG $0xbe748d4a; BYTE $0x0c // lea rsi, [rsi + 4*r15 + 0xc]
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x49048d4f // lea r8, [r9 + 2*r9]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x1eeb // jmp 0x11f85 <pn_f16+0x3f5>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x02a28e0f; WORD $0x0000 // jle 0x12227 <pn_f16+0x697>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x11fc0 <pn_f16+0x430>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	WORD $0xc031 // xor eax, eax
+	LONG $0x000181e9; BYTE $0x00 // jmp 0x12133 <pn_f16+0x5a3>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	BYTE $0x90 // nop
+	LONG $0x137d62c4; BYTE $0x07 // vcvtph2ps ymm8, xmmword ptr [rdi]
+	LONG $0x137d62c4; WORD $0x104f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x10]
+	LONG $0x187d02c4; WORD $0xbb54; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r11 + 4*r15 - 0xc]
+	LONG $0x137d62c4; WORD $0x2067 // vcvtph2ps ymm12, xmmword ptr [rdi + 0x20]
+	LONG $0x137d62c4; WORD $0x405f // vcvtph2ps ymm11, xmmword ptr [rdi + 0x40]
+	LONG $0x137d62c4; WORD $0x606f // vcvtph2ps ymm13, xmmword ptr [rdi + 0x60]
+	LONG $0x04478d49 // lea rax, [r15 + 0x4]
+	LONG $0xb83dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm8, ymm10 # ymm7 = (ymm8 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d22c4; WORD $0xbb54; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [rbx + 4*r15 - 0xc]
+	LONG $0xb83dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm8, ymm10 # ymm5 = (ymm8 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d02c4; WORD $0xbe54; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [r14 + 4*r15 - 0xc]
+	LONG $0xb83dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm8, ymm10 # ymm3 = (ymm8 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
+	LONG $0x187d22c4; WORD $0xbe54; BYTE $0xf4 // vbroadcastss ymm10, dword ptr [rsi + 4*r15 - 0xc]
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0x137d62c4; WORD $0x304f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x30]
+	LONG $0xb82dc2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm10, ymm8 # ymm1 = (ymm10 * ymm8) + ymm1
+	LONG $0x187d02c4; WORD $0xbb54; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [r11 + 4*r15 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm12, ymm10 # ymm7 = (ymm12 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d22c4; WORD $0xbb54; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [rbx + 4*r15 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xea // vfmadd231ps ymm5, ymm12, ymm10 # ymm5 = (ymm12 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d02c4; WORD $0xbe54; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [r14 + 4*r15 - 0x8]
+	LONG $0xb81dc2c4; BYTE $0xda // vfmadd231ps ymm3, ymm12, ymm10 # ymm3 = (ymm12 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
+	LONG $0x187d22c4; WORD $0xbe54; BYTE $0xf8 // vbroadcastss ymm10, dword ptr [rsi + 4*r15 - 0x8]
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0x137d62c4; WORD $0x504f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x50]
+	LONG $0xb82dc2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm10, ymm12 # ymm1 = (ymm10 * ymm12) + ymm1
+	LONG $0x187d02c4; WORD $0xbb54; BYTE $0xfc // vbroadcastss ymm10, dword ptr [r11 + 4*r15 - 0x4]
+	LONG $0x187d02c4; WORD $0xbe24 // vbroadcastss ymm12, dword ptr [r14 + 4*r15]
+	LONG $0xb825c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm11, ymm10 # ymm7 = (ymm11 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0x187d22c4; WORD $0xbb54; BYTE $0xfc // vbroadcastss ymm10, dword ptr [rbx + 4*r15 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xea // vfmadd231ps ymm5, ymm11, ymm10 # ymm5 = (ymm11 * ymm10) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe2 // vfmadd231ps ymm4, ymm9, ymm10 # ymm4 = (ymm9 * ymm10) + ymm4
+	LONG $0x187d02c4; WORD $0xbe54; BYTE $0xfc // vbroadcastss ymm10, dword ptr [r14 + 4*r15 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xda // vfmadd231ps ymm3, ymm11, ymm10 # ymm3 = (ymm11 * ymm10) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm9, ymm10 # ymm2 = (ymm9 * ymm10) + ymm2
+	LONG $0x187d22c4; WORD $0xbe54; BYTE $0xfc // vbroadcastss ymm10, dword ptr [rsi + 4*r15 - 0x4]
+	LONG $0xb815c2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm13, ymm12 # ymm3 = (ymm13 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xc2 // vfmadd231ps ymm0, ymm9, ymm10 # ymm0 = (ymm9 * ymm10) + ymm0
+	LONG $0x137d62c4; WORD $0x704f // vcvtph2ps ymm9, xmmword ptr [rdi + 0x70]
+	LONG $0xb82dc2c4; BYTE $0xcb // vfmadd231ps ymm1, ymm10, ymm11 # ymm1 = (ymm10 * ymm11) + ymm1
+	LONG $0x187d22c4; WORD $0xbb1c // vbroadcastss ymm11, dword ptr [rbx + 4*r15]
+	LONG $0x187d02c4; WORD $0xbb14 // vbroadcastss ymm10, dword ptr [r11 + 4*r15]
+	LONG $0x80ef8348 // sub rdi, -0x80
+	LONG $0xb815c2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm13, ymm11 # ymm5 = (ymm13 * ymm11) + ymm5
+	LONG $0xb815c2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm13, ymm10 # ymm7 = (ymm13 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm9, ymm11 # ymm4 = (ymm9 * ymm11) + ymm4
+	LONG $0x187d22c4; WORD $0xbe1c // vbroadcastss ymm11, dword ptr [rsi + 4*r15]
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	LONG $0x08c78349 // add r15, 0x8
+	LONG $0xb825c2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm11, ymm13 # ymm1 = (ymm11 * ymm13) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm9, ymm11 # ymm0 = (ymm9 * ymm11) + ymm0
+	WORD $0x3949; BYTE $0xcf // cmp r15, rcx
+	WORD $0x8949; BYTE $0xc7 // mov r15, rax
+	LONG $0xfead8e0f; WORD $0xffff // jle 0x11fe0 <pn_f16+0x450>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x2949; BYTE $0xc7 // sub r15, rax
+	LONG $0x00858e0f; WORD $0x0000 // jle 0x121c4 <pn_f16+0x634>
+	LONG $0x86648d4c; BYTE $0xf4 // lea r12, [rsi + 4*rax - 0xc]
+	LONG $0x866c8d4d; BYTE $0xf4 // lea r13, [r14 + 4*rax - 0xc]
+	LONG $0x836c8d48; BYTE $0xf4 // lea rbp, [rbx + 4*rax - 0xc]
+	LONG $0x83448d49; BYTE $0xf4 // lea rax, [r11 + 4*rax - 0xc]
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x137d22c4; WORD $0xc704 // vcvtph2ps ymm8, xmmword ptr [rdi + 8*r8]
+	LONG $0x137d22c4; WORD $0xc74c; BYTE $0x10 // vcvtph2ps ymm9, xmmword ptr [rdi + 8*r8 + 0x10]
+	LONG $0x187d22c4; WORD $0x055c; BYTE $0x00 // vbroadcastss ymm11, dword ptr [rbp + r8]
+	LONG $0x187d22c4; WORD $0x0014 // vbroadcastss ymm10, dword ptr [rax + r8]
+	LONG $0x187d02c4; WORD $0x0564; BYTE $0x00 // vbroadcastss ymm12, dword ptr [r13 + r8]
+	LONG $0xe0c18349 // add r9, -0x20
+	LONG $0xb83dc2c4; BYTE $0xeb // vfmadd231ps ymm5, ymm8, ymm11 # ymm5 = (ymm8 * ymm11) + ymm5
+	LONG $0xb835c2c4; BYTE $0xe3 // vfmadd231ps ymm4, ymm9, ymm11 # ymm4 = (ymm9 * ymm11) + ymm4
+	LONG $0x187d02c4; WORD $0x041c // vbroadcastss ymm11, dword ptr [r12 + r8]
+	LONG $0xb83dc2c4; BYTE $0xfa // vfmadd231ps ymm7, ymm8, ymm10 # ymm7 = (ymm8 * ymm10) + ymm7
+	LONG $0xb835c2c4; BYTE $0xf2 // vfmadd231ps ymm6, ymm9, ymm10 # ymm6 = (ymm9 * ymm10) + ymm6
+	LONG $0xb83dc2c4; BYTE $0xdc // vfmadd231ps ymm3, ymm8, ymm12 # ymm3 = (ymm8 * ymm12) + ymm3
+	LONG $0xb835c2c4; BYTE $0xd4 // vfmadd231ps ymm2, ymm9, ymm12 # ymm2 = (ymm9 * ymm12) + ymm2
+	LONG $0x04c08349 // add r8, 0x4
+	WORD $0xff49; BYTE $0xcf // dec r15
+	LONG $0xb825c2c4; BYTE $0xc8 // vfmadd231ps ymm1, ymm11, ymm8 # ymm1 = (ymm11 * ymm8) + ymm1
+	LONG $0xb835c2c4; BYTE $0xc3 // vfmadd231ps ymm0, ymm9, ymm11 # ymm0 = (ymm9 * ymm11) + ymm0
+	WORD $0xa475 // jne 0x12160 <pn_f16+0x5d0>
+	LONG $0x246c8b4c; BYTE $0x10 // mov r13, qword ptr [rsp + 0x10]
+	WORD $0x294c; BYTE $0xcf // sub rdi, r9
+	WORD $0x854d; BYTE $0xed // test r13, r13
+	LONG $0xfda3840f; WORD $0xffff // je 0x11f70 <pn_f16+0x3e0>
+	LONG $0x3a11fcc5 // vmovups ymmword ptr [rdx], ymm7
+	LONG $0x7211fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm6
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	LONG $0xfd90820f; WORD $0xffff // jb 0x11f70 <pn_f16+0x3e0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x2c11fcc5; BYTE $0x82 // vmovups ymmword ptr [rdx + 4*rax], ymm5
+	LONG $0x6411fcc5; WORD $0x2082 // vmovups ymmword ptr [rdx + 4*rax + 0x20], ymm4
+	LONG $0x03fd8341 // cmp r13d, 0x3
+	LONG $0xfd77820f; WORD $0xffff // jb 0x11f70 <pn_f16+0x3e0>
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x1c11fcc5; BYTE $0xc2 // vmovups ymmword ptr [rdx + 8*rax], ymm3
+	LONG $0x5411fcc5; WORD $0x20c2 // vmovups ymmword ptr [rdx + 8*rax + 0x20], ymm2
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xfd5e820f; WORD $0xffff // jb 0x11f70 <pn_f16+0x3e0>
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x0c11fcc5; BYTE $0x02 // vmovups ymmword ptr [rdx + rax], ymm1
+	LONG $0x4411fcc5; WORD $0x2002 // vmovups ymmword ptr [rdx + rax + 0x20], ymm0
+	LONG $0xfffd49e9; BYTE $0xff // jmp 0x11f70 <pn_f16+0x3e0>
+	LONG $0x18c48348 // add rsp, 0x18
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+
+	// pn_bf16: +8768
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x8945; BYTE $0xcf // mov r15d, r9d
+	LONG $0x02efc141 // shr r15d, 0x2
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x8945; BYTE $0xc6 // mov r14d, r8d
+	WORD $0x894d; BYTE $0xf2 // mov r10, r14
+	WORD $0xf749; BYTE $0xda // neg r10
+	WORD $0xff31 // xor edi, edi
+	LONG $0x000001bd; BYTE $0x00 // mov ebp, 0x1
+	LONG $0x0002bd41; WORD $0x0000 // mov r13d, 0x2
+	LONG $0x0003bc41; WORD $0x0000 // mov r12d, 0x3
+	LONG $0x07e78341 // and r15d, 0x7
+	WORD $0x894c; BYTE $0xfb // mov rbx, r15
+	LONG $0x01eb8348 // sub rbx, 0x1
+	LONG $0x247c894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r15
+	LONG $0xfa420f49 // cmovb rdi, r10
+	LONG $0x02ff8341 // cmp r15d, 0x2
+	LONG $0xeb420f48 // cmovb rbp, rbx
+	LONG $0xbe148d4c // lea r10, [rsi + 4*rdi]
+	LONG $0xeeaf0f49 // imul rbp, r14
+	LONG $0x03ff8341 // cmp r15d, 0x3
+	LONG $0xeb420f4c // cmovb r13, rbx
+	LONG $0xeeaf0f4d // imul r13, r14
+	LONG $0x04ff8341 // cmp r15d, 0x4
+	WORD $0x894d; BYTE $0xcf // mov r15, r9
+	LONG $0xe3420f4c // cmovb r12, rbx
+	LONG $0xae1c8d4c // lea r11, [rsi + 4*rbp]
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05ffc149 // sar r15, 0x5
+	LONG $0xe6af0f4d // imul r12, r14
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0xae1c8d4a // lea rbx, [rsi + 4*r13]
+	LONG $0xa6348d4e // lea r14, [rsi + 4*r12]
+	LONG $0x03c1f641 // test r9b, 0x3
+	LONG $0x0383840f; WORD $0x0000 // je 0x12658 <pn_bf16+0x418>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x06e58e0f; WORD $0x0000 // jle 0x129c3 <pn_bf16+0x783>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xa6648d4e; BYTE $0x0c // lea r12, [rsi + 4*r12 + 0xc]
+	LONG $0xae6c8d4e; BYTE $0x0c // lea r13, [rsi + 4*r13 + 0xc]
+	LONG $0xae6c8d48; BYTE $0x0c // lea rbp, [rsi + 4*rbp + 0xc]
+	LONG $0xbe748d48; BYTE $0x0c // lea rsi, [rsi + 4*rdi + 0xc]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x49048d4f // lea r8, [r9 + 2*r9]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x18eb // jmp 0x12325 <pn_bf16+0xe5>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff7f8d49 // lea rdi, [r15 - 0x1]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x069e8e0f; WORD $0x0000 // jle 0x129c3 <pn_bf16+0x783>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x12360 <pn_bf16+0x120>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0001bbe9; BYTE $0x00 // jmp 0x1250f <pn_bf16+0x2cf>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0x80ef8348 // sub rdi, -0x80
+	QUAD $0x00002c0090180f41 // prefetcht1 byte ptr [r8 + 0x2c00]
+	LONG $0x04418d4d // lea r8, [r9 + 0x4]
+	LONG $0x186f7ec5 // vmovdqu ymm11, ymmword ptr [rax]
+	LONG $0x606f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rax + 0x20]
+	LONG $0x187d22c4; WORD $0x8e7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [rsi + 4*r9 - 0xc]
+	LONG $0x506f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rax + 0x40]
+	LONG $0x486f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rax + 0x60]
+	LONG $0x80e88348 // sub rax, -0x80
+	LONG $0x7215c1c4; WORD $0x10f3 // vpslld ymm13, ymm11, 0x10
+	LONG $0x720dc1c4; WORD $0x10f4 // vpslld ymm14, ymm12, 0x10
+	LONG $0x0e7d43c4; WORD $0xaadb // vpblendw ymm11, ymm0, ymm11, 0xaa # ymm11 = ymm0[0],ymm11[1],ymm0[2],ymm11[3],ymm0[4],ymm11[5],ymm0[6],ymm11[7],ymm0[8],ymm11[9],ymm0[10],ymm11[11],ymm0[12],ymm11[13],ymm0[14],ymm11[15]
+	LONG $0x0e7d43c4; WORD $0xaae4 // vpblendw ymm12, ymm0, ymm12, 0xaa # ymm12 = ymm0[0],ymm12[1],ymm0[2],ymm12[3],ymm0[4],ymm12[5],ymm0[6],ymm12[7],ymm0[8],ymm12[9],ymm0[10],ymm12[11],ymm0[12],ymm12[13],ymm0[14],ymm12[15]
+	LONG $0xb81542c4; BYTE $0xc7 // vfmadd231ps ymm8, ymm13, ymm15 # ymm8 = (ymm13 * ymm15) + ymm8
+	LONG $0xb80dc2c4; BYTE $0xff // vfmadd231ps ymm7, ymm14, ymm15 # ymm7 = (ymm14 * ymm15) + ymm7
+	LONG $0x187d22c4; WORD $0x8d7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [rbp + 4*r9 - 0xc]
+	LONG $0xb815c2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm13, ymm15 # ymm6 = (ymm13 * ymm15) + ymm6
+	LONG $0xb80dc2c4; BYTE $0xef // vfmadd231ps ymm5, ymm14, ymm15 # ymm5 = (ymm14 * ymm15) + ymm5
+	LONG $0x187d02c4; WORD $0x8d7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [r13 + 4*r9 - 0xc]
+	LONG $0xb815c2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm13, ymm15 # ymm4 = (ymm13 * ymm15) + ymm4
+	LONG $0xb80dc2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm14, ymm15 # ymm3 = (ymm14 * ymm15) + ymm3
+	LONG $0x187d02c4; WORD $0x8c7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [r12 + 4*r9 - 0xc]
+	LONG $0xb805c2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm15, ymm13 # ymm2 = (ymm15 * ymm13) + ymm2
+	LONG $0x187d22c4; WORD $0x8e6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [rsi + 4*r9 - 0x8]
+	LONG $0xb80dc2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm14, ymm15 # ymm1 = (ymm14 * ymm15) + ymm1
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0x187d22c4; WORD $0x8d6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [rbp + 4*r9 - 0x8]
+	LONG $0xb825c2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm11, ymm13 # ymm6 = (ymm11 * ymm13) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xed // vfmadd231ps ymm5, ymm12, ymm13 # ymm5 = (ymm12 * ymm13) + ymm5
+	LONG $0x187d02c4; WORD $0x8d6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [r13 + 4*r9 - 0x8]
+	LONG $0xb825c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm11, ymm13 # ymm4 = (ymm11 * ymm13) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm12, ymm13 # ymm3 = (ymm12 * ymm13) + ymm3
+	LONG $0x187d02c4; WORD $0x8c6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [r12 + 4*r9 - 0x8]
+	LONG $0xb815c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm13, ymm11 # ymm2 = (ymm13 * ymm11) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm12, ymm13 # ymm1 = (ymm12 * ymm13) + ymm1
+	LONG $0x187d22c4; WORD $0x8e6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [rsi + 4*r9 - 0x4]
+	LONG $0x7225c1c4; WORD $0x10f2 // vpslld ymm11, ymm10, 0x10
+	LONG $0x721dc1c4; WORD $0x10f1 // vpslld ymm12, ymm9, 0x10
+	LONG $0x0e7d43c4; WORD $0xaad2 // vpblendw ymm10, ymm0, ymm10, 0xaa # ymm10 = ymm0[0],ymm10[1],ymm0[2],ymm10[3],ymm0[4],ymm10[5],ymm0[6],ymm10[7],ymm0[8],ymm10[9],ymm0[10],ymm10[11],ymm0[12],ymm10[13],ymm0[14],ymm10[15]
+	LONG $0x0e7d43c4; WORD $0xaac9 // vpblendw ymm9, ymm0, ymm9, 0xaa # ymm9 = ymm0[0],ymm9[1],ymm0[2],ymm9[3],ymm0[4],ymm9[5],ymm0[6],ymm9[7],ymm0[8],ymm9[9],ymm0[10],ymm9[11],ymm0[12],ymm9[13],ymm0[14],ymm9[15]
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0x187d22c4; WORD $0x8d6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [rbp + 4*r9 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm11, ymm13 # ymm6 = (ymm11 * ymm13) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xed // vfmadd231ps ymm5, ymm12, ymm13 # ymm5 = (ymm12 * ymm13) + ymm5
+	LONG $0x187d02c4; WORD $0x8d6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r13 + 4*r9 - 0x4]
+	LONG $0xb825c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm11, ymm13 # ymm4 = (ymm11 * ymm13) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm12, ymm13 # ymm3 = (ymm12 * ymm13) + ymm3
+	LONG $0x187d02c4; WORD $0x8c6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r12 + 4*r9 - 0x4]
+	LONG $0xb81dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm12, ymm13 # ymm1 = (ymm12 * ymm13) + ymm1
+	LONG $0x187d22c4; WORD $0x8d64; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rbp + 4*r9]
+	LONG $0xb815c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm13, ymm11 # ymm2 = (ymm13 * ymm11) + ymm2
+	LONG $0x187d22c4; WORD $0x8e2c // vbroadcastss ymm13, dword ptr [rsi + 4*r9]
+	LONG $0xb82d42c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm10, ymm13 # ymm8 = (ymm10 * ymm13) + ymm8
+	LONG $0xb835c2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm9, ymm13 # ymm7 = (ymm9 * ymm13) + ymm7
+	LONG $0x187d02c4; WORD $0x8d6c; BYTE $0x00 // vbroadcastss ymm13, dword ptr [r13 + 4*r9]
+	LONG $0xb82dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm10, ymm12 # ymm6 = (ymm10 * ymm12) + ymm6
+	LONG $0xb835c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm9, ymm12 # ymm5 = (ymm9 * ymm12) + ymm5
+	LONG $0x187d02c4; WORD $0x8c24 // vbroadcastss ymm12, dword ptr [r12 + 4*r9]
+	LONG $0x08c18349 // add r9, 0x8
+	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
+	LONG $0xb835c2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm9, ymm13 # ymm3 = (ymm9 * ymm13) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm12, ymm10 # ymm2 = (ymm12 * ymm10) + ymm2
+	LONG $0xb835c2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm9, ymm12 # ymm1 = (ymm9 * ymm12) + ymm1
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0xfe818e0f; WORD $0xffff // jle 0x12390 <pn_bf16+0x150>
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0x00d88d0f; WORD $0x0000 // jge 0x125f0 <pn_bf16+0x3b0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x1aeb // jmp 0x12537 <pn_bf16+0x2f7>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x00b98d0f; WORD $0x0000 // jge 0x125f0 <pn_bf16+0x3b0>
+	LONG $0x086f7ec5 // vmovdqu ymm9, ymmword ptr [rax]
+	LONG $0x506f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rax + 0x20]
+	LONG $0x187d02c4; WORD $0x8374; BYTE $0xfc // vbroadcastss ymm14, dword ptr [r11 + 4*r8 - 0x4]
+	LONG $0x187d02c4; WORD $0x826c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r10 + 4*r8 - 0x4]
+	LONG $0x187d22c4; WORD $0x837c; BYTE $0xfc // vbroadcastss ymm15, dword ptr [rbx + 4*r8 - 0x4]
+	LONG $0x7225c1c4; WORD $0x10f1 // vpslld ymm11, ymm9, 0x10
+	LONG $0x721dc1c4; WORD $0x10f2 // vpslld ymm12, ymm10, 0x10
+	LONG $0xb825c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm11, ymm14 # ymm6 = (ymm11 * ymm14) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xee // vfmadd231ps ymm5, ymm12, ymm14 # ymm5 = (ymm12 * ymm14) + ymm5
+	LONG $0x187d02c4; WORD $0x8674; BYTE $0xfc // vbroadcastss ymm14, dword ptr [r14 + 4*r8 - 0x4]
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0xb825c2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm11, ymm15 # ymm4 = (ymm11 * ymm15) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm12, ymm15 # ymm3 = (ymm12 * ymm15) + ymm3
+	LONG $0xb80dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm14, ymm11 # ymm2 = (ymm14 * ymm11) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xce // vfmadd231ps ymm1, ymm12, ymm14 # ymm1 = (ymm12 * ymm14) + ymm1
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x8b7d // jge 0x12520 <pn_bf16+0x2e0>
+	LONG $0x187d02c4; WORD $0x8324 // vbroadcastss ymm12, dword ptr [r11 + 4*r8]
+	LONG $0x0e7d43c4; WORD $0xaad2 // vpblendw ymm10, ymm0, ymm10, 0xaa # ymm10 = ymm0[0],ymm10[1],ymm0[2],ymm10[3],ymm0[4],ymm10[5],ymm0[6],ymm10[7],ymm0[8],ymm10[9],ymm0[10],ymm10[11],ymm0[12],ymm10[13],ymm0[14],ymm10[15]
+	LONG $0x0e7d43c4; WORD $0xaac9 // vpblendw ymm9, ymm0, ymm9, 0xaa # ymm9 = ymm0[0],ymm9[1],ymm0[2],ymm9[3],ymm0[4],ymm9[5],ymm0[6],ymm9[7],ymm0[8],ymm9[9],ymm0[10],ymm9[11],ymm0[12],ymm9[13],ymm0[14],ymm9[15]
+	LONG $0x187d02c4; WORD $0x821c // vbroadcastss ymm11, dword ptr [r10 + 4*r8]
+	LONG $0x187d22c4; WORD $0x832c // vbroadcastss ymm13, dword ptr [rbx + 4*r8]
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0x187d02c4; WORD $0x8624 // vbroadcastss ymm12, dword ptr [r14 + 4*r8]
+	LONG $0xb83542c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm9, ymm11 # ymm8 = (ymm9 * ymm11) + ymm8
+	LONG $0xb82dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm10, ymm11 # ymm7 = (ymm10 * ymm11) + ymm7
+	LONG $0xb835c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm9, ymm13 # ymm4 = (ymm9 * ymm13) + ymm4
+	LONG $0xb82dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm10, ymm13 # ymm3 = (ymm10 * ymm13) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm12, ymm9 # ymm2 = (ymm12 * ymm9) + ymm2
+	LONG $0xb82dc2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm10, ymm12 # ymm1 = (ymm10 * ymm12) + ymm1
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x12520 <pn_bf16+0x2e0>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd12840f; WORD $0xffff // je 0x12310 <pn_bf16+0xd0>
+	LONG $0x02117cc5 // vmovups ymmword ptr [rdx], ymm8
+	LONG $0x7a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm7
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfcff820f; WORD $0xffff // jb 0x12310 <pn_bf16+0xd0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x3411fcc5; BYTE $0xba // vmovups ymmword ptr [rdx + 4*rdi], ymm6
+	LONG $0x6c11fcc5; WORD $0x20ba // vmovups ymmword ptr [rdx + 4*rdi + 0x20], ymm5
+	LONG $0x03f88341 // cmp r8d, 0x3
+	LONG $0xfce6820f; WORD $0xffff // jb 0x12310 <pn_bf16+0xd0>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x2411fcc5; BYTE $0xfa // vmovups ymmword ptr [rdx + 8*rdi], ymm4
+	LONG $0x5c11fcc5; WORD $0x20fa // vmovups ymmword ptr [rdx + 8*rdi + 0x20], ymm3
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfccd820f; WORD $0xffff // jb 0x12310 <pn_bf16+0xd0>
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x1411fcc5; BYTE $0x3a // vmovups ymmword ptr [rdx + rdi], ymm2
+	LONG $0x4c11fcc5; WORD $0x203a // vmovups ymmword ptr [rdx + rdi + 0x20], ymm1
+	LONG $0xfffcb8e9; BYTE $0xff // jmp 0x12310 <pn_bf16+0xd0>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x03628e0f; WORD $0x0000 // jle 0x129c3 <pn_bf16+0x783>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xa6648d4e; BYTE $0x0c // lea r12, [rsi + 4*r12 + 0xc]
+	LONG $0xae6c8d4e; BYTE $0x0c // lea r13, [rsi + 4*r13 + 0xc]
+	LONG $0xae6c8d48; BYTE $0x0c // lea rbp, [rsi + 4*rbp + 0xc]
+	LONG $0xbe748d48; BYTE $0x0c // lea rsi, [rsi + 4*rdi + 0xc]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0x490c8d4f // lea r9, [r9 + 2*r9]
+	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
+	WORD $0x20eb // jmp 0x126b5 <pn_bf16+0x475>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff7f8d49 // lea rdi, [r15 - 0x1]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x030e8e0f; WORD $0x0000 // jle 0x129c3 <pn_bf16+0x783>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0x04f98348 // cmp rcx, 0x4
+	WORD $0x317d // jge 0x126f0 <pn_bf16+0x4b0>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x000195e9; BYTE $0x00 // jmp 0x12879 <pn_bf16+0x639>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0xff31 // xor edi, edi
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	BYTE $0x90 // nop
+	LONG $0x186f7ec5 // vmovdqu ymm11, ymmword ptr [rax]
+	LONG $0x606f7ec5; BYTE $0x20 // vmovdqu ymm12, ymmword ptr [rax + 0x20]
+	LONG $0x187d62c4; WORD $0xbe7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [rsi + 4*rdi - 0xc]
+	LONG $0x506f7ec5; BYTE $0x40 // vmovdqu ymm10, ymmword ptr [rax + 0x40]
+	LONG $0x486f7ec5; BYTE $0x60 // vmovdqu ymm9, ymmword ptr [rax + 0x60]
+	LONG $0x80e88348 // sub rax, -0x80
+	LONG $0x044f8d4c // lea r9, [rdi + 0x4]
+	LONG $0x7215c1c4; WORD $0x10f3 // vpslld ymm13, ymm11, 0x10
+	LONG $0x720dc1c4; WORD $0x10f4 // vpslld ymm14, ymm12, 0x10
+	LONG $0x0e7d43c4; WORD $0xaadb // vpblendw ymm11, ymm0, ymm11, 0xaa # ymm11 = ymm0[0],ymm11[1],ymm0[2],ymm11[3],ymm0[4],ymm11[5],ymm0[6],ymm11[7],ymm0[8],ymm11[9],ymm0[10],ymm11[11],ymm0[12],ymm11[13],ymm0[14],ymm11[15]
+	LONG $0x0e7d43c4; WORD $0xaae4 // vpblendw ymm12, ymm0, ymm12, 0xaa # ymm12 = ymm0[0],ymm12[1],ymm0[2],ymm12[3],ymm0[4],ymm12[5],ymm0[6],ymm12[7],ymm0[8],ymm12[9],ymm0[10],ymm12[11],ymm0[12],ymm12[13],ymm0[14],ymm12[15]
+	LONG $0xb81542c4; BYTE $0xc7 // vfmadd231ps ymm8, ymm13, ymm15 # ymm8 = (ymm13 * ymm15) + ymm8
+	LONG $0xb80dc2c4; BYTE $0xff // vfmadd231ps ymm7, ymm14, ymm15 # ymm7 = (ymm14 * ymm15) + ymm7
+	LONG $0x187d62c4; WORD $0xbd7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [rbp + 4*rdi - 0xc]
+	LONG $0xb815c2c4; BYTE $0xf7 // vfmadd231ps ymm6, ymm13, ymm15 # ymm6 = (ymm13 * ymm15) + ymm6
+	LONG $0xb80dc2c4; BYTE $0xef // vfmadd231ps ymm5, ymm14, ymm15 # ymm5 = (ymm14 * ymm15) + ymm5
+	LONG $0x187d42c4; WORD $0xbd7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [r13 + 4*rdi - 0xc]
+	LONG $0xb815c2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm13, ymm15 # ymm4 = (ymm13 * ymm15) + ymm4
+	LONG $0xb80dc2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm14, ymm15 # ymm3 = (ymm14 * ymm15) + ymm3
+	LONG $0x187d42c4; WORD $0xbc7c; BYTE $0xf4 // vbroadcastss ymm15, dword ptr [r12 + 4*rdi - 0xc]
+	LONG $0xb805c2c4; BYTE $0xd5 // vfmadd231ps ymm2, ymm15, ymm13 # ymm2 = (ymm15 * ymm13) + ymm2
+	LONG $0x187d62c4; WORD $0xbe6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [rsi + 4*rdi - 0x8]
+	LONG $0xb80dc2c4; BYTE $0xcf // vfmadd231ps ymm1, ymm14, ymm15 # ymm1 = (ymm14 * ymm15) + ymm1
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0x187d62c4; WORD $0xbd6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [rbp + 4*rdi - 0x8]
+	LONG $0xb825c2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm11, ymm13 # ymm6 = (ymm11 * ymm13) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xed // vfmadd231ps ymm5, ymm12, ymm13 # ymm5 = (ymm12 * ymm13) + ymm5
+	LONG $0x187d42c4; WORD $0xbd6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [r13 + 4*rdi - 0x8]
+	LONG $0xb825c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm11, ymm13 # ymm4 = (ymm11 * ymm13) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm12, ymm13 # ymm3 = (ymm12 * ymm13) + ymm3
+	LONG $0x187d42c4; WORD $0xbc6c; BYTE $0xf8 // vbroadcastss ymm13, dword ptr [r12 + 4*rdi - 0x8]
+	LONG $0xb815c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm13, ymm11 # ymm2 = (ymm13 * ymm11) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm12, ymm13 # ymm1 = (ymm12 * ymm13) + ymm1
+	LONG $0x187d62c4; WORD $0xbe6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [rsi + 4*rdi - 0x4]
+	LONG $0x7225c1c4; WORD $0x10f2 // vpslld ymm11, ymm10, 0x10
+	LONG $0x721dc1c4; WORD $0x10f1 // vpslld ymm12, ymm9, 0x10
+	LONG $0x0e7d43c4; WORD $0xaad2 // vpblendw ymm10, ymm0, ymm10, 0xaa # ymm10 = ymm0[0],ymm10[1],ymm0[2],ymm10[3],ymm0[4],ymm10[5],ymm0[6],ymm10[7],ymm0[8],ymm10[9],ymm0[10],ymm10[11],ymm0[12],ymm10[13],ymm0[14],ymm10[15]
+	LONG $0x0e7d43c4; WORD $0xaac9 // vpblendw ymm9, ymm0, ymm9, 0xaa # ymm9 = ymm0[0],ymm9[1],ymm0[2],ymm9[3],ymm0[4],ymm9[5],ymm0[6],ymm9[7],ymm0[8],ymm9[9],ymm0[10],ymm9[11],ymm0[12],ymm9[13],ymm0[14],ymm9[15]
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0x187d62c4; WORD $0xbd6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [rbp + 4*rdi - 0x4]
+	LONG $0xb825c2c4; BYTE $0xf5 // vfmadd231ps ymm6, ymm11, ymm13 # ymm6 = (ymm11 * ymm13) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xed // vfmadd231ps ymm5, ymm12, ymm13 # ymm5 = (ymm12 * ymm13) + ymm5
+	LONG $0x187d42c4; WORD $0xbd6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r13 + 4*rdi - 0x4]
+	LONG $0xb825c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm11, ymm13 # ymm4 = (ymm11 * ymm13) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm12, ymm13 # ymm3 = (ymm12 * ymm13) + ymm3
+	LONG $0x187d42c4; WORD $0xbc6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r12 + 4*rdi - 0x4]
+	LONG $0xb81dc2c4; BYTE $0xcd // vfmadd231ps ymm1, ymm12, ymm13 # ymm1 = (ymm12 * ymm13) + ymm1
+	LONG $0x187d62c4; WORD $0xbd64; BYTE $0x00 // vbroadcastss ymm12, dword ptr [rbp + 4*rdi]
+	LONG $0xb815c2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm13, ymm11 # ymm2 = (ymm13 * ymm11) + ymm2
+	LONG $0x187d62c4; WORD $0xbe2c // vbroadcastss ymm13, dword ptr [rsi + 4*rdi]
+	LONG $0xb82d42c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm10, ymm13 # ymm8 = (ymm10 * ymm13) + ymm8
+	LONG $0xb835c2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm9, ymm13 # ymm7 = (ymm9 * ymm13) + ymm7
+	LONG $0x187d42c4; WORD $0xbd6c; BYTE $0x00 // vbroadcastss ymm13, dword ptr [r13 + 4*rdi]
+	LONG $0xb82dc2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm10, ymm12 # ymm6 = (ymm10 * ymm12) + ymm6
+	LONG $0xb835c2c4; BYTE $0xec // vfmadd231ps ymm5, ymm9, ymm12 # ymm5 = (ymm9 * ymm12) + ymm5
+	LONG $0x187d42c4; WORD $0xbc24 // vbroadcastss ymm12, dword ptr [r12 + 4*rdi]
+	LONG $0x08c78348 // add rdi, 0x8
+	LONG $0xb82dc2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm10, ymm13 # ymm4 = (ymm10 * ymm13) + ymm4
+	LONG $0xb835c2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm9, ymm13 # ymm3 = (ymm9 * ymm13) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xd2 // vfmadd231ps ymm2, ymm12, ymm10 # ymm2 = (ymm12 * ymm10) + ymm2
+	LONG $0xb835c2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm9, ymm12 # ymm1 = (ymm9 * ymm12) + ymm1
+	WORD $0x3948; BYTE $0xcf // cmp rdi, rcx
+	WORD $0x894c; BYTE $0xcf // mov rdi, r9
+	LONG $0xfe978e0f; WORD $0xffff // jle 0x12710 <pn_bf16+0x4d0>
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	LONG $0x00de8d0f; WORD $0x0000 // jge 0x12960 <pn_bf16+0x720>
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x20eb // jmp 0x128a7 <pn_bf16+0x667>
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x02798d49 // lea rdi, [r9 + 0x2]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff49; BYTE $0xc1 // inc r9
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	LONG $0x00b98d0f; WORD $0x0000 // jge 0x12960 <pn_bf16+0x720>
+	LONG $0x086f7ec5 // vmovdqu ymm9, ymmword ptr [rax]
+	LONG $0x506f7ec5; BYTE $0x20 // vmovdqu ymm10, ymmword ptr [rax + 0x20]
+	LONG $0x187d02c4; WORD $0x8b74; BYTE $0xfc // vbroadcastss ymm14, dword ptr [r11 + 4*r9 - 0x4]
+	LONG $0x187d02c4; WORD $0x8a6c; BYTE $0xfc // vbroadcastss ymm13, dword ptr [r10 + 4*r9 - 0x4]
+	LONG $0x187d22c4; WORD $0x8b7c; BYTE $0xfc // vbroadcastss ymm15, dword ptr [rbx + 4*r9 - 0x4]
+	LONG $0x7225c1c4; WORD $0x10f1 // vpslld ymm11, ymm9, 0x10
+	LONG $0x721dc1c4; WORD $0x10f2 // vpslld ymm12, ymm10, 0x10
+	LONG $0xb825c2c4; BYTE $0xf6 // vfmadd231ps ymm6, ymm11, ymm14 # ymm6 = (ymm11 * ymm14) + ymm6
+	LONG $0xb81dc2c4; BYTE $0xee // vfmadd231ps ymm5, ymm12, ymm14 # ymm5 = (ymm12 * ymm14) + ymm5
+	LONG $0x187d02c4; WORD $0x8e74; BYTE $0xfc // vbroadcastss ymm14, dword ptr [r14 + 4*r9 - 0x4]
+	LONG $0xb82542c4; BYTE $0xc5 // vfmadd231ps ymm8, ymm11, ymm13 # ymm8 = (ymm11 * ymm13) + ymm8
+	LONG $0xb81dc2c4; BYTE $0xfd // vfmadd231ps ymm7, ymm12, ymm13 # ymm7 = (ymm12 * ymm13) + ymm7
+	LONG $0xb825c2c4; BYTE $0xe7 // vfmadd231ps ymm4, ymm11, ymm15 # ymm4 = (ymm11 * ymm15) + ymm4
+	LONG $0xb81dc2c4; BYTE $0xdf // vfmadd231ps ymm3, ymm12, ymm15 # ymm3 = (ymm12 * ymm15) + ymm3
+	LONG $0xb80dc2c4; BYTE $0xd3 // vfmadd231ps ymm2, ymm14, ymm11 # ymm2 = (ymm14 * ymm11) + ymm2
+	LONG $0xb81dc2c4; BYTE $0xce // vfmadd231ps ymm1, ymm12, ymm14 # ymm1 = (ymm12 * ymm14) + ymm1
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x8b7d // jge 0x12890 <pn_bf16+0x650>
+	LONG $0x187d02c4; WORD $0x8b24 // vbroadcastss ymm12, dword ptr [r11 + 4*r9]
+	LONG $0x0e7d43c4; WORD $0xaad2 // vpblendw ymm10, ymm0, ymm10, 0xaa # ymm10 = ymm0[0],ymm10[1],ymm0[2],ymm10[3],ymm0[4],ymm10[5],ymm0[6],ymm10[7],ymm0[8],ymm10[9],ymm0[10],ymm10[11],ymm0[12],ymm10[13],ymm0[14],ymm10[15]
+	LONG $0x0e7d43c4; WORD $0xaac9 // vpblendw ymm9, ymm0, ymm9, 0xaa # ymm9 = ymm0[0],ymm9[1],ymm0[2],ymm9[3],ymm0[4],ymm9[5],ymm0[6],ymm9[7],ymm0[8],ymm9[9],ymm0[10],ymm9[11],ymm0[12],ymm9[13],ymm0[14],ymm9[15]
+	LONG $0x187d02c4; WORD $0x8a1c // vbroadcastss ymm11, dword ptr [r10 + 4*r9]
+	LONG $0x187d22c4; WORD $0x8b2c // vbroadcastss ymm13, dword ptr [rbx + 4*r9]
+	LONG $0xb835c2c4; BYTE $0xf4 // vfmadd231ps ymm6, ymm9, ymm12 # ymm6 = (ymm9 * ymm12) + ymm6
+	LONG $0xb82dc2c4; BYTE $0xec // vfmadd231ps ymm5, ymm10, ymm12 # ymm5 = (ymm10 * ymm12) + ymm5
+	LONG $0x187d02c4; WORD $0x8e24 // vbroadcastss ymm12, dword ptr [r14 + 4*r9]
+	LONG $0xb83542c4; BYTE $0xc3 // vfmadd231ps ymm8, ymm9, ymm11 # ymm8 = (ymm9 * ymm11) + ymm8
+	LONG $0xb82dc2c4; BYTE $0xfb // vfmadd231ps ymm7, ymm10, ymm11 # ymm7 = (ymm10 * ymm11) + ymm7
+	LONG $0xb835c2c4; BYTE $0xe5 // vfmadd231ps ymm4, ymm9, ymm13 # ymm4 = (ymm9 * ymm13) + ymm4
+	LONG $0xb82dc2c4; BYTE $0xdd // vfmadd231ps ymm3, ymm10, ymm13 # ymm3 = (ymm10 * ymm13) + ymm3
+	LONG $0xb81dc2c4; BYTE $0xd1 // vfmadd231ps ymm2, ymm12, ymm9 # ymm2 = (ymm12 * ymm9) + ymm2
+	LONG $0xb82dc2c4; BYTE $0xcc // vfmadd231ps ymm1, ymm10, ymm12 # ymm1 = (ymm10 * ymm12) + ymm1
+	LONG $0xffff3ae9; BYTE $0xff // jmp 0x12890 <pn_bf16+0x650>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd37840f; WORD $0xffff // je 0x126a0 <pn_bf16+0x460>
+	LONG $0x02117cc5 // vmovups ymmword ptr [rdx], ymm8
+	LONG $0x7a11fcc5; BYTE $0x20 // vmovups ymmword ptr [rdx + 0x20], ymm7
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfd24820f; WORD $0xffff // jb 0x126a0 <pn_bf16+0x460>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x3411fcc5; BYTE $0xba // vmovups ymmword ptr [rdx + 4*rdi], ymm6
+	LONG $0x6c11fcc5; WORD $0x20ba // vmovups ymmword ptr [rdx + 4*rdi + 0x20], ymm5
+	LONG $0x03f88341 // cmp r8d, 0x3
+	LONG $0xfd0b820f; WORD $0xffff // jb 0x126a0 <pn_bf16+0x460>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x2411fcc5; BYTE $0xfa // vmovups ymmword ptr [rdx + 8*rdi], ymm4
+	LONG $0x5c11fcc5; WORD $0x20fa // vmovups ymmword ptr [rdx + 8*rdi + 0x20], ymm3
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcf2820f; WORD $0xffff // jb 0x126a0 <pn_bf16+0x460>
+	LONG $0x247c8b48; BYTE $0x08 // mov rdi, qword ptr [rsp + 0x8]
+	LONG $0x1411fcc5; BYTE $0x3a // vmovups ymmword ptr [rdx + rdi], ymm2
+	LONG $0x4c11fcc5; WORD $0x203a // vmovups ymmword ptr [rdx + rdi + 0x20], ymm1
+	LONG $0xfffcdde9; BYTE $0xff // jmp 0x126a0 <pn_bf16+0x460>
+	LONG $0x18c48348 // add rsp, 0x18
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+
+	// pw_f32: +10720
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2a7e // jle 0x1152f <pw_f32+0x2f>
+	WORD $0x2a7e // jle 0x12a0f <pw_f32+0x2f>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x0410fcc5; BYTE $0x07 // vmovups ymm0, ymmword ptr [rdi + rax]
@@ -1059,14 +2170,14 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2006 // vmovups ymmword ptr [rsi + rax + 0x20], ymm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe175 // jne 0x11510 <pw_f32+0x10>
+	WORD $0xe175 // jne 0x129f0 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_f16: +5440
+	// pw_f16: +10784
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x2c7e // jle 0x11571 <pw_f16+0x31>
+	WORD $0x2c7e // jle 0x12a51 <pw_f16+0x31>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x137de2c4; WORD $0x0704 // vcvtph2ps ymm0, xmmword ptr [rdi + rax]
@@ -1075,18 +2186,18 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4411fcc5; WORD $0x2046 // vmovups ymmword ptr [rsi + 2*rax + 0x20], ymm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xdf75 // jne 0x11550 <pw_f16+0x10>
+	WORD $0xdf75 // jne 0x12a30 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// pw_bf16: +5504
+	// pw_bf16: +10848
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x7b7e // jle 0x11600 <pw_bf16+0x80>
+	WORD $0x7b7e // jle 0x12ae0 <pw_bf16+0x80>
 	LONG $0x000020b8; BYTE $0x00 // mov eax, 0x20
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
-	WORD $0x42eb // jmp 0x115d4 <pw_bf16+0x54>
+	WORD $0x42eb // jmp 0x12ab4 <pw_bf16+0x54>
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	LONG $0x0e7de3c4; WORD $0xaac9 // vpblendw ymm1, ymm0, ymm1, 0xaa # ymm1 = ymm0[0],ymm1[1],ymm0[2],ymm1[3],ymm0[4],ymm1[5],ymm0[6],ymm1[7],ymm0[8],ymm1[9],ymm0[10],ymm1[11],ymm0[12],ymm1[13],ymm0[14],ymm1[15]
 	LONG $0x0c7ffec5; BYTE $0x46 // vmovdqu ymmword ptr [rsi + 2*rax], ymm1
@@ -1098,23 +2209,21 @@ TEXT ·plainpanel_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2c7d // jge 0x11600 <pw_bf16+0x80>
+	WORD $0x2c7d // jge 0x12ae0 <pw_bf16+0x80>
 	LONG $0x4c6ffec5; WORD $0xe007 // vmovdqu ymm1, ymmword ptr [rdi + rax - 0x20]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0xf172edc5; BYTE $0x10 // vpslld ymm2, ymm1, 0x10
 	LONG $0x547ffec5; WORD $0xc046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x40], ymm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xb27c // jl 0x115a0 <pw_bf16+0x20>
+	WORD $0xb27c // jl 0x12a80 <pw_bf16+0x20>
 	LONG $0x0c6ffec5; BYTE $0x07 // vmovdqu ymm1, ymmword ptr [rdi + rax]
 	LONG $0xf172f5c5; BYTE $0x10 // vpslld ymm1, ymm1, 0x10
 	LONG $0x4c7ffec5; WORD $0xe046 // vmovdqu ymmword ptr [rsi + 2*rax - 0x20], ymm1
-	WORD $0xc7eb // jmp 0x115c7 <pw_bf16+0x47>
+	WORD $0xc7eb // jmp 0x12aa7 <pw_bf16+0x47>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x00000000cccccccc
 	QUAD $0x0000000000000000; QUAD $0x0000000000000000
@@ -1152,12 +2261,45 @@ TEXT ·panelBF16_avx2(SB), 0, $0-40
 	CALL ·plainpanel_avx2<>+3248(SB)
 	RET
 
+// func fewF32_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF32_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx2<>+5376(SB)
+	RET
+
+// func fewF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx2<>+7056(SB)
+	RET
+
+// func fewBF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewBF16_avx2(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx2<>+8768(SB)
+	RET
+
 // func wideF32_avx2(w, dst unsafe.Pointer, k int)
 TEXT ·wideF32_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5376(SB)
+	CALL ·plainpanel_avx2<>+10720(SB)
 	RET
 
 // func wideF16_avx2(w, dst unsafe.Pointer, k int)
@@ -1165,7 +2307,7 @@ TEXT ·wideF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5440(SB)
+	CALL ·plainpanel_avx2<>+10784(SB)
 	RET
 
 // func wideBF16_avx2(w, dst unsafe.Pointer, k int)
@@ -1173,5 +2315,5 @@ TEXT ·wideBF16_avx2(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx2<>+5504(SB)
+	CALL ·plainpanel_avx2<>+10848(SB)
 	RET

@@ -616,8 +616,8 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0344850f; WORD $0x0000 // jne 0x10f86 <pf_bf16+0x366>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x06fb8e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
-	QUAD $0x07eb0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x7eb] # 0x11440 <pw_bf16+0x90>
-	QUAD $0x07e10d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x7e1] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x1eeb0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1eeb] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x1ee10d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1ee1] # 0x12b40 <pw_bf16+0x80>
 	WORD $0x3ceb // jmp 0x10c9d <pf_bf16+0x7d>
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
@@ -693,8 +693,8 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x0397850f; WORD $0x0000 // jne 0x11176 <pf_bf16+0x556>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x055e8e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
-	QUAD $0x064e0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x64e] # 0x11440 <pw_bf16+0x90>
-	QUAD $0x06440d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x644] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x1d4e0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1d4e] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x1d440d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1d44] # 0x12b40 <pw_bf16+0x80>
 	WORD $0x2feb // jmp 0x10e2d <pf_bf16+0x20d>
 	WORD $0x9066 // nop
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
@@ -773,8 +773,8 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbaeb // jmp 0x10f40 <pf_bf16+0x320>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x03b78e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
-	QUAD $0x04a70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x4a7] # 0x11440 <pw_bf16+0x90>
-	QUAD $0x049d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x49d] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x1ba70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x1ba7] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x1b9d0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x1b9d] # 0x12b40 <pw_bf16+0x80>
 	WORD $0x38eb // jmp 0x10fdd <pf_bf16+0x3bd>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
@@ -868,8 +868,8 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xbaeb // jmp 0x11130 <pf_bf16+0x510>
 	WORD $0x854d; BYTE $0xc0 // test r8, r8
 	LONG $0x01c78e0f; WORD $0x0000 // jle 0x11346 <pf_bf16+0x726>
-	QUAD $0x02b70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x2b7] # 0x11440 <pw_bf16+0x90>
-	QUAD $0x02ad0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x2ad] # 0x11440 <pw_bf16+0x90>
+	QUAD $0x19b70558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x19b7] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x19ad0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x19ad] # 0x12b40 <pw_bf16+0x80>
 	WORD $0x38eb // jmp 0x111cd <pf_bf16+0x5ad>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
@@ -956,60 +956,1169 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	BYTE $0x90 // nop
 
-	// pw_f32: +4944
+	// pn_f32: +4944
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x10ec8348 // sub rsp, 0x10
+	WORD $0x8945; BYTE $0xcd // mov r13d, r9d
+	LONG $0x02edc141 // shr r13d, 0x2
+	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	WORD $0x894d; BYTE $0xfa // mov r10, r15
+	WORD $0xf749; BYTE $0xda // neg r10
+	WORD $0xc031 // xor eax, eax
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x0003bc41; WORD $0x0000 // mov r12d, 0x3
+	LONG $0x07e58341 // and r13d, 0x7
+	WORD $0x894d; BYTE $0xeb // mov r11, r13
+	LONG $0x01eb8349 // sub r11, 0x1
+	LONG $0xc2420f49 // cmovb rax, r10
+	LONG $0x02fd8341 // cmp r13d, 0x2
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0xdb420f49 // cmovb rbx, r11
+	LONG $0xf3460f4d // cmovbe r14, r11
+	LONG $0x04fd8341 // cmp r13d, 0x4
+	LONG $0xe3420f4d // cmovb r12, r11
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05fac149 // sar r10, 0x5
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	WORD $0x894d; BYTE $0xe8 // mov r8, r13
+	LONG $0x03c1f641 // test r9b, 0x3
+	LONG $0x039c840f; WORD $0x0000 // je 0x1175c <pn_f32+0x40c>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x06d38e0f; WORD $0x0000 // jle 0x11a9c <pn_f32+0x74c>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0xdfaf0f49 // imul rbx, r15
+	LONG $0xf7af0f4d // imul r14, r15
+	LONG $0xe7af0f4d // imul r12, r15
+	LONG $0x865c8d4c; BYTE $0x1c // lea r11, [rsi + 4*rax + 0x1c]
+	LONG $0x9e5c8d48; BYTE $0x1c // lea rbx, [rsi + 4*rbx + 0x1c]
+	LONG $0xb6748d4e; BYTE $0x1c // lea r14, [rsi + 4*r14 + 0x1c]
+	LONG $0xa6748d4a; BYTE $0x1c // lea rsi, [rsi + 4*r12 + 0x1c]
+	QUAD $0x000000008d0c8d4e // lea r9, [4*r9]
+	LONG $0x490c8d4f // lea r9, [r9 + 2*r9]
+	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
+	WORD $0x15eb // jmp 0x11415 <pn_f32+0xc5>
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x06878e0f; WORD $0x0000 // jle 0x11a9c <pn_f32+0x74c>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x11470 <pn_f32+0x120>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0x0001fee9; BYTE $0x00 // jmp 0x11669 <pn_f32+0x319>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x008f8d4d; WORD $0x0001; BYTE $0x00 // lea r9, [r15 + 0x100]
+	WORD $0x894c; BYTE $0xf8 // mov rax, r15
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x246c8d4d; BYTE $0x08 // lea r13, [r12 + 0x8]
+	LONG $0x00c78149; WORD $0x0002; BYTE $0x00 // add r15, 0x200
+	LONG $0x00e18149; WORD $0xffff; BYTE $0xff // and r9, -0x100
+	LONG $0x0088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3000]
+	LONG $0x4088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3040]
+	LONG $0x8088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3080]
+	LONG $0xc088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x30c0]
+	QUAD $0x0000300089180f41 // prefetcht0 byte ptr [r9 + 0x3000]
+	QUAD $0x0000304089180f41 // prefetcht0 byte ptr [r9 + 0x3040]
+	QUAD $0x0000308089180f41 // prefetcht0 byte ptr [r9 + 0x3080]
+	QUAD $0x000030c089180f41 // prefetcht0 byte ptr [r9 + 0x30c0]
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x01 // vmovups zmm17, zmmword ptr [rdi + 0x40]
+	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
+	LONG $0x487ce162; WORD $0x5710; BYTE $0x02 // vmovups zmm18, zmmword ptr [rdi + 0x80]
+	LONG $0x487ce162; WORD $0x5f10; BYTE $0x03 // vmovups zmm19, zmmword ptr [rdi + 0xc0]
+	QUAD $0xfaa374b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r12 - 0x18]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfaa354b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r12 - 0x18]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfaa654b850759262 // vfmadd231ps zmm2, zmm17, dword ptr [r14 + 4*r12 - 0x18]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	QUAD $0xfaa674b85075b262 // vfmadd231ps zmm6, zmm17, dword ptr [rsi + 4*r12 - 0x18]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0xf9a37cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r12 - 0x1c]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xf9a35cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r12 - 0x1c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xf9a65cb8507d9262 // vfmadd231ps zmm3, zmm16, dword ptr [r14 + 4*r12 - 0x1c]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xf9a664b8507db262 // vfmadd231ps zmm4, zmm16, dword ptr [rsi + 4*r12 - 0x1c]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	QUAD $0xfba36cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r12 - 0x14]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xfba37cb8506db262 // vfmadd231ps zmm7, zmm18, dword ptr [rbx + 4*r12 - 0x14]{1to16} # zmm7 = (zmm18 * mem) + zmm7
+	QUAD $0xfba64cb8506d9262 // vfmadd231ps zmm1, zmm18, dword ptr [r14 + 4*r12 - 0x14]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	QUAD $0xfba644b8506d3262 // vfmadd231ps zmm8, zmm18, dword ptr [rsi + 4*r12 - 0x14]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	QUAD $0xfca364b850651262 // vfmadd231ps zmm12, zmm19, dword ptr [r11 + 4*r12 - 0x10]{1to16} # zmm12 = (zmm19 * mem) + zmm12
+	QUAD $0xfca36cb85065b262 // vfmadd231ps zmm5, zmm19, dword ptr [rbx + 4*r12 - 0x10]{1to16} # zmm5 = (zmm19 * mem) + zmm5
+	QUAD $0xfca644b850659262 // vfmadd231ps zmm0, zmm19, dword ptr [r14 + 4*r12 - 0x10]{1to16} # zmm0 = (zmm19 * mem) + zmm0
+	QUAD $0xfca64cb850653262 // vfmadd231ps zmm9, zmm19, dword ptr [rsi + 4*r12 - 0x10]{1to16} # zmm9 = (zmm19 * mem) + zmm9
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x05 // vmovups zmm17, zmmword ptr [rdi + 0x140]
+	LONG $0x487ce162; WORD $0x4710; BYTE $0x04 // vmovups zmm16, zmmword ptr [rdi + 0x100]
+	LONG $0x487ce162; WORD $0x5710; BYTE $0x06 // vmovups zmm18, zmmword ptr [rdi + 0x180]
+	QUAD $0xfea374b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r12 - 0x8]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfea354b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r12 - 0x8]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfea654b850759262 // vfmadd231ps zmm2, zmm17, dword ptr [r14 + 4*r12 - 0x8]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	QUAD $0xfea674b85075b262 // vfmadd231ps zmm6, zmm17, dword ptr [rsi + 4*r12 - 0x8]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x07 // vmovups zmm17, zmmword ptr [rdi + 0x1c0]
+	QUAD $0xfda37cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r12 - 0xc]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xfda35cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r12 - 0xc]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xfda65cb8507d9262 // vfmadd231ps zmm3, zmm16, dword ptr [r14 + 4*r12 - 0xc]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xfda664b8507db262 // vfmadd231ps zmm4, zmm16, dword ptr [rsi + 4*r12 - 0xc]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	QUAD $0xffa36cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r12 - 0x4]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xffa37cb8506db262 // vfmadd231ps zmm7, zmm18, dword ptr [rbx + 4*r12 - 0x4]{1to16} # zmm7 = (zmm18 * mem) + zmm7
+	QUAD $0xffa64cb8506d9262 // vfmadd231ps zmm1, zmm18, dword ptr [r14 + 4*r12 - 0x4]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	QUAD $0xffa644b8506d3262 // vfmadd231ps zmm8, zmm18, dword ptr [rsi + 4*r12 - 0x4]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x50751262; WORD $0x24b8; BYTE $0xa3 // vfmadd231ps zmm12, zmm17, dword ptr [r11 + 4*r12]{1to16} # zmm12 = (zmm17 * mem) + zmm12
+	LONG $0x5075b262; WORD $0x2cb8; BYTE $0xa3 // vfmadd231ps zmm5, zmm17, dword ptr [rbx + 4*r12]{1to16} # zmm5 = (zmm17 * mem) + zmm5
+	LONG $0x50759262; WORD $0x04b8; BYTE $0xa6 // vfmadd231ps zmm0, zmm17, dword ptr [r14 + 4*r12]{1to16} # zmm0 = (zmm17 * mem) + zmm0
+	LONG $0x50753262; WORD $0x0cb8; BYTE $0xa6 // vfmadd231ps zmm9, zmm17, dword ptr [rsi + 4*r12]{1to16} # zmm9 = (zmm17 * mem) + zmm9
+	LONG $0x10c48349 // add r12, 0x10
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0xfe578e0f; WORD $0xffff // jle 0x114c0 <pn_f32+0x170>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x294d; BYTE $0xef // sub r15, r13
+	WORD $0x4f7e // jle 0x116c0 <pn_f32+0x370>
+	LONG $0xae648d4e; BYTE $0xe4 // lea r12, [rsi + 4*r13 - 0x1c]
+	LONG $0xae6c8d4b; BYTE $0xe4 // lea rbp, [r14 + 4*r13 - 0x1c]
+	LONG $0xab4c8d4e; BYTE $0xe4 // lea r9, [rbx + 4*r13 - 0x1c]
+	LONG $0xab6c8d4f; BYTE $0xe4 // lea r13, [r11 + 4*r13 - 0x1c]
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	QUAD $0x00857cb8507d5262 // vfmadd231ps zmm15, zmm16, dword ptr [r13 + 4*rax]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	LONG $0x507d5262; WORD $0x1cb8; BYTE $0x81 // vfmadd231ps zmm11, zmm16, dword ptr [r9 + 4*rax]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0x00855cb8507df262 // vfmadd231ps zmm3, zmm16, dword ptr [rbp + 4*rax]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	LONG $0x507dd262; WORD $0x24b8; BYTE $0x84 // vfmadd231ps zmm4, zmm16, dword ptr [r12 + 4*rax]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc7 // cmp r15, rax
+	WORD $0xd075 // jne 0x11690 <pn_f32+0x340>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd37840f; WORD $0xffff // je 0x11400 <pn_f32+0xb0>
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x480c5162; WORD $0xe458 // vaddps zmm12, zmm14, zmm12
+	LONG $0x487c7162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm12
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0xfd13820f; WORD $0xffff // jb 0x11400 <pn_f32+0xb0>
+	LONG $0x48245162; WORD $0xd258 // vaddps zmm10, zmm11, zmm10
+	LONG $0x4844f162; WORD $0xed58 // vaddps zmm5, zmm7, zmm5
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x482cf162; WORD $0xed58 // vaddps zmm5, zmm10, zmm5
+	LONG $0x487cb162; WORD $0x2c11; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm5
+	WORD $0xf883; BYTE $0x03 // cmp eax, 0x3
+	LONG $0xfced820f; WORD $0xffff // jb 0x11400 <pn_f32+0xb0>
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cb162; WORD $0x0411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*r9], zmm0
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfcc7820f; WORD $0xffff // jb 0x11400 <pn_f32+0xb0>
+	LONG $0x485cf162; WORD $0xc658 // vaddps zmm0, zmm4, zmm6
+	LONG $0x483cd162; WORD $0xc958 // vaddps zmm1, zmm8, zmm9
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffca4e9; BYTE $0xff // jmp 0x11400 <pn_f32+0xb0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x03378e0f; WORD $0x0000 // jle 0x11a9c <pn_f32+0x74c>
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0xdfaf0f49 // imul rbx, r15
+	LONG $0xf7af0f4d // imul r14, r15
+	LONG $0xe7af0f4d // imul r12, r15
+	LONG $0x865c8d4c; BYTE $0x1c // lea r11, [rsi + 4*rax + 0x1c]
+	LONG $0x9e5c8d48; BYTE $0x1c // lea rbx, [rsi + 4*rbx + 0x1c]
+	LONG $0xb6748d4e; BYTE $0x1c // lea r14, [rsi + 4*r14 + 0x1c]
+	LONG $0xa6748d4a; BYTE $0x1c // lea rsi, [rsi + 4*r12 + 0x1c]
+	QUAD $0x000000008d0c8d4e // lea r9, [4*r9]
+	LONG $0x490c8d4f // lea r9, [r9 + 2*r9]
+	LONG $0x244c894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r9
+	WORD $0x19eb // jmp 0x117b5 <pn_f32+0x465>
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x02e78e0f; WORD $0x0000 // jle 0x11a9c <pn_f32+0x74c>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x11810 <pn_f32+0x4c0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	LONG $0x0001a3e9; BYTE $0x00 // jmp 0x119ae <pn_f32+0x65e>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x3145; BYTE $0xff // xor r15d, r15d
+	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x01 // vmovups zmm17, zmmword ptr [rdi + 0x40]
+	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
+	LONG $0x487ce162; WORD $0x5710; BYTE $0x02 // vmovups zmm18, zmmword ptr [rdi + 0x80]
+	LONG $0x487ce162; WORD $0x5f10; BYTE $0x03 // vmovups zmm19, zmmword ptr [rdi + 0xc0]
+	LONG $0x08678d4d // lea r12, [r15 + 0x8]
+	QUAD $0xfabb74b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r15 - 0x18]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfabb54b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r15 - 0x18]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfabe74b850759262 // vfmadd231ps zmm6, zmm17, dword ptr [r14 + 4*r15 - 0x18]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0xfabe54b85075b262 // vfmadd231ps zmm2, zmm17, dword ptr [rsi + 4*r15 - 0x18]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	QUAD $0xf9bb7cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r15 - 0x1c]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xf9bb5cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r15 - 0x1c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xf9be7cb8507d9262 // vfmadd231ps zmm7, zmm16, dword ptr [r14 + 4*r15 - 0x1c]{1to16} # zmm7 = (zmm16 * mem) + zmm7
+	QUAD $0xf9be5cb8507db262 // vfmadd231ps zmm3, zmm16, dword ptr [rsi + 4*r15 - 0x1c]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xfbbb6cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r15 - 0x14]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xfbbb4cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbx + 4*r15 - 0x14]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xfbbe6cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 4*r15 - 0x14]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xfbbe4cb8506db262 // vfmadd231ps zmm1, zmm18, dword ptr [rsi + 4*r15 - 0x14]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	QUAD $0xfcbb64b850651262 // vfmadd231ps zmm12, zmm19, dword ptr [r11 + 4*r15 - 0x10]{1to16} # zmm12 = (zmm19 * mem) + zmm12
+	QUAD $0xfcbb44b850653262 // vfmadd231ps zmm8, zmm19, dword ptr [rbx + 4*r15 - 0x10]{1to16} # zmm8 = (zmm19 * mem) + zmm8
+	QUAD $0xfcbe64b850659262 // vfmadd231ps zmm4, zmm19, dword ptr [r14 + 4*r15 - 0x10]{1to16} # zmm4 = (zmm19 * mem) + zmm4
+	QUAD $0xfcbe44b85065b262 // vfmadd231ps zmm0, zmm19, dword ptr [rsi + 4*r15 - 0x10]{1to16} # zmm0 = (zmm19 * mem) + zmm0
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x05 // vmovups zmm17, zmmword ptr [rdi + 0x140]
+	LONG $0x487ce162; WORD $0x4710; BYTE $0x04 // vmovups zmm16, zmmword ptr [rdi + 0x100]
+	LONG $0x487ce162; WORD $0x5710; BYTE $0x06 // vmovups zmm18, zmmword ptr [rdi + 0x180]
+	QUAD $0xfebb74b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r15 - 0x8]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfebb54b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r15 - 0x8]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfebe74b850759262 // vfmadd231ps zmm6, zmm17, dword ptr [r14 + 4*r15 - 0x8]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0xfebe54b85075b262 // vfmadd231ps zmm2, zmm17, dword ptr [rsi + 4*r15 - 0x8]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	LONG $0x487ce162; WORD $0x4f10; BYTE $0x07 // vmovups zmm17, zmmword ptr [rdi + 0x1c0]
+	QUAD $0xfdbb7cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r15 - 0xc]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xfdbb5cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r15 - 0xc]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xfdbe7cb8507d9262 // vfmadd231ps zmm7, zmm16, dword ptr [r14 + 4*r15 - 0xc]{1to16} # zmm7 = (zmm16 * mem) + zmm7
+	QUAD $0xfdbe5cb8507db262 // vfmadd231ps zmm3, zmm16, dword ptr [rsi + 4*r15 - 0xc]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xffbb6cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r15 - 0x4]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xffbb4cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbx + 4*r15 - 0x4]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xffbe6cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 4*r15 - 0x4]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xffbe4cb8506db262 // vfmadd231ps zmm1, zmm18, dword ptr [rsi + 4*r15 - 0x4]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	LONG $0x00c78148; WORD $0x0002; BYTE $0x00 // add rdi, 0x200
+	LONG $0x50751262; WORD $0x24b8; BYTE $0xbb // vfmadd231ps zmm12, zmm17, dword ptr [r11 + 4*r15]{1to16} # zmm12 = (zmm17 * mem) + zmm12
+	LONG $0x50753262; WORD $0x04b8; BYTE $0xbb // vfmadd231ps zmm8, zmm17, dword ptr [rbx + 4*r15]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	LONG $0x50759262; WORD $0x24b8; BYTE $0xbe // vfmadd231ps zmm4, zmm17, dword ptr [r14 + 4*r15]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	LONG $0x5075b262; WORD $0x04b8; BYTE $0xbe // vfmadd231ps zmm0, zmm17, dword ptr [rsi + 4*r15]{1to16} # zmm0 = (zmm17 * mem) + zmm0
+	LONG $0x10c78349 // add r15, 0x10
+	WORD $0x3949; BYTE $0xcf // cmp r15, rcx
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0xfeb28e0f; WORD $0xffff // jle 0x11860 <pn_f32+0x510>
+	WORD $0x8949; BYTE $0xcf // mov r15, rcx
+	WORD $0x294d; BYTE $0xe7 // sub r15, r12
+	WORD $0x4a7e // jle 0x11a00 <pn_f32+0x6b0>
+	LONG $0xa66c8d4e; BYTE $0xe4 // lea r13, [rsi + 4*r12 - 0x1c]
+	LONG $0xa66c8d4b; BYTE $0xe4 // lea rbp, [r14 + 4*r12 - 0x1c]
+	LONG $0xa34c8d4e; BYTE $0xe4 // lea r9, [rbx + 4*r12 - 0x1c]
+	LONG $0xa3648d4f; BYTE $0xe4 // lea r12, [r11 + 4*r12 - 0x1c]
+	WORD $0xc031 // xor eax, eax
+	LONG $0x00401f0f // nop dword ptr [rax]
+	LONG $0x487ce162; WORD $0x0710 // vmovups zmm16, zmmword ptr [rdi]
+	LONG $0x40c78348 // add rdi, 0x40
+	LONG $0x507d5262; WORD $0x3cb8; BYTE $0x84 // vfmadd231ps zmm15, zmm16, dword ptr [r12 + 4*rax]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	LONG $0x507d5262; WORD $0x1cb8; BYTE $0x81 // vfmadd231ps zmm11, zmm16, dword ptr [r9 + 4*rax]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0x00857cb8507df262 // vfmadd231ps zmm7, zmm16, dword ptr [rbp + 4*rax]{1to16} # zmm7 = (zmm16 * mem) + zmm7
+	QUAD $0x00855cb8507dd262 // vfmadd231ps zmm3, zmm16, dword ptr [r13 + 4*rax]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	WORD $0xff48; BYTE $0xc0 // inc rax
+	WORD $0x3949; BYTE $0xc7 // cmp r15, rax
+	WORD $0xd075 // jne 0x119d0 <pn_f32+0x680>
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd97840f; WORD $0xffff // je 0x117a0 <pn_f32+0x450>
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	WORD $0x894c; BYTE $0xc0 // mov rax, r8
+	LONG $0x480c5162; WORD $0xe458 // vaddps zmm12, zmm14, zmm12
+	LONG $0x487c7162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm12
+	WORD $0xf883; BYTE $0x02 // cmp eax, 0x2
+	LONG $0xfd73820f; WORD $0xffff // jb 0x117a0 <pn_f32+0x450>
+	LONG $0x48245162; WORD $0xd258 // vaddps zmm10, zmm11, zmm10
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x482c5162; WORD $0xc058 // vaddps zmm8, zmm10, zmm8
+	LONG $0x487c3162; WORD $0x0411; BYTE $0x8a // vmovups zmmword ptr [rdx + 4*r9], zmm8
+	WORD $0xf883; BYTE $0x03 // cmp eax, 0x3
+	LONG $0xfd4d820f; WORD $0xffff // jb 0x117a0 <pn_f32+0x450>
+	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x240c8b4c // mov r9, qword ptr [rsp]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x487cb162; WORD $0x2411; BYTE $0xca // vmovups zmmword ptr [rdx + 8*r9], zmm4
+	WORD $0xf883; BYTE $0x04 // cmp eax, 0x4
+	LONG $0xfd27820f; WORD $0xffff // jb 0x117a0 <pn_f32+0x450>
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffd04e9; BYTE $0xff // jmp 0x117a0 <pn_f32+0x450>
+	LONG $0x10c48348 // add rsp, 0x10
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x9066 // nop
+
+	// pn_f16: +6832
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x18ec8348 // sub rsp, 0x18
+	WORD $0x8945; BYTE $0xcc // mov r12d, r9d
+	LONG $0x02ecc141 // shr r12d, 0x2
+	WORD $0x8945; BYTE $0xc7 // mov r15d, r8d
+	WORD $0x894c; BYTE $0xf8 // mov rax, r15
+	WORD $0xf748; BYTE $0xd8 // neg rax
+	WORD $0x3145; BYTE $0xdb // xor r11d, r11d
+	LONG $0x000001bb; BYTE $0x00 // mov ebx, 0x1
+	LONG $0x0002be41; WORD $0x0000 // mov r14d, 0x2
+	LONG $0x07e48341 // and r12d, 0x7
+	WORD $0x894d; BYTE $0xe2 // mov r10, r12
+	LONG $0x01ea8349 // sub r10, 0x1
+	LONG $0x2464894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r12
+	LONG $0xd8420f4c // cmovb r11, rax
+	LONG $0x02fc8341 // cmp r12d, 0x2
+	LONG $0x000003b8; BYTE $0x00 // mov eax, 0x3
+	LONG $0xda420f49 // cmovb rbx, r10
+	LONG $0xf2460f4d // cmovbe r14, r10
+	LONG $0x04fc8341 // cmp r12d, 0x4
+	LONG $0xc2420f49 // cmovb rax, r10
+	WORD $0x894d; BYTE $0xca // mov r10, r9
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05fac149 // sar r10, 0x5
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0x03c1f641 // test r9b, 0x3
+	LONG $0x0392840f; WORD $0x0000 // je 0x11eb4 <pn_f16+0x404>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x06f98e0f; WORD $0x0000 // jle 0x12224 <pn_f16+0x774>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xdfaf0f49 // imul rbx, r15
+	LONG $0xf7af0f4d // imul r14, r15
+	LONG $0xc7af0f49 // imul rax, r15
+	LONG $0x9e5c8d4e; BYTE $0x1c // lea r11, [rsi + 4*r11 + 0x1c]
+	LONG $0x9e5c8d48; BYTE $0x1c // lea rbx, [rsi + 4*rbx + 0x1c]
+	LONG $0xb6748d4e; BYTE $0x1c // lea r14, [rsi + 4*r14 + 0x1c]
+	LONG $0x86748d48; BYTE $0x1c // lea rsi, [rsi + 4*rax + 0x1c]
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x49048d4f // lea r8, [r9 + 2*r9]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x23eb // jmp 0x11b85 <pn_f16+0xd5>
+	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x069f8e0f; WORD $0x0000 // jle 0x12224 <pn_f16+0x774>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x11be0 <pn_f16+0x130>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0x3145; BYTE $0xed // xor r13d, r13d
+	LONG $0x0001cde9; BYTE $0x00 // jmp 0x11dab <pn_f16+0x2fb>
+	WORD $0x9066 // nop
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	LONG $0xff002548; WORD $0xffff // and rax, -0x100
+	LONG $0x246c8d4d; BYTE $0x08 // lea r13, [r12 + 0x8]
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	LONG $0x0088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3000]
+	LONG $0x4088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3040]
+	LONG $0x8088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x3080]
+	LONG $0xc088180f; WORD $0x0030; BYTE $0x00 // prefetcht0 byte ptr [rax + 0x30c0]
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x01 // vcvtph2ps zmm17, ymmword ptr [r15 + 0x20]
+	LONG $0x487dc262; WORD $0x0713 // vcvtph2ps zmm16, ymmword ptr [r15]
+	LONG $0x487dc262; WORD $0x5713; BYTE $0x03 // vcvtph2ps zmm18, ymmword ptr [r15 + 0x60]
+	LONG $0x487dc262; WORD $0x5f13; BYTE $0x05 // vcvtph2ps zmm19, ymmword ptr [r15 + 0xa0]
+	QUAD $0xfaa374b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r12 - 0x18]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfaa354b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r12 - 0x18]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfaa654b850759262 // vfmadd231ps zmm2, zmm17, dword ptr [r14 + 4*r12 - 0x18]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	QUAD $0xfaa674b85075b262 // vfmadd231ps zmm6, zmm17, dword ptr [rsi + 4*r12 - 0x18]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x02 // vcvtph2ps zmm17, ymmword ptr [r15 + 0x40]
+	QUAD $0xf9a37cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r12 - 0x1c]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xf9a35cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r12 - 0x1c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xf9a65cb8507d9262 // vfmadd231ps zmm3, zmm16, dword ptr [r14 + 4*r12 - 0x1c]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xf9a664b8507db262 // vfmadd231ps zmm4, zmm16, dword ptr [rsi + 4*r12 - 0x1c]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	QUAD $0xfca364b8506d1262 // vfmadd231ps zmm12, zmm18, dword ptr [r11 + 4*r12 - 0x10]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	QUAD $0xfca36cb8506db262 // vfmadd231ps zmm5, zmm18, dword ptr [rbx + 4*r12 - 0x10]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xfca644b8506d9262 // vfmadd231ps zmm0, zmm18, dword ptr [r14 + 4*r12 - 0x10]{1to16} # zmm0 = (zmm18 * mem) + zmm0
+	QUAD $0xfca64cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rsi + 4*r12 - 0x10]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	LONG $0x487dc262; WORD $0x5713; BYTE $0x07 // vcvtph2ps zmm18, ymmword ptr [r15 + 0xe0]
+	QUAD $0xfba36cb850751262 // vfmadd231ps zmm13, zmm17, dword ptr [r11 + 4*r12 - 0x14]{1to16} # zmm13 = (zmm17 * mem) + zmm13
+	QUAD $0xfba37cb85075b262 // vfmadd231ps zmm7, zmm17, dword ptr [rbx + 4*r12 - 0x14]{1to16} # zmm7 = (zmm17 * mem) + zmm7
+	QUAD $0xfba64cb850759262 // vfmadd231ps zmm1, zmm17, dword ptr [r14 + 4*r12 - 0x14]{1to16} # zmm1 = (zmm17 * mem) + zmm1
+	QUAD $0xfba644b850753262 // vfmadd231ps zmm8, zmm17, dword ptr [rsi + 4*r12 - 0x14]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x04 // vcvtph2ps zmm17, ymmword ptr [r15 + 0x80]
+	QUAD $0xfea374b850651262 // vfmadd231ps zmm14, zmm19, dword ptr [r11 + 4*r12 - 0x8]{1to16} # zmm14 = (zmm19 * mem) + zmm14
+	QUAD $0xfea354b850653262 // vfmadd231ps zmm10, zmm19, dword ptr [rbx + 4*r12 - 0x8]{1to16} # zmm10 = (zmm19 * mem) + zmm10
+	QUAD $0xfea654b850659262 // vfmadd231ps zmm2, zmm19, dword ptr [r14 + 4*r12 - 0x8]{1to16} # zmm2 = (zmm19 * mem) + zmm2
+	QUAD $0xfea674b85065b262 // vfmadd231ps zmm6, zmm19, dword ptr [rsi + 4*r12 - 0x8]{1to16} # zmm6 = (zmm19 * mem) + zmm6
+	LONG $0x506d1262; WORD $0x24b8; BYTE $0xa3 // vfmadd231ps zmm12, zmm18, dword ptr [r11 + 4*r12]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	LONG $0x506db262; WORD $0x2cb8; BYTE $0xa3 // vfmadd231ps zmm5, zmm18, dword ptr [rbx + 4*r12]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	LONG $0x506d9262; WORD $0x04b8; BYTE $0xa6 // vfmadd231ps zmm0, zmm18, dword ptr [r14 + 4*r12]{1to16} # zmm0 = (zmm18 * mem) + zmm0
+	LONG $0x506d3262; WORD $0x0cb8; BYTE $0xa6 // vfmadd231ps zmm9, zmm18, dword ptr [rsi + 4*r12]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xfda37cb850751262 // vfmadd231ps zmm15, zmm17, dword ptr [r11 + 4*r12 - 0xc]{1to16} # zmm15 = (zmm17 * mem) + zmm15
+	QUAD $0xfda35cb850753262 // vfmadd231ps zmm11, zmm17, dword ptr [rbx + 4*r12 - 0xc]{1to16} # zmm11 = (zmm17 * mem) + zmm11
+	QUAD $0xfda65cb850759262 // vfmadd231ps zmm3, zmm17, dword ptr [r14 + 4*r12 - 0xc]{1to16} # zmm3 = (zmm17 * mem) + zmm3
+	QUAD $0xfda664b85075b262 // vfmadd231ps zmm4, zmm17, dword ptr [rsi + 4*r12 - 0xc]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x06 // vcvtph2ps zmm17, ymmword ptr [r15 + 0xc0]
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	QUAD $0xffa36cb850751262 // vfmadd231ps zmm13, zmm17, dword ptr [r11 + 4*r12 - 0x4]{1to16} # zmm13 = (zmm17 * mem) + zmm13
+	QUAD $0xffa37cb85075b262 // vfmadd231ps zmm7, zmm17, dword ptr [rbx + 4*r12 - 0x4]{1to16} # zmm7 = (zmm17 * mem) + zmm7
+	QUAD $0xffa64cb850759262 // vfmadd231ps zmm1, zmm17, dword ptr [r14 + 4*r12 - 0x4]{1to16} # zmm1 = (zmm17 * mem) + zmm1
+	QUAD $0xffa644b850753262 // vfmadd231ps zmm8, zmm17, dword ptr [rsi + 4*r12 - 0x4]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	LONG $0x10c48349 // add r12, 0x10
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x894d; BYTE $0xec // mov r12, r13
+	LONG $0xfe858e0f; WORD $0xffff // jle 0x11c30 <pn_f16+0x180>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x294d; BYTE $0xec // sub r12, r13
+	WORD $0x5d7e // jle 0x11e10 <pn_f16+0x360>
+	LONG $0xae6c8d4a; BYTE $0xe4 // lea rbp, [rsi + 4*r13 - 0x1c]
+	LONG $0xae4c8d4f; BYTE $0xe4 // lea r9, [r14 + 4*r13 - 0x1c]
+	LONG $0xab448d4a; BYTE $0xe4 // lea rax, [rbx + 4*r13 - 0x1c]
+	LONG $0xab6c8d4f; BYTE $0xe4 // lea r13, [r11 + 4*r13 - 0x1c]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x487d8262; WORD $0x0413; BYTE $0xc7 // vcvtph2ps zmm16, ymmword ptr [r15 + 8*r8]
+	LONG $0x20c78348 // add rdi, 0x20
+	QUAD $0x00057cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r13 + r8]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	LONG $0x507d3262; WORD $0x1cb8; BYTE $0x00 // vfmadd231ps zmm11, zmm16, dword ptr [rax + r8]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	LONG $0x507d9262; WORD $0x1cb8; BYTE $0x01 // vfmadd231ps zmm3, zmm16, dword ptr [r9 + r8]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0x000564b8507db262 // vfmadd231ps zmm4, zmm16, dword ptr [rbp + r8]{1to16} # zmm4 = (zmm16 * mem) + zmm4
+	LONG $0x04c08349 // add r8, 0x4
+	WORD $0xff49; BYTE $0xcc // dec r12
+	WORD $0xce75 // jne 0x11dd0 <pn_f16+0x320>
+	WORD $0x0feb // jmp 0x11e13 <pn_f16+0x363>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd4f840f; WORD $0xffff // je 0x11b70 <pn_f16+0xc0>
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x480c5162; WORD $0xe458 // vaddps zmm12, zmm14, zmm12
+	LONG $0x487c7162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm12
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfd2d820f; WORD $0xffff // jb 0x11b70 <pn_f16+0xc0>
+	LONG $0x48245162; WORD $0xd258 // vaddps zmm10, zmm11, zmm10
+	LONG $0x4844f162; WORD $0xed58 // vaddps zmm5, zmm7, zmm5
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x482cf162; WORD $0xed58 // vaddps zmm5, zmm10, zmm5
+	LONG $0x487cf162; WORD $0x2c11; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm5
+	LONG $0x03f88341 // cmp r8d, 0x3
+	LONG $0xfd06820f; WORD $0xffff // jb 0x11b70 <pn_f16+0xc0>
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm0
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcdf820f; WORD $0xffff // jb 0x11b70 <pn_f16+0xc0>
+	LONG $0x485cf162; WORD $0xc658 // vaddps zmm0, zmm4, zmm6
+	LONG $0x483cd162; WORD $0xc958 // vaddps zmm1, zmm8, zmm9
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x487cf162; WORD $0xc158 // vaddps zmm0, zmm0, zmm1
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffcbce9; BYTE $0xff // jmp 0x11b70 <pn_f16+0xc0>
+	WORD $0x854d; BYTE $0xd2 // test r10, r10
+	LONG $0x03678e0f; WORD $0x0000 // jle 0x12224 <pn_f16+0x774>
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0xdfaf0f49 // imul rbx, r15
+	LONG $0xf7af0f4d // imul r14, r15
+	LONG $0xc7af0f49 // imul rax, r15
+	LONG $0x9e5c8d4e; BYTE $0x1c // lea r11, [rsi + 4*r11 + 0x1c]
+	LONG $0x9e5c8d48; BYTE $0x1c // lea rbx, [rsi + 4*rbx + 0x1c]
+	LONG $0xb6748d4e; BYTE $0x1c // lea r14, [rsi + 4*r14 + 0x1c]
+	LONG $0x86748d48; BYTE $0x1c // lea rsi, [rsi + 4*rax + 0x1c]
+	QUAD $0x00000000850c8d4e // lea r9, [4*r8]
+	LONG $0x49048d4f // lea r8, [r9 + 2*r9]
+	LONG $0x2444894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r8
+	WORD $0x21eb // jmp 0x11f15 <pn_f16+0x465>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff428d49 // lea rax, [r10 - 0x1]
+	LONG $0x01fa8349 // cmp r10, 0x1
+	WORD $0x8949; BYTE $0xc2 // mov r10, rax
+	LONG $0x030f8e0f; WORD $0x0000 // jle 0x12224 <pn_f16+0x774>
+	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x11f70 <pn_f16+0x4c0>
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	WORD $0xff31 // xor edi, edi
+	LONG $0x0001a2e9; BYTE $0x00 // jmp 0x1210f <pn_f16+0x65f>
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0xc957f0c5 // vxorps xmm1, xmm1, xmm1
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	WORD $0x3145; BYTE $0xe4 // xor r12d, r12d
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x441f0f66; WORD $0x0000 // nop word ptr [rax + rax]
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x01 // vcvtph2ps zmm17, ymmword ptr [r15 + 0x20]
+	LONG $0x487dc262; WORD $0x0713 // vcvtph2ps zmm16, ymmword ptr [r15]
+	LONG $0x487dc262; WORD $0x5713; BYTE $0x02 // vcvtph2ps zmm18, ymmword ptr [r15 + 0x40]
+	LONG $0x487dc262; WORD $0x5f13; BYTE $0x04 // vcvtph2ps zmm19, ymmword ptr [r15 + 0x80]
+	LONG $0x247c8d49; BYTE $0x08 // lea rdi, [r12 + 0x8]
+	QUAD $0xfaa374b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r12 - 0x18]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfaa354b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r12 - 0x18]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfaa674b850759262 // vfmadd231ps zmm6, zmm17, dword ptr [r14 + 4*r12 - 0x18]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0xfaa654b85075b262 // vfmadd231ps zmm2, zmm17, dword ptr [rsi + 4*r12 - 0x18]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x03 // vcvtph2ps zmm17, ymmword ptr [r15 + 0x60]
+	QUAD $0xf9a37cb8507d1262 // vfmadd231ps zmm15, zmm16, dword ptr [r11 + 4*r12 - 0x1c]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	QUAD $0xf9a35cb8507d3262 // vfmadd231ps zmm11, zmm16, dword ptr [rbx + 4*r12 - 0x1c]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0xf9a67cb8507d9262 // vfmadd231ps zmm7, zmm16, dword ptr [r14 + 4*r12 - 0x1c]{1to16} # zmm7 = (zmm16 * mem) + zmm7
+	QUAD $0xf9a65cb8507db262 // vfmadd231ps zmm3, zmm16, dword ptr [rsi + 4*r12 - 0x1c]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	QUAD $0xfba36cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r12 - 0x14]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xfba34cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbx + 4*r12 - 0x14]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xfba66cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 4*r12 - 0x14]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xfba64cb8506db262 // vfmadd231ps zmm1, zmm18, dword ptr [rsi + 4*r12 - 0x14]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	LONG $0x487dc262; WORD $0x5713; BYTE $0x06 // vcvtph2ps zmm18, ymmword ptr [r15 + 0xc0]
+	QUAD $0xfca364b850751262 // vfmadd231ps zmm12, zmm17, dword ptr [r11 + 4*r12 - 0x10]{1to16} # zmm12 = (zmm17 * mem) + zmm12
+	QUAD $0xfca344b850753262 // vfmadd231ps zmm8, zmm17, dword ptr [rbx + 4*r12 - 0x10]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	QUAD $0xfca664b850759262 // vfmadd231ps zmm4, zmm17, dword ptr [r14 + 4*r12 - 0x10]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	QUAD $0xfca644b85075b262 // vfmadd231ps zmm0, zmm17, dword ptr [rsi + 4*r12 - 0x10]{1to16} # zmm0 = (zmm17 * mem) + zmm0
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x05 // vcvtph2ps zmm17, ymmword ptr [r15 + 0xa0]
+	QUAD $0xfda37cb850651262 // vfmadd231ps zmm15, zmm19, dword ptr [r11 + 4*r12 - 0xc]{1to16} # zmm15 = (zmm19 * mem) + zmm15
+	QUAD $0xfda35cb850653262 // vfmadd231ps zmm11, zmm19, dword ptr [rbx + 4*r12 - 0xc]{1to16} # zmm11 = (zmm19 * mem) + zmm11
+	QUAD $0xfda67cb850659262 // vfmadd231ps zmm7, zmm19, dword ptr [r14 + 4*r12 - 0xc]{1to16} # zmm7 = (zmm19 * mem) + zmm7
+	QUAD $0xfda65cb85065b262 // vfmadd231ps zmm3, zmm19, dword ptr [rsi + 4*r12 - 0xc]{1to16} # zmm3 = (zmm19 * mem) + zmm3
+	QUAD $0xffa36cb8506d1262 // vfmadd231ps zmm13, zmm18, dword ptr [r11 + 4*r12 - 0x4]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xffa34cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbx + 4*r12 - 0x4]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xffa66cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r14 + 4*r12 - 0x4]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xffa64cb8506db262 // vfmadd231ps zmm1, zmm18, dword ptr [rsi + 4*r12 - 0x4]{1to16} # zmm1 = (zmm18 * mem) + zmm1
+	QUAD $0xfea374b850751262 // vfmadd231ps zmm14, zmm17, dword ptr [r11 + 4*r12 - 0x8]{1to16} # zmm14 = (zmm17 * mem) + zmm14
+	QUAD $0xfea354b850753262 // vfmadd231ps zmm10, zmm17, dword ptr [rbx + 4*r12 - 0x8]{1to16} # zmm10 = (zmm17 * mem) + zmm10
+	QUAD $0xfea674b850759262 // vfmadd231ps zmm6, zmm17, dword ptr [r14 + 4*r12 - 0x8]{1to16} # zmm6 = (zmm17 * mem) + zmm6
+	QUAD $0xfea654b85075b262 // vfmadd231ps zmm2, zmm17, dword ptr [rsi + 4*r12 - 0x8]{1to16} # zmm2 = (zmm17 * mem) + zmm2
+	LONG $0x487dc262; WORD $0x4f13; BYTE $0x07 // vcvtph2ps zmm17, ymmword ptr [r15 + 0xe0]
+	LONG $0x00c78149; WORD $0x0001; BYTE $0x00 // add r15, 0x100
+	LONG $0x50751262; WORD $0x24b8; BYTE $0xa3 // vfmadd231ps zmm12, zmm17, dword ptr [r11 + 4*r12]{1to16} # zmm12 = (zmm17 * mem) + zmm12
+	LONG $0x50753262; WORD $0x04b8; BYTE $0xa3 // vfmadd231ps zmm8, zmm17, dword ptr [rbx + 4*r12]{1to16} # zmm8 = (zmm17 * mem) + zmm8
+	LONG $0x50759262; WORD $0x24b8; BYTE $0xa6 // vfmadd231ps zmm4, zmm17, dword ptr [r14 + 4*r12]{1to16} # zmm4 = (zmm17 * mem) + zmm4
+	LONG $0x5075b262; WORD $0x04b8; BYTE $0xa6 // vfmadd231ps zmm0, zmm17, dword ptr [rsi + 4*r12]{1to16} # zmm0 = (zmm17 * mem) + zmm0
+	LONG $0x10c48349 // add r12, 0x10
+	WORD $0x3949; BYTE $0xcc // cmp r12, rcx
+	WORD $0x8949; BYTE $0xfc // mov r12, rdi
+	LONG $0xfeb18e0f; WORD $0xffff // jle 0x11fc0 <pn_f16+0x510>
+	WORD $0x8949; BYTE $0xcc // mov r12, rcx
+	WORD $0x2949; BYTE $0xfc // sub r12, rdi
+	WORD $0x697e // jle 0x12180 <pn_f16+0x6d0>
+	LONG $0xbe6c8d4c; BYTE $0xe4 // lea r13, [rsi + 4*rdi - 0x1c]
+	LONG $0xbe6c8d49; BYTE $0xe4 // lea rbp, [r14 + 4*rdi - 0x1c]
+	LONG $0xbb448d48; BYTE $0xe4 // lea rax, [rbx + 4*rdi - 0x1c]
+	LONG $0xbb4c8d4d; BYTE $0xe4 // lea r9, [r11 + 4*rdi - 0x1c]
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x487d8262; WORD $0x0413; BYTE $0xc7 // vcvtph2ps zmm16, ymmword ptr [r15 + 8*r8]
+	LONG $0x20c78348 // add rdi, 0x20
+	LONG $0x507d1262; WORD $0x3cb8; BYTE $0x01 // vfmadd231ps zmm15, zmm16, dword ptr [r9 + r8]{1to16} # zmm15 = (zmm16 * mem) + zmm15
+	LONG $0x507d3262; WORD $0x1cb8; BYTE $0x00 // vfmadd231ps zmm11, zmm16, dword ptr [rax + r8]{1to16} # zmm11 = (zmm16 * mem) + zmm11
+	QUAD $0x00057cb8507db262 // vfmadd231ps zmm7, zmm16, dword ptr [rbp + r8]{1to16} # zmm7 = (zmm16 * mem) + zmm7
+	QUAD $0x00055cb8507d9262 // vfmadd231ps zmm3, zmm16, dword ptr [r13 + r8]{1to16} # zmm3 = (zmm16 * mem) + zmm3
+	LONG $0x04c08349 // add r8, 0x4
+	WORD $0xff49; BYTE $0xcc // dec r12
+	WORD $0xce75 // jne 0x12140 <pn_f16+0x690>
+	WORD $0x0feb // jmp 0x12183 <pn_f16+0x6d3>
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	WORD $0x894c; BYTE $0xff // mov rdi, r15
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd6f840f; WORD $0xffff // je 0x11f00 <pn_f16+0x450>
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x480c5162; WORD $0xe458 // vaddps zmm12, zmm14, zmm12
+	LONG $0x487c7162; WORD $0x2211 // vmovups zmmword ptr [rdx], zmm12
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfd4d820f; WORD $0xffff // jb 0x11f00 <pn_f16+0x450>
+	LONG $0x48245162; WORD $0xd258 // vaddps zmm10, zmm11, zmm10
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x482c5162; WORD $0xc058 // vaddps zmm8, zmm10, zmm8
+	LONG $0x487c7162; WORD $0x0411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*rax], zmm8
+	LONG $0x03f88341 // cmp r8d, 0x3
+	LONG $0xfd26820f; WORD $0xffff // jb 0x11f00 <pn_f16+0x450>
+	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x24048b48 // mov rax, qword ptr [rsp]
+	LONG $0x484cf162; WORD $0xe458 // vaddps zmm4, zmm6, zmm4
+	LONG $0x487cf162; WORD $0x2411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*rax], zmm4
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfcff820f; WORD $0xffff // jb 0x11f00 <pn_f16+0x450>
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x4874f162; WORD $0xc058 // vaddps zmm0, zmm1, zmm0
+	LONG $0x24448b48; BYTE $0x08 // mov rax, qword ptr [rsp + 0x8]
+	LONG $0x486cf162; WORD $0xc058 // vaddps zmm0, zmm2, zmm0
+	LONG $0x487cf162; WORD $0x0411; BYTE $0x02 // vmovups zmmword ptr [rdx + rax], zmm0
+	LONG $0xfffcdce9; BYTE $0xff // jmp 0x11f00 <pn_f16+0x450>
+	LONG $0x18c48348 // add rsp, 0x18
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+
+	// pn_bf16: +8768
+	BYTE $0x55 // push rbp
+	WORD $0x5741 // push r15
+	WORD $0x5641 // push r14
+	WORD $0x5541 // push r13
+	WORD $0x5441 // push r12
+	BYTE $0x53 // push rbx
+	LONG $0x20ec8348 // sub rsp, 0x20
+	WORD $0x894d; BYTE $0xcc // mov r12, r9
+	WORD $0x8945; BYTE $0xe6 // mov r14d, r12d
+	LONG $0x02eec141 // shr r14d, 0x2
+	WORD $0x8948; BYTE $0xf8 // mov rax, rdi
+	WORD $0x8944; BYTE $0xc7 // mov edi, r8d
+	WORD $0x8949; BYTE $0xf9 // mov r9, rdi
+	WORD $0xf749; BYTE $0xd9 // neg r9
+	WORD $0x3145; BYTE $0xd2 // xor r10d, r10d
+	LONG $0x0002bd41; WORD $0x0000 // mov r13d, 0x2
+	LONG $0x000003bd; BYTE $0x00 // mov ebp, 0x3
+	WORD $0x894d; BYTE $0xe7 // mov r15, r12
+	LONG $0x07e68341 // and r14d, 0x7
+	WORD $0x894c; BYTE $0xf3 // mov rbx, r14
+	LONG $0x01eb8348 // sub rbx, 0x1
+	LONG $0x2474894c; BYTE $0x08 // mov qword ptr [rsp + 0x8], r14
+	LONG $0xd1420f4d // cmovb r10, r9
+	LONG $0x02fe8341 // cmp r14d, 0x2
+	LONG $0x0001b941; WORD $0x0000 // mov r9d, 0x1
+	LONG $0xcb420f4c // cmovb r9, rbx
+	LONG $0x2454894c; BYTE $0x10 // mov qword ptr [rsp + 0x10], r10
+	LONG $0x96148d4e // lea r10, [rsi + 4*r10]
+	LONG $0xcfaf0f4c // imul r9, rdi
+	LONG $0x03fe8341 // cmp r14d, 0x3
+	LONG $0xeb420f4c // cmovb r13, rbx
+	LONG $0xefaf0f4c // imul r13, rdi
+	LONG $0x04fe8341 // cmp r14d, 0x4
+	LONG $0xeb420f48 // cmovb rbp, rbx
+	LONG $0x8e1c8d4e // lea r11, [rsi + 4*r9]
+	LONG $0x20f8c149 // sar r8, 0x20
+	LONG $0x05ffc149 // sar r15, 0x5
+	LONG $0xefaf0f48 // imul rbp, rdi
+	LONG $0x2404894c // mov qword ptr [rsp], r8
+	LONG $0xae1c8d4a // lea rbx, [rsi + 4*r13]
+	LONG $0xae348d4c // lea r14, [rsi + 4*rbp]
+	LONG $0x03c4f641 // test r12b, 0x3
+	LONG $0x03d3840f; WORD $0x0000 // je 0x126b1 <pn_bf16+0x471>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x07678e0f; WORD $0x0000 // jle 0x12a4e <pn_bf16+0x80e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	QUAD $0x084b0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x84b] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x08410d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x841] # 0x12b40 <pw_bf16+0x80>
+	LONG $0xae648d4c; BYTE $0x1c // lea r12, [rsi + 4*rbp + 0x1c]
+	LONG $0xae6c8d4e; BYTE $0x1c // lea r13, [rsi + 4*r13 + 0x1c]
+	LONG $0x8e6c8d4a; BYTE $0x1c // lea rbp, [rsi + 4*r9 + 0x1c]
+	QUAD $0x00000000bd3c8d48 // lea rdi, [4*rdi]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	LONG $0x247c8948; BYTE $0x18 // mov qword ptr [rsp + 0x18], rdi
+	LONG $0x247c8b48; BYTE $0x10 // mov rdi, qword ptr [rsp + 0x10]
+	LONG $0xbe748d48; BYTE $0x1c // lea rsi, [rsi + 4*rdi + 0x1c]
+	WORD $0x1aeb // jmp 0x12345 <pn_bf16+0x105>
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff7f8d49 // lea rdi, [r15 - 0x1]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x8949; BYTE $0xff // mov r15, rdi
+	LONG $0x07098e0f; WORD $0x0000 // jle 0x12a4e <pn_bf16+0x80e>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x123a0 <pn_bf16+0x160>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0001e9e9; BYTE $0x00 // jmp 0x12588 <pn_bf16+0x348>
+	BYTE $0x90 // nop
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	WORD $0x8948; BYTE $0xc7 // mov rdi, rax
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	WORD $0x9066 // nop
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	LONG $0x00e08149; WORD $0xffff; BYTE $0xff // and r8, -0x100
+	LONG $0x00c78148; WORD $0x0001; BYTE $0x00 // add rdi, 0x100
+	QUAD $0x0000300088180f41 // prefetcht0 byte ptr [r8 + 0x3000]
+	QUAD $0x0000304088180f41 // prefetcht0 byte ptr [r8 + 0x3040]
+	QUAD $0x0000308088180f41 // prefetcht0 byte ptr [r8 + 0x3080]
+	QUAD $0x000030c088180f41 // prefetcht0 byte ptr [r8 + 0x30c0]
+	LONG $0x08418d4d // lea r8, [r9 + 0x8]
+	LONG $0x48fee162; WORD $0x106f // vmovdqu64 zmm18, zmmword ptr [rax]
+	LONG $0x48fee162; WORD $0x586f; BYTE $0x01 // vmovdqu64 zmm19, zmmword ptr [rax + 0x40]
+	LONG $0x48fee162; WORD $0x606f; BYTE $0x02 // vmovdqu64 zmm20, zmmword ptr [rax + 0x80]
+	LONG $0x48fee162; WORD $0x686f; BYTE $0x03 // vmovdqu64 zmm21, zmmword ptr [rax + 0xc0]
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x404db162; WORD $0xf272; BYTE $0x10 // vpslld zmm22, zmm18, 0x10
+	LONG $0x40ede162; WORD $0xd1db // vpandq zmm18, zmm18, zmm1
+	QUAD $0xf98e4cb8504da262 // vfmadd231ps zmm17, zmm22, dword ptr [rsi + 4*r9 - 0x1c]{1to16} # zmm17 = (zmm22 * mem) + zmm17
+	QUAD $0xf98d6cb8504d3262 // vfmadd231ps zmm13, zmm22, dword ptr [rbp + 4*r9 - 0x1c]{1to16} # zmm13 = (zmm22 * mem) + zmm13
+	QUAD $0xf98d6cb8504d9262 // vfmadd231ps zmm5, zmm22, dword ptr [r13 + 4*r9 - 0x1c]{1to16} # zmm5 = (zmm22 * mem) + zmm5
+	QUAD $0xf98c74b8504d9262 // vfmadd231ps zmm6, zmm22, dword ptr [r12 + 4*r9 - 0x1c]{1to16} # zmm6 = (zmm22 * mem) + zmm6
+	QUAD $0xfa8e44b8506da262 // vfmadd231ps zmm16, zmm18, dword ptr [rsi + 4*r9 - 0x18]{1to16} # zmm16 = (zmm18 * mem) + zmm16
+	QUAD $0xfa8d64b8506d3262 // vfmadd231ps zmm12, zmm18, dword ptr [rbp + 4*r9 - 0x18]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	QUAD $0xfa8d64b8506d9262 // vfmadd231ps zmm4, zmm18, dword ptr [r13 + 4*r9 - 0x18]{1to16} # zmm4 = (zmm18 * mem) + zmm4
+	QUAD $0xfa8c44b8506d1262 // vfmadd231ps zmm8, zmm18, dword ptr [r12 + 4*r9 - 0x18]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	LONG $0x406db162; WORD $0xf372; BYTE $0x10 // vpslld zmm18, zmm19, 0x10
+	LONG $0x40e5e162; WORD $0xd9db // vpandq zmm19, zmm19, zmm1
+	QUAD $0xfb8e7cb8506d3262 // vfmadd231ps zmm15, zmm18, dword ptr [rsi + 4*r9 - 0x14]{1to16} # zmm15 = (zmm18 * mem) + zmm15
+	QUAD $0xfb8d4cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbp + 4*r9 - 0x14]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xfb8d5cb8506d9262 // vfmadd231ps zmm3, zmm18, dword ptr [r13 + 4*r9 - 0x14]{1to16} # zmm3 = (zmm18 * mem) + zmm3
+	QUAD $0xfb8c54b8506d1262 // vfmadd231ps zmm10, zmm18, dword ptr [r12 + 4*r9 - 0x14]{1to16} # zmm10 = (zmm18 * mem) + zmm10
+	QUAD $0xfc8e74b850653262 // vfmadd231ps zmm14, zmm19, dword ptr [rsi + 4*r9 - 0x10]{1to16} # zmm14 = (zmm19 * mem) + zmm14
+	QUAD $0xfc8d7cb85065b262 // vfmadd231ps zmm7, zmm19, dword ptr [rbp + 4*r9 - 0x10]{1to16} # zmm7 = (zmm19 * mem) + zmm7
+	QUAD $0xfc8d54b850659262 // vfmadd231ps zmm2, zmm19, dword ptr [r13 + 4*r9 - 0x10]{1to16} # zmm2 = (zmm19 * mem) + zmm2
+	QUAD $0xfc8c5cb850651262 // vfmadd231ps zmm11, zmm19, dword ptr [r12 + 4*r9 - 0x10]{1to16} # zmm11 = (zmm19 * mem) + zmm11
+	LONG $0x406db162; WORD $0xf472; BYTE $0x10 // vpslld zmm18, zmm20, 0x10
+	LONG $0x40dde162; WORD $0xd9db // vpandq zmm19, zmm20, zmm1
+	QUAD $0xfd8e4cb8506da262 // vfmadd231ps zmm17, zmm18, dword ptr [rsi + 4*r9 - 0xc]{1to16} # zmm17 = (zmm18 * mem) + zmm17
+	QUAD $0xfd8d6cb8506d3262 // vfmadd231ps zmm13, zmm18, dword ptr [rbp + 4*r9 - 0xc]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xfd8d6cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r13 + 4*r9 - 0xc]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	QUAD $0xfd8c74b8506d9262 // vfmadd231ps zmm6, zmm18, dword ptr [r12 + 4*r9 - 0xc]{1to16} # zmm6 = (zmm18 * mem) + zmm6
+	LONG $0x406db162; WORD $0xf572; BYTE $0x10 // vpslld zmm18, zmm21, 0x10
+	QUAD $0xfe8e44b85065a262 // vfmadd231ps zmm16, zmm19, dword ptr [rsi + 4*r9 - 0x8]{1to16} # zmm16 = (zmm19 * mem) + zmm16
+	QUAD $0xfe8d64b850653262 // vfmadd231ps zmm12, zmm19, dword ptr [rbp + 4*r9 - 0x8]{1to16} # zmm12 = (zmm19 * mem) + zmm12
+	QUAD $0xfe8d64b850659262 // vfmadd231ps zmm4, zmm19, dword ptr [r13 + 4*r9 - 0x8]{1to16} # zmm4 = (zmm19 * mem) + zmm4
+	QUAD $0xfe8c44b850651262 // vfmadd231ps zmm8, zmm19, dword ptr [r12 + 4*r9 - 0x8]{1to16} # zmm8 = (zmm19 * mem) + zmm8
+	LONG $0x40d5e162; WORD $0xd9db // vpandq zmm19, zmm21, zmm1
+	QUAD $0xff8e7cb8506d3262 // vfmadd231ps zmm15, zmm18, dword ptr [rsi + 4*r9 - 0x4]{1to16} # zmm15 = (zmm18 * mem) + zmm15
+	QUAD $0xff8d4cb8506d3262 // vfmadd231ps zmm9, zmm18, dword ptr [rbp + 4*r9 - 0x4]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xff8d5cb8506d9262 // vfmadd231ps zmm3, zmm18, dword ptr [r13 + 4*r9 - 0x4]{1to16} # zmm3 = (zmm18 * mem) + zmm3
+	QUAD $0xff8c54b8506d1262 // vfmadd231ps zmm10, zmm18, dword ptr [r12 + 4*r9 - 0x4]{1to16} # zmm10 = (zmm18 * mem) + zmm10
+	LONG $0x50653262; WORD $0x34b8; BYTE $0x8e // vfmadd231ps zmm14, zmm19, dword ptr [rsi + 4*r9]{1to16} # zmm14 = (zmm19 * mem) + zmm14
+	QUAD $0x008d7cb85065b262 // vfmadd231ps zmm7, zmm19, dword ptr [rbp + 4*r9]{1to16} # zmm7 = (zmm19 * mem) + zmm7
+	QUAD $0x008d54b850659262 // vfmadd231ps zmm2, zmm19, dword ptr [r13 + 4*r9]{1to16} # zmm2 = (zmm19 * mem) + zmm2
+	LONG $0x50651262; WORD $0x1cb8; BYTE $0x8c // vfmadd231ps zmm11, zmm19, dword ptr [r12 + 4*r9]{1to16} # zmm11 = (zmm19 * mem) + zmm11
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0xfe688e0f; WORD $0xffff // jle 0x123f0 <pn_bf16+0x1b0>
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0x007f8d0f; WORD $0x0000 // jge 0x12610 <pn_bf16+0x3d0>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x1deb // jmp 0x125b3 <pn_bf16+0x373>
+	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
+	LONG $0x02788d49 // lea rdi, [r8 + 0x2]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x8949; BYTE $0xf8 // mov r8, rdi
+	WORD $0x5d7d // jge 0x12610 <pn_bf16+0x3d0>
+	LONG $0x48fee162; WORD $0x106f // vmovdqu64 zmm18, zmmword ptr [rax]
+	LONG $0x4065b162; WORD $0xf272; BYTE $0x10 // vpslld zmm19, zmm18, 0x10
+	QUAD $0xff824cb850658262 // vfmadd231ps zmm17, zmm19, dword ptr [r10 + 4*r8 - 0x4]{1to16} # zmm17 = (zmm19 * mem) + zmm17
+	QUAD $0xff836cb850651262 // vfmadd231ps zmm13, zmm19, dword ptr [r11 + 4*r8 - 0x4]{1to16} # zmm13 = (zmm19 * mem) + zmm13
+	QUAD $0xff836cb85065b262 // vfmadd231ps zmm5, zmm19, dword ptr [rbx + 4*r8 - 0x4]{1to16} # zmm5 = (zmm19 * mem) + zmm5
+	QUAD $0xff8674b850659262 // vfmadd231ps zmm6, zmm19, dword ptr [r14 + 4*r8 - 0x4]{1to16} # zmm6 = (zmm19 * mem) + zmm6
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xbb7d // jge 0x125a0 <pn_bf16+0x360>
+	LONG $0x40ede162; WORD $0xd0db // vpandq zmm18, zmm18, zmm0
+	LONG $0x506d8262; WORD $0x04b8; BYTE $0x82 // vfmadd231ps zmm16, zmm18, dword ptr [r10 + 4*r8]{1to16} # zmm16 = (zmm18 * mem) + zmm16
+	LONG $0x506d1262; WORD $0x24b8; BYTE $0x83 // vfmadd231ps zmm12, zmm18, dword ptr [r11 + 4*r8]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	LONG $0x506db262; WORD $0x24b8; BYTE $0x83 // vfmadd231ps zmm4, zmm18, dword ptr [rbx + 4*r8]{1to16} # zmm4 = (zmm18 * mem) + zmm4
+	LONG $0x506d1262; WORD $0x04b8; BYTE $0x86 // vfmadd231ps zmm8, zmm18, dword ptr [r14 + 4*r8]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	WORD $0x97eb // jmp 0x125a0 <pn_bf16+0x360>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd12840f; WORD $0xffff // je 0x12330 <pn_bf16+0xf0>
+	LONG $0x4074a162; WORD $0xc058 // vaddps zmm16, zmm17, zmm16
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfcf0820f; WORD $0xffff // jb 0x12330 <pn_bf16+0xf0>
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x4834f162; WORD $0xff58 // vaddps zmm7, zmm9, zmm7
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x481cf162; WORD $0xff58 // vaddps zmm7, zmm12, zmm7
+	LONG $0x487cf162; WORD $0x3c11; BYTE $0xba // vmovups zmmword ptr [rdx + 4*rdi], zmm7
+	LONG $0x03f88341 // cmp r8d, 0x3
+	LONG $0xfcc9820f; WORD $0xffff // jb 0x12330 <pn_bf16+0xf0>
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1411; BYTE $0xfa // vmovups zmmword ptr [rdx + 8*rdi], zmm2
+	LONG $0x04f88341 // cmp r8d, 0x4
+	LONG $0xfca2820f; WORD $0xffff // jb 0x12330 <pn_bf16+0xf0>
+	LONG $0x484cd162; WORD $0xd058 // vaddps zmm2, zmm6, zmm8
+	LONG $0x482cd162; WORD $0xdb58 // vaddps zmm3, zmm10, zmm11
+	LONG $0x247c8b48; BYTE $0x18 // mov rdi, qword ptr [rsp + 0x18]
+	LONG $0x486cf162; WORD $0xd358 // vaddps zmm2, zmm2, zmm3
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm2
+	LONG $0xfffc7fe9; BYTE $0xff // jmp 0x12330 <pn_bf16+0xf0>
+	WORD $0x854d; BYTE $0xff // test r15, r15
+	LONG $0x03948e0f; WORD $0x0000 // jle 0x12a4e <pn_bf16+0x80e>
+	LONG $0x243c8b48 // mov rdi, qword ptr [rsp]
+	QUAD $0x04780558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x478] # 0x12b40 <pw_bf16+0x80>
+	QUAD $0x046e0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x46e] # 0x12b40 <pw_bf16+0x80>
+	LONG $0x24448b4c; BYTE $0x10 // mov r8, qword ptr [rsp + 0x10]
+	LONG $0xae648d4c; BYTE $0x1c // lea r12, [rsi + 4*rbp + 0x1c]
+	LONG $0xae6c8d4e; BYTE $0x1c // lea r13, [rsi + 4*r13 + 0x1c]
+	LONG $0x8e6c8d4a; BYTE $0x1c // lea rbp, [rsi + 4*r9 + 0x1c]
+	QUAD $0x00000000bd3c8d48 // lea rdi, [4*rdi]
+	LONG $0x86748d4a; BYTE $0x1c // lea rsi, [rsi + 4*r8 + 0x1c]
+	LONG $0x7f3c8d48 // lea rdi, [rdi + 2*rdi]
+	WORD $0x1ceb // jmp 0x12715 <pn_bf16+0x4d5>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x40c28348 // add rdx, 0x40
+	LONG $0xff478d4d // lea r8, [r15 - 0x1]
+	LONG $0x01ff8349 // cmp r15, 0x1
+	WORD $0x894d; BYTE $0xc7 // mov r15, r8
+	LONG $0x03398e0f; WORD $0x0000 // jle 0x12a4e <pn_bf16+0x80e>
+	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
+	LONG $0x08f98348 // cmp rcx, 0x8
+	WORD $0x517d // jge 0x12770 <pn_bf16+0x530>
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	WORD $0x3145; BYTE $0xc0 // xor r8d, r8d
+	LONG $0x0001b8e9; BYTE $0x00 // jmp 0x12927 <pn_bf16+0x6e7>
+	BYTE $0x90 // nop
+	LONG $0xdb57e0c5 // vxorps xmm3, xmm3, xmm3
+	LONG $0xe457d8c5 // vxorps xmm4, xmm4, xmm4
+	LONG $0xed57d0c5 // vxorps xmm5, xmm5, xmm5
+	LONG $0xf657c8c5 // vxorps xmm6, xmm6, xmm6
+	LONG $0xff57c0c5 // vxorps xmm7, xmm7, xmm7
+	LONG $0x573841c4; BYTE $0xc0 // vxorps xmm8, xmm8, xmm8
+	LONG $0x573041c4; BYTE $0xc9 // vxorps xmm9, xmm9, xmm9
+	LONG $0x572841c4; BYTE $0xd2 // vxorps xmm10, xmm10, xmm10
+	LONG $0x572041c4; BYTE $0xdb // vxorps xmm11, xmm11, xmm11
+	LONG $0x571841c4; BYTE $0xe4 // vxorps xmm12, xmm12, xmm12
+	LONG $0x571041c4; BYTE $0xed // vxorps xmm13, xmm13, xmm13
+	LONG $0x570841c4; BYTE $0xf6 // vxorps xmm14, xmm14, xmm14
+	LONG $0x570041c4; BYTE $0xff // vxorps xmm15, xmm15, xmm15
+	LONG $0x007ca162; WORD $0xc057 // vxorps xmm16, xmm16, xmm16
+	LONG $0x0074a162; WORD $0xc957 // vxorps xmm17, xmm17, xmm17
+	WORD $0x3145; BYTE $0xc9 // xor r9d, r9d
+	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
+	LONG $0x48fee162; WORD $0x106f // vmovdqu64 zmm18, zmmword ptr [rax]
+	LONG $0x48fee162; WORD $0x586f; BYTE $0x01 // vmovdqu64 zmm19, zmmword ptr [rax + 0x40]
+	LONG $0x48fee162; WORD $0x606f; BYTE $0x02 // vmovdqu64 zmm20, zmmword ptr [rax + 0x80]
+	LONG $0x48fee162; WORD $0x686f; BYTE $0x03 // vmovdqu64 zmm21, zmmword ptr [rax + 0xc0]
+	LONG $0x01000548; WORD $0x0000 // add rax, 0x100
+	LONG $0x08418d4d // lea r8, [r9 + 0x8]
+	LONG $0x404db162; WORD $0xf272; BYTE $0x10 // vpslld zmm22, zmm18, 0x10
+	LONG $0x40ede162; WORD $0xd1db // vpandq zmm18, zmm18, zmm1
+	QUAD $0xf98e4cb8504da262 // vfmadd231ps zmm17, zmm22, dword ptr [rsi + 4*r9 - 0x1c]{1to16} # zmm17 = (zmm22 * mem) + zmm17
+	QUAD $0xf98d6cb8504d3262 // vfmadd231ps zmm13, zmm22, dword ptr [rbp + 4*r9 - 0x1c]{1to16} # zmm13 = (zmm22 * mem) + zmm13
+	QUAD $0xf98d4cb8504d1262 // vfmadd231ps zmm9, zmm22, dword ptr [r13 + 4*r9 - 0x1c]{1to16} # zmm9 = (zmm22 * mem) + zmm9
+	QUAD $0xf98c6cb8504d9262 // vfmadd231ps zmm5, zmm22, dword ptr [r12 + 4*r9 - 0x1c]{1to16} # zmm5 = (zmm22 * mem) + zmm5
+	QUAD $0xfa8e44b8506da262 // vfmadd231ps zmm16, zmm18, dword ptr [rsi + 4*r9 - 0x18]{1to16} # zmm16 = (zmm18 * mem) + zmm16
+	QUAD $0xfa8d64b8506d3262 // vfmadd231ps zmm12, zmm18, dword ptr [rbp + 4*r9 - 0x18]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	QUAD $0xfa8d44b8506d1262 // vfmadd231ps zmm8, zmm18, dword ptr [r13 + 4*r9 - 0x18]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	QUAD $0xfa8c64b8506d9262 // vfmadd231ps zmm4, zmm18, dword ptr [r12 + 4*r9 - 0x18]{1to16} # zmm4 = (zmm18 * mem) + zmm4
+	LONG $0x406db162; WORD $0xf372; BYTE $0x10 // vpslld zmm18, zmm19, 0x10
+	LONG $0x40e5e162; WORD $0xd9db // vpandq zmm19, zmm19, zmm1
+	QUAD $0xfb8e7cb8506d3262 // vfmadd231ps zmm15, zmm18, dword ptr [rsi + 4*r9 - 0x14]{1to16} # zmm15 = (zmm18 * mem) + zmm15
+	QUAD $0xfb8d5cb8506d3262 // vfmadd231ps zmm11, zmm18, dword ptr [rbp + 4*r9 - 0x14]{1to16} # zmm11 = (zmm18 * mem) + zmm11
+	QUAD $0xfb8d7cb8506d9262 // vfmadd231ps zmm7, zmm18, dword ptr [r13 + 4*r9 - 0x14]{1to16} # zmm7 = (zmm18 * mem) + zmm7
+	QUAD $0xfb8c5cb8506d9262 // vfmadd231ps zmm3, zmm18, dword ptr [r12 + 4*r9 - 0x14]{1to16} # zmm3 = (zmm18 * mem) + zmm3
+	QUAD $0xfc8e74b850653262 // vfmadd231ps zmm14, zmm19, dword ptr [rsi + 4*r9 - 0x10]{1to16} # zmm14 = (zmm19 * mem) + zmm14
+	QUAD $0xfc8d54b850653262 // vfmadd231ps zmm10, zmm19, dword ptr [rbp + 4*r9 - 0x10]{1to16} # zmm10 = (zmm19 * mem) + zmm10
+	QUAD $0xfc8d74b850659262 // vfmadd231ps zmm6, zmm19, dword ptr [r13 + 4*r9 - 0x10]{1to16} # zmm6 = (zmm19 * mem) + zmm6
+	QUAD $0xfc8c54b850659262 // vfmadd231ps zmm2, zmm19, dword ptr [r12 + 4*r9 - 0x10]{1to16} # zmm2 = (zmm19 * mem) + zmm2
+	LONG $0x406db162; WORD $0xf472; BYTE $0x10 // vpslld zmm18, zmm20, 0x10
+	LONG $0x40dde162; WORD $0xd9db // vpandq zmm19, zmm20, zmm1
+	QUAD $0xfd8e4cb8506da262 // vfmadd231ps zmm17, zmm18, dword ptr [rsi + 4*r9 - 0xc]{1to16} # zmm17 = (zmm18 * mem) + zmm17
+	QUAD $0xfd8d6cb8506d3262 // vfmadd231ps zmm13, zmm18, dword ptr [rbp + 4*r9 - 0xc]{1to16} # zmm13 = (zmm18 * mem) + zmm13
+	QUAD $0xfd8d4cb8506d1262 // vfmadd231ps zmm9, zmm18, dword ptr [r13 + 4*r9 - 0xc]{1to16} # zmm9 = (zmm18 * mem) + zmm9
+	QUAD $0xfd8c6cb8506d9262 // vfmadd231ps zmm5, zmm18, dword ptr [r12 + 4*r9 - 0xc]{1to16} # zmm5 = (zmm18 * mem) + zmm5
+	LONG $0x406db162; WORD $0xf572; BYTE $0x10 // vpslld zmm18, zmm21, 0x10
+	QUAD $0xfe8e44b85065a262 // vfmadd231ps zmm16, zmm19, dword ptr [rsi + 4*r9 - 0x8]{1to16} # zmm16 = (zmm19 * mem) + zmm16
+	QUAD $0xfe8d64b850653262 // vfmadd231ps zmm12, zmm19, dword ptr [rbp + 4*r9 - 0x8]{1to16} # zmm12 = (zmm19 * mem) + zmm12
+	QUAD $0xfe8d44b850651262 // vfmadd231ps zmm8, zmm19, dword ptr [r13 + 4*r9 - 0x8]{1to16} # zmm8 = (zmm19 * mem) + zmm8
+	QUAD $0xfe8c64b850659262 // vfmadd231ps zmm4, zmm19, dword ptr [r12 + 4*r9 - 0x8]{1to16} # zmm4 = (zmm19 * mem) + zmm4
+	LONG $0x40d5e162; WORD $0xd9db // vpandq zmm19, zmm21, zmm1
+	QUAD $0xff8e7cb8506d3262 // vfmadd231ps zmm15, zmm18, dword ptr [rsi + 4*r9 - 0x4]{1to16} # zmm15 = (zmm18 * mem) + zmm15
+	QUAD $0xff8d5cb8506d3262 // vfmadd231ps zmm11, zmm18, dword ptr [rbp + 4*r9 - 0x4]{1to16} # zmm11 = (zmm18 * mem) + zmm11
+	QUAD $0xff8d7cb8506d9262 // vfmadd231ps zmm7, zmm18, dword ptr [r13 + 4*r9 - 0x4]{1to16} # zmm7 = (zmm18 * mem) + zmm7
+	QUAD $0xff8c5cb8506d9262 // vfmadd231ps zmm3, zmm18, dword ptr [r12 + 4*r9 - 0x4]{1to16} # zmm3 = (zmm18 * mem) + zmm3
+	LONG $0x50653262; WORD $0x34b8; BYTE $0x8e // vfmadd231ps zmm14, zmm19, dword ptr [rsi + 4*r9]{1to16} # zmm14 = (zmm19 * mem) + zmm14
+	QUAD $0x008d54b850653262 // vfmadd231ps zmm10, zmm19, dword ptr [rbp + 4*r9]{1to16} # zmm10 = (zmm19 * mem) + zmm10
+	QUAD $0x008d74b850659262 // vfmadd231ps zmm6, zmm19, dword ptr [r13 + 4*r9]{1to16} # zmm6 = (zmm19 * mem) + zmm6
+	LONG $0x50659262; WORD $0x14b8; BYTE $0x8c // vfmadd231ps zmm2, zmm19, dword ptr [r12 + 4*r9]{1to16} # zmm2 = (zmm19 * mem) + zmm2
+	LONG $0x10c18349 // add r9, 0x10
+	WORD $0x3949; BYTE $0xc9 // cmp r9, rcx
+	WORD $0x894d; BYTE $0xc1 // mov r9, r8
+	LONG $0xfe998e0f; WORD $0xffff // jle 0x127c0 <pn_bf16+0x580>
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	LONG $0x00808d0f; WORD $0x0000 // jge 0x129b0 <pn_bf16+0x770>
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x1eeb // jmp 0x12953 <pn_bf16+0x713>
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x02488d4d // lea r9, [r8 + 0x2]
+	LONG $0x40c08348 // add rax, 0x40
+	WORD $0xff49; BYTE $0xc0 // inc r8
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0x894d; BYTE $0xc8 // mov r8, r9
+	WORD $0x5d7d // jge 0x129b0 <pn_bf16+0x770>
+	LONG $0x48fee162; WORD $0x106f // vmovdqu64 zmm18, zmmword ptr [rax]
+	LONG $0x4065b162; WORD $0xf272; BYTE $0x10 // vpslld zmm19, zmm18, 0x10
+	QUAD $0xff824cb850658262 // vfmadd231ps zmm17, zmm19, dword ptr [r10 + 4*r8 - 0x4]{1to16} # zmm17 = (zmm19 * mem) + zmm17
+	QUAD $0xff836cb850651262 // vfmadd231ps zmm13, zmm19, dword ptr [r11 + 4*r8 - 0x4]{1to16} # zmm13 = (zmm19 * mem) + zmm13
+	QUAD $0xff834cb850653262 // vfmadd231ps zmm9, zmm19, dword ptr [rbx + 4*r8 - 0x4]{1to16} # zmm9 = (zmm19 * mem) + zmm9
+	QUAD $0xff866cb850659262 // vfmadd231ps zmm5, zmm19, dword ptr [r14 + 4*r8 - 0x4]{1to16} # zmm5 = (zmm19 * mem) + zmm5
+	WORD $0x3949; BYTE $0xc8 // cmp r8, rcx
+	WORD $0xbb7d // jge 0x12940 <pn_bf16+0x700>
+	LONG $0x40ede162; WORD $0xd0db // vpandq zmm18, zmm18, zmm0
+	LONG $0x506d8262; WORD $0x04b8; BYTE $0x82 // vfmadd231ps zmm16, zmm18, dword ptr [r10 + 4*r8]{1to16} # zmm16 = (zmm18 * mem) + zmm16
+	LONG $0x506d1262; WORD $0x24b8; BYTE $0x83 // vfmadd231ps zmm12, zmm18, dword ptr [r11 + 4*r8]{1to16} # zmm12 = (zmm18 * mem) + zmm12
+	LONG $0x506d3262; WORD $0x04b8; BYTE $0x83 // vfmadd231ps zmm8, zmm18, dword ptr [rbx + 4*r8]{1to16} # zmm8 = (zmm18 * mem) + zmm8
+	LONG $0x506d9262; WORD $0x24b8; BYTE $0x86 // vfmadd231ps zmm4, zmm18, dword ptr [r14 + 4*r8]{1to16} # zmm4 = (zmm18 * mem) + zmm4
+	WORD $0x97eb // jmp 0x12940 <pn_bf16+0x700>
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x24448b4c; BYTE $0x08 // mov r8, qword ptr [rsp + 0x8]
+	WORD $0x854d; BYTE $0xc0 // test r8, r8
+	LONG $0xfd42840f; WORD $0xffff // je 0x12700 <pn_bf16+0x4c0>
+	LONG $0x4074a162; WORD $0xc058 // vaddps zmm16, zmm17, zmm16
+	LONG $0x48045162; WORD $0xf658 // vaddps zmm14, zmm15, zmm14
+	LONG $0x407c5162; WORD $0xf658 // vaddps zmm14, zmm16, zmm14
+	LONG $0x487c7162; WORD $0x3211 // vmovups zmmword ptr [rdx], zmm14
+	LONG $0x02f88341 // cmp r8d, 0x2
+	LONG $0xfd20820f; WORD $0xffff // jb 0x12700 <pn_bf16+0x4c0>
+	LONG $0x48145162; WORD $0xe458 // vaddps zmm12, zmm13, zmm12
+	LONG $0x48245162; WORD $0xd258 // vaddps zmm10, zmm11, zmm10
+	LONG $0x08247c83; BYTE $0x03 // cmp dword ptr [rsp + 0x8], 0x3
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0x481c5162; WORD $0xd258 // vaddps zmm10, zmm12, zmm10
+	LONG $0x487c3162; WORD $0x1411; BYTE $0x82 // vmovups zmmword ptr [rdx + 4*r8], zmm10
+	LONG $0xfcf8820f; WORD $0xffff // jb 0x12700 <pn_bf16+0x4c0>
+	LONG $0x48345162; WORD $0xc058 // vaddps zmm8, zmm9, zmm8
+	LONG $0x4844f162; WORD $0xf658 // vaddps zmm6, zmm7, zmm6
+	LONG $0x08247c83; BYTE $0x04 // cmp dword ptr [rsp + 0x8], 0x4
+	LONG $0x24048b4c // mov r8, qword ptr [rsp]
+	LONG $0x483cf162; WORD $0xf658 // vaddps zmm6, zmm8, zmm6
+	LONG $0x487cb162; WORD $0x3411; BYTE $0xc2 // vmovups zmmword ptr [rdx + 8*r8], zmm6
+	LONG $0xfcd0820f; WORD $0xffff // jb 0x12700 <pn_bf16+0x4c0>
+	LONG $0x4854f162; WORD $0xe458 // vaddps zmm4, zmm5, zmm4
+	LONG $0x4864f162; WORD $0xd258 // vaddps zmm2, zmm3, zmm2
+	LONG $0x485cf162; WORD $0xd258 // vaddps zmm2, zmm4, zmm2
+	LONG $0x487cf162; WORD $0x1411; BYTE $0x3a // vmovups zmmword ptr [rdx + rdi], zmm2
+	LONG $0xfffcb2e9; BYTE $0xff // jmp 0x12700 <pn_bf16+0x4c0>
+	LONG $0x20c48348 // add rsp, 0x20
+	BYTE $0x5b // pop rbx
+	WORD $0x5c41 // pop r12
+	WORD $0x5d41 // pop r13
+	WORD $0x5e41 // pop r14
+	WORD $0x5f41 // pop r15
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+
+	// pw_f32: +10848
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x11377 <pw_f32+0x27>
+	WORD $0x227e // jle 0x12a87 <pw_f32+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487cf162; WORD $0x0410; BYTE $0x07 // vmovups zmm0, zmmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x46 // vmovups zmmword ptr [rsi + 2*rax], zmm0
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x11360 <pw_f32+0x10>
+	WORD $0xe975 // jne 0x12a70 <pw_f32+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_f16: +4992
+	// pw_f16: +10896
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x227e // jle 0x113a7 <pw_f16+0x27>
+	WORD $0x227e // jle 0x12ab7 <pw_f16+0x27>
 	WORD $0xc031 // xor eax, eax
 	QUAD $0x00000000841f0f66; BYTE $0x00 // nop word ptr [rax + rax]
 	LONG $0x487df262; WORD $0x0413; BYTE $0x07 // vcvtph2ps zmm0, ymmword ptr [rdi + rax]
 	LONG $0x487cf162; WORD $0x0411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm0
 	LONG $0x20c08348 // add rax, 0x20
 	WORD $0xff48; BYTE $0xca // dec rdx
-	WORD $0xe975 // jne 0x11390 <pw_f16+0x10>
+	WORD $0xe975 // jne 0x12aa0 <pw_f16+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
 
-	// pw_bf16: +5040
+	// pw_bf16: +10944
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x567e // jle 0x1140b <pw_bf16+0x5b>
-	QUAD $0x00810558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x81] # 0x11440 <pw_bf16+0x90>
+	WORD $0x567e // jle 0x12b1b <pw_bf16+0x5b>
+	QUAD $0x00710558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x71] # 0x12b40 <pw_bf16+0x80>
 	WORD $0xc031 // xor eax, eax
 	WORD $0xc931 // xor ecx, ecx
-	WORD $0x18eb // jmp 0x113dd <pw_bf16+0x2d>
+	WORD $0x18eb // jmp 0x12aed <pw_bf16+0x2d>
 	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x02c18348 // add rcx, 0x2
 	LONG $0x40c08348 // add rax, 0x40
 	WORD $0x3948; BYTE $0xd1 // cmp rcx, rdx
-	WORD $0x2e7d // jge 0x1140b <pw_bf16+0x5b>
+	WORD $0x2e7d // jge 0x12b1b <pw_bf16+0x5b>
 	LONG $0x48fef162; WORD $0x0c6f; BYTE $0x07 // vmovdqu64 zmm1, zmmword ptr [rdi + rax]
 	LONG $0x01418d4c // lea r8, [rcx + 0x1]
 	LONG $0x486df162; WORD $0xf172; BYTE $0x10 // vpslld zmm2, zmm1, 0x10
 	LONG $0x48fef162; WORD $0x147f; BYTE $0x86 // vmovdqu64 zmmword ptr [rsi + 4*rax], zmm2
 	WORD $0x3949; BYTE $0xd0 // cmp r8, rdx
-	WORD $0xd57d // jge 0x113d0 <pw_bf16+0x20>
+	WORD $0xd57d // jge 0x12ae0 <pw_bf16+0x20>
 	LONG $0x48f5f162; WORD $0xc8db // vpandq zmm1, zmm1, zmm0
 	QUAD $0x02864c7f48fef162 // vmovdqu64 zmmword ptr [rsi + 4*rax + 0x80], zmm1
-	WORD $0xc5eb // jmp 0x113d0 <pw_bf16+0x20>
+	WORD $0xc5eb // jmp 0x12ae0 <pw_bf16+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xccccccffff0000cc; QUAD $0xcccccccccccccccc
@@ -1017,6 +2126,10 @@ TEXT ·plainpanel_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xff0000ffff0000cc; QUAD $0xff0000ffff0000ff
+	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
+	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
+	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
+	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
 	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
 	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
 	QUAD $0xff0000ffff0000ff; QUAD $0xff0000ffff0000ff
@@ -1056,12 +2169,45 @@ TEXT ·panelBF16_avx512(SB), 0, $0-40
 	CALL ·plainpanel_avx512<>+3104(SB)
 	RET
 
+// func fewF32_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF32_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx512<>+4944(SB)
+	RET
+
+// func fewF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx512<>+6832(SB)
+	RET
+
+// func fewBF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewBF16_avx512(SB), 0, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), DX
+	MOVQ k+24(FP), CX
+	MOVQ lds+32(FP), R8
+	MOVQ shape+40(FP), R9
+	CALL ·plainpanel_avx512<>+8768(SB)
+	RET
+
 // func wideF32_avx512(w, dst unsafe.Pointer, k int)
 TEXT ·wideF32_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+4944(SB)
+	CALL ·plainpanel_avx512<>+10848(SB)
 	RET
 
 // func wideF16_avx512(w, dst unsafe.Pointer, k int)
@@ -1069,7 +2215,7 @@ TEXT ·wideF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+4992(SB)
+	CALL ·plainpanel_avx512<>+10896(SB)
 	RET
 
 // func wideBF16_avx512(w, dst unsafe.Pointer, k int)
@@ -1077,5 +2223,5 @@ TEXT ·wideBF16_avx512(SB), 0, $0-24
 	MOVQ w+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ k+16(FP), DX
-	CALL ·plainpanel_avx512<>+5040(SB)
+	CALL ·plainpanel_avx512<>+10944(SB)
 	RET

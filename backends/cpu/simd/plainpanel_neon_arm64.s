@@ -517,9 +517,802 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x6cc123e9 // ldp d9, d8, [sp], #0x10
 	WORD $0xd65f03c0 // ret
 
-	// pw_f32: +2016
+	// pn_f32: +2016
+	WORD $0x528000e8 // mov w8, #0x7 // =7
+	WORD $0x2a0403ea // mov w10, w4
+	WORD $0x5280004d // mov w13, #0x2 // =2
+	WORD $0xea450908 // ands x8, x8, x5, lsr #2
+	WORD $0x9345fca9 // asr x9, x5, #5
+	WORD $0x5280006f // mov w15, #0x3 // =3
+	WORD $0xda8a17eb // csneg x11, xzr, x10, ne
+	WORD $0xf100050e // subs x14, x8, #0x1
+	WORD $0x9a9f95cc // csinc x12, x14, xzr, ls
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0x9a8e81ad // csel x13, x13, x14, hi
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0x9a8e81ee // csel x14, x15, x14, hi
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x54001b4b // b.lt 0x10b80 <pn_f32+0x3a0>
+	WORD $0xfc1c0fe8 // str d8, [sp, #-0x40]!
+	WORD $0x9b0a7dce // mul x14, x14, x10
+	WORD $0x8b0b082b // add x11, x1, x11, lsl #2
+	WORD $0xa9015ff8 // stp x24, x23, [sp, #0x10]
+	WORD $0xa90257f6 // stp x22, x21, [sp, #0x20]
+	WORD $0x9b0a7dad // mul x13, x13, x10
+	WORD $0x91003171 // add x17, x11, #0xc
+	WORD $0xa9034ff4 // stp x20, x19, [sp, #0x30]
+	WORD $0x9b0a7d8f // mul x15, x12, x10
+	WORD $0x9360fc8a // asr x10, x4, #32
+	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
+	WORD $0x8b0a0550 // add x16, x10, x10, lsl #1
+	WORD $0x8b0d082d // add x13, x1, x13, lsl #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0x8b0f082e // add x14, x1, x15, lsl #2
+	WORD $0xd37df14f // lsl x15, x10, #3
+	WORD $0x91003181 // add x1, x12, #0xc
+	WORD $0x910031a4 // add x4, x13, #0xc
+	WORD $0x910031c5 // add x5, x14, #0xc
+	WORD $0x14000004 // b 0x10878 <pn_f32+0x98>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x540017ed // b.le 0x10b70 <pn_f32+0x390>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x540002aa // b.ge 0x108d0 <pn_f32+0xf0>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xeb060067 // subs x7, x3, x6
+	WORD $0x54000e8c // b.gt 0x10a98 <pn_f32+0x2b8>
+	WORD $0x14000096 // b 0x10b24 <pn_f32+0x344>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x8b071014 // add x20, x0, x7, lsl #4
+	WORD $0x8b070236 // add x22, x17, x7
+	WORD $0x8b0700b5 // add x21, x5, x7
+	WORD $0x2d7eead9 // ldp s25, s26, [x22, #-0xc]
+	WORD $0x8b070098 // add x24, x4, x7
+	WORD $0xad406e98 // ldp q24, q27, [x20]
+	WORD $0x8b070037 // add x23, x1, x7
+	WORD $0xad41769c // ldp q28, q29, [x20, #0x20]
+	WORD $0x910040e7 // add x7, x7, #0x10
+	WORD $0x2d7efebe // ldp s30, s31, [x21, #-0xc]
+	WORD $0x4f991317 // fmla v23.4s, v24.4s, v25.s[0]
+	WORD $0x4f991376 // fmla v22.4s, v27.4s, v25.s[0]
+	WORD $0x4f991395 // fmla v21.4s, v28.4s, v25.s[0]
+	WORD $0x4f9913b4 // fmla v20.4s, v29.4s, v25.s[0]
+	WORD $0x4f9e1312 // fmla v18.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1363 // fmla v3.4s, v27.4s, v30.s[0]
+	WORD $0x4f9e1381 // fmla v1.4s, v28.4s, v30.s[0]
+	WORD $0x4f9e13a0 // fmla v0.4s, v29.4s, v30.s[0]
+	WORD $0x2d7efb19 // ldp s25, s30, [x24, #-0xc]
+	WORD $0x4f991307 // fmla v7.4s, v24.4s, v25.s[0]
+	WORD $0x4f991373 // fmla v19.4s, v27.4s, v25.s[0]
+	WORD $0x4f991385 // fmla v5.4s, v28.4s, v25.s[0]
+	WORD $0x4f9913b0 // fmla v16.4s, v29.4s, v25.s[0]
+	WORD $0x2d7ee6e8 // ldp s8, s25, [x23, #-0xc]
+	WORD $0x4f881302 // fmla v2.4s, v24.4s, v8.s[0]
+	WORD $0x4f881364 // fmla v4.4s, v27.4s, v8.s[0]
+	WORD $0x4f881386 // fmla v6.4s, v28.4s, v8.s[0]
+	WORD $0xad426e98 // ldp q24, q27, [x20, #0x40]
+	WORD $0x4f8813b1 // fmla v17.4s, v29.4s, v8.s[0]
+	WORD $0xad43769c // ldp q28, q29, [x20, #0x60]
+	WORD $0x4f9a1317 // fmla v23.4s, v24.4s, v26.s[0]
+	WORD $0x4f9a1376 // fmla v22.4s, v27.4s, v26.s[0]
+	WORD $0x4f9a1395 // fmla v21.4s, v28.4s, v26.s[0]
+	WORD $0x4f9a13b4 // fmla v20.4s, v29.4s, v26.s[0]
+	WORD $0x4f9f1312 // fmla v18.4s, v24.4s, v31.s[0]
+	WORD $0x4f9f1363 // fmla v3.4s, v27.4s, v31.s[0]
+	WORD $0x4f9f1381 // fmla v1.4s, v28.4s, v31.s[0]
+	WORD $0x4f9f13a0 // fmla v0.4s, v29.4s, v31.s[0]
+	WORD $0x4f9e1307 // fmla v7.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1373 // fmla v19.4s, v27.4s, v30.s[0]
+	WORD $0x4f9e1385 // fmla v5.4s, v28.4s, v30.s[0]
+	WORD $0x4f9e13b0 // fmla v16.4s, v29.4s, v30.s[0]
+	WORD $0x4f991302 // fmla v2.4s, v24.4s, v25.s[0]
+	WORD $0x4f991364 // fmla v4.4s, v27.4s, v25.s[0]
+	WORD $0x4f991386 // fmla v6.4s, v28.4s, v25.s[0]
+	WORD $0x4f9913b1 // fmla v17.4s, v29.4s, v25.s[0]
+	WORD $0xad446698 // ldp q24, q25, [x20, #0x80]
+	WORD $0x2d7ff6dc // ldp s28, s29, [x22, #-0x4]
+	WORD $0x910020d6 // add x22, x6, #0x8
+	WORD $0xad456a9b // ldp q27, q26, [x20, #0xa0]
+	WORD $0xeb0302df // cmp x22, x3
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x4f9c1317 // fmla v23.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1336 // fmla v22.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1375 // fmla v21.4s, v27.4s, v28.s[0]
+	WORD $0x4f9c1354 // fmla v20.4s, v26.4s, v28.s[0]
+	WORD $0x2d7ff2be // ldp s30, s28, [x21, #-0x4]
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0x91040293 // add x19, x20, #0x100
+	WORD $0x4f9e1312 // fmla v18.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1323 // fmla v3.4s, v25.4s, v30.s[0]
+	WORD $0x4f9e1361 // fmla v1.4s, v27.4s, v30.s[0]
+	WORD $0x4f9e1340 // fmla v0.4s, v26.4s, v30.s[0]
+	WORD $0x2d7ffb1f // ldp s31, s30, [x24, #-0x4]
+	WORD $0x4f9f1307 // fmla v7.4s, v24.4s, v31.s[0]
+	WORD $0x4f9f1333 // fmla v19.4s, v25.4s, v31.s[0]
+	WORD $0x4f9f1365 // fmla v5.4s, v27.4s, v31.s[0]
+	WORD $0x4f9f1350 // fmla v16.4s, v26.4s, v31.s[0]
+	WORD $0x2d7ffee8 // ldp s8, s31, [x23, #-0x4]
+	WORD $0x4f881302 // fmla v2.4s, v24.4s, v8.s[0]
+	WORD $0x4f881324 // fmla v4.4s, v25.4s, v8.s[0]
+	WORD $0x4f881366 // fmla v6.4s, v27.4s, v8.s[0]
+	WORD $0x4f881351 // fmla v17.4s, v26.4s, v8.s[0]
+	WORD $0xad466698 // ldp q24, q25, [x20, #0xc0]
+	WORD $0xad476e9a // ldp q26, q27, [x20, #0xe0]
+	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0x4f9c1312 // fmla v18.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1323 // fmla v3.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1341 // fmla v1.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1360 // fmla v0.4s, v27.4s, v28.s[0]
+	WORD $0x4f9e1307 // fmla v7.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1333 // fmla v19.4s, v25.4s, v30.s[0]
+	WORD $0x4f9e1345 // fmla v5.4s, v26.4s, v30.s[0]
+	WORD $0x4f9e1370 // fmla v16.4s, v27.4s, v30.s[0]
+	WORD $0x4f9f1302 // fmla v2.4s, v24.4s, v31.s[0]
+	WORD $0x4f9f1324 // fmla v4.4s, v25.4s, v31.s[0]
+	WORD $0x4f9f1346 // fmla v6.4s, v26.4s, v31.s[0]
+	WORD $0x4f9f1371 // fmla v17.4s, v27.4s, v31.s[0]
+	WORD $0x54fff4ad // b.le 0x1091c <pn_f32+0x13c>
+	WORD $0x910402a0 // add x0, x21, #0x100
+	WORD $0xeb060067 // subs x7, x3, x6
+	WORD $0x5400048d // b.le 0x10b24 <pn_f32+0x344>
+	WORD $0xd37ef4d7 // lsl x23, x6, #2
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0x8b170186 // add x6, x12, x23
+	WORD $0x8b1701b5 // add x21, x13, x23
+	WORD $0x8b1701d6 // add x22, x14, x23
+	WORD $0x8b170177 // add x23, x11, x23
+	WORD $0x8b141018 // add x24, x0, x20, lsl #4
+	WORD $0xbc746af8 // ldr s24, [x23, x20]
+	WORD $0xbc746add // ldr s29, [x22, x20]
+	WORD $0xd10004e7 // sub x7, x7, #0x1
+	WORD $0xd1010273 // sub x19, x19, #0x40
+	WORD $0xad406b19 // ldp q25, q26, [x24]
+	WORD $0xad41731b // ldp q27, q28, [x24, #0x20]
+	WORD $0x4f981337 // fmla v23.4s, v25.4s, v24.s[0]
+	WORD $0x4f981356 // fmla v22.4s, v26.4s, v24.s[0]
+	WORD $0x4f981375 // fmla v21.4s, v27.4s, v24.s[0]
+	WORD $0x4f981394 // fmla v20.4s, v28.4s, v24.s[0]
+	WORD $0xbc746ab8 // ldr s24, [x21, x20]
+	WORD $0x4f9d1332 // fmla v18.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1343 // fmla v3.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1361 // fmla v1.4s, v27.4s, v29.s[0]
+	WORD $0x4f9d1380 // fmla v0.4s, v28.4s, v29.s[0]
+	WORD $0xbc7468dd // ldr s29, [x6, x20]
+	WORD $0x4f981327 // fmla v7.4s, v25.4s, v24.s[0]
+	WORD $0x4f981353 // fmla v19.4s, v26.4s, v24.s[0]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x4f981365 // fmla v5.4s, v27.4s, v24.s[0]
+	WORD $0x4f981390 // fmla v16.4s, v28.4s, v24.s[0]
+	WORD $0x4f9d1322 // fmla v2.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1344 // fmla v4.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1366 // fmla v6.4s, v27.4s, v29.s[0]
+	WORD $0x4f9d1391 // fmla v17.4s, v28.4s, v29.s[0]
+	WORD $0xb5fffcc7 // cbnz x7, 0x10ab4 <pn_f32+0x2d4>
+	WORD $0xcb130000 // sub x0, x0, x19
+	WORD $0xb4ffea48 // cbz x8, 0x1086c <pn_f32+0x8c>
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0xad005857 // stp q23, q22, [x2]
+	WORD $0xad015055 // stp q21, q20, [x2, #0x20]
+	WORD $0x54ffe9c3 // b.lo 0x1086c <pn_f32+0x8c>
+	WORD $0x8b0a0846 // add x6, x2, x10, lsl #2
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0xad000cd2 // stp q18, q3, [x6]
+	WORD $0xad0100c1 // stp q1, q0, [x6, #0x20]
+	WORD $0x54ffe923 // b.lo 0x1086c <pn_f32+0x8c>
+	WORD $0x8b0f0046 // add x6, x2, x15
+	WORD $0xf100111f // cmp x8, #0x4
+	WORD $0xad004cc7 // stp q7, q19, [x6]
+	WORD $0xad0140c5 // stp q5, q16, [x6, #0x20]
+	WORD $0x54ffe883 // b.lo 0x1086c <pn_f32+0x8c>
+	WORD $0x8b100046 // add x6, x2, x16
+	WORD $0xad0010c2 // stp q2, q4, [x6]
+	WORD $0xad0144c6 // stp q6, q17, [x6, #0x20]
+	WORD $0x17ffff40 // b 0x1086c <pn_f32+0x8c>
+	WORD $0xa9434ff4 // ldp x20, x19, [sp, #0x30]
+	WORD $0xa94257f6 // ldp x22, x21, [sp, #0x20]
+	WORD $0xa9415ff8 // ldp x24, x23, [sp, #0x10]
+	WORD $0xfc4407e8 // ldr d8, [sp], #0x40
+	WORD $0xd65f03c0 // ret
+
+	// pn_f16: +2948
+	WORD $0x528000e8 // mov w8, #0x7 // =7
+	WORD $0x2a0403ea // mov w10, w4
+	WORD $0x5280004d // mov w13, #0x2 // =2
+	WORD $0xea450908 // ands x8, x8, x5, lsr #2
+	WORD $0x9345fca9 // asr x9, x5, #5
+	WORD $0x5280006f // mov w15, #0x3 // =3
+	WORD $0xda8a17eb // csneg x11, xzr, x10, ne
+	WORD $0xf100050e // subs x14, x8, #0x1
+	WORD $0x9a9f95cc // csinc x12, x14, xzr, ls
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0x9a8e81ad // csel x13, x13, x14, hi
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0x9a8e81ee // csel x14, x15, x14, hi
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x54001e4b // b.lt 0x10f84 <pn_f16+0x400>
+	WORD $0xfc1a0fec // str d12, [sp, #-0x60]!
+	WORD $0x9b0a7dce // mul x14, x14, x10
+	WORD $0x8b0b082b // add x11, x1, x11, lsl #2
+	WORD $0x6d012beb // stp d11, d10, [sp, #0x10]
+	WORD $0x6d0223e9 // stp d9, d8, [sp, #0x20]
+	WORD $0x9b0a7dad // mul x13, x13, x10
+	WORD $0x91003171 // add x17, x11, #0xc
+	WORD $0xa9035ff8 // stp x24, x23, [sp, #0x30]
+	WORD $0xa90457f6 // stp x22, x21, [sp, #0x40]
+	WORD $0x9b0a7d8f // mul x15, x12, x10
+	WORD $0x9360fc8a // asr x10, x4, #32
+	WORD $0xa9054ff4 // stp x20, x19, [sp, #0x50]
+	WORD $0x8b0e082c // add x12, x1, x14, lsl #2
+	WORD $0x8b0a0550 // add x16, x10, x10, lsl #1
+	WORD $0x8b0d082d // add x13, x1, x13, lsl #2
+	WORD $0xd37ef610 // lsl x16, x16, #2
+	WORD $0x8b0f082e // add x14, x1, x15, lsl #2
+	WORD $0xd37df14f // lsl x15, x10, #3
+	WORD $0x91003181 // add x1, x12, #0xc
+	WORD $0x910031a4 // add x4, x13, #0xc
+	WORD $0x910031c5 // add x5, x14, #0xc
+	WORD $0x14000004 // b 0x10c24 <pn_f16+0xa0>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x54001a6d // b.le 0x10f6c <pn_f16+0x3e8>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x540002aa // b.ge 0x10c7c <pn_f16+0xf8>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0xeb060067 // subs x7, x3, x6
+	WORD $0x5400108c // b.gt 0x10e84 <pn_f16+0x300>
+	WORD $0x140000aa // b 0x10f20 <pn_f16+0x39c>
+	WORD $0x6f00e400 // movi v0.2d, #0000000000000000
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0xaa1f03e7 // mov x7, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0xaa0003f3 // mov x19, x0
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x8b070c14 // add x20, x0, x7, lsl #3
+	WORD $0x8b070237 // add x23, x17, x7
+	WORD $0x8b0700b6 // add x22, x5, x7
+	WORD $0x2d7ef6fc // ldp s28, s29, [x23, #-0xc]
+	WORD $0x8b070095 // add x21, x4, x7
+	WORD $0x6d406698 // ldp d24, d25, [x20]
+	WORD $0x8b070038 // add x24, x1, x7
+	WORD $0x6d416e9a // ldp d26, d27, [x20, #0x10]
+	WORD $0x910040e7 // add x7, x7, #0x10
+	WORD $0x2d7efede // ldp s30, s31, [x22, #-0xc]
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x6d432e8a // ldp d10, d11, [x20, #0x30]
+	WORD $0x6d422688 // ldp d8, d9, [x20, #0x20]
+	WORD $0x4f9c1317 // fmla v23.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1336 // fmla v22.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1355 // fmla v21.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1374 // fmla v20.4s, v27.4s, v28.s[0]
+	WORD $0x4f9e1312 // fmla v18.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1323 // fmla v3.4s, v25.4s, v30.s[0]
+	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD $0x4f9e1341 // fmla v1.4s, v26.4s, v30.s[0]
+	WORD $0x4f9e1360 // fmla v0.4s, v27.4s, v30.s[0]
+	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
+	WORD $0x2d7efabc // ldp s28, s30, [x21, #-0xc]
+	WORD $0x4f9d1117 // fmla v23.4s, v8.4s, v29.s[0]
+	WORD $0x4f9f1112 // fmla v18.4s, v8.4s, v31.s[0]
+	WORD $0x4f9c1307 // fmla v7.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1333 // fmla v19.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1345 // fmla v5.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1370 // fmla v16.4s, v27.4s, v28.s[0]
+	WORD $0x0e21795c // fcvtl v28.4s, v10.4h
+	WORD $0x0e21796a // fcvtl v10.4s, v11.4h
+	WORD $0x2d7eaf0c // ldp s12, s11, [x24, #-0xc]
+	WORD $0x4f9d1136 // fmla v22.4s, v9.4s, v29.s[0]
+	WORD $0x4f9f1123 // fmla v3.4s, v9.4s, v31.s[0]
+	WORD $0x4f9e1107 // fmla v7.4s, v8.4s, v30.s[0]
+	WORD $0x4f9e1133 // fmla v19.4s, v9.4s, v30.s[0]
+	WORD $0x4f8c1302 // fmla v2.4s, v24.4s, v12.s[0]
+	WORD $0x4f8c1324 // fmla v4.4s, v25.4s, v12.s[0]
+	WORD $0x4f8c1346 // fmla v6.4s, v26.4s, v12.s[0]
+	WORD $0x4f8c1371 // fmla v17.4s, v27.4s, v12.s[0]
+	WORD $0x6d446698 // ldp d24, d25, [x20, #0x40]
+	WORD $0x4f9d1395 // fmla v21.4s, v28.4s, v29.s[0]
+	WORD $0x6d456e9a // ldp d26, d27, [x20, #0x50]
+	WORD $0x4f9d1154 // fmla v20.4s, v10.4s, v29.s[0]
+	WORD $0x4f9f1381 // fmla v1.4s, v28.4s, v31.s[0]
+	WORD $0x4f9e1385 // fmla v5.4s, v28.4s, v30.s[0]
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0x4f8b1386 // fmla v6.4s, v28.4s, v11.s[0]
+	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x4f9f1140 // fmla v0.4s, v10.4s, v31.s[0]
+	WORD $0x2d7ff2fd // ldp s29, s28, [x23, #-0x4]
+	WORD $0x4f9e1150 // fmla v16.4s, v10.4s, v30.s[0]
+	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
+	WORD $0x4f8b1124 // fmla v4.4s, v9.4s, v11.s[0]
+	WORD $0x4f8b1151 // fmla v17.4s, v10.4s, v11.s[0]
+	WORD $0x6d472e8a // ldp d10, d11, [x20, #0x70]
+	WORD $0x4f9d1317 // fmla v23.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1336 // fmla v22.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1355 // fmla v21.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1374 // fmla v20.4s, v27.4s, v29.s[0]
+	WORD $0x2d7ff6de // ldp s30, s29, [x22, #-0x4]
+	WORD $0x910020d6 // add x22, x6, #0x8
+	WORD $0x6d462688 // ldp d8, d9, [x20, #0x60]
+	WORD $0xeb0302df // cmp x22, x3
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x4f9e1312 // fmla v18.4s, v24.4s, v30.s[0]
+	WORD $0x4f9e1323 // fmla v3.4s, v25.4s, v30.s[0]
+	WORD $0x4f9e1341 // fmla v1.4s, v26.4s, v30.s[0]
+	WORD $0x4f9e1360 // fmla v0.4s, v27.4s, v30.s[0]
+	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
+	WORD $0x2d7ffabf // ldp s31, s30, [x21, #-0x4]
+	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
+	WORD $0xaa1303f5 // mov x21, x19
+	WORD $0x91020293 // add x19, x20, #0x80
+	WORD $0x4f9f1307 // fmla v7.4s, v24.4s, v31.s[0]
+	WORD $0x4f9f1333 // fmla v19.4s, v25.4s, v31.s[0]
+	WORD $0x4f9f1345 // fmla v5.4s, v26.4s, v31.s[0]
+	WORD $0x4f9f1370 // fmla v16.4s, v27.4s, v31.s[0]
+	WORD $0x0e21795f // fcvtl v31.4s, v10.4h
+	WORD $0x0e21796a // fcvtl v10.4s, v11.4h
+	WORD $0x2d7faf0c // ldp s12, s11, [x24, #-0x4]
+	WORD $0x4f9c1117 // fmla v23.4s, v8.4s, v28.s[0]
+	WORD $0x4f9c1136 // fmla v22.4s, v9.4s, v28.s[0]
+	WORD $0x4f9d1112 // fmla v18.4s, v8.4s, v29.s[0]
+	WORD $0x4f9d1123 // fmla v3.4s, v9.4s, v29.s[0]
+	WORD $0x4f8c1302 // fmla v2.4s, v24.4s, v12.s[0]
+	WORD $0x4f8c1324 // fmla v4.4s, v25.4s, v12.s[0]
+	WORD $0x4f8c1346 // fmla v6.4s, v26.4s, v12.s[0]
+	WORD $0x4f8c1371 // fmla v17.4s, v27.4s, v12.s[0]
+	WORD $0x4f9c13f5 // fmla v21.4s, v31.4s, v28.s[0]
+	WORD $0x4f9c1154 // fmla v20.4s, v10.4s, v28.s[0]
+	WORD $0x4f9d13e1 // fmla v1.4s, v31.4s, v29.s[0]
+	WORD $0x4f9d1140 // fmla v0.4s, v10.4s, v29.s[0]
+	WORD $0x4f9e1107 // fmla v7.4s, v8.4s, v30.s[0]
+	WORD $0x4f9e1133 // fmla v19.4s, v9.4s, v30.s[0]
+	WORD $0x4f9e13e5 // fmla v5.4s, v31.4s, v30.s[0]
+	WORD $0x4f9e1150 // fmla v16.4s, v10.4s, v30.s[0]
+	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
+	WORD $0x4f8b1124 // fmla v4.4s, v9.4s, v11.s[0]
+	WORD $0x4f8b13e6 // fmla v6.4s, v31.4s, v11.s[0]
+	WORD $0x4f8b1151 // fmla v17.4s, v10.4s, v11.s[0]
+	WORD $0x54fff2ad // b.le 0x10cc8 <pn_f16+0x144>
+	WORD $0x910202a0 // add x0, x21, #0x80
+	WORD $0xeb060067 // subs x7, x3, x6
+	WORD $0x5400050d // b.le 0x10f20 <pn_f16+0x39c>
+	WORD $0xd37ef4d7 // lsl x23, x6, #2
+	WORD $0xaa1f03f3 // mov x19, xzr
+	WORD $0xaa1f03f4 // mov x20, xzr
+	WORD $0x8b170186 // add x6, x12, x23
+	WORD $0x8b1701b5 // add x21, x13, x23
+	WORD $0x8b1701d6 // add x22, x14, x23
+	WORD $0x8b170177 // add x23, x11, x23
+	WORD $0x8b140c18 // add x24, x0, x20, lsl #3
+	WORD $0xbc746afc // ldr s28, [x23, x20]
+	WORD $0xbc746add // ldr s29, [x22, x20]
+	WORD $0xd10004e7 // sub x7, x7, #0x1
+	WORD $0xd1008273 // sub x19, x19, #0x20
+	WORD $0x6d406718 // ldp d24, d25, [x24]
+	WORD $0x6d416f1a // ldp d26, d27, [x24, #0x10]
+	WORD $0x0e217b18 // fcvtl v24.4s, v24.4h
+	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	WORD $0x0e217b7b // fcvtl v27.4s, v27.4h
+	WORD $0x4f9c1317 // fmla v23.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1336 // fmla v22.4s, v25.4s, v28.s[0]
+	WORD $0x4f9c1355 // fmla v21.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1374 // fmla v20.4s, v27.4s, v28.s[0]
+	WORD $0xbc746abc // ldr s28, [x21, x20]
+	WORD $0x4f9d1312 // fmla v18.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1323 // fmla v3.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1341 // fmla v1.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1360 // fmla v0.4s, v27.4s, v29.s[0]
+	WORD $0xbc7468dd // ldr s29, [x6, x20]
+	WORD $0x4f9c1307 // fmla v7.4s, v24.4s, v28.s[0]
+	WORD $0x4f9c1333 // fmla v19.4s, v25.4s, v28.s[0]
+	WORD $0x91001294 // add x20, x20, #0x4
+	WORD $0x4f9c1345 // fmla v5.4s, v26.4s, v28.s[0]
+	WORD $0x4f9c1370 // fmla v16.4s, v27.4s, v28.s[0]
+	WORD $0x4f9d1302 // fmla v2.4s, v24.4s, v29.s[0]
+	WORD $0x4f9d1324 // fmla v4.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1346 // fmla v6.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1371 // fmla v17.4s, v27.4s, v29.s[0]
+	WORD $0xb5fffc47 // cbnz x7, 0x10ea0 <pn_f16+0x31c>
+	WORD $0xcb130000 // sub x0, x0, x19
+	WORD $0xb4ffe7c8 // cbz x8, 0x10c18 <pn_f16+0x94>
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0xad005857 // stp q23, q22, [x2]
+	WORD $0xad015055 // stp q21, q20, [x2, #0x20]
+	WORD $0x54ffe743 // b.lo 0x10c18 <pn_f16+0x94>
+	WORD $0x8b0a0846 // add x6, x2, x10, lsl #2
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0xad000cd2 // stp q18, q3, [x6]
+	WORD $0xad0100c1 // stp q1, q0, [x6, #0x20]
+	WORD $0x54ffe6a3 // b.lo 0x10c18 <pn_f16+0x94>
+	WORD $0x8b0f0046 // add x6, x2, x15
+	WORD $0xf100111f // cmp x8, #0x4
+	WORD $0xad004cc7 // stp q7, q19, [x6]
+	WORD $0xad0140c5 // stp q5, q16, [x6, #0x20]
+	WORD $0x54ffe603 // b.lo 0x10c18 <pn_f16+0x94>
+	WORD $0x8b100046 // add x6, x2, x16
+	WORD $0xad0010c2 // stp q2, q4, [x6]
+	WORD $0xad0144c6 // stp q6, q17, [x6, #0x20]
+	WORD $0x17ffff2c // b 0x10c18 <pn_f16+0x94>
+	WORD $0xa9454ff4 // ldp x20, x19, [sp, #0x50]
+	WORD $0xa94457f6 // ldp x22, x21, [sp, #0x40]
+	WORD $0xa9435ff8 // ldp x24, x23, [sp, #0x30]
+	WORD $0x6d4223e9 // ldp d9, d8, [sp, #0x20]
+	WORD $0x6d412beb // ldp d11, d10, [sp, #0x10]
+	WORD $0xfc4607ec // ldr d12, [sp], #0x60
+	WORD $0xd65f03c0 // ret
+
+	// pn_bf16: +3976
+	WORD $0x528000e8 // mov w8, #0x7 // =7
+	WORD $0x2a0403ea // mov w10, w4
+	WORD $0x5280004d // mov w13, #0x2 // =2
+	WORD $0xea450908 // ands x8, x8, x5, lsr #2
+	WORD $0x9345fca9 // asr x9, x5, #5
+	WORD $0x5280006f // mov w15, #0x3 // =3
+	WORD $0xda8a17ec // csneg x12, xzr, x10, ne
+	WORD $0xf100050e // subs x14, x8, #0x1
+	WORD $0x9a9f95cb // csinc x11, x14, xzr, ls
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0x9a8e81ad // csel x13, x13, x14, hi
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0x9a8e81ee // csel x14, x15, x14, hi
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x5400234b // b.lt 0x11428 <pn_bf16+0x4a0>
+	WORD $0x6db933ed // stp d13, d12, [sp, #-0x70]!
+	WORD $0x9b0a7dce // mul x14, x14, x10
+	WORD $0x6f06e580 // movi v0.2d, #0xffff0000ffff0000
+	WORD $0x8b0c0831 // add x17, x1, x12, lsl #2
+	WORD $0x6d012beb // stp d11, d10, [sp, #0x10]
+	WORD $0x9b0a7dad // mul x13, x13, x10
+	WORD $0x9100222c // add x12, x17, #0x8
+	WORD $0x6d0223e9 // stp d9, d8, [sp, #0x20]
+	WORD $0xf9001bf9 // str x25, [sp, #0x30]
+	WORD $0x9b0a7d6f // mul x15, x11, x10
+	WORD $0x9360fc8a // asr x10, x4, #32
+	WORD $0xa9045ff8 // stp x24, x23, [sp, #0x40]
+	WORD $0x8b0e0825 // add x5, x1, x14, lsl #2
+	WORD $0xa90557f6 // stp x22, x21, [sp, #0x50]
+	WORD $0x8b0a0550 // add x16, x10, x10, lsl #1
+	WORD $0xd37df14b // lsl x11, x10, #3
+	WORD $0xa9064ff4 // stp x20, x19, [sp, #0x60]
+	WORD $0x8b0d0824 // add x4, x1, x13, lsl #2
+	WORD $0x9100122d // add x13, x17, #0x4
+	WORD $0xd37ef60e // lsl x14, x16, #2
+	WORD $0x8b0f0821 // add x1, x1, x15, lsl #2
+	WORD $0x910020af // add x15, x5, #0x8
+	WORD $0x91002090 // add x16, x4, #0x8
+	WORD $0x91001084 // add x4, x4, #0x4
+	WORD $0x910010a5 // add x5, x5, #0x4
+	WORD $0x91002031 // add x17, x1, #0x8
+	WORD $0x91001021 // add x1, x1, #0x4
+	WORD $0x14000004 // b 0x11040 <pn_bf16+0xb8>
+	WORD $0xf1000529 // subs x9, x9, #0x1
+	WORD $0x91010042 // add x2, x2, #0x40
+	WORD $0x54001e8d // b.le 0x1140c <pn_bf16+0x484>
+	WORD $0xf100107f // cmp x3, #0x4
+	WORD $0x5400026a // b.ge 0x11090 <pn_bf16+0x108>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0x14000083 // b 0x11298 <pn_bf16+0x310>
+	WORD $0x6f00e401 // movi v1.2d, #0000000000000000
+	WORD $0x6f00e402 // movi v2.2d, #0000000000000000
+	WORD $0xaa1f03e6 // mov x6, xzr
+	WORD $0x6f00e403 // movi v3.2d, #0000000000000000
+	WORD $0x6f00e404 // movi v4.2d, #0000000000000000
+	WORD $0xaa1103e7 // mov x7, x17
+	WORD $0x6f00e405 // movi v5.2d, #0000000000000000
+	WORD $0x6f00e406 // movi v6.2d, #0000000000000000
+	WORD $0xaa1003f3 // mov x19, x16
+	WORD $0x6f00e407 // movi v7.2d, #0000000000000000
+	WORD $0x6f00e410 // movi v16.2d, #0000000000000000
+	WORD $0xaa0c03f4 // mov x20, x12
+	WORD $0x6f00e411 // movi v17.2d, #0000000000000000
+	WORD $0x6f00e412 // movi v18.2d, #0000000000000000
+	WORD $0xaa0f03f5 // mov x21, x15
+	WORD $0x6f00e413 // movi v19.2d, #0000000000000000
+	WORD $0x6f00e414 // movi v20.2d, #0000000000000000
+	WORD $0x6f00e415 // movi v21.2d, #0000000000000000
+	WORD $0x6f00e416 // movi v22.2d, #0000000000000000
+	WORD $0x6f00e417 // movi v23.2d, #0000000000000000
+	WORD $0x6f00e418 // movi v24.2d, #0000000000000000
+	WORD $0xad406408 // ldp q8, q25, [x0]
+	WORD $0xaa1403f6 // mov x22, x20
+	WORD $0xad416c1a // ldp q26, q27, [x0, #0x20]
+	WORD $0xaa0703f7 // mov x23, x7
+	WORD $0x2d7f2a89 // ldp s9, s10, [x20, #-0x8]
+	WORD $0xaa1303f8 // mov x24, x19
+	WORD $0x4f30551f // shl v31.4s, v8.4s, #0x10
+	WORD $0x4f30573e // shl v30.4s, v25.4s, #0x10
+	WORD $0x4e201d08 // and v8.16b, v8.16b, v0.16b
+	WORD $0x4f30575c // shl v28.4s, v26.4s, #0x10
+	WORD $0x4f30577d // shl v29.4s, v27.4s, #0x10
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0x2d7f30eb // ldp s11, s12, [x7, #-0x8]
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4f8913f8 // fmla v24.4s, v31.4s, v9.s[0]
+	WORD $0x4f8913d7 // fmla v23.4s, v30.4s, v9.s[0]
+	WORD $0xaa1503f9 // mov x25, x21
+	WORD $0x4f891396 // fmla v22.4s, v28.4s, v9.s[0]
+	WORD $0x4f8913b5 // fmla v21.4s, v29.4s, v9.s[0]
+	WORD $0x91004294 // add x20, x20, #0x10
+	WORD $0x4f8b13f4 // fmla v20.4s, v31.4s, v11.s[0]
+	WORD $0x4f8b13d3 // fmla v19.4s, v30.4s, v11.s[0]
+	WORD $0x910040e7 // add x7, x7, #0x10
+	WORD $0x4f8b1392 // fmla v18.4s, v28.4s, v11.s[0]
+	WORD $0x4f8b13b1 // fmla v17.4s, v29.4s, v11.s[0]
+	WORD $0x2d7f2e69 // ldp s9, s11, [x19, #-0x8]
+	WORD $0x4f8a1118 // fmla v24.4s, v8.4s, v10.s[0]
+	WORD $0x4f8a1356 // fmla v22.4s, v26.4s, v10.s[0]
+	WORD $0x4f8a1375 // fmla v21.4s, v27.4s, v10.s[0]
+	WORD $0x91004273 // add x19, x19, #0x10
+	WORD $0x4f8c1114 // fmla v20.4s, v8.4s, v12.s[0]
+	WORD $0x4f8913f0 // fmla v16.4s, v31.4s, v9.s[0]
+	WORD $0x4f8913c7 // fmla v7.4s, v30.4s, v9.s[0]
+	WORD $0x4f891386 // fmla v6.4s, v28.4s, v9.s[0]
+	WORD $0x4f8913a5 // fmla v5.4s, v29.4s, v9.s[0]
+	WORD $0x2d7f26ad // ldp s13, s9, [x21, #-0x8]
+	WORD $0x4f8c1352 // fmla v18.4s, v26.4s, v12.s[0]
+	WORD $0x4f8c1371 // fmla v17.4s, v27.4s, v12.s[0]
+	WORD $0x910042b5 // add x21, x21, #0x10
+	WORD $0x4f8b1110 // fmla v16.4s, v8.4s, v11.s[0]
+	WORD $0x4f8d13c3 // fmla v3.4s, v30.4s, v13.s[0]
+	WORD $0x4f8d13e4 // fmla v4.4s, v31.4s, v13.s[0]
+	WORD $0x4e201f3f // and v31.16b, v25.16b, v0.16b
+	WORD $0x4f8d1382 // fmla v2.4s, v28.4s, v13.s[0]
+	WORD $0x4f8d13a1 // fmla v1.4s, v29.4s, v13.s[0]
+	WORD $0xad427019 // ldp q25, q28, [x0, #0x40]
+	WORD $0x4f8b1346 // fmla v6.4s, v26.4s, v11.s[0]
+	WORD $0x4f8a13f7 // fmla v23.4s, v31.4s, v10.s[0]
+	WORD $0x4f8c13f3 // fmla v19.4s, v31.4s, v12.s[0]
+	WORD $0x4f8b13e7 // fmla v7.4s, v31.4s, v11.s[0]
+	WORD $0x4f8913e3 // fmla v3.4s, v31.4s, v9.s[0]
+	WORD $0xad437c1e // ldp q30, q31, [x0, #0x60]
+	WORD $0x4f8b1365 // fmla v5.4s, v27.4s, v11.s[0]
+	WORD $0x4f891104 // fmla v4.4s, v8.4s, v9.s[0]
+	WORD $0x4f891342 // fmla v2.4s, v26.4s, v9.s[0]
+	WORD $0x4f30573a // shl v26.4s, v25.4s, #0x10
+	WORD $0x4f30579d // shl v29.4s, v28.4s, #0x10
+	WORD $0x4ddfcac8 // ld1r { v8.4s }, [x22], #4
+	WORD $0x4f891361 // fmla v1.4s, v27.4s, v9.s[0]
+	WORD $0x4f3057db // shl v27.4s, v30.4s, #0x10
+	WORD $0x4f3057e9 // shl v9.4s, v31.4s, #0x10
+	WORD $0x4ddfcaea // ld1r { v10.4s }, [x23], #4
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0x4e3acd18 // fmla v24.4s, v8.4s, v26.4s
+	WORD $0x4e3dcd17 // fmla v23.4s, v8.4s, v29.4s
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e3bcd16 // fmla v22.4s, v8.4s, v27.4s
+	WORD $0x4ddfcb0b // ld1r { v11.4s }, [x24], #4
+	WORD $0x4e29cd15 // fmla v21.4s, v8.4s, v9.4s
+	WORD $0x4ddfcb28 // ld1r { v8.4s }, [x25], #4
+	WORD $0x4e3acd54 // fmla v20.4s, v10.4s, v26.4s
+	WORD $0x4e3dcd53 // fmla v19.4s, v10.4s, v29.4s
+	WORD $0x4e201fde // and v30.16b, v30.16b, v0.16b
+	WORD $0x4e3bcd52 // fmla v18.4s, v10.4s, v27.4s
+	WORD $0x4e29cd51 // fmla v17.4s, v10.4s, v9.4s
+	WORD $0x4e201fff // and v31.16b, v31.16b, v0.16b
+	WORD $0x4e3acd70 // fmla v16.4s, v11.4s, v26.4s
+	WORD $0x4e3dcd67 // fmla v7.4s, v11.4s, v29.4s
+	WORD $0x91020000 // add x0, x0, #0x80
+	WORD $0x4e3bcd66 // fmla v6.4s, v11.4s, v27.4s
+	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
+	WORD $0x4e3acd04 // fmla v4.4s, v8.4s, v26.4s
+	WORD $0x4e3dcd03 // fmla v3.4s, v8.4s, v29.4s
+	WORD $0xbd4002da // ldr s26, [x22]
+	WORD $0x4e3bcd02 // fmla v2.4s, v8.4s, v27.4s
+	WORD $0x4e29cd01 // fmla v1.4s, v8.4s, v9.4s
+	WORD $0xbd4002fb // ldr s27, [x23]
+	WORD $0x4f9a1338 // fmla v24.4s, v25.4s, v26.s[0]
+	WORD $0x4f9a1397 // fmla v23.4s, v28.4s, v26.s[0]
+	WORD $0x910020d6 // add x22, x6, #0x8
+	WORD $0x4f9a13d6 // fmla v22.4s, v30.4s, v26.s[0]
+	WORD $0x4f9a13f5 // fmla v21.4s, v31.4s, v26.s[0]
+	WORD $0xbd40031a // ldr s26, [x24]
+	WORD $0x4f9b1334 // fmla v20.4s, v25.4s, v27.s[0]
+	WORD $0x4f9b1393 // fmla v19.4s, v28.4s, v27.s[0]
+	WORD $0x910010c6 // add x6, x6, #0x4
+	WORD $0x4f9b13d2 // fmla v18.4s, v30.4s, v27.s[0]
+	WORD $0x4f9b13f1 // fmla v17.4s, v31.4s, v27.s[0]
+	WORD $0xbd40033b // ldr s27, [x25]
+	WORD $0x4f9a1330 // fmla v16.4s, v25.4s, v26.s[0]
+	WORD $0x4f9a1387 // fmla v7.4s, v28.4s, v26.s[0]
+	WORD $0xeb0302df // cmp x22, x3
+	WORD $0x4f9a13c6 // fmla v6.4s, v30.4s, v26.s[0]
+	WORD $0x4f9a13e5 // fmla v5.4s, v31.4s, v26.s[0]
+	WORD $0x4f9b1324 // fmla v4.4s, v25.4s, v27.s[0]
+	WORD $0x4f9b1383 // fmla v3.4s, v28.4s, v27.s[0]
+	WORD $0x4f9b13c2 // fmla v2.4s, v30.4s, v27.s[0]
+	WORD $0x4f9b13e1 // fmla v1.4s, v31.4s, v27.s[0]
+	WORD $0x54fff28d // b.le 0x110e4 <pn_bf16+0x15c>
+	WORD $0xeb0300df // cmp x6, x3
+	WORD $0x5400092a // b.ge 0x113c0 <pn_bf16+0x438>
+	WORD $0xd37ef4c7 // lsl x7, x6, #2
+	WORD $0xaa0503f3 // mov x19, x5
+	WORD $0xaa0403f4 // mov x20, x4
+	WORD $0xaa0103f5 // mov x21, x1
+	WORD $0xaa0d03f6 // mov x22, x13
+	WORD $0x14000009 // b 0x112d8 <pn_bf16+0x350>
+	WORD $0x910008c6 // add x6, x6, #0x2
+	WORD $0x91010000 // add x0, x0, #0x40
+	WORD $0x910022d6 // add x22, x22, #0x8
+	WORD $0xeb0300df // cmp x6, x3
+	WORD $0x910022b5 // add x21, x21, #0x8
+	WORD $0x91002294 // add x20, x20, #0x8
+	WORD $0x91002273 // add x19, x19, #0x8
+	WORD $0x5400076a // b.ge 0x113c0 <pn_bf16+0x438>
+	WORD $0xad406c19 // ldp q25, q27, [x0]
+	WORD $0x8b0702d7 // add x23, x22, x7
+	WORD $0xad41701a // ldp q26, q28, [x0, #0x20]
+	WORD $0xbc5fc2ff // ldur s31, [x23, #-0x4]
+	WORD $0x8b0702b7 // add x23, x21, x7
+	WORD $0x4f30573d // shl v29.4s, v25.4s, #0x10
+	WORD $0x4f30577e // shl v30.4s, v27.4s, #0x10
+	WORD $0xbc5fc2ea // ldur s10, [x23, #-0x4]
+	WORD $0x4f305748 // shl v8.4s, v26.4s, #0x10
+	WORD $0x4f305789 // shl v9.4s, v28.4s, #0x10
+	WORD $0x8b070297 // add x23, x20, x7
+	WORD $0x4f9f13b8 // fmla v24.4s, v29.4s, v31.s[0]
+	WORD $0x4f9f13d7 // fmla v23.4s, v30.4s, v31.s[0]
+	WORD $0x4f9f1116 // fmla v22.4s, v8.4s, v31.s[0]
+	WORD $0x4f9f1135 // fmla v21.4s, v9.4s, v31.s[0]
+	WORD $0xbc5fc2ff // ldur s31, [x23, #-0x4]
+	WORD $0x8b070277 // add x23, x19, x7
+	WORD $0x4f8a13b4 // fmla v20.4s, v29.4s, v10.s[0]
+	WORD $0x4f8a13d3 // fmla v19.4s, v30.4s, v10.s[0]
+	WORD $0x4f8a1112 // fmla v18.4s, v8.4s, v10.s[0]
+	WORD $0x4f8a1131 // fmla v17.4s, v9.4s, v10.s[0]
+	WORD $0xbc5fc2ea // ldur s10, [x23, #-0x4]
+	WORD $0x4f9f13b0 // fmla v16.4s, v29.4s, v31.s[0]
+	WORD $0x4f9f13c7 // fmla v7.4s, v30.4s, v31.s[0]
+	WORD $0x910004d7 // add x23, x6, #0x1
+	WORD $0x4f9f1106 // fmla v6.4s, v8.4s, v31.s[0]
+	WORD $0x4f9f1125 // fmla v5.4s, v9.4s, v31.s[0]
+	WORD $0xeb0302ff // cmp x23, x3
+	WORD $0x4f8a13a4 // fmla v4.4s, v29.4s, v10.s[0]
+	WORD $0x4f8a13c3 // fmla v3.4s, v30.4s, v10.s[0]
+	WORD $0x4f8a1102 // fmla v2.4s, v8.4s, v10.s[0]
+	WORD $0x4f8a1121 // fmla v1.4s, v9.4s, v10.s[0]
+	WORD $0x54fffb0a // b.ge 0x112b8 <pn_bf16+0x330>
+	WORD $0x4e201f7b // and v27.16b, v27.16b, v0.16b
+	WORD $0x4e201f39 // and v25.16b, v25.16b, v0.16b
+	WORD $0xbc676add // ldr s29, [x22, x7]
+	WORD $0x4e201f9c // and v28.16b, v28.16b, v0.16b
+	WORD $0x4e201f5a // and v26.16b, v26.16b, v0.16b
+	WORD $0xbc676abe // ldr s30, [x21, x7]
+	WORD $0x4f9d1338 // fmla v24.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1377 // fmla v23.4s, v27.4s, v29.s[0]
+	WORD $0x4f9d1356 // fmla v22.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1395 // fmla v21.4s, v28.4s, v29.s[0]
+	WORD $0xbc676a9d // ldr s29, [x20, x7]
+	WORD $0x4f9e1334 // fmla v20.4s, v25.4s, v30.s[0]
+	WORD $0x4f9e1373 // fmla v19.4s, v27.4s, v30.s[0]
+	WORD $0x4f9e1352 // fmla v18.4s, v26.4s, v30.s[0]
+	WORD $0x4f9e1391 // fmla v17.4s, v28.4s, v30.s[0]
+	WORD $0xbc676a7e // ldr s30, [x19, x7]
+	WORD $0x4f9d1330 // fmla v16.4s, v25.4s, v29.s[0]
+	WORD $0x4f9d1367 // fmla v7.4s, v27.4s, v29.s[0]
+	WORD $0x4f9d1346 // fmla v6.4s, v26.4s, v29.s[0]
+	WORD $0x4f9d1385 // fmla v5.4s, v28.4s, v29.s[0]
+	WORD $0x4f9e1324 // fmla v4.4s, v25.4s, v30.s[0]
+	WORD $0x4f9e1363 // fmla v3.4s, v27.4s, v30.s[0]
+	WORD $0x4f9e1342 // fmla v2.4s, v26.4s, v30.s[0]
+	WORD $0x4f9e1381 // fmla v1.4s, v28.4s, v30.s[0]
+	WORD $0x17ffffbf // b 0x112b8 <pn_bf16+0x330>
+	WORD $0xb4ffe3a8 // cbz x8, 0x11034 <pn_bf16+0xac>
+	WORD $0xf100091f // cmp x8, #0x2
+	WORD $0xad005c58 // stp q24, q23, [x2]
+	WORD $0xad015456 // stp q22, q21, [x2, #0x20]
+	WORD $0x54ffe323 // b.lo 0x11034 <pn_bf16+0xac>
+	WORD $0x8b0a0846 // add x6, x2, x10, lsl #2
+	WORD $0xf1000d1f // cmp x8, #0x3
+	WORD $0xad004cd4 // stp q20, q19, [x6]
+	WORD $0xad0144d2 // stp q18, q17, [x6, #0x20]
+	WORD $0x54ffe283 // b.lo 0x11034 <pn_bf16+0xac>
+	WORD $0x8b0b0046 // add x6, x2, x11
+	WORD $0xf100111f // cmp x8, #0x4
+	WORD $0xad001cd0 // stp q16, q7, [x6]
+	WORD $0xad0114c6 // stp q6, q5, [x6, #0x20]
+	WORD $0x54ffe1e3 // b.lo 0x11034 <pn_bf16+0xac>
+	WORD $0x8b0e0046 // add x6, x2, x14
+	WORD $0xad000cc4 // stp q4, q3, [x6]
+	WORD $0xad0104c2 // stp q2, q1, [x6, #0x20]
+	WORD $0x17ffff0b // b 0x11034 <pn_bf16+0xac>
+	WORD $0xa9464ff4 // ldp x20, x19, [sp, #0x60]
+	WORD $0xf9401bf9 // ldr x25, [sp, #0x30]
+	WORD $0xa94557f6 // ldp x22, x21, [sp, #0x50]
+	WORD $0xa9445ff8 // ldp x24, x23, [sp, #0x40]
+	WORD $0x6d4223e9 // ldp d9, d8, [sp, #0x20]
+	WORD $0x6d412beb // ldp d11, d10, [sp, #0x10]
+	WORD $0x6cc733ed // ldp d13, d12, [sp], #0x70
+	WORD $0xd65f03c0 // ret
+
+	// pw_f32: +5164
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540001eb // b.lt 0x10820 <pw_f32+0x40>
+	WORD $0x540001eb // b.lt 0x1146c <pw_f32+0x40>
 	WORD $0xd37be848 // lsl x8, x2, #5
 	WORD $0x3dc00000 // ldr q0, [x0]
 	WORD $0x8b080029 // add x9, x1, x8
@@ -533,12 +1326,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc00c00 // ldr q0, [x0, #0x30]
 	WORD $0x91010000 // add x0, x0, #0x40
 	WORD $0x3d800520 // str q0, [x9, #0x10]
-	WORD $0x54fffe81 // b.ne 0x107ec <pw_f32+0xc>
+	WORD $0x54fffe81 // b.ne 0x11438 <pw_f32+0xc>
 	WORD $0xd65f03c0 // ret
 
-	// pw_f16: +2084
+	// pw_f16: +5232
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400026b // b.lt 0x10874 <pw_f16+0x50>
+	WORD $0x5400026b // b.lt 0x114c0 <pw_f16+0x50>
 	WORD $0xd37be848 // lsl x8, x2, #5
 	WORD $0xfd400000 // ldr d0, [x0]
 	WORD $0x8b080029 // add x9, x1, x8
@@ -556,18 +1349,18 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x91008000 // add x0, x0, #0x20
 	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
 	WORD $0x3d800520 // str q0, [x9, #0x10]
-	WORD $0x54fffe01 // b.ne 0x10830 <pw_f16+0xc>
+	WORD $0x54fffe01 // b.ne 0x1147c <pw_f16+0xc>
 	WORD $0xd65f03c0 // ret
 
-	// pw_bf16: +2168
+	// pw_bf16: +5316
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540005cb // b.lt 0x10934 <pw_bf16+0xbc>
+	WORD $0x540005cb // b.lt 0x11580 <pw_bf16+0xbc>
 	WORD $0x6f06e580 // movi v0.2d, #0xffff0000ffff0000
 	WORD $0x8b021428 // add x8, x1, x2, lsl #5
 	WORD $0x91008029 // add x9, x1, #0x20
 	WORD $0x9100800a // add x10, x0, #0x20
 	WORD $0x5280002b // mov w11, #0x1 // =1
-	WORD $0x14000019 // b 0x108f8 <pw_bf16+0x80>
+	WORD $0x14000019 // b 0x11544 <pw_bf16+0x80>
 	WORD $0x4e201c21 // and v1.16b, v1.16b, v0.16b
 	WORD $0x3d800121 // str q1, [x9]
 	WORD $0x3cdf0141 // ldur q1, [x10, #-0x10]
@@ -591,12 +1384,12 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xeb02019f // cmp x12, x2
 	WORD $0x9101014a // add x10, x10, #0x40
 	WORD $0x91010108 // add x8, x8, #0x40
-	WORD $0x5400020a // b.ge 0x10934 <pw_bf16+0xbc>
+	WORD $0x5400020a // b.ge 0x11580 <pw_bf16+0xbc>
 	WORD $0x3cde0141 // ldur q1, [x10, #-0x20]
 	WORD $0xeb02017f // cmp x11, x2
 	WORD $0x4f305422 // shl v2.4s, v1.4s, #0x10
 	WORD $0x3c9e0122 // stur q2, [x9, #-0x20]
-	WORD $0x54fffc8b // b.lt 0x10898 <pw_bf16+0x20>
+	WORD $0x54fffc8b // b.lt 0x114e4 <pw_bf16+0x20>
 	WORD $0x3cdf0141 // ldur q1, [x10, #-0x10]
 	WORD $0x4f305421 // shl v1.4s, v1.4s, #0x10
 	WORD $0x3c9f0121 // stur q1, [x9, #-0x10]
@@ -606,11 +1399,14 @@ TEXT ·plainpanel_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x3dc00541 // ldr q1, [x10, #0x10]
 	WORD $0x4f305421 // shl v1.4s, v1.4s, #0x10
 	WORD $0x3d800501 // str q1, [x8, #0x10]
-	WORD $0x17ffffeb // b 0x108dc <pw_bf16+0x64>
+	WORD $0x17ffffeb // b 0x11528 <pw_bf16+0x64>
 	WORD $0xd65f03c0 // ret
 
 	// constants
-	WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 
 // func panelF32_neon(w, x, y unsafe.Pointer, k, shape int)
 TEXT ·panelF32_neon(SB), 0, $0-40
@@ -642,12 +1438,45 @@ TEXT ·panelBF16_neon(SB), 0, $0-40
 	CALL ·plainpanel_neon<>+1248(SB)
 	RET
 
+// func fewF32_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF32_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD k+24(FP), R3
+	MOVD lds+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·plainpanel_neon<>+2016(SB)
+	RET
+
+// func fewF16_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewF16_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD k+24(FP), R3
+	MOVD lds+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·plainpanel_neon<>+2948(SB)
+	RET
+
+// func fewBF16_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+TEXT ·fewBF16_neon(SB), 0, $0-48
+	MOVD w+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD y+16(FP), R2
+	MOVD k+24(FP), R3
+	MOVD lds+32(FP), R4
+	MOVD shape+40(FP), R5
+	CALL ·plainpanel_neon<>+3976(SB)
+	RET
+
 // func wideF32_neon(w, dst unsafe.Pointer, k int)
 TEXT ·wideF32_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2016(SB)
+	CALL ·plainpanel_neon<>+5164(SB)
 	RET
 
 // func wideF16_neon(w, dst unsafe.Pointer, k int)
@@ -655,7 +1484,7 @@ TEXT ·wideF16_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2084(SB)
+	CALL ·plainpanel_neon<>+5232(SB)
 	RET
 
 // func wideBF16_neon(w, dst unsafe.Pointer, k int)
@@ -663,5 +1492,5 @@ TEXT ·wideBF16_neon(SB), 0, $0-24
 	MOVD w+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD k+16(FP), R2
-	CALL ·plainpanel_neon<>+2168(SB)
+	CALL ·plainpanel_neon<>+5316(SB)
 	RET

@@ -16,20 +16,29 @@ var goKernels = kernels{
 	MvQ8_0: mvBlockGo(decQ8_0Go, 32, 34), MvQ4_0: mvBlockGo(decQ4_0Go, 32, 18), MvQ4_K: mvBlockGo(decQ4_KGo, 256, 144),
 	MvQ6_K:  mvBlockGo(decQ6_KGo, 256, 210),
 	WsumF32: wsumGo[float32](identity), WsumF16: wsumGo[uint16](tensor.F16ToF32),
-	WsumBF16: wsumGo[uint16](tensor.BF16ToF32),
-	MvhF32:   mvHeadsGo(mvGo[float32](identity), 4), MvhF16: mvHeadsGo(mvGo[uint16](tensor.F16ToF32), 2),
-	MvhBF16:  mvHeadsGo(mvGo[uint16](tensor.BF16ToF32), 2),
-	WsumhF32: wsumHeadsGo(wsumGo[float32](identity), 4), WsumhF16: wsumHeadsGo(wsumGo[uint16](tensor.F16ToF32), 2),
-	WsumhBF16: wsumHeadsGo(wsumGo[uint16](tensor.BF16ToF32), 2),
-	PackF32:   packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32),
+	WsumBF16:    wsumGo[uint16](tensor.BF16ToF32),
+	MvhF32:      mvHeadsGo(mvGo[float32](identity), tensor.F32),
+	MvhF16:      mvHeadsGo(mvGo[uint16](tensor.F16ToF32), tensor.F16),
+	MvhBF16:     mvHeadsGo(mvGo[uint16](tensor.BF16ToF32), tensor.BF16),
+	MvhF8E4M3:   mvHeadsGo(mvGo[uint8](f8e4m3Go), tensor.F8E4M3),
+	MvhQ8_0:     mvHeadsGo(mvBlockGo(decQ8_0Go, 32, 34), tensor.Q8_0),
+	WsumhF32:    wsumHeadsGo(wsumGo[float32](identity), tensor.F32),
+	WsumhF16:    wsumHeadsGo(wsumGo[uint16](tensor.F16ToF32), tensor.F16),
+	WsumhBF16:   wsumHeadsGo(wsumGo[uint16](tensor.BF16ToF32), tensor.BF16),
+	WsumhF8E4M3: wsumHeadsGo(wsumGo[uint8](f8e4m3Go), tensor.F8E4M3),
+	WsumhQ8_0:   wsumHeadsGo(wsumBlockGo(decQ8_0Go, 32, 34), tensor.Q8_0),
+	PackF32:     packGo[float32](identity), PackF16: packGo[uint16](tensor.F16ToF32),
 	PackBF16:  packGo[uint16](tensor.BF16ToF32),
 	SpreadF32: spreadGo[float32](identity), SpreadF16: spreadGo[uint16](tensor.F16ToF32),
 	SpreadBF16: spreadGo[uint16](tensor.BF16ToF32),
 	Micro:      microGo,
 	PanelF32:   mvPanelsGo(tensor.F32, f32Column), PanelF16: mvPanelsGo(tensor.F16, f16Column),
 	PanelBF16: mvPanelsGo(tensor.BF16, bf16Column),
+	FewF32:    fewPanelsGo(mvPanelsGo(tensor.F32, f32Column), tensor.F32),
+	FewF16:    fewPanelsGo(mvPanelsGo(tensor.F16, f16Column), tensor.F16),
+	FewBF16:   fewPanelsGo(mvPanelsGo(tensor.BF16, bf16Column), tensor.BF16),
 	WideF32:   widePanelGo(f32Column), WideF16: widePanelGo(f16Column), WideBF16: widePanelGo(bf16Column),
-	DecF16: mapGo(tensor.F16ToF32), DecBF16: mapGo(tensor.BF16ToF32),
+	DecF16: mapGo(tensor.F16ToF32), DecBF16: mapGo(tensor.BF16ToF32), DecF8E4M3: mapGo(f8e4m3Go),
 	DecQ8_0: decBlocksGo(decQ8_0Go, 32, 34), DecQ4_0: decBlocksGo(decQ4_0Go, 32, 18),
 	DecQ4_K: decBlocksGo(decQ4_KGo, 256, 144), DecQ6_K: decBlocksGo(decQ6_KGo, 256, 210),
 	EncF16: mapGo(tensor.F32ToF16), EncBF16: mapGo(tensor.F32ToBF16),
@@ -134,6 +143,7 @@ var goKernels = kernels{
 }
 
 func identity(v float32) float32 { return v }
+func f8e4m3Go(v uint8) float32   { return tensor.F8ToF32(tensor.F8E4M3, v) }
 func exp32(x float32) float32    { return float32(math.Exp(float64(x))) }
 
 // expNeg gives e^x, 0 below e^-60.
@@ -313,28 +323,44 @@ func wsumGo[T any](wide func(T) float32) func(v, p, y unsafe.Pointer, rows, d, l
 	}
 }
 
+// wsumBlockGo takes dec, which decodes one block of elems elements in bytes bytes.
+func wsumBlockGo(dec func(p []byte, dst []float32), elems, bytes int) func(v, p, y unsafe.Pointer, rows, d, ldv int) {
+	return func(v, p, y unsafe.Pointer, rows, d, ldv int) {
+		var buf [256]float32
+		ys := floats(y, d)
+		for r, s := range floats(p, rows) {
+			for b := range d / elems {
+				dec(elements[byte](v, r*ldv+b*bytes, bytes), buf[:elems])
+				for i, w := range buf[:elems] {
+					ys[b*elems+i] += s * w
+				}
+			}
+		}
+	}
+}
+
 // headsShape takes a shape of groups of heads apart.
 func headsShape(shape int) (rows, d, groups, share int) {
 	return shape & 0xffff, shape >> 16 & 0xffff, shape >> 32 & 0xffff, shape >> 48
 }
 
-// mvHeadsGo and wsumHeadsGo do with each head what their first argument does with one, of elements of so many bytes.
-func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), size int) func(w, x, y unsafe.Pointer, ldw, ldy,
+// mvHeadsGo and wsumHeadsGo do with each head what their first argument does with one, of rows of type t.
+func mvHeadsGo(mv func(w, x, y unsafe.Pointer, rows, k, ldw int), t tensor.Type) func(w, x, y unsafe.Pointer, ldw, ldy,
 	shape int) {
 	return func(w, x, y unsafe.Pointer, ldw, ldy, shape int) {
 		rows, k, groups, share := headsShape(shape)
 		for h := range groups * share {
-			mv(unsafe.Add(w, h/share*k*size), unsafe.Add(x, 4*h*k), unsafe.Add(y, 4*h*ldy), rows, k, ldw)
+			mv(unsafe.Add(w, h/share*t.RowBytes(k)), unsafe.Add(x, 4*h*k), unsafe.Add(y, 4*h*ldy), rows, k, ldw)
 		}
 	}
 }
 
-func wsumHeadsGo(sum func(v, p, y unsafe.Pointer, rows, d, ldv int), size int) func(v, p, y unsafe.Pointer, ldv, ldp,
-	shape int) {
+func wsumHeadsGo(sum func(v, p, y unsafe.Pointer, rows, d, ldv int), t tensor.Type) func(v, p, y unsafe.Pointer, ldv,
+	ldp, shape int) {
 	return func(v, p, y unsafe.Pointer, ldv, ldp, shape int) {
 		rows, d, groups, share := headsShape(shape)
 		for h := range groups * share {
-			sum(unsafe.Add(v, h/share*d*size), unsafe.Add(p, 4*h*ldp), unsafe.Add(y, 4*h*d), rows, d, ldv)
+			sum(unsafe.Add(v, h/share*t.RowBytes(d)), unsafe.Add(p, 4*h*ldp), unsafe.Add(y, 4*h*d), rows, d, ldv)
 		}
 	}
 }

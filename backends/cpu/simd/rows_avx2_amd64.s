@@ -44,7 +44,7 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc057f8c5 // vxorps xmm0, xmm0, xmm0
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000008730d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x873] # 0x10900 <dec_q6_k+0x260>
+	QUAD $0x000009b30d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x9b3] # 0x10a40 <dec_q6_k+0x270>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
@@ -91,7 +91,7 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
 	LONG $0xca6ef9c5 // vmovd xmm1, edx
 	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
-	QUAD $0x000007ce0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x7ce] # 0x10900 <dec_q6_k+0x260>
+	QUAD $0x0000090e0d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x90e] # 0x10a40 <dec_q6_k+0x270>
 	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
@@ -121,7 +121,7 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x10ec8348 // sub rsp, 0x10
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x000007720566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x772] # 0x10900 <dec_q6_k+0x260>
+	QUAD $0x000008b20566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x8b2] # 0x10a40 <dec_q6_k+0x270>
 	LONG $0x2c7de2c4; WORD $0x8704 // vmaskmovps ymm0, ymm0, ymmword ptr [rdi + 4*rax]
 	LONG $0x1d7de3c4; WORD $0x2404; BYTE $0x00 // vcvtps2ph xmmword ptr [rsp], ymm0, 0x0
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
@@ -145,9 +145,9 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x047d // jge 0x101da <enc_bf16+0xa>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x70eb // jmp 0x1024a <enc_bf16+0x7a>
-	QUAD $0x00073d05587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x73d] # 0x10920 <dec_q6_k+0x280>
-	QUAD $0x0007380d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x738] # 0x10924 <dec_q6_k+0x284>
-	QUAD $0x0007331d587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rip + 0x733] # 0x10928 <dec_q6_k+0x288>
+	QUAD $0x00088105587de2c4; BYTE $0x00 // vpbroadcastd ymm0, dword ptr [rip + 0x881] # 0x10a64 <dec_q6_k+0x294>
+	QUAD $0x00087c0d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x87c] # 0x10a68 <dec_q6_k+0x298>
+	QUAD $0x0008771d587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rip + 0x877] # 0x10a6c <dec_q6_k+0x29c>
 	WORD $0xc931 // xor ecx, ecx
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	LONG $0x00441f0f; BYTE $0x00 // nop dword ptr [rax + rax]
@@ -175,16 +175,16 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x10ec8348 // sub rsp, 0x10
 	LONG $0xc26ef9c5 // vmovd xmm0, edx
-	QUAD $0x0006b825587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x6b8] # 0x10924 <dec_q6_k+0x284>
-	QUAD $0x0006ab1d587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rip + 0x6ab] # 0x10920 <dec_q6_k+0x280>
+	QUAD $0x0007fc25587de2c4; BYTE $0x00 // vpbroadcastd ymm4, dword ptr [rip + 0x7fc] # 0x10a68 <dec_q6_k+0x298>
+	QUAD $0x0007ef1d587de2c4; BYTE $0x00 // vpbroadcastd ymm3, dword ptr [rip + 0x7ef] # 0x10a64 <dec_q6_k+0x294>
 	LONG $0xc9eff1c5 // vpxor xmm1, xmm1, xmm1
 	LONG $0x587de2c4; BYTE $0xc0 // vpbroadcastd ymm0, xmm0
-	QUAD $0x0000067a0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x67a] # 0x10900 <dec_q6_k+0x260>
+	QUAD $0x000007ba0566fdc5 // vpcmpgtd ymm0, ymm0, ymmword ptr [rip + 0x7ba] # 0x10a40 <dec_q6_k+0x270>
 	LONG $0x2c7de2c4; WORD $0x8704 // vmaskmovps ymm0, ymm0, ymmword ptr [rdi + 4*rax]
 	LONG $0xd072edc5; BYTE $0x10 // vpsrld ymm2, ymm0, 0x10
 	LONG $0xe4fefdc5 // vpaddd ymm4, ymm0, ymm4
 	LONG $0xc1c2fcc5; BYTE $0x03 // vcmpunordps ymm0, ymm0, ymm1
-	QUAD $0x0006850d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x685] # 0x10928 <dec_q6_k+0x288>
+	QUAD $0x0007c90d587de2c4; BYTE $0x00 // vpbroadcastd ymm1, dword ptr [rip + 0x7c9] # 0x10a6c <dec_q6_k+0x29c>
 	LONG $0xdbdbedc5 // vpand ymm3, ymm2, ymm3
 	LONG $0xdbfeddc5 // vpaddd ymm3, ymm4, ymm3
 	LONG $0xd372e5c5; BYTE $0x10 // vpsrld ymm3, ymm3, 0x10
@@ -209,9 +209,79 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
 
-	// dec_q8_0: +768
+	// dec_f8e4m3: +768
+	LONG $0x08fa8348 // cmp rdx, 0x8
+	WORD $0x047d // jge 0x1030a <dec_f8e4m3+0xa>
+	WORD $0xc931 // xor ecx, ecx
+	WORD $0x70eb // jmp 0x1037a <dec_f8e4m3+0x7a>
+	QUAD $0x0007cd057979e2c4; BYTE $0x00 // vpbroadcastw xmm0, word ptr [rip + 0x7cd] # 0x10ae0 <dec_q6_k+0x310>
+	QUAD $0x0007c60d7979e2c4; BYTE $0x00 // vpbroadcastw xmm1, word ptr [rip + 0x7c6] # 0x10ae2 <dec_q6_k+0x312>
+	QUAD $0x0007bf157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0x7bf] # 0x10ae4 <dec_q6_k+0x314>
+	QUAD $0x0007321d187de2c4; BYTE $0x00 // vbroadcastss ymm3, dword ptr [rip + 0x732] # 0x10a60 <dec_q6_k+0x290>
+	WORD $0xc031 // xor eax, eax
+	LONG $0x247efac5; BYTE $0x07 // vmovq xmm4, qword ptr [rdi + rax]
+	LONG $0x08488d48 // lea rcx, [rax + 0x8]
+	LONG $0x3079e2c4; BYTE $0xec // vpmovzxbw xmm5, xmm4 # xmm5 = xmm4[0],zero,xmm4[1],zero,xmm4[2],zero,xmm4[3],zero,xmm4[4],zero,xmm4[5],zero,xmm4[6],zero,xmm4[7],zero
+	LONG $0x2079e2c4; BYTE $0xe4 // vpmovsxbw xmm4, xmm4
+	LONG $0xf571d1c5; BYTE $0x07 // vpsllw xmm5, xmm5, 0x7
+	LONG $0xe1dbd9c5 // vpand xmm4, xmm4, xmm1
+	LONG $0xe8dbd1c5 // vpand xmm5, xmm5, xmm0
+	LONG $0xf075d1c5 // vpcmpeqw xmm6, xmm5, xmm0
+	LONG $0xe5ebd9c5 // vpor xmm4, xmm4, xmm5
+	LONG $0xf2dbc9c5 // vpand xmm6, xmm6, xmm2
+	LONG $0xe6ebd9c5 // vpor xmm4, xmm4, xmm6
+	LONG $0x137de2c4; BYTE $0xe4 // vcvtph2ps ymm4, xmm4
+	LONG $0xe359dcc5 // vmulps ymm4, ymm4, ymm3
+	LONG $0x2411fcc5; BYTE $0x86 // vmovups ymmword ptr [rsi + 4*rax], ymm4
+	LONG $0x10c08348 // add rax, 0x10
+	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xb67e // jle 0x10330 <dec_f8e4m3+0x30>
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	LONG $0x00a68e0f; WORD $0x0000 // jle 0x10429 <dec_f8e4m3+0x129>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x10ec8348 // sub rsp, 0x10
+	LONG $0x8e048d48 // lea rax, [rsi + 4*rcx]
+	WORD $0x2948; BYTE $0xca // sub rdx, rcx
+	QUAD $0x000000002404c748 // mov qword ptr [rsp], 0x0
+	WORD $0x207e // jle 0x103c0 <dec_f8e4m3+0xc0>
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	WORD $0xc931 // xor ecx, ecx
+	QUAD $0x0000841f0f2e6666; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
+	LONG $0x0f34b60f // movzx esi, byte ptr [rdi + rcx]
+	LONG $0x0c348840 // mov byte ptr [rsp + rcx], sil
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	WORD $0xf075 // jne 0x103b0 <dec_f8e4m3+0xb0>
+	LONG $0x047efac5; BYTE $0x24 // vmovq xmm0, qword ptr [rsp]
+	QUAD $0x000712157979e2c4; BYTE $0x00 // vpbroadcastw xmm2, word ptr [rip + 0x712] # 0x10ae0 <dec_q6_k+0x310>
+	LONG $0x3079e2c4; BYTE $0xc8 // vpmovzxbw xmm1, xmm0 # xmm1 = xmm0[0],zero,xmm0[1],zero,xmm0[2],zero,xmm0[3],zero,xmm0[4],zero,xmm0[5],zero,xmm0[6],zero,xmm0[7],zero
+	LONG $0x2079e2c4; BYTE $0xc0 // vpmovsxbw xmm0, xmm0
+	QUAD $0x000006a005dbf9c5 // vpand xmm0, xmm0, xmmword ptr [rip + 0x6a0] # 0x10a80 <dec_q6_k+0x2b0>
+	LONG $0xf171f1c5; BYTE $0x07 // vpsllw xmm1, xmm1, 0x7
+	LONG $0xcadbf1c5 // vpand xmm1, xmm1, xmm2
+	LONG $0xd275f1c5 // vpcmpeqw xmm2, xmm1, xmm2
+	QUAD $0x000006ab15dbe9c5 // vpand xmm2, xmm2, xmmword ptr [rip + 0x6ab] # 0x10aa0 <dec_q6_k+0x2d0>
+	LONG $0xc1ebf9c5 // vpor xmm0, xmm0, xmm1
+	QUAD $0x00065e0d187de2c4; BYTE $0x00 // vbroadcastss ymm1, dword ptr [rip + 0x65e] # 0x10a60 <dec_q6_k+0x290>
+	LONG $0xc2ebf9c5 // vpor xmm0, xmm0, xmm2
+	LONG $0x137de2c4; BYTE $0xc0 // vcvtph2ps ymm0, xmm0
+	LONG $0xc159fcc5 // vmulps ymm0, ymm0, ymm1
+	LONG $0xca6ef9c5 // vmovd xmm1, edx
+	LONG $0x587de2c4; BYTE $0xc9 // vpbroadcastd ymm1, xmm1
+	QUAD $0x000006200d66f5c5 // vpcmpgtd ymm1, ymm1, ymmword ptr [rip + 0x620] # 0x10a40 <dec_q6_k+0x270>
+	LONG $0x2e75e2c4; BYTE $0x00 // vmaskmovps ymmword ptr [rax], ymm1, ymm0
+	WORD $0x8948; BYTE $0xec // mov rsp, rbp
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	WORD $0x1f0f; BYTE $0x00 // nop dword ptr [rax]
+
+	// dec_q8_0: +1072
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x797e // jle 0x1037e <dec_q8_0+0x7e>
+	WORD $0x797e // jle 0x104ae <dec_q8_0+0x7e>
 	LONG $0x20c28348 // add rdx, 0x20
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	LONG $0x217de2c4; WORD $0x024f // vpmovsxbd ymm1, qword ptr [rdi + 0x2]
@@ -238,16 +308,16 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x4611fcc5; BYTE $0x60 // vmovups ymmword ptr [rsi + 0x60], ymm0
 	LONG $0x80ee8348 // sub rsi, -0x80
 	LONG $0x20fa8348 // cmp rdx, 0x20
-	WORD $0x9277 // ja 0x10310 <dec_q8_0+0x10>
+	WORD $0x9277 // ja 0x10440 <dec_q8_0+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// dec_q4_0: +912
+	// dec_q4_0: +1216
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x00a98e0f; WORD $0x0000 // jle 0x10442 <dec_q4_0+0xb2>
-	QUAD $0x0005ce057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x5ce] # 0x10970 <dec_q6_k+0x2d0>
-	QUAD $0x0005c60d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x5c6] # 0x10971 <dec_q6_k+0x2d1>
+	LONG $0x00a98e0f; WORD $0x0000 // jle 0x10572 <dec_q4_0+0xb2>
+	QUAD $0x000614057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x614] # 0x10ae6 <dec_q6_k+0x316>
+	QUAD $0x00060c0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x60c] # 0x10ae7 <dec_q6_k+0x317>
 	LONG $0x20c28348 // add rdx, 0x20
 	BYTE $0x90 // nop
 	LONG $0x5f6ffac5; BYTE $0x02 // vmovdqu xmm3, xmmword ptr [rdi + 0x2]
@@ -282,19 +352,19 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x5611fcc5; BYTE $0x60 // vmovups ymmword ptr [rsi + 0x60], ymm2
 	LONG $0x80ee8348 // sub rsi, -0x80
 	LONG $0x20fa8348 // cmp rdx, 0x20
-	LONG $0xff6e870f; WORD $0xffff // ja 0x103b0 <dec_q4_0+0x20>
+	LONG $0xff6e870f; WORD $0xffff // ja 0x104e0 <dec_q4_0+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// dec_q4_k: +1104
+	// dec_q4_k: +1408
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x02418e0f; WORD $0x0000 // jle 0x1069a <dec_q4_k+0x24a>
+	LONG $0x02418e0f; WORD $0x0000 // jle 0x107ca <dec_q4_k+0x24a>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x40ec8348 // sub rsp, 0x40
-	QUAD $0x000504057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x504] # 0x10972 <dec_q6_k+0x2d2>
+	QUAD $0x00054a057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x54a] # 0x10ae8 <dec_q6_k+0x318>
 	LONG $0x20478d48 // lea rax, [rdi + 0x20]
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x4f8b; BYTE $0x04 // mov ecx, dword ptr [rdi + 0x4]
@@ -402,31 +472,31 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x000000e08e11fcc5 // vmovups ymmword ptr [rsi + 0xe0], ymm1
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x08f88349 // cmp r8, 0x8
-	LONG $0xfece850f; WORD $0xffff // jne 0x10540 <dec_q4_k+0xf0>
+	LONG $0xfece850f; WORD $0xffff // jne 0x10670 <dec_q4_k+0xf0>
 	LONG $0x008a8d48; WORD $0xffff; BYTE $0xff // lea rcx, [rdx - 0x100]
 	LONG $0x90c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0x90
 	LONG $0x00900548; WORD $0x0000 // add rax, 0x90
 	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0xfdea8f0f; WORD $0xffff // jg 0x10480 <dec_q4_k+0x30>
+	LONG $0xfdea8f0f; WORD $0xffff // jg 0x105b0 <dec_q4_k+0x30>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// dec_q6_k: +1696
+	// dec_q6_k: +2000
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x02458e0f; WORD $0x0000 // jle 0x108ee <dec_q6_k+0x24e>
+	LONG $0x02458e0f; WORD $0x0000 // jle 0x10a1e <dec_q6_k+0x24e>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x40ec8348 // sub rsp, 0x40
-	QUAD $0x0002b2057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2b2] # 0x10973 <dec_q6_k+0x2d3>
-	QUAD $0x0002aa0d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x2aa] # 0x10974 <dec_q6_k+0x2d4>
-	QUAD $0x0002a2157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2a2] # 0x10975 <dec_q6_k+0x2d5>
+	QUAD $0x0002f8057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2f8] # 0x10ae9 <dec_q6_k+0x319>
+	QUAD $0x0002f00d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x2f0] # 0x10aea <dec_q6_k+0x31a>
+	QUAD $0x0002e8157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2e8] # 0x10aeb <dec_q6_k+0x31b>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x0000c09f217de2c4; BYTE $0x00 // vpmovsxbd ymm3, qword ptr [rdi + 0xc0]
 	QUAD $0x0000c8a7217de2c4; BYTE $0x00 // vpmovsxbd ymm4, qword ptr [rdi + 0xc8]
@@ -526,13 +596,13 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x0180109c117c81c4; WORD $0x0000 // vmovups ymmword ptr [r8 + r10 + 0x180], ymm3
 	QUAD $0x01a010a4117c81c4; WORD $0x0000 // vmovups ymmword ptr [r8 + r10 + 0x1a0], ymm4
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfe6f850f; WORD $0xffff // jne 0x10730 <dec_q6_k+0x90>
+	LONG $0xfe6f850f; WORD $0xffff // jne 0x10860 <dec_q6_k+0x90>
 	LONG $0x00828d48; WORD $0xffff; BYTE $0xff // lea rax, [rdx - 0x100]
 	LONG $0xd2c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xd2
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfdfa8f0f; WORD $0xffff // jg 0x106e0 <dec_q6_k+0x40>
+	LONG $0xfdfa8f0f; WORD $0xffff // jg 0x10810 <dec_q6_k+0x40>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -541,15 +611,20 @@ TEXT ·rows_avx2<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
+	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0x0000cccccccccccc
 	QUAD $0x0002000000010000; QUAD $0x0004000000030000
-	QUAD $0x0006000000050000; QUAD $0x0001000000070000
-	QUAD $0x004000007fff0000; QUAD $0x0f0fcccccccc0000
-	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x30300f0f0f0f0f0f
+	QUAD $0x0006000000050000; QUAD $0x0000000000070000
+	QUAD $0x7fff000000014380; QUAD $0x0f0f000000400000
+	QUAD $0x0f0f0f0f0f0f0f0f; QUAD $0x80000f0f0f0f0f0f
+	QUAD $0x8000800080008000; QUAD $0x3f80800080008000
+	QUAD $0x3f803f803f803f80; QUAD $0x7e003f803f803f80
+	QUAD $0x7e007e007e007e00; QUAD $0x30307e007e007e00
 	QUAD $0x3030303030303030; QUAD $0xe0e0303030303030
 	QUAD $0xe0e0e0e0e0e0e0e0; QUAD $0xf8f8e0e0e0e0e0e0
-	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0xf80ff8f8f8f8f8f8
-	QUAD $0xcccccccce0300f0f; LONG $0xcccccccc; WORD $0xcccc
+	QUAD $0xf8f8f8f8f8f8f8f8; QUAD $0x3f80f8f8f8f8f8f8
+	QUAD $0x0f0ff80f7e008000; QUAD $0xcccccccccccce030
+	QUAD $0xcccccccccccccccc; LONG $0xcccccccc; WORD $0xcccc
 
 // func decF16_avx2(src, dst unsafe.Pointer, n int)
 TEXT ·decF16_avx2(SB), 0, $0-24
@@ -583,12 +658,20 @@ TEXT ·encBF16_avx2(SB), 0, $0-24
 	CALL ·rows_avx2<>+464(SB)
 	RET
 
+// func decF8E4M3_avx2(src, dst unsafe.Pointer, n int)
+TEXT ·decF8E4M3_avx2(SB), 0, $0-24
+	MOVQ src+0(FP), DI
+	MOVQ dst+8(FP), SI
+	MOVQ n+16(FP), DX
+	CALL ·rows_avx2<>+768(SB)
+	RET
+
 // func decQ8_0_avx2(src, dst unsafe.Pointer, n int)
 TEXT ·decQ8_0_avx2(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx2<>+768(SB)
+	CALL ·rows_avx2<>+1072(SB)
 	RET
 
 // func decQ4_0_avx2(src, dst unsafe.Pointer, n int)
@@ -596,7 +679,7 @@ TEXT ·decQ4_0_avx2(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx2<>+912(SB)
+	CALL ·rows_avx2<>+1216(SB)
 	RET
 
 // func decQ4_K_avx2(src, dst unsafe.Pointer, n int)
@@ -604,7 +687,7 @@ TEXT ·decQ4_K_avx2(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx2<>+1104(SB)
+	CALL ·rows_avx2<>+1408(SB)
 	RET
 
 // func decQ6_K_avx2(src, dst unsafe.Pointer, n int)
@@ -612,5 +695,5 @@ TEXT ·decQ6_K_avx2(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx2<>+1696(SB)
+	CALL ·rows_avx2<>+2000(SB)
 	RET

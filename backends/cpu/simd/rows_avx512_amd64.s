@@ -100,9 +100,9 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x047d // jge 0x1014a <enc_bf16+0xa>
 	WORD $0xc031 // xor eax, eax
 	WORD $0x71eb // jmp 0x101bb <enc_bf16+0x7b>
-	QUAD $0x05ac0558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x5ac] # 0x10700 <dec_q6_k+0x1d0>
-	QUAD $0x05a60d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x5a6] # 0x10704 <dec_q6_k+0x1d4>
-	QUAD $0x05a01d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x5a0] # 0x10708 <dec_q6_k+0x1d8>
+	QUAD $0x06f00558487df262; WORD $0x0000 // vpbroadcastd zmm0, dword ptr [rip + 0x6f0] # 0x10844 <dec_q6_k+0x1d4>
+	QUAD $0x06ea0d58487df262; WORD $0x0000 // vpbroadcastd zmm1, dword ptr [rip + 0x6ea] # 0x10848 <dec_q6_k+0x1d8>
+	QUAD $0x06e41d58487df262; WORD $0x0000 // vpbroadcastd zmm3, dword ptr [rip + 0x6e4] # 0x1084c <dec_q6_k+0x1dc>
 	LONG $0xd257e8c5 // vxorps xmm2, xmm2, xmm2
 	WORD $0xc931 // xor ecx, ecx
 	WORD $0x9066 // nop
@@ -131,20 +131,89 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x927bc1c4; BYTE $0xc8 // kmovd k1, r8d
 	LONG $0xc97cf162; WORD $0x0410; BYTE $0x87 // vmovups zmm0 {k1} {z}, zmmword ptr [rdi + 4*rax]
 	LONG $0x486df162; WORD $0xd072; BYTE $0x10 // vpsrld zmm2, zmm0, 0x10
-	QUAD $0x050f1ddb586df162; WORD $0x0000 // vpandd zmm3, zmm2, dword ptr [rip + 0x50f]{1to16} # 0x10700 <dec_q6_k+0x1d0>
+	QUAD $0x06531ddb586df162; WORD $0x0000 // vpandd zmm3, zmm2, dword ptr [rip + 0x653]{1to16} # 0x10844 <dec_q6_k+0x1d4>
 	LONG $0x487cf162; WORD $0xd1c2; BYTE $0x03 // vcmpunordps k2, zmm0, zmm1
 	LONG $0x487df162; WORD $0xdbfe // vpaddd zmm3, zmm0, zmm3
-	QUAD $0x04fc1dfe5865f162; WORD $0x0000 // vpaddd zmm3, zmm3, dword ptr [rip + 0x4fc]{1to16} # 0x10704 <dec_q6_k+0x1d4>
+	QUAD $0x06401dfe5865f162; WORD $0x0000 // vpaddd zmm3, zmm3, dword ptr [rip + 0x640]{1to16} # 0x10848 <dec_q6_k+0x1d8>
 	LONG $0x4865f162; WORD $0xd372; BYTE $0x10 // vpsrld zmm3, zmm3, 0x10
-	QUAD $0x04ef1deb5a6df162; WORD $0x0000 // vpord zmm3 {k2}, zmm2, dword ptr [rip + 0x4ef]{1to16} # 0x10708 <dec_q6_k+0x1d8>
+	QUAD $0x06331deb5a6df162; WORD $0x0000 // vpord zmm3 {k2}, zmm2, dword ptr [rip + 0x633]{1to16} # 0x1084c <dec_q6_k+0x1dc>
 	LONG $0x497ef262; WORD $0x1c33; BYTE $0x46 // vpmovdw ymmword ptr [rsi + 2*rax] {k1}, zmm3
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
 
-	// dec_q8_0: +560
+	// dec_f8e4m3: +560
+	LONG $0x10fa8348 // cmp rdx, 0x10
+	WORD $0x077d // jge 0x1023d <dec_f8e4m3+0xd>
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x000080e9; BYTE $0x00 // jmp 0x102bd <dec_f8e4m3+0x8d>
+	QUAD $0x05f91d18487df262; WORD $0x0000 // vbroadcastss zmm3, dword ptr [rip + 0x5f9] # 0x10840 <dec_q6_k+0x1d0>
+	QUAD $0x00067005797de2c4; BYTE $0x00 // vpbroadcastw ymm0, word ptr [rip + 0x670] # 0x108c0 <dec_q6_k+0x250>
+	QUAD $0x00062f0d597de2c4; BYTE $0x00 // vpbroadcastq ymm1, qword ptr [rip + 0x62f] # 0x10888 <dec_q6_k+0x218>
+	QUAD $0x00061e15597de2c4; BYTE $0x00 // vpbroadcastq ymm2, qword ptr [rip + 0x61e] # 0x10880 <dec_q6_k+0x210>
+	WORD $0xc031 // xor eax, eax
+	QUAD $0x00841f0f2e666666; LONG $0x00000000 // nop word ptr cs:[rax + rax]
+	LONG $0x246ffac5; BYTE $0x07 // vmovdqu xmm4, xmmword ptr [rdi + rax]
+	LONG $0x10488d48 // lea rcx, [rax + 0x10]
+	LONG $0x307de2c4; BYTE $0xec // vpmovzxbw ymm5, xmm4 # ymm5 = xmm4[0],zero,xmm4[1],zero,xmm4[2],zero,xmm4[3],zero,xmm4[4],zero,xmm4[5],zero,xmm4[6],zero,xmm4[7],zero,xmm4[8],zero,xmm4[9],zero,xmm4[10],zero,xmm4[11],zero,xmm4[12],zero,xmm4[13],zero,xmm4[14],zero,xmm4[15],zero
+	LONG $0x207de2c4; BYTE $0xe4 // vpmovsxbw ymm4, xmm4
+	LONG $0xf571d5c5; BYTE $0x07 // vpsllw ymm5, ymm5, 0x7
+	LONG $0xe8dbd5c5 // vpand ymm5, ymm5, ymm0
+	LONG $0xf075d5c5 // vpcmpeqw ymm6, ymm5, ymm0
+	LONG $0x28d5f362; WORD $0xe125; BYTE $0xec // vpternlogq ymm4, ymm5, ymm1, 0xec
+	LONG $0x28cdf362; WORD $0xe225; BYTE $0xf8 // vpternlogq ymm4, ymm6, ymm2, 0xf8
+	LONG $0x487df262; WORD $0xe413 // vcvtph2ps zmm4, ymm4
+	LONG $0x485cf162; WORD $0xe359 // vmulps zmm4, zmm4, zmm3
+	LONG $0x487cf162; WORD $0x2411; BYTE $0x86 // vmovups zmmword ptr [rsi + 4*rax], zmm4
+	LONG $0x20c08348 // add rax, 0x20
+	WORD $0x3948; BYTE $0xd0 // cmp rax, rdx
+	WORD $0x8948; BYTE $0xc8 // mov rax, rcx
+	WORD $0xb37e // jle 0x10270 <dec_f8e4m3+0x40>
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	LONG $0x009e8e0f; WORD $0x0000 // jle 0x10364 <dec_f8e4m3+0x134>
+	BYTE $0x55 // push rbp
+	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
+	LONG $0xf0e48348 // and rsp, -0x10
+	LONG $0x10ec8348 // sub rsp, 0x10
+	LONG $0x8e048d48 // lea rax, [rsi + 4*rcx]
+	LONG $0xc0eff9c5 // vpxor xmm0, xmm0, xmm0
+	WORD $0x2948; BYTE $0xca // sub rdx, rcx
+	LONG $0x047ff9c5; BYTE $0x24 // vmovdqa xmmword ptr [rsp], xmm0
+	WORD $0x1c7e // jle 0x10300 <dec_f8e4m3+0xd0>
+	WORD $0x0148; BYTE $0xcf // add rdi, rcx
+	WORD $0xc931 // xor ecx, ecx
+	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
+	LONG $0x0f34b60f // movzx esi, byte ptr [rdi + rcx]
+	LONG $0x0c348840 // mov byte ptr [rsp + rcx], sil
+	WORD $0xff48; BYTE $0xc1 // inc rcx
+	WORD $0x3948; BYTE $0xca // cmp rdx, rcx
+	WORD $0xf075 // jne 0x102f0 <dec_f8e4m3+0xc0>
+	LONG $0x046ff9c5; BYTE $0x24 // vmovdqa xmm0, xmmword ptr [rsp]
+	QUAD $0x0005b215797de2c4; BYTE $0x00 // vpbroadcastw ymm2, word ptr [rip + 0x5b2] # 0x108c0 <dec_q6_k+0x250>
+	LONG $0xffffffbe; BYTE $0xff // mov esi, 0xffffffff
+	WORD $0xd189 // mov ecx, edx
+	WORD $0xe6d3 // shl esi, cl
+	WORD $0xd6f7 // not esi
+	LONG $0xce92fbc5 // kmovd k1, esi
+	LONG $0x307de2c4; BYTE $0xc8 // vpmovzxbw ymm1, xmm0 # ymm1 = xmm0[0],zero,xmm0[1],zero,xmm0[2],zero,xmm0[3],zero,xmm0[4],zero,xmm0[5],zero,xmm0[6],zero,xmm0[7],zero,xmm0[8],zero,xmm0[9],zero,xmm0[10],zero,xmm0[11],zero,xmm0[12],zero,xmm0[13],zero,xmm0[14],zero,xmm0[15],zero
+	LONG $0x207de2c4; BYTE $0xc0 // vpmovsxbw ymm0, xmm0
+	LONG $0xf171f5c5; BYTE $0x07 // vpsllw ymm1, ymm1, 0x7
+	LONG $0xcadbf5c5 // vpand ymm1, ymm1, ymm2
+	LONG $0xd275f5c5 // vpcmpeqw ymm2, ymm1, ymm2
+	QUAD $0x0549052538f5f362; WORD $0x0000; BYTE $0xec // vpternlogq ymm0, ymm1, qword ptr [rip + 0x549]{1to4}, 0xec # 0x10888 <dec_q6_k+0x218>
+	QUAD $0x0536052538edf362; WORD $0x0000; BYTE $0xf8 // vpternlogq ymm0, ymm2, qword ptr [rip + 0x536]{1to4}, 0xf8 # 0x10880 <dec_q6_k+0x210>
+	LONG $0x487df262; WORD $0xc013 // vcvtph2ps zmm0, ymm0
+	QUAD $0x04e60559587cf162; WORD $0x0000 // vmulps zmm0, zmm0, dword ptr [rip + 0x4e6]{1to16} # 0x10840 <dec_q6_k+0x1d0>
+	LONG $0x497cf162; WORD $0x0011 // vmovups zmmword ptr [rax] {k1}, zmm0
+	WORD $0x8948; BYTE $0xec // mov rsp, rbp
+	BYTE $0x5d // pop rbp
+	WORD $0xf8c5; BYTE $0x77 // vzeroupper
+	BYTE $0xc3 // ret
+	QUAD $0x0000000000841f0f // nop dword ptr [rax + rax]
+
+	// dec_q8_0: +880
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x687e // jle 0x1029d <dec_q8_0+0x6d>
+	WORD $0x687e // jle 0x103dd <dec_q8_0+0x6d>
 	LONG $0x20c28348 // add rdx, 0x20
 	LONG $0x00801f0f; WORD $0x0000; BYTE $0x00 // nop dword ptr [rax]
 	QUAD $0x00028f21487df262; WORD $0x0000 // vpmovsxbd zmm1, xmmword ptr [rdi + 0x2]
@@ -163,15 +232,15 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x4611; BYTE $0x01 // vmovups zmmword ptr [rsi + 0x40], zmm0
 	LONG $0x80ee8348 // sub rsi, -0x80
 	LONG $0x20fa8348 // cmp rdx, 0x20
-	WORD $0xa377 // ja 0x10240 <dec_q8_0+0x10>
+	WORD $0xa377 // ja 0x10380 <dec_q8_0+0x10>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x0f2e666666666666; LONG $0x0000841f; WORD $0x0000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 
-	// dec_q4_0: +688
+	// dec_q4_0: +1008
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	WORD $0x757e // jle 0x1032a <dec_q4_0+0x7a>
-	QUAD $0x0481056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x481] # 0x10740 <dec_q6_k+0x210>
+	WORD $0x757e // jle 0x1046a <dec_q4_0+0x7a>
+	QUAD $0x0501056f48fdf162; WORD $0x0000 // vmovdqa64 zmm0, zmmword ptr [rip + 0x501] # 0x10900 <dec_q6_k+0x290>
 	LONG $0x20c28348 // add rdx, 0x20
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	QUAD $0x00029731487df262; WORD $0x0000 // vpmovzxbd zmm2, xmmword ptr [rdi + 0x2]
@@ -190,21 +259,21 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x4e11; BYTE $0x01 // vmovups zmmword ptr [rsi + 0x40], zmm1
 	LONG $0x80ee8348 // sub rsi, -0x80
 	LONG $0x20fa8348 // cmp rdx, 0x20
-	WORD $0xa677 // ja 0x102d0 <dec_q4_0+0x20>
+	WORD $0xa677 // ja 0x10410 <dec_q4_0+0x20>
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	WORD $0x9066 // nop
 
-	// dec_q4_k: +816
+	// dec_q4_k: +1136
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x01e58e0f; WORD $0x0000 // jle 0x1051e <dec_q4_k+0x1ee>
+	LONG $0x01e58e0f; WORD $0x0000 // jle 0x1065e <dec_q4_k+0x1ee>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x40ec8348 // sub rsp, 0x40
-	QUAD $0x04310528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x431] # 0x10780 <dec_q6_k+0x250>
-	QUAD $0x04670d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x467] # 0x107c0 <dec_q6_k+0x290>
-	QUAD $0x00049e157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x49e] # 0x10800 <dec_q6_k+0x2d0>
+	QUAD $0x04b10528487cf162; WORD $0x0000 // vmovaps zmm0, zmmword ptr [rip + 0x4b1] # 0x10940 <dec_q6_k+0x2d0>
+	QUAD $0x04e70d6f48fdf162; WORD $0x0000 // vmovdqa64 zmm1, zmmword ptr [rip + 0x4e7] # 0x10980 <dec_q6_k+0x310>
+	QUAD $0x00051e157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x51e] # 0x109c0 <dec_q6_k+0x350>
 	LONG $0x20478d48 // lea rax, [rdi + 0x20]
 	QUAD $0x000000841f0f2e66; WORD $0x0000 // nop word ptr cs:[rax + rax]
 	WORD $0x4f8b; BYTE $0x04 // mov ecx, dword ptr [rdi + 0x4]
@@ -279,31 +348,31 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	LONG $0x487cf162; WORD $0x5e11; BYTE $0x03 // vmovups zmmword ptr [rsi + 0xc0], zmm3
 	LONG $0x00c68148; WORD $0x0001; BYTE $0x00 // add rsi, 0x100
 	LONG $0x08f88349 // cmp r8, 0x8
-	LONG $0xff2a850f; WORD $0xffff // jne 0x10420 <dec_q4_k+0xf0>
+	LONG $0xff2a850f; WORD $0xffff // jne 0x10560 <dec_q4_k+0xf0>
 	LONG $0x008a8d48; WORD $0xffff; BYTE $0xff // lea rcx, [rdx - 0x100]
 	LONG $0x90c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0x90
 	LONG $0x00900548; WORD $0x0000 // add rax, 0x90
 	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
 	WORD $0x8948; BYTE $0xca // mov rdx, rcx
-	LONG $0xfe568f0f; WORD $0xffff // jg 0x10370 <dec_q4_k+0x40>
+	LONG $0xfe568f0f; WORD $0xffff // jg 0x104b0 <dec_q4_k+0x40>
 	WORD $0x8948; BYTE $0xec // mov rsp, rbp
 	BYTE $0x5d // pop rbp
 	WORD $0xf8c5; BYTE $0x77 // vzeroupper
 	BYTE $0xc3 // ret
 	QUAD $0x1f0f2e6666666666; LONG $0x00000084; WORD $0x0000 // nop word ptr cs:[rax + rax]
 
-	// dec_q6_k: +1328
+	// dec_q6_k: +1648
 	WORD $0x8548; BYTE $0xd2 // test rdx, rdx
-	LONG $0x01bd8e0f; WORD $0x0000 // jle 0x106f6 <dec_q6_k+0x1c6>
+	LONG $0x01bd8e0f; WORD $0x0000 // jle 0x10836 <dec_q6_k+0x1c6>
 	BYTE $0x55 // push rbp
 	WORD $0x8948; BYTE $0xe5 // mov rbp, rsp
 	WORD $0x5641 // push r14
 	BYTE $0x53 // push rbx
 	LONG $0xf0e48348 // and rsp, -0x10
 	LONG $0x40ec8348 // sub rsp, 0x40
-	QUAD $0x0002b0057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x2b0] # 0x10801 <dec_q6_k+0x2d1>
-	QUAD $0x0002a80d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x2a8] # 0x10802 <dec_q6_k+0x2d2>
-	QUAD $0x0002a0157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x2a0] # 0x10803 <dec_q6_k+0x2d3>
+	QUAD $0x000330057879e2c4; BYTE $0x00 // vpbroadcastb xmm0, byte ptr [rip + 0x330] # 0x109c1 <dec_q6_k+0x351>
+	QUAD $0x0003280d7879e2c4; BYTE $0x00 // vpbroadcastb xmm1, byte ptr [rip + 0x328] # 0x109c2 <dec_q6_k+0x352>
+	QUAD $0x000320157879e2c4; BYTE $0x00 // vpbroadcastb xmm2, byte ptr [rip + 0x320] # 0x109c3 <dec_q6_k+0x353>
 	QUAD $0x841f0f2e66666666; LONG $0x00000000; BYTE $0x00 // nop word ptr cs:[rax + rax]
 	LONG $0x487df262; WORD $0x5f21; BYTE $0x0c // vpmovsxbd zmm3, xmmword ptr [rdi + 0xc0]
 	LONG $0xd087b70f; WORD $0x0000; BYTE $0x00 // movzx eax, word ptr [rdi + 0xd0]
@@ -370,13 +439,13 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	QUAD $0x069c5c595864b162 // vmulps zmm3, zmm3, dword ptr [rsp + 4*r11 + 0x18]{1to16}
 	QUAD $0x06015c11487c9162 // vmovups zmmword ptr [r9 + r8 + 0x180], zmm3
 	WORD $0xf983; BYTE $0x04 // cmp ecx, 0x4
-	LONG $0xfee7850f; WORD $0xffff // jne 0x105b0 <dec_q6_k+0x80>
+	LONG $0xfee7850f; WORD $0xffff // jne 0x106f0 <dec_q6_k+0x80>
 	LONG $0x00828d48; WORD $0xffff; BYTE $0xff // lea rax, [rdx - 0x100]
 	LONG $0xd2c78148; WORD $0x0000; BYTE $0x00 // add rdi, 0xd2
 	LONG $0x00c68148; WORD $0x0004; BYTE $0x00 // add rsi, 0x400
 	LONG $0x00fa8148; WORD $0x0001; BYTE $0x00 // cmp rdx, 0x100
 	WORD $0x8948; BYTE $0xc2 // mov rdx, rax
-	LONG $0xfe828f0f; WORD $0xffff // jg 0x10570 <dec_q6_k+0x40>
+	LONG $0xfe828f0f; WORD $0xffff // jg 0x106b0 <dec_q6_k+0x40>
 	LONG $0xf0658d48 // lea rsp, [rbp - 0x10]
 	BYTE $0x5b // pop rbx
 	WORD $0x5e41 // pop r14
@@ -385,11 +454,19 @@ TEXT ·rows_avx512<>(SB), NOSPLIT|NOFRAME, $0-0
 	BYTE $0xc3 // ret
 
 	// constants
-	QUAD $0x0001cccccccccccc; QUAD $0x004000007fff0000
-	QUAD $0xcccccccccccc0000; QUAD $0xcccccccccccccccc
+	QUAD $0x0000cccccccccccc; QUAD $0x7fff000000014380
+	QUAD $0xcccc000000400000; QUAD $0xcccccccccccccccc
+	QUAD $0x3f80cccccccccccc; QUAD $0x3f803f803f803f80
+	QUAD $0x3f803f803f803f80; QUAD $0x3f803f803f803f80
+	QUAD $0x7e003f803f803f80; QUAD $0x80007e007e007e00
+	QUAD $0xcccc800080008000; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
 	QUAD $0xcccccccccccccccc; QUAD $0xcccccccccccccccc
-	QUAD $0x0000cccccccccccc; QUAD $0x0000c0e00000c100
+	QUAD $0x3f80cccccccccccc; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000000000000000
+	QUAD $0x0000000000000000; QUAD $0x0000c0e00000c100
 	QUAD $0x0000c0a00000c0c0; QUAD $0x0000c0400000c080
 	QUAD $0x0000bf800000c000; QUAD $0x00003f8000000000
 	QUAD $0x0000404000004000; QUAD $0x000040a000004080
@@ -439,12 +516,20 @@ TEXT ·encBF16_avx512(SB), 0, $0-24
 	CALL ·rows_avx512<>+320(SB)
 	RET
 
+// func decF8E4M3_avx512(src, dst unsafe.Pointer, n int)
+TEXT ·decF8E4M3_avx512(SB), 0, $0-24
+	MOVQ src+0(FP), DI
+	MOVQ dst+8(FP), SI
+	MOVQ n+16(FP), DX
+	CALL ·rows_avx512<>+560(SB)
+	RET
+
 // func decQ8_0_avx512(src, dst unsafe.Pointer, n int)
 TEXT ·decQ8_0_avx512(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx512<>+560(SB)
+	CALL ·rows_avx512<>+880(SB)
 	RET
 
 // func decQ4_0_avx512(src, dst unsafe.Pointer, n int)
@@ -452,7 +537,7 @@ TEXT ·decQ4_0_avx512(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx512<>+688(SB)
+	CALL ·rows_avx512<>+1008(SB)
 	RET
 
 // func decQ4_K_avx512(src, dst unsafe.Pointer, n int)
@@ -460,7 +545,7 @@ TEXT ·decQ4_K_avx512(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx512<>+816(SB)
+	CALL ·rows_avx512<>+1136(SB)
 	RET
 
 // func decQ6_K_avx512(src, dst unsafe.Pointer, n int)
@@ -468,5 +553,5 @@ TEXT ·decQ6_K_avx512(SB), 0, $0-24
 	MOVQ src+0(FP), DI
 	MOVQ dst+8(FP), SI
 	MOVQ n+16(FP), DX
-	CALL ·rows_avx512<>+1328(SB)
+	CALL ·rows_avx512<>+1648(SB)
 	RET

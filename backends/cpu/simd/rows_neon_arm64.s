@@ -220,13 +220,91 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x0d005100 // st1 { v0.h }[2], [x8]
 	WORD $0xd65f03c0 // ret
 
-	// dec_q8_0: +820
+	// dec_f8e4m3: +820
+	WORD $0xd10043ff // sub sp, sp, #0x10
+	WORD $0xf100105f // cmp x2, #0x4
+	WORD $0x5400006a // b.ge 0x10348 <dec_f8e4m3+0x14>
+	WORD $0xaa1f03e8 // mov x8, xzr
+	WORD $0x1400001a // b 0x103ac <dec_f8e4m3+0x78>
+	WORD $0x5287f008 // mov w8, #0x3f80 // =16256
+	WORD $0x0f03a7c1 // movi v1.4h, #0x7e, lsl #8
+	WORD $0xaa1f03e9 // mov x9, xzr
+	WORD $0x0e020d00 // dup v0.4h, w8
+	WORD $0x52a87008 // mov w8, #0x43800000 // =1132462080
+	WORD $0xaa0103ea // mov x10, x1
+	WORD $0x4e040d02 // dup v2.4s, w8
+	WORD $0xbc696803 // ldr s3, [x0, x9]
+	WORD $0x9100212b // add x11, x9, #0x8
+	WORD $0x91001128 // add x8, x9, #0x4
+	WORD $0xeb02017f // cmp x11, x2
+	WORD $0xaa0803e9 // mov x9, x8
+	WORD $0x2f08a463 // ushll v3.8h, v3.8b, #0x0
+	WORD $0x0f175464 // shl v4.4h, v3.4h, #0x7
+	WORD $0x0f185463 // shl v3.4h, v3.4h, #0x8
+	WORD $0x2f02b404 // bic v4.4h, #0x40, lsl #8
+	WORD $0x2f03b7e3 // bic v3.4h, #0x7f, lsl #8
+	WORD $0x2e608c85 // cmeq v5.4h, v4.4h, v0.4h
+	WORD $0x0ea41c63 // orr v3.8b, v3.8b, v4.8b
+	WORD $0x0e211ca5 // and v5.8b, v5.8b, v1.8b
+	WORD $0x0ea51c63 // orr v3.8b, v3.8b, v5.8b
+	WORD $0x0e217863 // fcvtl v3.4s, v3.4h
+	WORD $0x6e22dc63 // fmul v3.4s, v3.4s, v2.4s
+	WORD $0x3c810543 // str q3, [x10], #0x10
+	WORD $0x54fffded // b.le 0x10364 <dec_f8e4m3+0x30>
+	WORD $0xeb080049 // subs x9, x2, x8
+	WORD $0x5400056d // b.le 0x1045c <dec_f8e4m3+0x128>
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0xb90003ff // str wzr, [sp]
+	WORD $0x5400010b // b.lt 0x103dc <dec_f8e4m3+0xa8>
+	WORD $0x8b08000a // add x10, x0, x8
+	WORD $0x910003eb // mov x11, sp
+	WORD $0xaa0903ec // mov x12, x9
+	WORD $0x3840154d // ldrb w13, [x10], #0x1
+	WORD $0xf100058c // subs x12, x12, #0x1
+	WORD $0x3800156d // strb w13, [x11], #0x1
+	WORD $0x54ffffa1 // b.ne 0x103cc <dec_f8e4m3+0x98>
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x540003eb // b.lt 0x1045c <dec_f8e4m3+0x128>
+	WORD $0xbd4003e0 // ldr s0, [sp]
+	WORD $0x5287f00a // mov w10, #0x3f80 // =16256
+	WORD $0x0f03a7c3 // movi v3.4h, #0x7e, lsl #8
+	WORD $0x0e020d42 // dup v2.4h, w10
+	WORD $0x52a8700a // mov w10, #0x43800000 // =1132462080
+	WORD $0x8b080828 // add x8, x1, x8, lsl #2
+	WORD $0x2f08a400 // ushll v0.8h, v0.8b, #0x0
+	WORD $0xf100053f // cmp x9, #0x1
+	WORD $0x0f175401 // shl v1.4h, v0.4h, #0x7
+	WORD $0x0f185400 // shl v0.4h, v0.4h, #0x8
+	WORD $0x2f02b401 // bic v1.4h, #0x40, lsl #8
+	WORD $0x2f03b7e0 // bic v0.4h, #0x7f, lsl #8
+	WORD $0x2e628c22 // cmeq v2.4h, v1.4h, v2.4h
+	WORD $0x0ea11c00 // orr v0.8b, v0.8b, v1.8b
+	WORD $0x4e040d41 // dup v1.4s, w10
+	WORD $0x0e231c42 // and v2.8b, v2.8b, v3.8b
+	WORD $0x0ea21c00 // orr v0.8b, v0.8b, v2.8b
+	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	WORD $0xbd000100 // str s0, [x8]
+	WORD $0x54000140 // b.eq 0x1045c <dec_f8e4m3+0x128>
+	WORD $0x9100110a // add x10, x8, #0x4
+	WORD $0xf1000d3f // cmp x9, #0x3
+	WORD $0x0d009140 // st1 { v0.s }[1], [x10]
+	WORD $0x540000c3 // b.lo 0x1045c <dec_f8e4m3+0x128>
+	WORD $0x91002109 // add x9, x8, #0x8
+	WORD $0x4d008120 // st1 { v0.s }[2], [x9]
+	WORD $0x54000060 // b.eq 0x1045c <dec_f8e4m3+0x128>
+	WORD $0x91003108 // add x8, x8, #0xc
+	WORD $0x4d009100 // st1 { v0.s }[3], [x8]
+	WORD $0x910043ff // add sp, sp, #0x10
+	WORD $0xd65f03c0 // ret
+
+	// dec_q8_0: +1124
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540005eb // b.lt 0x103f4 <dec_q8_0+0xc0>
-	WORD $0x10003328 // adr x8, 0x109a0 <dec_q6_k+0x250>
-	WORD $0x10003409 // adr x9, 0x109c0 <dec_q6_k+0x270>
-	WORD $0x1000326a // adr x10, 0x10990 <dec_q6_k+0x240>
-	WORD $0x1000354b // adr x11, 0x109f0 <dec_q6_k+0x2a0>
+	WORD $0x540005eb // b.lt 0x10524 <dec_q8_0+0xc0>
+	WORD $0x100033a8 // adr x8, 0x10ae0 <dec_q6_k+0x260>
+	WORD $0x10003489 // adr x9, 0x10b00 <dec_q6_k+0x280>
+	WORD $0x100032ea // adr x10, 0x10ad0 <dec_q6_k+0x250>
+	WORD $0x100035cb // adr x11, 0x10b30 <dec_q6_k+0x2b0>
 	WORD $0x3dc00100 // ldr q0, [x8]
 	WORD $0x3dc00121 // ldr q1, [x9]
 	WORD $0x3dc00142 // ldr q2, [x10]
@@ -268,19 +346,19 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad021432 // stp q18, q5, [x1, #0x40]
 	WORD $0xad031c26 // stp q6, q7, [x1, #0x60]
 	WORD $0x91020021 // add x1, x1, #0x80
-	WORD $0x54fffb88 // b.hi 0x10360 <dec_q8_0+0x2c>
+	WORD $0x54fffb88 // b.hi 0x10490 <dec_q8_0+0x2c>
 	WORD $0xd65f03c0 // ret
 
-	// dec_q4_0: +1016
+	// dec_q4_0: +1320
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400068b // b.lt 0x104cc <dec_q4_0+0xd4>
-	WORD $0x10002d08 // adr x8, 0x109a0 <dec_q6_k+0x250>
+	WORD $0x5400068b // b.lt 0x105fc <dec_q4_0+0xd4>
+	WORD $0x10002d88 // adr x8, 0x10ae0 <dec_q6_k+0x260>
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f07e701 // movi v1.16b, #0xf8
 	WORD $0x3dc00102 // ldr q2, [x8]
-	WORD $0x10002d88 // adr x8, 0x109c0 <dec_q6_k+0x270>
-	WORD $0x10002be9 // adr x9, 0x10990 <dec_q6_k+0x240>
-	WORD $0x10002eca // adr x10, 0x109f0 <dec_q6_k+0x2a0>
+	WORD $0x10002e08 // adr x8, 0x10b00 <dec_q6_k+0x280>
+	WORD $0x10002c69 // adr x9, 0x10ad0 <dec_q6_k+0x250>
+	WORD $0x10002f4a // adr x10, 0x10b30 <dec_q6_k+0x2b0>
 	WORD $0x3dc00103 // ldr q3, [x8]
 	WORD $0x3dc00124 // ldr q4, [x9]
 	WORD $0x3dc00145 // ldr q5, [x10]
@@ -324,27 +402,27 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad011c35 // stp q21, q7, [x1, #0x20]
 	WORD $0xad031830 // stp q16, q6, [x1, #0x60]
 	WORD $0x91020021 // add x1, x1, #0x80
-	WORD $0x54fffb28 // b.hi 0x1042c <dec_q4_0+0x34>
+	WORD $0x54fffb28 // b.hi 0x1055c <dec_q4_0+0x34>
 	WORD $0xd65f03c0 // ret
 
-	// dec_q4_k: +1232
+	// dec_q4_k: +1536
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x540013cb // b.lt 0x1074c <dec_q4_k+0x27c>
+	WORD $0x540013cb // b.lt 0x1087c <dec_q4_k+0x27c>
 	WORD $0xd10103ff // sub sp, sp, #0x40
-	WORD $0x1000262b // adr x11, 0x109a0 <dec_q6_k+0x250>
-	WORD $0x1000270c // adr x12, 0x109c0 <dec_q6_k+0x270>
+	WORD $0x100026ab // adr x11, 0x10ae0 <dec_q6_k+0x260>
+	WORD $0x1000278c // adr x12, 0x10b00 <dec_q6_k+0x280>
 	WORD $0x4f00e5e4 // movi v4.16b, #0xf
 	WORD $0x3dc00160 // ldr q0, [x11]
-	WORD $0x1000252b // adr x11, 0x10990 <dec_q6_k+0x240>
+	WORD $0x100025ab // adr x11, 0x10ad0 <dec_q6_k+0x250>
 	WORD $0x3dc00181 // ldr q1, [x12]
 	WORD $0x3dc00162 // ldr q2, [x11]
-	WORD $0x100027cb // adr x11, 0x109f0 <dec_q6_k+0x2a0>
-	WORD $0x100025ac // adr x12, 0x109b0 <dec_q6_k+0x260>
+	WORD $0x1000284b // adr x11, 0x10b30 <dec_q6_k+0x2b0>
+	WORD $0x1000262c // adr x12, 0x10af0 <dec_q6_k+0x270>
 	WORD $0x3dc00163 // ldr q3, [x11]
 	WORD $0x3dc00185 // ldr q5, [x12]
-	WORD $0x100026cb // adr x11, 0x109e0 <dec_q6_k+0x290>
-	WORD $0x1000262c // adr x12, 0x109d0 <dec_q6_k+0x280>
-	WORD $0x1000238d // adr x13, 0x10980 <dec_q6_k+0x230>
+	WORD $0x1000274b // adr x11, 0x10b20 <dec_q6_k+0x2a0>
+	WORD $0x100026ac // adr x12, 0x10b10 <dec_q6_k+0x290>
+	WORD $0x1000240d // adr x13, 0x10ac0 <dec_q6_k+0x240>
 	WORD $0x3dc00166 // ldr q6, [x11]
 	WORD $0x3dc00187 // ldr q7, [x12]
 	WORD $0x3dc001b0 // ldr q16, [x13]
@@ -481,26 +559,26 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0xad064c32 // stp q18, q19, [x1, #0xc0]
 	WORD $0xad074434 // stp q20, q17, [x1, #0xe0]
 	WORD $0x91040021 // add x1, x1, #0x100
-	WORD $0x54fff481 // b.ne 0x105c4 <dec_q4_k+0xf4>
+	WORD $0x54fff481 // b.ne 0x106f4 <dec_q4_k+0xf4>
 	WORD $0xf1040042 // subs x2, x2, #0x100
 	WORD $0x91024000 // add x0, x0, #0x90
 	WORD $0x9102416b // add x11, x11, #0x90
-	WORD $0x54ffefac // b.gt 0x10538 <dec_q4_k+0x68>
+	WORD $0x54ffefac // b.gt 0x10668 <dec_q4_k+0x68>
 	WORD $0x910103ff // add sp, sp, #0x40
 	WORD $0xd65f03c0 // ret
 
-	// dec_q6_k: +1872
+	// dec_q6_k: +2176
 	WORD $0xf100045f // cmp x2, #0x1
-	WORD $0x5400108b // b.lt 0x10964 <dec_q6_k+0x214>
+	WORD $0x5400108b // b.lt 0x10a94 <dec_q6_k+0x214>
 	WORD $0xd10103ff // sub sp, sp, #0x40
-	WORD $0x10001228 // adr x8, 0x109a0 <dec_q6_k+0x250>
+	WORD $0x100012a8 // adr x8, 0x10ae0 <dec_q6_k+0x260>
 	WORD $0x4f00e5e0 // movi v0.16b, #0xf
 	WORD $0x4f01e601 // movi v1.16b, #0x30
 	WORD $0x4f07e402 // movi v2.16b, #0xe0
 	WORD $0x3dc00103 // ldr q3, [x8]
-	WORD $0x10001288 // adr x8, 0x109c0 <dec_q6_k+0x270>
-	WORD $0x100010e9 // adr x9, 0x10990 <dec_q6_k+0x240>
-	WORD $0x100013ca // adr x10, 0x109f0 <dec_q6_k+0x2a0>
+	WORD $0x10001308 // adr x8, 0x10b00 <dec_q6_k+0x280>
+	WORD $0x10001169 // adr x9, 0x10ad0 <dec_q6_k+0x250>
+	WORD $0x1000144a // adr x10, 0x10b30 <dec_q6_k+0x2b0>
 	WORD $0x3dc00104 // ldr q4, [x8]
 	WORD $0x3dc00125 // ldr q5, [x9]
 	WORD $0x3dc00146 // ldr q6, [x10]
@@ -617,15 +695,16 @@ TEXT ·rows_neon<>(SB), NOSPLIT|NOFRAME, $0-0
 	WORD $0x4f939227 // fmul v7.4s, v17.4s, v19.s[0]
 	WORD $0xad0c4172 // stp q18, q16, [x11, #0x180]
 	WORD $0xad0d1d74 // stp q20, q7, [x11, #0x1a0]
-	WORD $0x54fff461 // b.ne 0x107d8 <dec_q6_k+0x88>
+	WORD $0x54fff461 // b.ne 0x10908 <dec_q6_k+0x88>
 	WORD $0xf1040042 // subs x2, x2, #0x100
 	WORD $0x91034800 // add x0, x0, #0xd2
 	WORD $0x91100021 // add x1, x1, #0x400
-	WORD $0x54fff18c // b.gt 0x1078c <dec_q6_k+0x3c>
+	WORD $0x54fff18c // b.gt 0x108bc <dec_q6_k+0x3c>
 	WORD $0x910103ff // add sp, sp, #0x40
 	WORD $0xd65f03c0 // ret
 
 	// constants
+	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0x00000000; WORD $0x00000000
 	WORD $0x00000000; WORD $0x00000000; WORD $0xffffff0c; WORD $0xffffff0d
 	WORD $0xffffff0e; WORD $0xffffff0f; WORD $0x08ffffff; WORD $0x09ffffff
@@ -669,12 +748,20 @@ TEXT ·encBF16_neon(SB), 0, $0-24
 	CALL ·rows_neon<>+532(SB)
 	RET
 
+// func decF8E4M3_neon(src, dst unsafe.Pointer, n int)
+TEXT ·decF8E4M3_neon(SB), 0, $0-24
+	MOVD src+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD n+16(FP), R2
+	CALL ·rows_neon<>+820(SB)
+	RET
+
 // func decQ8_0_neon(src, dst unsafe.Pointer, n int)
 TEXT ·decQ8_0_neon(SB), 0, $0-24
 	MOVD src+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·rows_neon<>+820(SB)
+	CALL ·rows_neon<>+1124(SB)
 	RET
 
 // func decQ4_0_neon(src, dst unsafe.Pointer, n int)
@@ -682,7 +769,7 @@ TEXT ·decQ4_0_neon(SB), 0, $0-24
 	MOVD src+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·rows_neon<>+1016(SB)
+	CALL ·rows_neon<>+1320(SB)
 	RET
 
 // func decQ4_K_neon(src, dst unsafe.Pointer, n int)
@@ -690,7 +777,7 @@ TEXT ·decQ4_K_neon(SB), 0, $0-24
 	MOVD src+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·rows_neon<>+1232(SB)
+	CALL ·rows_neon<>+1536(SB)
 	RET
 
 // func decQ6_K_neon(src, dst unsafe.Pointer, n int)
@@ -698,5 +785,5 @@ TEXT ·decQ6_K_neon(SB), 0, $0-24
 	MOVD src+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD n+16(FP), R2
-	CALL ·rows_neon<>+1872(SB)
+	CALL ·rows_neon<>+2176(SB)
 	RET

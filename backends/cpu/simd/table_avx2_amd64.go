@@ -21,9 +21,13 @@ var avx2Kernels = kernels{
 	MvhF32:       mvhF32_avx2,
 	MvhF16:       mvhF16_avx2,
 	MvhBF16:      mvhBF16_avx2,
+	MvhF8E4M3:    mvhF8E4M3_avx2,
+	MvhQ8_0:      mvhQ8_0_avx2,
 	WsumhF32:     wsumhF32_avx2,
 	WsumhF16:     wsumhF16_avx2,
 	WsumhBF16:    wsumhBF16_avx2,
+	WsumhF8E4M3:  wsumhF8E4M3_avx2,
+	WsumhQ8_0:    wsumhQ8_0_avx2,
 	PackF32:      packF32_avx2,
 	PackF16:      packF16_avx2,
 	PackBF16:     packBF16_avx2,
@@ -34,11 +38,15 @@ var avx2Kernels = kernels{
 	PanelF32:     panelF32_avx2,
 	PanelF16:     panelF16_avx2,
 	PanelBF16:    panelBF16_avx2,
+	FewF32:       fewF32_avx2,
+	FewF16:       fewF16_avx2,
+	FewBF16:      fewBF16_avx2,
 	WideF32:      wideF32_avx2,
 	WideF16:      wideF16_avx2,
 	WideBF16:     wideBF16_avx2,
 	DecF16:       decF16_avx2,
 	DecBF16:      decBF16_avx2,
+	DecF8E4M3:    decF8E4M3_avx2,
 	DecQ8_0:      decQ8_0_avx2,
 	DecQ4_0:      decQ4_0_avx2,
 	DecQ4_K:      decQ4_K_avx2,
@@ -109,6 +117,12 @@ func mvhF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 func mvhBF16_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 
 //go:noescape
+func mvhF8E4M3_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhQ8_0_avx2(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
 func wsumhF32_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
@@ -116,6 +130,12 @@ func wsumhF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func wsumhBF16_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF8E4M3_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhQ8_0_avx2(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_avx2(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
@@ -148,6 +168,15 @@ func panelF16_avx2(w, x, y unsafe.Pointer, k, shape int)
 func panelBF16_avx2(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
+func fewF32_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewBF16_avx2(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
 func wideF32_avx2(w, dst unsafe.Pointer, k int)
 
 //go:noescape
@@ -161,6 +190,9 @@ func decF16_avx2(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decBF16_avx2(src, dst unsafe.Pointer, n int)
+
+//go:noescape
+func decF8E4M3_avx2(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decQ8_0_avx2(src, dst unsafe.Pointer, n int)

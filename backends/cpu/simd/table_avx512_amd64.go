@@ -21,9 +21,13 @@ var avx512Kernels = kernels{
 	MvhF32:       mvhF32_avx512,
 	MvhF16:       mvhF16_avx512,
 	MvhBF16:      mvhBF16_avx512,
+	MvhF8E4M3:    mvhF8E4M3_avx512,
+	MvhQ8_0:      mvhQ8_0_avx512,
 	WsumhF32:     wsumhF32_avx512,
 	WsumhF16:     wsumhF16_avx512,
 	WsumhBF16:    wsumhBF16_avx512,
+	WsumhF8E4M3:  wsumhF8E4M3_avx512,
+	WsumhQ8_0:    wsumhQ8_0_avx512,
 	PackF32:      packF32_avx512,
 	PackF16:      packF16_avx512,
 	PackBF16:     packBF16_avx512,
@@ -34,11 +38,15 @@ var avx512Kernels = kernels{
 	PanelF32:     panelF32_avx512,
 	PanelF16:     panelF16_avx512,
 	PanelBF16:    panelBF16_avx512,
+	FewF32:       fewF32_avx512,
+	FewF16:       fewF16_avx512,
+	FewBF16:      fewBF16_avx512,
 	WideF32:      wideF32_avx512,
 	WideF16:      wideF16_avx512,
 	WideBF16:     wideBF16_avx512,
 	DecF16:       decF16_avx512,
 	DecBF16:      decBF16_avx512,
+	DecF8E4M3:    decF8E4M3_avx512,
 	DecQ8_0:      decQ8_0_avx512,
 	DecQ4_0:      decQ4_0_avx512,
 	DecQ4_K:      decQ4_K_avx512,
@@ -109,6 +117,12 @@ func mvhF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 func mvhBF16_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 
 //go:noescape
+func mvhF8E4M3_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhQ8_0_avx512(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
 func wsumhF32_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
@@ -116,6 +130,12 @@ func wsumhF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func wsumhBF16_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF8E4M3_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhQ8_0_avx512(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_avx512(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
@@ -148,6 +168,15 @@ func panelF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 func panelBF16_avx512(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
+func fewF32_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewBF16_avx512(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
 func wideF32_avx512(w, dst unsafe.Pointer, k int)
 
 //go:noescape
@@ -161,6 +190,9 @@ func decF16_avx512(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decBF16_avx512(src, dst unsafe.Pointer, n int)
+
+//go:noescape
+func decF8E4M3_avx512(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decQ8_0_avx512(src, dst unsafe.Pointer, n int)

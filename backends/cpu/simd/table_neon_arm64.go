@@ -21,9 +21,13 @@ var neonKernels = kernels{
 	MvhF32:       mvhF32_neon,
 	MvhF16:       mvhF16_neon,
 	MvhBF16:      mvhBF16_neon,
+	MvhF8E4M3:    mvhF8E4M3_neon,
+	MvhQ8_0:      mvhQ8_0_neon,
 	WsumhF32:     wsumhF32_neon,
 	WsumhF16:     wsumhF16_neon,
 	WsumhBF16:    wsumhBF16_neon,
+	WsumhF8E4M3:  wsumhF8E4M3_neon,
+	WsumhQ8_0:    wsumhQ8_0_neon,
 	PackF32:      packF32_neon,
 	PackF16:      packF16_neon,
 	PackBF16:     packBF16_neon,
@@ -34,11 +38,15 @@ var neonKernels = kernels{
 	PanelF32:     panelF32_neon,
 	PanelF16:     panelF16_neon,
 	PanelBF16:    panelBF16_neon,
+	FewF32:       fewF32_neon,
+	FewF16:       fewF16_neon,
+	FewBF16:      fewBF16_neon,
 	WideF32:      wideF32_neon,
 	WideF16:      wideF16_neon,
 	WideBF16:     wideBF16_neon,
 	DecF16:       decF16_neon,
 	DecBF16:      decBF16_neon,
+	DecF8E4M3:    decF8E4M3_neon,
 	DecQ8_0:      decQ8_0_neon,
 	DecQ4_0:      decQ4_0_neon,
 	DecQ4_K:      decQ4_K_neon,
@@ -109,6 +117,12 @@ func mvhF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 func mvhBF16_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
 
 //go:noescape
+func mvhF8E4M3_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
+func mvhQ8_0_neon(w, x, y unsafe.Pointer, ldw, ldy, shape int)
+
+//go:noescape
 func wsumhF32_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
@@ -116,6 +130,12 @@ func wsumhF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func wsumhBF16_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhF8E4M3_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
+
+//go:noescape
+func wsumhQ8_0_neon(v, p, y unsafe.Pointer, ldv, ldp, shape int)
 
 //go:noescape
 func packF32_neon(src unsafe.Pointer, ld int, dst unsafe.Pointer, k, rows, width int)
@@ -148,6 +168,15 @@ func panelF16_neon(w, x, y unsafe.Pointer, k, shape int)
 func panelBF16_neon(w, x, y unsafe.Pointer, k, shape int)
 
 //go:noescape
+func fewF32_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewF16_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
+func fewBF16_neon(w, x, y unsafe.Pointer, k, lds, shape int)
+
+//go:noescape
 func wideF32_neon(w, dst unsafe.Pointer, k int)
 
 //go:noescape
@@ -161,6 +190,9 @@ func decF16_neon(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decBF16_neon(src, dst unsafe.Pointer, n int)
+
+//go:noescape
+func decF8E4M3_neon(src, dst unsafe.Pointer, n int)
 
 //go:noescape
 func decQ8_0_neon(src, dst unsafe.Pointer, n int)

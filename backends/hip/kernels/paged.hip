@@ -4,7 +4,8 @@
 // store puts a batch's rows into a pool: row slot[s] of it becomes x[s], nothing where slot[s] is -1.
 //
 // Compile time: DH, DV elements of a head of keys and values, KT and VT their
-// types (0 f32, 1 f16, 2 bf16, 3 e4m3, 7 q8_0), VE elements a load, QB, CAP with softcap, PAGE positions of a page.
+// types (0 f32, 1 f16, 2 bf16, 3 e4m3, 7 q8_0), VE elements a load, QB, CAP with softcap, PAGE positions of a page; MORE,
+// COUNT and APART as in attention.hip.
 #include "prelude.h"
 #include "cache.h"
 #define NT 128
@@ -21,10 +22,20 @@ G_FN float group_sum(float v) {
   return v;
 }
 
+#ifdef MORE
+#include "distance.h"
+#endif
+
 G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32 qstride, const void *kc, u32 kstride,
                                       const void *vc, u32 vstride, const int *pos, const int *seq, const int *table,
                                       u32 lines, u32 width, u32 pages, u32 heads, u32 groups, float scale, float cap,
-                                      u32 window, float *scratch, u32 *counters, u32 *status, u32 launch) {
+                                      u32 window, float *scratch, u32 *counters, u32 *status, u32 launch
+#ifdef MORE
+                                      , const void *sinks, u32 sink_type, u32 chunk, float alibi, float slope,
+                                      const void *bias, u32 bias_type, const void *far_k, u32 far_k_type,
+                                      const void *far_q, u32 far_q_type, u32 far_heads, float reach
+#endif
+) {
   begin_next();
   wait_previous();
   __shared__ float merge[GROUPS][QB][DV + 2];
@@ -43,7 +54,12 @@ G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32
     return;
   }
   const int *pages_of = table + (u64)line * width;
-  const u32 end = (u32)last + 1, from = window && end > window ? end - window : 0;
+  const u32 end = (u32)last + 1;
+  u32 from = window && end > window ? end - window : 0;
+#ifdef MORE
+  if (chunk && from < (u32)last / chunk * chunk) from = (u32)last / chunk * chunk;
+  float fall[QB]; // what each position of distance takes off a score
+#endif
   const u32 len = end - from;
   const u32 parts = g_min(parts_max, (len + G_PART - 1) / G_PART);
   if (part >= parts) return;
@@ -65,6 +81,14 @@ G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32
     G_UNROLL for (u32 n = 0; n < VN * VE; n++) acc[i][n] = 0;
     m[i] = UNSEEN;
     l[i] = 0;
+#ifdef MORE
+    const u32 head = g * share + g_min(q0 + i, share - 1);
+    fall[i] = alibi > 0.0f ? slope * slope_of(alibi, head, heads) : 0.0f;
+    if (sinks && part == 0 && grp == 0) { // one more score, whose value is zero
+      m[i] = load_float(sinks, sink_type, head);
+      l[i] = 1.0f;
+    }
+#endif
   }
   // All lanes of a wave go round together, for their shuffles: a position
   // beyond the end counts for nothing. The loads of NP positions are under way at once.
@@ -93,6 +117,25 @@ G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32
         }
       }
     }
+#if defined(MORE) && COUNT > 0
+    if (far_k || far_q) {
+      G_UNROLL for (u32 p = 0; p < NP; p++) {
+        const u32 j = g_min(j0 + p * GROUPS + grp, hi - 1);
+        G_UNROLL for (u32 i = 0; i < QB; i++) {
+          const u32 head = g * share + g_min(q0 + i, share - 1);
+          const u64 at = ((u64)distance(last - (int)j, reach) * far_heads + head % far_heads) * DH;
+          G_UNROLL for (u32 n = 0; n < KN; n++) {
+            const u32 e = (n * L + gl) * VE;
+            if (e >= DH) continue;
+            G_UNROLL for (u32 x = 0; x < VE; x++) {
+              if (far_k) s[p][i] = g_fma(qv[i][n * VE + x], load_float(far_k, far_k_type, at + e + x), s[p][i]);
+              if (far_q) s[p][i] = g_fma(scale * load_float(far_q, far_q_type, at + e + x), kl[p][n].at(x), s[p][i]);
+            }
+          }
+        }
+      }
+    }
+#endif
     G_UNROLL for (u32 p = 0; p < NP; p++) {
       G_UNROLL for (u32 i = 0; i < QB; i++) s[p][i] = group_sum(s[p][i]);
     }
@@ -101,6 +144,14 @@ G_KERNEL G_BOUNDS(NT) paged_attention(float *__restrict__ y, const float *q, u32
       G_UNROLL for (u32 p = 0; p < NP; p++) {
         const u32 j = j0 + p * GROUPS + grp;
         if (CAP) s[p][i] = cap * g_tanh(s[p][i] / cap);
+#ifdef MORE
+        s[p][i] -= fall[i] * ((float)last - (float)j);
+#if COUNT > 0
+        if (bias && j < hi)
+          s[p][i] += load_float(bias, bias_type,
+                                (u64)distance(last - (int)j, reach) * heads + g * share + g_min(q0 + i, share - 1));
+#endif
+#endif
         if (j >= hi) s[p][i] = UNSEEN;
         top = g_max(top, s[p][i]);
       }

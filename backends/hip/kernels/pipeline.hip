@@ -7,11 +7,15 @@
 // tile, so that the first stages of one are copied while the sums of the one before
 // are stored.
 //
+// With PARTS the blocks of a cluster have the same tile and a part of k each, so that there are blocks for more
+// multiprocessors. What each has of the sums it lays where its stages were, and every block adds up and stores a
+// part of the columns, always in the order of k.
+//
 // With DECODE w is of a block format: its tile is not copied but made by DECODE
 // groups of four waves in turns. Of a cluster each block makes half of it, which is copied to the
 // other from shared memory to shared memory.
 //
-// Compile time: BN, STAGES, CLUSTER, MATS, PAIRED, BIAS, MMA_BF16 as gemm.hip has
+// Compile time: BN, STAGES, CLUSTER, PARTS (CLUSTER or 1), MATS, PAIRED, BIAS, MMA_BF16 as gemm.hip has
 // them; FULL: tiles are whole; EVEN: pairs of results lie at multiples of 8 bytes.
 #include "prelude.h"
 #include "pair.h"
@@ -33,7 +37,11 @@
 #define SHRUNK 1.0f
 #endif
 #define NT (MAKERS + 256)
+#ifndef PARTS
+#define PARTS 1
+#endif
 #define BM 128
+#define SHARES (PARTS > 1 ? 1 : CLUSTER) // blocks that have a stage's tile of w in common
 #define BK 64
 #define A_BYTES (BM * BK * 2)
 // what a copy of x brings: of fewer than BM rows those that are there, in eights. The others of a tile hold what they
@@ -42,6 +50,7 @@
 #define STAGE_BYTES ((BM + BN) * BK * 2)
 #define COLUMNS (PAIRED ? BN / 2 : BN) // of y in a tile
 #define READERS 8                      // waves that multiply
+#define OWN_EIGHTS (COLUMNS / 8 / PARTS) // eights of columns that a block stores, of k's parts
 #define BATCH (DECODE ? 4 : 8)         // pairs of results whose addends are loaded at once
 
 struct Half {
@@ -62,9 +71,9 @@ struct Tile { u32 m0, n0, matrix; };
 
 G_FN Tile tile_of(const Halves &all, u32 number, u32 rank, u32 groups, u32 coltiles) {
   // Some groups of rows at a time, so that the blocks that run have few rows of either.
-  const u32 some = 8 / CLUSTER, per = some * coltiles, band = number / per, high = g_min(some, groups - band * some);
+  const u32 some = 8 / SHARES, per = some * coltiles, band = number / per, high = g_min(some, groups - band * some);
   const u32 c = number % per / high;
-  Tile t{((band * some + number % per % high) * CLUSTER + rank) * BM, c, 0};
+  Tile t{((band * some + number % per % high) * SHARES + (SHARES > 1 ? rank : 0)) * BM, c, 0};
   if (!PAIRED) {
     G_UNROLL for (u32 i = 1; i < MATS; i++) {
       if (c >= all.m[i].first) t.matrix = i, t.n0 = c - all.m[i].first;
@@ -79,10 +88,11 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
   extern __shared__ u4 shared_memory[];
   const u32 start = tiles_at(shared_memory), full = start + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
   const u32 t = tid(), rank = bidx() % CLUSTER, tiles = groups * coltiles;
+  const u32 first_step = PARTS > 1 ? steps * rank / PARTS : 0, end_step = PARTS > 1 ? steps * (rank + 1) / PARTS : steps;
   if (t == 0) {
     G_UNROLL for (u32 s = 0; s < STAGES; s++) {
       arrivals_init(full + 8 * s, ARRIVALS);
-      arrivals_init(empty + 8 * s, READERS * CLUSTER);
+      arrivals_init(empty + 8 * s, READERS * SHARES);
     }
     arrival_fence();
   }
@@ -167,16 +177,16 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
       for (u32 number = bidx() / CLUSTER; number < tiles; number += gdimx() / CLUSTER) {
         const Tile tile = tile_of(all, number, rank, groups, coltiles);
         const u64 map = at + sizeof(Map) * (1 + (PAIRED ? 0 : tile.matrix));
-        for (u32 k0 = 0; k0 < steps * BK; k0 += BK) {
+        for (u32 k0 = first_step * BK; k0 < end_step * BK; k0 += BK) {
           const u32 to = start + stage * STAGE_BYTES, done = full + 8 * stage;
           arrival_wait(empty + 8 * stage, phase);
           arrival_expect(done, X_BYTES(rows) + STAGE_BYTES - A_BYTES);
           tile_copy(to, at, k0, tile.m0, done);
           G_UNROLL for (u32 h = 0; h < 2; h++) {
-            if (CLUSTER == 2 && h != rank) continue;
+            if (SHARES == 2 && h != rank) continue;
             const u32 half = to + A_BYTES + h * (BN / 2 * BK * 2), row = tile.n0 + (PAIRED ? 0 : h * (BN / 2));
             const u64 from = map + (PAIRED ? h * sizeof(Map) : 0);
-            if (CLUSTER == 2) tile_copy_all(half, from, k0, row, done, 3);
+            if (SHARES == 2) tile_copy_all(half, from, k0, row, done, 3);
             else tile_copy(half, from, k0, row, done);
           }
           if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -184,6 +194,10 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
       }
     }
 #endif
+    if (PARTS > 1) {
+      meet<CLUSTER>();
+      meet<CLUSTER>();
+    }
   } else {
     if (DECODE == 2) registers_more<136>();
     else if (!DECODE) registers_more<232>();
@@ -194,7 +208,7 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
       float acc[BN / 2];
       G_UNROLL for (int i = 0; i < BN / 2; i++) acc[i] = 0;
       u32 before = 0;
-      for (u32 step = 0; step < steps; step++) {
+      for (u32 step = first_step; step < end_step; step++) {
         arrival_wait(full + 8 * stage, phase);
         const u64 da = tile_descriptor(start + stage * STAGE_BYTES + own * (BK * 2));
         const u64 db = tile_descriptor(start + stage * STAGE_BYTES + A_BYTES);
@@ -202,12 +216,31 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
         G_UNROLL for (u32 i = 0; i < BK / 16; i++) wgmma(acc, da + 2 * i, db + 2 * i);
         mma_commit();
         mma_wait<1>();
-        if (step && l < CLUSTER) arrive_at<CLUSTER>(empty + 8 * before, l);
+        if (step != first_step && l < SHARES) arrive_at<SHARES>(empty + 8 * before, l);
         before = stage;
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
       mma_wait<0>();
-      if (l < CLUSTER) arrive_at<CLUSTER>(empty + 8 * before, l);
+      if (l < SHARES) arrive_at<SHARES>(empty + 8 * before, l);
+#if PARTS > 1
+      meet<CLUSTER>(); // nobody multiplies what lies in the stages any more
+      const u32 mine = start + 8 * (t - MAKERS);
+      G_UNROLL for (u32 i = 0; i < BN / 4; i++) {
+        if (i / 2 % (COLUMNS / 8) / OWN_EIGHTS != rank) shared_store(mine + i * (8 * 256), f2{acc[2 * i], acc[2 * i + 1]});
+      }
+      meet<CLUSTER>();
+      G_UNROLL for (u32 i = 0; i < BN / 4; i++) {
+        if (i / 2 % (COLUMNS / 8) / OWN_EIGHTS != rank) continue;
+        f2 sum{0, 0};
+        G_UNROLL for (u32 part = 0; part < PARTS; part++) {
+          const f2 more = part == rank ? f2{acc[2 * i], acc[2 * i + 1]} : shared_load(mine + i * (8 * 256), part);
+          sum.x += more.x;
+          sum.y += more.y;
+        }
+        acc[2 * i] = sum.x;
+        acc[2 * i + 1] = sum.y;
+      }
+#endif
       Half w = all.m[0];
       G_UNROLL for (u32 i = 1; i < MATS; i++) {
         if (!PAIRED && tile.matrix == i) w = all.m[i];
@@ -226,12 +259,14 @@ G_KERNEL G_BOUNDS2(NT, 1) pipeline(G_CONSTANT Maps maps, const float *afactor, u
           G_UNROLL for (u32 i = 0; EVEN && i < BATCH && j0 + i < COLUMNS / 8; i++) {
             const u32 c = tile.n0 + (j0 + i) * 8 + l % 4 * 2;
             if (!FULL && c >= w.n) break;
+            if (PARTS > 1 && (j0 + i) / OWN_EIGHTS != rank) continue;
             if (r) more[i] = *(const f2 *)(r + c);
             if (w.factor) by[i] = f2{w.factor[c], w.factor[c + 1]};
           }
           G_UNROLL for (u32 i = 0; i < BATCH && j0 + i < COLUMNS / 8; i++) {
             const u32 j = j0 + i, c = tile.n0 + j * 8 + l % 4 * 2;
             if (!FULL && c >= w.n) break;
+            if (PARTS > 1 && j / OWN_EIGHTS != rank) continue;
             float v[2];
             G_UNROLL for (u32 e = 0; e < 2; e++) {
               if (!FULL && !EVEN && c + e >= w.n) continue;

@@ -39,6 +39,18 @@ G_FN void copy_to_block(u32 at, u32 bytes, u32 arrival, u32 rank) {
                "r"(bytes), "r"(arrival), "r"(rank)
                : "memory");
 }
+// writes shared memory of one's own, and reads what lies at the same place in block `rank` of the cluster
+G_FN void shared_store(u32 at, f2 v) {
+  asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v.x), "f"(v.y) : "memory");
+}
+G_FN f2 shared_load(u32 at, u32 rank) {
+  f2 v;
+  asm volatile("{ .reg .b32 r; mapa.shared::cluster.u32 r, %2, %3; ld.shared::cluster.v2.f32 {%0, %1}, [r]; }"
+               : "=f"(v.x), "=f"(v.y)
+               : "r"(at), "r"(rank)
+               : "memory");
+  return v;
+}
 // all threads of the cluster
 template <int C> G_FN void meet() {
   if (C == 1) {

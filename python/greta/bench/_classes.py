@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+from .._arguments import path, positive, text, whole, wrong
 from .._errors import DeviceError, GretaError, UsageError
 from .._process import Process, default_process
 from ._result import BenchmarkResult, Results, from_bundle
@@ -42,10 +43,12 @@ class PlatformBenchmark:
         min_time: how long a figure is sampled for at least. Raises DeviceError where there is no GPU.
         """
         self._process = process
+        if backend is not None:
+            text("backend", backend)
+        self.device = device if device is None or isinstance(device, str) else str(whole("device", device, 0))
+        self._store = None if store is None else os.path.abspath(path("store", store))
+        self._min_time = text("min_time", min_time, "a time such as 500ms")
         self.backend = backend or os.environ.get("GRETA_BACKEND") or self._gpu()
-        self.device = None if device is None else str(device)
-        self._store = None if store is None else os.path.abspath(store)
-        self._min_time = min_time
 
     def _gpu(self) -> str:
         found = devices(self._process)
@@ -58,7 +61,7 @@ class PlatformBenchmark:
 
     def measure(self, iterations: int = 10, **params: object) -> Results:
         """Measures every figure at these parameters, sizes or lists of them as --set takes them; gives all results."""
-        iterations = _positive("iterations", iterations)
+        iterations = positive("iterations", iterations)
         p = self._process or default_process()
         sets = {f"{self.name}.{k}": v for k, v in params.items() if v is not None}
         with tempfile.TemporaryDirectory(prefix="greta-bench") as folder:
@@ -125,13 +128,15 @@ class GPUCacheBenchmark(PlatformBenchmark):
         On a GPU the size is rounded to whole rounds of a block, 16·block_size bytes: `data_size_kb` says it. On the
         processor, which has no blocks, block_size means nothing.
         """
-        block = None if self.backend == "cpu" else _positive("block_size", block_size)
-        return self._one(self.measure(iterations, bytes=32 * _positive("N", N), block=block))
+        block = None if self.backend == "cpu" else positive("block_size", block_size)
+        return self._one(self.measure(iterations, bytes=32 * positive("N", N), block=block))
 
     def run_sweep(self, N: Iterable[int] = SWEEP, block_size: int = 256, iterations: int = 15) -> Results:
         """run over several N."""
-        sizes = [32 * _positive("N", n) for n in N]
-        block = None if self.backend == "cpu" else _positive("block_size", block_size)
+        if isinstance(N, (str, bytes)) or not isinstance(N, Iterable):
+            raise wrong("N", N, "a list of whole numbers")
+        sizes = [32 * positive("N", n) for n in N]
+        block = None if self.backend == "cpu" else positive("block_size", block_size)
         return self.measure(iterations, bytes=sizes, block=block).of(self.name)
 
 
@@ -142,7 +147,7 @@ class LatencyBenchmark(PlatformBenchmark):
 
     def run(self, bytes: int = 1 << 20, iterations: int = 10) -> BenchmarkResult:
         """A chase through a buffer of so many bytes."""
-        return self._one(self.measure(iterations, bytes=_positive("bytes", bytes)))
+        return self._one(self.measure(iterations, bytes=positive("bytes", bytes)))
 
 
 class L2CacheBenchmark(PlatformBenchmark):
@@ -152,7 +157,7 @@ class L2CacheBenchmark(PlatformBenchmark):
 
     def run(self, chunks: int = 16, iterations: int = 10) -> BenchmarkResult:
         """R chunks."""
-        return self._one(self.measure(iterations, chunks=_positive("chunks", chunks)))
+        return self._one(self.measure(iterations, chunks=positive("chunks", chunks)))
 
 
 class L2StreamBenchmark(PlatformBenchmark):
@@ -164,7 +169,7 @@ class L2StreamBenchmark(PlatformBenchmark):
         self, n: int = 1 << 20, threads: int | None = None, iterations: int = 10, kernel: str = "triad"
     ) -> BenchmarkResult:
         """Arrays of n elements of 8 bytes, so many threads of a launch."""
-        return self._one(self.measure(iterations, n=_positive("n", n), threads=threads), kernel)
+        return self._one(self.measure(iterations, n=positive("n", n), threads=threads), kernel)
 
 
 class StreamBenchmark(PlatformBenchmark):
@@ -183,7 +188,7 @@ class StreamBenchmark(PlatformBenchmark):
         """Arrays of n elements of 8 bytes; block_size: threads of a block (GPU); threads: of the processor."""
         return self._one(
             self.measure(
-                iterations, n=_positive("n", n), block=None if self.backend == "cpu" else block_size, threads=threads
+                iterations, n=positive("n", n), block=None if self.backend == "cpu" else block_size, threads=threads
             ),
             kernel,
         )
@@ -196,7 +201,7 @@ class MemcpyBenchmark(PlatformBenchmark):
 
     def run(self, bytes: int = 8 << 20, iterations: int = 10, kind: str = "") -> BenchmarkResult:
         """A copy of so many bytes; kind: which of the figures, the first where none is named."""
-        return self._one(self.measure(iterations, bytes=_positive("bytes", bytes)), kind)
+        return self._one(self.measure(iterations, bytes=positive("bytes", bytes)), kind)
 
 
 class RooflineBenchmark(PlatformBenchmark):
@@ -206,7 +211,7 @@ class RooflineBenchmark(PlatformBenchmark):
 
     def run(self, steps: int = 64, n: int | None = None, iterations: int = 10) -> BenchmarkResult:
         """Chains of so many multiply-adds over n elements."""
-        return self._one(self.measure(iterations, steps=_positive("steps", steps, 0), n=n), steps=str(steps))
+        return self._one(self.measure(iterations, steps=positive("steps", steps, 0), n=n), steps=str(steps))
 
 
 class IncoreBenchmark(PlatformBenchmark):
@@ -220,7 +225,7 @@ class IncoreBenchmark(PlatformBenchmark):
         """Independent chains of a thread (1, 2, 4 or 8), warps of the block (GPU); operation: fma, div, sqrt."""
         return self._one(
             self.measure(
-                iterations, chains=_positive("chains", chains), warps=None if self.backend == "cpu" else warps
+                iterations, chains=positive("chains", chains), warps=None if self.backend == "cpu" else warps
             ),
             operation,
             type=type,
@@ -244,7 +249,7 @@ class SmallKernelsBenchmark(PlatformBenchmark):
 
     def run(self, n: int = 4096, iterations: int = 10, kind: str = "") -> BenchmarkResult:
         """n elements of 8 bytes; kind: how the kernel is started, the first way where none is named."""
-        return self._one(self.measure(iterations, n=_positive("n", n)), kind)
+        return self._one(self.measure(iterations, n=positive("n", n)), kind)
 
 
 class StridesBenchmark(PlatformBenchmark):
@@ -254,7 +259,7 @@ class StridesBenchmark(PlatformBenchmark):
 
     def run(self, stride: int = 1, rounds: int | None = None, iterations: int = 10, kind: str = "") -> BenchmarkResult:
         """Words of 4 bytes between neighbouring threads, rounds of eight loads."""
-        return self._one(self.measure(iterations, stride=_positive("stride", stride, 0), rounds=rounds), kind)
+        return self._one(self.measure(iterations, stride=positive("stride", stride, 0), rounds=rounds), kind)
 
 
 class ManagedStreamBenchmark(PlatformBenchmark):
@@ -264,7 +269,7 @@ class ManagedStreamBenchmark(PlatformBenchmark):
 
     def run(self, mib: int = 1024, iterations: int = 10) -> BenchmarkResult:
         """Four arrays of so many MiB together."""
-        return self._one(self.measure(iterations, mib=_positive("mib", mib)))
+        return self._one(self.measure(iterations, mib=positive("mib", mib)))
 
 
 class VecAddBenchmark(PlatformBenchmark):
@@ -274,7 +279,7 @@ class VecAddBenchmark(PlatformBenchmark):
 
     def run(self, n: int = 1 << 20, iterations: int = 10) -> BenchmarkResult:
         """Vectors of n numbers."""
-        return self._one(self.measure(iterations, n=_positive("n", n)))
+        return self._one(self.measure(iterations, n=positive("n", n)))
 
 
 class LibraryBenchmark(PlatformBenchmark):
@@ -284,7 +289,7 @@ class LibraryBenchmark(PlatformBenchmark):
 
     def run(self, n: int = 4096, iterations: int = 10, type: str = "f16", kind: str = "") -> BenchmarkResult:
         """Square matrices of n, a multiple of 32; type: f32, f16, bf16, f8e4m3."""
-        return self._one(self.measure(iterations, n=_positive("n", n)), kind, type=type)
+        return self._one(self.measure(iterations, n=positive("n", n)), kind, type=type)
 
 
 class PeerBenchmark(PlatformBenchmark):
@@ -295,13 +300,6 @@ class PeerBenchmark(PlatformBenchmark):
     def run(self, iterations: int = 10, kind: str = "") -> BenchmarkResult:
         """kind: which of the figures, the first where none is named; `measure` gives those of all pairs."""
         return self._one(self.measure(iterations), kind)
-
-
-def _positive(name: str, value: int, least: int = 1) -> int:
-    """A whole number, NumPy's too."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
-        raise UsageError(f"{name} is {value!r}: a whole number of {least} or more is expected")
-    return value.__index__()
 
 
 #: Every class, by the name that greta bench platform has for its benchmark.

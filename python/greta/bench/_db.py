@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import _arguments as arguments
 from .._errors import GateError, GretaError, UsageError, need
 from .._process import Process, default_process
 from ._result import BenchmarkResult, Results, from_bundle
@@ -37,12 +38,15 @@ def default_store() -> Path:
     return home / ".local" / "share" / "greta" / "bench.sqlite"
 
 
+VERDICTS = ("ok", "failed", "refused", "skipped")  # as BenchmarkResult.verdict has them
+
+
 class BenchmarkDB:
     """A file of results: the one of `greta bench`, which only grows, or another."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, process: Process | None = None) -> None:
-        """path: the file; None: greta's own. It is made when the first result is saved."""
-        self.path = Path(path).absolute() if path is not None else default_store()
+        """path: the file; None: greta's own. save_result makes it; reading where there is none is a UsageError."""
+        self.path = Path(arguments.path("path", path)).absolute() if path is not None else default_store()
         self._process = process
 
     def _command(self, *args: str) -> str:
@@ -63,10 +67,12 @@ class BenchmarkDB:
         given = result if isinstance(benchmark, str) else benchmark
         if given is None:
             raise UsageError("save_result: a result is expected")
-        results = [given] if isinstance(given, BenchmarkResult) else list(given)
+        if not isinstance(given, Iterable):
+            given = [given]
+        results = list(given)
         for r in results:
             if not isinstance(r, BenchmarkResult):
-                raise UsageError(f"save_result: a BenchmarkResult is expected, not {type(r).__name__}")
+                raise arguments.wrong("save_result's result", r, "a BenchmarkResult")
             if name and not Results([r]).of(name):
                 raise UsageError(f"save_result: the result is of {r.benchmark}, not of {name}")
         runs = {r.run: r.bundle["runs"][0] for r in results}
@@ -95,10 +101,14 @@ class BenchmarkDB:
         gpu: part of the device's name; benchmark: "cache", "stream/triad", "op/linear" with all below it; label: *
         stands for anything; since and until: 2026-03-01, or 12h, 7d, 4w ago; verdict: None for all.
         """
-        if not self.path.exists():
-            return Results()
-        filters = {"device": gpu, "host": host, "commit": commit, "label": label, "since": since, "until": until}
-        args = [f"--{k}={v}" for k, v in filters.items() if v is not None]
+        if verdict is not None and verdict not in VERDICTS:
+            raise UsageError(f"verdict is {arguments.shown(verdict)}: {', '.join(VERDICTS)} or None is expected")
+        self._there()
+        filters = {"host": host, "commit": commit, "label": label, "since": since, "until": until}
+        for name, value in {"gpu": gpu, **filters, "benchmark": benchmark, "backend": backend}.items():
+            if value is not None:
+                arguments.text(name, value)
+        args = [f"--{k}={v}" for k, v in {"device": gpu, **filters}.items() if v is not None]
         found = from_bundle(json.loads(self._command("export", "json", *args)))
         if benchmark is not None:
             found = found.of(benchmark)
@@ -115,7 +125,7 @@ class BenchmarkDB:
         frame = self.get_results(**filters)
         if len(frame):
             frame["samples"] = [" ".join(map(repr, s)) for s in frame["samples"]]
-        frame.to_csv(path, index=False)
+        frame.to_csv(arguments.path("path", path), index=False)
         return len(frame)
 
     def export_json(self, path: str | os.PathLike[str], **filters: Any) -> int:
@@ -124,7 +134,7 @@ class BenchmarkDB:
         runs = {r.run: r.bundle for r in found}
         whole: dict[str, Any] = dict(found[0].bundle) if found else {}
         whole["runs"] = [b["runs"][0] for b in runs.values()]
-        Path(path).write_text(json.dumps(whole, indent=1), "utf-8")
+        Path(arguments.path("path", path)).write_text(json.dumps(whole, indent=1), "utf-8")
         return len(found)
 
     def compare(self, a: str, b: str, *, benchmark: str | None = None) -> pd.DataFrame:
@@ -133,7 +143,8 @@ class BenchmarkDB:
 
         a and b: runs, last, last~1, commit:…, label:…, device:H200 for cards.
         """
-        args = ["compare", a, b, "--json"]
+        self._there()
+        args = ["compare", arguments.text("a", a), arguments.text("b", b), "--json"]
         if benchmark is not None:
             args.append(f"--bench={_glob(benchmark)}")
         rows = json.loads(self._command(*args))["rows"]
@@ -146,7 +157,8 @@ class BenchmarkDB:
         Raises GateError where a result is slower than the noise between runs explains, or is no longer ok; the
         exception's `rows` say which.
         """
-        args = ["gate", *([run] if run else []), "--json"]
+        self._there()
+        args = ["gate", *([arguments.text("run", run)] if run else []), "--json"]
         if benchmark is not None:
             args.append(f"--bench={_glob(benchmark)}")
         try:
@@ -162,8 +174,17 @@ class BenchmarkDB:
 
     def stats(self) -> dict[str, Any]:
         """How many runs and results there are, of which benchmarks and devices, from when to when."""
+        self._there()
+        try:
+            return self._counted()
+        except sqlite3.Error as e:
+            raise UsageError(f"{self.path} is no store of greta's: {e}") from e
+
+    def _there(self) -> None:
         if not self.path.exists():
-            return {"runs": 0, "results": 0, "benchmarks": [], "devices": [], "first": None, "last": None}
+            raise UsageError(f"there is no store {self.path}: save_result makes it, or greta bench with --store")
+
+    def _counted(self) -> dict[str, Any]:
         with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             (runs, first, last), (results,) = (
                 db.execute("SELECT count(*), min(started), max(started) FROM runs").fetchone(),

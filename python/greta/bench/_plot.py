@@ -6,24 +6,40 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .._errors import UsageError, need
-from ._result import BenchmarkResult, number
+from .._arguments import real, shown, wrong
+from .._errors import ArgumentTypeError, UsageError, need
+from ._result import BenchmarkResult, from_frame, number
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
+        if not hasattr(ax, "errorbar"):
+            raise wrong("ax", ax, "axes of matplotlib")
         return ax
     axes: Axes = need("matplotlib.pyplot", "a picture").subplots(figsize=(8, 5), layout="constrained")[1]
     return axes
 
 
-def _groups(results: Iterable[BenchmarkResult]) -> dict[str, list[BenchmarkResult]]:
+def _groups(results: BenchmarkResult | Iterable[BenchmarkResult] | pd.DataFrame) -> dict[str, list[BenchmarkResult]]:
     """Results that are ok, by device and what tells lines of one device apart."""
     groups: dict[str, list[BenchmarkResult]] = {}
-    good = [r for r in results if r]
+    if isinstance(results, BenchmarkResult):
+        results = [results]
+    if hasattr(results, "to_dict") and hasattr(results, "columns"):
+        results = from_frame(results)
+    if isinstance(results, str) or not isinstance(results, Iterable):
+        raise wrong("results", results, "a list of BenchmarkResult, or a frame of them")
+    given = list(results)
+    for r in given:
+        if not isinstance(r, BenchmarkResult):
+            raise ArgumentTypeError(
+                f"results has {shown(r)} in it: BenchmarkResults are expected, such as BenchmarkDB.results() gives"
+            )
+    good = [r for r in given if r]
     if not good:
         raise UsageError("there is no result that is ok to draw")
     several = len({r.benchmark for r in good}) > 1
@@ -54,7 +70,7 @@ def _bytes_axis(ax: Axes) -> None:
     ax.grid(True, which="both", alpha=0.25)
 
 
-def plot_bandwidth(results: Iterable[BenchmarkResult], ax: Axes | None = None) -> Axes:
+def plot_bandwidth(results: BenchmarkResult | Iterable[BenchmarkResult] | pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Bandwidth over the size of the working set, a line a device; bars from the slowest sample to the fastest."""
     ax = _axes(ax)
     drawn = False
@@ -93,7 +109,7 @@ def _best(group: list[BenchmarkResult]) -> list[tuple[float, float, BenchmarkRes
     return [(size, best[size].bandwidth_gbs, best[size]) for size in sorted(best)]
 
 
-def plot_latency(results: Iterable[BenchmarkResult], ax: Axes | None = None, *, cycles: bool = False) -> Axes:
+def plot_latency(results: BenchmarkResult | Iterable[BenchmarkResult] | pd.DataFrame, ax: Axes | None = None, *, cycles: bool = False) -> Axes:
     """Latency of a load over the size of the buffer, as steps: a step a level of memory. cycles: in cycles, not ns."""
     ax = _axes(ax)
     drawn = False
@@ -117,7 +133,7 @@ def plot_latency(results: Iterable[BenchmarkResult], ax: Axes | None = None, *, 
 
 
 def plot_roofline(
-    results: Iterable[BenchmarkResult],
+    results: BenchmarkResult | Iterable[BenchmarkResult] | pd.DataFrame,
     ax: Axes | None = None,
     *,
     peak_gflops: float | None = None,
@@ -138,6 +154,9 @@ def plot_roofline(
                 points.setdefault(label, []).append((r.gflops / r.bandwidth_gbs, r.gflops))
     if not points:
         raise UsageError("no result has both operations and bytes to draw")
+    for name, peak in (("peak_gflops", peak_gflops), ("peak_gbs", peak_gbs)):
+        if peak is not None and real(name, peak) <= 0:
+            raise UsageError(f"{name} is {peak}, it must be above 0")
     peak_gflops = peak_gflops or max(f for f in flops if not math.isnan(f))
     peak_gbs = peak_gbs or max(b for b in bandwidths if not math.isnan(b))
     for label, pairs in points.items():
@@ -153,7 +172,7 @@ def plot_roofline(
     return ax
 
 
-def plot_comparison(results: Iterable[BenchmarkResult], ax: Axes | None = None, *, figure: str = "") -> Axes:
+def plot_comparison(results: BenchmarkResult | Iterable[BenchmarkResult] | pd.DataFrame, ax: Axes | None = None, *, figure: str = "") -> Axes:
     """The best figure of each device as a bar. figure: bandwidth_gbs, gflops or exec_time_ms (the least)."""
     ax = _axes(ax)
     good = [r for group in _groups(results).values() for r in group]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .._errors import GretaError, MismatchError, UnsupportedError, need
+from .._errors import GretaError, MismatchError, UnsupportedError, UsageError, need
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,15 +71,17 @@ class BenchmarkResult:
 
     def row(self) -> dict[str, Any]:
         """The result as a row of a frame: its figures, and its parameters by their names."""
-        names = ["benchmark", "exec_time_ms", "bandwidth_gbs", "gflops", "spread", "share_of_roof", "verdict", "reason"]
-        names += ["n", "cache", "working_set", "backend", "device", "started", "run"]
-        row = {name: getattr(self, name) for name in names}
+        row = {name: getattr(self, name) for name in COLUMNS}
         for k, v in self.params.items():
             row.setdefault(k if k not in row else f"param_{k}", number(v))
         for k, m in self.metrics.items():
             row.setdefault(k, m)
         row["samples"] = list(self.samples)
         return row
+
+
+COLUMNS = ["benchmark", "exec_time_ms", "bandwidth_gbs", "gflops", "spread", "share_of_roof", "verdict", "reason"]
+COLUMNS += ["n", "cache", "working_set", "backend", "device", "started", "run"]
 
 
 def number(text: str) -> int | float | str:
@@ -135,12 +137,31 @@ def from_bundle(bundle: dict[str, Any]) -> Results:
     return found
 
 
+def from_frame(frame: Any) -> Results:
+    """The results that a frame of them shows, as far as it does: parameters are numbers there."""
+    missing = [c for c in COLUMNS if c not in frame.columns]
+    if missing:
+        raise UsageError(f"the frame has no column {missing[0]}: one of Results.frame() or get_results() is expected")
+    found = Results()
+    for row in frame.to_dict("records"):
+        own: dict[str, Any] = {str(k): v for k, v in row.items()}
+        known = {c: own.pop(c) for c in COLUMNS}
+        samples = own.pop("samples", ())
+        own = {k.removeprefix("param_"): v for k, v in own.items() if v is not None and v == v}
+        params = {k: f"{v:.0f}" if isinstance(v, float) and v.is_integer() else str(v) for k, v in own.items()}
+        metrics = {k: float(v) for k, v in own.items() if isinstance(v, (int, float))}
+        samples = tuple(samples) if isinstance(samples, (list, tuple)) else ()
+        found.append(BenchmarkResult(**known, params=params, samples=samples, metrics=metrics, bundle={}))
+    return found
+
+
 class Results(list[BenchmarkResult]):
     """Results in the order in which they were measured."""
 
     def frame(self) -> pd.DataFrame:
         """A frame of pandas', a result a row."""
-        result: pd.DataFrame = need("pandas", "a frame of results").DataFrame([r.row() for r in self])
+        DataFrame = need("pandas", "a frame of results").DataFrame
+        result: pd.DataFrame = DataFrame([r.row() for r in self]) if self else DataFrame(columns=[*COLUMNS, "samples"])
         return result
 
     def of(self, benchmark: str) -> Results:

@@ -11,10 +11,14 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
+from .._arguments import path as path_of
+from .._arguments import wrong
+from .._errors import GretaError, UsageError
 from .nodes import Node, Source, plain, reachable
 from .operators import NOTHING
 from .scores import HIDDEN
-from .trace import Trace, leaves, opname, promoted
+from .sparse import Sparse
+from .trace import Trace, leaves, mutable, opname, promoted
 from .values import Builder, CannotSay, Const, Value
 from .write import Text, save_safetensors
 
@@ -31,7 +35,7 @@ class Problem:
         return f"{self.where}\n    {self.operator}: {self.why}"
 
 
-class ExportError(Exception):
+class ExportError(GretaError):
     """The module holds what a model file cannot say. Nothing was written. ``problems`` lists all of it."""
 
     def __init__(self, problems: Sequence[Problem]):
@@ -78,17 +82,21 @@ def export(
     lines in the source and the reasons.
     """
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"export: a torch.nn.Module is expected, not {type(module).__name__}")
+        raise wrong("module", module, "a torch.nn.Module")
+    path = Path(path_of("path", path))
+    if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name)):
+        raise UsageError(f"name is {name!r}: letters, digits, _, - and . make a model's name")
     args = example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
     inputs = Inputs(tuple(args), dict(example_kwargs or {}))
-    training = module.training
+    modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _export(module, inputs, Path(path), name)
+            return _export(module, inputs, path, name)
     finally:
-        module.train(training)
+        for m, training in modes:  # each as it was: parts may have modes of their own
+            m.training = training
 
 
 class Inputs:
@@ -98,12 +106,12 @@ class Inputs:
         self.args, self.kwargs = args, kwargs
         flat = [t for t in leaves((list(args), kwargs)) if isinstance(t, torch.Tensor)]
         if not flat:
-            raise ValueError("example_inputs holds no tensor: activations [1, S, D] or token ids [1, S] are expected")
+            raise UsageError("example_inputs holds no tensor: activations [1, S, D] or token ids [1, S] are expected")
         first = flat[0]
         self.is_tokens = not first.is_floating_point()
         rank = first.dim()
         if self.is_tokens and rank not in (1, 2) or not self.is_tokens and rank not in (2, 3):
-            raise ValueError(
+            raise UsageError(
                 f"the first input has shape {list(first.shape)}: activations [1, S, D] or [S, D], or token ids "
                 "[1, S] or [S] are expected"
             )
@@ -112,7 +120,7 @@ class Inputs:
         self.tokens = first.shape[1 if self.batched else 0]
         self.first = first
         if self.tokens < 4:
-            raise ValueError(f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen")
+            raise UsageError(f"the example has {self.tokens} tokens: give at least 4, so that their order can be seen")
         self.tables = any(
             t.dim() > 1 and t is not first and t.is_floating_point() or t.dtype in (torch.bool, torch.complex64)
             for t in flat[1:]
@@ -168,29 +176,43 @@ def follow(module: torch.nn.Module, inputs: Inputs, tokens: int, constants_only:
     level = logging.getLogger("torch").level
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     try:
-        program = torch.export.export(module, args, kwargs)
-    except Exception as e:
-        text = str(e).strip().split("\n")[0][:300]
-        raise ExportError(
-            [Problem("torch.export", type(module).__name__, f"PyTorch itself cannot follow it: {text}")]
-        ) from e
+        with _unlimited():
+            program = torch.export.export(module, args, kwargs, strict=True)
+    except Exception as strict:
+        try:  # Python that it cannot analyse, as of transformers, is run with tensors that take notes
+            program = torch.export.export(module, args, kwargs, strict=False)
+        except Exception:
+            text = str(strict).strip().split("\n")[0][:300]
+            raise ExportError(
+                [Problem("torch.export", type(module).__name__, f"PyTorch itself cannot follow it: {text}")]
+            ) from strict
     finally:
         logging.getLogger("torch").setLevel(level)
-    if any(n.op == "call_function" and _in_place(n.target) for n in program.graph.nodes):
-        program = program.run_decompositions({})
+    if any(n.op == "call_function" and mutable(n.target) for n in program.graph.nodes):
+        try:
+            program = program.run_decompositions({})
+        except Exception:  # as of what is done for tokens that the inputs choose: it is followed as it stands
+            pass
     result = _walk(program, inputs, tokens, args, kwargs, constants_only)
     for _ in range(4):
         table = _decompositions(program, result.trace)
         if not table or constants_only:
             break
-        program = program.run_decompositions(table)
+        try:
+            program = program.run_decompositions(table)
+        except Exception:  # what is unknown stays it
+            break
         result = _walk(program, inputs, tokens, args, kwargs, constants_only)
     return result
 
 
-def _in_place(target: Any) -> bool:
-    schema = getattr(target, "_schema", None)
-    return schema is not None and schema.is_mutable
+def _unlimited() -> Any:
+    """PyTorch counts what it has followed of one piece of code, its own modules' calls together, and stops after
+    eight: exports share nothing that would become too much."""
+    import torch._dynamo.config as config
+
+    limits = ("cache_size_limit", "recompile_limit", "accumulated_cache_size_limit", "accumulated_recompile_limit")
+    return config.patch({name: 1 << 30 for name in limits if hasattr(config, name)})
 
 
 def _decompositions(program: Any, trace: Trace) -> dict[Any, Any]:
@@ -286,6 +308,7 @@ def _walk(program: Any, inputs: Inputs, tokens: int, args: Any, kwargs: Any, con
             n = builder.graph.view(n, (n.size,))
         if n.op == "view" and n.below.shape == n.shape:
             n = n.below
+        n = Sparse(builder, trace.attention.keys).result(n)
         return Pass(trace, builder, n, program)
     except CannotSay as e:
         trace.problems.append(("output", "the module's result", str(e)))
@@ -338,9 +361,13 @@ def _export(module: torch.nn.Module, inputs: Inputs, path: Path, name: str | Non
                 )
             ]
         )
+    _longer(module, inputs, first, notes)
     rendered, text = texts[0]
     if text.derived:
         notes.append("tensors that the module has not as they are: " + ", ".join(text.derived))
+    ops = {n.op for n in text.order}
+    if "chosen" in ops and not ops & {"linear_id", "gather"}:
+        notes.append("every expert is computed for every token: their sum is not that of one network with other weights")
     if any(n.attrs.get("both") for n in text.order):
         notes.append("attention without a mask sees the tokens behind too: a sequence is one step")
     if path.suffix in (".yaml", ".yml"):
@@ -352,6 +379,22 @@ def _export(module: torch.nn.Module, inputs: Inputs, path: Path, name: str | Non
     save_safetensors(weights, text.tensors)
     model.write_text(rendered)
     return Export(model, weights, "model" if text.is_model else "block", notes, error)
+
+
+def _longer(module: torch.nn.Module, inputs: Inputs, p: Pass, notes: list[str]) -> None:
+    """Compares once more with more tokens than were followed: a module may do otherwise from some number on."""
+    tokens = inputs.tokens if inputs.tables else max(inputs.tokens, 2 * MOST_TOKENS + 5)
+    if tokens <= p.builder.tokens:
+        return
+    try:
+        error = _distance(module, inputs, p, tokens)
+    except Exception as e:
+        text = str(e).strip().split("\n")[0][:120]
+        notes.append(f"compared with at most {p.builder.tokens} tokens: with {tokens} the module does not run ({text})")
+        return
+    if not error <= 1e-4:
+        why = f"with {tokens} tokens it computes something else than with {p.builder.tokens}: relative error {error:.2g}"
+        raise ExportError([Problem("the module's result", type(module).__name__, why)])
 
 
 def _unique(problems: list[tuple[str, str, str]]) -> list[Problem]:
@@ -394,9 +437,11 @@ def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass],
     for nodes in keyed:
         for n, names in nodes:
             hidden = torch.zeros(probe, dtype=torch.bool)  # of the last token
-            for m in (m for k in names for m in wide.trace.masks.get(k, [])):
-                if m.dim() >= 2 and m.shape[-1] == probe and m.shape[-2] in (1, probe):
-                    row = m.reshape(-1, m.shape[-2], probe)[0, -1]
+            for m, query, key in ((m, q, k) for name, q, k in names for m in wide.trace.masks.get(name, [])):
+                if key and query and m.dim() >= -key and m.shape[key] == probe:
+                    if m.dim() >= -query:
+                        m = m.narrow(query, m.shape[query] - 1, 1)
+                    row = m.movedim(key, -1).reshape(-1, probe)[0]
                     hidden |= row != row[-1] if m.dtype == torch.bool else row <= -1e4  # a token sees itself
             seen = int((~hidden).sum())
             if seen < probe:

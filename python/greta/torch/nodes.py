@@ -294,6 +294,8 @@ def elementwise(n: Node, v: list[torch.Tensor]) -> torch.Tensor:
             return torch.minimum(v[0], v[1])
         case "max":
             return torch.maximum(v[0], v[1])
+        case "greater":
+            return (v[0] > v[1]).to(torch.float64)
     return UNARY[n.op](v[0])
 
 
@@ -335,6 +337,17 @@ def compute(n: Node, v: list[torch.Tensor]) -> torch.Tensor:
             return rotate(v, a)
         case "push":
             return v[0]
+        case "topk" | "chosen":
+            return v[0].topk(a["k"], -1)[0 if n.op == "topk" else 1]
+        case "lookup":
+            return v[1][v[0].long()]
+        case "gather":
+            return v[0].gather(-1, v[1].long())
+        case "mix":
+            return torch.einsum("sun,su->sn", v[0], v[1])
+        case "linear_id":
+            y = torch.einsum("suk,sunk->sun", v[0].expand(-1, v[2].shape[1], -1), v[1][v[2].long()])
+            return y + v[3][v[2].long()] if len(v) > 3 else y
         case "attention":
             return attend(v, a)
     if len(v) == 2 and v[1].dim() == v[0].dim() - 1 and n.op == "expand":
@@ -370,7 +383,9 @@ def attend(v: list[torch.Tensor], a: dict[str, Any]) -> torch.Tensor:
     distance = pos[:, None] - pos[None, :]
     if a.get("alibi"):
         heads = q.shape[1]
-        slope = 2.0 ** (-a["alibi"] * (torch.arange(heads, dtype=torch.float64) + 1) / heads)
+        power = 1 << (heads.bit_length() - 1)
+        place = torch.cat((torch.arange(1, power + 1) / power, (torch.arange(heads - power) * 2 + 1) / (2 * power)))
+        slope = a.get("slope", 1.0) * 2.0 ** (-a["alibi"] * place.to(torch.float64))
         scores = scores - slope[:, None, None] * distance
     if not a.get("both"):
         hidden = distance < 0

@@ -5,23 +5,27 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 import torch
 
 import greta
 
+from .._arguments import wrong
 from .._errors import UnsupportedError, UsageError
 
 _numbers = itertools.count(1)
 
 
-def empty(*shape: int) -> torch.Tensor:
+def empty(*shape: int | Sequence[int]) -> torch.Tensor:
     """A tensor of float32 on the CPU in memory that greta reads where it lies, zero at first.
 
-    What is written into it reaches greta without a copy. Raises UnsupportedError elsewhere than on Linux.
+    ``empty(2, 3)`` or ``empty((2, 3))``. What is written into it reaches greta without a copy. Raises UnsupportedError
+    elsewhere than on Linux.
     """
-    return torch.from_dlpack(greta.empty(shape))
+    sizes: Any = shape[0] if len(shape) == 1 else shape
+    return torch.from_dlpack(greta.empty(sizes))
 
 
 class Operator(Protocol):
@@ -52,7 +56,7 @@ def op(model: "str | os.PathLike[str] | greta.Model", *, name: str | None = None
     width = loaded.info.output if block else loaded.info.vocabulary
     if name is None:
         name = f"{re.sub(r'[^0-9a-zA-Z_]', '_', loaded.info.name)}_{next(_numbers)}"
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise UsageError(f"name={name!r}: letters, digits and _ make an operator's name")
     if hasattr(torch.ops.greta, name):
         raise UsageError(f"torch.ops.greta.{name} is there already: give the operator another name")
@@ -112,11 +116,13 @@ def tensor(array: Any) -> torch.Tensor:
 
 def refuse(model: "greta.Model", block: bool, x: torch.Tensor) -> None:
     """Raises UsageError for what the model cannot take."""
+    if not isinstance(x, torch.Tensor):
+        raise wrong("x", x, "a tensor of PyTorch")
     least = 2 if block else 1
     if x.dim() < least or block and x.shape[-1] != model.info.width:
         want = f"[..., S, {model.info.width}]" if block else "[..., S]"
         raise UsageError(f"a tensor of shape {list(x.shape)}: {model.info.name} takes {want}")
-    if block != x.is_floating_point():
+    if block != x.is_floating_point() or x.dtype == torch.bool or x.is_complex():
         raise UsageError(
             f"a tensor of {x.dtype}: {model.info.name} takes {'activations, floats' if block else 'token ids'}"
         )

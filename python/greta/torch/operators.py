@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .experts import Experts, Picked, Places
 from .nodes import Graph, Node, Source, plain
 from .values import Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
 
@@ -81,7 +82,7 @@ JOINS = {"cat": "cat", "concat": "cat", "concatenate": "cat", "stack": "stack", 
 UNARY = {"silu", "sigmoid", "tanh", "relu", "exp", "log", "sqrt", "abs", "floor", "softplus", "erf"}
 
 
-class Operators:
+class Operators(Experts):
     """Methods op_NAME, each of an operator of PyTorch: of values, constants and numbers, as its arguments are there."""
 
     b: Builder
@@ -161,6 +162,53 @@ class Operators:
     def op_elu(self, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
         below = self.op_expm1(self.op_clamp(self.times(x, input_scale), max=0.0))
         return self.op_add(self.times(self.unary("relu", x), scale), self.times(below, alpha * scale))
+
+    def op_celu(self, x: Value, alpha: float = 1) -> Value:
+        return self.op_elu(x, alpha, 1, 1 / alpha)
+
+    def op_selu(self, x: Value) -> Value:
+        return self.op_elu(x, 1.6732632423543772, 1.0507009873554805)
+
+    def op_lerp(self, x: Value, y: Value, weight: Any) -> Value:
+        return self.op_add(x, self.op_mul(self.op_sub(y, x), weight))
+
+    def op_gt(self, x: Any, y: Any) -> Value:
+        """1 where x > y, else 0."""
+        pair = []
+        for v, other in ((x, y), (y, x)):
+            if not isinstance(v, Value):
+                by = scalar(v) if isinstance(v, Const) else float(v)
+                if by is None:
+                    raise CannotSay("a comparison with several numbers")
+                n, rows = self.node(other)
+                v = self.b.fresh(self.g.node("affine", (n,), n.shape, by=0.0, plus=by), rows)
+            pair.append(v)
+        a, b, shapes = self.broadcast(*pair)
+        return self.combine("greater", a, b, shapes)
+
+    def op_lt(self, x: Any, y: Any) -> Value:
+        return self.op_gt(y, x)
+
+    def op_ge(self, x: Any, y: Any) -> Value:
+        return self.op_rsub(self.op_gt(y, x), 1)
+
+    def op_le(self, x: Any, y: Any) -> Value:
+        return self.op_ge(y, x)
+
+    def op_where(self, mask: Any, x: Any = None, y: Any = None) -> Any:
+        if x is None:
+            return self.op_where_one(mask)
+        if not isinstance(mask, Value):
+            raise CannotSay("what is taken of a token depends on its position")
+        if isinstance(x, Value) or isinstance(y, Value):
+            return self.op_add(self.op_mul(self.op_sub(x, y), mask), y)
+        return self.op_add(self.op_mul(mask, x), self.op_mul(self.op_rsub(mask, 1), y))
+
+    def op_masked_fill(self, x: Value, mask: Any, by: Any) -> Value:
+        return self.op_where(mask, by, x)
+
+    def op_sym_size(self, x: Any, dim: int) -> int:
+        return int(x.shape[dim])
 
     def op_mish(self, x: Value) -> Value:
         return self.op_mul(x, self.unary("tanh", self.unary("softplus", x)))
@@ -399,11 +447,43 @@ class Operators:
         v = self.b.fresh(y, x.follow(lambda t: t[..., 0]))
         return v.follow(lambda t: t.unsqueeze(d)) if keep else v
 
+    def along(self, x: Value, dim: Any) -> int | None:
+        """A dimension whose sum is that of its slices: within a token, and not the last of what lies side by side."""
+        d = dim if isinstance(dim, int) else dim[0] if dim is not None and len(dim) == 1 else None
+        if d is None or d % len(x.shape) == len(x.shape) - 1 or x.shape[d] > 64:
+            return None
+        token, _ = self.b.rows_of(x)
+        d %= len(x.shape)
+        return d if bool((token == token.narrow(d, 0, 1)).all()) else None
+
+    def summed(self, x: Value, d: int, keep: bool) -> Value:
+        """A sum over a dimension that is not the last: of products with numbers each it is a mix."""
+        tail, count = x.shape[d + 1 :], x.shape[d]
+        x, factor = self.without_factor(x)
+        if factor is not None:
+            return self.times(self.summed(x, d, keep), float(factor))
+        n = plain(self.b.resolve(x))
+        if n.op == "mul" and len(n.inputs) == 2 and isinstance(n.inputs[1], Node) and n.shape[:1] == (count,):
+            p, size = n.inputs[1], n.size // count
+            if p.size == count and len(n.shape) == 2 and math.prod(tail) == size:
+                y = self.g.node("mix", (self.g.view(n.below, (count, size)), self.g.view(p, (count,))), (size,))
+                v = self.b.fresh(y, self.b.rows_of(x.follow(lambda t: t.select(d, 0))))
+                return v.follow(lambda t: t.unsqueeze(d)) if keep else v
+        total: Any = None
+        for i in range(count):
+            part = x.follow(lambda t: t.narrow(d, i, 1) if keep else t.select(d, i))
+            total = part if total is None else self.op_add(total, part)
+        assert isinstance(total, Value)
+        return total
+
     def op_mean(self, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
         return self.reduce("mean", x, dim, keepdim)
 
     def op_sum(self, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-        width = x.shape[dim if isinstance(dim, int) else dim[0]] if dim else 0
+        width = x.shape[dim if isinstance(dim, int) else dim[0]] if dim or dim == 0 else 0
+        d = self.along(x, dim)
+        if d is not None:
+            return self.summed(x, d, keepdim)
         return self.times(self.reduce("mean", x, dim, keepdim), float(width))
 
     def op_amax(self, x: Value, dim: Any = (), keepdim: bool = False) -> Value:
@@ -412,7 +492,12 @@ class Operators:
     def op_max(self, x: Value, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, (Value, Const)):
             return self.extreme("max", x, dim)
-        return (self.reduce("largest", x, dim, keepdim), NOTHING)
+        index: Any = NOTHING
+        try:
+            index = self.op_argmax(x, dim, keepdim)
+        except CannotSay:
+            pass
+        return (self.reduce("largest", x, dim, keepdim), index)
 
     def op_var(
         self, x: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False, unbiased: Any = None
@@ -599,8 +684,9 @@ class Operators:
 
     def einsum(self, equation: str, operands: list[Any]) -> Any:
         """A product of two tensors as one of matrices; of more, one after the other."""
-        if "." in equation or "->" not in equation or len(operands) < 2:
-            raise CannotSay("an einsum of another kind than of tensors with named dimensions and a result")
+        equation = named(equation, [len(o.shape) for o in operands])
+        if len(operands) < 2:
+            raise CannotSay("an einsum of one tensor")
         (left, right, *more), out = equation.split("->")[0].split(","), equation.split("->")[1]
         if more:
             rest = set("".join(more) + out)
@@ -619,6 +705,16 @@ class Operators:
         if len(both) + len(inner) + len(mine) != len(left) or len(both) + len(inner) + len(theirs) != len(right):
             raise CannotSay("an einsum that sums one tensor by itself")
 
+        if isinstance(x, Value) and isinstance(y, Scores):
+            return self.einsum(f"{right},{left}->{out}", [y, x])
+        if isinstance(x, Picked) != isinstance(y, Picked):
+            if isinstance(x, Picked):
+                return self.chosen_product(x, left, y, right, out)
+            return self.chosen_product(y, right, x, left, out)
+        if isinstance(x, Value) and isinstance(y, Value) and len(inner) == 1:
+            if any(self.attention.tokens_at(v, t.index(c)) for t, v in ((left, x), (right, y)) for c in both):
+                return self.token_product(x, left, y, right, (both, inner, mine, theirs), out)
+
         def matrices(v: Any, names: str, rows: list[str], columns: list[str]) -> Any:
             order = [names.index(c) for c in [*both, *rows, *columns]]
             shape = [sizes[c] for c in both] + [
@@ -626,9 +722,7 @@ class Operators:
                 math.prod(sizes[c] for c in columns),
             ]
             if isinstance(v, Scores):
-                if order != sorted(order):
-                    raise CannotSay("scores are moved about")
-                return self.attention.move(v, torch.ops.aten.reshape.default, [shape], {})
+                return self.attention.move(v, lambda t: t.permute(order).reshape(shape), [], {})
             if isinstance(v, Const):
                 return Const(v.value.permute(order).reshape(shape), v.source)
             return v.follow(lambda t: t.permute(order).reshape(shape))
@@ -638,10 +732,24 @@ class Operators:
         names = [*both, *mine, *theirs]
         shape, order = [sizes[c] for c in names], [names.index(c) for c in out]
         if isinstance(z, Scores):
-            if order != sorted(order):
-                raise CannotSay("scores are moved about")
-            return self.attention.move(z, torch.ops.aten.reshape.default, [shape], {})
+            return self.attention.move(z, lambda t: t.reshape(shape).permute(order), [], {})
         return z.follow(lambda t: t.reshape(shape).permute(order))
+
+    def token_product(
+        self, x: Value, left: str, y: Value, right: str, parts: tuple[list[str], ...], out: str
+    ) -> Value:
+        """An einsum of two tensors of the same tokens, over one dimension."""
+        both, inner, mine, theirs = parts
+        names = [*both, *inner, *mine, *theirs]
+
+        def aligned(v: Value, t: str) -> Value:
+            sizes = dict(zip(t, v.shape))
+            order = [t.index(c) for c in names if c in t]
+            return v.follow(lambda e: e.permute(order).reshape([sizes.get(c, 1) for c in names]))
+
+        z = self.op_sum(self.op_mul(aligned(x, left), aligned(y, right)), len(both))
+        names.remove(inner[0])
+        return z.follow(lambda t: t.permute([names.index(c) for c in out]))
 
     def per_head(self, x: Value, w: torch.Tensor, source: Any) -> Value:
         """x [..., H, S, K] times w [H, K, N]: a matrix for each head."""
@@ -660,6 +768,8 @@ class Operators:
     def op_embedding(self, w: Any, ids: Any, *_: Any, **__: Any) -> Value:
         if not isinstance(w, Const) or not isinstance(ids, Value):
             raise CannotSay("an embedding whose table depends on the inputs")
+        if self.chosen(ids) is not None:
+            return self.pick(w, ids)
         n = self.b.resolve(ids)
         n = plain(n)
         if n.op != "tokens":
@@ -733,6 +843,20 @@ def merged(terms: list[Term]) -> list[Term]:
         else:
             out.append(t)
     return out
+
+
+def named(equation: str, ranks: list[int]) -> str:
+    """An einsum's equation with a name for every dimension, and with its result."""
+    given, arrow, out = equation.partition("->")
+    tensors = given.split(",")
+    free = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if c not in equation]
+    more = [r - len(t.replace("...", "")) if "..." in t else 0 for t, r in zip(tensors, ranks)]
+    dots = "".join(free[: max(more)])
+    if not arrow:
+        letters = given.replace("...", "").replace(",", "")
+        out = ("..." if "..." in given else "") + "".join(c for c in sorted(set(letters)) if letters.count(c) == 1)
+    tensors = [t.replace("...", dots[len(dots) - n :]) for t, n in zip(tensors, more)]
+    return ",".join(tensors) + "->" + out.replace("...", dots)
 
 
 def number(c: Any, by: float) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from .nodes import Node, plain
 from .operators import MOVES, SAME
-from .values import Builder, CannotSay, Const, Scores, Value, scalar
+from .values import Builder, CannotSay, Const, Scores, Term, Value, scalar
 
 HIDDEN = -1e4  # a score below this, after the scores' own size, takes no part
 
@@ -21,9 +21,8 @@ class Attention:
     def __init__(self, builder: Builder):
         self.b = builder
         self.g = builder.graph
-        self.windows: dict[str, int] = {}
         self.current = ""
-        self.keys: dict[int, list[str]] = {}  # where the masks of an attention are applied
+        self.keys: dict[int, list[tuple[str, int, int]]] = {}  # where the masks of an attention are applied
         self.caches = 0
 
     def tokens_at(self, v: Value, axis: int) -> bool:
@@ -36,23 +35,53 @@ class Attention:
         view[axis] = self.b.tokens
         return torch.equal(token, torch.arange(self.b.tokens).reshape(view).expand(v.shape))
 
-    def heads(self, v: Value, axis: int) -> Value:
-        """[S, heads, width] of a value whose tokens and width are its last dimensions in some order."""
-        v = v.follow(lambda t: t.movedim(axis, 0))
-        return v.follow(lambda t: t.reshape(self.b.tokens, -1, t.shape[-1]))
-
-    def product(self, x: Value, y: Value) -> Scores:
-        if len(x.shape) < 2 or len(y.shape) < 2:
-            raise CannotSay("a product of vectors")
-        if not (self.tokens_at(x, -2) and self.tokens_at(y, -1)):
+    def token_of(self, v: Value, lead: torch.Size) -> tuple[Value, torch.Tensor]:
+        """[L, N, K] of a value [lead, N, K], and the token of each row [L, N], which is one's alone."""
+        v = v.follow(lambda t: t.expand(*lead, *t.shape[-2:]).reshape(-1, *t.shape[-2:]))
+        token, _ = self.b.rows_of(v)
+        if not bool((token == token[..., :1]).all()):
             raise CannotSay(
                 "a product of two activations that is neither that of queries and keys nor of probabilities and values"
             )
+        return v, token[..., 0]
+
+    def product(self, x: Value, y: Value) -> Scores:
+        """x [..., R, K] · y [..., K, C]: the rows are the queries of all heads, in whatever order, the columns the keys
+        of all tokens; or the other way round."""
+        if len(x.shape) < 2 or len(y.shape) < 2:
+            raise CannotSay("a product of vectors")
         lead = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        shape = torch.Size((*lead, self.b.tokens, self.b.tokens))
-        y = y.follow(lambda t: t.transpose(-1, -2))
-        q, k = (v.follow(lambda t: t.expand(*lead, *t.shape[-2:])) for v in (x, y))
-        return Scores(self.heads(q, -2), self.heads(k, -2), shape)
+        (x, rows), (y, columns) = (
+            self.token_of(v, lead) for v in (x, y.follow(lambda t: t.transpose(-1, -2)))
+        )
+        if self.in_order(columns):
+            q, k, order = self.by_head(x, rows, y)
+        elif self.in_order(rows):
+            q, k, order = self.by_head(y, columns, x)
+            order = order.transpose(-1, -2)
+        else:
+            raise CannotSay("a product of queries and keys neither of which are all tokens in their order")
+        return Scores(q, k, order.reshape(*lead, *order.shape[-2:]))
+
+    def in_order(self, tokens: torch.Tensor) -> bool:
+        n = self.b.tokens
+        return tokens.shape[-1] == n and torch.equal(tokens, torch.arange(n).expand(tokens.shape))
+
+    def by_head(self, q: Value, token: torch.Tensor, k: Value) -> tuple[Value, Value, torch.Tensor]:
+        """Queries and keys [S, H, K] of rows [L, R] of any tokens and of keys [L, S] in their order."""
+        n, (_, rows) = self.b.tokens, token.shape
+        at = torch.argsort(token.flatten(), stable=True).reshape(n, -1)
+        of = at // rows
+        if not bool((of == of[:1]).all()):
+            raise CannotSay("queries of one head meet the keys of another at other positions")
+        head = torch.empty(token.numel(), dtype=torch.long)
+        head[at] = torch.arange(at.shape[1]).expand(at.shape)
+        order = (head.reshape(token.shape) * n + token)[..., None] * n + torch.arange(n)
+        return (
+            q.follow(lambda t: t.reshape(-1, t.shape[-1])[at]),
+            k.follow(lambda t: t[of[0]].movedim(1, 0)),
+            order,
+        )
 
     # What happens to scores
 
@@ -70,19 +99,23 @@ class Attention:
             return (s, None) if name == "native_dropout" else s
         if name in ("matmul", "bmm", "mm") and first and isinstance(other, Value):
             return self.attend(s, other)
+        if name in ("matmul", "bmm", "mm") and isinstance(other, Value):  # values times probabilities, both turned
+            turned = other.follow(lambda t: t.transpose(-1, -2))
+            y = self.attend(replace(s, order=s.order.transpose(-1, -2)), turned)
+            return y.follow(lambda t: t.transpose(-1, -2))
         if name in MOVES:
             rest = [a.value if isinstance(a, Const) else a for a in args[1:]]
             rest = [torch.empty(a.shape) if isinstance(a, (Value, Scores)) else a for a in rest]
-            if name == "view":
+            if name in ("view", "_unsafe_view"):
                 target = torch.ops.aten.reshape.default
             return self.move(s, target, rest, kwargs)
         if s.stage == "scores" and name in ("mul", "div", "multiply"):
             by = self.number(other)
-            if by is not None and by != 0 and (first or name != "div") and s.mask is None:
+            if by is not None and by != 0 and (first or name != "div") and not s.masked:
                 if s.cap and by != 1:
                     raise CannotSay("scores are scaled again behind their soft cap")
                 return replace(s, scale=s.scale * (by if name != "div" else 1 / by))
-        if s.stage == "scores" and name == "tanh" and s.mask is None and not s.cap:
+        if s.stage == "scores" and name == "tanh" and not s.masked and not s.cap:
             return replace(s, stage="tanh", inner=s.scale)
         if s.stage == "tanh" and name in ("mul", "div", "multiply"):
             by = self.number(other)
@@ -92,23 +125,21 @@ class Attention:
         if s.stage == "scores" and name in ("add", "sub", "masked_fill", "where"):
             return self.masked(s, name, args, kwargs)
         if s.stage == "scores" and name in ("softmax", "_softmax"):
-            if args[1] % len(s.shape) != len(s.shape) - 1:
-                raise CannotSay("a softmax over the queries")
-            return replace(s, stage="probs")
+            return replace(self.facing(s, args[1]), stage="probs")
         if s.stage in ("scores", "exp") and name in ("amax", "max", "sum"):
             d = args[1] if len(args) > 1 else None
             d = d[0] if isinstance(d, (list, tuple)) and len(d) == 1 else d
-            if isinstance(d, int) and d % len(s.shape) == len(s.shape) - 1:
+            if isinstance(d, int):
+                s = self.facing(s, d)
                 keep = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
                 stage = {"scores": "max", "exp": "sum"}[s.stage]
                 if (stage == "sum") == (name == "sum"):
-                    shape = torch.Size((*s.shape[:-1], 1)) if keep else s.shape[:-1]
-                    r = replace(s, stage=stage, shape=shape)
+                    r = replace(s, stage=stage, order=s.order.amin(d, keepdim=keep))
                     return (r, None) if name == "max" else r
         if s.stage == "scores" and name == "exp":
             return replace(s, stage="exp")
         if s.stage == "exp" and name == "div" and first and isinstance(other, Scores) and other.stage == "sum":
-            return replace(s, stage="probs")
+            return replace(s if other.q is s.q else self.swapped(s), stage="probs")
         raise CannotSay(
             "between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
             "behind the softmax, the values"
@@ -120,20 +151,31 @@ class Attention:
             return scalar(x)
         return float(x) if isinstance(x, (int, float)) else None
 
+    def facing(self, s: Scores, dim: int) -> Scores:
+        """Scores over whose dimension dim the keys go, all tokens in their order."""
+        n, order = self.b.tokens, s.order.movedim(dim, -1)
+        step = order - order[..., :1]
+        if step.shape[-1] == n and torch.equal(step, torch.arange(n).expand(step.shape)):
+            return s
+        if step.shape[-1] != n or not torch.equal(step, n * torch.arange(n).expand(step.shape)):
+            raise CannotSay("a softmax over something else than all keys of a query")
+        return self.swapped(s)
+
+    def swapped(self, s: Scores) -> Scores:
+        """Queries as keys and keys as queries."""
+        n = self.b.tokens
+        key, query = s.order % n, s.order // n % n
+        hidden, bias = (t.transpose(-1, -2) if t is not None else None for t in (s.hidden, s.bias))
+        keys = tuple((k, b, a) for k, a, b in s.keys)
+        return replace(s, q=s.k, k=s.q, order=s.order + (n - 1) * (key - query), hidden=hidden, bias=bias,
+            keys=keys)
+
     def move(self, s: Scores, target: Any, rest: list[Any], kwargs: dict[str, Any]) -> Scores:
-        """Scores may be seen under another shape where the last two dimensions stay what they are."""
-        numbers = torch.arange(math.prod(s.shape)).reshape(s.shape)
-        moved = target(numbers, *rest, **kwargs)
-        if (
-            not isinstance(moved, torch.Tensor)
-            or moved.numel() != numbers.numel()
-            or moved.shape[-1] != s.shape[-1]
-            or not torch.equal(moved.flatten(), numbers.flatten())
-        ):
-            raise CannotSay("scores are moved about")
-        if s.stage in ("scores", "tanh", "exp", "probs") and moved.shape[-2:] != s.shape[-2:]:
-            raise CannotSay("scores are moved about")
-        return replace(s, shape=moved.shape)
+        """Scores may be seen under another shape, and put into another order."""
+        moved = target(s.order, *rest, **kwargs)
+        if not isinstance(moved, torch.Tensor) or moved.numel() != s.order.numel():
+            raise CannotSay("some scores are taken, or taken more than once")
+        return replace(s, order=moved)
 
     def masked(self, s: Scores, name: str, args: list[Any], kwargs: dict[str, Any]) -> Scores:
         if name == "sub" and isinstance(args[1], Scores):
@@ -163,32 +205,55 @@ class Attention:
         return self.hide(s, torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden, -math.inf))
 
     def hide(self, s: Scores, mask: torch.Tensor, given: bool = True) -> Scores:
-        keys = (*s.keys, self.current) if given else s.keys
-        mask = mask.expand(s.shape)
-        flat = mask.reshape(-1, *mask.shape[-2:])
+        shape = torch.broadcast_shapes(mask.shape, s.shape)
+        if math.prod(shape) != s.order.numel():
+            raise CannotSay("a mask of more scores than there are")
+        n, order, mask = self.b.tokens, s.order.reshape(shape), mask.expand(shape)
+        key, query = order % n, order // n % n
+        keys = s.keys
+        if given:
+            over = [next((d - len(shape) for d in range(len(shape)) if self.varies(t, d)), 0) for t in (query, key)]
+            keys = (*s.keys, (self.current, over[0], over[1]))
+        flat = torch.empty(order.numel(), dtype=torch.float64)
+        flat[order.flatten()] = mask.flatten()
+        flat = flat.reshape(-1, n, n)
         hidden = flat[0] <= HIDDEN
         if not bool(((flat <= HIDDEN) == hidden).all()):
             raise CannotSay("a mask that hides other tokens from some heads than from others")
-        rest = torch.where(hidden, 0.0, flat - flat.diagonal(dim1=-2, dim2=-1)[..., None])
-        alibi = s.alibi
-        if float(rest.abs().max()) > 1e-9:
-            alibi = self.slopes(rest, hidden)
-            if s.alibi:
-                raise CannotSay("two biases on scores")
+        bias = torch.where(hidden, 0.0, flat) if s.bias is None else s.bias + torch.where(hidden, 0.0, flat)
         before = s.hidden if s.hidden is not None else torch.zeros_like(hidden)
-        return replace(s, mask=flat[0], hidden=before | hidden, keys=keys, alibi=alibi)
+        return replace(s, order=order, masked=True, hidden=before | hidden, keys=keys, bias=bias)
 
     @staticmethod
-    def slopes(rest: torch.Tensor, hidden: torch.Tensor) -> float:
-        """The exponent of ALiBi's slopes, where a bias is that: head h's is -2^(-exponent (h+1) / heads) a distance."""
+    def varies(t: torch.Tensor, dim: int) -> bool:
+        return not torch.equal(t, t.narrow(dim, 0, 1).expand(t.shape))
+
+    @staticmethod
+    def slopes(bias: torch.Tensor | None, hidden: torch.Tensor | None) -> dict[str, float]:
+        """ALiBi's attributes, where a bias is that: head h's slope on the distance is -slope * 2^(-alibi (h+1) / n) for n
+        heads, a power of two; of other numbers behind those of the power below every second one of the power above."""
+        if bias is None or hidden is None:
+            return {}
+        rest = torch.where(hidden, 0.0, bias - bias.diagonal(dim1=-2, dim2=-1)[..., None])
+        if float(rest.abs().max()) < 1e-9:
+            return {}
         heads, n, _ = rest.shape
-        slope = rest[:, n - 1, n - 2]
+        slope = -rest[:, n - 1, n - 2]
         distance = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).to(torch.float64)
-        want = torch.where(hidden, 0.0, slope[:, None, None] * distance)
-        if heads & (heads - 1) == 0 and bool((slope < 0).all()) and float((rest - want).abs().max()) < 1e-5:
-            exponents = -torch.log2(-slope) * heads / (torch.arange(heads) + 1)
-            if float((exponents - exponents[0]).abs().max()) < 1e-4:
-                return round(float(exponents[0]), 4)
+        want = torch.where(hidden, 0.0, -slope[:, None, None] * distance)
+        if bool((slope > 0).all()) and float((rest - want).abs().max()) < 1e-5:
+            power = 1 << (heads.bit_length() - 1)
+            place = torch.cat((torch.arange(1, power + 1) / power, (torch.arange(heads - power) * 2 + 1) / (2 * power)))
+            place, log = place.to(torch.float64), -torch.log2(slope)
+            alibi = 8.0
+            if heads > 1:
+                alibi = float((log[1] - log[0]) / (place[1] - place[0]))
+            alibi = round(alibi, 4)
+            if alibi > 0:
+                by = log - alibi * place
+                if float((by - by[0]).abs().max()) < 1e-4:
+                    factor = 2.0 ** -float(by.mean())
+                    return {"alibi": alibi, **({"slope": factor} if abs(factor - 1) > 1e-5 else {})}
         raise CannotSay("a mask that adds other numbers to the scores that are seen than 0 or ALiBi's slopes")
 
     # Attention
@@ -213,22 +278,26 @@ class Attention:
     def attend(self, s: Scores, v: Value) -> Value:
         if s.stage != "probs":
             raise CannotSay("scores times values without a softmax between")
-        if not self.tokens_at(v, -2):
-            raise CannotSay("probabilities are multiplied by something else than the values of the tokens")
+        n = self.b.tokens
         lead = torch.broadcast_shapes(s.shape[:-2], v.shape[:-2])
-        v = v.follow(lambda t: t.expand(*lead, *t.shape[-2:]))
-        if math.prod(lead) != s.q.shape[1]:
+        order = s.order.expand(*lead, *s.shape[-2:])
+        rows = order[..., 0]
+        if not torch.equal(order, rows[..., None] + torch.arange(order.shape[-1])) or bool((rows % n).any()):
+            raise CannotSay("probabilities are multiplied by something else than the values of the tokens")
+        v, token = self.token_of(v, lead)
+        if not self.in_order(token):
+            raise CannotSay("probabilities are multiplied by something else than the values of the tokens")
+        query, head = rows // n % n, rows // (n * n)
+        of = torch.full((s.q.shape[1],), -1)
+        group = torch.arange(len(token))[:, None].expand(len(token), rows.shape[-1]).reshape(head.shape)
+        of[head.flatten()] = group.flatten()
+        if not torch.equal(of[head], group) or bool((of < 0).any()):
             raise CannotSay("the values have more heads than the scores")
-        y = self.node(
-            s.q,
-            s.k,
-            self.heads(v, -2),
-            s.scale,
-            s.cap,
-            {**self.seen(s.hidden), **({"alibi": s.alibi} if s.alibi else {})},
-        )
+        values = v.follow(lambda t: t[of].movedim(1, 0))
+        y = self.node(s.q, s.k, values, s.scale, s.cap, {**self.seen(s.hidden), **self.slopes(s.bias, s.hidden)})
         self.keys.setdefault(id(y), []).extend(s.keys)
-        return self.b.last(y, torch.Size((*lead, self.b.tokens, v.shape[-1])), len(lead))
+        heads, width = y.shape
+        return Value([Term(y.base + ((query * heads + head) * width)[..., None] + torch.arange(width))])
 
     def whole(self, q: Any, k: Any, v: Any, mask: Any, causal: bool, scale: Any, gqa: bool) -> Value:
         if not all(isinstance(x, Value) and self.tokens_at(x, -2) for x in (q, k, v)):
@@ -236,13 +305,7 @@ class Attention:
         if gqa:
             per = q.shape[-3] // k.shape[-3]
             k, v = (x.follow(lambda t: t.repeat_interleave(per, -3)) for x in (k, v))
-        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-        wide = [self.heads(x.follow(lambda t: t.expand(*lead, *t.shape[-2:])), -2) for x in (q, k)]
-        s = Scores(
-            wide[0],
-            wide[1],
-            torch.Size((*lead, self.b.tokens, self.b.tokens)),
-        )
+        s = self.product(q, k.follow(lambda t: t.transpose(-1, -2)))
         s = replace(s, scale=q.shape[-1] ** -0.5 if scale is None else float(scale), stage="probs")
         if mask is not None:
             if not isinstance(mask, Const):

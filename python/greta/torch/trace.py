@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import torch
 
+from .experts import Picked, Places
 from .operators import JOINS, MOVES, NOTHING, SAME, UNARY, Operators
 from .scores import Attention
 from .values import BESIDE, Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
@@ -68,6 +69,8 @@ class Trace(Operators):
                 self.current = self.attention.current = path + n.name
                 self.g.where = place(n)
                 env[n] = self.call(module, n, env, path)
+                if mutable(n.target) and n.args and isinstance(n.args[0], torch.fx.Node):
+                    env[n.args[0]] = env[n]
             elif n.op == "output":
                 return torch.fx.map_arg(n.args[0], lambda a: env[a])
         raise AssertionError("a graph without an output")
@@ -99,7 +102,7 @@ class Trace(Operators):
                 return self.run(subs[0], list(args[at + 1 :]), path + n.name + ".")
             if name in ASSERTS:
                 return None
-            data = [a for a in leaves((args, kwargs)) if isinstance(a, (Value, Complex, Scores))]
+            data = [a for a in leaves((args, kwargs)) if isinstance(a, (Value, Complex, Scores, Places, Picked))]
             if not data:
                 return self.constant(n.target, name, args, kwargs)
             if self.constants_only:
@@ -178,6 +181,8 @@ class Trace(Operators):
     # Operators
 
     def apply(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if name != "einsum" and any(isinstance(a, Picked) for a in args):
+            return self.picked(name, target, args, kwargs)
         if name == "einsum":
             return self.einsum(args[0].replace(" ", ""), args[1])
         if any(isinstance(a, Scores) for a in leaves((args, kwargs))):
@@ -210,9 +215,11 @@ class Trace(Operators):
             return self.unary(name.rstrip("_"), args[0])
         raise CannotSay("no operator of a model file does this")
 
-    @staticmethod
-    def is_float(v: Any) -> bool:
-        return not getattr(v, "ints", False)
+    def is_float(self, v: Any) -> bool:
+        if not isinstance(v, Value) or v.ints:
+            return False
+        nodes, _, _ = self.b.owner(v.terms[0].index)
+        return {self.g.nodes[int(n)].op for n in nodes.unique()} - {"tokens", "chosen", "lookup"} != set()
 
     def move(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if any(isinstance(a, Value) for a in args[1:]) and name not in ("expand_as", "view_as", "reshape_as"):
@@ -221,7 +228,7 @@ class Trace(Operators):
             raise CannotSay("a constant takes its form after the inputs")
         rest = [a.value if isinstance(a, Const) else a for a in args[1:]]
         rest = [torch.empty(a.shape) if isinstance(a, Value) else a for a in rest]
-        if name == "view":
+        if name in ("view", "_unsafe_view"):
             if rest and isinstance(rest[0], torch.dtype):
                 raise CannotSay("the bytes are seen as another type")
             target = torch.ops.aten.reshape.default
@@ -248,6 +255,8 @@ class Trace(Operators):
         return v
 
     def op_index(self, x: Any, indices: Any) -> Value:
+        if any(isinstance(i, Places) for i in indices):
+            return self.at_places(x, list(indices))
         if not isinstance(x, Value) or any(isinstance(i, Value) for i in indices):
             if isinstance(x, Const) and len(indices) == 1:
                 return self.op_embedding(x, indices[0])
@@ -257,6 +266,17 @@ class Trace(Operators):
 
     def op_full_like(self, x: Any, value: Any, *_: Any, **__: Any) -> Const:
         return Const(torch.full(x.shape, float(value), dtype=torch.float64))
+
+    def op_zeros_like(self, x: Any, *_: Any, **__: Any) -> Const:
+        return self.op_full_like(x, 0)
+
+    op_empty_like = op_zeros_like
+
+    def op_ones_like(self, x: Any, *_: Any, **__: Any) -> Const:
+        return self.op_full_like(x, 1)
+
+    def op_new_zeros(self, x: Any, shape: Any, *_: Any, **__: Any) -> Const:
+        return Const(torch.zeros(*shape, dtype=torch.float64))
 
     def op_copy(self, x: Any, y: Any, *_: Any) -> Any:
         return y.follow(lambda t: t.expand(x.shape)) if isinstance(y, Value) else y
@@ -279,6 +299,12 @@ def needed(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     return found
 
 
+def mutable(target: Any) -> bool:
+    """Whether an operator writes into its operands."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable
+
+
 def opname(target: Any) -> str:
     schema = getattr(target, "_schema", None)
     name = schema.name.split("::")[-1] if schema is not None else getattr(target, "__name__", str(target))
@@ -298,4 +324,4 @@ def place(n: torch.fx.Node) -> str:
     return n.name
 
 
-__all__ = ["Trace", "opname", "place", "leaves", "promoted", "Callable"]
+__all__ = ["Trace", "mutable", "opname", "place", "leaves", "promoted", "Callable"]

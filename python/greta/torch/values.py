@@ -90,19 +90,24 @@ class Complex:
 
 @dataclass
 class Scores:
-    """softmax(cap(scale * q·k) + mask): q is [S, H, K], k is [S, G, K]; shape is the module's."""
+    """softmax(cap(scale * q·k) + mask): q and k are [S, H, K]. order says of each element of the module's tensor which
+    score it is: (head * S + query) * S + key."""
 
     q: Value
     k: Value
-    shape: torch.Size
+    order: torch.Tensor
     scale: float = 1.0
     cap: float = 0.0
-    alibi: float = 0.0  # the largest exponent of slopes on distances
+    bias: torch.Tensor | None = None  # [H, S, S], what masks add where they hide nothing
     inner: float = 0.0  # scores are tanh(inner * scale * q·k), not yet multiplied
-    mask: torch.Tensor | None = None
-    hidden: torch.Tensor | None = None
-    keys: tuple[str, ...] = ()  # the operators by which the masks came
+    hidden: torch.Tensor | None = None  # [S, S]
+    masked: bool = False
+    keys: tuple[tuple[str, int, int], ...] = ()  # operators by which the masks came, which dimensions queries and keys are
     stage: str = "scores"  # scores, tanh, exp, sum, max, probs
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.order.shape
 
 
 def same(parts: list[Value]) -> list[list[Term]]:

@@ -19,6 +19,8 @@ DTYPES = {
     torch.bfloat16: "BF16",
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
     torch.int32: "I32",
     torch.uint8: "U8",
 }
@@ -41,6 +43,8 @@ RESULT = {
     "slice": "t",
     "concat": "j",
     "softmax": "w",
+    "topk": "t",
+    "chosen": "i",
 }
 
 
@@ -91,6 +95,7 @@ class Text:
     def __init__(self, out: Node, params: dict[str, torch.Tensor], name: str, title: str):
         self.out, self.params, self.name, self.title = out, params, name, title
         self.order = reachable(out)
+        self.pairs = {(n.op, id(n.below), n.attrs["k"]): n for n in self.order if n.op in ("topk", "chosen")}
         self.uses: dict[int, int] = {}
         for n in self.order:
             for i in n.inputs:
@@ -115,21 +120,20 @@ class Text:
     def weight(self, w: Weight) -> str:
         if id(w) in self.names:
             return self.names[id(w)]
-        name = self.names[id(w)] = identifier(w.source.name if w.source else w.hint + "_", self.taken)
+        label = self.names[id(w)] = identifier(w.source.name if w.source else w.hint + "_", self.taken)
         shape = ", ".join(map(str, w.value.shape))
         if w.source is not None:
             tensor = w.source.name
-            self.tensors[tensor] = self.params[tensor]
+            for name in [tensor.replace("$e", str(i)) for i in range(len(w.value))] if "$e" in tensor else [tensor]:
+                self.tensors[name] = self.params[name]
             plus = f" +{number(w.source.plus)}" if w.source.plus else ""
             if w.source.plus not in (0, 1):
                 plus, tensor = "", self.new(w)
-            if plus or self.params[tensor].squeeze().shape == w.value.squeeze().shape and not w.source.transposed:
-                pass
             hf = tensor + (".T" if w.source.transposed else "") + plus
         else:
             hf = self.new(w)
-        self.weights.append(f"  {name + ':':<24} {{shape: [{shape}], hf: {hf}}}")
-        return name
+        self.weights.append(f"  {label + ':':<24} {{shape: [{shape}], hf: {hf}}}")
+        return label
 
     def new(self, w: Weight) -> str:
         """A tensor that the module has not as it is: computed from its own."""
@@ -171,6 +175,8 @@ class Text:
             return n.op
         if id(n) in self.names:
             return self.names[id(n)]
+        if n.op in ("topk", "chosen"):
+            return self.choice(n)
         if n.op == "push":
             name = f"{n.attrs['state']}{n.attrs['of']}"
             cache = identifier(f"{name}_cache", self.taken)
@@ -184,7 +190,21 @@ class Text:
         self.body.append(f"  {name + ':':<5} {text}")
         return name
 
+    def choice(self, n: Node) -> str:
+        """The one or the other result of a topk."""
+        both = [m for op in ("topk", "chosen") for m in (self.pairs.get((op, id(n.below), n.attrs["k"])),)]
+        names = [self.result(m or n) for m in both]
+        text = self.operand(n.below)
+        self.body.append(f"  {', '.join(names) + ':':<5} topk({text}, k={n.attrs['k']})")
+        for m, name in zip(both, names):
+            if m is not None:
+                self.names[id(m)] = name
+        return self.names[id(n)]
+
     def call(self, n: Node) -> str:
+        if n.op == "lookup":
+            k, width = n.shape
+            return f"embed({self.simple(n.inputs[0])} as [S*{k}], {self.weight(self.second(n))}) as [S, {k}, {width}]"
         if n.op == "view":
             return f"{self.simple(n.inputs[0])} as [{', '.join(['S', *map(str, n.shape)])}]"
         if n.op in SYMBOL:
@@ -195,6 +215,12 @@ class Text:
         args = [self.operand(i) for i in n.inputs]
         args += [f"{k}={self.attribute(v)}" for k, v in n.attrs.items()]
         return f"{n.op}({', '.join(args)})"
+
+    @staticmethod
+    def second(n: Node) -> Weight:
+        w = n.inputs[1]
+        assert isinstance(w, Weight)
+        return w
 
     def simple(self, n: Node | Weight) -> str:
         """An operand of a sign, or of as: a name or a call."""

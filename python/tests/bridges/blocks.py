@@ -397,6 +397,143 @@ class Written(nn.Module):
         return (torch.randn(1, 12, 32),)
 
 
+class Grouped(nn.Module):
+    """Attention by einsum alone: heads in groups, of which keys and values know nothing, kernels of three dimensions."""
+
+    def __init__(self, first=True):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Parameter(torch.randn(64, n, 16) * 0.1) for n in (4, 2, 2))
+        self.o = nn.Parameter(torch.randn(4, 16, 64) * 0.1)
+        self.scale = nn.Parameter(torch.rand(64))
+        self.first = first
+
+    def forward(self, x):
+        n = x.shape[1]
+        h = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+        q, k, v = (torch.einsum("bsd,dhk->bshk", h, w) for w in (self.q, self.k, self.v))
+        q = q.unflatten(2, (2, 2))
+        if self.first:
+            scores = torch.einsum("bqngd,bknd->bngqk", q, k)
+        else:
+            scores = torch.einsum("bknd,bqngd->bngqk", k, q)
+        scores = scores / 4 + torch.ones(n, n, dtype=x.dtype).triu(1) * -1e30
+        p = scores.softmax(-1)
+        if self.first:
+            y = torch.einsum("bngqk,bknd->bqngd", p, v)
+        else:
+            y = torch.einsum("bknd,bngqk->bqngd", v, p)
+        return x + torch.einsum("bqhd,hdm->bqm", y.flatten(2, 3), self.o)
+
+
+class KeysFirst(Grouped):
+    """The same, with the operands the other way round."""
+
+    def __init__(self):
+        super().__init__(False)
+
+
+class MultiQuery(nn.Module):
+    """One head of keys and values for all queries, whose heads lie beside the tokens; a window longer than the example."""
+
+    def __init__(self, dim=32, heads=4, width=8):
+        super().__init__()
+        self.heads, self.width = heads, width
+        self.c_attn, self.c_proj = nn.Linear(dim, (heads + 2) * width), nn.Linear(heads * width, dim)
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, kv = self.c_attn(x).split((self.heads * self.width, 2 * self.width), -1)
+        k, v = kv.split((self.width, self.width), -1)
+        none = torch.zeros(b, s * self.heads, s, dtype=x.dtype)
+        w = torch.baddbmm(none, q.reshape(b, s * self.heads, self.width), k.mT, beta=0, alpha=self.width**-0.5)
+        far = torch.arange(s)[:, None] - torch.arange(s)
+        w = w.view(b, s, self.heads, s).masked_fill(((far < 0) | (far >= 37))[:, None], -1e30).softmax(-1)
+        return x + self.c_proj(torch.bmm(w.view(b, -1, s), v).view(b, s, -1))
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 9, 32)
+
+
+class Turned(nn.Module):
+    """Keys times queries, a softmax over the rows, values by the columns; then scores whose heads come last; ALiBi's
+    slopes of six heads, by the distance to either side, before the mask."""
+
+    def __init__(self, dim=32, heads=6, width=8):
+        super().__init__()
+        self.heads, self.width = heads, width
+        self.qkv, self.out = nn.Linear(dim, 3 * heads * width), nn.Linear(heads * width, dim)
+        self.register_buffer("slopes", 0.5 * 2.0 ** -torch.tensor([2, 4, 6, 8, 1, 3.0]))
+
+    def forward(self, x):
+        s = x.shape[1]
+        far = (torch.arange(s)[:, None] - torch.arange(s)).abs()
+        hidden = torch.ones(s, s).triu(1).bool()
+        q, k, v = self.qkv(x).view(1, s, 3, self.heads, self.width).permute(2, 0, 3, 1, 4)
+        w = k @ q.transpose(-1, -2) / 3 - far * self.slopes[:, None, None]
+        y = v.transpose(-1, -2) @ w.masked_fill(hidden.t(), float("-inf")).softmax(-2)
+        x = x + self.out(y.permute(0, 3, 1, 2).flatten(2))
+        q, k, v = self.qkv(x).view(1, s, 3, self.heads, self.width).unbind(2)
+        w = torch.einsum("...qhd,...khd->...qkh", q, k).masked_fill(hidden[None, :, :, None], float("-inf"))
+        return x + self.out(torch.einsum("...qkh,...khd->...qhd", w.softmax(2), v).flatten(2))
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 9, 32)
+
+
+class Expert(nn.Module):
+    def __init__(self, dim=32, inner=24):
+        super().__init__()
+        self.gate_up, self.down = nn.Linear(dim, 2 * inner), nn.Linear(inner, dim)
+
+    def forward(self, x):
+        a, b = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(a) * b)
+
+
+class Mixture(nn.Module):
+    """Two of five experts for each token, in the ways in which it is written."""
+
+    def __init__(self, way="where", dim=32, inner=24, count=5):
+        super().__init__()
+        self.way, self.count = way, count
+        self.router = nn.Linear(dim, count, bias=False)
+        self.experts = nn.ModuleList(Expert(dim, inner) for _ in range(count if way in ("where", "mask") else 0))
+        if way in ("picked", "scatter"):
+            self.w1, self.w3 = (nn.Parameter(torch.randn(count, inner, dim) * 0.2) for _ in range(2))
+            self.w2 = nn.Parameter(torch.randn(count, dim, inner) * 0.2)
+
+    def forward(self, x):
+        t = x.view(-1, x.shape[-1])
+        p, chosen = torch.topk(self.router(t).softmax(-1), 2, -1)
+        p = p / p.sum(-1, keepdim=True)
+        if self.way == "picked":  # the chosen experts' matrices
+            h = F.silu(torch.einsum("ti,taoi->tao", t, self.w1[chosen])) * torch.einsum(
+                "ti,taoi->tao", t, self.w3[chosen]
+            )
+            y = torch.einsum("tai,ta->ti", torch.einsum("tao,taio->tai", h, self.w2[chosen]), p)
+        elif self.way == "scatter":  # numbers for all experts, of which most are zero
+            gates = torch.zeros_like(self.router(t)).scatter(1, chosen, p)
+            y = torch.zeros_like(t)
+            for e in range(self.count):
+                h = F.silu(F.linear(t, self.w1[e])) * F.linear(t, self.w3[e])
+                y = y + gates[:, e, None] * F.linear(h, self.w2[e])
+        elif self.way == "mask":  # a comparison for each expert
+            y = sum(((chosen == e) * p).sum(-1, keepdim=True) * self.experts[e](t) for e in range(self.count))
+        else:  # each expert for its tokens, which are looked for
+            y, hot = torch.zeros_like(t), F.one_hot(chosen, self.count).permute(2, 1, 0)
+            for e in range(self.count):
+                place, token = torch.where(hot[e])
+                own = t[None, token].reshape(-1, t.shape[-1])
+                y.index_add_(0, token, self.experts[e](own) * p[token, place, None])
+        return x + y.view(x.shape)
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 9, 32)
+
+
 class Unused(nn.Module):
     """Attention that gives the means of its weights too, which nobody reads."""
 
@@ -426,7 +563,7 @@ class Refused(nn.Module):
     def forward(self, x):
         y = self.conv(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
         y = y + torch.cumsum(x, 1)
-        chosen = self.router(x).argmax(-1)
+        chosen = self.router(x).argsort(-1)[..., -1]
         return self.out(y) + torch.einsum("bsd,bsde->bse", x, self.experts[chosen])
 
     @staticmethod

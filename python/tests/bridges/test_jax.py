@@ -61,7 +61,7 @@ def test_odd_inputs(block, model):
     for ids, word in (([1, 5000], "5000"), (np.array([2**32 - 1], np.uint32), "2147483647"), ([-7], "-1")):
         with pytest.raises(Exception, match=word):
             jax.block_until_ready(greta.jax.call(model, np.asarray(ids)))
-    with pytest.raises(Exception, match="fit the context"):
+    with pytest.raises(Exception, match="has a context of"):
         jax.block_until_ready(jax.jit(lambda x: greta.jax.call(block, x))(np.ones((5000, 64), np.float32)))
     assert np.array_equal(greta.jax.call(block, x.T), block(np.ascontiguousarray(x.T)))  # it goes on
 
@@ -211,6 +211,10 @@ def test_refusals(block):
         greta.jax.call(block, np.ones((2, 3), np.float32))
     with pytest.raises(greta.UsageError, match="activations"):
         greta.jax.call(block, np.ones((2, 64), np.int32))
+    with pytest.raises(greta.UsageError, match=f"context of {block.info.context}; load it with a larger"):
+        jax.jit(lambda x: greta.jax.call(block, x))(np.ones((block.info.context + 1, 64), np.float32))
+    with pytest.raises(greta.ArgumentTypeError, match="model is 5: a model, or a path, is expected"):
+        greta.jax.call(5, np.ones((2, 64), np.float32))
     with pytest.raises(greta.UsageError, match="is loaded"):
         greta.jax.call(block, np.ones((2, 64), np.float32), context=4)
     with pytest.raises(ValueError, match="JVP|cannot be differentiated"):

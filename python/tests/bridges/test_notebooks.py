@@ -137,8 +137,13 @@ def test_page_in_a_cell(tmp_path):
         ("x.yaml", MODEL, "the cell is the model file"),
         ("--as 1x", MODEL, "a name of Python"),
         ("--set", MODEL, "wants a value"),
+        ("bench op silu --m '", None, "No closing quotation"),
+        ("--save nowhere/at/all.yaml", MODEL, "nowhere/at/all.yaml: No such file"),
+        ("report --nope", None, "unknown flag: --nope"),
     ],
 )
 def test_usage(shell, line, cell, message):
     with pytest.raises(greta.notebook.UsageError, match=message):
         shell.run_cell_magic("greta", line, cell) if cell else shell.run_line_magic("greta", line)
+    with pytest.raises(greta.ArgumentTypeError, match="height is 'tall'"):
+        greta.notebook.report(height="tall")

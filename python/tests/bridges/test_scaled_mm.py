@@ -12,6 +12,7 @@ import greta  # noqa: E402
 from greta.torch import prepack, scaled_mm  # noqa: E402
 
 E4, E5 = torch.float8_e4m3fn, torch.float8_e5m2
+KINDS = {E4: "e4m3", E5: "e5m2", torch.float8_e4m3fnuz: "e4m3fnuz", torch.float8_e5m2fnuz: "e5m2fnuz"}
 
 
 def gates(got, want):
@@ -20,15 +21,15 @@ def gates(got, want):
     assert float((got.double() - want).abs().max()) <= 1
 
 
-@pytest.mark.parametrize("b_type", [E4, E5])
-@pytest.mark.parametrize("a_type", [E4, E5, torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("b_type", KINDS)
+@pytest.mark.parametrize("a_type", [*KINDS, torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 64, 32), (33, 300, 70), (128, 512, 256)])
 def test_gates(a_type, b_type, m, k, n):
     torch.manual_seed(m)
     a, b = torch.randn(m, k).to(a_type), torch.randn(k, n).to(b_type)
     sa, sb, bias = torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5, torch.randn(n)
     packed = prepack(b)
-    assert packed.kind == ("e4m3" if b_type == E4 else "e5m2") and packed.shape == (k, n)
+    assert packed.kind == KINDS[b_type] and packed.shape == (k, n)
     assert (
         packed.model.info.dtype == "f8" + packed.kind and packed.model.info.weight_bytes == k * n
     )  # the bytes, as they are
@@ -39,8 +40,8 @@ def test_gates(a_type, b_type, m, k, n):
 
 
 def test_every_byte():
-    """Each value of either kind comes out as PyTorch reads it."""
-    for kind, t in (("e4m3", E4), ("e5m2", E5)):
+    """Each value of any kind comes out as PyTorch reads it."""
+    for t, kind in KINDS.items():
         raw = torch.arange(256, dtype=torch.uint8)
         raw = raw[raw.view(t).float().isfinite()]
         packed = prepack(raw[None, :].contiguous(), kind=kind)
@@ -69,11 +70,25 @@ def test_bytes_name_their_kind():
         (lambda: scaled_mm(a, prepack(b), 1, torch.ones(3)), "scale_b"),
         (lambda: scaled_mm(a, prepack(b), 1, 1, torch.ones(3)), "bias"),
         (lambda: scaled_mm(a.view(torch.uint8), prepack(b), 1, 1), "say which floats"),
-        (lambda: scaled_mm(a, prepack(b), None, 1), "scale_a: a number, or 3 of them"),
+        (lambda: scaled_mm(a, prepack(b), None, 1), "scale_a is None: a number, or 3 of them"),
+        (lambda: scaled_mm(a, prepack(b), torch.ones(1, 3), 1), r"scale_a has shape \[1, 3\]: .*\[3\] or \[3, 1\]"),
+        (lambda: scaled_mm(a, prepack(b), 1, torch.ones(8, 1)), r"scale_b has shape \[8, 1\]: .*\[8\] or \[1, 8\]"),
+        (lambda: prepack(None), "B is None: a tensor"),
+        (lambda: scaled_mm(a, prepack(b), 1, 1, out_dtype="f16"), "out_dtype is 'f16'"),
         (lambda: scaled_mm(a.float().requires_grad_(), prepack(b), 1, 1), "A.detach"),
     ]:
         with pytest.raises(greta.UsageError, match=message):
             wrong()
+
+
+def test_arrays_of_jax():
+    """Arrays of ml_dtypes, as JAX's are on the host, say their kind too."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    a = torch.randn(3, 16)
+    for kind, t in (("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)):
+        b = torch.randn(16, 8).to(E4 if kind == "e4m3" else E5)
+        packed = prepack(b.view(torch.uint8).numpy().view(t))
+        assert packed.kind == kind and torch.equal(scaled_mm(a, packed, 1, 1), scaled_mm(a, prepack(b), 1, 1))
 
 
 def test_many_rows_and_none():

@@ -104,6 +104,11 @@ def test_refusals(op):
         op(torch.randn(3, 5))
     with pytest.raises(greta.UsageError, match="activations"):
         op(torch.ones(3, 64, dtype=torch.int64))
+    with pytest.raises(greta.ArgumentTypeError, match="x is None: a tensor of PyTorch is expected"):
+        op(None)
+    with pytest.raises(greta.UsageError, match="letters, digits and _"):
+        greta.torch.op(op.model, name=5)
+    assert greta.torch.empty((2, 3)).shape == greta.torch.empty(2, 3).shape == (2, 3)
     with pytest.raises(greta.GretaError, match="1024"):
         op(torch.randn(1025, 64))
     x = torch.randn(1, 2, 64, requires_grad=True)
@@ -121,6 +126,9 @@ def test_tensors_by_dlpack(op):
     """A model takes PyTorch's tensors by themselves; what DLPack does not hand over is named, with what to do."""
     block, x = op.model, torch.randn(5, 64)
     want = torch.from_numpy(block(x).copy())
+    for rows in (5, 1000):  # what comes in the message, and what lies in shared memory
+        many = torch.randn(rows, 64)
+        assert torch.equal(torch.from_dlpack(block(many)), torch.from_numpy(block(many).copy()))
     for same in (x.double(), x.T.contiguous().T, torch._neg_view(-x)):
         assert torch.equal(torch.from_numpy(block(same).copy()), want)
     for other in (x.bfloat16(), x.clone().requires_grad_(), x.to_sparse(), x.to(torch.float8_e4m3fn)):
