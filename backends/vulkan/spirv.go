@@ -16,7 +16,7 @@ import (
 )
 
 // The compiled kernels; make.sh makes them from the .comp files. Those of one source are packed and compressed
-// together, a fourteenth of their size, and unpacked when a pipeline of one is first made, which takes a driver tens of
+// together, a twentieth of their size, and unpacked when a pipeline of one is first made, which takes a driver tens of
 // milliseconds.
 //
 //go:embed spirv

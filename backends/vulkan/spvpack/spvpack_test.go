@@ -11,8 +11,16 @@ import (
 func module(rnd *rand.Rand) []uint32 {
 	words := []uint32{Magic, 0x10500, 7, 1000, 0}
 	for range rnd.IntN(200) {
-		n := 1 + rnd.IntN(9)
-		words = append(words, uint32(rnd.IntN(5000))|uint32(n)<<16)
+		n, op := 1+rnd.IntN(9), uint32(rnd.IntN(5000))
+		switch rnd.IntN(8) {
+		case 0, 1, 2:
+			op = 43 // a constant
+		case 3:
+			if rnd.IntN(20) == 0 {
+				op = 54 // a function
+			}
+		}
+		words = append(words, op|uint32(n)<<16)
 		for range n - 1 {
 			w := rnd.Uint32() >> rnd.IntN(32)
 			if rnd.IntN(8) == 0 {
@@ -42,12 +50,19 @@ func TestUnpackGivesWhatWasPacked(t *testing.T) {
 	}
 }
 
-// TestNumberedAnew: the same code with its values numbered from another place on has the same bytes.
+// TestNumberedAnew: the same code with its values numbered from another place on has the same bytes, also behind
+// other constants.
 func TestNumberedAnew(t *testing.T) {
-	code := func(first uint32) []byte {
-		words := []uint32{Magic, 0x10500, 7, 1000, 0, 17 | 2<<16, 1, 128 | 5<<16, 6, first, first - 1, first - 2}
-		for i := range uint32(20) { // floats added to those before
-			words = append(words, 129|5<<16, 6, first+i+1, first+i, first+i-3)
+	code := func(constants, first uint32) []byte {
+		words := []uint32{Magic, 0x10500, 7, 1000, 0, 17 | 2<<16, 1, 22 | 3<<16, 20, 32}
+		for i := range constants {
+			words = append(words, 43|4<<16, 20, 30+i, 3*i)
+		}
+		words = append(words, 43|4<<16, 20, 30+constants, 0x40490fdb, // π
+			54|5<<16, 20, first-3, 0, 20, 248|2<<16, first-2, 128|5<<16, 20, first, 30+constants, 30+constants)
+		for i := range uint32(20) { // floats added to those before, and to π
+			words = append(words, 129|5<<16, 20, first+2*i+1, first+2*i, first+i)
+			words = append(words, 129|5<<16, 20, first+2*i+2, first+2*i+1, 30+constants)
 		}
 		packed, err := Pack(words)
 		if err != nil {
@@ -55,9 +70,11 @@ func TestNumberedAnew(t *testing.T) {
 		}
 		return packed
 	}
-	a, b := code(100), code(30000)
-	if tail := 100; !slices.Equal(a[len(a)-tail:], b[len(b)-tail:]) {
-		t.Errorf("the last %d bytes differ:\n%x\n%x", tail, a, b)
+	a := code(1, 500)
+	for _, b := range [][]byte{code(1, 30000), code(2, 500), code(90, 700)} {
+		if tail := 250; !slices.Equal(a[len(a)-tail:], b[len(b)-tail:]) {
+			t.Errorf("the last %d bytes of %d differ:\n%x\n%x", tail, len(a), a, b)
+		}
 	}
 }
 
