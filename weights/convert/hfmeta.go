@@ -226,11 +226,17 @@ func (h *hfPlan) describeRope() error {
 		if err := h.checkLongRope(part); err != nil {
 			return err
 		}
-		if scale := float64(h.intOr("max_position_embeddings", 0)) / original; hasOriginal && original > 1 {
-			attn := 1.0
-			if scale > 1 {
-				attn = math.Sqrt(1 + math.Log(scale)/math.Log(original))
-			}
+		scale, said := h.ropeFloat("factor")
+		if !said {
+			scale = float64(h.intOr("max_position_embeddings", 0)) / original
+		}
+		attn, said := h.ropeFloat("attention_factor")
+		if !said && scale > 1 {
+			attn = math.Sqrt(1 + math.Log(scale)/math.Log(original))
+		} else if !said {
+			attn = 1
+		}
+		if said || hasOriginal && original > 1 {
 			h.add(key("scaling.attn_factor"), float32(attn))
 		}
 	default:
