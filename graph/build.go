@@ -349,6 +349,9 @@ func (q *equation) call(e lang.Call, names []string) ([]*Value, *lang.Error) {
 	if e.Rest != nil {
 		return nil, q.fail(e.Rest.Pos(), "\"...\" has no meaning here: name the attributes")
 	}
+	if e.Func == Activation {
+		return q.activation(e, names)
+	}
 	op := q.Ops.Lookup(e.Func)
 	if op == nil {
 		if near := lang.Nearest(e.Func, q.Ops.Names()); near != "" {

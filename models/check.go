@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/ops"
 )
@@ -205,17 +206,23 @@ func (r *reader) check() {
 			number(*d.of, true, anything)
 		}
 	}
+	inNames := func(in text, what string, names []string) {
+		for _, name := range names {
+			f.used[name] = true
+			if !params[name] {
+				r.add(r.fail(in, 0, "%s: $(%s) in %s is no parameter%s", in.string, name, what,
+					didYouMean(name, slices.Sorted(maps.Keys(params)))))
+			}
+		}
+	}
+	for i := range f.params {
+		inNames(f.params[i].name, "a key", f.params[i].params())
+	}
 	for _, w := range f.weights {
 		for _, e := range w.shape {
 			number(e, false, sizes)
 		}
-		for _, name := range w.params() {
-			f.used[name] = true
-			if !params[name] {
-				r.add(r.fail(w.name, 0, "%s: $(%s) in a tensor's name is no parameter%s", w.name.string, name,
-					didYouMean(name, slices.Sorted(maps.Keys(params)))))
-			}
-		}
+		inNames(w.name, "a tensor's name", w.params())
 		for _, e := range []*expr{w.numbers, w.when} {
 			if e != nil {
 				number(*e, true, anything)
@@ -251,7 +258,7 @@ func (r *reader) operators() {
 			continue
 		}
 		calls(eq.rhs.tree, func(c lang.Call) {
-			if ops.Table.Lookup(c.Func) == nil && !lang.IsFunction(c.Func) {
+			if ops.Table.Lookup(c.Func) == nil && !lang.IsFunction(c.Func) && c.Func != graph.Activation {
 				r.add(r.fail(eq.rhs.text, c.Pos(), "%s: unknown operator %s%s", eq.string, c.Func,
 					didYouMean(c.Func, ops.Table.Names())))
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greta-project/greta/graph"
 	"github.com/greta-project/greta/graph/lang"
 	"github.com/greta-project/greta/ops"
 )
@@ -217,6 +218,14 @@ func (fo *folding) call(e lang.Call) lang.Expr {
 	}
 	if e.Func == "has" {
 		return e
+	}
+	if e.Func == graph.Activation && len(e.Args) == 2 {
+		if word, _ := fo.constant(e.Args[1]); word != nil {
+			if of, ok := graph.ActivationOf(fmt.Sprint(word)).(lang.Call); ok && len(of.Args) == 1 {
+				of.Args = []lang.Expr{fo.fold(e.Args[0])}
+				return of
+			}
+		}
 	}
 	op := ops.Table.Lookup(e.Func)
 	var args []lang.Expr

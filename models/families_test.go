@@ -402,7 +402,7 @@ func TestRefusals(t *testing.T) {
 		val       any
 		want      string
 	}{
-		{"LlamaForCausalLM", "hidden_act", "gelu", "llama needs act == silu; act is gelu (hf hidden_act)"},
+		{"LlamaForCausalLM", "hidden_act", "laplace", "no activation is called laplace"},
 		{"Phi3ForCausalLM", "rope_scaling.type", "longrope", "phi3 needs scaling != factors or has(long_list)"},
 		// Heads that would not turn as is meant: a word in the place of an object, and no factor.
 		{"LlamaForCausalLM", "rope_scaling", "linear", "llama2 needs not has(bare_text)"},

@@ -55,7 +55,7 @@ func (k knownNames) add(s *scope) {
 			keys = s.f.params[i].gguf
 		}
 		for _, key := range keys {
-			k.keys[s.key(strings.TrimSuffix(key, ".$i"))] = true
+			k.keys[s.key(strings.TrimSuffix(s.spelled(key), ".$i"))] = true
 		}
 	}
 }

@@ -70,10 +70,24 @@ var inName = regexp.MustCompile(`\$\((\w*)\)`)
 func (w *weightDecl) params() (all []string) {
 	for _, patterns := range w.sources {
 		for _, p := range patterns {
-			for _, m := range inName.FindAllStringSubmatch(p.name, -1) {
-				all = append(all, m[1])
-			}
+			all = append(all, mentioned(p.name)...)
 		}
+	}
+	return all
+}
+
+// params are the parameters that a parameter's keys mention.
+func (p *param) params() (all []string) {
+	for _, k := range slices.Concat(p.gguf, p.hf) {
+		all = append(all, mentioned(k)...)
+	}
+	return all
+}
+
+// mentioned are the parameters that stand in a name as $(NAME).
+func mentioned(name string) (all []string) {
+	for _, m := range inName.FindAllStringSubmatch(name, -1) {
+		all = append(all, m[1])
 	}
 	return all
 }

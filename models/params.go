@@ -199,7 +199,7 @@ func (s *scope) value(p *param) (lang.Val, string, bool) {
 			keys = p.gguf
 		}
 		for _, k := range keys {
-			k = s.turned(k)
+			k = s.turned(s.spelled(k))
 			m, ok := s.meta(k)
 			if n, is := w.(interface{ Null(key string) bool }); is && p.null != nil && n.Null(s.key(k)) && !s.o.unread.Has(k) {
 				v, ok := s.eval(p.null.text, p.null.tree, label+": ")
@@ -310,6 +310,19 @@ func alternatives(list []lang.Val) string {
 		text += lang.Format(v)
 	}
 	return text
+}
+
+// spelled puts the words that parameters have into a metadata key that mentions them as $(NAME).
+func (s *scope) spelled(k string) string {
+	return inName.ReplaceAllStringFunc(k, func(at string) string {
+		word := at
+		s.inBlock(max(0, s.block), func() {
+			if v, _ := s.lookup(at[2 : len(at)-1]); v != nil {
+				word = fmt.Sprint(v)
+			}
+		})
+		return word
+	})
 }
 
 // key puts the architecture and the number of the block into a metadata key.

@@ -36,7 +36,9 @@ func (r *reader) markPerBlock() {
 	for _, p := range f.params {
 		name := p.name.string
 		mentions(name, p.is, p.null, p.among, p.length)
-		users[p.from.string] = append(users[p.from.string], name)
+		for _, at := range append(p.params(), p.from.string) {
+			users[at] = append(users[at], name)
+		}
 		if strings.Contains(strings.Join(slices.Concat(p.gguf, p.hf), " "), "$i") {
 			mark(name)
 		}

@@ -27,8 +27,8 @@ func TestSaid(t *testing.T) {
 		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"hidden_act": "silu"}, "= silu(", ""},
 		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"hidden_act": "gelu"}, "= gelu(", ""},
 		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"hidden_act": "relu"}, "= relu(", ""},
-		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"hidden_act": "mish"}, "", "act is mish"},
-		{"SmolLM3ForCausalLM", "smollm3", dense, map[string]any{"hidden_act": "mish"}, "", "act is mish"},
+		{"Qwen3MoeForCausalLM", "qwen3_moe", experts, map[string]any{"hidden_act": "laplace"}, "", "called laplace"},
+		{"SmolLM3ForCausalLM", "smollm3", dense, map[string]any{"hidden_act": "laplace"}, "", "called laplace"},
 		{"BailingMoeForCausalLM", "bailing_moe", experts, map[string]any{"norm_head": true}, "",
 			"normed is true (hf norm_head)"},
 		{"BailingMoeForCausalLM", "bailing_moe", experts, nil, "= softmax(", ""},
@@ -65,8 +65,6 @@ func TestSaid(t *testing.T) {
 			"F_said is 5 (hf intermediate_size.$i)"},
 		{"CwmForCausalLM", "cwm", dense, nil, "scaling=llama3, factor=16", ""},
 		{"CwmForCausalLM", "cwm", dense, map[string]any{"rope_parameters.rope_theta": 1e6}, "", "turn_said is null"},
-		{"MellumForCausalLM", "mellum", dense, map[string]any{"rope_parameters.sliding_attention.rope_type": "yarn"}, "",
-			"kind_near is yarn (hf rope_parameters.sliding_attention.rope_type)"},
 		{"Gemma3ForCausalLM", "gemma3_text", dense, map[string]any{"use_bidirectional_attention": true}, "",
 			"both_ways is true (hf use_bidirectional_attention)"},
 	} {
@@ -209,7 +207,8 @@ func TestScaleLeftOut(t *testing.T) {
 // TestLightningActs: the function behind the products of a linear attention is what config.json says, and its norm has
 // an epsilon of its own.
 func TestLightningActs(t *testing.T) {
-	for act, want := range map[string]*graph.Op{"silu": ops.SiLU, "gelu": ops.GELU, "relu": ops.ReLU, "tanh": nil} {
+	for act, want := range map[string]*graph.Op{"silu": ops.SiLU, "gelu": ops.GELU, "relu": ops.ReLU, "tanh": ops.Tanh,
+		"laplace": nil} {
 		f, err := Builtin("lightning_block")
 		if err != nil {
 			t.Fatal(err)

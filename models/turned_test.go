@@ -39,6 +39,14 @@ func TestTwoTurns(t *testing.T) {
 			"rope_scaling.rope_type": "linear", "rope_scaling.factor": 8.0,
 			"rope_parameters.full_attention.rope_type": "linear", "rope_parameters.full_attention.factor": 2.0},
 			refused: "rope_scaling.factor of folder is 8, and rope_parameters.full_attention has 2"},
+		"layers with a window": {arch: "Gemma3ForCausalLM", kind: "gemma3_text", meta: map[string]any{
+			"rope_parameters.full_attention.rope_type": "default", "rope_parameters.sliding_attention.rope_type": "llama3",
+			"rope_parameters.sliding_attention.factor":                           2.0,
+			"rope_parameters.sliding_attention.original_max_position_embeddings": int64(32)},
+			has: "scaling=llama3, factor=2, original=32"},
+		"a window by another factor": {arch: "Gemma3ForCausalLM", kind: "gemma3_text", meta: map[string]any{
+			"rope_parameters.full_attention.rope_type": "linear", "rope_parameters.full_attention.factor": 8.0,
+			"rope_parameters.sliding_attention.rope_type": "linear"}, refused: "said_factor is null"},
 	} {
 		if c.arch == "" {
 			c.arch, c.kind = "LlamaForCausalLM", "llama"

@@ -55,6 +55,7 @@ func (s *scope) usual(p *param) (lang.Val, string, bool) {
 	null, _ := w.(interface{ Null(key string) bool })
 	whole := false
 	for _, k := range p.hf {
+		k = s.spelled(k)
 		if null != nil && null.Null(s.key(k)) && !s.o.unread.Has(k) {
 			return nil, "", false
 		}
@@ -64,6 +65,7 @@ func (s *scope) usual(p *param) (lang.Val, string, bool) {
 		whole = whole || s.turned(k) != k
 	}
 	for _, k := range p.hf {
+		k = s.spelled(k)
 		m, ok := values[k]
 		if !ok || whole && strings.Contains(k, ".") || s.o.unread.Has(k) {
 			continue
