@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -41,7 +40,7 @@ func (d *Device) CustomKernel(n *graph.Node, k *custom.Instance, exposed bool) (
 	if err != nil {
 		return nil, err
 	}
-	c := &customKernel{CustomBase: base, shader: "custom:" + k.Name + ":" + k.Hash, spec: []uint32{0}, exposed: exposed}
+	c := &customKernel{CustomBase: base, shader: "custom:" + k.Name + ":" + k.Hash, exposed: exposed}
 	limit := d.p.limits.MaxComputeWorkGroupCount
 	for i, g := range base.Launch.Grid {
 		if uint32(g) > limit[i] {
@@ -55,12 +54,8 @@ func (d *Device) CustomKernel(n *graph.Node, k *custom.Instance, exposed bool) (
 		}
 	}
 	if k.Ending() == ".spv" {
-		c.spec = c.spec[:0]
 		for _, x := range k.Kernel.Constants {
 			c.spec = append(c.spec, uint32(k.Constants[x.Name]))
-		}
-		if len(c.spec) == 0 {
-			c.spec = append(c.spec, 0)
 		}
 	}
 	if d.custom[c.shader] == nil {
@@ -73,6 +68,9 @@ func (d *Device) CustomKernel(n *graph.Node, k *custom.Instance, exposed bool) (
 		if d.custom[c.shader], err = moduleWords(code, k); err != nil {
 			return nil, err
 		}
+	}
+	if not := needs(d.custom[c.shader], c.entry(), c.spec).exceeds(&d.p.limits); not != "" {
+		return nil, fmt.Errorf("%v: %s is too large for %s: %s", k.Kernel, k.Path, d.p.Name, not)
 	}
 	if _, err = d.pipeline(c.shader, c.entry(), bindings, c.spec, 0); err != nil {
 		return nil, fmt.Errorf("%v: the driver takes no %s: %w", k.Kernel, k.Path, err)
@@ -91,7 +89,6 @@ func moduleWords(code []byte, k *custom.Instance) ([]uint32, error) {
 	words := make([]uint32, len(code)/4)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(code)), code)
 	// A module without the entry that is asked for crashes drivers.
-	const opEntryPoint, glCompute = 15, 5
 	var entries []string
 	for i := 5; i < len(words); {
 		n := int(words[i] >> 16)
@@ -99,8 +96,8 @@ func moduleWords(code []byte, k *custom.Instance) ([]uint32, error) {
 			return nil, fmt.Errorf("%v: %s is a damaged SPIR-V module: instruction at word %d", k.Kernel, k.Path, i)
 		}
 		if words[i]&0xffff == opEntryPoint && n > 3 && words[i+1] == glCompute {
-			name, _, _ := bytes.Cut(code[4*(i+3):4*(i+n)], []byte{0})
-			entries = append(entries, string(name))
+			name, _ := entryName(words[i+3 : i+n])
+			entries = append(entries, name)
 		}
 		i += n
 	}

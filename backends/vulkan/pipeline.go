@@ -92,14 +92,18 @@ func (d *Device) pipeline(name, entry string, bindings int, spec []uint32, subgr
 			subgroup)}).Init())
 		flags = vk.PipelineShaderStageCreateFlags(vk.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT)
 	}
-	entries := make([]vk.SpecializationMapEntry, len(spec))
-	for i := range entries {
-		entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
+	var constants *vk.SpecializationInfo // without any, a module has those that it names itself
+	if len(spec) > 0 {
+		entries := make([]vk.SpecializationMapEntry, len(spec))
+		for i := range entries {
+			entries[i] = vk.SpecializationMapEntry{ConstantID: uint32(i), Offset: uint32(4 * i), Size: 4}
+		}
+		constants = &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
+			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}
 	}
 	stage := (&vk.PipelineShaderStageCreateInfo{PNext: size, Flags: flags, Stage: vk.VK_SHADER_STAGE_COMPUTE_BIT,
 		Module: module, PName: vk.CString(entry),
-		PSpecializationInfo: &vk.SpecializationInfo{MapEntryCount: uint32(len(entries)), PMapEntries: &entries[0],
-			DataSize: uintptr(4 * len(spec)), PData: unsafe.Pointer(&spec[0])}}).Init()
+		PSpecializationInfo: constants}).Init()
 	info := (&vk.ComputePipelineCreateInfo{Flags: d.opt.hooks.flags(), Stage: *stage, Layout: l.pipeline}).Init()
 	p := &pipeline{name: name, layout: l}
 	if r := d.c.CreateComputePipelines(d.handle, d.cache.handle, 1, info, nil, &p.handle); r != vk.VK_SUCCESS {

@@ -89,6 +89,18 @@ func TestCustomKernel(t *testing.T) {
 	}
 }
 
+// Constants that a shader names itself keep its values.
+func TestCustomKernelOwnConstants(t *testing.T) {
+	device, _ := vulkanDevice(t)
+	path := customFiles(t, strings.NewReplacer("void main() {",
+		"layout(constant_id = 0) const uint ONE = 1;\nvoid main() {",
+		rmsStore, "y[row + i] = w[i] * x[row + i] * scale * ONE;"), nil)
+	r := greta(t, append([]string{"dump", "--stage", "plan", path, "--fp16", "off", "--context", "16"}, device...)...)
+	if r.code != 0 || !strings.Contains(r.out, "h: custom:rms BLOCK=") {
+		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
 // TestCustomTiles: the example whose weights lie in tiles is used, and agrees with float64 launch by launch.
 func TestCustomTiles(t *testing.T) {
 	device, _ := vulkanDevice(t)
@@ -167,6 +179,10 @@ func TestCustomKernelErrors(t *testing.T) {
 		{"syntax", replace("void main() {", "void main() { nonsense"), nil, device, exitFailed, "nonsense"},
 		{"syntax, once", replace("void main() {", "void main() { nonsense"),
 			replace("[64, 128]", "[32, 64, 128]"), device, exitFailed, "(so with BLOCK=64 and 1 more)"},
+		{"threads", replace("local_size_x = BLOCK", "local_size_x = BLOCK, local_size_y = 1024"), nil, device, exitFailed,
+			"its workgroup has 64×1024×1 = 65536 threads, it runs at most "},
+		{"shared memory", replace("sums[BLOCK]", "sums[BLOCK * 65536]"), nil, device, exitFailed,
+			"it has 16777216 bytes of shared memory, a workgroup gets at most "},
 		{"no file", nil, replace("rms.comp", "gone.comp"), device, exitFailed, "gone.comp: no such file"},
 		{"cpu", nil, nil, []string{"--backend", "cpu"}, exitFailed,
 			"the cpu backend takes no kernels of one's own; --backend vulkan runs it"},
