@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ._errors import ArgumentTypeError, UsageError
@@ -92,6 +94,21 @@ def path(name: str, value: object, expected: str = "a path") -> str:
         if isinstance(found, str):
             return found
     raise wrong(name, value, expected)
+
+
+@contextmanager
+def writing(name: str, value: object) -> Iterator[Path]:
+    """A file that is written meanwhile: what is in the way of it is a UsageError that says what."""
+    file = Path(path(name, value))
+    try:
+        yield file
+    except OSError as e:
+        why = e.strerror or str(e)
+        if not file.parent.is_dir():
+            why = f"there is no folder {file.parent}" + (", but a file" if file.parent.exists() else "")
+        elif file.is_dir():
+            why = "it is a folder"
+        raise UsageError(f"{name} is {str(file)!r}, which cannot be written: {why}") from e
 
 
 def mapping(name: str, value: object, expected: str) -> Mapping[Any, Any]:

@@ -168,6 +168,13 @@ def test_store(cache: BenchmarkResult, process: greta.Process, tmp_path: Path) -
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert len(lines) == 3 and "bandwidth_gbs" in lines[0]
     assert db.export_json(tmp_path / "a.json") == 2
+    for export in (db.export_csv, db.export_json):
+        with pytest.raises(greta.UsageError, match="path is '.*a', which cannot be written: there is no folder .*gone"):
+            export(tmp_path / "gone" / "a")
+        with pytest.raises(greta.UsageError, match="cannot be written: it is a folder"):
+            export(tmp_path)
+        with pytest.raises(greta.UsageError, match=r"there is no folder .*a\.csv, but a file"):
+            export(tmp_path / "a.csv" / "b")
     other = BenchmarkDB(tmp_path / "other.sqlite", process=process)
     process.call("command", {"args": ["import", str(tmp_path / "a.json"), f"--store={other.path}"]})
     assert [r.run for r in other.results()] == [cache.run, again.run]

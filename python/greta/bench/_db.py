@@ -125,7 +125,8 @@ class BenchmarkDB:
         frame = self.get_results(**filters)
         if len(frame):
             frame["samples"] = [" ".join(map(repr, s)) for s in frame["samples"]]
-        frame.to_csv(arguments.path("path", path), index=False)
+        with arguments.writing("path", path) as file:
+            frame.to_csv(file, index=False)
         return len(frame)
 
     def export_json(self, path: str | os.PathLike[str], **filters: Any) -> int:
@@ -134,7 +135,8 @@ class BenchmarkDB:
         runs = {r.run: r.bundle for r in found}
         whole: dict[str, Any] = dict(found[0].bundle) if found else {}
         whole["runs"] = [b["runs"][0] for b in runs.values()]
-        Path(arguments.path("path", path)).write_text(json.dumps(whole, indent=1), "utf-8")
+        with arguments.writing("path", path) as file:
+            file.write_text(json.dumps(whole, indent=1), "utf-8")
         return len(found)
 
     def compare(self, a: str, b: str, *, benchmark: str | None = None) -> pd.DataFrame:
