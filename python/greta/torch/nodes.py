@@ -183,6 +183,10 @@ class Graph:
                 norm = self._norm(x, self.unary("pow", y, p=-1.0))
                 if norm is not None:
                     return norm
+            if op == "sub" and x.op == "add" and y in x.inputs:  # (y + z) - y
+                for i in x.inputs:
+                    if isinstance(i, Node) and i is not y and i.shape == x.shape:
+                        return i, 1.0
             if op == "mul" and x is y:
                 return self.unary("pow", x, p=2.0), 1.0
         shape = tuple(x.shape)

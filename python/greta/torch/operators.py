@@ -545,6 +545,24 @@ class Operators(Experts):
     def op_native_layer_norm(self, x: Value, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
         return self.op_layer_norm(x, shape, weight, bias, eps), NOTHING, NOTHING
 
+    def op_group_norm(
+        self, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+    ) -> Value:
+        """Of channels [N, C, …]: a group is a row of [N, groups, …], which must be one token's."""
+        n, channels = x.shape[:2]
+        grouped = x.follow(lambda t: t.reshape(n, groups, -1))
+        v = self.normed("layernorm", grouped, None, None, eps).follow(lambda t: t.reshape(x.shape))
+        shape = (channels, *(1 for _ in x.shape[2:]))
+        for w, do in ((weight, self.op_mul), (bias, self.op_add)):
+            if w is not None:
+                v = do(v, w if len(x.shape) == 2 else Const(w.value.reshape(shape)))
+        return v
+
+    def op_native_group_norm(
+        self, x: Value, weight: Any, bias: Any, n: int, channels: int, rest: int, groups: int, eps: float
+    ) -> Any:
+        return self.op_group_norm(x, groups, weight, bias, eps), NOTHING, NOTHING
+
     def normed(self, op: str, x: Value, weight: Any, bias: Any, eps: float) -> Value:
         x, width, _ = self.rows(x, -1)
         n, rows = self.node(x)

@@ -108,6 +108,8 @@ class Trace(Operators):
             if self.constants_only:
                 self.note_masks(args, kwargs)
                 return NOTHING
+            if name in ("index", "index_put"):
+                args = (args[0], self.masks_of(n.args[1], args[1]), *args[2:])
             return self.apply(name, n.target, list(args), dict(kwargs))
         except CannotSay as e:
             self.problems.append((str(n.target).replace(".default", ""), place(n), str(e)))
@@ -256,6 +258,8 @@ class Trace(Operators):
 
     def op_index(self, x: Any, indices: Any) -> Value:
         if any(isinstance(i, Places) for i in indices):
+            if isinstance(x, Const) and x.value.dim() and bool((x.value == x.value[:1]).all()):
+                return x  # every token's is the same
             return self.at_places(x, list(indices))
         if not isinstance(x, Value) or any(isinstance(i, Value) for i in indices):
             if isinstance(x, Const) and len(indices) == 1:
@@ -263,6 +267,45 @@ class Trace(Operators):
             raise CannotSay("elements are chosen by what the inputs are")
         at = tuple(slice(None) if i is None else i.value for i in indices)
         return x.follow(lambda t: t[at])
+
+    def masks_of(self, nodes: Any, indices: Any) -> list[Any]:
+        """Indices, those that are masks of the inputs' as the elements that a mask has, a dimension each."""
+        found: list[Any] = []
+        for n, i in zip(nodes, indices):
+            mask = isinstance(i, Value) and n.meta["val"].dtype == torch.bool
+            found += [Places(i, d, self.b.tokens) for d in range(len(i.shape))] if mask else [i]
+        return found
+
+    def op_index_put(self, x: Any, indices: Any, v: Any, accumulate: bool = False) -> Any:
+        """x[indices] = v, or += v."""
+        places = [(d, i) for d, i in enumerate(indices) if isinstance(i, Places)]
+        if any(isinstance(i, Value) for i in indices) or places and len(places) < sum(i is not None for i in indices):
+            raise CannotSay("elements are written where the inputs say")
+        if places:
+            first, mask = places[0][0], places[0][1].mask
+            if any(p.mask is not mask for _, p in places):
+                raise CannotSay("elements are chosen by two masks at once")
+            one = not isinstance(v, Value) and scalar(v) is not None
+            if not one and not (len(places) == 1 and self.attention.tokens_at(mask, 0)):
+                raise CannotSay("several values are written where a mask of elements says")
+            behind = [1] * (len(x.shape) - first - len(places))
+            mask = mask.follow(lambda m: m.reshape(*m.shape, *behind))
+            return self.op_add(self.op_mul(mask, v), x) if accumulate else self.op_where(mask, v, x)
+        at = tuple(slice(None) if i is None else i.value for i in indices)
+        if accumulate:
+            raise CannotSay("elements are added to elements by their numbers")
+
+        def put_in(t: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+            t = t.clone()
+            t[at] = part
+            return t
+
+        if isinstance(v, Value):
+            return self.written(put_in, [x, v], {})
+        one, zero = (torch.full(x.shape, float(i), dtype=torch.float64) for i in (1, 0))
+        keep, put = put_in(one, torch.zeros(())), put_in(zero, v.value.to(torch.float64))
+        y = self.op_mul(x, Const(keep))
+        return self.op_add(y, Const(put)) if bool(put.any()) else y
 
     def op_full_like(self, x: Any, value: Any, *_: Any, **__: Any) -> Const:
         return Const(torch.full(x.shape, float(value), dtype=torch.float64))

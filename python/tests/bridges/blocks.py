@@ -499,7 +499,7 @@ class Mixture(nn.Module):
         super().__init__()
         self.way, self.count = way, count
         self.router = nn.Linear(dim, count, bias=False)
-        self.experts = nn.ModuleList(Expert(dim, inner) for _ in range(count if way in ("where", "mask") else 0))
+        self.experts = nn.ModuleList(Expert(dim, inner) for _ in range(count if way not in ("picked", "scatter") else 0))
         if way in ("picked", "scatter"):
             self.w1, self.w3 = (nn.Parameter(torch.randn(count, inner, dim) * 0.2) for _ in range(2))
             self.w2 = nn.Parameter(torch.randn(count, dim, inner) * 0.2)
@@ -521,6 +521,11 @@ class Mixture(nn.Module):
                 y = y + gates[:, e, None] * F.linear(h, self.w2[e])
         elif self.way == "mask":  # a comparison for each expert
             y = sum(((chosen == e) * p).sum(-1, keepdim=True) * self.experts[e](t) for e in range(self.count))
+        elif self.way == "index":  # each expert for the tokens of a mask
+            y = torch.zeros_like(t)
+            for e in range(self.count):
+                own = (chosen == e).any(-1)
+                y[own] += self.experts[e](t[own]) * ((chosen == e) * p).sum(-1)[own, None]
         else:  # each expert for its tokens, which are looked for
             y, hot = torch.zeros_like(t), F.one_hot(chosen, self.count).permute(2, 1, 0)
             for e in range(self.count):
@@ -532,6 +537,34 @@ class Mixture(nn.Module):
     @staticmethod
     def example():
         return torch.randn(1, 9, 32)
+
+
+class Masked(nn.Module):
+    """Elements chosen by masks, of activations and of numbers, and norms of groups of a token's channels."""
+
+    def __init__(self, dim=32):
+        super().__init__()
+        self.up, self.gate = nn.Linear(dim, dim), nn.Linear(dim, 1)
+        self.norm = nn.GroupNorm(4, dim, eps=1e-3)
+        self.norm.weight.data, self.norm.bias.data = torch.randn(dim), torch.randn(dim)
+        self.register_buffer("even", torch.arange(dim) % 2 == 0)
+        self.register_buffer("first", torch.arange(12))
+
+    def forward(self, x):
+        t = self.norm(self.up(x[0]))
+        t[t < -1] = -0.5
+        t[:, self.even] = 0.25
+        u = self.norm(t.unsqueeze(-1)).squeeze(-1)
+        own = self.gate(u)[:, 0] > 0
+        y = torch.zeros_like(t)
+        y[own] = torch.tanh(self.up(u[own]))
+        y[own] += u[own]
+        y[:, self.first] = t[:, 4:16]
+        return x + y
+
+    @staticmethod
+    def example():
+        return torch.randn(1, 12, 32)
 
 
 class Unused(nn.Module):

@@ -32,6 +32,7 @@ SAID = [
     "KeysFirst",
     "MultiQuery",
     "Turned",
+    "Masked",
 ]
 
 
@@ -89,7 +90,7 @@ def test_operators_are_greta_s(tmp_path):
     assert text.count("window=6") == 1 and "softcap(" in text and text.count("attention(") == 2
 
 
-@pytest.mark.parametrize("way", ["picked", "scatter", "mask", "where"])
+@pytest.mark.parametrize("way", ["picked", "scatter", "mask", "where", "index"])
 def test_mixtures(way, tmp_path):
     """Experts are computed for the tokens that choose them alone, however the module says it."""
     torch.manual_seed(3)
@@ -99,7 +100,7 @@ def test_mixtures(way, tmp_path):
     text = written.model.read_text()
     assert written.error < 1e-6 and "topk(" in text and "mix(" in text and "linear(" in text
     assert text.count("linear_id(") == (3 if way in ("picked", "scatter") else 2)
-    if way in ("mask", "where"):
+    if way not in ("picked", "scatter"):
         assert "experts.$e.gate_up.weight" in text and "experts.$e.down.bias" in text
     with torch.no_grad():
         want = module.double()(x.double()).float()[0]
@@ -134,7 +135,8 @@ class Block(torch.nn.Module):
 
     def __init__(self, forward):
         super().__init__()
-        self.l, self.lstm, self.gru = torch.nn.Linear(8, 8), torch.nn.LSTM(8, 8), torch.nn.GRU(8, 8)
+        self.n, self.l = torch.nn.GroupNorm(2, 8), torch.nn.Linear(8, 8)
+        self.lstm, self.gru = torch.nn.LSTM(8, 8), torch.nn.GRU(8, 8)
         self.register_buffer("cache", torch.zeros(1, 12, 8))
         self.step = forward
 
@@ -164,6 +166,7 @@ def write(y, x):
     ("forward", "message"),
     [
         (lambda m, x: torch.sin(m.l(x)), "aten.sin: no operator"),
+        (lambda m, x: m.n(m.l(x).transpose(1, 2)).transpose(1, 2), "group_norm: over the tokens"),
         (lambda m, x: m.lstm(x)[0], "aten.lstm.input: a recurrence over the tokens"),
         (lambda m, x: m.gru(x)[0].mul_(2), "aten.gru.input: a recurrence over the tokens"),
         (lambda m, x: torch.stack([m.l(x[:, i]) for i in range(x.shape[1])], 1), "a loop over the tokens is a recurr"),
