@@ -81,7 +81,7 @@ must be the same bits. Lists are as for bench op: 128,512 or 128..1024*2.`,
 	s.StringVarP(&f.threadList, "threads", "t", "0", "threads of the cpu backend, a list; 0: all cores")
 	s.StringVar(&f.dtypes, "dtype", "", "convert weight matrices to these types, f16,q4_0 (default: as stored; "+
 		"synthetic: f16); synthetic ones also to mixes, q4_k_m")
-	s.StringVar(&f.kvList, "kv", "f16", "types of the caches, a list of f16, bf16, f32, f8e4m3, q8_0")
+	s.StringVar(&f.kvList, "kv", "f16", "types of the caches, a list of "+strings.Join(kvTypes, ", "))
 	s.StringVar(&f.chunk, "chunk", strconv.Itoa(engine.DefaultChunk), "most tokens in one step of prefill, a list")
 	s.StringVar(&f.profile, "profile", "", "measure what a profile says: "+strings.Join(profile.Names(),
 		", ")+", or a file")

@@ -89,6 +89,9 @@ func command(ctx context.Context, args []string, in io.Reader, out, errw io.Writ
 	a := &app{in, out, errw, args}
 	root := a.root()
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeValues(root)
+	}
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)

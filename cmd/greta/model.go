@@ -80,7 +80,7 @@ func (f *modelFlags) register(s *pflag.FlagSet) {
 	s.IntVar(&f.chunk, "chunk", engine.DefaultChunk, "most tokens in one step of prefill")
 	s.StringVar(&f.dtype, "dtype", "", "convert weight matrices to this type (default: as stored; synthetic: f16); "+
 		"synthetic ones also to a mix, such as q4_k_m, or mix:q4_0 as files of q4_0 have it")
-	s.StringVar(&f.kv, "kv", "f16", "type of the caches: f16, bf16, f32, f8e4m3, q8_0")
+	s.StringVar(&f.kv, "kv", "f16", "type of the caches: "+strings.Join(kvTypes, ", "))
 	s.StringArrayVar(&f.set, "set", nil, "set a parameter of the model file, NAME=VALUE (may be repeated)")
 	s.Uint64Var(&f.weightSeed, "weight-seed", 0, "seed of synthetic weights")
 	s.StringVar(&f.cache, "cache", "", "folder where packed weights are kept, or off (default: greta/packed in the "+

@@ -426,6 +426,37 @@ func TestOtherVerbs(t *testing.T) {
 	}
 }
 
+// A shell that completes is offered what flags take, not files, where they take one of some words.
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"run x.yaml --backend ", []string{"cpu", "ref", ":4"}},
+		{"bench op silu --backend c", []string{"cpu", ":4"}},
+		{"check x.yaml --backend cpu --device ", []string{"0\t", ":4"}},
+		{"run x.yaml --dtype q4_k", []string{"q4_k_s", "q4_k_m", ":4"}},
+		{"run x.yaml --dtype mxf", []string{"mxfp4", ":4"}},
+		{"bench model x --dtype f16,q8", []string{"f16,q8_0", ":4"}},
+		{"serve x --kv ", []string{"f16", "bf16", "f32", "f8e4m3", "q8_0", ":4"}},
+		{"run x --fp16 ", []string{"auto", "on", "off", ":4"}},
+		{"history --device ", []string{":0"}},
+		{"run x --weights ", []string{":0"}},
+	} {
+		r := greta(t, append([]string{"__complete"}, strings.Split(c.args, " ")...)...)
+		got := strings.Split(strings.TrimSpace(r.out), "\n")
+		ok := r.code == 0 && len(got) >= len(c.want) && got[len(got)-1] == c.want[len(c.want)-1]
+		for _, w := range c.want {
+			ok = ok && slices.ContainsFunc(got, func(g string) bool {
+				return g == w || strings.HasSuffix(w, "\t") && strings.HasPrefix(g, w)
+			})
+		}
+		if !ok {
+			t.Errorf("%q: exit code %d, %q; wanted are %q", c.args, r.code, got, c.want)
+		}
+	}
+}
+
 // A limit that nothing meets makes a divergence, which names the operator.
 func TestCheckDivergence(t *testing.T) {
 	r := greta(t, append([]string{"check", "--kv", "f32", "--tolerance", "1e-12"}, small...)...)
