@@ -3,6 +3,7 @@ package bridge
 // The server: reads requests, runs each in a goroutine of its own, answers as they end.
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,6 +213,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, opt Options) error 
 	}
 	s := &server{opt: opt, running: map[uint64]context.CancelFunc{}, models: map[uint64]*loaded{},
 		sessions: map[uint64]*session{}, leases: map[uint64]func(){}, attached: map[uint64]*attachment{}}
+	in = bufio.NewReaderSize(in, 64<<10) // a small request comes by one call of the system
 	s.out = writer{w: out, failed: func(err error) { cancel(err) }}
 	if err := s.greet(in); err != nil {
 		return err

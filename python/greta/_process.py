@@ -373,10 +373,14 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no text, number or list")
 
 
+# Made once: json.dumps would make an encoder for each message, which takes longer than a small one.
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
 def _encode(message: dict[str, Any], payload: Any) -> bytes:
     """A frame up to its payload. Raises UsageError for what greta would not take for a request, which would end it."""
     try:
-        text = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain)
+        text = _json(message)
     except (TypeError, ValueError, RecursionError) as e:  # what is no JSON, among it infinity and what is no number
         raise UsageError(f"{message['op']}: an argument cannot be sent: {e}") from e
     header = text.encode("utf-8", "surrogatepass")
@@ -423,7 +427,8 @@ def _read_frames(me: weakref.ref[Process], stream: io.BufferedReader) -> None:
             if not 2 <= header <= _most_header or size > _most_payload:
                 why = ", what it wrote is no frame of the protocol"
                 break
-            message = json.loads(_read_exactly(stream, header))
+            # As text: of bytes json looks for the encoding first.
+            message = json.loads(_read_exactly(stream, header).decode("utf-8", "surrogatepass"))
             payload = memoryview(_read_exactly(stream, size)) if size else memoryview(b"")
             process = me()
             if process is None:
