@@ -138,6 +138,13 @@ func TestModelsAndTokens(t *testing.T) {
 	if len(list.Data) != 2 || list.Data[0].ID != "fake" || list.Data[1].Parent != "fake" || list.Data[1].Length != 100000 {
 		t.Errorf("%s", body)
 	}
+	if o := list.Data[0]; o.Type != "base" || o.Does == nil || !o.Does.Chat || !o.Does.Tools || o.Longest != 100000 {
+		t.Errorf("Mistral's client reads another kind of model: %s", body)
+	}
+	_, _, body = get(t, h.URL+"/v1/models", "Anthropic-Version", "2023-06-01")
+	if !strings.Contains(body, `"type":"model"`) || strings.Contains(body, "capabilities") {
+		t.Errorf("%s", body)
+	}
 	if status, _, body := get(t, h.URL+"/v1/models/gpt-4o"); status != 200 || !strings.Contains(body, `"gpt-4o"`) {
 		t.Errorf("%d %s", status, body)
 	}

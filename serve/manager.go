@@ -348,7 +348,7 @@ func (m *Manager) Close() error {
 	return err
 }
 
-// modelObject is OpenAI's object of a model, with vLLM's fields beside it.
+// modelObject is OpenAI's object of a model, with vLLM's and Mistral's fields beside it.
 type modelObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"` // model
@@ -360,13 +360,24 @@ type modelObject struct {
 	Loaded  bool   `json:"loaded"`
 	Chat    bool   `json:"chat"`
 
-	Type     string `json:"type,omitempty"` // Anthropic's: model
+	Type    string     `json:"type"` // Mistral's: base; Anthropic's: model
+	Does    *modelDoes `json:"capabilities,omitempty"`
+	Longest int        `json:"max_context_length,omitempty"`
+
 	Display  string `json:"display_name,omitempty"`
 	CreateAt string `json:"created_at,omitempty"`
 }
 
-// anthropic adds Anthropic's fields.
+// modelDoes is what Mistral's clients read of a model; of one that is not loaded nothing is known.
+type modelDoes struct {
+	Chat      bool `json:"completion_chat"`
+	Tools     bool `json:"function_calling"`
+	Reasoning bool `json:"reasoning"`
+}
+
+// anthropic gives Anthropic's fields instead of Mistral's.
 func (o modelObject) anthropic() modelObject {
+	o.Does, o.Longest = nil, 0
 	o.Type, o.Display, o.CreateAt = "model", o.ID, time.Unix(o.Created, 0).UTC().Format(time.RFC3339)
 	return o
 }
@@ -384,13 +395,17 @@ func (m *Manager) list(may func(name string) bool) []modelObject {
 			if !may(e.spec.Name) {
 				continue
 			}
-			o := modelObject{ID: name, Object: "model", Created: started.Unix(), OwnedBy: "greta", Root: e.spec.Path}
+			o := modelObject{ID: name, Object: "model", Created: started.Unix(), OwnedBy: "greta", Root: e.spec.Path,
+				Type: "base", Does: &modelDoes{}}
 			if name != e.spec.Name {
 				o.Parent = e.spec.Name
 			}
 			if e.model != nil {
 				i := e.model.Info()
-				o.Length, o.Loaded, o.Chat = i.Context, true, e.model.Chat() != nil
+				o.Length, o.Longest, o.Loaded = i.Context, i.Context, true
+				if chat := e.model.Chat(); chat != nil {
+					o.Chat, o.Does = true, &modelDoes{Chat: true, Tools: chat.Tools(), Reasoning: chat.Reasoning()}
+				}
 			}
 			out = append(out, o)
 		}

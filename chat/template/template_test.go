@@ -186,6 +186,12 @@ func TestKnownTemplates(t *testing.T) {
 		"<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n" {
 		t.Errorf("chatml: %q", got)
 	}
+	talk.Items = talk.Items[1:]
+	texts := must(Known("texts"))
+	texts.Tokens["bos_token"] = "<s>"
+	if got := render(t, texts, Input{Messages: talk, AddGenerationPrompt: true}); got != "<s>Hi\nHo\nBye" {
+		t.Errorf("texts: %q", got)
+	}
 	for _, name := range []string{"nope", "../x", "chatml.jinja/.."} {
 		if _, err := Known(name); err == nil || !strings.Contains(err.Error(), "llama3") {
 			t.Errorf("%s: %v", name, err)

@@ -101,8 +101,7 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.StringVar(&f.cacheMemory, "cache-memory", "", "memory of all sequences' caches, such as 4GB (default: what "+
 		"--parallel contexts take, at most what is left on a device with memory of its own, its share of that beside other "+
 		"models, half of that of the host's)")
-	s.StringVar(&f.template, "chat-template", "", "use this chat template instead of the model's: a .jinja file, a "+
-		"known one by name, or texts (what is said alone, a line each)")
+	s.StringVar(&f.template, "chat-template", "", chatTemplateUsage)
 	s.StringArrayVar(&f.plainKeys, "api-key", nil, "key that clients must send (may be repeated)")
 	s.StringVar(&f.keysFile, "api-keys", "", "file of hashed keys with scopes and quotas")
 	s.StringVar(&f.newKey, "new-key", "", "print a new key of this name with its line for --api-keys, and end")
@@ -525,9 +524,6 @@ func servedTokenizer(b *bundle, path string) (t *tokenizer.Tokenizer, err error)
 
 // servedChat finds how conversations are written: the model's own chat template, or the one that is named.
 func servedChat(b *bundle, named string, tok *tokenizer.Tokenizer) (serve.Chat, error) {
-	if named == "texts" {
-		return serve.PlainChat{}, nil
-	}
 	own, err := &template.Set{Tokens: map[string]string{}}, error(&template.None{})
 	if b.source != nil {
 		own, err = template.FromSource(b.source)

@@ -56,7 +56,8 @@ behind it. What the template says against the conversation is an error with exit
 	return c
 }
 
-const chatTemplateUsage = "use this chat template instead of the model's: a .jinja file, or a known one by name"
+var chatTemplateUsage = "use this chat template instead of the model's: a .jinja file, or one of the known: " +
+	strings.Join(template.KnownNames(), ", ") + " (texts: what is said alone, a line each)"
 
 // openTemplates finds the chat templates of a model or a .jinja file; named replaces them.
 func openTemplates(arg, named string) (*template.Set, error) {
