@@ -221,6 +221,8 @@ func (a *app) newRepl(f *chatFlags, talk *chat.Talk) *repl {
 	talk.Note = func(text string) { fmt.Fprintf(a.err, "greta: %s\n", text) }
 	if f.json || !r.terminal {
 		r.lines = newPlainLines(a.in)
+	} else {
+		r.in = a.in.(*os.File)
 	}
 	return r
 }

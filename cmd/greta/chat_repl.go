@@ -17,8 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chzyer/readline"
-
 	"github.com/greta-project/greta/chat"
 	"github.com/greta-project/greta/chat/parse"
 	"github.com/greta-project/greta/chat/template"
@@ -29,6 +27,7 @@ import (
 type repl struct {
 	talk      *chat.Talk
 	flags     *chatFlags
+	in        *os.File // a person's; nil: it is a pipe
 	out, err  io.Writer
 	lines     lineSource
 	terminal  bool
@@ -44,9 +43,7 @@ const (
 // loop talks until the input ends.
 func (r *repl) loop(ctx context.Context) (err error) {
 	if r.lines == nil {
-		if r.lines, err = newEditor(r.flags.historyFile()); err != nil {
-			return err
-		}
+		r.lines = newEditor(ctx, r.in, r.out.(*os.File), r.flags.historyFile())
 		// From here Ctrl-C is the conversation's: it stops an answer, not the program.
 		signal.Reset(os.Interrupt)
 		fmt.Fprintln(r.err, "/help lists the commands, Ctrl-D ends.")
@@ -270,51 +267,6 @@ func (p *plainLines) next(bool) (string, error) {
 }
 
 func (p *plainLines) Close() error { return nil }
-
-// editor reads lines that a person types.
-type editor struct {
-	r    *readline.Instance
-	keys *pasteReader
-}
-
-var chatCommands = []string{"/help", "/clear", "/system", "/set", "/save", "/load", "/undo", "/retry", "/thoughts",
-	"/bye"}
-
-func newEditor(history string) (*editor, error) {
-	var items []readline.PrefixCompleterInterface
-	for _, c := range chatCommands {
-		items = append(items, readline.PcItem(c))
-	}
-	keys := &pasteReader{ReadCloser: readline.NewCancelableStdin(readline.Stdin)}
-	r, err := readline.NewEx(&readline.Config{Prompt: ">>> ", HistoryFile: history, HistorySearchFold: true,
-		AutoComplete: readline.NewPrefixCompleter(items...), InterruptPrompt: "^C", EOFPrompt: "",
-		DisableAutoSaveHistory: true, Stdin: keys})
-	if err != nil {
-		return nil, fmt.Errorf("the terminal: %w", err)
-	}
-	return &editor{r, keys}, nil
-}
-
-func (e *editor) next(more bool) (string, error) {
-	e.r.SetPrompt(">>> ")
-	if more {
-		e.r.SetPrompt("... ")
-	}
-	io.WriteString(readline.Stdout, pasteOn)
-	line, err := e.r.Readline()
-	io.WriteString(readline.Stdout, pasteOff)
-	if errors.Is(err, readline.ErrInterrupt) {
-		return "", errInterrupt
-	}
-	if err != nil {
-		return "", err
-	}
-	line = e.keys.whole(line)
-	_ = e.r.SaveHistory(line) // a file that cannot be written takes nothing from the conversation
-	return strings.TrimRight(pastedSigns.Replace(line), "\n"), nil
-}
-
-func (e *editor) Close() error { return e.r.Close() }
 
 const chatHelp = `/help            this
 /clear           forget what was said

@@ -151,7 +151,7 @@ func TestChatInTerminal(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "tmux")
 	run := func(args ...string) string {
 		t.Helper()
-		out, err := exec.Command(tmux, append([]string{"-S", socket}, args...)...).CombinedOutput()
+		out, err := exec.Command(tmux, append([]string{"-u", "-S", socket}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("tmux %v: %v: %s", args, err, out)
 		}
@@ -199,7 +199,8 @@ func TestChatInTerminal(t *testing.T) {
 	run("set-buffer", "first line\nsecond line\n")
 	run("paste-buffer", "-p") // as terminals mark it
 	wait("the pasted lines in one", shows(">>> first line␤second line␤"))
-	run("send-keys", "C-u", "C-d")
+	cursorInTerminal(t, run)
+	run("send-keys", "C-e", "C-u", "C-d")
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if exec.Command(tmux, "-S", socket, "has-session").Run() != nil {
 			break
@@ -210,5 +211,27 @@ func TestChatInTerminal(t *testing.T) {
 	}
 	if data, err := os.ReadFile(history); err != nil || !strings.Contains(string(data), "The prince said") {
 		t.Errorf("history %q, %v", data, err)
+	}
+}
+
+// cursorInTerminal edits marks and wide characters, and looks where the cursor is.
+func cursorInTerminal(t *testing.T, run func(args ...string) string) {
+	t.Helper()
+	for _, step := range []struct{ keys, at string }{
+		{"C-u", "4"}, {"-l ne\u0301日本x", "11"}, {"Left Left", "8"}, {"BSpace BSpace DC", "5"},
+	} {
+		run(append([]string{"send-keys"}, strings.Fields(step.keys)...)...)
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			got := strings.TrimSpace(run("display-message", "-p", "#{cursor_x}"))
+			if got == step.at {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: the cursor is in column %s, not %s:\n%s", step.keys, got, step.at, run("capture-pane", "-p"))
+			}
+		}
+	}
+	if screen := run("capture-pane", "-p"); !strings.Contains(screen, ">>> nx") {
+		t.Errorf("nx is left:\n%s", screen)
 	}
 }
