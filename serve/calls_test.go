@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -136,4 +137,20 @@ func readBack(t *testing.T, name string, chat *TemplateChat) (read int) {
 		read++
 	}
 	return read
+}
+
+// A template that wants calls' names to have nine letters and digits gets such ones, whoever made the call; the result
+// has its call's.
+func TestCallIDs(t *testing.T) {
+	chat := templateOf(t, `{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}
+		{{- raise_exception('nine letters') }}{% endif %}[TOOL_CALLS]{{ c.id }} {{ c.function.name }}
+		{%- endfor %}{% if m.role == 'tool' %}={{ m.tool_call_id }}{% endif %}{% endfor %}`)
+	for id, want := range map[string]string{"call_mf2x7qzl": "", "toolu_01": "", "": "", "abcDEF123": "abcDEF123"} {
+		text, err := chat.Prompt([]Message{{Role: "user"}, {Role: "assistant", ToolCalls: []ToolCall{{ID: id, Name: "a",
+			Arguments: "{}"}}}, {Role: "tool", ToolCallID: id}}, ChatOptions{NoPrompt: true})
+		parts := regexp.MustCompile(`^\[TOOL_CALLS\](\w{9}) a=(\w*)$`).FindStringSubmatch(text)
+		if err != nil || parts == nil || id != "" && parts[1] != parts[2] || want != "" && parts[1] != want {
+			t.Errorf("%q: %q %v", id, text, err)
+		}
+	}
 }

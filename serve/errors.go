@@ -62,7 +62,7 @@ func asError(err error) *Error {
 		return &Error{Status: 503, Type: "server_error", Code: "device_lost", Message: err.Error(), After: 5 * time.Second}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Status: 408, Type: "timeout_error", Code: "timeout", Message: "the request took longer than it may"}
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), errors.Is(err, errGone):
 		return &Error{Status: 499, Type: "server_error", Code: "cancelled", Message: "the request was cancelled"}
 	}
 	return &Error{Status: 500, Type: "server_error", Code: "internal_error", Message: err.Error()}

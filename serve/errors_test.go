@@ -160,9 +160,11 @@ func TestModelsAndTokens(t *testing.T) {
 	if !strings.Contains(body, `"count":21`) {
 		t.Errorf("%s", body)
 	}
-	_, _, body = post(t, h.URL+"/detokenize", `{"tokens": [104, 105]}`)
-	if body != `{"prompt":"hi"}` {
-		t.Errorf("%s", body)
+	for ids, want := range map[string]string{"[104, 105]": "hi", "[256, 195, 169, 257]": "<s>é</s>", "[195]": "\ufffd"} {
+		_, _, body = post(t, h.URL+"/detokenize", `{"tokens": `+ids+`}`)
+		if got := as[struct{ Prompt string }](t, body); got.Prompt != want {
+			t.Errorf("%s: %s", ids, body)
+		}
 	}
 	for _, path := range []string{"/health", "/ready", "/live", "/version", "/metrics"} {
 		if status, _, _ := get(t, h.URL+path); status != 200 {

@@ -5,6 +5,7 @@ package serve
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 )
 
@@ -136,6 +137,20 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request, rs *requestS
 	if err := checkIDs("tokens", ids, model.Text().Vocabulary()); err != nil {
 		return err
 	}
-	writeJSON(w, 200, map[string]string{"prompt": model.Text().Decode(ids)})
+	writeJSON(w, 200, map[string]string{"prompt": whole(model.Text(), ids)})
 	return nil
+}
+
+// whole is the text of ids with that of control tokens, which Decode leaves out.
+func whole(text Tokens, ids []int32) string {
+	var b strings.Builder
+	d := text.Decoder(nil)
+	for _, id := range ids {
+		if text.Control(id) {
+			b.WriteString(d.Flush() + text.Piece(id))
+		} else {
+			b.WriteString(d.Write(id))
+		}
+	}
+	return b.String() + d.Flush()
 }

@@ -284,11 +284,11 @@ func (s *Server) stream(ctx context.Context, rs *requestState, j *job, write fun
 			if failed = write(ev); failed == nil && !more {
 				failed = flush()
 			}
+			if failed != nil {
+				failed = errlist.Join(errGone, failed)
+			}
 			return failed
 		})
-		if failed != nil {
-			return u, errlist.Join(errGone, failed)
-		}
 		return u, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -394,5 +395,31 @@ func TestManager(t *testing.T) {
 		if status != 503 || header.Get("Retry-After") == "" || !strings.Contains(body, "could not be loaded") {
 			t.Errorf("%d %s", status, body)
 		}
+	}
+}
+
+// brokenWriter is a connection whose other end is gone behind so many writes.
+type brokenWriter struct {
+	*httptest.ResponseRecorder
+	left int
+}
+
+func (w *brokenWriter) Write(b []byte) (int, error) {
+	if w.left--; w.left < 0 {
+		return 0, errors.New("connection reset by peer")
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
+// A client that a failed write finds gone has aborted its request; the server had no error.
+func TestGoneIsNoError(t *testing.T) {
+	s, h := testServer(t, newFake())
+	r := httptest.NewRequest("POST", "/v1/chat/completions", strings.NewReader(ask(
+		"say "+strings.Repeat("on and on ", 500), `"stream": true`)))
+	r.Host = "localhost"
+	s.ServeHTTP(&brokenWriter{httptest.NewRecorder(), 1}, r)
+	_, _, body := get(t, h.URL+"/metrics")
+	if !strings.Contains(body, `vllm:request_success_total{engine="0",finished_reason="abort",model_name="fake"} 1`) {
+		t.Errorf("%s", regexp.MustCompile("vllm:request_success_total.*").FindAllString(body, -1))
 	}
 }

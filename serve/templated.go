@@ -4,6 +4,8 @@ package serve
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,21 +42,37 @@ func NewTemplateChat(set *template.Set) (*TemplateChat, error) {
 
 // callStyle is how a template wants a message that calls tools: with a null in the place of an empty content, and with
 // arguments as a text. Templates are written for either, and leave calls out or fail of the other. Those that write no
-// calls get them in the content.
-type callStyle struct{ null, text, content bool }
+// calls get them in the content. Some want calls' names to have nine letters and digits, which others' have not.
+type callStyle struct{ null, text, content, short bool }
 
 // callStyleOf finds the first style in which the template writes calls.
 func (c *TemplateChat) callStyleOf() callStyle {
 	const name = "greta_probe"
-	call := ToolCall{ID: "call00000", Name: name, Arguments: "{}"}
+	call := ToolCall{ID: newID("call_"), Name: name, Arguments: "{}"}
 	messages := []Message{{Role: "user"}, {Role: "assistant", ToolCalls: []ToolCall{call}}}
-	for _, style := range []callStyle{{}, {null: true}, {text: true}, {null: true, text: true}, {content: true}} {
+	styles := []callStyle{{}, {null: true}, {text: true}, {null: true, text: true}}
+	for _, style := range styles {
+		styles = append(styles, callStyle{null: style.null, text: style.text, short: true})
+	}
+	for _, style := range append(styles, callStyle{content: true}) {
 		text, err := c.render(messages, style, ChatOptions{NoPrompt: true})
 		if err == nil && strings.Contains(text, name) {
 			return style
 		}
 	}
 	return callStyle{}
+}
+
+// shortID is a call's name of nine letters and digits, the same for the call and its result.
+func shortID(id string) string {
+	const n = 9
+	if len(id) == n && strings.IndexFunc(id, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) < 0 {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])[:n]
 }
 
 // wireMessage is a message as templates know it, in OpenAI's form. They read thoughts by either of three names. By
@@ -123,11 +141,17 @@ func (c *TemplateChat) render(messages []Message, style callStyle, o ChatOptions
 		if len(m.ToolCalls) == 0 || m.Content == "" {
 			w.Thinking = m.Reasoning
 		}
+		if style.short && m.ToolCallID != "" {
+			w.CallID = shortID(m.ToolCallID)
+		}
 		if m.Role == "developer" {
 			w.Role = "system" // what templates call it
 		}
 		for _, call := range m.ToolCalls {
 			x := wireCall{ID: call.ID, Type: "function"}
+			if style.short {
+				x.ID = shortID(call.ID)
+			}
 			x.Function.Name, x.Function.Arguments = call.Name, call.Arguments
 			w.ToolCalls = append(w.ToolCalls, x)
 		}
