@@ -66,6 +66,18 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// TestShortIsSaid: a result with fewer samples than were asked for says so below the table.
+func TestShortIsSaid(t *testing.T) {
+	r := record.Result{Bench: "platform/copy", Verdict: record.OK, Clock: record.HostClock, Samples: []float64{1, 1, 1}}
+	if n := notes([]record.Result{r}); len(n) > 0 {
+		t.Errorf("%q", n)
+	}
+	r.Short(10, time.Second)
+	if n := notes([]record.Result{r}); len(n) != 1 || !strings.HasPrefix(n[0], "platform/copy: 3 samples instead of 10") {
+		t.Errorf("%q", n)
+	}
+}
+
 // TestP95RefusesSmallN: with three samples there is no 95th percentile, with
 // twenty there is.
 func TestP95RefusesSmallN(t *testing.T) {

@@ -89,6 +89,9 @@ func notes(results []record.Result) []string {
 		if r.Verdict != record.OK {
 			all = append(all, fmt.Sprintf("%s %s: %s", strings.ToUpper(string(r.Verdict)), r.Name(), r.Reason))
 		}
+		if short := r.ShortText(); short != "" {
+			all = append(all, r.Name()+": "+short)
+		}
 		if by := r.Disturbed(); by != "" {
 			all = append(all, fmt.Sprintf("DISTURBED %s: %s; it is not compared with what was measured undisturbed", r.Name(),
 				by))

@@ -305,10 +305,9 @@ func (s *session) measure(p point) (*record.Result, error) {
 		finish = sync.OnceFunc(t.finish)
 		defer finish()
 	}
-	begin := time.Now()
-	for len(r.Samples) < s.opt.Repetitions && (len(r.Samples) < fewest ||
-		time.Since(begin) < max(patience, 10*s.opt.MinTime)) || len(r.Samples) < mostSamples &&
-		time.Since(begin) < s.opt.MinTime {
+	begin, limit := time.Now(), max(patience, 10*s.opt.MinTime)
+	for len(r.Samples) < s.opt.Repetitions && (len(r.Samples) < fewest || time.Since(begin) < limit) ||
+		len(r.Samples) < mostSamples && time.Since(begin) < s.opt.MinTime {
 		if err := s.ctx.Err(); err != nil {
 			return r, errlist.Join(err, closed(end))
 		}
@@ -337,6 +336,9 @@ func (s *session) measure(p point) (*record.Result, error) {
 		if err := p.finish(r); err != nil {
 			return r, err
 		}
+	}
+	if len(r.Samples) < s.opt.Repetitions {
+		r.Short(s.opt.Repetitions, limit)
 	}
 	if r.Check, err = p.check(); err != nil {
 		return r, err

@@ -3,6 +3,7 @@ package platform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -95,6 +96,21 @@ func TestCPU(t *testing.T) {
 				t.Errorf("progress was told %d times of %d benchmarks", len(seen), len(quick))
 			}
 		})
+	}
+}
+
+// TestShortSamplesSayWhy: a figure whose samples take long has fewer than were asked for, and says so.
+func TestShortSamplesSayWhy(t *testing.T) {
+	s := &session{ctx: context.Background(), bench: &Benchmark{Name: "planted"}, backend: "cpu",
+		opt: Options{Repetitions: 50, MinTime: time.Millisecond, Emit: func(*record.Result) error { return nil }}}
+	for wait, short := range map[time.Duration]bool{100 * time.Millisecond: true, time.Microsecond: false} {
+		r, err := s.measure(point{prepare: hostTimed(func() error { time.Sleep(wait); return nil }), most: 1,
+			check: func() (record.Check, error) { return exact(0, 1), nil }})
+		if err != nil || len(r.Samples) < fewest || short != (len(r.Samples) < 50) || short != (r.ShortText() != "") ||
+			short && r.ShortText() != fmt.Sprintf("%d samples instead of 50: no more were taken after 0.5 s (ten times "+
+				"--min-time, and half a second at least)", len(r.Samples)) {
+			t.Errorf("%v: %d samples, %q, %v", wait, len(r.Samples), r.ShortText(), err)
+		}
 	}
 }
 
