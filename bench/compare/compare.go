@@ -1,14 +1,13 @@
 // Package compare says whether one set of results is slower than another, and
 // whether that is more than noise.
 //
-// Times are compared by the test of Mann and Whitney, which assumes no
-// distribution, with Cliff's δ as the effect's size. Since a comparison makes one
-// test for each benchmark, its p values are adjusted by Holm's method: the chance
-// that any of them is a false alarm stays below alpha. A significant difference
-// still counts only beyond the noise band: samples of one run share its placement,
-// clocks and temperature, so that two runs of the same code differ by more than
-// their samples suggest. The band is as wide as Options say, or twice as far as the
-// medians of successive parts of a run lie apart, if that is more.
+// Runs are what repeats: samples of one run share its placement, clocks and
+// temperature, so that two runs of the same code differ by more than their samples
+// suggest. So a run counts by its median, runs of one code are a group, and two
+// groups are held against each other by Student's test on logarithms. Since a
+// comparison makes one test for each benchmark, its p values are adjusted by Holm's
+// method: the chance that any of them is a false alarm stays below alpha. What is
+// not significant is the same only where a slowdown of a tenth would have been seen.
 package compare
 
 import (
@@ -16,7 +15,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 
 	"golang.org/x/perf/benchmath"
 
@@ -28,7 +26,9 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultAlpha = 0.05
+	// DefaultAlpha is the chance that any result of identical code is called slower. It is half of what is promised
+	// (1 of 50), since runs are not as independent and normal as the test takes them to be.
+	DefaultAlpha = 0.01
 	DefaultBand  = 0.03
 )
 
@@ -38,6 +38,8 @@ type Options struct {
 	Band  float64 // relative difference of medians that is noise in any case; 0: DefaultBand; below 0: none
 	// Disturbed compares what was measured under load, a quota or a binding with what was not, too.
 	Disturbed bool
+	// TwoSided counts what is faster as a find too, so that either way has half of Alpha. Compare does it in any case.
+	TwoSided bool
 }
 
 func (o *Options) fill() {
@@ -59,8 +61,8 @@ type Outcome string
 const (
 	Slower   Outcome = "slower"
 	Faster   Outcome = "faster"
-	Same     Outcome = "same"     // not significant, or within the band
-	Few      Outcome = "few"      // too few samples, among so many tests, for any difference to be significant
+	Same     Outcome = "same"     // not significant, or within the band, and a slowdown of 10 % would have been seen
+	Few      Outcome = "few"      // too few samples and runs, among so many tests, for any difference to be significant
 	Lost     Outcome = "lost"     // it was measured before, and now failed, was refused or was skipped
 	Gained   Outcome = "gained"   // the other way round
 	Missing  Outcome = "missing"  // only the first has it
@@ -68,7 +70,7 @@ const (
 	Unusable Outcome = "unusable" // neither is OK
 	// Disturbed: other programs, a quota or a binding disturbed one of the two and not the other.
 	Disturbed Outcome = "disturbed"
-	// Noisy is of a gate: the noise between runs is such that a slowdown of 10 % would be missed too often.
+	// Noisy: the noise between runs is such that a slowdown of 10 % would be missed too often.
 	Noisy Outcome = "noisy"
 )
 
@@ -100,18 +102,14 @@ type Row struct {
 	Device string  `json:"device,omitempty"`
 	Old    *Point  `json:"old,omitempty"`
 	New    *Point  `json:"new,omitempty"`
-	Ratio  float64 `json:"ratio,omitempty"` // of the medians, new to old: above 1 is slower
+	Ratio  float64 `json:"ratio,omitempty"` // of typical runs' medians, new to old: above 1 is slower
 	P      float64 `json:"p,omitempty"`     // adjusted by Holm's method
 	RawP   float64 `json:"raw_p,omitempty"` // of this test alone
-	// Delta is Cliff's δ: the share of pairs of samples in which the new one is slower
-	// less that in which it is faster, from -1 to 1.
-	Delta float64 `json:"delta"`
-	Band  float64 `json:"band"` // relative; what is within it is noise
-	// BandFrom says what has widened the band beyond that of Options: the drift of the
-	// samples of a run, or the spread of so many runs of the same code.
+	Band   float64 `json:"band"`            // relative: the least change that the noise lets be seen
+	// BandFrom says what the noise is known from: so many runs of the same code, or an assumption.
 	BandFrom string  `json:"band_from,omitempty"`
 	Outcome  Outcome `json:"outcome"`
-	Runs     *Runs   `json:"runs,omitempty"` // of a gate: the runs that it rests on
+	Runs     *Runs   `json:"runs,omitempty"` // the runs that it rests on
 }
 
 // Why says in words what an outcome rests on.
@@ -184,24 +182,55 @@ func latest(entries []store.Entry) map[key]*store.Entry {
 }
 
 // Compare compares two sets of results benchmark by benchmark. Where a set has
-// several results of one, the last that is OK counts. Sets of one device each are
-// compared whatever the devices are; where a set has several, results are compared
-// on each device (with its driver and threads) that both have.
+// several runs of one, those of the code of its last run that is OK count, and are as
+// disturbed as the last of the second set, unless Options say otherwise. Sets of one
+// device each are compared whatever the devices are; where a set has several, results
+// are compared on each device (with its driver and threads) that both have.
 func Compare(before, after []store.Entry, opt Options) *Comparison {
+	opt.TwoSided = true
 	opt.fill()
 	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	before, after = measured(before), measured(after)
 	x, y := byPlace(before), byPlace(after)
 	if len(x) <= 1 && len(y) <= 1 {
-		c.pair(before, after, "", opt)
+		c.pair(before, after, "", opt, repeats)
 	} else {
 		for p, entries := range x {
 			if len(y[p]) > 0 {
-				c.pair(entries, y[p], p.device, opt)
+				c.pair(entries, y[p], p.device, opt, repeats)
 			}
 		}
 	}
 	c.settle()
 	return c
+}
+
+// Turns compares runs of two programs that took turns, whatever code they say they are. A result that is not OK in
+// one of the runs after is lost.
+func Turns(before, after []store.Entry, opt Options) *Comparison {
+	opt.fill()
+	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
+	c.pair(before, spoiled(after), "", opt, all)
+	c.settle()
+	return c
+}
+
+// measured leaves out runs that only checked.
+func measured(entries []store.Entry) []store.Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e store.Entry) bool { return e.Run.Checked() })
+}
+
+// spoiled leaves out what is OK of a benchmark of which one result is not. Such a one may not know its clock.
+func spoiled(entries []store.Entry) []store.Entry {
+	bad := map[key]bool{}
+	for i := range entries {
+		if e := &entries[i]; e.Verdict != record.OK {
+			bad[keyOf(e)] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(e store.Entry) bool {
+		return e.Verdict == record.OK && (bad[keyOf(&e)] || bad[key{e.Name(), ""}])
+	})
 }
 
 func byPlace(entries []store.Entry) map[place][]store.Entry {
@@ -213,8 +242,24 @@ func byPlace(entries []store.Entry) map[place][]store.Entry {
 	return m
 }
 
+// chooser picks those of a benchmark's OK results that repeat one of them.
+type chooser func(ok []*store.Entry, last *store.Entry) []*store.Entry
+
+// repeats are the runs of the same code. If its source was changed from a commit between them, that counts as noise:
+// who compares them has chosen them as one side.
+func repeats(ok []*store.Entry, last *store.Entry) (same []*store.Entry) {
+	for _, e := range ok {
+		if codeOf(e) == codeOf(last) {
+			same = append(same, e)
+		}
+	}
+	return same
+}
+
+func all(ok []*store.Entry, _ *store.Entry) []*store.Entry { return ok }
+
 // pair adds the rows of two sets.
-func (c *Comparison) pair(before, after []store.Entry, device string, opt Options) {
+func (c *Comparison) pair(before, after []store.Entry, device string, opt Options, choose chooser) {
 	a, b := latest(before), latest(after)
 	joinUnclocked(a, b)
 	joinUnclocked(b, a)
@@ -225,11 +270,39 @@ func (c *Comparison) pair(before, after []store.Entry, device string, opt Option
 	for k := range b {
 		keys[k] = true
 	}
+	oksA, oksB := usable(before), usable(after)
 	for k := range keys {
-		r := newRow(k, a[k], b[k], opt)
-		r.Device = device
-		c.Rows = append(c.Rows, r)
+		old, new := a[k], b[k]
+		row := newRow(k, old, new, opt)
+		if row.Outcome == Same || row.Outcome == Disturbed {
+			x := newGroup(alike(choose(oksA[k], old), new, opt))
+			y := newGroup(alike(choose(oksB[k], new), new, opt))
+			if x != nil {
+				row = newRow(k, x.middle(), y.middle(), opt)
+				row.weigh(x, y, 1, opt)
+			}
+		}
+		row.Device = device
+		c.Rows = append(c.Rows, row)
 	}
+}
+
+// usable are the results that are OK, by benchmark.
+func usable(entries []store.Entry) map[key][]*store.Entry {
+	m := map[key][]*store.Entry{}
+	for i := range entries {
+		if e := &entries[i]; e.Verdict == record.OK && len(e.Samples) > 0 {
+			m[keyOf(e)] = append(m[keyOf(e)], e)
+		}
+	}
+	return m
+}
+
+// alike are the results that the same kinds of things disturbed as one.
+func alike(entries []*store.Entry, e *store.Entry, opt Options) []*store.Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(o *store.Entry) bool {
+		return !opt.Disturbed && !o.DisturbedAlike(&e.Result)
+	})
 }
 
 // joinUnclocked gives a result of a that ended before its clock was known the
@@ -268,30 +341,20 @@ func newRow(k key, old, new *store.Entry, opt Options) Row {
 	case !opt.Disturbed && !old.DisturbedAlike(&new.Result):
 		r.Outcome = Disturbed
 	default:
-		r.test(opt.Alpha)
-		for _, p := range []*Point{r.Old, r.New} {
-			r.widen(2*drift(p.samples), "drift")
-		}
+		r.Outcome = Same
 	}
 	return r
 }
 
-// test fills in what does not depend on the other rows.
-func (r *Row) test(alpha float64) {
-	x, y := r.Old.samples, r.New.samples
-	r.Ratio = r.New.Time.Median / r.Old.Time.Median
-	t := &benchmath.DefaultThresholds
-	c := benchmath.AssumeNothing.Compare(benchmath.NewSample(slices.Clone(x), t), benchmath.NewSample(slices.Clone(y), t))
-	r.RawP, r.Delta, r.Outcome = c.P, cliff(x, y), Same
-	if leastP(len(x), len(y)) > alpha {
-		r.Outcome = Few
-	}
-}
-
-// widen makes the noise band wider, unless there is to be none.
-func (r *Row) widen(band float64, from string) {
-	if r.Band > 0 && band > r.Band {
-		r.Band, r.BandFrom = band, from
+// weigh takes the runs of two codes, of which the one before is the best of so many, as what is tested. Where the
+// noise between them is assumed, their samples must differ too.
+func (r *Row) weigh(before, now *group, codes int, opt Options) {
+	r.Runs = newRuns(before, now, codes, opt.TwoSided)
+	r.Band, r.Ratio, r.RawP = max(opt.Band, 0), r.Runs.ratio(), r.Runs.p()
+	if r.Runs.Assumed {
+		t := &benchmath.DefaultThresholds
+		x, y := benchmath.NewSample(slices.Clone(r.Old.samples), t), benchmath.NewSample(slices.Clone(r.New.samples), t)
+		r.RawP = max(r.RawP, benchmath.AssumeNothing.Compare(x, y).P)
 	}
 }
 
@@ -323,18 +386,6 @@ func spread(values []float64) float64 {
 	return 1.4826 * stats.Summarize(off).Median / middle
 }
 
-// cliff is Cliff's δ of y over x.
-func cliff(x, y []float64) float64 {
-	sorted := slices.Sorted(slices.Values(x))
-	sum := 0
-	for _, v := range y {
-		below := sort.SearchFloat64s(sorted, v)
-		upTo := sort.Search(len(sorted), func(i int) bool { return sorted[i] > v })
-		sum += below - (len(sorted) - upTo)
-	}
-	return float64(sum) / float64(len(x)*len(y))
-}
-
 // leastP is the least two-sided p that the test can give for samples of these
 // sizes: all of one side below all of the other, in either of two ways.
 func leastP(n, m int) float64 {
@@ -357,9 +408,9 @@ func (c *Comparison) settle() {
 	sorting.Sort(tested, func(a, b *Row) int { return cmp.Compare(a.RawP, b.RawP) })
 	least := 0.0
 	for _, r := range tested {
-		if r.Runs != nil {
-			r.Runs.settle(c.Alpha, r.Band, len(tested))
-			r.widen(r.Runs.limit(c.Alpha, len(tested)), r.Runs.from())
+		r.Runs.settle(c.Alpha, r.Band, len(tested))
+		if band := r.Runs.limit(c.Alpha, len(tested)); r.Band > 0 && band > r.Band {
+			r.Band, r.BandFrom = band, r.Runs.from()
 		}
 	}
 	for i, r := range tested {
@@ -371,14 +422,10 @@ func (c *Comparison) settle() {
 	c.sort()
 }
 
-// judge decides a row of so many that were tested, with P adjusted. The noise between the runs of a gate is in its P,
-// that of other comparisons in their band.
+// judge decides a row of so many that were tested, with P adjusted.
 func (r *Row) judge(alpha, band float64, tests int) {
-	if r.Runs == nil {
-		band = r.Band
-	}
 	// Even if all samples of one side lay beyond the other's, and all tests were so, these are too few among so many.
-	few := (r.Runs == nil || r.Runs.Assumed) && leastP(r.Old.Time.N, r.New.Time.N)*float64(tests) > alpha
+	few := r.Runs.Assumed && leastP(r.Old.Time.N, r.New.Time.N)*float64(tests) > alpha
 	switch beyond := math.Abs(r.Ratio-1) > band; {
 	case beyond && r.P <= alpha && r.Ratio > 1:
 		r.Outcome = Slower
@@ -386,7 +433,7 @@ func (r *Row) judge(alpha, band float64, tests int) {
 		r.Outcome = Faster
 	case beyond && few:
 		r.Outcome = Few
-	case r.Runs != nil && r.Runs.Power < wanted:
+	case r.Runs.Power < wanted:
 		r.Outcome = Noisy
 	}
 }

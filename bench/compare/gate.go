@@ -40,7 +40,7 @@ func Gate(run string, all []store.Entry, opt Options) *Comparison {
 // Gate does one run, and gives what is slower or lost.
 func Regressions(all []store.Entry, opt Options) *Comparison {
 	var now []*store.Entry
-	all = slices.DeleteFunc(slices.Clone(all), func(e store.Entry) bool { return e.Run.Checked() })
+	all = measured(all)
 	for _, entries := range byPlace(all) {
 		last := map[string][]store.Entry{} // by benchmark: the run that measured it last
 		for _, e := range entries {
@@ -64,9 +64,6 @@ func Regressions(all []store.Entry, opt Options) *Comparison {
 
 // against compares results with the best code among other runs.
 func against(now []*store.Entry, all []store.Entry, opt Options) *Comparison {
-	if opt.Alpha == 0 {
-		opt.Alpha = DefaultGateAlpha
-	}
 	opt.fill()
 	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
 	type shelf struct {
@@ -110,69 +107,13 @@ func gateRow(k key, before []*store.Entry, e *store.Entry, opt Options) Row {
 		return newRow(k, nil, e, opt)
 	}
 	row := newRow(k, best.middle(), e, opt)
-	if row.Outcome != Same && row.Outcome != Few { // there is nothing to test
+	if row.Outcome != Same { // there is nothing to test
 		return row
 	}
-	mine := &group{code: codeOf(e), entries: []*store.Entry{e}, logs: []float64{logMedian(e)}}
+	mine := newGroup([]*store.Entry{e})
 	if g := groups[mine.code]; g != nil && mine.code != best.code && mine.code.pure() {
 		mine.entries, mine.logs = append(mine.entries, g.entries...), append(mine.logs, g.logs...)
 	}
 	row.weigh(best, mine, tries, opt)
 	return row
-}
-
-// weigh takes the runs of two codes as what is tested. Where the noise between them is assumed, their samples must
-// differ too.
-func (row *Row) weigh(before, now *group, codes int, opt Options) {
-	row.Runs = newRuns(before, now, codes)
-	row.Delta, row.Band, row.BandFrom, row.Ratio = 0, max(opt.Band, 0), "", row.Runs.ratio()
-	if row.Runs.Assumed {
-		row.RawP = max(row.RawP, row.Runs.p())
-		return
-	}
-	row.Outcome, row.RawP = Same, row.Runs.p()
-}
-
-// Turns compares runs of two programs that took turns, as Gate does, whatever code they say they are. A result that
-// is not OK in one of the runs after is lost.
-func Turns(before, after []store.Entry, opt Options) *Comparison {
-	if opt.Alpha == 0 {
-		opt.Alpha = DefaultGateAlpha
-	}
-	opt.fill()
-	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
-	var sides [2]map[key]*group
-	bad := map[key]*store.Entry{}
-	for i, entries := range [][]store.Entry{before, after} {
-		sides[i] = map[key]*group{}
-		for j := range entries {
-			e := &entries[j]
-			k := keyOf(e)
-			if e.Verdict != record.OK || len(e.Samples) == 0 {
-				if i == 1 {
-					bad[k] = e
-				}
-				continue
-			}
-			if sides[i][k] == nil {
-				sides[i][k] = &group{code: codeOf(e)}
-			}
-			g := sides[i][k]
-			g.entries, g.logs = append(g.entries, e), append(g.logs, logMedian(e))
-		}
-	}
-	for k, g := range sides[0] {
-		mine := sides[1][k]
-		if e := bad[k]; e != nil || mine == nil {
-			c.Rows = append(c.Rows, newRow(k, g.middle(), e, opt))
-			continue
-		}
-		row := newRow(k, g.middle(), mine.middle(), opt)
-		if row.Outcome == Same || row.Outcome == Few {
-			row.weigh(g, mine, 1, opt)
-		}
-		c.Rows = append(c.Rows, row)
-	}
-	c.settle()
-	return c
 }

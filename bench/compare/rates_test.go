@@ -17,36 +17,37 @@ type rates struct {
 	noisy       float64 // share of slowed results that were called noisy
 }
 
+// noisyRun is a run of several benchmarks, the first of which is so much slower than 1 s.
+func noisyRun(rng *rand.Rand, code string, benches int, slow, noise, wild float64) (out []store.Entry) {
+	r := newRun(code)
+	for b := range benches {
+		scale := noise
+		if wild > 1 && rng.IntN(10) == 0 {
+			scale *= wild
+		}
+		x := math.Exp(scale * rng.NormFloat64())
+		if b == 0 {
+			x *= slow
+		}
+		out = append(out, entry(r, fmt.Sprint("b", b), x, 8, rng.Uint64()))
+	}
+	return out
+}
+
 // simulate runs gates of several benchmarks, one of which is slowed in every second one. Runs differ by noise, and
 // every tenth by as much times wild.
 func simulate(rng *rand.Rand, trials, benches, codes, before, now int, noise, wild float64) rates {
 	var alarms, slower, noisy, gates float64
-	run := func(code string, slow float64) (out []store.Entry) {
-		r := newRun(code)
-		for b := range benches {
-			scale := noise
-			if wild > 1 && rng.IntN(10) == 0 {
-				scale *= wild
-			}
-			x := math.Exp(scale * rng.NormFloat64())
-			if b == 0 {
-				x *= slow
-			}
-			e := entry(r, fmt.Sprint("b", b), x, 8, rng.Uint64())
-			out = append(out, e)
-		}
-		return out
-	}
 	for range trials {
 		for _, slow := range []float64{1, 1.1} {
 			var all []store.Entry
 			for c := range codes {
 				for range before {
-					all = append(all, run(fmt.Sprint("c", c), 1)...)
+					all = append(all, noisyRun(rng, fmt.Sprint("c", c), benches, 1, noise, wild)...)
 				}
 			}
 			for range now {
-				all = append(all, run("now", slow)...)
+				all = append(all, noisyRun(rng, "now", benches, slow, noise, wild)...)
 			}
 			c := Gate(all[len(all)-1].Run.ID, all, Options{})
 			if slow == 1 {
@@ -122,6 +123,59 @@ func TestGateRates(t *testing.T) {
 		}
 		if r.found < c.atLeast {
 			t.Errorf("%s: %.1f %% of slowdowns are found, expected %.0f", name, 100*r.found, 100*c.atLeast)
+		}
+	}
+}
+
+// TestCompareRates measures how often a comparison of runs of two programs errs: of identical code at most 1 of 50 has
+// a row that is called slower or faster, and of slowdowns by 30 % that it does not call noisy it finds nine of ten.
+func TestCompareRates(t *testing.T) {
+	rng := rand.New(rand.NewPCG(30, 5))
+	trials := 100
+	if testfiles.Exhaustive() {
+		trials = 1000
+	}
+	for i, c := range []struct {
+		benches, runs int
+		noise, wild   float64
+		atLeast       float64 // slowdowns found among all, noisy or not
+	}{
+		{1, 1, 0.08, 3, 0}, {12, 1, 0.15, 1, 0}, {1, 3, 0.05, 1, 0.5}, {12, 3, 0.03, 1, 0.4}, {12, 8, 0.05, 1, 0.95},
+		{12, 8, 0.10, 1, 0.3}, {12, 8, 0.05, 3, 0.8},
+	} {
+		if i%2 > 0 && !testfiles.Exhaustive() {
+			continue
+		}
+		var alarms, slower, noisy float64
+		for range trials {
+			for _, slow := range []float64{1, 1.3} {
+				var sides [2][]store.Entry
+				for i, code := range []string{"a", "b"} {
+					for range c.runs {
+						sides[i] = append(sides[i], noisyRun(rng, code, c.benches, []float64{1, slow}[i], c.noise, c.wild)...)
+					}
+				}
+				got := Compare(sides[0], sides[1], Options{})
+				switch o := outcomes(got)["b0"]; {
+				case slow == 1 && got.Count(Slower, Faster) > 0:
+					alarms++
+				case slow > 1 && o == Slower:
+					slower++
+				case slow > 1 && o == Noisy:
+					noisy++
+				}
+			}
+		}
+		n := float64(trials)
+		told := 1.0
+		if n > noisy {
+			told = slower / (n - noisy)
+		}
+		t.Logf("| %d | %d+%d | %.0f %%, wild %g | %.2f %% | %.1f %% | %.1f %% | %.1f %% |", c.benches, c.runs, c.runs,
+			100*c.noise, c.wild, 100*alarms/n, 100*slower/n, 100*told, 100*noisy/n)
+		if alarms/n > 0.02 || told < 0.9 || slower/n < c.atLeast {
+			t.Errorf("%+v: identical code differs %.2f %%, found %.1f %%, of those told %.1f %%", c, 100*alarms/n, 100*slower/n,
+				100*told)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package compare
 
-// What a gate knows of the noise between runs: runs of one code are a group, and two groups are
+// What is known of the noise between runs: runs of one code are a group, and two groups are
 // held against each other by Student's test on the logarithms of their runs' medians.
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"gonum.org/v1/gonum/stat"
@@ -16,10 +17,6 @@ import (
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
 )
-
-// DefaultGateAlpha is the chance that any result of identical code is called slower. It is half of
-// what is promised (1 of 50), since runs are not as independent and normal as the test takes them to be.
-const DefaultGateAlpha = 0.01
 
 const (
 	enoughRuns = 3    // of one code: with fewer nothing is known of the noise between runs
@@ -52,6 +49,25 @@ type group struct {
 	logs    []float64 // of the runs' medians, in seconds
 }
 
+// newGroup is of results of one benchmark; of a run with several the last counts. It is nil where there are none.
+func newGroup(entries []*store.Entry) *group {
+	last := map[string]int{}
+	for i, e := range entries {
+		last[e.Run.ID] = i
+	}
+	var g *group
+	for i, e := range entries {
+		if last[e.Run.ID] != i {
+			continue
+		}
+		if g == nil {
+			g = &group{code: codeOf(e)}
+		}
+		g.entries, g.logs = append(g.entries, e), append(g.logs, logMedian(e))
+	}
+	return g
+}
+
 func (g *group) typical() float64 { return stats.Summarize(g.logs).Median }
 
 // middle is the run whose median is nearest to the typical one.
@@ -62,28 +78,20 @@ func (g *group) middle() *store.Entry {
 	})
 }
 
-// groupsOf sorts results of one benchmark and place by code; of a run with several the last counts.
-// A run that does not know its code is alone.
+// groupsOf sorts results of one benchmark and place by code. A run that does not know its code is alone.
 func groupsOf(entries []*store.Entry) map[code]*group {
-	last := map[string]int{}
-	for i, e := range entries {
-		last[e.Run.ID] = i
-	}
-	groups := map[code]*group{}
-	for i, e := range entries {
-		if last[e.Run.ID] != i {
-			continue
-		}
+	by := map[code][]*store.Entry{}
+	for _, e := range entries {
 		c := codeOf(e)
 		if c == (code{}) {
 			c.commit = "run " + e.Run.ID
 		}
-		g := groups[c]
-		if g == nil {
-			g = &group{code: c}
-			groups[c] = g
-		}
-		g.entries, g.logs = append(g.entries, e), append(g.logs, logMedian(e))
+		by[c] = append(by[c], e)
+	}
+	groups := map[code]*group{}
+	for c, of := range by {
+		groups[c] = newGroup(of)
+		groups[c].code = c
 	}
 	return groups
 }
@@ -108,28 +116,34 @@ func bestGroup(groups map[code]*group) (best *group, among int) {
 	return nil, 0
 }
 
-// Runs says what a row of a gate rests on.
+// Runs says what a row rests on.
 type Runs struct {
 	Before int `json:"before"` // runs of the code that it is held against
 	Now    int `json:"now"`    // runs of the code that is judged
-	Codes  int `json:"codes"`  // among which the one before is the best
+	Codes  int `json:"codes"`  // among which the one before is the best: 1 but for a gate
 	// Noise is the standard deviation of a run's median, relative: between runs of the same code, or
 	// the drift within runs, if that is more.
 	Noise float64 `json:"noise"`
-	// Assumed says that there are too few runs of the code before to know the noise between them.
+	// Assumed says that there are too few runs of either code to know the noise between them.
 	Assumed bool `json:"assumed,omitempty"`
 	// Power is how often a slowdown of a tenth is found with this noise, so many runs and tests.
 	Power float64 `json:"power,omitempty"`
-	// Need is how many runs of either code would find it often enough, 0 where no hundred would or the noise is assumed.
+	// Need is how many runs of either code would find it often enough, 0 where these do, no hundred would or the noise is
+	// assumed.
 	Need int `json:"need,omitempty"`
 
 	typical, now float64 // logarithms of typical seconds
 	freedom      float64
+	tries        float64 // ways in which identical code could be called different: codes, and either direction
 }
 
-func newRuns(before, now *group, codes int) *Runs {
+func newRuns(before, now *group, codes int, twoSided bool) *Runs {
 	r := &Runs{Before: len(before.logs), Now: len(now.logs), Codes: codes, typical: before.typical(), now: now.typical()}
-	r.Assumed = r.Before < enoughRuns
+	r.tries = float64(codes)
+	if twoSided {
+		r.tries *= 2
+	}
+	r.Assumed = max(r.Before, r.Now) < enoughRuns
 	sum, known := 0.0, r.Before+r.Now-2
 	for _, g := range []*group{before, now} {
 		if n := len(g.logs); n > 1 {
@@ -142,7 +156,7 @@ func newRuns(before, now *group, codes int) *Runs {
 	}
 	within := max(stats.Summarize(drifts).Median, drift(now.entries[0].Samples))
 	between := math.Sqrt(sum / float64(max(known, 1)))
-	r.freedom = freedom(known, r.Now)
+	r.freedom = freedom(known, r.Before, r.Now)
 	if r.Assumed {
 		between, r.freedom = max(between, assumedNoise), wildFreedom
 	}
@@ -165,8 +179,8 @@ func share(n int) float64 {
 func (r *Runs) wide(before, now int) float64 { return r.Noise * math.Sqrt(share(before)+share(now)) }
 
 // freedom is the degrees of freedom of the test, where runs of either code together have so many.
-func freedom(known, now int) float64 {
-	if now < enoughRuns {
+func freedom(known, before, now int) float64 {
+	if min(before, now) < enoughRuns {
 		known = min(known, wildFreedom)
 	}
 	return float64(known)
@@ -174,15 +188,16 @@ func freedom(known, now int) float64 {
 
 func student(freedom float64) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: freedom} }
 
-// p is the chance that identical code is as much slower (or faster) than it is here than the best of the codes.
+// p is the chance that identical code is as much slower (where either way counts: or faster) than the best of the
+// codes as it is here.
 func (r *Runs) p() float64 {
 	t := math.Abs(r.now-r.typical) / r.wide(r.Before, r.Now)
-	return min(1, student(r.freedom).Survival(t)*float64(r.Codes))
+	return min(1, student(r.freedom).Survival(t)*r.tries)
 }
 
 // limit is the relative difference from which on one of so many tests is significant at alpha, by Bonferroni.
 func (r *Runs) limit(alpha float64, tests int) float64 {
-	return math.Expm1(student(r.freedom).Quantile(1-alpha/float64(tests*r.Codes)) * r.wide(r.Before, r.Now))
+	return math.Expm1(student(r.freedom).Quantile(1-alpha/(float64(tests)*r.tries)) * r.wide(r.Before, r.Now))
 }
 
 // settle reckons the power for so many tests.
@@ -191,15 +206,19 @@ func (r *Runs) settle(alpha, band float64, tests int) {
 	up := math.Sqrt(r.freedom / distuv.ChiSquared{K: r.freedom}.Quantile(unsure))
 	power := func(before, now int, free float64) float64 {
 		wide := r.wide(before, now)
-		at := max(student(free).Quantile(1-alpha/float64(tests*r.Codes))*wide, math.Log1p(band))
+		at := max(student(free).Quantile(1-alpha/(float64(tests)*r.tries))*wide, math.Log1p(band))
 		return distuv.UnitNormal.CDF((math.Log1p(target) - at) / (wide * up))
 	}
 	r.Power = power(r.Before, r.Now, r.freedom)
-	for n := enoughRuns; n <= 100 && r.Need == 0 && !r.Assumed; n++ {
-		b, now := max(n, r.Before), max(n, r.Now)
-		if power(b, now, freedom(b+now-2, now)) >= wanted {
-			r.Need = n
-		}
+	if r.Assumed || r.Power >= wanted {
+		return
+	}
+	need := enoughRuns + sort.Search(100-enoughRuns, func(i int) bool {
+		b, now := max(enoughRuns+i, r.Before), max(enoughRuns+i, r.Now)
+		return power(b, now, freedom(b+now-2, b, now)) >= wanted
+	})
+	if need < 100 {
+		r.Need = need
 	}
 }
 
@@ -208,14 +227,14 @@ func (r *Runs) from() string {
 	if r.Assumed {
 		return "assumption"
 	}
-	return fmt.Sprintf("%d runs", r.Before)
+	return fmt.Sprintf("%d+%d runs", r.Before, r.Now)
 }
 
 // cannot says why nothing can be told, and what would help.
 func (r *Runs) cannot() string {
 	if r.Assumed {
-		return fmt.Sprintf("cannot tell: %d of %d runs that are needed of the code before; until then noise of %.2g %% is "+
-			"assumed", r.Before, enoughRuns, 100*r.Noise)
+		return fmt.Sprintf("cannot tell: %d of %d runs that are needed of a code; until then noise of %.2g %% is assumed",
+			max(r.Before, r.Now), enoughRuns, 100*r.Noise)
 	}
 	text := fmt.Sprintf("cannot tell: noise of %.2g %% between runs, a slowdown of 10 %% is found %.0f of 100 times",
 		100*r.Noise, 100*r.Power)

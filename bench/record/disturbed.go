@@ -14,12 +14,13 @@ const (
 	Trend        = "trend"         // by how much times rise within the samples, as a share of their median
 )
 
-// DisturbedAlike says whether the same kinds of things disturbed two measurements, none for one: only then does a
-// difference between them tell of what was measured.
+// DisturbedAlike says whether the same kinds of things disturbed two measurements, none for one, and a quota or a
+// binding left them as much: only then does a difference between them tell of what was measured.
 func (r *Result) DisturbedAlike(o *Result) bool {
 	for _, m := range []string{OthersCPUs, QuotaCPUs, AffinityCPUs, Trend} {
-		_, a := r.Metrics[m]
-		if _, b := o.Metrics[m]; a != b {
+		x, a := r.Metrics[m]
+		y, b := o.Metrics[m]
+		if a != b || x != y && (m == QuotaCPUs || m == AffinityCPUs) {
 			return false
 		}
 	}

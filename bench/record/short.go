@@ -25,6 +25,6 @@ func (r *Result) ShortText() string {
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("%d samples instead of %g: no more were taken after %.3g s (ten times --min-time, and half a second "+
-		"at least)", len(r.Samples), asked, r.Metrics[SamplingTime])
+	return fmt.Sprintf("%d samples instead of %g: no more were taken after %.3g s (ten times --min-time, and half a "+
+		"second at least)", len(r.Samples), asked, r.Metrics[SamplingTime])
 }

@@ -23,12 +23,16 @@ func (a *app) compareCmd() *cobra.Command {
 		Long: `compare holds what was measured in B against what was measured in A, benchmark
 by benchmark. A and B are runs (an identity or its beginning, last, last~1),
 commits, labels or devices; run:, commit:, label: and device: say which is meant.
-Of several results of one benchmark the last that is OK counts.
+Of several runs of one benchmark those of the last one's code count.
 
-Times are compared by the test of Mann and Whitney, its p values adjusted for
-the number of tests by Holm's method. A difference counts where it is significant
-and beyond the noise band.`,
+The test is that of greta gate, in both directions: the medians of runs are compared,
+with the noise between runs of the same code. Three runs of a code or more say what
+that is; with fewer noise of 8 % is assumed, and hardly anything can be told. What is
+not slower or faster is noisy, "cannot tell", where a slowdown of 10 % would be missed more
+than 1 of 10 times, and else the same. Runs that something disturbed (other programs, a quota,
+a binding) are compared with such as were disturbed alike.`,
 		Example: `  greta compare last~1 last
+  greta compare label:before label:now
   greta compare commit:4f2a91c commit:9d01b7e --bench "op/*"
   greta compare device:H200 device:MI300X`,
 		Args: exactly(2, "two selections"),

@@ -49,8 +49,8 @@ func (a *app) expRunCmd() *cobra.Command {
 		Long: `run first runs the changed side once, whose results are checked as all of
 greta bench are: if one is wrong the run ends there, and says so in the ledger. Then the baseline and the
 changed side are measured in turns, so that clocks and temperature are the same
-for both. The table has every benchmark with the test of Mann and Whitney and the noise band,
-and what each leaves to the roofs. All results are in the store, labelled
+for both. The table has every benchmark, judged from the noise between rounds as greta gate --against
+does it, and what each leaves to the roofs. All results are in the store, labelled
 exp/NAME/RUN/base and exp/NAME/RUN/changed, where RUN is this run's own; the check is
 exp/NAME/RUN/check, and no part of any comparison.`,
 		Args: exactly(1, "one name"),
@@ -58,7 +58,7 @@ exp/NAME/RUN/check, and no part of any comparison.`,
 	}
 	s := c.Flags()
 	s.SortFlags = false
-	s.IntVar(&f.rounds, "rounds", 3, "rounds in which baseline and change take turns")
+	s.IntVar(&f.rounds, "rounds", defaultRounds, "rounds in which baseline and change take turns")
 	f.noiseFlags.register(s, compare.DefaultAlpha)
 	f.expFlags.register(s)
 	return c
@@ -134,15 +134,19 @@ func (a *app) expRun(ctx context.Context, f *expRunFlags, name string) error {
 		if err != nil {
 			return err
 		}
-		sides[i] = pooled(entries)
+		for j := range entries {
+			entries[j].Config = "" // the forced variant is what the sides differ in
+		}
+		sides[i] = entries
 	}
-	c := compare.Compare(sides[0], sides[1], opt)
+	opt.TwoSided = true
+	c := compare.Turns(sides[0], sides[1], opt)
 	if c.Count(compare.Missing, compare.New) == len(c.Rows) {
 		return fmt.Errorf("baseline and change measured nothing in common since %s", began.Format(time.RFC3339))
 	}
 	r := exp.Run{Correct: c.Count(compare.Lost) == 0, Slower: c.Count(compare.Slower), Summary: expSummary(c, what),
 		Details: fmt.Sprintf("%d rounds in turns against %s\n\n", f.rounds, what) + comparisonText(c, sideBase,
-			sideChanged) + "\n" + roofText(sides[1])}
+			sideChanged) + "\n" + roofText(pooled(sides[1]))}
 	if err := exp.AddRun(ctx, ledger, name, r); err != nil {
 		return err
 	}
@@ -177,13 +181,11 @@ func runProgram(ctx context.Context, program string, args []string) error {
 	return nil
 }
 
-// pooled joins the samples of a benchmark's rounds, without regard to the forced
-// variant, which is what the two sides differ in. One round that is not OK spoils the others.
+// pooled joins the samples of a benchmark's rounds. One round that is not OK spoils the others.
 func pooled(entries []store.Entry) []store.Entry {
 	at := map[string]int{}
 	var out []store.Entry
 	for _, e := range entries {
-		e.Config = ""
 		k := e.Name() + " " + e.Clock
 		i, known := at[k]
 		switch {
@@ -205,7 +207,7 @@ func pooled(entries []store.Entry) []store.Entry {
 func expSummary(c *compare.Comparison, what string) string {
 	var parts []string
 	for _, o := range []compare.Outcome{compare.Faster, compare.Slower, compare.Same, compare.Lost, compare.Gained,
-		compare.Few} {
+		compare.Few, compare.Noisy, compare.Disturbed} {
 		if n := c.Count(o); n > 0 {
 			parts = append(parts, fmt.Sprintf("%s: %d", o, n))
 		}

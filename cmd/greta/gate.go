@@ -18,6 +18,9 @@ const (
 	exitNoisy = 7
 )
 
+// defaultRounds is how often two programs take turns: enough to know the noise, and to find 10 % where it is 3 %.
+const defaultRounds = 8
+
 // gateCmd is the command with its flags and its help, in one piece.
 func (a *app) gateCmd() *cobra.Command {
 	var f struct {
@@ -111,12 +114,12 @@ have the same machine, and the runs of the one are held against those of the oth
 	s.SortFlags = false
 	s.StringVar(&f.bench, "bench", "", "benchmarks that match; * stands for anything")
 	s.StringVar(&f.host, "host", "", "results of this host only")
-	f.noiseFlags.register(s, compare.DefaultGateAlpha)
+	f.noiseFlags.register(s, compare.DefaultAlpha)
 	s.StringVar(&f.noisy, "noisy", "warn", "what to do where noise would hide a slowdown of 10 %: warn, or fail with "+
 		"exit code 7")
 	s.StringVar(&f.against, "against", "", "a greta, or a commit to build: repeat the run's command by it and by this "+
 		"greta, in turns")
-	s.IntVar(&f.rounds, "rounds", 8, "of --against: runs of each, 3 at least")
+	s.IntVar(&f.rounds, "rounds", defaultRounds, "of --against: runs of each, 3 at least")
 	f.storeFlag.register(s)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c

@@ -124,7 +124,7 @@ greta gate judges it, but of every benchmark's last run).`,
 	f.filterFlags.register(s)
 	s.IntVar(&f.last, "last", 10, "results of each benchmark, the last ones; 0: all")
 	s.BoolVar(&f.regress, "regress", false, "only what got slower than the best ever, or is no longer OK")
-	f.noiseFlags.register(s, compare.DefaultGateAlpha)
+	f.noiseFlags.register(s, compare.DefaultAlpha)
 	s.BoolVar(&f.json, "json", false, "write JSON")
 	return c
 }

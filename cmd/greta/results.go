@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -213,7 +213,7 @@ func outcomeText(o compare.Outcome) string {
 
 // comparisonText prints a comparison with the rules that it follows.
 func comparisonText(c *compare.Comparison, old, new string) string {
-	t := report.NewTable("<benchmark", "<clock", old, new, "change", "p", "δ", "band", "<")
+	t := report.NewTable("<benchmark", "<clock", old, new, "change", "p", "band", "<")
 	for i := range c.Rows {
 		r := &c.Rows[i]
 		name := r.Name
@@ -229,13 +229,9 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 			}
 			return timeText(p)
 		}
-		change, p, delta := "", "", ""
+		change, p := "", ""
 		if r.Ratio > 0 {
 			change = fmt.Sprintf("%+.1f %%", 100*(r.Ratio-1))
-			delta = fmt.Sprintf("%+.2f", r.Delta)
-		}
-		if r.Runs != nil {
-			delta = "" // of samples, and runs are compared
 		}
 		switch o := r.Outcome; {
 		case o != compare.Same && o != compare.Slower && o != compare.Faster && o != compare.Noisy:
@@ -256,28 +252,24 @@ func comparisonText(c *compare.Comparison, old, new string) string {
 		if why := r.Why(); why != "" {
 			verdict += ": " + why
 		}
-		t.Row(name, r.Clock, side(r.Old), side(r.New), change, p, delta, band, verdict)
+		if r.Runs != nil && r.Old.Disturbed+r.New.Disturbed != "" { // alike, or it was asked for
+			verdict += fmt.Sprintf(" (%s: %s; %s: %s)", old, cmp.Or(r.Old.Disturbed, "quiet"), new,
+				cmp.Or(r.New.Disturbed, "quiet"))
+		}
+		t.Row(name, r.Clock, side(r.Old), side(r.New), change, p, band, verdict)
 	}
 	return t.String() + comparisonRules(c)
 }
 
 // comparisonRules says how a comparison judges.
 func comparisonRules(c *compare.Comparison) string {
-	if slices.ContainsFunc(c.Rows, func(r compare.Row) bool { return r.Runs != nil }) {
-		return fmt.Sprintf(`
+	return fmt.Sprintf(`
 change   of typical runs; slower where p is at most %g and the change is more than %.1f %%
 p        of Student's test on logarithms of runs' medians, adjusted by Holm's method for %d tests; with less than three
-         runs of the code before with noise that is assumed, and at least that of Mann and Whitney on samples
+         runs of a code with noise that is assumed, and at least that of Mann and Whitney on samples
 band     the least change that the noise between runs lets be seen, by Bonferroni's bound
 noisy    a slowdown of 10 %% would be missed more than 1 of 10 times
 `, c.Alpha, 100*c.Band, c.Tests)
-	}
-	return fmt.Sprintf(`
-change   of the medians; slower or faster where p is at most %g and the change is beyond the band
-p        of the test of Mann and Whitney, adjusted by Holm's method for %d tests
-δ        Cliff's: share of pairs in which the right one is slower less that in which it is faster
-band     noise: %.1f %%, or twice as far as the parts of a run drift
-`, c.Alpha, c.Tests, 100*c.Band)
 }
 
 // timeText is a median with its interval and number of samples.

@@ -177,15 +177,16 @@ func TestParseTime(t *testing.T) {
 func TestCompareVerb(t *testing.T) {
 	h := newShelf(t)
 	a := h.run("aaaa1111", "CPU A", map[string]float64{"op/add": 1e-3, "op/mul": 1e-3, "op/old": 1})
-	b := h.run("bbbb2222", "CPU A", map[string]float64{"op/add": 1.5e-3, "op/mul": 1.01e-3, "op/new": 1})
-	h.run("bbbb2222", "CPU B", map[string]float64{"op/add": 4e-3})
+	b := h.run("bbbb2222", "CPU A", map[string]float64{"op/add": 2.5e-3, "op/mul": 1.01e-3, "op/new": 1})
+	h.run("bbbb2222", "CPU B", map[string]float64{"op/add": 8e-3})
 	text := h.greta(0, "compare", a, b).out
-	has(t, text, "A  run "+a, "+50.0 %", "SLOWER", "same", "missing", "new", "Mann and Whitney", "2 tests", "band")
+	has(t, text, "A  run "+a, "+150.0 %", "SLOWER", "cannot tell: 1 of 3 runs", "missing", "new", "Student's",
+		"2 tests", "band")
 	for _, way := range [][2]string{{"last~2", "last~1"}, {"commit:aaaa", "run:" + b}, {"aaaa1111", "commit:bbbb2222"},
 		{"label:l-aaaa1111", "l-bbbb2222"}} {
-		has(t, h.greta(0, "compare", way[0], way[1]).out, "op/add", "+50.0 %")
+		has(t, h.greta(0, "compare", way[0], way[1]).out, "op/add", "+150.0 %")
 	}
-	has(t, h.greta(0, "compare", "last~1", "device:CPU B", "--bench", "op/add").out, "+166.7 %", "SLOWER")
+	has(t, h.greta(0, "compare", "last~1", "device:CPU B", "--bench", "op/add").out, "+220.0 %", "SLOWER")
 	hasNot(t, h.greta(0, "compare", a, b, "--bench", "op/mul").out, "op/add")
 	has(t, h.greta(0, "compare", a, b, "--band", "0").out, "+1.0 %", "0.0 %")
 	var c struct {
@@ -195,12 +196,17 @@ func TestCompareVerb(t *testing.T) {
 	if err := json.Unmarshal([]byte(h.greta(0, "compare", a, b, "--json").out), &c); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Rows) != 4 || c.Rows[0].Outcome != compare.Slower || c.Rows[0].Delta != 1 || c.Tests != 2 || c.Band != 0.03 {
+	if len(c.Rows) != 4 || c.Rows[0].Outcome != compare.Slower || c.Tests != 2 || c.Band != 0.03 {
 		t.Errorf("%+v", c)
 	}
 	has(t, h.greta(exitUsage, "compare", a, "nothing").err, "nothing: no results", "greta history")
 	has(t, h.greta(exitUsage, "compare", a, "last~7").err, "3 runs")
 	h.greta(exitUsage, "compare", a)
+	for range 3 {
+		h.run("cccc3333", "CPU A", map[string]float64{"op/mul": 1e-3})
+		h.run("dddd4444", "CPU A", map[string]float64{"op/mul": 1.01e-3})
+	}
+	has(t, h.greta(0, "compare", "cccc3333", "dddd4444").out, "+1.0 %", "same: noise ", "between 3+3 runs")
 }
 
 // TestGateVerb: a run that is slower than the best code ends with code 5, also when

@@ -140,8 +140,8 @@ class BenchmarkDB:
         return len(found)
 
     def compare(self, a: str, b: str, *, benchmark: str | None = None) -> pd.DataFrame:
-        """Holds what was measured in b against a, a benchmark a row: `ratio` of the medians (above 1: b is slower), `p`
-        adjusted by Holm's method, `band` of noise, `outcome`.
+        """Holds what was measured in b against a, a benchmark a row: `ratio` of typical runs (above 1: b is slower), `p`
+        adjusted by Holm's method, `band` of noise, `outcome` (noisy: it cannot be told; three runs of a code are needed).
 
         a and b: runs, last, last~1, commit:…, label:…, device:H200 for cards.
         """
