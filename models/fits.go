@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -256,9 +257,9 @@ func (f *File) unreadMeta(b *builder) error {
 			}
 		}
 		if b.o.unread.Has(newTurn) {
-			return listed(w, b.o.unread)
+			return cmp.Or(formed(w, b.o.unread), listed(w, b.o.unread))
 		}
-		return cmp.Or(listed(w, b.o.unread), sameTurns(w))
+		return cmp.Or(formed(w, b.o.unread), listed(w, b.o.unread), sameTurns(w))
 	}
 	for _, c := range changing {
 		key := archKey(w, c.key)
@@ -394,6 +395,27 @@ func listed(w Weights, unread hfclass.Unread) error {
 		}
 		if len(list) != int(n) {
 			return fmt.Errorf("%s of %s has %d elements; num_hidden_layers is %d", key, w.Path(), len(list), n)
+		}
+	}
+	return nil
+}
+
+// formed refuses what is no list, or no object, in config.json under a key that is one in any class that has it, as
+// transformers does. Of folders that bring a class of their own nothing is known.
+func formed(w Weights, unread hfclass.Unread) error {
+	lists, objects := hfclass.Forms()
+	for _, form := range []struct {
+		name string
+		keys []string
+	}{{"a list", lists}, {"an object", objects}} {
+		for _, key := range form.keys {
+			v, ok := hfclass.Own(w.Meta, key)
+			if unread == nil || unread.Has(key) || !ok || v == nil {
+				continue
+			}
+			if is := reflect.TypeOf(v).Kind() == reflect.Slice; form.name == "an object" || !is {
+				return fmt.Errorf("%s of %s is %v: %s is expected", key, w.Path(), v, form.name)
+			}
 		}
 	}
 	return nil

@@ -120,6 +120,57 @@ func TestUnreadKeys(t *testing.T) {
 	}
 }
 
+// TestForms: what is no list or object under a key that is one in any class gets an error that names the key.
+func TestForms(t *testing.T) {
+	for _, c := range []struct {
+		family, key string
+		v           any
+		want        string
+	}{
+		{"gemma4_experts", "rope_parameters", 5.0, "rope_parameters of %s is 5: an object is expected"},
+		{"gemma4_experts", "rope_parameters", []int64{5}, "rope_parameters of %s is [5]: an object is expected"},
+		{"flint", "mlp_only_layers", "none", "mlp_only_layers of %s is none: a list is expected"},
+		{"flint", "mlp_only_layers", nil, ""},
+	} {
+		w, err := open.Open(filepath.Join(testfiles.Repo(t, "testdata", "families"), c.family))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		got := built(t, told{w, map[string]any{c.key: c.v}})
+		if c.want == "" && !strings.HasPrefix(got, "graph ") || c.want != "" &&
+			!strings.Contains(got, fmt.Sprintf(c.want, w.Path())) {
+			t.Errorf("%s: %s %v: %.300s", c.family, c.key, c.v, got)
+		}
+	}
+}
+
+// TestFlatTurns: transformers takes rope_parameters that are the same for all layers nowhere where its class has them by
+// kinds of layers.
+func TestFlatTurns(t *testing.T) {
+	for _, c := range []struct {
+		family string
+		same   bool
+	}{{"gemma3_uncapped", true}, {"afmoe", false}} {
+		w, err := open.Open(filepath.Join(testfiles.Repo(t, "testdata", "families"), c.family))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		plain := map[string]any{"rope_theta": nil}
+		for _, key := range w.(interface{ Keys() []string }).Keys() {
+			if strings.HasPrefix(key, "rope_parameters.") || strings.HasPrefix(key, "rope_scaling.") {
+				plain[key] = nil
+			}
+		}
+		flat := maps.Clone(plain)
+		flat["rope_parameters.rope_theta"], flat["rope_parameters.rope_type"] = 1234.0, "default"
+		if got := built(t, told{w, plain}) == built(t, told{w, flat}); got != c.same {
+			t.Errorf("%s: flat rope_parameters change nothing: %t", c.family, got)
+		}
+	}
+}
+
 // TestIgnored: what is left out of a folder's config.json can be told.
 func TestIgnored(t *testing.T) {
 	w, err := open.Open(filepath.Join(testfiles.Repo(t, "testdata", "families"), "afmoe"))

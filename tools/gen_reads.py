@@ -9,12 +9,15 @@ mention, what they take of a configuration; and of the configuration's class, fr
 cannot follow counts as read; it prints what should be looked at.
 """
 import ast
+import collections
 import functools
 import gzip
 import importlib.util
 import os
 import re
 import sys
+import types
+import typing
 
 import yaml
 
@@ -429,6 +432,40 @@ def kinds(text):
             yield kind
 
 
+def forms(hint):
+    """What a declared type may be, but for None: names of classes, list and dict."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return set().union(*map(forms, typing.get_args(hint)))
+    of = typing.get_origin(hint) or hint
+    if of is type(None):
+        return set()
+    if of in (list, tuple):
+        return {list}
+    return {dict} if of is dict or typing.is_typeddict(of) else {of}
+
+
+def declared(kinds):
+    """The keys that all classes of model_types which declare them declare as one form."""
+    found = collections.defaultdict(set)
+    for kind in kinds:
+        hints = typing.get_type_hints(CONFIG_MAPPING[kind], localns={"torch": types.SimpleNamespace(dtype=str, Tensor=str)})
+        for key, hint in hints.items():
+            found[key] |= forms(hint)
+    return {form: sorted(k for k, of in found.items() if of == {form} and k != "architectures" and k[0] != "_")
+            for form in (list, dict)}
+
+
+def nests(kind):
+    """Whether rope_parameters hold by the kind of layer alone: what stands in the object itself is taken nowhere."""
+    flat = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1234.0}
+    try:
+        got = CONFIG_MAPPING[kind](rope_parameters=dict(flat)).rope_parameters
+    except Exception:  # which it refuses
+        return False
+    kinds = [v for v in got.values() if isinstance(v, dict)] if isinstance(got, dict) else []
+    return bool(kinds) and not any(v.get(k) == flat[k] for v in kinds for k in flat)
+
+
 def missing(text):
     """The classes of match: that transformers lacks: those of folders that bring their own."""
     found = set()
@@ -462,12 +499,16 @@ def main(paths):
     say("# those that it does not. After \"none\" stand those that no class reads, after \"classes\" those of match: that")
     say("# transformers lacks, after \"others\" the model_types that the files know and the table does not, and after the")
     say("# names of lists the words that such a list may have in any class. A part with = is one that the class does")
-    say("# not have, with a key behind that one that it has where that is true (+: or absent).")
+    say("# not have, with a key behind that one that it has where that is true (+: or absent). After \"nests\" stand those")
+    say("# that take rope_parameters by the kind of layer alone, after \"lists\" and \"objects\" keys that are such in any class.")
     say(f"# tools/gen_reads.py writes this; transformers {transformers.__version__}.")
     say("= classes", *missing(text))
     say("= others", *sorted(spoken_of(text) - set(table) - {"none"}))
     for key, allowed in WORDS.items():
         say("=", key, *allowed)
+    say("= nests", *sorted(filter(nests, table)))
+    for form, key in ((list, "lists"), (dict, "objects")):
+        say("=", key, *declared(table)[form])
     say("= none", *sorted(keys - set().union(*table.values())))
     write(table, say)
     text = "\n".join(lines) + "\n"

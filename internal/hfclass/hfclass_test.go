@@ -89,6 +89,30 @@ func TestUnreadBy(t *testing.T) {
 	}
 }
 
+// TestNests: of a class that reads rope_parameters by kinds of layers, what stands in the object itself is unread.
+func TestNests(t *testing.T) {
+	for _, c := range []struct {
+		kind, key string
+		want      bool
+	}{
+		{"olmo3", "rope_parameters.rope_theta", true},
+		{"olmo3", "text_config.rope_parameters.rope_type", true},
+		{"olmo3", "rope_parameters.full_attention.rope_theta", false},
+		{"olmo3", "rope_parameters.sliding_attention", false},
+		{"olmo3", "rope_parameters", false},
+		{"olmo3", "rope_theta", false},
+		{"olmo3", "rope_scaling.factor", false}, // which it takes for layers that see all
+		{"olmo2", "rope_parameters.rope_theta", false},
+		{"gemma3_text", "rope_parameters.rope_theta", true},
+		{"deepseek_v4", "rope_parameters.factor", false},
+	} {
+		unread := UnreadOf(func(key string) (any, bool) { return c.kind, key == "model_type" })
+		if got := unread.Has(c.key); got != c.want {
+			t.Errorf("%s does not read %s: %t", c.kind, c.key, got)
+		}
+	}
+}
+
 func TestUnreadOf(t *testing.T) {
 	for _, c := range []struct {
 		meta map[string]any

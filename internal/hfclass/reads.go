@@ -28,6 +28,9 @@ func line(first string) []string {
 // one that does not read the list. nil: no such list.
 func Words(key string) []string { return line("= " + key) }
 
+// Forms are the keys of config.json that are a list, and those that are an object, in any class that has them.
+func Forms() (lists, objects []string) { return line("= lists"), line("= objects") }
+
 // Known says whether the table has a model_type, and Lacks whether it names it as one that transformers lacks.
 func Known(modelType string) bool { return len(line(modelType)) > 0 }
 
@@ -127,6 +130,9 @@ func UnreadOf(meta func(key string) (any, bool)) Unread {
 		other := UnreadBy(all)
 		maps.DeleteFunc(unread, func(key string, _ bool) bool { return !other[key] })
 	}
+	if unread != nil && slices.Contains(line("= nests"), own) {
+		unread[turn+".*"] = true
+	}
 	return unread
 }
 
@@ -149,9 +155,14 @@ func Without(meta func(key string) (any, bool)) map[string]string {
 	return without
 }
 
-// Has says whether a dotted key is one of them, or stands in an object that is.
+// turn is the object that says how positions turn heads: for all layers, or in objects for each kind of them.
+const turn = "rope_parameters"
+
+// Has says whether a dotted key is one of them, or stands in an object that is, or in that for all kinds of layers where
+// the class reads those for each kind alone.
 func (u Unread) Has(key string) bool {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(key, Inside), ".")
-	second, _, _ := strings.Cut(rest, ".")
-	return u[first] || u[first+"."+second]
+	second, _, deep := strings.Cut(rest, ".")
+	return u[first] || u[first+"."+second] ||
+		rest != "" && !deep && u[first+".*"] && !slices.Contains(Words("layer_types"), rest)
 }
