@@ -54,6 +54,10 @@ type productChoice struct {
 	why   string
 	takes func(q *question) bool // nil: what the choices before it leave
 	bind  func(b *bind, p product, part piece)
+	// grouped multiplies pairs of a token and one of its experts, nil: it cannot, and does so where an expert has
+	// this many at the mean.
+	grouped func(b *bind, p product, part piece, e *backends.Operand)
+	each    int
 }
 
 // productChoices are those of products; the first that takes one runs it.
@@ -61,7 +65,7 @@ var productChoices []productChoice
 
 func init() { // what they bind asks for the choices of launches behind
 	productChoices = []productChoice{
-		{name: "matrix", form: halves, bind: (*bind).matrix,
+		{name: "matrix", form: halves, bind: (*bind).matrix, grouped: (*bind).matrixGroups, each: 4,
 			why: "many rows: tiles of w, decoded to f16 in shared memory, by cooperative matrices",
 			takes: func(q *question) bool {
 				return q.on.matrix && q.d.takesMatrix(q.w, q.rows) && (q.w.IsBlock() || q.lines)
@@ -72,7 +76,8 @@ func init() { // what they bind asks for the choices of launches behind
 		{name: "matvecq", form: dots, bind: (*bind).matVecDots,
 			why:   "few rows in bytes: integer dot products with blocks of w as they are",
 			takes: func(q *question) bool { return q.on.int8Dot && takesDots(q.w, q.rows) }},
-		{name: "matmul", bind: (*bind).matMul, why: "many rows in f32: tiles of w are decoded once in shared memory",
+		{name: "matmul", bind: (*bind).matMul, grouped: (*bind).matMulGroups, each: 8,
+			why:   "many rows in f32: tiles of w are decoded once in shared memory",
 			takes: func(q *question) bool { return q.rows > matVecRows && q.d.tiled }},
 		{name: "matvec", bind: (*bind).matVec,
 			why: "few rows, or a device whose shared memory is slow: w is decoded in registers past them"},
@@ -158,17 +163,23 @@ func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *att
 // why says what runs a node whose operands lie without gaps, and why it does.
 func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 	switch {
-	case isProduct(n) || n.Op == ops.LinearID:
-		w, rows := n.In[1], d.rows(n.In[0].Shape.Rows())
-		if n.Op == ops.LinearID {
-			rows = 1 // each with matrices of its own
+	case n.Op == ops.LinearID:
+		w := n.In[1]
+		c, grouped := question{d, d.on, w.Type, w.Shape.Last(), n.In[2].Shape.Elems(),
+			w.Type.RowBytes(w.Shape.Last())%16 == 0}.experts(w.Shape[0])
+		if grouped {
+			return fmt.Sprintf("%s: %d or more rows an expert, taken together so that its matrix is read once a tile: %s",
+				c.name, c.each, c.why)
 		}
+		return c.name + ": " + c.why
+	case isProduct(n):
+		w, rows := n.In[1], d.rows(n.In[0].Shape.Rows())
 		c := (&question{d, d.on, w.Type, w.Shape.Last(), rows, w.Type.RowBytes(w.Shape.Last())%16 == 0}).choose()
 		// where both are on its tiles are chosen by their number
 		if c.name == "matrix" && tile != nil && tile.name == regDecodeTile {
 			c = &productChoices[1]
 		}
-		if d.opt.Invariant && isProduct(n) {
+		if d.opt.Invariant {
 			return fmt.Sprintf("%s: invariant: as for %d rows, however many there are: %s", c.name, rows, c.why)
 		}
 		return c.name + ": " + c.why

@@ -112,6 +112,34 @@ func TestTiles(t *testing.T) {
 	}
 }
 
+// TestGroups: many rows with experts are multiplied by groups of an expert's, in f32 and by matrices where the device
+// has them, also where weights are cut in pieces; an expert that is none is refused, and the next step is right again.
+// A device whose rows must not depend on each other multiplies them one by one.
+func TestGroups(t *testing.T) {
+	cases := slices.DeleteFunc(of("linear_id"), func(c optest.Case) bool { return !strings.Contains(c.Name, "/groups") })
+	for _, half := range []backends.Choice{backends.Off, backends.On} {
+		dev := open(t, vulkan.Options{FP16: half, Tiled: 1})
+		check(t, dev, cases)
+		bad := cases[0]
+		bad.Args = strings.Replace(bad.Args, "<5", "<9", 1)
+		if err := runCase(t, dev, bad); err == nil || !strings.Contains(err.Error(), "it must lie in [0, 7)") {
+			t.Errorf("experts from 0 to 8 of 7: %v", err)
+		}
+		check(t, dev, cases[:1])
+		dev.SetMaxRange(60000)
+		check(t, dev, cases[len(cases)-1:]) // in three pieces
+		matrices := slices.ContainsFunc(dev.Paths(), func(p backends.Path) bool { return p.Name == "matrix" && p.On })
+		if !dev.Made("experts") || matrices != (dev.Made("matrix_f16_32") || dev.Made("matrix_f16_64")) {
+			t.Errorf("half %v: what ran was none of the kernels that multiply by groups", half)
+		}
+	}
+	dev := open(t, vulkan.Options{Invariant: true, Tiled: 1})
+	check(t, dev, cases[:1])
+	if dev.Made("experts") {
+		t.Error("rows whose kernels must not depend on others are multiplied by groups")
+	}
+}
+
 // TestIndexRefused: an index out of range is an error that names launch and
 // value, and the device works on.
 func TestIndexRefused(t *testing.T) {
@@ -389,6 +417,8 @@ func TestValidation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	check(t, dev, slices.DeleteFunc(of("linear_id"), func(c optest.Case) bool { return c.Name != "linear_id/groups f16" }))
+	quiet("rows of experts together")
 	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_K} {
 		s := session(t, dev, func(o *engine.Options) {
 			o.DType, o.Set = dtype, map[string]string{"L": "2", "D": "256", "H": "4", "F": "512", "V": "5000"}

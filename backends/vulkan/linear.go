@@ -450,6 +450,10 @@ func (b *bind) matMul(p product, part piece) {
 		btype, flag(p.r != nil), ftype}
 	c.push = []uint32{uint32(part.count), x.cols, uint32(part.first), uint32(p.w.Rows()), x.n, woff, uint32(p.w.Stride),
 		x.off, x.stride, x.inner, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, foff}
+	if size == groupTile {
+		b.none(c) // of no groups
+		c.push = append(c.push, 0, 0, 0)
+	}
 	b.run(c, (part.count+size-1)/size, (int(x.n)+size-1)/size)
 }
 
@@ -502,10 +506,6 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	c := b.call(fmt.Sprintf(v.module, p.w.Type))
 	c.subgroup = core.subgroup
 	woff, boff, btype, r, y := b.scaledOperands(c, p, x, part)
-	flip := uint32(0x64006400)
-	if p.w.Type == tensor.Q8_0 {
-		flip = 0x64806480 // codes are signed
-	}
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 &&
 		r.off%4 == 0 && r.stride%4 == 0
 	c.spec = []uint32{uint32(v.subgroups * core.subgroup), aligned(p.w, cols, p.w.Stride), btype, flag(p.r != nil),
@@ -516,11 +516,23 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	}
 	c.push = []uint32{uint32(part.count), uint32(cols), uint32(part.first), uint32(p.w.Rows()), uint32(n), woff,
 		uint32(p.w.Stride),
-		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, flip}
+		x.pitch / 2, boff, r.off, r.stride, y.off, y.stride, y.inner, r.inner, flipOf(p.w.Type)}
 	if v.halves {
 		c.push = append(c.push, uint32(from), uint32(to))
 	}
+	if v.grouped {
+		b.none(c) // of no groups
+		c.push = append(c.push, 0, 0, 0)
+	}
 	b.run(c, (n+v.rows-1)/v.rows, (part.count+v.cols-1)/v.cols)
+}
+
+// flipOf is what matrix.comp flips of a format's codes.
+func flipOf(t tensor.Type) uint32 {
+	if t == tensor.Q8_0 {
+		return 0x64806480 // codes are signed
+	}
+	return 0x64006400
 }
 
 // scaledOperands binds what products of f16 with a scale a row have in common, in the order of product.glsl: offsets
@@ -533,56 +545,4 @@ func (b *bind) scaledOperands(c *dispatch, p product, x converted, part piece) (
 	y = b.floats(c, p.y, true)
 	b.temporary(c, x.scales, false)
 	return
-}
-
-// bindLinearID multiplies, for each choice, the token's row with the chosen
-// expert's matrix. A piece is a number of experts.
-func bindLinearID(b *bind) error {
-	l := b.l
-	w, e := b.placed(&l.In[1]), &l.In[2]
-	p := product{x: &l.In[0], w: w, bias: l.Named("b"), y: &l.Out[0]}
-	n, stride, choices := w.Shape[1], rowBytes(w), e.Shape.Elems()
-	limit := int(b.d.p.limits.MaxComputeWorkGroupCount[0])
-	inputs, users := uint32(l.In[0].Shape[1]), uint32(e.Shape[1])
-	for _, part := range b.pieces(w) {
-		if b.d.formOf(b.on, w, 1) == dots {
-			x := b.convert(dots, p.x)
-			if x == nil {
-				break
-			}
-			size, per := b.dotShape(w.Type, w.Shape[2], 1)
-			c := b.call(fmt.Sprintf("matvecq_%s_1", w.Type))
-			woff := b.weights(c, w, part)
-			b.temporary(c, x.data, false)
-			b.temporary(c, x.scales, false)
-			boff, btype := b.vector(c, p.bias)
-			b.none(c)
-			y := b.floats(c, p.y, true)
-			eoff := b.ints(c, e)
-			b.status(c)
-			c.spec = []uint32{uint32(size), btype, 0, 1}
-			c.push = []uint32{uint32(n), uint32(w.Shape[2]), uint32(part.first), uint32(w.Rows()), uint32(choices), woff,
-				uint32(stride), uint32(part.count),
-				x.pitch / 8, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
-			gx, gy := spread((n+per-1)/per, limit)
-			b.run3(c, gx, gy, choices)
-			continue
-		}
-		size, per := b.vecShape(w.Type, w.Shape[2], 1)
-		c := b.call(fmt.Sprintf("matvec_%s_1", w.Type))
-		woff, x, _, y, boff, btype := b.operands(c, p, part)
-		eoff := b.ints(c, e)
-		b.status(c)
-		if !w.Type.IsBlock() {
-			b.none(c)
-		}
-		c.spec = []uint32{uint32(size), flag(aligned(w, int(x.cols), stride) != 0 && w.Stride%16 == 0), vectors(x, w.Type),
-			btype, 0, 1}
-		c.push = []uint32{uint32(n), x.cols, uint32(part.first), uint32(w.Rows()), uint32(choices), woff, uint32(stride),
-			uint32(part.count),
-			x.off, x.stride, 1, boff, 0, 0, y.off, y.stride, y.inner, 1, eoff, users, inputs, uint32(b.number)}
-		gx, gy := spread((n+per-1)/per, limit)
-		b.run3(c, gx, gy, choices)
-	}
-	return nil
 }

@@ -44,7 +44,7 @@ jobs() {
     echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP
   done
   echo attention_flash.comp attention_flash_64_8.spv --target-env=vulkan1.3 -DELEMS=64 -DBR=8 -DBC=16 -DNT=8 # of software devices
-  for name in adjust attention_join draw elementwise filter form general integers join logprob mix norm norm_wide paged_push perhead pick pool recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
+  for name in adjust attention_join draw elementwise experts filter form general integers join logprob mix norm norm_wide paged_push perhead pick pool recur rope rope_rows rowsum select short_conv slots softmax spread topk xielu; do echo $name.comp $name.spv; done
   for name in delta dplr ssm; do
     echo $name.comp $name.spv -DHELD
     echo $name.comp ${name}_long.spv
@@ -97,16 +97,16 @@ jobs() {
       f16 | q* | iq* | tq*) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
         echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 -DWM=64 -DWN=32 -DSG=32 -DTS=16
         if [ $name = f16 ]; then echo matrix.comp matrix_f16_192.spv $number -DBM=128 -DBN=192 -DWM=64 -DWN=48 -DSG=32 -DTS=16; fi
-        echo matrix.comp matrix_${name}_64.spv $number -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
-        echo matrix.comp matrix_${name}_32.spv $number -DSHARE -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
+        echo matrix.comp matrix_${name}_64.spv $number -DGROUPS -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
+        echo matrix.comp matrix_${name}_32.spv $number -DGROUPS -DSHARE -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
         ;;
     esac
     case $name in
       q4_0 | q8_0 | q4_K) echo regdecode.comp regdecode_$name.spv $number -DSHARE -DBM=128 -DBN=256 -DWM=128 -DWN=32 -DSG=32 -DTS=16 ;;
     esac
-    for shape in "32 2" "64 4" "128 8"; do # tile, and an invocation's part
-      read -r tile part <<<"$shape"
-      echo matmul.comp matmul_${name}_$tile.spv $number -DBN=$tile -DBM=$tile -DTN=$part -DTM=$part
+    for shape in "32 2" "64 4 -DGROUPS" "128 8"; do # tile, an invocation's part, whether experts take it
+      read -r tile part x <<<"$shape"
+      echo matmul.comp matmul_${name}_$tile.spv $number $x -DBN=$tile -DBM=$tile -DTN=$part -DTM=$part
     done
   done
 }

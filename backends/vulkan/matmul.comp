@@ -23,7 +23,11 @@ layout(binding = 5, std430) readonly buffer BF { uint factors[]; };
 layout(push_constant) uniform Push {
   uint rows, cols, first, all, count, woff, wstride;
   uint xoff, xstride, xinner, boff, roff, rstride, yoff, ystride, yinner, rinner, foff;
+#ifdef GROUPS
+  uint share, efirst, ecount; // groups.glsl; the experts in w
+#endif
 };
+#include "groups.glsl"
 
 #define BK 32
 #define T ((BN / TN) * (BM / TM))
@@ -37,7 +41,8 @@ shared vec4 sx[BM * PITCH];
 
 void main() {
   const uint t = gl_LocalInvocationID.x;
-  const uint n0 = gl_WorkGroupID.x * BN, m0 = gl_WorkGroupID.y * BM;
+  const uint n0 = gl_WorkGroupID.x * BN;
+  GROUP(gl_WorkGroupID.y, gl_NumWorkGroups.y)
   // 32 invocations share 8 rows of w and 4 of x.
   const uint wide = BN / TN / 8;
   const uint tn = t % 8 + 8 * (t / 32 % wide), tm = t / 8 % 4 + 4 * (t / 32 / wide);
@@ -49,7 +54,7 @@ void main() {
   uint ax[NX];
   vec4 vx[NX];
   [[unroll]] for (uint i = 0; i < NX; i++) {
-    uint at = t + i * T, s = min(m0 + at / (BK / 4), count - 1), outer = s / xinner;
+    uint at = t + i * T, s = XROW(m0 + at / (BK / 4)), outer = s / xinner;
     ax[i] = xoff + outer * xstride + (s - outer * xinner) * cols + 4 * (at % (BK / 4));
   }
 #define FETCHX(k0) \
@@ -66,7 +71,7 @@ void main() {
   const uint NW = (BN * (BK / 8) + T - 1) / T;
   uint aw[NW];
   vec4 vw[NW][2];
-  [[unroll]] for (uint i = 0; i < NW; i++) aw[i] = woff + min(n0 + (t + i * T) / (BK / 8), rows - 1) * wstride;
+  [[unroll]] for (uint i = 0; i < NW; i++) aw[i] = wat + min(n0 + (t + i * T) / (BK / 8), rows - 1) * wstride;
 #define FETCHW(k0) \
   [[unroll]] for (uint i = 0; i < NW; i++) { \
     uint u = (k0) / 8 + (t + i * T) % (BK / 8); \
@@ -81,7 +86,7 @@ void main() {
 #if TYPE >= 10
     for (uint i = t; i < BN; i += T) {
       vec4 v[UNIT4];
-      decode(woff + min(n0 + i, rows - 1) * wstride, k0 / BK, cols, v);
+      decode(wat + min(n0 + i, rows - 1) * wstride, k0 / BK, cols, v);
       [[unroll]] for (uint j = 0; j < UNIT4; j++) sw[i * PITCH + j] = v[j];
     }
 #else
@@ -116,7 +121,7 @@ void main() {
   // No continue in what is unrolled: the compiler leaves such loops, and acc in memory.
   uint ay[TM], ar[TM];
   [[unroll]] for (uint j = 0; j < TM; j++) {
-    uint s = m0 + ROW(j), yo = s / yinner, ro = s / rinner;
+    uint s = YROW(m0 + ROW(j)), yo = s / yinner, ro = s / rinner;
     ay[j] = yoff + yo * ystride + (s - yo * yinner) * all + first;
     ar[j] = roff + ro * rstride + (s - ro * rinner) * all + first;
   }
@@ -124,9 +129,9 @@ void main() {
     uint n = n0 + COLUMN(i);
     float bias = 0, by = 1;
     if (FACTORS != 0 && n < rows) by = NARROW(factors, FACTORS, foff + first + n);
-    if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, boff + first + n);
+    if (BIAS != 0 && n < rows) bias = NARROW(b, BIAS, bat + n);
     [[unroll]] for (uint j = 0; j < TM; j++) {
-      if (n < rows && m0 + ROW(j) < count) y[ay[j] + n] = acc[i * TM + j] * by + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
+      if (n < rows && m0 + ROW(j) < end) y[ay[j] + n] = acc[i * TM + j] * by + bias + (RESIDUAL ? r[ar[j] + n] : 0.0);
     }
   }
 }

@@ -252,7 +252,8 @@ void put(uint at, uint row, uint k0, uint c, Raw v) {
 
 void main() {
   const uint t = gl_LocalInvocationID.x, g = gl_SubgroupID;
-  uint n0 = gl_WorkGroupID.y * BN, m0 = gl_WorkGroupID.x * BM;
+  uint n0 = gl_WorkGroupID.y * BN;
+  GROUP(gl_WorkGroupID.x, gl_NumWorkGroups.x)
   uint wm = g % (BM / WM) * WM, wn = g / (BM / WM) * WN;
   ACC acc[FM * FN];
   MAT(gl_MatrixUseA) a[FM];
@@ -261,16 +262,16 @@ void main() {
   scaled(m0, t);
   uvec4 fx[CX];
   uint px[CX];
-  LOOP for (uint i = 0; i < CX; i++) px[i] = min(m0 + (t + i * NT) / KV, count - 1) * pitch + t % KV;
+  LOOP for (uint i = 0; i < CX; i++) px[i] = XROW(m0 + (t + i * NT) / KV) * pitch + t % KV;
 #ifdef DIRECT
 #define GET(x, w, k) LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8];
 #define PUT_W(w, k) \
   [[dont_unroll]] for (uint i = t / PER; i < BN; i += NT / PER) \
-    put(i * LD, 0, k, t % PER, fetch(woff + min(n0 + i, rows - 1) * wstride, k, t % PER));
+    put(i * LD, 0, k, t % PER, fetch(wat + min(n0 + i, rows - 1) * wstride, k, t % PER));
 #else
   Raw fw[CW];
   uint pw[CW];
-  LOOP for (uint i = 0; i < CW; i++) pw[i] = woff + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
+  LOOP for (uint i = 0; i < CW; i++) pw[i] = wat + min(n0 + (t + i * NT) / PER, rows - 1) * wstride;
 #define GET(x, w, k) \
   LOOP for (uint i = 0; i < CX; i++) x[i] = x8[px[i] + (k) / 8]; \
   LOOP for (uint i = 0; i < CW; i++) w[i] = fetch(pw[i], k, t % PER);

@@ -86,9 +86,11 @@ func (d *Device) Paths() []backends.Path {
 	var all []backends.Path
 	if d.core() != (tensorCore{}) {
 		all = append(all, backends.Path{Name: pathMatrix, About: "products and attention by cooperative matrices of f16",
-			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "join", "attention_matrix", "form", "norm"),
+			Half: true, Auto: true, Rel: 2e-3, Code: codeOf("matrix", "experts", "join", "attention_matrix", "form",
+				"norm"),
 			Takes: func(n *graph.Node) bool {
-				return isProduct(n) && d.takesMatrix(n.In[1].Type, d.rows(n.In[0].Shape.Rows())) || d.takesMatrixAttention(n)
+				return isProduct(n) && d.takesMatrix(n.In[1].Type, d.rows(n.In[0].Shape.Rows())) ||
+					n.Op == ops.LinearID && d.groupsByMatrix(n) || d.takesMatrixAttention(n)
 			}})
 	}
 	if d.core().size == 16 && d.p.vendor == nvidia && d.p.Shared >= regDecodeShared {

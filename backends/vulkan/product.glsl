@@ -21,4 +21,8 @@ layout(push_constant) uniform Push {
 #define start 0u
 #define stop cols
 #endif
+#ifdef GROUPS
+  uint share, efirst, ecount; // groups.glsl; the experts in w
+#endif
 };
+#include "groups.glsl"

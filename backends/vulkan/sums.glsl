@@ -10,7 +10,7 @@ shared float rowScales[BM];
 
 // scaled reads the scales of the workgroup's rows of x, which are used behind the next barrier.
 void scaled(uint m0, uint t) {
-  [[unroll]] for (uint i = 0; i < BM; i += NT) if (i + t < BM) rowScales[i + t] = scales[min(m0 + i + t, count - 1)];
+  [[unroll]] for (uint i = 0; i < BM; i += NT) if (i + t < BM) rowScales[i + t] = scales[XROW(m0 + i + t)];
 }
 
 // place is where element n of row s of y or r is.
@@ -25,7 +25,7 @@ void load(uint s0, uint c0) {
   [[unroll]] for (uint e = 0; e < TURNS; e++) {
     uint s = min(s0 + ITEM(e) / LANES, count - 1), n = c0 + 4 * (ITEM(e) % LANES);
     next[e] = vec4(0);
-    if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) next[e][j] = NARROW(b, BIAS, boff + first + n + j);
+    if (BIAS != 0) [[unroll]] for (uint j = 0; j < 4; j++) if (n + j < rows) next[e][j] = NARROW(b, BIAS, bat + n + j);
     if (RESIDUAL) {
       uint from = place(roff, rstride, rinner, s, n);
       if (VECTORS) {
@@ -41,9 +41,9 @@ void load(uint s0, uint c0) {
 void store(uint own, uint s0, uint c0) {
   [[unroll]] for (uint e = 0; e < TURNS; e++) {
     uint i = ITEM(e) / LANES, s = s0 + i, n = c0 + 4 * (ITEM(e) % LANES);
-    if (s < count && n < rows) {
-      vec4 v = uintBitsToFloat(sh[own + i * LO + ITEM(e) % LANES]) * rowScales[s - gl_WorkGroupID.x * BM] + extra[e];
-      uint to = place(yoff, ystride, yinner, s, n);
+    if (s < end && n < rows) {
+      vec4 v = uintBitsToFloat(sh[own + i * LO + ITEM(e) % LANES]) * rowScales[s - M0(gl_WorkGroupID.x)] + extra[e];
+      uint to = place(yoff, ystride, yinner, YROW(s), n);
       if (VECTORS) {
         y4[to >> 2] = v;
       } else {

@@ -20,18 +20,20 @@ type matrixVariant struct {
 	rows, cols int
 	subgroups  int
 	halves     bool // its module multiplies a range of columns of w (splitk.go)
+	grouped    bool // and rows by groups (experts.go)
 }
 
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
-	{"tile=128", "matrix_%s_128", 128, 128, 8, false},
-	{wideTile, "matrix_%s_192", 128, 192, 8, false}, // of f16
-	{regDecodeTile, "regdecode_%s", 128, 256, 8, true},
-	{"tile=64", "matrix_%s_64", 64, 64, 4, false},
+	{"tile=128", "matrix_%s_128", 128, 128, 8, false, false},
+	{wideTile, "matrix_%s_192", 128, 192, 8, false, false}, // of f16
+	{regDecodeTile, "regdecode_%s", 128, 256, 8, true, false},
+	{"tile=64", "matrix_%s_64", 64, 64, 4, false, true},
 }
 
 // softwareTile is what software devices have in their place.
-var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true}
+var softwareTile = &matrixVariant{module: "matrix_%s_32", rows: 32, cols: 32, subgroups: 4, halves: true,
+	grouped: true}
 
 // narrower are the tiles that take what is left of products in others (splitk.go); software
 // devices, whose rounds only tests count, have one kind.

@@ -80,6 +80,17 @@ var table = []Case{
 	{"linear/tiles q4_0", "y: linear(x, w)", "x float[130, 96]; w q4_0[301, 96]", sumRel, sumAbs},
 	{"linear/tiles q4_K", "y: linear(x, w)", "x float[70, 512]; w q4_K[301, 512]", sumRel, sumAbs},
 	{"linear/tiles q6_K", "y: linear(x, w)", "x float[70, 512]; w q6_K[301, 512]", sumRel, sumAbs},
+	// Many rows of each expert, and experts without any.
+	{"linear_id/groups f32", "y: linear_id(x, w, e, b)",
+		"x float[70, 1, 37]; w f32[7, 67, 37]; e i32[70, 3] <5; b f32[7, 67]", sumRel, sumAbs},
+	{"linear_id/groups f16", "y: linear_id(x, w, e, b)",
+		"x float[70, 3, 72] +9; w f16[7, 131, 72]; e i32[70, 3] <4; b f16[7, 131]", sumRel, sumAbs},
+	{"linear_id/groups bf16", "y: linear_id(x, w, e)", "x float[70, 1, 129] +24; w bf16[7, 68, 129]; e i32[70, 3] <5",
+		sumRel, sumAbs},
+	{"linear_id/groups q4_K", "y: linear_id(x, w, e)", "x float[70, 3, 512]; w q4_K[7, 67, 512]; e i32[70, 3] <5",
+		sumRel, sumAbs},
+	{"linear_id/groups q8_0", "y: linear_id(x, w, e)", "x float[70, 1, 96]; w q8_0[20, 68, 96]; e i32[70, 3] <17",
+		sumRel, sumAbs},
 	{"linear/bias f16", "y: linear(x, w, b)", "x float[2, 64]; w f16[7, 64]; b f16[7]", sumRel, sumAbs},
 
 	{"rmsnorm/1", "y: rmsnorm(x, w)", "x float[1, 4096]; w f32[4096]", pointRel, pointAbs},
