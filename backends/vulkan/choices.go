@@ -45,6 +45,8 @@ type question struct {
 	cols  int  // elements of a row
 	rows  int  // of x
 	lines bool // rows of w can be read 16 bytes at a time
+	// grouped: rows are those of experts, together
+	grouped bool
 }
 
 // productChoice is a shader that multiplies by a matrix.
@@ -68,7 +70,8 @@ func init() { // what they bind asks for the choices of launches behind
 		{name: "matrix", form: halves, bind: (*bind).matrix, grouped: (*bind).matrixGroups, each: 4,
 			why: "many rows: tiles of w, decoded to f16 in shared memory, by cooperative matrices",
 			takes: func(q *question) bool {
-				return q.on.matrix && q.d.takesMatrix(q.w, q.rows) && (q.w.IsBlock() || q.lines)
+				bf16 := q.grouped && q.w == tensor.BF16 && q.rows > matVecRows
+				return q.on.matrix && (bf16 || q.d.takesMatrix(q.w, q.rows)) && (q.w.IsBlock() || q.lines)
 			}},
 		{name: "regdecode", form: halves, bind: (*bind).matrix,
 			why:   "many rows, a format that decodes to where matrices take their elements from, past shared memory",
@@ -108,7 +111,7 @@ func (q *question) choose() *productChoice {
 // product is the choice for a weight as it lies and so many rows, as rows gives them.
 func (d *Device) product(on taken, w *backends.Operand, rows int) *productChoice {
 	cols := w.Shape.Last()
-	return (&question{d, on, w.Type, cols, rows, aligned(w, cols, w.Stride) != 0}).choose()
+	return (&question{d, on, w.Type, cols, rows, aligned(w, cols, w.Stride) != 0, false}).choose()
 }
 
 // formOf is the form in which a linear reads its activations, empty: f32.
@@ -166,7 +169,7 @@ func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 	case n.Op == ops.LinearID:
 		w := n.In[1]
 		c, grouped := question{d, d.on, w.Type, w.Shape.Last(), n.In[2].Shape.Elems(),
-			w.Type.RowBytes(w.Shape.Last())%16 == 0}.experts(w.Shape[0])
+			w.Type.RowBytes(w.Shape.Last())%16 == 0, true}.experts(w.Shape[0])
 		if grouped {
 			return fmt.Sprintf("%s: %d or more rows an expert, taken together so that its matrix is read once a tile: %s",
 				c.name, c.each, c.why)
@@ -174,7 +177,7 @@ func (d *Device) why(n *graph.Node, e *entry, tile *matrixVariant) string {
 		return c.name + ": " + c.why
 	case isProduct(n):
 		w, rows := n.In[1], d.rows(n.In[0].Shape.Rows())
-		c := (&question{d, d.on, w.Type, w.Shape.Last(), rows, w.Type.RowBytes(w.Shape.Last())%16 == 0}).choose()
+		c := (&question{d, d.on, w.Type, w.Shape.Last(), rows, w.Type.RowBytes(w.Shape.Last())%16 == 0, false}).choose()
 		// where both are on its tiles are chosen by their number
 		if c.name == "matrix" && tile != nil && tile.name == regDecodeTile {
 			c = &productChoices[1]

@@ -28,14 +28,15 @@ func (q question) experts(count int) (c *productChoice, grouped bool) {
 			return c, true
 		}
 	}
-	q.rows = 1
+	q.rows, q.grouped = 1, false
 	return q.choose(), false
 }
 
 // groupsByMatrix says whether cooperative matrices multiply a linear_id.
 func (d *Device) groupsByMatrix(n *graph.Node) bool {
 	w := n.In[1]
-	c, grouped := question{d, taken{matrix: true}, w.Type, w.Shape.Last(), n.In[2].Shape.Elems(), true}.experts(w.Shape[0])
+	q := question{d, taken{matrix: true}, w.Type, w.Shape.Last(), n.In[2].Shape.Elems(), true, true}
+	c, grouped := q.experts(w.Shape[0])
 	return grouped && c.form == halves
 }
 
@@ -45,7 +46,7 @@ func bindLinearID(b *bind) error {
 	l := b.l
 	w, e := b.placed(&l.In[1]), &l.In[2]
 	cols := w.Shape[2]
-	c, grouped := question{b.d, b.on, w.Type, cols, e.Shape.Elems(), b.lines(w) != 0}.experts(w.Shape[0])
+	c, grouped := question{b.d, b.on, w.Type, cols, e.Shape.Elems(), b.lines(w) != 0, true}.experts(w.Shape[0])
 	p := product{x: &l.In[0], w: w, bias: l.Named("b"), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
 		switch {

@@ -63,6 +63,10 @@ jobs() {
     done
     case $name in
       f16 | bf16)
+        if [ $name = bf16 ]; then # of experts alone
+          echo matrix.comp matrix_bf16_64.spv $number -DGROUPS -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16
+          echo matrix.comp matrix_bf16_32.spv $number -DGROUPS -DSHARE -DBM=32 -DBN=32 -DWM=16 -DWN=16 -DSG=8 -DTS=8
+        fi
         echo matvec.comp gate_$name.spv $number -DNX=1 -DR=4 -DGATE
         echo handvec.comp handvec_$name.spv $number -DR=8
         echo handvec.comp handgate_$name.spv $number -DR=8 -DGATE

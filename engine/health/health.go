@@ -377,7 +377,10 @@ func trial() []optest.Case {
 	linear("large", 33, 512, 64, tensor.F16, " *100", 100)
 	linear("small", 33, 512, 64, tensor.F16, " *0.001", 1)
 	linear("stride", 33, 512, 64, tensor.F16, " +24", 1)
-	add("experts", "y: linear_id(x, w, e)", "x float[19, 1, 256]; w f16[5, 67, 256]; e i32[19, 2] <5", 1)
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16} {
+		add(fmt.Sprint("experts ", t), "y: linear_id(x, w, e)",
+			fmt.Sprintf("x float[19, 1, 256]; w %s[5, 67, 256]; e i32[19, 2] <5", t), 1)
+	}
 	attention := func(name string, rows, heads, groups, d, cache, from int, t tensor.Type) {
 		add("attention "+name, "y: attention(q, k, v, pos)", fmt.Sprintf("q float[%d, %d, %d]; k %s[%d, %d, %d]; v %s[%d, "+
 			"%d, %d]; pos i32[%d] =%d..",

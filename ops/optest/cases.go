@@ -85,7 +85,7 @@ var table = []Case{
 		"x float[70, 1, 37]; w f32[7, 67, 37]; e i32[70, 3] <5; b f32[7, 67]", sumRel, sumAbs},
 	{"linear_id/groups f16", "y: linear_id(x, w, e, b)",
 		"x float[70, 3, 72] +9; w f16[7, 131, 72]; e i32[70, 3] <4; b f16[7, 131]", sumRel, sumAbs},
-	{"linear_id/groups bf16", "y: linear_id(x, w, e)", "x float[70, 1, 129] +24; w bf16[7, 68, 129]; e i32[70, 3] <5",
+	{"linear_id/groups bf16", "y: linear_id(x, w, e)", "x float[70, 1, 136] +24; w bf16[7, 68, 136]; e i32[70, 3] <5",
 		sumRel, sumAbs},
 	{"linear_id/groups q4_K", "y: linear_id(x, w, e)", "x float[70, 3, 512]; w q4_K[7, 67, 512]; e i32[70, 3] <5",
 		sumRel, sumAbs},
