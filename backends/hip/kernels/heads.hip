@@ -1,6 +1,9 @@
-// Recurrences whose heads have a matrix as their state. LANES threads share a row or a column of it, REGS elements each
-// (EVEN: exactly), which they keep in registers from a sequence's first row of the step to its last. REGS=0: a row or
-// column is too long for that and stays in the slot that is written.
+// Recurrences whose heads have a matrix as their state, of one row; rows.hip is for more. LANES threads share a row or a
+// column of it, REGS elements each (EVEN: exactly), in registers from a sequence's first row of the step to its last.
+// REGS=0: a row or column is too long for that and stays in the slot that is written, whatever the rows.
+//
+// SSM, DELTA or DPLR says which operator it is; MANY: elements have decays of their own, else heads have; RANK: dplr has
+// a and b; EARLY: its result is of the state before.
 #include "slots.h"
 
 #if REGS
@@ -28,6 +31,7 @@
 #define STORE(n)
 #endif
 
+#ifdef SSM
 // h[p,n] = exp(dt a[n]) h[p,n] + dt x[p] b[n], y[p] = Σn h[p,n] c[n]. A row's elements lie beside each other.
 // m: columns of a, share: heads of a group of b and c.
 #define ROW_LANES 8
@@ -56,7 +60,7 @@ G_KERNEL G_BOUNDS(NT) ssm(float *state, Plan plan, float *y, const float *x, u32
     EACH(n) {
       const u32 j = AT(e);
       if (THERE(j, n)) {
-        if (m > 1) decay = g_exp(step * load_float(a, atype, (u64)h * m + j));
+        if (MANY) decay = g_exp(step * load_float(a, atype, (u64)h * m + j));
         const float v = g_fma(decay, H(e), in * bs[j]);
         H(e) = v;
         sum = g_fma(v, cs[j], sum);
@@ -67,8 +71,8 @@ G_KERNEL G_BOUNDS(NT) ssm(float *state, Plan plan, float *y, const float *x, u32
     STORE(n);
   }
 }
-#undef AT
-
+#endif
+#ifndef SSM
 // Elements of a column lie dv apart: COLUMNS columns beside each other fill what memory gives at once.
 #define COLUMN_LANES 4
 #define COLUMNS 8
@@ -81,6 +85,7 @@ G_KERNEL G_BOUNDS(NT) ssm(float *state, Plan plan, float *y, const float *x, u32
   const bool mine = mark == c
 #define OVER_LANES(v) G_UNROLL for (u32 o = COLUMNS; o < COLUMNS * COLUMN_LANES; o <<= 1) v += shfl_xor(v, o)
 
+#ifdef DELTA
 // h = diag(exp(g)) h, h += k (beta (v - kᵀh)), y = qᵀh. dg: decays of a head.
 G_KERNEL G_BOUNDS(NT) delta(float *state, Plan plan, float *y, const float *q, u32 qstride, const float *keys,
                             u32 kstride, const float *v, u32 vstride, const float *g, u32 gstride, const float *beta,
@@ -103,7 +108,7 @@ G_KERNEL G_BOUNDS(NT) delta(float *state, Plan plan, float *y, const float *q, u
     EACH(dk) {
       const u32 i = AT(e);
       if (THERE(i, dk)) {
-        if (dg > 1) decay = now == FRESH ? 0.0f : g_exp(gs[i]);
+        if (MANY) decay = now == FRESH ? 0.0f : g_exp(gs[i]);
         const float m = decay * H(e);
         H(e) = m;
         seen = g_fma(ks[i], m, seen);
@@ -125,12 +130,13 @@ G_KERNEL G_BOUNDS(NT) delta(float *state, Plan plan, float *y, const float *q, u
   }
 }
 
-// h = diag(exp(g)) h + b (aᵀh) + k vᵀ, y = qᵀh, of the h before where early. a and b are null where nothing is taken
-// off; dg: decays of a head.
+#endif
+
+#ifdef DPLR
+// h = diag(exp(g)) h + b (aᵀh) + k vᵀ, y = qᵀh, of the h before where EARLY. dg: decays of a head.
 G_KERNEL G_BOUNDS(NT) dplr(float *state, Plan plan, float *y, const float *q, u32 qstride, const float *keys,
                            u32 kstride, const float *v, u32 vstride, const float *g, u32 gstride, const float *a,
-                           u32 astride, const float *b, u32 bstride, u32 heads, u32 dk, u32 dv, u32 dg, u32 early,
-                           u32 width) {
+                           u32 astride, const float *b, u32 bstride, u32 heads, u32 dk, u32 dv, u32 dg, u32 width) {
   begin_next();
   wait_previous();
   COLUMN;
@@ -148,12 +154,12 @@ G_KERNEL G_BOUNDS(NT) dplr(float *state, Plan plan, float *y, const float *q, u3
     const float *as = a + (u64)s * astride + h * dk, *bs = b + (u64)s * bstride + h * dk;
     const float value = v[(u64)s * vstride + c];
     float decay = now == FRESH ? 0.0f : g_exp(gs[0]), seen = 0.0f, sum = 0.0f;
-    if (a || early) {
+    if (RANK || EARLY) {
       EACH(dk) {
         const u32 i = AT(e);
         if (THERE(i, dk)) {
-          if (a) seen = g_fma(as[i], H(e), seen);
-          if (early) sum = g_fma(qs[i], H(e), sum);
+          if (RANK) seen = g_fma(as[i], H(e), seen);
+          if (EARLY) sum = g_fma(qs[i], H(e), sum);
         }
       }
       OVER_LANES(seen);
@@ -161,11 +167,11 @@ G_KERNEL G_BOUNDS(NT) dplr(float *state, Plan plan, float *y, const float *q, u3
     EACH(dk) {
       const u32 i = AT(e);
       if (THERE(i, dk)) {
-        if (dg > 1) decay = now == FRESH ? 0.0f : g_exp(gs[i]);
+        if (MANY) decay = now == FRESH ? 0.0f : g_exp(gs[i]);
         float m = g_fma(decay, H(e), ks[i] * value);
-        if (a) m = g_fma(bs[i], seen, m);
+        if (RANK) m = g_fma(bs[i], seen, m);
         H(e) = m;
-        if (!early) sum = g_fma(qs[i], m, sum);
+        if (!EARLY) sum = g_fma(qs[i], m, sum);
       }
     }
     OVER_LANES(sum);
@@ -173,3 +179,5 @@ G_KERNEL G_BOUNDS(NT) dplr(float *state, Plan plan, float *y, const float *q, u3
     STORE(dk);
   }
 }
+#endif
+#endif
