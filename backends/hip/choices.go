@@ -82,8 +82,11 @@ func one(several func(*binder, []product, *normed, pairing)) func(*binder) {
 }
 
 // experts are those of products with each token's own matrices.
-var experts = []choice{{name: "matvec", bind: bindLinearID,
-	why: "each token's row has its own matrices: they are streamed past it"}}
+var experts = []choice{
+	{name: "matrix", takes: (*Device).usesGroups, bind: bindGroups, scratch: groupScratch,
+		why: "many rows an expert: in the order of experts tiles of rows read a matrix once, on matrix cores"},
+	{name: "matvec", bind: bindLinearID, why: "each token's row has its own matrices: they are streamed past it"},
+}
 
 // attentions are the kernels of attention.
 var attentions = []choice{
@@ -255,7 +258,7 @@ func takesMatrix(n *graph.Node) bool {
 
 // takesCores says whether the exact path of matrix cores computes a node.
 func (dev *Device) takesCores(n *graph.Node) bool {
-	return takesMatrix(n) || dev.d.vendor() == nvidia && (takesFlash(n) || dev.takesSplit(n))
+	return takesMatrix(n) || takesGroups(n) || dev.d.vendor() == nvidia && (takesFlash(n) || dev.takesSplit(n))
 }
 
 // hasHalves says whether an architecture has the instructions of gemm.hip.

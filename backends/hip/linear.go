@@ -83,7 +83,7 @@ func matvecShape(t tensor.Type, columns int) (rows, unroll, resident int) {
 		return 4, 2, 8
 	case tensor.F8E4M3, tensor.F8E5M2, tensor.F8E4M3FNUZ, tensor.F8E5M2FNUZ, tensor.Q2_K, tensor.Q3_K:
 		return 2, 1, 8
-	case tensor.IQ4_NL, tensor.IQ4_XS: // tables cost registers
+	case tensor.IQ4_NL, tensor.IQ4_XS, tensor.MXFP4: // tables cost registers
 		return 2, 2, 8
 	}
 	return 4, 4, 8

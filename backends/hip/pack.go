@@ -31,6 +31,7 @@ var parts = map[tensor.Type][]part{
 	tensor.IQ4_XS: {{8, 128}, {0, 8}},
 	tensor.TQ1_0:  {{0, 48}, {48, 4}, {52, 2}},
 	tensor.TQ2_0:  {{0, 64}, {64, 2}},
+	tensor.MXFP4:  {{1, 16}, {0, 1}},
 }
 
 // weightNames are the types of weights as weights.h names them.
@@ -40,6 +41,7 @@ var weightNames = map[tensor.Type]string{
 	tensor.Q4_0: "W_Q4_0", tensor.Q4_1: "W_Q4_1", tensor.Q5_0: "W_Q5_0", tensor.Q5_1: "W_Q5_1", tensor.Q8_0: "W_Q8_0",
 	tensor.Q2_K: "W_Q2_K", tensor.Q3_K: "W_Q3_K", tensor.Q4_K: "W_Q4_K", tensor.Q5_K: "W_Q5_K", tensor.Q6_K: "W_Q6_K",
 	tensor.IQ4_NL: "W_IQ4_NL", tensor.IQ4_XS: "W_IQ4_XS", tensor.TQ1_0: "W_TQ1_0", tensor.TQ2_0: "W_TQ2_0",
+	tensor.MXFP4: "W_MXFP4",
 }
 
 // packings are the layouts by type.
@@ -125,6 +127,10 @@ func copyPart(dst, src []byte, block int, p part) {
 	n := len(src) / block
 	src = src[p.at:]
 	switch p.size {
+	case 1:
+		for b := range n {
+			dst[b] = src[b*block]
+		}
 	case 2:
 		for b := range n {
 			*(*[2]byte)(dst[b*2:]) = *(*[2]byte)(src[b*block:])

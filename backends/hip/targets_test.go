@@ -61,7 +61,8 @@ func programsFor(arch string) []program {
 				newProgram("halves.hip", w, "W_SCALAR=0", "ROUND=0", "NORM=0", "BF16=0", "TO16=f2h"))
 		}
 		if hasMatrixCores(arch) && t != tensor.F32 {
-			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"))
+			all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0"),
+				newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=2", "FULL=0", "IDS=1", onOff("ROUNDED", hasHalves(arch))))
 			if slices.Contains(fp8Types(arch), t) {
 				all = append(all, newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=0", "FULL=0", "FP8=1"),
 					newProgram("matrix.hip", w, "W_SCALAR=0", "BIAS=2", "FULL=1", "FP8=1"))
@@ -180,9 +181,19 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
-	all = append(all, pointFile, drawFile, filterFile, generalFile, spreadFile, recurrenceFile, headsFile(128, rowLanes),
-		headsFile(128, columnLanes), headsFile(127, columnLanes), headsFile(1000, columnLanes),
-		routeFile, ropeFile, ropeFiles(3))
+	all = append(all, pointFile, drawFile, filterFile, generalFile, spreadFile, recurrenceFile, routeFile, ropeFile,
+		ropeFiles(3))
+	for _, r := range []struct {
+		n, lanes, vectors int
+		flags             string
+	}{{256, rowLanes, 2, "SSM=1 MANY=0"}, {16, rowLanes, 2, "SSM=1 MANY=1"}, {1000, rowLanes, 2, "SSM=1 MANY=1"},
+		{128, columnLanes, 3, "DELTA=1 MANY=0"}, {127, columnLanes, 3, "DELTA=1 MANY=1"},
+		{64, columnLanes, 5, "DPLR=1 MANY=1 RANK=1 EARLY=0"},
+		{128, columnLanes, 5, "DPLR=1 MANY=0 RANK=1 EARLY=1"}, {9, columnLanes, 5, "DPLR=1 MANY=0 RANK=0 EARLY=0"}} {
+		flags := strings.Fields(r.flags)
+		many, _ := rowsFile(r.n, r.lanes, r.vectors, flags...)
+		all = append(all, headsFile(r.n, r.lanes, flags...), many)
+	}
 	shape := func(block, parts int) attentionShape {
 		return attentionShape{block: block, parts: parts, least: attentionPart}
 	}

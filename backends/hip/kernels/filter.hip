@@ -13,18 +13,6 @@
 #define LOW 0xff800000u // minus infinity
 enum { COUNT, TYPICAL, MASS }; // by count; by mass, the most typical first; by mass, the largest first
 
-// Adds to a word of shared memory and gives what it was.
-G_FN u32 add_shared(u32 *p, u32 v) {
-#if G_AMD
-  return __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
-#else
-  u32 r;
-  asm volatile("{ .reg .u64 t; cvta.to.shared.u64 t, %1; atom.shared.add.u32 %0, [t], %2; }"
-               : "=r"(r) : "l"(p), "r"(v) : "memory");
-  return r;
-#endif
-}
-
 // A place in an order: bin, key and number of a token.
 struct Place { u32 bin, key, id; };
 G_FN bool up_to(Place p, Place l) {

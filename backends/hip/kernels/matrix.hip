@@ -10,6 +10,9 @@
 // is loaded to registers while this one is multiplied. Sums of tensor cores
 // truncate: every 128 elements at most go to sums that are rounded. With FULL all
 // tiles are whole.
+//
+// With IDS each row of y is of its own expert's matrix: moe.hip has put the rows in the order of their experts, a tile
+// has up to BM rows of one expert. With ROUNDED activations are one part, and sums are rounded once.
 #include "prelude.h"
 #include "weights.h"
 #ifndef FP8
@@ -21,7 +24,11 @@
 #if FP8
 #include "cvt8.h"
 #endif
-#define AT (FP8 ? 1 : MMA_BF16 ? 3 : 2)
+#ifndef IDS
+#define IDS 0
+#define ROUNDED 0
+#endif
+#define AT (FP8 || ROUNDED ? 1 : MMA_BF16 ? 3 : 2)
 #if W_TYPE == W_Q2_K || W_TYPE == W_Q3_K || W_TYPE == W_Q6_K
 #define W_SUB 16
 #else
@@ -29,13 +36,13 @@
 #endif
 #define SUBS (BK / W_SUB) // in a step
 #define NT 256
-#define BM 128
-#if (FP8 || W_TYPE == W_F16 && !W_SCALAR) && !G_AMD // two stages in shared memory, one block
+#define BM (IDS ? 64 : 128)
+#if (FP8 || !W_SCALAR && (W_TYPE == W_F16 || ROUNDED && W_TYPE == W_BF16)) && !G_AMD // two stages in shared memory, one block
 #define BN 128
-#define RESIDENT 1
+#define RESIDENT (IDS ? 3 : 1)
 #else // one stage: two blocks take turns
 #define BN 64
-#define RESIDENT 2
+#define RESIDENT (IDS ? 3 : 2)
 #endif
 #define BK 32
 #define WAVES_N 2
@@ -43,6 +50,7 @@
 #define TM (BM / WAVES_M / 16)
 #define TN (BN / WAVES_N / 16)
 #define KEEP (FP8 ? 2 : 4) // steps between roundings
+#define A_LOADS (BM * BK / 8 / NT) // lines of 16 bytes of a part a thread
 #define TOP (FP8 ? 6 : 14) // exponent of a row's largest activation
 #define W_LOADS (BN * BK / 8 / NT) // lines of 16 bytes a thread
 #define W_QUADS (BN * BK / 4 / NT)
@@ -103,7 +111,7 @@ struct alignas(8) four16 { u16 c[4]; };
 
 // a step's share of a thread, on its way to shared memory
 struct Step {
-  u4 a[AT][2];
+  u4 a[AT][A_LOADS];
 #if FP8 || W_TYPE == W_F16 && !W_SCALAR || W_TYPE == W_BF16 && !W_SCALAR
 #define W_DIRECT 1
   u4 w[W_LOADS];
@@ -115,6 +123,8 @@ struct Step {
 #endif
 };
 
+struct alignas(16) Group { u32 expert, first, count, none; }; // of moe.hip
+
 // where a thread's share comes from, at the first step
 struct Source {
   const u16 *a;
@@ -125,9 +135,10 @@ struct Source {
   u32 left_a, left_w; // rows that are there from the thread's first on, 0 or less: none
 };
 
-G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
+// w0 is the number of the tile's first row of w
+G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 w0, u32 k0) {
   const u32 t = tid();
-  G_UNROLL for (u32 i = 0; i < 2; i++) {
+  G_UNROLL for (u32 i = 0; i < A_LOADS; i++) {
     G_UNROLL for (u32 p = 0; p < AT; p++) {
       s.a[p][i] = u4{0, 0, 0, 0};
       if (FULL || i * 64 < from.left_a) s.a[p][i] = *(const u4 *)(from.a + p * from.plane + i * from.arow + k0);
@@ -144,7 +155,7 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
     Quad q = {};
     if (FULL || (i * 32 < from.left_w && col < w.k)) {
 #if W_PLAIN
-      q = w_quad(w_row(w, n0 + t / 8 + i * 32), col);
+      q = w_quad(w_row(w, w0 + t / 8 + i * 32), col);
 #else
       q = w_quad(w_down(from.row, w, i * 32), col);
 #endif
@@ -157,20 +168,38 @@ G_FN void fetch(Step &s, const Source &from, const Weights &w, u32 n0, u32 k0) {
 #endif
 }
 
-#define STAGES (W_DIRECT && AT <= 2 ? 2 : 1) // as many as 48 KiB hold
+#define STAGES (AT == 1 || W_DIRECT && AT <= 2 ? 2 : 1) // as many as 48 KiB hold
 
 G_KERNEL G_BOUNDS2(NT, RESIDENT)
     matrix(float *__restrict__ y, const u16 *parts, const float *scale,
            const float *sums, u32 kp, u32 rows, Weights w, u32 n, const void *bias,
-           const float *res, Rows rr) {
+           const float *res, Rows rr
+#if IDS
+           , const u32 *order, u32 pairs, u32 share
+#endif
+           ) {
   begin_next();
   wait_previous();
+#if IDS
+  const Group group = ((const Group *)(order + round_up(pairs, 4)))[bidy()];
+  if (group.count == 0) return;
+  __shared__ u32 who[BM];
+  if (tid() < BM) who[tid()] = tid() < group.count ? order[group.first + tid()] : 0;
+  bar();
+  const u32 m0 = 0, there = group.count, e0 = group.expert * n; // e0: the expert's first row of w
+#define X_ROW(m) (who[m] / share)
+#define Y_ROW(m) who[m]
+#else
+  const u32 m0 = bidy() * BM, there = rows, e0 = 0;
+#define X_ROW(m) (m)
+#define Y_ROW(m) (m)
+#endif
   __shared__ u4 amem[STAGES * AT * BM * BK / 8], wmem[STAGES * BN * BK / 8]; // of 16 bytes, so aligned
 #if !W_PLAIN
-  __shared__ float ssm[BN * SUBS], osm[BN * SUBS], xsm[BM * SUBS];
+  __shared__ float scales[STAGES * BN * SUBS], offsets[STAGES * BN * SUBS], xsums[STAGES * BM * SUBS];
 #endif
   const u32 t = tid(), wave = t / G_WAVE;
-  const u32 m0 = bidy() * BM, n0 = bidx() * BN;
+  const u32 n0 = bidx() * BN;
   const u32 wm = wave / WAVES_N * (TM * 16), wn = wave % WAVES_N * (TN * 16);
   const u64 plane = (u64)rows * kp;
   float total[TM][TN][ACC];
@@ -183,18 +212,18 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
   Source from;
   {
     const u32 m = m0 + t / 4, c = n0 + t / 4, q = n0 + t / 8;
-    from.a = parts + (u64)m * kp + t % 4 * 8;
+    from.left_a = m < there ? there - m : 0;
+    from.a = parts + (u64)X_ROW(m) * kp + t % 4 * 8;
     from.plane = plane;
     from.arow = (u64)64 * kp;
-    from.left_a = m < rows ? rows - m : 0;
-    from.w = (const u16 *)w.p + (u64)c * w.row + t % 4 * 8;
-    from.row = w_row(w, q);
+    from.w = (const u16 *)w.p + ((u64)e0 + c) * w.row + t % 4 * 8;
+    from.row = w_row(w, (u64)e0 + q);
     from.left_w = W_DIRECT ? (c < n ? n - c : 0) : q < n ? n - q : 0;
     const u32 sm = m0 + t / SUBS;
-    from.sums = t < BM * SUBS && sm < rows ? sums + (u64)sm * (kp / W_SUB) + t % SUBS : nullptr;
+    from.sums = t < BM * SUBS && sm < there ? sums + (u64)X_ROW(sm) * (kp / W_SUB) + t % SUBS : nullptr;
   }
   Step s;
-  fetch(s, from, w, n0, 0);
+  fetch(s, from, w, e0 + n0, 0);
   // A lane's places in tiles do not change: rows of a fragment are 16 apart.
   const u32 lane_a[2] = {wm * 32 + frag_at(0), wm * 32 + frag_at(16)};
   const u32 lane_w[2] = {wn * 32 + frag_at(0), wn * 32 + frag_at(16)};
@@ -205,7 +234,11 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     // step before the last is no longer read.
     const u32 astage = step % STAGES * (AT * BM * BK), wstage = step % STAGES * (BN * BK);
     u16 *const as = (u16 *)amem + astage, *const ws = (u16 *)wmem + wstage;
-    G_UNROLL for (u32 i = 0; i < 2; i++) {
+#if !W_PLAIN
+    float *const ssm = scales + step % STAGES * (BN * SUBS), *const osm = offsets + step % STAGES * (BN * SUBS);
+    float *const xsm = xsums + step % STAGES * (BM * SUBS);
+#endif
+    G_UNROLL for (u32 i = 0; i < A_LOADS; i++) {
       G_UNROLL for (u32 p = 0; p < AT; p++) *(u4 *)(as + p * BM * BK + mma_at(t / 4 + i * 64, t % 4 * 8)) = s.a[p][i];
     }
 #if W_DIRECT
@@ -226,7 +259,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
 #endif
 #endif
     bar();
-    if (step + 1 < steps) fetch(s, from, w, n0, (step + 1) * BK);
+    if (step + 1 < steps) fetch(s, from, w, e0 + n0, (step + 1) * BK);
     G_UNROLL for (u32 k = 0; k < BK; k += 16) {
       Frag b[TN];
       G_UNROLL for (int j = 0; j < TN; j++) b[j] = frag_load(wtile, wstage + lane_w[k / 16] + 512 * j);
@@ -238,7 +271,7 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
       }
 #if W_PLAIN
     }
-    if ((step + 1) % KEEP == 0 || step + 1 == steps) {
+    if (!ROUNDED && ((step + 1) % KEEP == 0 || step + 1 == steps)) {
       G_UNROLL for (int i = 0; i < TM; i++) {
         G_UNROLL for (int j = 0; j < TN; j++) {
           G_UNROLL for (int e = 0; e < ACC; e++) {
@@ -270,11 +303,11 @@ G_KERNEL G_BOUNDS2(NT, RESIDENT)
     G_UNROLL for (int j = 0; j < TN; j++) {
       G_UNROLL for (int e = 0; e < ACC; e++) {
         u32 m = m0 + wm + 16 * i + acc_row(e), c = n0 + wn + 16 * j + acc_col(e);
-        if (!FULL && (m >= rows || c >= n)) continue;
-        float v = total[i][j][e] * scale[m];
-        if (BIAS) v += load_float(bias, BIAS - 1, c);
-        if (res) v += res[at(rr, m) + c];
-        y[(u64)m * n + c] = v;
+        if (!FULL && (m >= there || c >= n)) continue;
+        float v = (ROUNDED && W_PLAIN ? acc[i][j].v[e] : total[i][j][e]) * scale[X_ROW(m)];
+        if (BIAS) v += load_float(bias, BIAS - 1, (u64)e0 + c);
+        if (res) v += res[at(rr, Y_ROW(m)) + c];
+        y[(u64)Y_ROW(m) * n + c] = v;
       }
     }
   }

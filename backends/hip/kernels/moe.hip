@@ -89,6 +89,48 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
     for (u32 n = 0; n < k; n++) p[n] = g_exp(p[n] - top) / sum;
 }
 
+// Puts the pairs of a token and an expert, numbered as ids has them, in the order of experts, up to 1024 of them: a block.
+// Behind the order, at a multiple of 16 bytes, tiles of up to tall pairs of one expert, those that are left over without
+// any.
+struct alignas(16) Group { u32 expert, first, count, none; };
+G_KERNEL G_BOUNDS(1024) group(u32 *plan, const int *ids, u32 pairs, u32 experts, u32 tall, u32 tiles, u32 *status,
+                              u32 launch) {
+  begin_next();
+  wait_previous();
+  __shared__ u32 next[1024], sums[2][1024];
+  Group *const out = (Group *)(plan + round_up(pairs, 4));
+  const u32 t = tid();
+#define EXPERT(i) ((u32)ids[i] < experts ? (u32)ids[i] : 0)
+  next[t] = 0;
+  bar();
+  for (u32 i = t; i < pairs; i += 1024) {
+    if ((u32)ids[i] >= experts) fail(status, launch, i, ids[i]);
+    add_shared(&next[EXPERT(i)], 1);
+  }
+  bar();
+  const u32 count = next[t];
+  u32 pair = count, tile = (count + tall - 1) / tall; // and those of all experts before
+  for (u32 o = 1; o < 1024; o *= 2) {
+    sums[0][t] = pair;
+    sums[1][t] = tile;
+    bar();
+    if (t >= o) {
+      pair += sums[0][t - o];
+      tile += sums[1][t - o];
+    }
+    bar();
+  }
+  if (t == 1023) sums[1][0] = tile;
+  const u32 first = pair - count;
+  next[t] = first;
+  bar();
+  const u32 all = sums[1][0];
+  tile -= (count + tall - 1) / tall;
+  for (u32 i = 0; i < count; i += tall) out[tile++] = Group{t, first + i, g_min(tall, count - i), 0};
+  for (u32 i = all + t; i < tiles; i += 1024) out[i] = Group{0, 0, 0, 0};
+  for (u32 i = t; i < pairs; i += 1024) plan[add_shared(&next[EXPERT(i)], 1)] = i;
+}
+
 // y[s] = Σu p[s,u]·x[s,u]: a thread an element
 G_KERNEL G_BOUNDS(NT) mix(float *y, const float *x, u32 xstride, const float *p, u32 pstride, u32 tokens, u32 u,
                           u32 n) {

@@ -189,6 +189,18 @@ G_FN void wait_previous() {}
 #endif
 #endif
 
+// Adds to a word of shared memory and gives what it was.
+G_FN u32 add_shared(u32 *p, u32 v) {
+#if G_AMD
+  return __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+#else
+  u32 r;
+  asm volatile("{ .reg .u64 t; cvta.to.shared.u64 t, %1; atom.shared.add.u32 %0, [t], %2; }"
+               : "=r"(r) : "l"(p), "r"(v) : "memory");
+  return r;
+#endif
+}
+
 G_FN float b2f(u16 b) { return u2f((u32)b << 16); }
 G_FN u16 f2b(float f) {
   u32 u = f2u(f);

@@ -28,6 +28,7 @@
 #define W_IQ4_XS 19
 #define W_TQ1_0 20
 #define W_TQ2_0 21
+#define W_MXFP4 22
 
 struct Weights {
   const u8 *p;
@@ -100,7 +101,7 @@ G_FN Row w_row(const Weights &w, u64 row) {
 G_FN u32 w_pos(u32 u) { return u * (4 * W_NQ); }
 
 #else // block formats
-#define W_BLOCK (W_TYPE <= W_Q8_0 || W_TYPE == W_IQ4_NL ? 32 : 256)
+#define W_BLOCK (W_TYPE <= W_Q8_0 || W_TYPE == W_IQ4_NL || W_TYPE == W_MXFP4 ? 32 : 256)
 G_FN u32 w_word(const u8 *p, u32 i) { return ((const u32 *)p)[i]; }
 G_FN float w_half(const u8 *p, u32 i) { return h2f(((const u16 *)p)[i]); }
 // the lower half of each byte, or the upper one
@@ -121,6 +122,20 @@ G_FN float w_level(u32 code) {
   const u32 t0 = 0x3f2d1801u, t1 = 0x766a5d4fu, t2 = 0xa6998d81u, t3 = 0xf1d9c5b5u;
   u32 lo = code & 4 ? t1 : t0, hi = code & 4 ? t3 : t2;
   return (float)(int)(((code & 8 ? hi : lo) >> (8 * (code & 3))) & 255u) - 128.0f;
+}
+#endif
+
+#if W_TYPE == W_MXFP4
+// Byte i of codes as twice the number it stands for: sign, exponent and mantissa are put where f32 has them, which is
+// 2^126 times too small, also where it is subnormal.
+G_FN float w_e2m1(u32 codes, u32 i) {
+  u32 c = codes >> (8 * i);
+  return u2f((c & 8) << 28 | (c & 7) << 22) * u2f(0x7f000000u);
+}
+// half of the scale, 2^(e-128)
+G_FN float w_power(const Row &w, u32 b) {
+  u32 e = w.p1[b];
+  return u2f(e < 2 ? 0x00200000u << e : (e - 1) << 23);
 }
 #endif
 
@@ -156,6 +171,8 @@ G_FN float w_level(u32 code) {
 #define W_SIZES 48, 4, 2, 0
 #elif W_TYPE == W_TQ2_0
 #define W_SIZES 64, 2, 0, 0
+#elif W_TYPE == W_MXFP4
+#define W_SIZES 16, 1, 0, 0
 #endif
 // bytes from row to row of a plane whose parts have size bytes
 G_FN u32 w_stride(const Weights &w, u32 size) { return ((u32)w.row * size + 15) & ~15u; }
@@ -201,6 +218,8 @@ G_FN float w_bound(const Row &w, u32 b) {
   return g_abs(w_half(w.p2, b));
 #elif W_TYPE == W_TQ2_0
   return 2 * g_abs(w_half(w.p1, b));
+#elif W_TYPE == W_MXFP4
+  return 12 * w_power(w, b);
 #endif
 }
 
@@ -278,6 +297,10 @@ G_FN Quad w_quad(const Row &w, u32 e) {
   u32 x = w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16);
   G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_level((x >> (8 * i)) & 15);
   q.s = w_half(w.p1, b);
+#elif W_TYPE == W_MXFP4 // qs 16, e 1
+  u32 x = w_nibbles(w_word(w.p, b * 4 + r % 16 / 4), r & 16);
+  G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_e2m1(x, i);
+  q.s = w_power(w, b);
 #elif W_TYPE == W_IQ4_XS // qs 128, d, high and low 8
   u32 x = w_nibbles(w_word(w.p, b * 32 + r / 32 * 4 + r % 16 / 4), r & 16);
   G_UNROLL for (int i = 0; i < 4; i++) q.v[i] = w_level((x >> (8 * i)) & 15);
