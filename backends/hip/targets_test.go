@@ -189,7 +189,7 @@ func programsFor(arch string) []program {
 	}{{256, rowLanes, 2, "SSM=1 MANY=0"}, {16, rowLanes, 2, "SSM=1 MANY=1"}, {1000, rowLanes, 2, "SSM=1 MANY=1"},
 		{128, columnLanes, 3, "DELTA=1 MANY=0"}, {127, columnLanes, 3, "DELTA=1 MANY=1"},
 		{64, columnLanes, 5, "DPLR=1 MANY=1 RANK=1 EARLY=0"},
-		{128, columnLanes, 5, "DPLR=1 MANY=0 RANK=1 EARLY=1"}, {9, columnLanes, 5, "DPLR=1 MANY=0 RANK=0 EARLY=0"}} {
+		{128, columnLanes, 5, "DPLR=1 MANY=1 RANK=0 EARLY=1"}, {9, columnLanes, 5, "DPLR=1 MANY=0 RANK=0 EARLY=0"}} {
 		flags := strings.Fields(r.flags)
 		many, _ := rowsFile(r.n, r.lanes, r.vectors, flags...)
 		all = append(all, headsFile(r.n, r.lanes, flags...), many)
