@@ -127,8 +127,8 @@ func TestForms(t *testing.T) {
 		v           any
 		want        string
 	}{
-		{"gemma4_experts", "rope_parameters", 5.0, "rope_parameters of %s is 5: an object is expected"},
-		{"gemma4_experts", "rope_parameters", []int64{5}, "rope_parameters of %s is [5]: an object is expected"},
+		{"gemma4_experts", "rope_parameters", 5.0, "bare_text is 5 (hf rope_parameters) in %s"},
+		{"gemma4_experts", "rope_parameters", []int64{5}, "bare_text is [5] (hf rope_parameters) in %s"},
 		{"flint", "mlp_only_layers", "none", "mlp_only_layers of %s is none: a list is expected"},
 		{"flint", "mlp_only_layers", nil, ""},
 	} {
@@ -145,8 +145,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestFlatTurns: transformers takes rope_parameters that are the same for all layers nowhere where its class has them by
-// kinds of layers.
+// TestFlatTurns: transformers takes rope_parameters that are the same for all layers nowhere where its class has them
+// by kinds of layers.
 func TestFlatTurns(t *testing.T) {
 	for _, c := range []struct {
 		family string

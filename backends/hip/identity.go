@@ -34,9 +34,9 @@ var codeGroups = map[string]string{
 	"pipeline": "products", "tile": "products", "tile128": "products", "tilecopy": "products", "vec": "products",
 	"attention": "attention", "attention_decode": "attention", "attention_split": "attention", "flash": "attention",
 	"paged": "attention",
-	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others", "moe": "others",
+	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others", "moe": "products, others",
 	"norm": "others", "pick": "others", "point": "products, others", "recurrence": "others",
-	"rope": "others", "spread": "others", "stepcopy": "others",
+	"rope": "others", "rows": "others", "spread": "others", "stepcopy": "others",
 }
 
 var codeHashes sync.Map // by group

@@ -73,8 +73,8 @@ func (b *binder) matrix(p product) {
 	b.residual(d, p.res)
 }
 
-// Products with each token's own experts, of many rows: moe.hip puts rows in the order of experts, matrix.hip multiplies
-// tiles of one expert's.
+// Products with each token's own experts, of many rows: moe.hip puts rows in the order of experts, matrix.hip
+// multiplies tiles of one expert's.
 
 const (
 	groupRows    = 64   // of a tile

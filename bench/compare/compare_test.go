@@ -49,6 +49,7 @@ func several(commit, bench string, seconds float64, n int) (out []store.Entry) {
 }
 
 func TestCompare(t *testing.T) {
+	other := several("old", "slower", 2, 3) // another code that the selection has, measured before
 	a, b := newRun("a"), newRun("b")
 	failed := func(r *record.Run, bench string) store.Entry {
 		return store.Entry{Run: r, Result: record.Result{Bench: bench, Clock: record.HostClock, Verdict: record.Failed,
@@ -64,8 +65,7 @@ func TestCompare(t *testing.T) {
 		before = append(before, several("a", name, 1, 4)...)
 		after = append(after, several("b", name, ratio, 5)...)
 	}
-	before = append(before, several("old", "slower", 2, 3)...) // another code that the selection has, measured before
-	before[len(before)-1], before[7] = before[7], before[len(before)-1]
+	before = slices.Concat(other, before)
 	c := Compare(before, after, Options{})
 	want := map[string]Outcome{"slower": Slower, "faster": Faster, "noise": Same, "within": Same, "few": Few,
 		"gone": Missing, "new": New, "once": Noisy,

@@ -158,8 +158,8 @@ func Without(meta func(key string) (any, bool)) map[string]string {
 // turn is the object that says how positions turn heads: for all layers, or in objects for each kind of them.
 const turn = "rope_parameters"
 
-// Has says whether a dotted key is one of them, or stands in an object that is, or in that for all kinds of layers where
-// the class reads those for each kind alone.
+// Has says whether a dotted key is one of them, or stands in an object that is, or in that for all kinds of layers
+// where the class reads those for each kind alone.
 func (u Unread) Has(key string) bool {
 	first, rest, _ := strings.Cut(strings.TrimPrefix(key, Inside), ".")
 	second, _, deep := strings.Cut(rest, ".")
