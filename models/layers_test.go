@@ -57,6 +57,8 @@ func TestLayerTypes(t *testing.T) {
 		{"Qwen3ForCausalLM", map[string]any{"sliding_window": int64(5), "use_sliding_window": true,
 			"max_window_layers": int64(0),
 			"layer_types":       []string{f, f, f, s}}, "0 0 0 5"},
+		{"SmolLM3ForCausalLM", map[string]any{"model_type": "smollm3", "sliding_window": int64(5),
+			"layer_types": []string{s, f, s, f}}, "5 0 5 0"},
 		{"MistralForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
 		{"MistralForCausalLM", map[string]any{"model_type": "mistral"}, "4096 4096 4096 4096"}, // the class's default
 		{"Phi3ForCausalLM", map[string]any{"sliding_window": int64(9), "layer_types": []string{f, s, f, s}}, "0 9 0 9"},
