@@ -34,7 +34,8 @@ var codeGroups = map[string]string{
 	"pipeline": "products", "tile": "products", "tile128": "products", "tilecopy": "products", "vec": "products",
 	"attention": "attention", "attention_decode": "attention", "attention_split": "attention", "flash": "attention",
 	"paged": "attention",
-	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others", "moe": "products, others",
+	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others",
+	"moe":  "products, others",
 	"norm": "others", "pick": "others", "point": "products, others", "recurrence": "others",
 	"rope": "others", "rows": "others", "spread": "others", "stepcopy": "others",
 }
