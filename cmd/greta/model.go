@@ -502,7 +502,7 @@ func (b *bundle) trained() int {
 }
 
 // fitContext sets the context: what the user asked for, else what the model
-// was trained for up to a bound, but room for what is needed, where no table of positions says how many there are.
+// was trained for up to a bound, but room for what is needed.
 func (b *bundle) fitContext(need int) {
 	if b.opt.Context > 0 {
 		return
@@ -512,15 +512,6 @@ func (b *bundle) fitContext(need int) {
 		n = min(n, t)
 	}
 	b.opt.Context = max(n, need)
-	if b.file != nil {
-		o := models.Options{Set: b.opt.Set}
-		if b.source != nil {
-			o.Weights = b.source
-		}
-		if rows := b.file.Positions(o); rows > 0 {
-			b.opt.Context = min(b.opt.Context, rows)
-		}
-	}
 }
 
 // mostText is the longest text that standard input may be: an input without an end is refused before memory is full.
