@@ -256,7 +256,7 @@ class Trace(Operators):
                 t.times = None
         return v
 
-    def op_index(self, x: Any, indices: Any) -> Value:
+    def op_index(self, x: Any, indices: Any) -> Value | Const:
         if any(isinstance(i, Places) for i in indices):
             if isinstance(x, Const) and x.value.dim() and bool((x.value == x.value[:1]).all()):
                 return x  # every token's is the same
