@@ -102,7 +102,7 @@ func groups(n *graph.Node) (tiles, bytes int) {
 	return tiles, 4*ceil(pairs, 4)*4 + 16*tiles
 }
 
-// groupScratch is a plan behind the parts of activations.
+// groupScratch is a plan, and behind it the parts of activations.
 func groupScratch(n *graph.Node) int {
 	_, plan := groups(n)
 	return plan + matrixScratch(n)

@@ -123,8 +123,6 @@ struct Step {
 #endif
 };
 
-struct alignas(16) Group { u32 expert, first, count, none; }; // of moe.hip
-
 // where a thread's share comes from, at the first step
 struct Source {
   const u16 *a;

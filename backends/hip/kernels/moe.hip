@@ -92,7 +92,6 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
 // Puts the pairs of a token and an expert, numbered as ids has them, in the order of experts, up to 1024 of them: a block.
 // Behind the order, at a multiple of 16 bytes, tiles of up to tall pairs of one expert, those that are left over without
 // any.
-struct alignas(16) Group { u32 expert, first, count, none; };
 G_KERNEL G_BOUNDS(1024) group(u32 *plan, const int *ids, u32 pairs, u32 experts, u32 tall, u32 tiles, u32 *status,
                               u32 launch) {
   begin_next();

@@ -372,6 +372,9 @@ G_FN u64 at(const Rows &t, u32 r) {
   return (u64)(r / t.inner) * t.stride + (u64)(r % t.inner) * t.cols;
 }
 
+// A tile of pairs of a token and one expert, in the order that moe.hip makes and matrix.hip goes through.
+struct alignas(16) Group { u32 expert, first, count, none; };
+
 // Errors of data: an index out of range. The host looks when it waits. The
 // first word is zero as long as all is well.
 G_FN void fail(u32 *status, u32 launch, u32 index, int value) {
