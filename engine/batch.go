@@ -68,7 +68,8 @@ const maxBatchSteps = 32
 // buckets are the numbers of rows for which steps are captured. A row that pads a step costs its share of the products,
 // so that where capturing is cheap there are more of them.
 var (
-	buckets     = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048}
+	buckets = []int{1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048,
+		4096, 8192}
 	fineBuckets = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
 		192, 224, 256}
 	// wantedBuckets are those of rows of logits, where not all rows of a step are wanted.

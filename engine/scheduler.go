@@ -29,7 +29,7 @@ type SchedulerOptions struct {
 	// Page is how many positions a page has; 0: 32. Prefixes are shared by whole pages.
 	Page int
 	// Rows is how many tokens a step computes at most, of prompts and answers together; 0: 256, on a device of its own
-	// without guesses 2048 if they take little of its memory, and at least twice Sequences, so that prompts go on beside
+	// without guesses 8192 if they take little of its memory, and at least twice Sequences, so that prompts go on beside
 	// all of them.
 	Rows int
 	// Sequences run at once at most; 0: 64. Queue is how many wait at most; 0: 1024.

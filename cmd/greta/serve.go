@@ -94,7 +94,7 @@ way end, for as long as --drain says; a second one ends at once.`,
 	s.IntVar(&f.mostLoaded, "most-loaded", 0, "models that are loaded at once; 0: all")
 	s.IntVar(&f.parallel, "parallel", 0, "sequences that run beside each other (default: 64)")
 	s.IntVar(&f.rows, "max-num-batched-tokens", 0, "tokens of a step, of prompts and answers together (default: 256, "+
-		"on a device of its own up to 2048, or twice --parallel)")
+		"on a device of its own up to 8192, or twice --parallel)")
 	f.steps.register(s)
 	s.BoolVar(&f.noPrefix, "no-prefix-cache", false, "requests that begin alike do not share what is known of their "+
 		"beginning")

@@ -27,6 +27,10 @@ const (
 	// take.
 	atOnce  = 100 * time.Millisecond
 	atLeast = 256
+	// prefill is how long one may take in which nobody decodes (who comes meanwhile waits), and prefillLeast how
+	// many rows it has however long they take.
+	prefill      = 500 * time.Millisecond
+	prefillLeast = 2048
 	// filled is what part of a bucket rows should be; a step of fewer is of the bucket below.
 	filled = 0.75
 )
@@ -104,15 +108,18 @@ func (t *Times) Most(base, want int) int {
 // Fill is how many rows a step has in which base rows decode and that is filled with up to want of prompts: a bucket's,
 // so that few rows pad it, of those that do not take too long for who decodes.
 func (t *Times) Fill(base, want int) int {
-	if base == 0 {
+	if base == 0 && want <= prefillLeast {
 		return want
 	}
-	most := 0
+	limit, least, most := atOnce, atLeast, 0
+	if base == 0 {
+		limit, least = prefill, prefillLeast
+	}
 	for i, rows := range t.list {
 		switch {
 		case rows <= base, most >= base+want:
 			continue
-		case most > 0 && (rows > atLeast && t.about(i) > atOnce || float64(base+want) < filled*float64(rows)):
+		case most > 0 && (rows > least && t.about(i) > limit || float64(base+want) < filled*float64(rows)):
 			return most
 		}
 		most = min(rows, base+want)
