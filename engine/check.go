@@ -45,8 +45,12 @@ func DefaultLimit(kv tensor.Type) float64 {
 
 // RoundedLimit is the default limit where the device rounds the activations of
 // products to eight bits and the model has weights for which
-// it does: each product is off by up to 6e-3, and what follows adds these up.
+// it does: each product is off by up to 6e-3, and what follows adds these up. It is for up to limitBlocks blocks:
+// independent errors add up with the root of their number, to 5.5e-2 in 32 blocks of random weights.
 const RoundedLimit = 5e-2
+
+// limitBlocks is the number of blocks up to which a limit of rounded activations holds as it is.
+const limitBlocks = 16
 
 // F8Limit is it where they round activations of several rows to 8-bit floats: each is off by 2.4e-2.
 const F8Limit = 2e-1
@@ -62,14 +66,18 @@ const HalfLimit = 2e-3
 // rounded is the limit that products of the engine's model ask for which round their activations, 0 if there are
 // none: half where they do to f16, and bf16 where weights are that and nothing is rounded.
 func (e *Engine) rounded(half, bf16 float64) float64 {
-	limit := 0.0
+	limit, blocks := 0.0, 0
 	opted, _ := backends.OptedIn(e.dev)
+	for _, n := range e.first.Nodes {
+		blocks = max(blocks, n.Block+1)
+	}
+	deep := math.Sqrt(max(1, float64(blocks)/limitBlocks))
 	for _, n := range e.first.Nodes {
 		if !ops.IsProduct(n.Op) {
 			continue
 		}
 		if slices.Contains(opted.Types, n.In[1].Type) {
-			return F8Limit
+			return F8Limit * deep
 		}
 		rel := 0.0
 		if k, err := e.dev.Kernel(n); err == nil {
@@ -77,7 +85,7 @@ func (e *Engine) rounded(half, bf16 float64) float64 {
 		}
 		switch {
 		case rel >= ops.QuantTolerance:
-			limit = max(limit, RoundedLimit)
+			limit = max(limit, RoundedLimit*deep)
 		case rel >= ops.BF16Tolerance:
 			limit = max(limit, BF16Limit)
 		case rel > 0:

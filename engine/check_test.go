@@ -75,3 +75,29 @@ func TestCheckOfWrongExperts(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitOfManyBlocks: errors of rounded activations add up with the root of the number of blocks, and so does what is
+// allowed; where nothing is rounded it is the same for any number.
+func TestLimitOfManyBlocks(t *testing.T) {
+	file, err := models.Builtin("llama2_7b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := func(blocks string, typ tensor.Type) float64 {
+		e, err := New(t.Context(), Options{Model: file, Device: newCPU(t, 1), Context: 8, KV: tensor.F16, DType: typ,
+			Set: map[string]string{"L": blocks, "D": "64", "H": "2", "G": "2", "F": "64", "V": "99"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		return e.Tolerance()
+	}
+	for blocks, want := range map[string]float64{"2": RoundedLimit, "16": RoundedLimit, "64": 2 * RoundedLimit} {
+		if got := limit(blocks, tensor.Q4_0); got != want {
+			t.Errorf("%s blocks of q4_0: %v is allowed, wanted is %v", blocks, got, want)
+		}
+	}
+	if few, many := limit("2", tensor.F16), limit("64", tensor.F16); few != many {
+		t.Errorf("f16: %v of 2 blocks, %v of 64", few, many)
+	}
+}
