@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/greta-project/greta/backends"
@@ -107,14 +108,26 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 	if s.Notify == nil {
 		s.Notify = func(string) {}
 	}
+	paths := p.Paths()
 	var all []Decision
-	halves, optIn := 0, 0
-	for _, path := range p.Paths() {
-		d, err := decide(ctx, dev, p, path, s)
-		if err != nil {
-			return all, err
+	var open []int
+	for i, path := range paths {
+		d, known := remembered(dev, path, s)
+		if !known {
+			open = append(open, i)
 		}
 		all = append(all, d)
+	}
+	for k, o := range checks(ctx, dev, paths, open, s) {
+		i := open[k]
+		if ctx.Err() != nil {
+			return all, ctx.Err()
+		}
+		all[i] = o.decide(dev, paths[i], s)
+	}
+	halves, optIn := 0, 0
+	for i, path := range paths {
+		d := all[i]
 		if path.OptIn {
 			optIn++
 			if s.FP8 && !d.On {
@@ -144,60 +157,104 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 	return all, nil
 }
 
-func decide(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) (Decision,
-	error) {
+// remembered is the decision on a path that needs no check; false: it needs one.
+func remembered(dev backends.Device, path backends.Path, s Settings) (Decision, bool) {
 	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
 	switch {
 	case path.OptIn && !s.FP8:
 		d.Reason = "only with --fp8"
-		return d, nil
+		return d, true
 	case path.OptIn:
 	case path.Half && s.FP16 == backends.Off:
 		d.Reason = "--fp16 off"
-		return d, nil
+		return d, true
 	case path.Half && s.FP16 == backends.Auto && !path.Auto:
 		d.Reason = "only with --fp16 on"
-		return d, nil
+		return d, true
 	case !path.Half && !path.Auto:
 		d.Reason = "not used by itself"
-		return d, nil
+		return d, true
 	}
-	key := keyOf(dev.Info(), path)
-	if r, ok := find(s.File, key); ok && !s.Again {
-		d.Health, d.On, d.Reason = r.verdict, r.verdict == Passed, r.reason
-		if !d.On {
-			s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta "+
-				"smoke %s--recheck tries again)", path.About, d.Reason, s.File, map[bool]string{true: "--fp8 "}[path.OptIn]))
+	r, ok := find(s.File, keyOf(dev.Info(), path))
+	if !ok || s.Again {
+		return d, false
+	}
+	d.Health, d.On, d.Reason = r.verdict, r.verdict == Passed, r.reason
+	if !d.On {
+		s.Notify(fmt.Sprintf("%s is not used: its check failed on this device and driver: %s (recorded in %s; greta "+
+			"smoke %s--recheck tries again)", path.About, d.Reason, s.File, map[bool]string{true: "--fp8 "}[path.OptIn]))
+	}
+	return d, true
+}
+
+// outcome is what the check of a path gave.
+type outcome struct {
+	start time.Time
+	took  time.Duration
+	err   error
+}
+
+// checks makes the checks of some paths. Children run beside each other, as each compiles kernels of its own. Where
+// more than one of them fails, a fault of one may have cost the others the device: those are checked again, alone.
+func checks(ctx context.Context, dev backends.Device, paths []backends.Path, open []int, s Settings) []outcome {
+	all := make([]outcome, len(open))
+	one := func(k int) {
+		o := outcome{start: time.Now()}
+		o.err = check(ctx, dev, paths[open[k]], s)
+		o.took = time.Since(o.start)
+		all[k] = o
+	}
+	if s.Child == nil || len(open) < 2 {
+		for k := range open {
+			one(k)
 		}
-		return d, nil
+		return all
 	}
-	start := time.Now()
-	err := check(ctx, dev, p, path, s)
-	if ctx.Err() != nil {
-		return d, ctx.Err()
+	var beside sync.WaitGroup
+	for k := range open {
+		beside.Go(func() { one(k) })
 	}
-	if cannot := (*notMade)(nil); errors.As(err, &cannot) {
+	beside.Wait()
+	var failed []int
+	for k, o := range all {
+		if o.err != nil {
+			failed = append(failed, k)
+		}
+	}
+	if len(failed) > 1 {
+		for _, k := range failed {
+			one(k)
+		}
+	}
+	return all
+}
+
+// decide makes a decision of a check, and keeps it.
+func (o outcome) decide(dev backends.Device, path backends.Path, s Settings) Decision {
+	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
+	if cannot := (*notMade)(nil); errors.As(o.err, &cannot) {
 		d.Reason = "the check could not be made: " + cannot.Error()
 		s.Notify(d.String())
-		return d, nil
+		return d
 	}
-	d.Fresh, d.TookMS = true, float64(time.Since(start).Microseconds())/1000
-	d.Health, d.On = Passed, err == nil
-	if err != nil {
-		d.Health, d.Reason = Failed, err.Error()
+	d.Fresh, d.TookMS = true, float64(o.took.Microseconds())/1000
+	d.Health, d.On = Passed, o.err == nil
+	if o.err != nil {
+		d.Health, d.Reason = Failed, o.err.Error()
 	}
-	if e := keep(s.File, record{key: key, verdict: d.Health, reason: d.Reason, at: start}); e != nil {
+	kept := record{key: keyOf(dev.Info(), path), verdict: d.Health, reason: d.Reason, at: o.start}
+	if e := keep(s.File, kept); e != nil {
 		s.Notify(fmt.Sprintf("the health check's result cannot be kept: %v", e))
 	}
 	s.Notify(d.String())
-	return d, nil
+	return d
 }
 
 // notMade is the error of a check that says nothing of the path.
 type notMade struct{ error }
 
 // check runs the check of a path, in a child where there is a command for one.
-func check(ctx context.Context, dev backends.Device, p backends.Pathed, path backends.Path, s Settings) error {
+func check(ctx context.Context, dev backends.Device, path backends.Path, s Settings) error {
 	if s.Child == nil {
 		s.Notify(fmt.Sprintf("checking %s in this process: no command for a child process was given", path.About))
 		err := Check(dev, path.Name, func(string) {})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -199,6 +200,28 @@ func TestChecks(t *testing.T) {
 				t.Errorf("records %v, %v: a new result replaces the old", r, err)
 			}
 		})
+	}
+}
+
+// TestChecksBesideEachOther: where several checks fail that ran beside each other, each is made again alone, and that
+// counts; a single one that fails is not.
+func TestChecksBesideEachOther(t *testing.T) {
+	for first, calls := range map[string]int{"none": 4, "error": 2} { // "error": of the matrix path only
+		s := settings(t.TempDir(), "well")
+		var mutex sync.Mutex
+		made := 0
+		s.Child = func(path string) child.Command {
+			mutex.Lock()
+			defer mutex.Unlock()
+			if made++; made <= 2 {
+				return child.Command{os.Args[0], "child", first, path}
+			}
+			return child.Command{os.Args[0], "child", "well", path}
+		}
+		a := apply(t, newDevice("1.0"), s)
+		if made != calls || a[0].On != (calls == 4) || !a[1].On {
+			t.Errorf("%s: %d checks, %+v", first, made, a[:2])
+		}
 	}
 }
 
