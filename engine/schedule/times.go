@@ -25,7 +25,7 @@ const (
 	again = 256
 	// atOnce is how long a step may take that is filled with prompts, and atLeast how many rows it has however long they
 	// take.
-	atOnce  = 100 * time.Millisecond
+	atOnce  = 150 * time.Millisecond
 	atLeast = 256
 	// prefill is how long one may take in which nobody decodes (who comes meanwhile waits), and prefillLeast how
 	// many rows it has however long they take.
