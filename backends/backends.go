@@ -4,6 +4,7 @@
 package backends
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -95,6 +96,17 @@ type Eager interface {
 	// kernel: each is recorded, started and waited for by itself. Results are the same
 	// to the bit, and an error names the kernel. It has no profile.
 	Eager(*Program) (Executable, error)
+}
+
+// Precompiler is a device that compiles kernels when a program is captured, and can do so before, beside other work.
+type Precompiler interface {
+	// Compiled is how many programs this device compiled, as they were in no cache.
+	Compiled() int
+	// Precompile begins to compile what the programs need that capture captures on the device it is given, which runs
+	// nothing, has memory of no content and the paths that are on now. Captures on this device wait for what is under
+	// way, and find what was compiled. The channel is closed when capture has returned. No kernel is begun when ctx has
+	// ended; one that cannot be compiled is told by the capture that needs it.
+	Precompile(ctx context.Context, capture func(Device)) (<-chan struct{}, error)
 }
 
 // HostMemory is a device whose memory is the host's, which others take from too.

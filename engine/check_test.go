@@ -76,8 +76,8 @@ func TestCheckOfWrongExperts(t *testing.T) {
 	}
 }
 
-// TestLimitOfManyBlocks: errors of rounded activations add up with the root of the number of blocks, and so does what is
-// allowed; where nothing is rounded it is the same for any number.
+// TestLimitOfManyBlocks: errors of rounded activations add up with the root of the number of blocks, and so does what
+// is allowed; where nothing is rounded it is the same for any number.
 func TestLimitOfManyBlocks(t *testing.T) {
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {

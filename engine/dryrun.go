@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 
+	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/internal/errlist"
 )
 
@@ -41,6 +43,63 @@ func DryRun(opt Options, tokens ...int) (err error) {
 					return fmt.Errorf("a step of %d tokens with a choice: %w", n, err)
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// precompile has a device that compiles kernels begin with those of the steps that capture captures, so that their
+// first use need not wait as long: where Options.Precompile says so, or where the device had to compile something already.
+// Close ends it.
+func (e *Engine) precompile(capture func(ctx context.Context, opt Options) error) {
+	dev, ok := e.dev.(backends.Precompiler)
+	if !ok || e.opt.Eager || !e.opt.Precompile && dev.Compiled() == 0 {
+		return
+	}
+	opt := e.opt
+	opt.Custom, opt.Notify, opt.Progress, opt.Precompile = nil, nil, nil, false
+	ctx, stop := context.WithCancel(context.Background())
+	captured, err := dev.Precompile(ctx, func(null backends.Device) {
+		opt.Device = null
+		_ = capture(ctx, opt) // what is wrong with a step is told by who takes it
+	})
+	if err != nil {
+		stop()
+		return
+	}
+	e.ahead = append(e.ahead, func() {
+		stop()
+		<-captured
+	})
+}
+
+// dryRunBatches is DryRun of a scheduler's steps: of all numbers of rows, few of them and all wanted.
+func dryRunBatches(ctx context.Context, opt Options, o SchedulerOptions, size poolSize) (err error) {
+	adapters, err := newAdapterSet(opt.Adapters, opt.Source)
+	if err != nil {
+		return err
+	}
+	if adapters != nil {
+		opt.Source = adaptedSource{opt.Source, adapters}
+	}
+	e := bare(opt)
+	e.adapters, e.running, e.queued = adapters, opt.Device.Info().Running, true
+	if e.first, _, err = e.firstGraph(); err != nil {
+		return err
+	}
+	e.rows, e.empty, e.open = e.hasRows(), true, true
+	defer func() { err = errlist.Join(err, e.Close()) }()
+	b, err := e.newBatch(size, 0, o.Rows, o.wanted())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errlist.Join(err, b.close()) }()
+	for _, n := range upTo(e.rowBuckets(), o.Rows) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := b.capture([]int{min(n, o.Rows)}, o.Sequences, o.Rows); err != nil {
+			return err
 		}
 	}
 	return nil

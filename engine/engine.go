@@ -51,6 +51,9 @@ type Options struct {
 	// Notify, if set, is told in a sentence of what goes less well than it should. It may be called in
 	// the device's turn: it must not use sessions of that device.
 	Notify func(text string)
+	// Precompile has a device that compiles kernels do so while weights are loaded and first steps run, for the first
+	// start with a driver or with these kernels. Later ones find what was compiled.
+	Precompile bool
 	// Custom chooses kernels of the user's own for nodes; nil: there are none.
 	Custom CustomChooser
 
@@ -111,6 +114,7 @@ const maxSteps = 8
 
 // Engine is a model whose weights are loaded on a device.
 type Engine struct {
+	ahead    []func() // end what is compiled ahead
 	opt      Options
 	dev      backends.Device
 	mutex    *backends.FairMutex // of the device: held by whoever uses it, or what follows
@@ -166,11 +170,10 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if err := checkInputs(g, opt.Model.Task() != ""); err != nil {
 		return nil, fmt.Errorf("%s: %w", opt.Model.Path(), err)
 	}
-	if two, err := e.build(1, 2); err == nil && len(two.Outputs) > 0 {
-		e.rows = two.Outputs[0].Shape.Elems() != g.Outputs[0].Shape.Elems()
-	}
+	e.rows = e.hasRows()
 	e.countStep(g, sel)
 	jobs := append(e.jobs(g, sel), e.promptJobs()...)
+	e.precompile(func(_ context.Context, o Options) error { return DryRun(o, 1, o.Chunk) })
 	e.times.Planning = time.Since(start)
 	if err := e.load(ctx, jobs); err != nil {
 		e.close()
@@ -182,6 +185,12 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	e.ownKeys = e.checkOwnKeys()
 	e.open = true
 	return e, nil
+}
+
+// hasRows says whether a step gives as many rows of its first output as are asked for.
+func (e *Engine) hasRows() bool {
+	two, err := e.build(1, 2)
+	return err == nil && len(two.Outputs) > 0 && two.Outputs[0].Shape.Elems() != e.first.Outputs[0].Shape.Elems()
 }
 
 func bare(opt Options) *Engine {
@@ -320,6 +329,10 @@ func (e *Engine) Close() error {
 
 func (e *Engine) close() error {
 	e.open = false
+	for _, stop := range e.ahead {
+		stop()
+	}
+	e.ahead = nil
 	var first error
 	for _, w := range e.weights {
 		if err := w.buffer.Free(); err != nil && first == nil {

@@ -176,10 +176,11 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.plan, err = schedule.New(po); err != nil {
 		return nil, err
 	}
-	if s.batch, err = e.newBatch(poolSize{pages: pages, page: opt.Page, lines: opt.Sequences,
-		slots: slots}, host, opt.Rows, opt.wanted()); err != nil {
+	size := poolSize{pages: pages, page: opt.Page, lines: opt.Sequences, slots: slots}
+	if s.batch, err = e.newBatch(size, host, opt.Rows, opt.wanted()); err != nil {
 		return nil, err
 	}
+	e.precompile(func(ctx context.Context, o Options) error { return dryRunBatches(ctx, o, opt, size) })
 	if err := s.batch.capture(opt.Capture, opt.Sequences, opt.Rows); err != nil {
 		return nil, errlist.Join(err, s.batch.close())
 	}

@@ -22,8 +22,9 @@ type compiler struct {
 	note   func(program)  // of a null device: is told of a program, one at a time, instead of compiling it
 
 	mu       sync.Mutex
-	compiled int                 // programs that were neither built ahead nor in the cache
-	foreign  map[program]foreign // that users wrote
+	compiled int                       // programs that were neither built ahead nor in the cache
+	pending  map[program]chan struct{} // that are being compiled; closed when they are in the cache
+	foreign  map[program]foreign       // that users wrote
 }
 
 // newCompiler checks that the target is one that the compiler knows: AMD's
@@ -93,6 +94,7 @@ func (c *compiler) code(p program) ([]byte, error) {
 	if code, err := loadBuilt(c.built, p, c.target, source); code != nil || err != nil {
 		return code, err
 	}
+	defer c.alone(p)()
 	key := c.target.key(source)
 	if code := c.cache.load(key); code != nil {
 		return code, nil
@@ -106,6 +108,30 @@ func (c *compiler) code(p program) ([]byte, error) {
 	c.mu.Unlock()
 	c.cache.store(key, p, code) // a cache that cannot be written costs time, nothing else
 	return code, nil
+}
+
+// alone waits until nobody else compiles a program; what it gives is called at the end.
+func (c *compiler) alone(p program) (done func()) {
+	for {
+		c.mu.Lock()
+		other := c.pending[p]
+		if other == nil {
+			if c.pending == nil {
+				c.pending = map[program]chan struct{}{}
+			}
+			mine := make(chan struct{})
+			c.pending[p] = mine
+			c.mu.Unlock()
+			return func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				delete(c.pending, p)
+				close(mine)
+			}
+		}
+		c.mu.Unlock()
+		<-other
+	}
 }
 
 // compile runs the run-time compiler, in a child where it may abort.

@@ -567,6 +567,7 @@ func (a *app) load(ctx context.Context, b *bundle) (*engine.Engine, error) {
 		bar.clear()
 		fmt.Fprintf(a.err, "greta: %s\n", text)
 	}
+	opt.Precompile = slices.ContainsFunc(b.paths, func(d health.Decision) bool { return d.Fresh })
 	e, err := engine.New(ctx, opt)
 	settleHeap()
 	bar.clear()
