@@ -49,8 +49,8 @@ func DryRun(opt Options, tokens ...int) (err error) {
 }
 
 // precompile has a device that compiles kernels begin with those of the steps that capture captures, so that their
-// first use need not wait as long: where Options.Precompile says so, or where the device had to compile something already.
-// Close ends it.
+// first use need not wait as long: where Options.Precompile says so, or where the device had to compile something
+// already. Close ends it.
 func (e *Engine) precompile(capture func(ctx context.Context, opt Options) error) {
 	dev, ok := e.dev.(backends.Precompiler)
 	if !ok || e.opt.Eager || !e.opt.Precompile && dev.Compiled() == 0 {
