@@ -24,12 +24,13 @@ type form string
 
 // The forms, which forms.glsl writes.
 const (
-	halves form = "halves" // f16 with a scale a row
-	dots   form = "dots"   // signed bytes with a scale per 32
+	halves  form = "halves"  // f16 with a scale a row
+	bfloats form = "bfloats" // bf16 so
+	dots    form = "dots"    // signed bytes with a scale per 32
 )
 
 // forms are all of them, in the order of their numbers from 1 on.
-var forms = []form{dots, halves}
+var forms = []form{dots, halves, bfloats}
 
 // number is what forms.glsl calls a form.
 func (f form) number() uint32 { return uint32(slices.Index(forms, f) + 1) }

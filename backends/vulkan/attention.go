@@ -101,8 +101,15 @@ func (b *bind) attentionMatrix() error {
 	posoff := b.ints(c, &l.In[3])
 	vy := b.floats(c, y, true)
 	b.status(c)
-	x := b.formed(c, halves, heads*dh%64 == 0) // no padding behind a row
-	c.spec = []uint32{uint32(8 * core.subgroup), flag(x != nil), flag(!b.unread(x, y)),
+	f, number := halves, uint32(0)
+	if b.wanted(y, heads*dh) == bfloats {
+		f = bfloats
+	}
+	x := b.formed(c, f, heads*dh%64 == 0) // no padding behind a row
+	if x != nil {
+		number = f.number()
+	}
+	c.spec = []uint32{uint32(8 * core.subgroup), number, flag(!b.unread(x, y)),
 		flag(vq.off%4 == 0 && vq.stride%4 == 0)}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,

@@ -19,7 +19,7 @@
 // Weights are exponentials of scores less a limit of each token and group. Where a tile has a score more than SLACK
 // above one, limits become the largest scores so far, and sums are multiplied by a matrix whose rows hold what
 // they became too large by. The next positions are on their way to registers meanwhile. Tiles that no token sees are left out.
-// With HALVES the result is also written in the form that products want, without STORE in that alone; each row
+// With FORM the result is also written in the form that products want, without STORE in that alone; each row
 // times one: it is a mean of values of f16.
 // ORDERED is for devices of which it is known which elements of matrices an invocation has (regdecode.comp): invocation i of 32 has of
 // sums and of the first factor alike columns c = 2 (i % 4), c + 1, c + 8 and c + 9 of row i / 4, then of row i / 4 + 8. Scores and
@@ -49,7 +49,7 @@
 #endif
 #endif
 layout(local_size_x_id = 0) in; // NT
-layout(constant_id = 1) const bool HALVES = false;
+layout(constant_id = 1) const uint FORM = 0; // 2: f16, 3: bf16 (forms.glsl)
 layout(constant_id = 2) const bool STORE = true; // y is read
 layout(constant_id = 3) const bool VECTORS = false; // rows of q are whole vectors of 4
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
@@ -209,7 +209,7 @@ void store(uint s0, uint c0, uint h) {
       [[unroll]] for (uint n = 0; n < NG; n++) v += uintBitsToFloat(scores[(n * ROWS + r) * LS + c]) * limits[n * ROWS + r];
       uint to = h * DH + c0 + 4 * c;
       if (STORE) [[unroll]] for (uint e = 0; e < 4; e++) y[yoff + (s0 + r) * ystride + to + e] = v[e];
-      if (HALVES) halves4[((s0 + r) * heads * DH + to) / 4] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+      if (FORM != 0) halves4[((s0 + r) * heads * DH + to) / 4] = FORM == 3 ? packBFloats(v) : uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
     }
   }
 }
@@ -226,7 +226,7 @@ void main() {
         if (h == 0) refuse(launch, s0 + i, p, positions);
         p = -1;
       }
-      if (HALVES && h == 0) scales[s0 + i] = 1.0;
+      if (FORM != 0 && h == 0) scales[s0 + i] = 1.0;
     }
     lasts[i] = p;
   }

@@ -76,6 +76,11 @@ func init() { // what they bind asks for the choices of launches behind
 		{name: "regdecode", form: halves, bind: (*bind).matrix,
 			why:   "many rows, a format that decodes to where matrices take their elements from, past shared memory",
 			takes: func(q *question) bool { return q.on.regDecode && q.d.takesRegDecode(q.w, q.cols, q.rows) }},
+		{name: "bf16", form: bfloats, bind: (*bind).matrix,
+			why: "many rows: tiles of w and of rows rounded to bf16, by cooperative matrices of it",
+			takes: func(q *question) bool {
+				return q.on.bfloat && !q.grouped && q.d.takesBFloats(q.w, q.rows) && q.lines
+			}},
 		{name: "matvecq", form: dots, bind: (*bind).matVecDots,
 			why:   "few rows in bytes: integer dot products with blocks of w as they are",
 			takes: func(q *question) bool { return q.on.int8Dot && takesDots(q.w, q.rows) }},

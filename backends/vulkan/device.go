@@ -256,7 +256,7 @@ func (d *Device) Kernel(n *graph.Node) (backends.Kernel, error) {
 
 // Rounding is what the paths that are on round.
 func (d *Device) Rounding() ops.Rounding {
-	return ops.Rounding{Quant: d.on.int8Dot, F16: d.on.matrix || d.on.regDecode || d.on.flash}
+	return ops.Rounding{Quant: d.on.int8Dot, BF16: d.on.bfloat, F16: d.on.matrix || d.on.regDecode || d.on.flash}
 }
 
 // kernel is the choice for a node.

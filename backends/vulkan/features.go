@@ -20,6 +20,8 @@ type features struct {
 	dots   bool // products of four signed bytes, added to 32 bits
 	sizes  bool // a pipeline can ask for a size of subgroups
 	matrix bool // products of f16 matrices of a subgroup
+	// bfloats: matrices may be of bf16; which sizes they have is listed with those of f16
+	bfloats bool
 	// elements: matrices of flexible size, functions of their elements, sums over rows, and sums that
 	// become factors; shared: matrices of a workgroup.
 	elements, shared bool
@@ -49,6 +51,10 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	if newer || p.exts[subgroupExt] {
 		size.PNext, head = head, unsafe.Pointer(size)
 	}
+	bfloat := &bfloatFeatures{SType: bfloatFeaturesType}
+	if p.exts[bfloatExt] && !d.opt.Validate { // layers of the pinned registry's age do not know it
+		bfloat.PNext, head = head, unsafe.Pointer(bfloat)
+	}
 	d.in.c.GetPhysicalDeviceFeatures2(p.handle, (&vk.PhysicalDeviceFeatures2{PNext: head}).Init())
 
 	f := &d.has
@@ -57,6 +63,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	f.dots = dot.ShaderIntegerDotProduct != 0
 	f.sizes = size.SubgroupSizeControl != 0 && size.ComputeFullSubgroups != 0
 	f.matrix = f.halves && f12.VulkanMemoryModel != 0 && matrix.CooperativeMatrix != 0
+	f.bfloats = f.matrix && bfloat.Type != 0 && bfloat.Matrices != 0
 	f.elements = f.matrix && matrix2.CooperativeMatrixFlexibleDimensions != 0 &&
 		matrix2.CooperativeMatrixReductions != 0 &&
 		matrix2.CooperativeMatrixConversions != 0 && matrix2.CooperativeMatrixPerElementOperations != 0
@@ -80,6 +87,11 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		matrix = (&vk.PhysicalDeviceCooperativeMatrixFeaturesKHR{PNext: chain, CooperativeMatrix: 1}).Init()
 		chain = unsafe.Pointer(matrix)
 		exts = append(exts, matrixExt)
+	}
+	if f.bfloats {
+		bfloat = &bfloatFeatures{SType: bfloatFeaturesType, PNext: chain, Type: 1, Matrices: 1}
+		chain = unsafe.Pointer(bfloat)
+		exts = append(exts, bfloatExt)
 	}
 	if f.elements {
 		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain,

@@ -8,7 +8,7 @@
 #include "apply.glsl"
 #include "forms.glsl"
 // Rows of f32 in a form that products want, padded with zeros to whole pitches: signed bytes with
-// scales, or f16, each row times a power of two so that none overflows. With OP the rows are first
+// scales, or f16 or bf16, each row times a power of two so that none overflows. With OP the rows are first
 // computed from x and y, and with STORE stored as z too. A workgroup takes one row, with DOTS a part of it.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool VECTORS = false; // rows can be read 16 bytes at a time
@@ -81,11 +81,11 @@ void main() {
     vec2 k = halving(wgMax(most));
     if (t == 0) scales_[s] = k.y;
     [[unroll]] for (uint j = 0; j < 4; j++)
-      if (t + j * T < pitch) putHalves(v[j] * k.x, s, t + j * T, pitch);
+      if (t + j * T < pitch) putHalves(v[j] * k.x, s, t + j * T, pitch, FORM == BFLOATS);
     return;
   }
   for (uint i = t; i < pitch; i += T) most = max(most, greatest(four(i, false)));
   vec2 k = halving(wgMax(most));
   if (t == 0) scales_[s] = k.y;
-  for (uint i = t; i < pitch; i += T) putHalves(four(i, true) * k.x, s, i, pitch);
+  for (uint i = t; i < pitch; i += T) putHalves(four(i, true) * k.x, s, i, pitch, FORM == BFLOATS);
 }

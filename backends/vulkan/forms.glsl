@@ -4,7 +4,7 @@
 #define FORM_AT 6
 #endif
 #define FORM_AT2 FORM_AT + 1
-const uint DOTS = 1, HALVES = 2;
+const uint DOTS = 1, HALVES = 2, BFLOATS = 3;
 layout(binding = FORM_AT, std430) writeonly buffer FormD { uint bytes_[]; };
 layout(binding = FORM_AT, std430) writeonly buffer FormH { uvec2 halves_[]; };
 layout(binding = FORM_AT2, std430) writeonly buffer FormDS { vec2 scales2_[]; };
@@ -47,7 +47,7 @@ vec2 halving(float most) {
   return uintBitsToFloat(uvec2((264u - e) << 23, (e - 10u) << 23)); // 2^(137-e), 2^(e-137)
 }
 
-// putHalves stores group i of a row, of pitch groups, as halves.
-void putHalves(vec4 v, uint row, uint i, uint pitch) {
-  halves_[row * pitch + i] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+// putHalves stores group i of a row, of pitch groups, as halves, or as bf16.
+void putHalves(vec4 v, uint row, uint i, uint pitch, bool bfloats) {
+  halves_[row * pitch + i] = bfloats ? packBFloats(v) : uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }

@@ -349,7 +349,7 @@ func (in *instance) matrices(h vk.PhysicalDevice) []string {
 		return nil
 	}
 	names := map[vk.ComponentTypeKHR]string{0: "f16", 1: "f32", 2: "f64", 3: "i8", 4: "i16", 5: "i32", 6: "i64", 7: "u8",
-		8: "u16", 9: "u32", 10: "u64"}
+		8: "u16", 9: "u32", 10: "u64", bfloatComponent: "bf16"}
 	var out []string
 	for _, m := range list[:n] {
 		name := func(t vk.ComponentTypeKHR) string {

@@ -467,7 +467,11 @@ func (b *bind) matrix(p product, part piece) {
 		}
 		v = softwareTile
 	}
-	x := b.convert(halves, p.x)
+	f := halves
+	if p.w.Type == tensor.BF16 {
+		f = bfloats
+	}
+	x := b.convert(f, p.x)
 	if x == nil {
 		return
 	}
@@ -503,7 +507,11 @@ func (b *bind) tiles(p product, part piece, v *matrixVariant, x converted, from,
 	if part.count == 0 {
 		return
 	}
-	c := b.call(fmt.Sprintf(v.module, p.w.Type))
+	module := fmt.Sprintf(v.module, p.w.Type)
+	if x.form == bfloats {
+		module = bfloatModule + fmt.Sprintf(v.module, tensor.F16)
+	}
+	c := b.call(module)
 	c.subgroup = core.subgroup
 	woff, boff, btype, r, y := b.scaledOperands(c, p, x, part)
 	whole := part.count%4 == 0 && part.first%4 == 0 && p.w.Rows()%4 == 0 && y.off%4 == 0 && y.stride%4 == 0 &&

@@ -76,7 +76,7 @@ void main() {
       vec2 k2 = halving(wgMax(most));
       if (t == 0) scales_[row] = k2.y;
       [[unroll]] for (uint j = 0; j < 4; j++)
-        if (t + j * T < pitch) putHalves(v[j] * k2.x, row, t + j * T, pitch);
+        if (t + j * T < pitch) putHalves(v[j] * k2.x, row, t + j * T, pitch, FORM == BFLOATS);
     }
   }
 }

@@ -49,8 +49,9 @@ var nullClasses = map[string]func(p *physical, f *features){
 	"nvidia": func(p *physical, f *features) {
 		p.Kind, p.Subgroup, p.MinSubgroup, p.MaxSubgroup, p.Shared = Discrete, 32, 32, 32, 48<<10
 		p.vendor, p.inOrder, p.units, p.shuffle = nvidia, true, 132, true
-		p.Matrices = []string{"16x16x16 f16·f16+f32→f32"}
+		p.Matrices = []string{"16x16x16 f16·f16+f32→f32", "16x16x16 bf16·bf16+f32→f32"}
 		f.halves, f.bytes, f.dots, f.sizes, f.matrix, f.elements, f.shared = true, true, true, true, true, true, true
+		f.bfloats = true
 		p.flexible = []vk.CooperativeMatrixFlexibleDimensionsPropertiesNV{{Scope: vk.VK_SCOPE_WORKGROUP_KHR,
 			WorkgroupInvocations: 256,
 			AType:                vk.VK_COMPONENT_TYPE_FLOAT16_KHR, BType: vk.VK_COMPONENT_TYPE_FLOAT16_KHR,

@@ -20,13 +20,14 @@ const (
 	// products of many rows whose weights are decoded to where matrices take them from, attention
 	// alike
 	pathRegDecode = "regdecode"
+	pathBFloat    = "bf16"    // products of many rows with weights of bf16 by cooperative matrices of it
 	pathFlash     = "flash"   // attention of many tokens in one pass, by matrices with functions of elements
 	pathInt8Dot   = "int8dot" // products of few rows by integer dot products
 	pathOverlap   = "overlap" // stages of a token's step that begin before those before them have ended
 )
 
 // taken says which paths kernels that are chosen from now on may use.
-type taken struct{ matrix, regDecode, flash, int8Dot, overlap bool }
+type taken struct{ matrix, regDecode, bfloat, flash, int8Dot, overlap bool }
 
 // tensorCore is how cooperative matrices are used: their size in each
 // dimension, and the subgroup that they belong to.
@@ -102,6 +103,11 @@ func (d *Device) Paths() []backends.Path {
 					d.takesRegDecodeAttention(n)
 			}})
 	}
+	if d.bfloats() {
+		all = append(all, backends.Path{Name: pathBFloat, About: "products with weights of bf16 by cooperative matrices of it",
+			Half: true, Auto: true, Rel: ops.BF16Tolerance, Code: codeOf("matrix_f16", "form", "norm") + bfloatVersion,
+			Takes: d.takesBFloat})
+	}
 	if d.flash() != (flash{}) {
 		all = append(all, backends.Path{Name: pathFlash, About: "attention in one pass by cooperative matrices with " +
 			"functions of elements",
@@ -151,6 +157,8 @@ func (t *taken) of(name string) *bool {
 		return &t.matrix
 	case pathRegDecode:
 		return &t.regDecode
+	case pathBFloat:
+		return &t.bfloat
 	case pathFlash:
 		return &t.flash
 	case pathInt8Dot:

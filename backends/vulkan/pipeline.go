@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"github.com/greta-project/greta/backends/vulkan/vk"
@@ -56,7 +57,7 @@ func (d *Device) layout(bindings int) (*layout, error) {
 
 // words gives a module's; of a device that compiles nothing only the first.
 func (d *Device) words(name string) ([]uint32, error) {
-	if d.opt.hooks.isNull() && modules().Hash(name) != "" {
+	if d.opt.hooks.isNull() && modules().Hash(strings.TrimPrefix(name, bfloatModule)) != "" {
 		return []uint32{0x07230203}, nil
 	}
 	return spirv(name)

@@ -39,7 +39,17 @@ var modules = sync.OnceValue(func() *spvpack.Archive {
 func moduleNames() []string { return modules().Names() }
 
 // spirv gives the words of a module, aligned as Vulkan wants them.
-func spirv(name string) ([]uint32, error) { return modules().Words(name) }
+func spirv(name string) ([]uint32, error) {
+	of, bfloats := strings.CutPrefix(name, bfloatModule)
+	words, err := modules().Words(of)
+	if err != nil || !bfloats {
+		return words, err
+	}
+	if words, err = bfloatWords(words); err != nil {
+		return nil, fmt.Errorf("%s: %w", of, err)
+	}
+	return words, nil
+}
 
 // codeOf is a hash of all modules whose names are one of the stems, or begin with one and a "_".
 func codeOf(stems ...string) string {

@@ -26,7 +26,7 @@ type matrixVariant struct {
 // The first is the default for many rows.
 var matrixVariants = []matrixVariant{
 	{"tile=128", "matrix_%s_128", 128, 128, 8, false, false},
-	{wideTile, "matrix_%s_192", 128, 192, 8, false, false}, // of f16
+	{wideTile, "matrix_%s_192", 128, 192, 8, false, false}, // of f16 and bf16
 	{regDecodeTile, "regdecode_%s", 128, 256, 8, true, false},
 	{"tile=64", "matrix_%s_64", 64, 64, 4, false, true},
 }
@@ -71,7 +71,11 @@ func (d *Device) Variants(n *graph.Node) []string {
 		return nil
 	}
 	n = d.like(n)
-	if !d.takesMatrix(n.In[1].Type, n.In[0].Shape.Rows()) {
+	w := n.In[1].Type
+	on, plain := d.on.matrix, w == tensor.F16
+	if d.on.bfloat && d.takesBFloats(w, n.In[0].Shape.Rows()) {
+		on, plain = true, true
+	} else if !d.takesMatrix(w, n.In[0].Shape.Rows()) {
 		return nil
 	}
 	var names []string
@@ -81,9 +85,9 @@ func (d *Device) Variants(n *graph.Node) []string {
 		case regDecodeTile:
 			has = d.on.regDecode && d.takesRegDecode(n.In[1].Type, n.In[1].Shape.Last(), n.In[0].Shape.Rows())
 		case wideTile:
-			has = d.on.matrix && n.In[1].Type == tensor.F16 && d.p.Shared >= wideShared
+			has = on && plain && d.p.Shared >= wideShared
 		default:
-			has = d.on.matrix && (v.rows < 128 || d.p.Shared >= tileShared)
+			has = on && (v.rows < 128 || d.p.Shared >= tileShared)
 		}
 		if has {
 			names = append(names, v.name)

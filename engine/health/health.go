@@ -428,7 +428,9 @@ func trial() []optest.Case {
 		linear("tiles", 128, 256, 256, t, "", 1)
 		linear("tails", 67, 768, 131, t, "", 1)
 	}
-	linear("rounds", 256, 64, 8576, tensor.F16, "", 1) // 134 tiles of 128x128: large ones where there are others for many
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16} {
+		linear("rounds", 256, 64, 8576, t, "", 1) // 134 tiles of 128x128: large ones where there are others for many
+	}
 	linear("few", 5, 1024, 67, tensor.F16, "", 1)
 	linear("long", 33, 4096, 64, tensor.F16, "", 1)
 	linear("large", 33, 512, 64, tensor.F16, " *100", 100)

@@ -76,6 +76,7 @@ var table = []Case{
 	{"linear/thin", "y: linear(x, w, b)", "x float[3, 1]; w f32[1, 1]; b f32[1]", sumRel, sumAbs},
 	{"linear/tiles f32", "y: linear(x, w)", "x float[70, 300]; w f32[301, 300]", sumRel, sumAbs},
 	{"linear/tiles f16", "y: linear(x, w)", "x float[70, 300] +20; w f16[301, 300]", sumRel, sumAbs},
+	{"linear/tiles bf16", "y: linear(x, w)", "x float[70, 304] +20; w bf16[301, 304]", sumRel, sumAbs},
 	{"linear/tiles q8_0", "y: linear(x, w)", "x float[33, 512]; w q8_0[301, 512]", sumRel, sumAbs},
 	{"linear/tiles q4_0", "y: linear(x, w)", "x float[130, 96]; w q4_0[301, 96]", sumRel, sumAbs},
 	{"linear/tiles q4_K", "y: linear(x, w)", "x float[70, 512]; w q4_K[301, 512]", sumRel, sumAbs},
