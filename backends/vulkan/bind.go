@@ -17,7 +17,8 @@ var typeCodes = map[tensor.Type]uint32{
 	tensor.F32: 1, tensor.F16: 2, tensor.BF16: 3, tensor.F64: 4,
 	tensor.F8E4M3: 5, tensor.F8E5M2: 6, tensor.F8E4M3FNUZ: 7, tensor.F8E5M2FNUZ: 8,
 	tensor.Q4_0: 10, tensor.Q4_1: 11, tensor.Q5_0: 12, tensor.Q5_1: 13, tensor.Q8_0: 14, tensor.IQ4_NL: 15,
-	tensor.Q2_K: 20, tensor.Q3_K: 21, tensor.Q4_K: 22, tensor.Q5_K: 23, tensor.Q6_K: 24, tensor.IQ4_XS: 25,
+	tensor.MXFP4: 16,
+	tensor.Q2_K:  20, tensor.Q3_K: 21, tensor.Q4_K: 22, tensor.Q5_K: 23, tensor.Q6_K: 24, tensor.IQ4_XS: 25,
 	tensor.TQ1_0: 26, tensor.TQ2_0: 27,
 }
 

@@ -327,7 +327,7 @@ func (d *Device) takesRegDecode(t tensor.Type, cols, rows int) bool {
 
 // dotTypes are the formats that matvecq.comp reads.
 var dotTypes = map[tensor.Type]bool{tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q5_0: true, tensor.Q5_1: true,
-	tensor.Q8_0: true,
+	tensor.Q8_0: true, tensor.MXFP4: true,
 	tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true}
 
 // takesDots says whether matvecq.comp multiplies so many rows by weights of a type.

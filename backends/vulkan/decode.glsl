@@ -10,7 +10,7 @@ layout(binding = WEIGHTS, std430) readonly buffer Weights { uint w[]; };
 layout(binding = WEIGHTS, std430) readonly buffer Weights4 { uvec4 w4[]; };
 
 const uint F64 = 4, F8E4M3 = 5, F8E5M2 = 6, F8E4M3FNUZ = 7, F8E5M2FNUZ = 8,
-           Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15,
+           Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15, MXFP4 = 16,
            Q2_K = 20, Q3_K = 21, Q4_K = 22, Q5_K = 23, Q6_K = 24, IQ4_XS = 25, TQ1_0 = 26, TQ2_0 = 27;
 
 #if TYPE >= 10
@@ -36,6 +36,9 @@ vec4 sbytes(uint q) {
 float sbyte(uint a) { return float(bitfieldExtract(int(w[a >> 2]), int(a & 3u) * 8, 8)); }
 
 #if TYPE >= 10
+#if TYPE == 16
+#include "fp4.glsl"
+#endif
 
 float level(uint q) {
   const float levels[16] = float[](-127., -104., -83., -65., -49., -35., -22., -10., 1., 13., 25., 38., 53., 69., 89., 113.);
@@ -55,7 +58,7 @@ void decodePart(uint row, uint u, uint p, uint n, out vec4 lo, out vec4 hi) {
   precise float d, m; // as the reference does: every product rounded before a sum
   precise vec4 t;
   vec4 v[2];
-#if TYPE <= 15
+#if TYPE <= 16
   const uint codes = TYPE == Q8_0 ? 32 : 16;
   uint blocks = n >> 5, from = (row + u * codes) >> 2, plane = row + blocks * codes;
 #if TYPE == 12 || TYPE == 13
@@ -66,6 +69,8 @@ void decodePart(uint row, uint u, uint p, uint n, out vec4 lo, out vec4 hi) {
   uint head = w[(plane >> 2) + u];
   d = h2f(head & 0xffffu);
   m = h2f(head >> 16);
+#elif TYPE == 16
+  d = fp4Scale(u8(plane + u));
 #else
   d = half_(plane + 2 * u);
 #endif
@@ -77,6 +82,8 @@ void decodePart(uint row, uint u, uint p, uint n, out vec4 lo, out vec4 hi) {
     uint c = (q >> (4 * k)) & 0x0f0f0f0fu;
 #if TYPE == 15
     v[k] = levels4(c) * d;
+#elif TYPE == 16
+    v[k] = (bytes(fp4(c)) - 128.0) * d;
 #else
 #if TYPE == 12 || TYPE == 13
     uint h = (high >> (16 * k + 4 * p)) & 15u;

@@ -15,6 +15,8 @@ Raw FETCH(uint row, uint u) {
 #endif
 #if TYPE == 11 || TYPE == 13
   v.d = W[(plane >> 2) + u];
+#elif TYPE == 16
+  v.d = W[(plane + u) >> 2];
 #else
   v.d = W[(plane + 2 * u) >> 2];
 #endif

@@ -12,7 +12,7 @@ glslc=${GLSLC:-glslc}
 
 # The numbers of decode.glsl.
 types="1=f32 2=f16 3=bf16 4=f64 5=f8e4m3 6=f8e5m2 7=f8e4m3fnuz 8=f8e5m2fnuz
-  10=q4_0 11=q4_1 12=q5_0 13=q5_1 14=q8_0 15=iq4_nl
+  10=q4_0 11=q4_1 12=q5_0 13=q5_1 14=q8_0 15=iq4_nl 16=mxfp4
   20=q2_K 21=q3_K 22=q4_K 23=q5_K 24=q6_K 25=iq4_xs 26=tq1_0 27=tq2_0"
 
 # jobs prints a line for each module: source, output, macros.
@@ -73,7 +73,7 @@ jobs() {
         ;;
     esac
     case $name in
-      q4_[01] | q5_[01] | q8_0 | q[456]_K)
+      q4_[01] | q5_[01] | q8_0 | mxfp4 | q[456]_K)
         for shape in "1 2" "4 2" "8 1"; do
           read -r x w <<<"$shape"
           echo matvecq.comp matvecq_${name}_$x.spv $number -DNX=$x -DR=$w
@@ -98,7 +98,7 @@ jobs() {
         ;;
     esac
     case $name in
-      f16 | q* | iq* | tq*) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
+      f16 | q* | iq* | tq* | mxfp4) # workgroups of BM by BN, subgroups' parts, subgroups, matrices
         echo matrix.comp matrix_${name}_128.spv $number -DBM=128 -DBN=128 -DWM=64 -DWN=32 -DSG=32 -DTS=16
         if [ $name = f16 ]; then echo matrix.comp matrix_f16_192.spv $number -DBM=128 -DBN=192 -DWM=64 -DWN=48 -DSG=32 -DTS=16; fi
         echo matrix.comp matrix_${name}_64.spv $number -DGROUPS -DBM=64 -DBN=64 -DWM=32 -DWN=32 -DSG=32 -DTS=16

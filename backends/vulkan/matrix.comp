@@ -38,7 +38,7 @@ shared uvec4 sh[(BM + BN) * LD]; // of x, from SW on of w; at the end of sums
 #define ACC coopmat<float, gl_ScopeSubgroup, TS, TS, gl_MatrixUseAccumulator>
 
 // What an invocation fetches of w is CHUNK elements, in RAW vectors.
-#if TYPE == 10
+#if TYPE == 10 || TYPE == 16
 #define CHUNK 32u
 #elif TYPE == 14
 #define CHUNK 16u
@@ -50,7 +50,7 @@ shared uvec4 sh[(BM + BN) * LD]; // of x, from SW on of w; at the end of sums
 #define CHUNK 8u
 #endif
 // DIRECT: fetched and put in one go, by a loop: formats whose decoding is long.
-#if TYPE >= 10 && TYPE != 10 && TYPE != 14 && TYPE != 22 && TYPE != 23 && TYPE != 24
+#if TYPE >= 10 && TYPE != 10 && TYPE != 14 && TYPE != 16 && TYPE != 22 && TYPE != 23 && TYPE != 24
 #define DIRECT
 #endif
 #define PER (BK / CHUNK)
@@ -62,7 +62,7 @@ shared uvec4 sh[(BM + BN) * LD]; // of x, from SW on of w; at the end of sums
 // Words as they come: what is made of one in fetch waits there until it is read.
 struct Raw {
   uvec4 q;
-#if TYPE == 10 || TYPE == 14
+#if TYPE == 10 || TYPE == 14 || TYPE == 16
   uint d;
 #elif TYPE == 22
   uvec4 head;
@@ -79,6 +79,8 @@ struct Raw {
 uint scaleAt(uint row, uint k) { return row + (cols >> 1) + (k >> 4); }
 #elif TYPE == 14
 uint scaleAt(uint row, uint k) { return row + cols + (k >> 5 << 1); }
+#elif TYPE == 16
+uint scaleAt(uint row, uint k) { return row + (cols >> 1) + (k >> 5); }
 #elif TYPE == 24
 uint unitAt(uint row, uint k) { return row + (cols >> 8) * 208 + (k >> 8 << 1); }
 uint scaleAt(uint row, uint k) { return row + (cols >> 8) * 192 + (k >> 4); }
@@ -102,7 +104,7 @@ Raw fetch(uint row, uint k0, uint c) {
   v.q = uvec4(0);
 #if TYPE == 2
   if (WHOLE || k < cols) v.q = w4[(row + 2 * k) >> 4];
-#elif TYPE == 10
+#elif TYPE == 10 || TYPE == 16
   v.d = 0;
   if (WHOLE || k < cols) {
     v.q = w4[(row + (k >> 1)) >> 4];
@@ -148,12 +150,19 @@ void put(uint at, uint row, uint k0, uint c, Raw v) {
 #if TYPE == 10 || TYPE == 14
   f16vec2 both = unpackFloat2x16(v.d);
   float16_t d = (scaleAt(row, k0 + c * CHUNK) & 2u) == 0 ? both.x : both.y;
+#elif TYPE == 16
+  float16_t d = float16_t(fp4Scale(bitfieldExtract(v.d, int(scaleAt(row, k0 + c * CHUNK) & 3u) * 8, 8)));
 #endif
-#if TYPE == 10
+#if TYPE == 10 || TYPE == 16
   f16vec2 o[16];
   [[unroll]] for (uint i = 0; i < 4; i++) {
+#if TYPE == 16
+    codes(fp4(v.q[i]), 0x00ff00ffu, float16_t(128), o[2 * i], o[2 * i + 1]);
+    codes(fp4(v.q[i] >> 4), 0x00ff00ffu, float16_t(128), o[8 + 2 * i], o[9 + 2 * i]);
+#else
     codes(v.q[i], 0x000f000fu, float16_t(8), o[2 * i], o[2 * i + 1]);
     codes(v.q[i] >> 4, 0x000f000fu, float16_t(8), o[8 + 2 * i], o[9 + 2 * i]);
+#endif
   }
   [[unroll]] for (uint i = 0; i < 16; i++) o[i] *= d;
   [[unroll]] for (uint i = 0; i < 4; i++)

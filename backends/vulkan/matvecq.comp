@@ -104,6 +104,10 @@ shared float ssquares[ROOM / 32];
 int dp(uint a, uint c, int sum) { return sum + dotPacked4x8EXT(int(a), int(c)); }
 int dp4(uvec4 a, uvec4 c, int sum) { return dp(a.x, c.x, dp(a.y, c.y, dp(a.z, c.z, dp(a.w, c.w, sum)))); }
 
+#if TYPE == 16
+#include "fp4.glsl"
+#endif
+
 const uint Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, Q4_K = 22, Q5_K = 23, Q6_K = 24;
 
 // What an invocation takes of a row at a time: SPAN blocks of 32 elements.
@@ -144,7 +148,7 @@ struct Raw {
   uvec4 h;
 #endif
 #if TYPE < 20
-  uint d; // a word with the block's scale: of even blocks in its lower half; with a minimum above it in Q4_1, Q5_1
+  uint d; // a word with the block's scale: of even blocks in its lower half; with a minimum above it in Q4_1, Q5_1; of MXFP4 a byte
   uint high;
 #endif
 };
@@ -198,6 +202,13 @@ float product(Raw v, X x, uint u) {
   const uvec4 low = uvec4(0x0f0f0f0fu);
 #if TYPE == 14
   return half_(v.d, u) * x.s[0].x * float(dp4(v.q, x.a[0], dp4(v.p, x.a[1], 0)));
+#elif TYPE == 16
+  uvec4 lo, hi;
+  [[unroll]] for (uint i = 0; i < 4; i++) {
+    lo[i] = fp4(v.q[i]) ^ 0x80808080u;
+    hi[i] = fp4(v.q[i] >> 4) ^ 0x80808080u;
+  }
+  return fp4Scale(bitfieldExtract(v.d, int(u & 3u) * 8, 8)) * x.s[0].x * float(dp4(lo, x.a[0], dp4(hi, x.a[1], 0)));
 #elif TYPE < 20
   uvec4 lo = v.q & low, hi = v.q >> 4 & low;
 #if TYPE == 12 || TYPE == 13

@@ -27,6 +27,7 @@ var planes = map[tensor.Type][]plane{
 	tensor.Q5_1:   {{8, 16}, {4, 4}, {0, 4}},
 	tensor.Q8_0:   {{2, 32}, {0, 2}},
 	tensor.IQ4_NL: {{2, 16}, {0, 2}},
+	tensor.MXFP4:  {{1, 16}, {0, 1}},
 	tensor.Q6_K:   {{0, 128}, {128, 64}, {192, 16}, {208, 2}},
 }
 

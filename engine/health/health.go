@@ -423,7 +423,7 @@ func trial() []optest.Case {
 			fmt.Sprintf("x float[%d, %d]%s; w %s[%d, %d]", rows, k, flags, t, n, k), scale)
 	}
 	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q5_K,
-		tensor.Q6_K} {
+		tensor.Q6_K, tensor.MXFP4} {
 		linear("decode", 1, 512, 259, t, "", 1)
 		linear("tiles", 128, 256, 256, t, "", 1)
 		linear("tails", 67, 768, 131, t, "", 1)
@@ -436,7 +436,7 @@ func trial() []optest.Case {
 	linear("large", 33, 512, 64, tensor.F16, " *100", 100)
 	linear("small", 33, 512, 64, tensor.F16, " *0.001", 1)
 	linear("stride", 33, 512, 64, tensor.F16, " +24", 1)
-	for _, t := range []tensor.Type{tensor.F16, tensor.BF16} {
+	for _, t := range []tensor.Type{tensor.F16, tensor.BF16, tensor.MXFP4} {
 		add(fmt.Sprint("experts ", t), "y: linear_id(x, w, e)",
 			fmt.Sprintf("x float[19, 1, 256]; w %s[5, 67, 256]; e i32[19, 2] <5", t), 1)
 	}

@@ -92,6 +92,8 @@ var table = []Case{
 		sumRel, sumAbs},
 	{"linear_id/groups q8_0", "y: linear_id(x, w, e)", "x float[70, 1, 96]; w q8_0[20, 68, 96]; e i32[70, 3] <17",
 		sumRel, sumAbs},
+	{"linear_id/groups mxfp4", "y: linear_id(x, w, e, b)",
+		"x float[70, 1, 160]; w mxfp4[7, 67, 160]; e i32[70, 3] <5; b bf16[7, 67]", sumRel, sumAbs},
 	{"linear/bias f16", "y: linear(x, w, b)", "x float[2, 64]; w f16[7, 64]; b f16[7]", sumRel, sumAbs},
 
 	{"rmsnorm/1", "y: rmsnorm(x, w)", "x float[1, 4096]; w f32[4096]", pointRel, pointAbs},
