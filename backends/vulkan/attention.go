@@ -90,9 +90,13 @@ func (b *bind) attentionMatrix() error {
 	q, k, v, y := &l.In[0], &l.In[1], &l.In[2], &l.Out[0]
 	a := graph.Attr[ops.AttentionAttr](l.Node)
 	heads, dh := q.Shape[1], q.Shape[2]
-	c := b.call(fmt.Sprintf("attention_matrix_%d_%d", dh, core.size))
+	dv, of := v.Shape[2], fmt.Sprint(dh) // of values
+	if dv != dh {
+		of = fmt.Sprintf("%dx%d", dh, dv)
+	}
+	c := b.call(fmt.Sprintf("attention_matrix_%s_%d", of, core.size))
 	if b.on.regDecode && b.d.takesRegDecodeAttention(l.Node) {
-		c.shader = fmt.Sprintf("attention_ordered_%d", dh)
+		c.shader = "attention_ordered_" + of
 	}
 	c.subgroup = core.subgroup
 	vq := b.floats(c, q, false)
@@ -102,18 +106,19 @@ func (b *bind) attentionMatrix() error {
 	vy := b.floats(c, y, true)
 	b.status(c)
 	f, number := halves, uint32(0)
-	if b.wanted(y, heads*dh) == bfloats {
+	if b.wanted(y, heads*dv) == bfloats {
 		f = bfloats
 	}
-	x := b.formed(c, f, heads*dh%64 == 0) // no padding behind a row
+	x := b.formed(c, f, heads*dv%64 == 0) // no padding behind a row
 	if x != nil {
 		number = f.number()
 	}
+	sinkoff, sinks := b.vector(c, at(l.In, 4))
 	c.spec = []uint32{uint32(8 * core.subgroup), number, flag(!b.unread(x, y)),
-		flag(vq.off%4 == 0 && vq.stride%4 == 0)}
+		flag(vq.off%4 == 0 && vq.stride%4 == 0), sinks}
 	c.push = []uint32{uint32(q.Shape[0]), uint32(heads), uint32(heads / k.Shape[1]), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 8, kstride / 8, voff / 8, vstride / 8, posoff, vy.off, vy.stride,
-		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number), sinkoff}
 	b.run(c, heads, (q.Shape[0]+4*core.size-1)/(4*core.size))
 	return nil
 }

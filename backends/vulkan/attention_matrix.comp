@@ -24,34 +24,47 @@
 // ORDERED is for devices of which it is known which elements of matrices an invocation has (regdecode.comp): invocation i of 32 has of
 // sums and of the first factor alike columns c = 2 (i % 4), c + 1, c + 8 and c + 9 of row i / 4, then of row i / 4 + 8. Scores and
 // their weights then stay where they are multiplied.
-// EACH_D and EACH_T repeat a statement for the matrices of a head and of a tile: with literal indices, since sums of
-// loops that compilers do not unroll end up in memory; as loops for software devices, which take long
-// to compile what is unrolled.
-#define DH uint(ELEMS) // of a head
+// Heads have ELEMS elements, those of v VELEMS. A sink of each head counts in the sum of weights, with no value.
+// EACH_K, EACH_D and EACH_T repeat a statement for the matrices of a head of k, of v and of a tile: with literal
+// indices, since sums of loops that compilers do not unroll end up in memory; as loops for software devices, which
+// take long to compile what is unrolled.
+#ifndef VELEMS
+#define VELEMS ELEMS
+#endif
+#define DK uint(ELEMS)
+#define DH uint(VELEMS)
+#define NK (DK / TS)
 #define ND (DH / TS)
 #if SG == 8
 #define LOOP [[dont_unroll]]
+#define EACH_K(f) LOOP for (uint i = 0; i < NK; i++) f(i)
 #define EACH_D(f) LOOP for (uint i = 0; i < ND; i++) f(i)
 #define EACH_T(f) LOOP for (uint j = 0; j < TILE / TS; j++) f(j)
 #define EACH_PART(f) LOOP for (uint i = 0; i < DH / 32; i++) f(i)
 #else
 #define LOOP [[unroll]]
 #define EACH_T(f) f(0) f(1)
-#if ELEMS / TS == 4
+#if VELEMS / TS == 4
 #define EACH_D(f) f(0) f(1) f(2) f(3)
 #define EACH_PART(f) f(0) f(1)
-#elif ELEMS / TS == 6
+#elif VELEMS / TS == 6
 #define EACH_D(f) f(0) f(1) f(2) f(3) f(4) f(5)
 #define EACH_PART(f) f(0) f(1) f(2)
 #else
 #define EACH_D(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
 #define EACH_PART(f) f(0) f(1) f(2) f(3)
 #endif
+#if ELEMS == VELEMS
+#define EACH_K EACH_D
+#elif ELEMS / TS == 12
+#define EACH_K(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11)
+#endif
 #endif
 layout(local_size_x_id = 0) in; // NT
 layout(constant_id = 1) const uint FORM = 0; // 2: f16, 3: bf16 (forms.glsl)
 layout(constant_id = 2) const bool STORE = true; // y is read
 layout(constant_id = 3) const bool VECTORS = false; // rows of q are whole vectors of 4
+layout(constant_id = 4) const uint SINKS = 0; // their type, 0: there are none
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 0, std430) readonly buffer BQ4 { vec4 q4[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k8[]; };
@@ -60,11 +73,12 @@ layout(binding = 3, std430) readonly buffer BPos { int pos[]; };
 layout(binding = 4, std430) writeonly buffer BY { float y[]; };
 layout(binding = 6, std430) writeonly buffer BH { uvec2 halves4[]; };
 layout(binding = 7, std430) writeonly buffer BS { float scales[]; };
+layout(binding = 8, std430) readonly buffer BSinks { uint sinks[]; };
 layout(push_constant) uniform Push {
   uint tokens, heads, share, positions;
   uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride; // k's and v's in groups of eight elements
   float scale, cap;
-  uint window, launch;
+  uint window, launch, sinkoff;
 };
 
 #define NS 4u
@@ -75,16 +89,19 @@ layout(push_constant) uniform Push {
 #define TILE 32u         // positions of a group at a time
 #define SPAN (NG * TILE) // of all
 #define NT (NG * NS * SG)
-#define KD (DH / 8u)        // vectors of 8 in a head
+#define KD (DK / 8u)        // vectors of 8 in a head of k, and of v
+#define VD (DH / 8u)
 #define LK (KD + 1u)        // padded against bank conflicts
+#define LV (VD + 1u)
 #define LS (TILE / 4u + 1u) // of scores, in vectors of 4
 #define PER (SG / TS)       // invocations of a row of scores
 #define CH (TILE / 4u / PER) // vectors of scores that an invocation takes
 #define WAT 4u              // where weights begin in a row of scores, behind the factors
-#define MOVES (SPAN * KD / NT)
+#define MOVES (SPAN * KD / NT) // of k, the larger
+#define MOVES_V (SPAN * VD / NT)
 #ifdef ORDERED
 #define AT_V (SPAN * LK)
-shared uvec4 tile[2 * AT_V]; // of q first, then of k, and of v from AT_V on; at the end of sums
+shared uvec4 tile[SPAN * (LK + LV)]; // of q first, then of k, and of v from AT_V on; at the end of sums
 #define scores tile
 #else
 #define AT_V 0
@@ -110,9 +127,9 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
   LOOP for (uint i = 0; i < MOVES; i++) \
     next[i] = k8[koff + min((j) + (t + i * NT) / KD, positions - 1) * kstride + g * KD + (t + i * NT) % KD];
 #define FETCH_V(j) \
-  LOOP for (uint i = 0; i < MOVES; i++) { \
-    uint p = (j) + (t + i * NT) / KD; \
-    NEXT_V[i] = v8[voff + min(p, positions - 1) * vstride + g * KD + (t + i * NT) % KD]; \
+  LOOP for (uint i = 0; i < MOVES_V; i++) { \
+    uint p = (j) + (t + i * NT) / VD; \
+    NEXT_V[i] = v8[voff + min(p, positions - 1) * vstride + g * VD + (t + i * NT) % VD]; \
     if (p >= end) NEXT_V[i] = uvec4(0); \
   }
 #ifdef ORDERED
@@ -121,7 +138,7 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
 #define NEXT_V next
 #endif
 #define PUT LOOP for (uint i = 0; i < MOVES; i++) tile[(t + i * NT) / KD * LK + (t + i * NT) % KD] = next[i];
-#define PUT_V LOOP for (uint i = 0; i < MOVES; i++) tile[AT_V + (t + i * NT) / KD * LK + (t + i * NT) % KD] = nextV[i];
+#define PUT_V LOOP for (uint i = 0; i < MOVES_V; i++) tile[AT_V + (t + i * NT) / VD * LV + (t + i * NT) % VD] = NEXT_V[i];
 #define LOAD_Q(i) coopMatLoad(mq[i], tile, own * TS * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor);
 #define ZERO(i) out_[i] = ACC(0);
 #if SG == 8
@@ -133,7 +150,7 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
 #define SCORE(j) { \
     const uint n = j; \
     ACC d = ACC(0); \
-    EACH_D(QK) \
+    EACH_K(QK) \
     coopMatStore(d, scores, at * LS + n * (TS / 4), LS, gl_CooperativeMatrixLayoutRowMajor); \
   }
 #define SCORES EACH_T(SCORE)
@@ -146,11 +163,11 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
     d1 = coopMatMulAdd(mq[i], mk, d1); \
   }
 #ifdef ORDERED
-#define SCORES EACH_D(QK)
+#define SCORES EACH_K(QK)
 #else
 #define SCORES { \
     ACC d0 = ACC(0), d1 = ACC(0); \
-    EACH_D(QK) \
+    EACH_K(QK) \
     coopMatStore(d0, scores, at * LS, LS, gl_CooperativeMatrixLayoutRowMajor); \
     coopMatStore(d1, scores, at * LS + TS / 4, LS, gl_CooperativeMatrixLayoutRowMajor); \
   }
@@ -163,7 +180,7 @@ float power(float x) { return exp2(max(x * 1.44269504, -126.0)); }
 #endif
 #define PV(i) { \
     MAT(gl_MatrixUseB) mv; \
-    coopMatLoad(mv, tile, AT_V + (group * TILE + n * TS) * LK + i * (TS / 8), LK, gl_CooperativeMatrixLayoutRowMajor); \
+    coopMatLoad(mv, tile, AT_V + (group * TILE + n * TS) * LV + i * (TS / 8), LV, gl_CooperativeMatrixLayoutRowMajor); \
     out_[i] = coopMatMulAdd(mp, mv, out_[i]); \
   }
 // WEIGH makes weights of scores: of invisible ones zeros.
@@ -231,7 +248,7 @@ void main() {
     lasts[i] = p;
   }
   for (uint i = t; i < ROWS * KD; i += NT) {
-    uint r = i / KD, e = i % KD, a = qoff + min(s0 + r, tokens - 1) * qstride + h * DH + 8 * e;
+    uint r = i / KD, e = i % KD, a = qoff + min(s0 + r, tokens - 1) * qstride + h * DK + 8 * e;
     vec4 lo, hi;
     if (VECTORS) {
       lo = q4[a / 4];
@@ -243,8 +260,8 @@ void main() {
     tile[r * LK + e] = uvec4(packHalf2x16(lo.xy), packHalf2x16(lo.zw), packHalf2x16(hi.xy), packHalf2x16(hi.zw));
   }
   barrier();
-  MAT(gl_MatrixUseA) mq[ND];
-  EACH_D(LOAD_Q)
+  MAT(gl_MatrixUseA) mq[NK];
+  EACH_K(LOAD_Q)
   int most = -1, least = 0x7fffffff;
   for (uint i = lane; i < ROWS; i += SG) {
     most = max(most, lasts[i]);
@@ -260,7 +277,7 @@ void main() {
   vec2 limit = vec2(NEVER), sum = vec2(0);
   ACC out_[ND];
   EACH_D(ZERO)
-  uvec4 next[MOVES], nextV[MOVES];
+  uvec4 next[MOVES], nextV[MOVES_V];
   if (from < end) {
     FETCH_K(from)
     FETCH_V(from)
@@ -356,7 +373,7 @@ void main() {
       scores[row * LS + WAT + part * (CH / 2) + i] = uvec4(packHalf2x16(e[2 * i].xy), packHalf2x16(e[2 * i].zw),
                                                            packHalf2x16(e[2 * i + 1].xy), packHalf2x16(e[2 * i + 1].zw));
     barrier();
-    PUT
+    PUT_V
     barrier();
     if (j0 + SPAN < end) { FETCH_K(j0 + SPAN) }
     if (raise) {
@@ -380,6 +397,11 @@ void main() {
   if (t < ROWS) {
     float top = NEVER, total = 0;
     [[unroll]] for (uint n = 0; n < NG; n++) top = max(top, limits[n * ROWS + t]);
+    if (SINKS != 0) {
+      float sink = NARROW(sinks, SINKS, sinkoff + h);
+      top = max(top, sink);
+      total = power(sink - top);
+    }
     [[unroll]] for (uint n = 0; n < NG; n++) total += totals[n * ROWS + t] * power(limits[n * ROWS + t] - top);
     [[unroll]] for (uint n = 0; n < NG; n++) limits[n * ROWS + t] = total > 0 ? power(limits[n * ROWS + t] - top) / total : 0.0;
   }

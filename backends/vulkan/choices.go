@@ -4,6 +4,7 @@ package vulkan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -130,6 +131,7 @@ type attentionChoice struct {
 	why   string
 	takes func(d *Device, on taken, n *graph.Node, k, v *backends.Operand) bool // nil: what the choices before it leave
 	bind  binder
+	sinks bool // of all that goes beyond the plain form (ops.Beyond) it has sinks
 }
 
 // attentionChoices are those of attention; the first that takes one runs it.
@@ -137,7 +139,7 @@ var attentionChoices = []attentionChoice{
 	{name: "attention_few", bind: bindFew,
 		why:   "few tokens: a workgroup a head and part of the positions, a subgroup eight positions at a time",
 		takes: func(d *Device, _ taken, n *graph.Node, k, v *backends.Operand) bool { return d.fewUnits(n, k, v) > 0 }},
-	{name: "attention_matrix", bind: (*bind).attentionMatrix,
+	{name: "attention_matrix", bind: (*bind).attentionMatrix, sinks: true,
 		why: "many tokens over f16 caches: both products by cooperative matrices, in one pass",
 		takes: func(d *Device, on taken, n *graph.Node, k, v *backends.Operand) bool {
 			// faster than the next
@@ -150,18 +152,34 @@ var attentionChoices = []attentionChoice{
 			return lined(k) && lined(v) && on.flash && d.takesFlash(n)
 		}},
 	{name: "attention", bind: bindPlainAttention,
-		why: "any heads and caches; sinks, chunks, slopes, both ways and texts side by side, which the others lack: online " +
+		why: "any heads and caches; chunks, slopes, both ways and texts side by side, which the others lack: online " +
 			"over the positions, in f32"},
 }
 
 // lined says whether rows of a cache can be read 16 bytes at a time.
 func lined(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 == 0 }
 
+// besideSinks is a node of attention without its sinks.
+func besideSinks(n *graph.Node) *graph.Node {
+	m := *n
+	if i := ops.Place(n, "sinks"); i < len(n.In) {
+		m.In = slices.Clone(n.In)
+		m.In[i] = nil
+	}
+	return &m
+}
+
 func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *attentionChoice {
 	for i := range attentionChoices {
-		if c := &attentionChoices[i]; c.takes != nil && (ops.Beyond(n) != "" || d.opt.Invariant) {
+		c := &attentionChoices[i]
+		plain := n
+		if c.sinks {
+			plain = besideSinks(n)
+		}
+		if c.takes != nil && (ops.Beyond(plain) != "" || d.opt.Invariant) {
 			continue
-		} else if c.takes == nil || c.takes(d, on, n, k, v) {
+		}
+		if c.takes == nil || c.takes(d, on, n, k, v) {
 			return c
 		}
 	}
@@ -339,16 +357,31 @@ func (d *Device) takesMatrixAttention(n *graph.Node) bool {
 		return false
 	}
 	q, k, v := n.In[0], n.In[1], n.In[2]
-	dh := k.Shape[2]
-	return q.Shape[0] > fewTokens && k.Type == tensor.F16 && v.Type == tensor.F16 && v.Shape[2] == dh &&
-		(dh == 64 || d.core().size == 16 && (dh == 96 || dh == 128))
+	return q.Shape[0] > fewTokens && k.Type == tensor.F16 && v.Type == tensor.F16 &&
+		d.matrixHeads(k.Shape[2], v.Shape[2])
 }
 
+// matrixHeads says whether attention_matrix.comp has heads of so many elements, and values of so many.
+func (d *Device) matrixHeads(dk, dv int) bool {
+	if d.core().size == 16 {
+		return dk == dv && (dk == 64 || dk == 96 || dk == 128)
+	}
+	return dk == 64 && dv == 64 || dk == 96 && dv == 64
+}
+
+// wideHeadShared is the bytes of shared memory of its workgroups with heads of 192 elements and values of 128 (ORDERED).
+const wideHeadShared = 64*(25+17)*16 + 2*64*2*4 + 64*4
+
 // takesRegDecodeAttention says whether attention_matrix.comp computes a node with scores that stay where they are
-// multiplied
-// (ORDERED).
+// multiplied (ORDERED). It has wider heads.
 func (d *Device) takesRegDecodeAttention(n *graph.Node) bool {
-	return d.takesMatrixAttention(n) && d.core().size == 16 && graph.Attr[ops.AttentionAttr](n).Softcap == 0
+	if n.Op != ops.Attention || d.core().size != 16 || graph.Attr[ops.AttentionAttr](n).Softcap != 0 {
+		return false
+	}
+	q, k, v := n.In[0], n.In[1], n.In[2]
+	wide := q.Shape[0] > fewTokens && k.Type == tensor.F16 && v.Type == tensor.F16 && k.Shape[2] == 192 &&
+		v.Shape[2] == 128 && d.p.Shared >= wideHeadShared
+	return wide || d.takesMatrixAttention(n)
 }
 
 // takesFlash says whether attention_flash.comp computes a node.

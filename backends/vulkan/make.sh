@@ -40,6 +40,9 @@ jobs() {
     echo attention_matrix.comp attention_matrix_${x}_$t.spv -DELEMS=$x -DTS=$t -DSG=$w
     if [ $t = 16 ]; then echo attention_matrix.comp attention_ordered_$x.spv -DORDERED -DELEMS=$x -DTS=$t -DSG=$w; fi
   done
+  # Heads of 192 elements whose values have 128, of which AMD's compiler spills registers, and smaller ones for software devices.
+  echo attention_matrix.comp attention_ordered_192x128.spv -DORDERED -DELEMS=192 -DVELEMS=128 -DTS=16 -DSG=32
+  echo attention_matrix.comp attention_matrix_96x64_8.spv -DELEMS=96 -DVELEMS=64 -DTS=8 -DSG=8
   for x in 64 96 128; do # of workgroups, for devices with VK_NV_cooperative_matrix2
     echo attention_flash.comp attention_flash_${x}_64.spv --target-env=vulkan1.3 -DELEMS=$x -DBR=64 -DBC=64 -DNT=256 -DWORKGROUP
   done

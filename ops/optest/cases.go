@@ -283,6 +283,11 @@ var table = []Case{
 		"q float[70, 2, 128] #4 *16; k f16[300, 1, 128]; v f16[300, 1, 128]; pos i32[70] =150..", 4 * sumRel, 4 * sumAbs},
 	{"attention/many, sharp small heads", "y: attention(q, k, v, pos)",
 		"q float[37, 2, 64] #4 *16; k f16[150, 1, 64]; v f16[150, 1, 64]; pos i32[37] =90..", 4 * sumRel, 4 * sumAbs},
+	// Values narrower than keys, as DeepSeek's heads have them.
+	{"attention/many, narrow values", "y: attention(q, k, v, pos, window=90)",
+		"q float[70, 4, 192] +12; k f16[200, 2, 192]; v f16[200, 2, 128]; pos i32[70] =100..", sumRel, sumAbs},
+	{"attention/many, narrow values, small heads", "y: attention(q, k, v, pos)",
+		"q float[37, 2, 96]; k f16[150, 1, 96] +32; v f16[150, 1, 64]; pos i32[37] =90..", sumRel, sumAbs},
 	{"attention/bf16", "y: attention(q, k, v, pos)", "q float[2, 4, 16]; k bf16[33, 2, 16]; v bf16[33, 2, 16]; pos " +
 		"i32[2] =30,31", sumRel, sumAbs},
 
