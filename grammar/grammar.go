@@ -33,9 +33,10 @@ type Options struct {
 	// Group is what begins and ends several triggers together: Begin, Body and End of one or more stand between.
 	Group [2]string
 	// Direct keeps free text away from triggers: white space and Between alone
-	// come before, between and after them, and before the first one at most one
-	// text from Lead's first tag to its second.
-	Direct  bool
+	// come before, between and after them.
+	Direct bool
+	// Lead lets one text between its two tags come first, where there is no After: before a source, and before the
+	// first trigger where they are Direct.
 	Lead    [2]string
 	Between []string
 	// Once lets nothing but the end follow the first trigger's End; Must lets
@@ -255,22 +256,46 @@ func (b *builder) text(src Source) (int32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if b.opt.After == "" {
+	if b.opt.After == "" && b.opt.Lead[0] == "" {
 		return body()
 	}
-	free := b.free([]string{b.opt.After})
-	tag := b.tag(b.opt.After)
+	b.splitThoughts()
+	rule, first := b.rule()
+	starts := []int32{b.after(rule, first)}
+	if b.opt.After == "" {
+		starts = append(starts, b.lead(rule, first))
+	}
 	inner, err := body()
 	if err != nil {
 		return 0, err
 	}
-	rule, first := b.rule()
-	mid, open, end := b.m.fixed(rule), b.m.fixed(rule), b.m.fixed(rule)
-	b.m.states[first].terms = []term{{free, mid}}
-	b.m.states[mid].terms = []term{{tag, open}}
-	b.m.states[open].calls = []call{{inner, end}}
+	end := b.m.fixed(rule)
 	b.m.states[end].final = true
+	for _, at := range starts {
+		b.m.states[at].calls = append(b.m.states[at].calls, call{inner, end})
+	}
 	return rule, nil
+}
+
+// splitThoughts makes known, before the first expression is looked into, the bytes of the tags around thoughts.
+func (b *builder) splitThoughts() {
+	for _, t := range append([]string{b.opt.After, b.opt.Lead[0], b.opt.Lead[1]}, b.opt.NotBefore...) {
+		b.m.a.splitText(t)
+	}
+	b.tag(b.opt.After + b.opt.Lead[0] + b.opt.Lead[1])
+}
+
+// after lets free text come first, up to the tag After, and gives the state behind it: begin itself where there is none.
+func (b *builder) after(rule, begin int32) (behind int32) {
+	if b.opt.After == "" {
+		return begin
+	}
+	m := b.m
+	mid := m.fixed(rule)
+	behind = m.fixed(rule)
+	m.states[begin].terms = []term{{b.free(append([]string{b.opt.After}, b.opt.NotBefore...)), mid}}
+	m.states[mid].terms = []term{{b.tag(b.opt.After), behind}}
+	return behind
 }
 
 // between is the text around triggers that is no free one: white space, and marks of the family's.
@@ -293,7 +318,7 @@ func (b *builder) tags() (opens, ends []rx) {
 	return opens, ends
 }
 
-// lead lets thoughts between two tags come before the first trigger.
+// lead lets thoughts between two tags come first, and gives the state behind them.
 func (b *builder) lead(rule, begin int32) (behind int32) {
 	m := b.m
 	open, shut := b.opt.Lead[0], b.opt.Lead[1]
@@ -320,9 +345,10 @@ func (b *builder) lazy(src Source) (int32, error) {
 		bodies, begins = append(bodies, body), append(begins, b.opt.Group[0]+t.Begin)
 		b.m.a.splitText(b.opt.Group[0] + t.Begin + t.End + b.opt.Group[1])
 	}
-	for _, t := range append([]string{b.opt.After, b.opt.Lead[0], b.opt.Lead[1], " \t\r\n"}, b.opt.Between...) {
+	for _, t := range append([]string{" \t\r\n"}, b.opt.Between...) {
 		b.m.a.splitText(t)
 	}
+	b.splitThoughts()
 	whole := func() (int32, error) { return -1, nil }
 	if src.kind != "" {
 		var err error
@@ -332,16 +358,9 @@ func (b *builder) lazy(src Source) (int32, error) {
 	}
 	opens, ends := b.tags() // every byte that stands for itself is known before the first expression is looked into
 	around := b.between()
-	b.tag(b.opt.Lead[0] + b.opt.Lead[1])
 	m := b.m
 	rule, first := b.rule()
-	begin := first
-	if b.opt.After != "" {
-		mid := m.fixed(rule)
-		begin = m.fixed(rule)
-		m.states[first].terms = []term{{b.free(append([]string{b.opt.After}, b.opt.NotBefore...)), mid}}
-		m.states[mid].terms = []term{{b.tag(b.opt.After), begin}}
-	}
+	begin := b.after(rule, first)
 	mid, again, last := m.fixed(rule), m.fixed(rule), m.fixed(rule)
 	starts := []int32{begin}
 	var free rx

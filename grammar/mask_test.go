@@ -171,6 +171,25 @@ func TestDirect(t *testing.T) {
 	})
 }
 
+// TestLead: thoughts between two tags may come before a source, and nothing else may.
+func TestLead(t *testing.T) {
+	think := Options{Lead: [2]string{"<think>", "</think>"}}
+	readTags(t, words(t), []tagged{
+		{think, Choice("abc"), []string{"abc"}, true, true},
+		{think, Choice("abc"), nil, true, false},
+		{think, Choice("abc"), []string{"hello"}, false, false},
+		{think, Choice("abc"), []string{"\n"}, false, false},
+		{think, Choice("abc"), []string{"</think>"}, false, false},
+		{think, Choice("abc"), []string{"<think>", "hello"}, true, false},
+		{think, Choice("abc"), []string{"<think>", "hello", "</think>"}, true, false},
+		{think, Choice("abc"), []string{"<think>", "hello", "</think>", "abc"}, true, true},
+		{think, Choice("abc"), []string{"<", "think", ">", "abc", "<", "/", "think", ">", "abc"}, true, true},
+		{think, Choice("abc"), []string{"<think>", "</think>", "<think>"}, false, false},
+		{think, Choice("abc"), []string{"<think>", "</think>", "hello"}, false, false},
+		{think, Choice("abc"), []string{"abc", "<think>"}, false, false},
+	})
+}
+
 // TestTags: free text until a tag, by its text or its special token, then the
 // grammar; special tokens match no text.
 func TestTags(t *testing.T) {

@@ -116,7 +116,7 @@ func (fakeChat) HasBOS(string) bool                     { return false }
 func (fakeChat) Tools() bool                            { return true }
 func (fakeChat) Reasoning() bool                        { return true }
 func (fakeChat) Parser(string, ChatOptions) Parser      { return &fakeParser{} }
-func (fakeChat) ThoughtsEnd(string, ChatOptions) string { return "" }
+func (fakeChat) Thoughts(string, ChatOptions) [2]string { return [2]string{} }
 func (fakeChat) ToolMask(tools []Tool, must, _ bool) (Constraint, error) {
 	if !must {
 		return Constraint{}, errors.New("calls are free")

@@ -33,7 +33,10 @@ const mostGrammars = 64
 // source translates a constraint.
 func (c *Constraint) source() (grammar.Source, grammar.Options) {
 	// No blanks, and the schema's order: a model that is unsure could write blanks until its tokens are used up.
-	o := grammar.Options{After: c.Free, Compact: true, Ordered: true}
+	o := grammar.Options{Compact: true, Ordered: true}
+	if o.Lead = c.Thoughts; o.Lead[0] == "" {
+		o.After, o.Lead = o.Lead[1], [2]string{}
+	}
 	switch {
 	case c.Calls != nil:
 		for _, s := range c.Calls.Shapes {

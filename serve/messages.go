@@ -410,7 +410,7 @@ func (j *job) prompt(t turn) error {
 		}
 	}
 	if j.form != nil {
-		j.form.Free = chat.ThoughtsEnd(text, j.options)
+		j.form.Thoughts = chat.Thoughts(text, j.options)
 	}
 	return j.compile()
 }

@@ -112,8 +112,9 @@ type Chat interface {
 	Reasoning() bool
 	// ToolMask is the form of calls of these tools. must: the answer calls one; several: it may call more than one.
 	ToolMask(tools []Tool, must, several bool) (Constraint, error)
-	// ThoughtsEnd is the tag up to which an answer to that prompt thinks before what is constrained; "": it does not.
-	ThoughtsEnd(prompt string, o ChatOptions) string
+	// Thoughts are the tags between which an answer to that prompt may think before what is constrained: the first is
+	// empty where the prompt began the thoughts, both where there are none.
+	Thoughts(prompt string, o ChatOptions) [2]string
 }
 
 // Parser divides an answer's text as it comes.
@@ -143,8 +144,9 @@ type Constraint struct {
 	Choice  []string // one of these
 	Grammar string   // GBNF
 	Calls   *CallForm
-	// Free is the prefix that may come before: a reasoning model thinks until this text. Empty: none.
-	Free string
+	// Thoughts are the tags of what may come before: a reasoning model thinks until the second. Where the first is empty
+	// it is within thoughts from the beginning, otherwise it may begin by that tag, and by nothing else.
+	Thoughts [2]string
 }
 
 // CallForm is the form of calls of tools in a text that is free otherwise.

@@ -264,12 +264,16 @@ func parts(in []parse.Part) []Part {
 func (t templateParser) Write(text string) []Part { return parts(t.p.Write(text)) }
 func (t templateParser) End() []Part              { return parts(t.p.End()) }
 
-// ThoughtsEnd is the tag that ends thoughts, where a prompt begins them or an effort of them is asked for.
-func (c *TemplateChat) ThoughtsEnd(prompt string, o ChatOptions) string {
-	if c.format.Thinks(prompt) || o.Effort != "" && o.Effort != "none" && o.Effort != "minimal" {
-		return c.format.ThoughtsEnd()
+// Thoughts are the tags around thoughts, where a prompt begins them or an effort of them is asked for.
+func (c *TemplateChat) Thoughts(prompt string, o ChatOptions) [2]string {
+	tags, _ := c.format.Around()
+	switch {
+	case c.format.Thinks(prompt):
+		return [2]string{"", tags[1]}
+	case o.Effort != "" && o.Effort != "none" && o.Effort != "minimal":
+		return tags
 	}
-	return ""
+	return [2]string{}
 }
 
 // ToolMask is the form of calls.

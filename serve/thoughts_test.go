@@ -97,3 +97,40 @@ func TestVariablesOfTheRequest(t *testing.T) {
 		t.Errorf("%q, want %q", prompt, want)
 	}
 }
+
+// TestThoughtsBeforeForms: a form of the answer comes behind thoughts that the prompt began, or that are asked for.
+func TestThoughtsBeforeForms(t *testing.T) {
+	const form = `"guided_choice": ["a", "b"]`
+	const tools = `"tools": [{"type": "function", "function": {"name": "f"}}]`
+	for _, c := range []struct {
+		end, more string
+		want      [2]string
+	}{
+		{"assistant:", form, [2]string{}},
+		{"assistant:", form + `, "reasoning_effort": "none"`, [2]string{}},
+		{"assistant:", form + `, "reasoning_effort": "high"`, [2]string{"<think>", "</think>"}},
+		{"assistant: <think>\n", form + `, "reasoning_effort": "high"`, [2]string{"", "</think>"}},
+		{"assistant: <think>\n", form, [2]string{"", "</think>"}},
+		{"assistant:", tools + `, "reasoning_effort": "high"`, [2]string{"<think>", "</think>"}},
+	} {
+		fake := newFake()
+		fake.chat = templateOf(t, "{# <think> <tool_call> #}{% for m in messages %}{{ m.content }}{% endfor %}"+
+			"{{ tools | tojson if tools }}"+c.end)
+		_, h := testServer(t, fake)
+		status, _, body := post(t, h.URL+"/v1/chat/completions", ask("x", c.more))
+		if status != 200 {
+			t.Fatalf("%s: %d %s", c.more, status, body)
+		}
+		mask, err := fake.lastRequest().Mask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := mask.(fakeMask).Constraint
+		if own.Thoughts != c.want {
+			t.Errorf("%s behind %q: %q", c.more, c.end, own.Thoughts)
+		}
+		if _, o := own.source(); o.After != "" && c.want[0] != "" || o.After == "" && c.want[0] == "" && c.want[1] != "" {
+			t.Errorf("%s behind %q: free until %q", c.more, c.end, o.After)
+		}
+	}
+}

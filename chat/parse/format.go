@@ -229,14 +229,6 @@ func (f *Format) Thinks(prompt string) bool {
 	return f.think != nil && strings.HasSuffix(strings.TrimRight(prompt, " \n\r\t"), strings.TrimSpace(f.think.Open))
 }
 
-// ThoughtsEnd is the tag that ends thoughts, "" where there are none: what may stand before a constrained answer.
-func (f *Format) ThoughtsEnd() string {
-	if f.think == nil {
-		return ""
-	}
-	return f.think.Close
-}
-
 // Special lists the tags that a parser must see as text. Where they are control tokens, which decoding leaves out,
 // they must be put in.
 func (f *Format) Special() []string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"reflect"
 	"strings"
 	"testing"
@@ -191,6 +192,7 @@ func TestForms(t *testing.T) {
 			`{"a": "<tool_call>\n{\"name\": \"x\", \"arguments\": {}}</tool_call>"}`},
 		{"think", "<think>", `Hm.</think>{"a": "<think>b</think>"}`, "Hm.", `{"a": "<think>b</think>"}`},
 		{"think", "", `<think>Hm.</think>["</think>"]`, "Hm.", `["</think>"]`},
+		{"hermes+think", "", `<think>Hm, <tool_call>.</think>[1]`, "Hm, <tool_call>.", `[1]`},
 	} {
 		f, err := Named(c.format)
 		if err != nil {
@@ -360,8 +362,8 @@ func TestShapes(t *testing.T) {
 // Calls that are no JSON between tags of the same name are not taken for such ones: better no tools than wrong calls.
 func TestFindLeavesOut(t *testing.T) {
 	const template = `{%- set begin = ns ~ '<tool_call>' -%}{%- set think = '<mm:think>' -%}{{ ns + '<invoke name="' }}`
-	if f := Find(template); f.Tools() || !f.Reasoning() || f.ThoughtsEnd() != "</mm:think>" {
-		t.Errorf("%s: tools %v, reasoning %v, %q", f.Name(), f.Tools(), f.Reasoning(), f.ThoughtsEnd())
+	if f := Find(template); f.Tools() || !f.Reasoning() || !slices.Contains(f.Special(), "</mm:think>") {
+		t.Errorf("%s: tools %v, reasoning %v, %q", f.Name(), f.Tools(), f.Reasoning(), f.Special())
 	}
 	if f := Find(`<tool_call>{{ call | tojson }}</tool_call>`); f.Name() != "hermes" {
 		t.Errorf("%s", f.Name())

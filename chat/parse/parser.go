@@ -85,7 +85,7 @@ func (p *Parser) tags() []tag {
 	var all []tag
 	if p.mode == inThoughts {
 		all = append(all, tag{p.f.think.Close, closing})
-		if c := p.f.calls; c != nil { // some call without ending their thoughts
+		if c := p.f.calls; c != nil && !p.opt.Form { // some call without ending their thoughts
 			for _, o := range c.Open {
 				all = append(all, tag{o, calling})
 			}

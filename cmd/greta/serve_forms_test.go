@@ -19,8 +19,9 @@ type formed struct {
 	Choices []struct {
 		Finish  string `json:"finish_reason"`
 		Message struct {
-			Content string
-			Calls   []struct {
+			Content   string
+			Reasoning string `json:"reasoning_content"`
+			Calls     []struct {
 				Function struct{ Name, Arguments string }
 			} `json:"tool_calls"`
 		}
@@ -106,6 +107,39 @@ func TestServeForms(t *testing.T) {
 			"format": "nonsense", "contentEncoding": 5,
 			"pattern": "a(?<=b)"}}}`); code != 400 || a.Error.Param != "response_format" {
 		t.Errorf("%d %+v", code, a)
+	}
+}
+
+// TestServeThoughtfulForms: where thoughts are asked for that the prompt does not begin, an answer is the form, or it
+// begins with the tag of thoughts: never a free text that lasts until the tokens are used up.
+func TestServeThoughtfulForms(t *testing.T) {
+	url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template",
+		write(t, "think.jinja", "{# <think> #}"+hermes))
+	answered := 0
+	for seed := range 25 {
+		var a formed
+		code := postJSON(t, url+"/v1/chat/completions", fmt.Sprintf(`{"messages": [{"role": "user", "content": "War"}],
+			"reasoning_effort": "high", "max_tokens": 80, "n": 8, "seed": %d, "temperature": 1.5, "guided_json":
+			{"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 1, "maxItems": 3}}`,
+			seed), &a)
+		if code != 200 || len(a.Choices) != 8 {
+			t.Fatalf("seed %d: %d %+v", seed, code, a)
+		}
+		for _, c := range a.Choices {
+			m := c.Message
+			formed := regexp.MustCompile(`^\[-?\d{1,2}(,-?\d{1,2}){0,2}\]$`).MatchString(m.Content)
+			thinks := c.Finish == "length" && m.Content == "" && m.Reasoning != ""
+			if formed {
+				answered++
+			}
+			if (!formed || c.Finish != "stop") && !thinks {
+				t.Errorf("seed %d: %+v", seed, c)
+			}
+		}
+	}
+	t.Logf("%d of 200 answered, the others were still thinking", answered)
+	if answered < 20 {
+		t.Errorf("%d of 200 answers came", answered)
 	}
 }
 
