@@ -121,6 +121,8 @@ type Stats struct {
 	Device    time.Duration // Parts says on what
 	Parts     StepParts
 	Captured  int // steps that are captured now
+	// Requests that run and that wait, by their adapter's name. A request one of whose choices runs, runs.
+	RunningOf, WaitingOf map[string]int
 }
 
 // StepParts is what the time of all steps in the device went into.
@@ -325,6 +327,21 @@ func (s *Scheduler) Stats() Stats {
 	defer s.mu.Unlock()
 	st := s.stats
 	st.Stats = s.plan.Stats()
+	if s.engine.adapters == nil {
+		return st
+	}
+	st.RunningOf, st.WaitingOf = map[string]int{}, map[string]int{}
+	for h := range s.open {
+		of := st.WaitingOf
+		for i := range h.choices {
+			if c := &h.choices[i]; c.stop == "" && c.seq.Running() {
+				of = st.RunningOf
+			}
+		}
+		if h.adapter > 0 {
+			of[h.request.Adapter]++
+		}
+	}
 	return st
 }
 

@@ -120,6 +120,17 @@ func speculationInBatches(t *testing.T, dev backends.Device) {
 			}
 		}
 		t.Logf("%s: %d of %d guesses right, %d steps instead of %d", name, st.Accepted, st.Drafted, st.Steps, plain.Steps)
+		sum, last := 0, st.Drafts
+		for i, n := range st.AcceptedAt {
+			if n > last {
+				t.Errorf("%s: %v guesses of %d were accepted by their place: place %d more often than the one before", name,
+					st.AcceptedAt, st.Drafts, i)
+			}
+			sum, last = sum+n, n
+		}
+		if sum != st.Accepted || len(st.AcceptedAt) == 0 {
+			t.Errorf("%s: %d tokens were accepted, by their place %v", name, st.Accepted, st.AcceptedAt)
+		}
 		if name == "told" && st.Steps > plain.Steps/2 {
 			t.Errorf("%d of %d guesses were right, %d steps instead of %d", st.Accepted, st.Drafted, st.Steps, plain.Steps)
 		}

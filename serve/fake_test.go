@@ -231,7 +231,8 @@ func (m *fakeModel) Stats() Stats {
 	n := int(m.running.Load())
 	return Stats{Running: n, Pages: 100, PagesUsed: n, LastRows: n, Steps: uint64(m.made.Load()),
 		StepRows:  uint64(m.made.Load()),
-		CacheType: "f16", PageSize: 16, PrefixQueries: 10, PrefixHits: 4, Waiting: 1,
+		CacheType: "f16", PageSize: 16, PrefixQueries: 10, PrefixHits: 4, Waiting: 1, AcceptedAt: []int{7, 3, 0},
+		Adapters: []string{"a", "b", "c"}, AdaptersRunning: []string{"b", "a"}, AdaptersWaiting: []string{"a"},
 		WaitingBy: map[string]int{"capacity": 1}, StepTimes: map[int]time.Duration{96: 12 * time.Millisecond}}
 }
 

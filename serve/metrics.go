@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	prometheus "github.com/VictoriaMetrics/metrics"
 
@@ -302,6 +303,15 @@ func (m *metrics) writeLoaded(w io.Writer) {
 				[]string{engineLabel, model, reason}), by[reason])
 		}
 	}
+	begin("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter",
+		"Tokens of drafts that were accepted, by their place in the draft.")
+	for _, model := range models {
+		for i, n := range stats[model].AcceptedAt {
+			fmt.Fprintln(w, series("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+				append(modelLabels[:2:2], "position"), []string{engineLabel, model, strconv.Itoa(i)}), n)
+		}
+	}
+	writeAdapters(w, slices.Collect(maps.Values(stats)))
 	begin("vllm:cache_config_info", "gauge", "How the cache is.")
 	for _, model := range models {
 		st := stats[model]
@@ -320,6 +330,27 @@ func (m *metrics) writeLoaded(w io.Writer) {
 	for _, model := range models {
 		writeSteps(w, model, stats[model])
 	}
+}
+
+// writeAdapters says of which adapters requests run and wait, and when that was so, where a model has adapters. As in
+// vLLM there is one line for a server: adapters have names of their own among all models.
+func writeAdapters(w io.Writer, stats []*Stats) {
+	var running, waiting []string
+	most := 0
+	for _, st := range stats {
+		most += len(st.Adapters)
+		running, waiting = append(running, st.AdaptersRunning...), append(waiting, st.AdaptersWaiting...)
+	}
+	if most == 0 {
+		return
+	}
+	slices.Sort(running)
+	slices.Sort(waiting)
+	const name = "vllm:lora_requests_info"
+	fmt.Fprintf(w, "# HELP %s Adapters of requests, at the time that is the value.\n# TYPE %s gauge\n", name, name)
+	fmt.Fprintln(w, series(name, []string{"max_lora", "running_lora_adapters", "waiting_lora_adapters"},
+		[]string{strconv.Itoa(most), strings.Join(running, ","), strings.Join(waiting, ",")}),
+		strconv.FormatFloat(float64(time.Now().UnixMicro())/1e6, 'f', -1, 64))
 }
 
 // writeSteps writes the histogram of a model's steps.

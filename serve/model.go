@@ -262,8 +262,11 @@ type Stats struct {
 	Recomputed       uint64                // tokens, behind preemptions
 	Drafts, Drafted  uint64
 	Accepted         uint64
-	CacheType        string
-	PageSize         int
+	AcceptedAt       []int // by the place in a draft
+	// Adapters that a request may name, and of which requests run and wait. None: the model has no adapters.
+	Adapters, AdaptersRunning, AdaptersWaiting []string
+	CacheType                                  string
+	PageSize                                   int
 }
 
 // TooLong says that a prompt or an answer does not fit.

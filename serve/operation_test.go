@@ -81,7 +81,11 @@ func TestDashboard(t *testing.T) {
 		`vllm:inter_token_latency_seconds_count{engine="0",model_name="fake"} 5`,
 		`vllm:cache_config_info{block_size="16",cache_dtype="f16"`,
 		`vllm:request_params_max_tokens_count`, `vllm:spec_decode_num_drafts_total`,
-		`vllm:prompt_tokens_recomputed_total`} {
+		`vllm:prompt_tokens_recomputed_total`, "# TYPE vllm:spec_decode_num_accepted_tokens_per_pos_total counter",
+		`vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="fake",position="0"} 7`,
+		`vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="fake",position="2"} 0`,
+		"# TYPE vllm:lora_requests_info gauge",
+		`vllm:lora_requests_info{max_lora="3",running_lora_adapters="a,b",waiting_lora_adapters="a"} 1`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the metrics have no %s", want)
 		}

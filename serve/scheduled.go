@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -64,7 +65,9 @@ func (m *ScheduledModel) Stats() Stats {
 		Steps: uint64(s.Steps), StepRows: uint64(s.Rows), Drafted: uint64(s.Drafted), Accepted: uint64(s.Accepted),
 		Drafts: uint64(s.Drafts), Recomputed: uint64(s.Recomputed), StepSizes: map[float64]uint64{},
 		StepTimes: m.scheduler.StepTimes(),
-		PageSize:  s.PageSize, CacheType: m.opt.Info.Cache, LastRows: s.Running}
+		PageSize:  s.PageSize, CacheType: m.opt.Info.Cache, LastRows: s.Running, AcceptedAt: s.AcceptedAt,
+		Adapters: m.opt.Adapters, AdaptersRunning: slices.Sorted(maps.Keys(s.RunningOf)),
+		AdaptersWaiting: slices.Sorted(maps.Keys(s.WaitingOf))}
 	steps := uint64(0)
 	for i, n := range s.Sizes[:len(s.Sizes)-1] { // the last is those of any size, which the histogram's count has
 		steps += uint64(n)

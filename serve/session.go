@@ -77,6 +77,7 @@ type SessionOptions struct {
 	Text     Tokens
 	Chat     Chat        // nil: none
 	Grammar  Constrainer // nil: no constraint can be honoured
+	Adapters []string    // that requests may name
 	Parallel int         // sessions
 	Close    func() error
 	Lost     func(err error) // told once that the device is lost; may be nil

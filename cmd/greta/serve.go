@@ -373,6 +373,7 @@ func (a *app) loadServed(ctx context.Context, f *serveFlags, spec serve.Spec) (_
 		Info: serve.Info{Name: b.file.Name(), Root: path, Device: b.device.Info().Name, Context: b.opt.Context,
 			Rows: parallel, Created: time.Now(), Cache: b.opt.KV.String()},
 		Text: serve.NewVocabulary(t), Chat: chat, Grammar: serve.NewGrammarMasks(t), Parallel: parallel, Close: close,
+		Adapters: slices.Sorted(maps.Keys(spec.Adapters)),
 	}
 	eo := engine.SchedulerOptions{Sequences: parallel, Rows: f.rows, Queue: f.opt.MaxQueue + f.opt.MaxRunning,
 		NoPrefix: f.noPrefix, Memory: f.cacheBytes(), Share: f.share(&m)}

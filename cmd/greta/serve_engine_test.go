@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -112,6 +113,31 @@ func TestServeEndsWithItsDevice(t *testing.T) {
 	}
 }
 
+// adapterMetrics: the metrics say of which adapters requests run.
+func adapterMetrics(t *testing.T, url string) {
+	t.Helper()
+	const name = `vllm:lora_requests_info{max_lora="2",running_lora_adapters="two",waiting_lora_adapters=""} 1`
+	const place = `vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tolstoy-2.7m",position="0"}`
+	during := ""
+	for try := 0; try < 5 && !strings.Contains(during, name); try++ { // on a busy machine it may have ended before
+		resp, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"model": "two",
+			"prompt": "The army", "max_tokens": 400, "ignore_eos": true, "stream": true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil { // it runs
+			t.Fatal(err)
+		}
+		_, _, during = answerOf(t, http.DefaultClient, url+"/metrics", "")
+		resp.Body.Close()
+	}
+	for _, want := range []string{name, place} {
+		if !strings.Contains(during, want) {
+			t.Errorf("the metrics have no %s: %s", want, during)
+		}
+	}
+}
+
 // TestServeAdapters: adapters by name beside the model itself, in one step, each with the text that a merged one has; a
 // smaller model guesses for all of them.
 func TestServeAdapters(t *testing.T) {
@@ -154,6 +180,7 @@ func TestServeAdapters(t *testing.T) {
 	if _, _, body := answerOf(t, http.DefaultClient, url+"/v1/models", ""); !strings.Contains(body, `"id":"two"`) {
 		t.Errorf("%s", body)
 	}
+	adapterMetrics(t, url)
 	for _, c := range []struct{ arg, want string }{
 		{"one=/nowhere", "/nowhere"}, {"=" + first, "NAME=PATH"}, {"tolstoy-2.7m=" + first, "two models are called"},
 	} {

@@ -37,6 +37,9 @@ func (c *Scheduler) done(run *Run, r *Result) {
 	if run.Draft > 0 && run.epoch == s.epoch {
 		accepted := max(0, len(r.Tokens)-1)
 		c.stats.Accepted += accepted
+		for i := range accepted {
+			c.stats.AcceptedAt[i]++
+		}
 		if c.opt.Verified != nil {
 			c.opt.Verified(s, run.Draft, accepted)
 		}
@@ -166,6 +169,7 @@ func (c *Scheduler) promote(s *Seq) {
 // Stats says what the scheduler did and where it stands.
 func (c *Scheduler) Stats() Stats {
 	st := c.stats
+	st.AcceptedAt = slices.Clone(st.AcceptedAt)
 	st.Running, st.Waiting, st.WaitingFork = len(c.running), c.nwait+c.nfork, c.nfork
 	for _, k := range c.ring {
 		for _, s := range k.waiting {

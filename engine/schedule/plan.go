@@ -502,6 +502,9 @@ func (c *Scheduler) emit(b *Batch, s *Seq) {
 		run.wants, s.drafting = true, run.Draft > 0
 		c.stats.Drafted += run.Draft
 		c.stats.Drafts += min(run.Draft, 1)
+		for len(c.stats.AcceptedAt) < run.Draft {
+			c.stats.AcceptedAt = append(c.stats.AcceptedAt, 0)
+		}
 	}
 	if end := s.planned; c.pool.all > 0 && end%c.pool.size == 0 && c.keeps(s, end) {
 		run.Keep = int(c.pool.takeSlot(false))

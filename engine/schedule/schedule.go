@@ -189,7 +189,9 @@ type Stats struct {
 	Steps, Rows       int
 	Drafts            int // guesses that were checked, of one token or more
 	Drafted, Accepted int // tokens of those
-	Recomputed        int // positions that were computed again behind a preemption
+	// AcceptedAt counts accepted tokens by their place in a guess, as many as the longest guess had.
+	AcceptedAt []int
+	Recomputed int // positions that were computed again behind a preemption
 	// Sizes counts steps by their rows: of at most 1, 2, 4 and so on, the last of any.
 	Sizes [StepSizes]int
 }
