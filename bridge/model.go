@@ -333,7 +333,11 @@ func (s *server) chat(ctx context.Context, q *request) error {
 	if err != nil {
 		return usagef("%v", err)
 	}
-	return q.ok(map[string]any{"prompt": prompt, "bos": !many.Chat().HasBOS(prompt)}, nil)
+	ids, err := many.Text().EncodeChat(prompt)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	return q.ok(map[string]any{"prompt": prompt, "tokens": ids}, nil)
 }
 
 // check compares a model with the reference.
@@ -488,6 +492,9 @@ type Bare int
 func (b Bare) Encode(string, bool, bool) ([]int32, error) {
 	return nil, errors.New("there is no tokenizer: give token ids")
 }
+
+// EncodeChat refuses as well.
+func (b Bare) EncodeChat(text string) ([]int32, error) { return b.Encode(text, false, true) }
 
 // Decode writes the numbers.
 func (b Bare) Decode(ids []int32) string {

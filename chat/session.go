@@ -53,14 +53,8 @@ func (r *SessionRunner) Run(ctx context.Context, tokens []int32, o RunOptions) (
 	return st, err
 }
 
-// TokenizerText is a tokenizer as a conversation needs it. A prompt that a template made has its begin
-// token in it.
+// TokenizerText is a tokenizer as a conversation needs it.
 type TokenizerText struct{ *tokenizer.Tokenizer }
-
-// Encode reads control tokens in the text as tokens.
-func (t TokenizerText) Encode(text string) ([]int32, error) {
-	return t.Tokenizer.Encode(text, tokenizer.Options{ParseSpecial: true})
-}
 
 // NewDecoder begins a text.
 func (t TokenizerText) NewDecoder() Decoder { return t.Tokenizer.NewDecoder() }

@@ -17,7 +17,7 @@ import (
 
 // Text turns text into tokens and back; *tokenizer.Tokenizer behind TokenizerText is one.
 type Text interface {
-	Encode(text string) ([]int32, error) // control tokens that are written in the text become tokens
+	EncodeChat(text string) ([]int32, error) // of what a template wrote
 	NewDecoder() Decoder
 	IsEnd(id int32) bool
 	IsControl(id int32) bool
@@ -161,7 +161,7 @@ func (t *Talk) prompt() (string, []int32, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		ids, err := t.Text.Encode(text)
+		ids, err := t.Text.EncodeChat(text)
 		if err != nil {
 			return "", nil, err
 		}

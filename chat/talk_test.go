@@ -23,7 +23,7 @@ type runeText struct{}
 
 const control = 1
 
-func (runeText) Encode(text string) ([]int32, error) {
+func (runeText) EncodeChat(text string) ([]int32, error) {
 	var ids []int32
 	for _, r := range text {
 		ids = append(ids, r)
@@ -88,7 +88,7 @@ func (s *script) Run(ctx context.Context, tokens []int32, o RunOptions) (Stats, 
 }
 
 func says(text string) []int32 {
-	ids, _ := runeText{}.Encode(text)
+	ids, _ := runeText{}.EncodeChat(text)
 	return append(ids, 0)
 }
 

@@ -93,7 +93,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	_, _, body := post(t, url+"/count_tokens", `{"model": "fake", "messages": [{"role": "user", "content": "hi"}]}`)
-	if body != `{"input_tokens":21}` {
+	if body != `{"input_tokens":20}` {
 		t.Errorf("%s", body)
 	}
 }

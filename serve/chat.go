@@ -37,6 +37,7 @@ type chatRequest struct {
 	Variables    map[string]json.RawMessage `json:"chat_template_kwargs"`
 	GoOn         bool                       `json:"continue_final_message"`
 	AddPrompt    *bool                      `json:"add_generation_prompt"`
+	AddBOS       bool                       `json:"add_special_tokens"`
 }
 
 // refuse names what no model here can do.
@@ -105,7 +106,8 @@ func (q *chatRequest) job(s *Server, model Model, h http.Header) (*job, error) {
 	if j.request.Logprobs, err = topLogprobs(q.Logprobs, q.Top); err != nil {
 		return nil, err
 	}
-	t := turn{messages: messages, parallel: q.Parallel == nil || *q.Parallel, effort: q.Effort, vars: q.Variables}
+	t := turn{messages: messages, parallel: q.Parallel == nil || *q.Parallel, effort: q.Effort, vars: q.Variables,
+		addBOS: q.AddBOS}
 	if t.goOn = q.GoOn; t.goOn && messages[len(messages)-1].Role != "assistant" {
 		return nil, badRequest("continue_final_message", "the last message is not the assistant's")
 	}

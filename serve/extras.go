@@ -86,7 +86,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request, rs *requestSta
 			return err
 		}
 		t := turn{messages: messages, tools: tools, choice: choice{mode: "auto"}, goOn: q.GoOn, vars: q.Variables,
-			noPrompt: q.AddPrompt != nil && !*q.AddPrompt}
+			noPrompt: q.AddPrompt != nil && !*q.AddPrompt, addBOS: q.AddBOS != nil && *q.AddBOS}
 		if q.GoOn && messages[len(messages)-1].Role != "assistant" {
 			return badRequest("continue_final_message", "the last message is not the assistant's")
 		}

@@ -37,6 +37,8 @@ func (fakeText) Encode(text string, bos, _ bool) ([]int32, error) {
 	return ids, nil
 }
 
+func (t fakeText) EncodeChat(text string) ([]int32, error) { return t.Encode(text, false, true) }
+
 func (t fakeText) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
@@ -112,7 +114,6 @@ func (fakeChat) Prompt(messages []Message, o ChatOptions) (string, error) {
 }
 
 func (fakeChat) Sees(string) bool                       { return false }
-func (fakeChat) HasBOS(string) bool                     { return false }
 func (fakeChat) Tools() bool                            { return true }
 func (fakeChat) Reasoning() bool                        { return true }
 func (fakeChat) Parser(string, ChatOptions) Parser      { return &fakeParser{} }

@@ -21,7 +21,6 @@ type formatChat struct {
 func (c formatChat) Prompt(messages []Message, o ChatOptions) (string, error) {
 	return c.fake.Prompt(messages, o)
 }
-func (c formatChat) HasBOS(string) bool { return false }
 
 // ToolMask leaves the fake free to say what a test wants; TestForced has the masks.
 func (c formatChat) ToolMask([]Tool, bool, bool) (Constraint, error) {

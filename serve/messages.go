@@ -351,6 +351,7 @@ type turn struct {
 	thinks   bool // thoughts are asked for, with no effort in particular
 	goOn     bool
 	noPrompt bool // the conversation alone, not where an answer begins
+	addBOS   bool // a begin token comes before what the template wrote
 	vars     map[string]json.RawMessage
 }
 
@@ -401,7 +402,12 @@ func (j *job) prompt(t turn) error {
 		return refusedPrompt(t.messages, err)
 	}
 	j.prompted = text
-	if j.request.Prompt, err = j.model.Text().Encode(text, !chat.HasBOS(text), true); err != nil {
+	if t.addBOS {
+		j.request.Prompt, err = j.model.Text().Encode(text, true, true)
+	} else {
+		j.request.Prompt, err = j.model.Text().EncodeChat(text)
+	}
+	if err != nil {
 		return badRequest("messages", err.Error())
 	}
 	if len(t.tools) > 0 {

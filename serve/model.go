@@ -47,6 +47,8 @@ type Tokens interface {
 	// Encode gives the ids of text; special reads control tokens that are written in it, bos puts the begin
 	// token before it where the model was trained so.
 	Encode(text string, bos, special bool) ([]int32, error)
+	// EncodeChat gives the ids of what a chat template wrote, which has the begin token in it where the model wants one.
+	EncodeChat(text string) ([]int32, error)
 	Decode(ids []int32) string
 	// Decoder begins a stream behind the prompt's ids.
 	Decoder(prompt []int32) Decoder
@@ -101,8 +103,6 @@ type ChatOptions struct {
 type Chat interface {
 	// Prompt renders a conversation; an error is the template's refusal.
 	Prompt(messages []Message, o ChatOptions) (string, error)
-	// HasBOS says whether a rendered prompt has its begin token in it already.
-	HasBOS(prompt string) bool
 	// Sees says whether a control token's text is one that the parser must see; others are left out.
 	Sees(token string) bool
 	// Parser reads an answer to a prompt that Prompt gave.

@@ -74,7 +74,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{`vllm:prompt_tokens_total{engine="0",model_name="fake"} 28`,
+	for _, want := range []string{`vllm:prompt_tokens_total{engine="0",model_name="fake"} 27`,
 		`vllm:generation_tokens_total{engine="0",model_name="fake"} 6`,
 		`vllm:request_success_total{engine="0",finished_reason="stop",model_name="fake"} 1`,
 		`vllm:time_to_first_token_seconds_count{engine="0",model_name="fake"} 1`,
@@ -265,7 +265,7 @@ func TestKeys(t *testing.T) {
 	}
 	text := line("alice", ", requests-per-minute: 2, priority: 5") + line("bob", ", models: [other]") + line("eve",
 		", scopes: [metrics]") +
-		line("old", ", expires: 1970-01-01T00:00:01Z") + line("dan", ", tokens-per-minute: 60") + line("root",
+		line("old", ", expires: 1970-01-01T00:00:01Z") + line("dan", ", tokens-per-minute: 59") + line("root",
 		", scopes: [admin], parallel: 1")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

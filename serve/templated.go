@@ -227,12 +227,6 @@ func variables(o ChatOptions) *jinja.Dict {
 	return d
 }
 
-// HasBOS says whether the template wrote the begin token itself.
-func (c *TemplateChat) HasBOS(prompt string) bool {
-	bos := c.set.Tokens["bos_token"]
-	return bos == "" || strings.HasPrefix(prompt, bos)
-}
-
 // Tools says whether the family's calls are known.
 func (c *TemplateChat) Tools() bool { return c.format.Tools() }
 

@@ -211,6 +211,13 @@ func (t *Tokenizer) ID(text string) (int32, bool) {
 	return id, ok
 }
 
+// EncodeChat gives the ids of what a chat template wrote. Control tokens in it are read as tokens, and none is put around
+// it: those that the model wants the template has written, which is the one rule of transformers'
+// apply_chat_template and vLLM. Its errors are Encode's.
+func (t *Tokenizer) EncodeChat(text string) ([]int32, error) {
+	return t.Encode(text, Options{ParseSpecial: true})
+}
+
 // Encode gives the ids of text. Any bytes are accepted: what is not UTF-8 is
 // kept byte for byte by byte-level vocabularies and read as U+FFFD by
 // SentencePiece ones. Its only error is a pattern of the model file that runs

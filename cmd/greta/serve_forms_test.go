@@ -144,17 +144,49 @@ func TestServeThoughtfulForms(t *testing.T) {
 }
 
 // TestServeTokens: a template may write the begin and end token of a model whose folder has no configuration of its
-// tokenizer; the begin token comes once.
+// tokenizer. A begin token comes where the template writes it, and where the request asks for one.
 func TestServeTokens(t *testing.T) {
 	const template = `{{ %s }}{%% for m in messages %%}{{ m.content }}{{ eos_token }}{%% endfor %%}`
 	for i, begin := range []string{"bos_token", "''"} {
-		name := fmt.Sprintf("tokens%d.jinja", i)
-		url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template",
-			write(t, name, fmt.Sprintf(template, begin)))
-		var a struct{ Tokens []int32 }
-		code := postJSON(t, url+"/tokenize", `{"messages": [{"role": "user", "content": "War"}]}`, &a)
-		if n := len(a.Tokens); code != 200 || n < 3 || a.Tokens[0] != 1 || a.Tokens[1] == 1 || a.Tokens[n-1] != 2 {
-			t.Errorf("%s: %d, tokens %v", begin, code, a.Tokens)
+		name := write(t, fmt.Sprintf("tokens%d.jinja", i), fmt.Sprintf(template, begin))
+		url := served(t, testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template", name)
+		var said struct { // by greta chat
+			Prompt int `json:"prompt_tokens"`
+		}
+		r := gretaIn(t, "War\n", "chat", testfiles.Repo(t, "testdata", "tolstoy-2.7m"), "--chat-template", name, "--json",
+			"--gen", "1")
+		if err := json.Unmarshal([]byte(r.out), &said); err != nil {
+			t.Fatalf("%v: %+v", err, r)
+		}
+		for _, more := range []string{"", `, "add_special_tokens": false`, `, "add_special_tokens": true`} {
+			var a struct{ Tokens []int32 }
+			messages := `{"messages": [{"role": "user", "content": "War"}]` + more
+			code := postJSON(t, url+"/tokenize", messages+"}", &a)
+			want := 0
+			if begin == "bos_token" {
+				want++
+			}
+			if strings.Contains(more, "true") {
+				want++
+			}
+			begins := 0
+			for begins < len(a.Tokens) && a.Tokens[begins] == 1 {
+				begins++
+			}
+			if n := len(a.Tokens); code != 200 || n < 2 || begins != want || a.Tokens[n-1] != 2 {
+				t.Errorf("%s%s: %d, tokens %v", begin, more, code, a.Tokens)
+			}
+			var u struct {
+				Usage struct {
+					Prompt int `json:"prompt_tokens"`
+				}
+			}
+			if !strings.Contains(more, "true") && said.Prompt != len(a.Tokens) {
+				t.Errorf("%s: chat has %d tokens, serve %v", begin, said.Prompt, a.Tokens)
+			}
+			if postJSON(t, url+"/v1/chat/completions", messages+`, "max_tokens": 1}`, &u); u.Usage.Prompt != len(a.Tokens) {
+				t.Errorf("%s%s: a chat has %d tokens, %v were told", begin, more, u.Usage.Prompt, a.Tokens)
+			}
 		}
 	}
 }

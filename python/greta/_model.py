@@ -194,8 +194,8 @@ class Tokenizer:
             "continue": _arguments.flag("continue_final_message", continue_final_message),
             "variables": variables,
         }
-        answer, _ = self._model._call("chat", args)
-        return self.encode(answer["prompt"], add_special_tokens=answer["bos"], parse_special=True)
+        result: list[int] = self._model._call("chat", args)[0]["tokens"]
+        return result
 
 
 def _lists(name: str, value: Any) -> Sequence[Any]:

@@ -252,6 +252,15 @@ def test_tokenizer(model: greta.Model) -> None:
     assert len(t.convert_ids_to_tokens(ids)) == len(ids)
 
 
+def test_chat_template(tolstoy: Path, tmp_path: Path, process: greta.Process) -> None:
+    """A begin token comes where the template writes it, as with transformers."""
+    (tmp_path / "t.jinja").write_text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+    for template, begin in (("texts", [1]), (str(tmp_path / "t.jinja"), [])):
+        with greta.load(tolstoy, context=64, chat_template=template, process=process) as m:
+            ids = m.tokenizer.apply_chat_template([{"role": "user", "content": "Prince"}])
+            assert ids == begin + m.tokenizer.encode("Prince", add_special_tokens=False) + [2] * (not begin)
+
+
 def test_check_and_plan(model: greta.Model, block: greta.Model) -> None:
     r = model.check()
     assert r and r.ok and r.verdict == "self-consistent" and 0 < r.worst <= r.limit and len(r.ops) > 10
