@@ -201,13 +201,16 @@ type textUsage struct {
 	Total  int `json:"total_tokens"`
 }
 
-// embeddingInputs reads a string, an array of strings, of tokens, or of arrays of tokens.
+// embeddingInputs reads a string, an array of strings, of tokens, or of arrays of tokens. As with OpenAI none is empty.
 func embeddingInputs(raw json.RawMessage) ([]embedding.Input, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, badRequest("input", "input is missing")
 	}
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
+		if text == "" {
+			return nil, badRequest("input", "input is an empty string")
+		}
 		return []embedding.Input{{Text: text}}, nil
 	}
 	if ids, ok := tokenIDs(raw); ok && len(ids) > 0 {
@@ -226,12 +229,16 @@ func embeddingInputs(raw json.RawMessage) ([]embedding.Input, error) {
 	inputs := make([]embedding.Input, len(list))
 	for i, item := range list {
 		in := &inputs[i]
+		at := "input[" + strconv.Itoa(i) + "]"
 		if json.Unmarshal(item, &in.Text) == nil && string(item) != "null" {
+			if in.Text == "" {
+				return nil, badRequest(at, at+" is an empty string")
+			}
 			continue
 		}
 		var ok bool
 		if in.IDs, ok = tokenIDs(item); !ok || len(in.IDs) == 0 {
-			return nil, badRequest("input["+strconv.Itoa(i)+"]", "a string or an array of tokens is expected")
+			return nil, badRequest(at, "a string or an array of tokens is expected")
 		}
 	}
 	return inputs, nil
