@@ -137,6 +137,7 @@ func (c *tokenizerConfig) readSpecialsMap(dir string) error {
 			delete(more, "additional_special_tokens")
 		}
 	}
+	_, c.listsBeside = more["additional_special_tokens"]
 	maps.Copy(c.raw, more)
 	return readJSON(dir, "special_tokens_map.json", c)
 }

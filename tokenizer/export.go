@@ -113,6 +113,10 @@ func (t *Tokenizer) GGUFMetadata() ([]KV, error) {
 
 // exportedBOS is what is put before texts. GGUF has one word for what is put behind them and what ends them.
 func (t *Tokenizer) exportedBOS() (int32, error) {
+	if t.AddEOS() && len(t.behind) > 0 {
+		return None, fmt.Errorf("tokenizer: GGUF cannot describe this tokenizer: %q comes behind %q", t.Token(t.behind[0]),
+			t.Token(t.after()))
+	}
 	if t.AddEOS() && t.after() != t.eos {
 		return None, fmt.Errorf("tokenizer: GGUF cannot describe this tokenizer: %q is put behind texts, and %q ends them",
 			t.Token(t.after()), t.Token(t.eos))

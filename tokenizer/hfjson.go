@@ -498,8 +498,9 @@ func (t *Tokenizer) hfTemplate(p *hfPart) error {
 }
 
 func (t *Tokenizer) setEnds(before, after []int32) error {
-	if len(before) > 1 || len(after) > 1 {
-		return fmt.Errorf("%d tokens before the text and %d after it: at most one each is supported", len(before), len(after))
+	if len(before) > 1 || len(after) > 2 {
+		return fmt.Errorf("%d tokens before the text and %d after it: at most one and two are supported", len(before),
+			len(after))
 	}
 	for _, id := range slices.Concat(before, after) {
 		if id < 0 || int(id) >= len(t.pieces) {
@@ -510,8 +511,8 @@ func (t *Tokenizer) setEnds(before, after []int32) error {
 	if len(before) == 1 {
 		t.bos, t.around[0], t.addBOS = before[0], before[0], true
 	}
-	if len(after) == 1 {
-		t.eos, t.around[1], t.addEOS = after[0], after[0], true
+	if len(after) > 0 {
+		t.eos, t.around[1], t.addEOS, t.behind = after[0], after[0], true, after[1:]
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 const maxFile = 1 << 29
 
 // Load reads the tokenizer at path. A folder holds tokenizer.json,
-// tokenizer.model, vocab.json with merges.txt, or vocab.txt, preferred in this order, and
+// tokenizer.model, spiece.model and its kin, vocab.json with merges.txt, or vocab.txt, preferred in this order, and
 // beside them tokenizer_config.json, generation_config.json and config.json,
 // which are optional. A file is one of tokenizer.json (*.json), tokenizer.model
 // (*.model), llama2.c's tokenizer.bin (*.bin) and BERT's vocab.txt (*.txt). For GGUF see FromGGUF.
@@ -75,6 +75,16 @@ func readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
+// Files are the names by which a folder's tokenizer is found.
+func Files() []string {
+	return slices.Concat([]string{"tokenizer.json", "tokenizer.model"}, pieceFiles, []string{"vocab.json", "vocab.txt"})
+}
+
+// In says whether a folder has a tokenizer that Load would read.
+func In(dir string) bool {
+	return slices.ContainsFunc(Files(), func(name string) bool { return exists(dir, name) })
+}
+
 func exists(dir, name string) bool {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err == nil
@@ -107,6 +117,8 @@ func loadFolder(dir string) (*Tokenizer, error) {
 		if err == nil {
 			t, err = loadBeside(filepath.Join(dir, "tokenizer.model"), &config, added, read)
 		}
+	case pieceFile(dir) != "":
+		t, err = loadPieces(dir, pieceFile(dir), &config, added)
 	case exists(dir, "vocab.json") && exists(dir, "merges.txt"):
 		t, err = loadVocabMerges(dir, &config, added)
 	case exists(dir, "vocab.txt"):
@@ -118,8 +130,8 @@ func loadFolder(dir string) (*Tokenizer, error) {
 			return bertVocabulary(data, &config, added)
 		})
 	default:
-		err = fmt.Errorf("%s: no tokenizer: expected tokenizer.json, tokenizer.model, vocab.txt, or vocab.json with "+
-			"merges.txt", dir)
+		err = fmt.Errorf("%s: no tokenizer: expected tokenizer.json, tokenizer.model, %s, vocab.txt, or vocab.json with "+
+			"merges.txt", dir, strings.Join(pieceFiles, ", "))
 	}
 	if err != nil {
 		return nil, err
@@ -190,6 +202,8 @@ type tokenizerConfig struct {
 	PrefixSpace *bool `json:"add_prefix_space"`
 
 	raw map[string]json.RawMessage // all of it
+
+	listsBeside bool // the lists of more special tokens in it are special_tokens_map.json's
 }
 
 // tokenName is "<s>" or {"content": "<s>"}.

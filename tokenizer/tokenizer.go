@@ -50,6 +50,7 @@ type Tokenizer struct {
 	bos, eos, eot, unk, pad int32
 	addBOS, addEOS          bool
 	around                  *[2]int32 // what a tokenizer.json puts before and after texts, or None; nil: bos and eos
+	behind                  []int32   // what comes behind the token after a text: a language's
 	end                     map[int32]bool
 	pairs                   []pairItem // how two texts are read as one; none: they are not
 
@@ -211,8 +212,8 @@ func (t *Tokenizer) ID(text string) (int32, bool) {
 	return id, ok
 }
 
-// EncodeChat gives the ids of what a chat template wrote. Control tokens in it are read as tokens, and none is put around
-// it: those that the model wants the template has written, which is the one rule of transformers'
+// EncodeChat gives the ids of what a chat template wrote. Control tokens in it are read as tokens, and none is put
+// around it: those that the model wants the template has written, which is the one rule of transformers'
 // apply_chat_template and vLLM. Its errors are Encode's.
 func (t *Tokenizer) EncodeChat(text string) ([]int32, error) {
 	return t.Encode(text, Options{ParseSpecial: true})
@@ -253,7 +254,7 @@ func (t *Tokenizer) Encode(text string, opts Options) ([]int32, error) {
 		return nil, fmt.Errorf("tokenizer: encode: %w", err)
 	}
 	if id := t.after(); opts.AddEOS && id != None {
-		ids = append(ids, id)
+		ids = append(append(ids, id), t.behind...)
 	}
 	return ids, nil
 }

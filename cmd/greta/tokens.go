@@ -68,10 +68,8 @@ func tokenizerOf(src weights.Source) (*tokenizer.Tokenizer, error) {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"} {
-		if exists(filepath.Join(dir, name)) {
-			return tokenizer.Load(dir) // with the configuration files beside it
-		}
+	if tokenizer.In(dir) {
+		return tokenizer.Load(dir) // with the configuration files beside it
 	}
 	if bin := filepath.Join(dir, "tokenizer.bin"); src.Format() == "llama2c" && exists(bin) {
 		return tokenizer.Load(bin)

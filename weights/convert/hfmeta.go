@@ -1,11 +1,11 @@
 package convert
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/greta-project/greta/tokenizer"
 )
@@ -303,14 +303,10 @@ func (h *hfPlan) findTokenizer(opt Options, embedding string) error {
 	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
 		dir = filepath.Dir(dir)
 	}
-	for _, name := range []string{"tokenizer.json", "tokenizer.model", "vocab.json"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return h.addTokenizer(dir, hints)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	if tokenizer.In(dir) {
+		return h.addTokenizer(dir, hints)
 	}
-	h.notes = append(h.notes, "no tokenizer.json, tokenizer.model or vocab.json beside the model: the file holds "+
+	h.notes = append(h.notes, "no tokenizer beside the model ("+strings.Join(tokenizer.Files(), ", ")+"): the file holds "+
 		"weights only")
 	return nil
 }
