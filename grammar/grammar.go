@@ -285,7 +285,7 @@ func (b *builder) splitThoughts() {
 	b.tag(b.opt.After + b.opt.Lead[0] + b.opt.Lead[1])
 }
 
-// after lets free text come first, up to the tag After, and gives the state behind it: begin itself where there is none.
+// after lets free text come first, up to the tag After, and gives the state behind it: begin where there is none.
 func (b *builder) after(rule, begin int32) (behind int32) {
 	if b.opt.After == "" {
 		return begin

@@ -12,8 +12,8 @@ import (
 )
 
 // TestThoughtfulForms: of an answer of random tokens that may think and must be of a form, what is read behind the
-// thoughts is of the form, in every format of reasoning; where the prompt does not begin thoughts, the answer begins with
-// their tag or is the form at once.
+// thoughts is of the form, in every format of reasoning; where the prompt does not begin thoughts, the answer begins
+// with their tag or is the form at once.
 func TestThoughtfulForms(t *testing.T) {
 	tok, err := tokenizer.Load(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
 	if err != nil {
