@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -388,9 +387,11 @@ func (d *drafting) unusedKeys() {
 
 // blockName is what a built-in block is called in the draft.
 func (d *drafting) blockName(f *File) string {
-	stem := strings.TrimSuffix(filepath.Base(f.path), ".yaml")
 	if f == d.from.f {
 		return d.name
 	}
-	return d.name + "_" + stem
+	if f.path == d.from.f.path { // which has the model and its blocks
+		return d.name + "_" + f.name
+	}
+	return d.name + "_" + f.stem()
 }

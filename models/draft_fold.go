@@ -338,6 +338,12 @@ func (fo *folding) body(more func(eq *equation) folded) []folded {
 	for i := range fo.f.body {
 		eq := &fo.f.body[i]
 		if eq.repeat != nil {
+			if v, ok := fo.constant(eq.repeat.count); ok && v == float64(0) { // what it would begin with
+				for k, n := range eq.names {
+					add(n.string, fo.fold(eq.repeat.args[k]))
+				}
+				continue
+			}
 			all = append(all, more(eq))
 			continue
 		}

@@ -26,7 +26,8 @@ type drafting struct {
 type draftFile struct {
 	*folding
 	d       *drafting
-	layers  *folding // of a model: its places in the blocks that it repeats
+	layers  *folding               // of a model: its places in the blocks that it repeats
+	repeats map[*equation]*folding // of a model: those of one repeat
 	body    []folded
 	params  map[string]bool // that are kept
 	weights map[string]bool
@@ -49,7 +50,7 @@ func (d *drafting) write() error {
 	top := newScope(&scratch, f, &o, -1, nil)
 	d.keys, d.named = map[string]bool{}, map[string]bool{}
 	model := &draftFile{folding: &folding{f: f, places: []place{{top, -1}}, subst: map[string]lang.Expr{}}, d: d}
-	model.layers = &folding{f: f, subst: model.subst}
+	model.layers, model.repeats = &folding{f: f, subst: model.subst}, map[*equation]*folding{}
 	blocks := map[*File]*draftFile{}
 	var order []*draftFile
 	for i := range f.body {
@@ -59,11 +60,11 @@ func (d *drafting) write() error {
 		}
 		v, _ := model.constant(eq.repeat.count)
 		n, whole := lang.Int(v)
-		if !whole || n < 1 || n > maxRepeat {
+		if !whole || n < 0 || n > maxRepeat {
 			return fmt.Errorf("%s: the number of layers is not known: %s", d.w.Path(), lang.Format(v))
 		}
-		model.layers.places = nil
-		for number := range n {
+		before := len(model.layers.places) // blocks are numbered through the whole model
+		for number := before; number < before+n; number++ {
 			model.layers.places = append(model.layers.places, place{top, number})
 			for c := range eq.repeat.blocks {
 				b := d.chosen(&eq.repeat.blocks[c], place{top, number})
@@ -78,12 +79,16 @@ func (d *drafting) write() error {
 				blocks[b].places = append(blocks[b].places, place{s, number})
 			}
 		}
+		model.repeats[eq] = &folding{f: f, places: model.layers.places[before:], subst: model.subst}
+	}
+	if len(order) == 0 {
+		return fmt.Errorf("%s: no file has layers for these weights", d.w.Path())
 	}
 	for _, b := range order {
 		b.body = b.folding.body(nil)
 		b.keep(nil)
 	}
-	model.body = model.folding.body(func(eq *equation) folded { return d.repeat(eq, model.layers, blocks) })
+	model.body = model.folding.body(func(eq *equation) folded { return d.repeat(eq, model.repeats[eq], blocks) })
 	model.keep(order)
 	for _, b := range order {
 		b.guard()
@@ -125,13 +130,15 @@ func (d *drafting) repeat(eq *equation, in *folding, blocks map[*File]*draftFile
 	rep := eq.repeat
 	c := lang.Call{Func: "repeat", Args: []lang.Expr{in.fold(rep.count)}}
 	var group []lang.Expr
+	operands := 0 // that one of the blocks takes: those that are left out may have taken more
 	for k := range rep.blocks {
 		choice := rep.blocks[k]
 		var rename func(e lang.Expr) lang.Expr
 		rename = func(e lang.Expr) lang.Expr {
 			switch x := e.(type) {
 			case lang.Name:
-				if b := choice.files[x.Name]; b != nil {
+				if b := choice.files[x.Name]; b != nil && blocks[b] != nil { // one that is chosen somewhere
+					operands = max(operands, len(b.in))
 					return lang.Name{Name: d.blockName(b)}
 				}
 				return lang.Name{Name: noBlock}
@@ -159,7 +166,7 @@ func (d *drafting) repeat(eq *equation, in *folding, blocks map[*File]*draftFile
 	} else {
 		c.Args = append(c.Args, lang.List{Elems: group})
 	}
-	c.Args = append(c.Args, in.each(rep.args)...)
+	c.Args = append(c.Args, in.each(rep.args[:min(operands, len(rep.args))])...)
 	for _, n := range rep.named {
 		kept := false
 		for _, b := range blocks {
@@ -279,11 +286,20 @@ func (f *draftFile) of(p *param) *folding {
 	return f.folding
 }
 
-// origin says where a parameter has its value from; own: not from the model or its repeat.
+// origin says where a parameter has its value from; own: not from the model or its repeat. It is asked at the first
+// place, or at the first where the tensor is there that it is a size of.
 func (f *draftFile) origin(p *param) (r *resolved, own bool) {
-	at := f.of(p).places[0]
-	_, over := at.s.over[p.name.string]
-	return at.resolve(p), !over
+	places := f.of(p).places
+	_, over := places[0].s.over[p.name.string]
+	if r = places[0].resolve(p); r.origin != "default" || p.from.string == "" {
+		return r, !over
+	}
+	for _, at := range places[1:] {
+		if other := at.resolve(p); strings.HasPrefix(other.origin, "shape of ") {
+			return other, !over
+		}
+	}
+	return r, !over
 }
 
 // paramExpr gives the expression under which a parameter stands in the draft, nil where it is a value.
