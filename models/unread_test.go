@@ -171,6 +171,36 @@ func TestFlatTurns(t *testing.T) {
 	}
 }
 
+// TestFlatTurnsRefused: a class that looks each kind of layers up by its name fails where rope_parameters are the same
+// for all; the file refuses them by their key.
+func TestFlatTurnsRefused(t *testing.T) {
+	w, err := open.Open(testfiles.Repo(t, "testdata", "families", "gemma4_experts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	plain := map[string]any{}
+	for _, key := range w.(interface{ Keys() []string }).Keys() {
+		if strings.HasPrefix(key, "rope_parameters.") {
+			plain[key] = nil
+		}
+	}
+	if got := built(t, told{w, plain}); !strings.HasPrefix(got, "graph ") {
+		t.Errorf("without any: %.300s", got)
+	}
+	for key, v := range map[string]any{"rope_type": "default", "rope_theta": 1234.0, "partial_rotary_factor": 0.5} {
+		flat := maps.Clone(plain)
+		flat["rope_parameters."+key] = v
+		if got := built(t, told{w, flat}); !strings.Contains(got, fmt.Sprintf("flat is %v (hf rope_parameters.%s)", v, key)) {
+			t.Errorf("%s %v: %.300s", key, v, got)
+		}
+		got := built(t, told{w, map[string]any{"rope_parameters." + key: v}})
+		if key != "partial_rotary_factor" && !strings.HasPrefix(got, "graph ") {
+			t.Errorf("%s beside those of the kinds: %.300s", key, got)
+		}
+	}
+}
+
 // TestIgnored: what is left out of a folder's config.json can be told.
 func TestIgnored(t *testing.T) {
 	w, err := open.Open(filepath.Join(testfiles.Repo(t, "testdata", "families"), "afmoe"))
