@@ -30,7 +30,8 @@ func TestChoose(t *testing.T) {
 	}{
 		{Options{}, all, 3, ""},
 		{Options{}, all[:3], 1, ""},
-		{Options{}, all[:1], -1, "a software device must be named; there are: 0 llvmpipe"},
+		{Options{}, all[:1], -1,
+			"a software device must be named, by --device 0 or as greta devices lists it; there are: 0 llvmpipe"},
 		{Options{Software: true}, all[:1], 0, ""},
 		{Options{Software: true}, all, 3, ""},
 		{Options{Device: "0"}, all, 0, ""},

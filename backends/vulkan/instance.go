@@ -447,10 +447,17 @@ func choose(all []*physical, opt Options) (*physical, error) {
 	if i := Default(list); i >= 0 {
 		return all[i], nil
 	}
+	how := ""
 	for _, p := range all {
-		if opt.Software && p.Kind == Software && p.Reason == "" {
+		if p.Kind != Software || p.Reason != "" {
+			continue
+		}
+		if opt.Software {
 			return p, nil
 		}
+		if how == "" {
+			how = fmt.Sprintf("; a software device must be named, by --device %d or as greta devices lists it", p.Index)
+		}
 	}
-	return nil, noDevice("no hardware device can be used; a software device must be named" + have)
+	return nil, noDevice("no hardware device can be used" + how + have)
 }

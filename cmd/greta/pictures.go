@@ -118,11 +118,27 @@ func browse(path string) error {
 	default:
 		c = exec.Command("xdg-open", path)
 	}
-	if err := c.Start(); err != nil {
-		return fmt.Errorf("no browser was started (%w): open %s, or name one in BROWSER", err, path)
+	none := func(err error) error {
+		return fmt.Errorf("no browser was started (%s: %w): open %s, or name one in BROWSER", filepath.Base(c.Path), err,
+			path)
 	}
-	return c.Process.Release()
+	if err := c.Start(); err != nil {
+		return none(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case err := <-ended: // a starter that found no browser says so soon
+		if err != nil {
+			return none(err)
+		}
+	case <-time.After(browserWait):
+	}
+	return nil
 }
+
+// browserWait is how long a program that shows a page may take to say that it cannot.
+const browserWait = time.Second
 
 func (a *app) plotCmd() *cobra.Command {
 	var f struct {

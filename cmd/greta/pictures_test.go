@@ -32,12 +32,23 @@ func TestReportPlotGap(t *testing.T) {
 	hasNot(t, read("page.html"), "Devices compared", "Card A")
 	has(t, h.greta(0, "report", "-o", "-").out, "<!doctype html>")
 	has(t, h.greta(2, "report", "-o", page, "--device", "nothing").err, "no results match")
-	has(t, h.greta(exitUsage, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written")
+	has(t, h.greta(exitUsage, "report", "-o", filepath.Join(dir, "none", "page.html")).err, "cannot be written",
+		"the folder "+filepath.Join(dir, "none")+" does not exist")
+	hasNot(t, h.greta(exitUsage, "report", "-o", filepath.Join(dir, "none", "page.html")).err, ".part")
 
 	has(t, h.greta(exitUsage, "report", "-o", "-", "--open").err, "--open needs a file")
 	t.Setenv("BROWSER", filepath.Join(dir, "nobody"))
 	has(t, h.greta(exitFailed, "report", "-o", page, "--open").err, "no browser was started", page)
 	if runtime.GOOS != "windows" {
+		cannot := filepath.Join(dir, "cannot")
+		if err := os.WriteFile(cannot, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		browser := os.Getenv("BROWSER")
+		t.Setenv("BROWSER", cannot) // as xdg-open does where there is none
+		has(t, h.greta(exitFailed, "report", "-o", page, "--open").err, "no browser was started", "exit status 3", page,
+			"BROWSER")
+		t.Setenv("BROWSER", browser)
 		opened := filepath.Join(dir, "opened")
 		script := "#!/bin/sh\nprintf %s \"$1\" >" + opened + ".part && mv " + opened + ".part " + opened + "\n"
 		if err := os.WriteFile(os.Getenv("BROWSER"), []byte(script), 0o755); err != nil {

@@ -5,6 +5,7 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,10 +62,22 @@ func Create(path string, mode fs.FileMode) (*File, error) {
 	sweep(dir, base)
 	f, err := os.CreateTemp(dir, "."+base+".*"+mark)
 	if err != nil {
-		return nil, err
+		return nil, unnamed(err, dir)
 	}
 	unfinished.Store(f.Name(), nil)
 	return &File{File: f, path: path, mode: mode}, nil
+}
+
+// unnamed says what is wrong with the folder, and not with the name of an unfinished file, which nobody gave.
+func unnamed(err error, dir string) error {
+	var p *fs.PathError
+	if !errors.As(err, &p) {
+		return err
+	}
+	if p.Path = filepath.Clean(dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the folder %s does not exist: make it, or write elsewhere: %w", p.Path, fs.ErrNotExist)
+	}
+	return p
 }
 
 // Write makes Commit fail where it does.

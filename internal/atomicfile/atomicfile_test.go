@@ -202,3 +202,22 @@ func TestFailedWrite(t *testing.T) {
 		t.Errorf("%q is at the path (%v), and in the folder: %s", data, err, names(t, dir))
 	}
 }
+
+// TestMissingFolder: a folder that is not there, or where nothing may be written, is named, and no unfinished file is.
+func TestMissingFolder(t *testing.T) {
+	dir := t.TempDir()
+	missing, file := filepath.Join(dir, "none"), filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{filepath.Join(missing, "a"): "the folder " + missing + " does not exist",
+		filepath.Join(file, "a"): file} {
+		_, err := Create(path, 0o600)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), mark) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if path == filepath.Join(missing, "a") && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -27,10 +27,11 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
 
     ``model`` is what ``greta.load`` gave, or a path, loaded once with ``options`` of ``greta.load``. Of a block ``x``
     is ``[..., S, D]`` and the result ``[..., S, E]`` of the type of ``x``; of a model ``x`` are token ids ``[...,
-    S]`` and the result is logits ``[..., S, V]`` of float32. Each sequence begins at position 0. It has no gradient.
-    On a GPU a block of ``backend="hip"`` stays there; otherwise JAX copies ``x`` to the host and the result back.
+    S]`` and the result is logits ``[..., S, V]`` of float32. Each sequence begins at position 0. It has no gradient:
+    ``jax.lax.stop_gradient(x)`` makes the result a constant. On a GPU a block of ``backend="hip"`` stays there;
+    otherwise JAX copies ``x`` to the host and the result back.
 
-    Raises UsageError for other shapes and types.
+    Raises UsageError for other shapes and types, UnsupportedError where it is to be differentiated by ``x``.
     """
     if isinstance(model, greta.Model):
         if options:
@@ -68,6 +69,7 @@ def call(model: str | os.PathLike[str] | greta.Model, x: Any, **options: Any) ->
     return y.astype(x.dtype) if block else y
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 2))
 def _called(model: greta.Model, x: Any, result: jax.ShapeDtypeStruct) -> Any:
     def foreign(x: Any) -> Any:
         call = jax.ffi.ffi_call(_NAME, result, vmap_method="expand_dims")
@@ -85,6 +87,14 @@ def _called(model: greta.Model, x: Any, result: jax.ShapeDtypeStruct) -> Any:
     on_card = model.info.kind == "block" and model.info.backend == "hip"
     ways = dict.fromkeys(_registered(), foreign) if on_card else {}
     return jax.lax.platform_dependent(x, **ways, default=callback) if ways else callback(x)
+
+
+@_called.defjvp
+def _no_gradient(model: greta.Model, result: Any, primals: Any, tangents: Any) -> Any:
+    raise UnsupportedError(
+        f"greta.jax.call of {model.info.name} cannot be differentiated by x: greta computes its values alone, forwards. "
+        "jax.lax.stop_gradient(x) as its argument makes the result a constant"
+    )
 
 
 _NAME = "greta"

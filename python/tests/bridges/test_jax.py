@@ -217,5 +217,21 @@ def test_refusals(block):
         greta.jax.call(5, np.ones((2, 64), np.float32))
     with pytest.raises(greta.UsageError, match="is loaded"):
         greta.jax.call(block, np.ones((2, 64), np.float32), context=4)
-    with pytest.raises(ValueError, match="JVP|cannot be differentiated"):
-        jax.grad(lambda x: greta.jax.call(block, x).sum())(np.ones((2, 64), np.float32))
+
+
+def test_no_gradient(block, model):
+    """What is not differentiable is said by its name, under jit too; the result as a constant has its use."""
+    x = np.ones((2, 64), np.float32)
+    total = lambda x: greta.jax.call(block, x).sum()  # noqa: E731
+    several = lambda x: jax.vmap(total)(x[None])[0]  # noqa: E731
+    words = f"call of {block.info.name} cannot be differentiated by x.*stop_grad"
+    for f in (jax.grad(total), jax.grad(jax.jit(total)), jax.grad(several), lambda x: jax.jvp(total, (x,), (x,))):
+        with pytest.raises(greta.UnsupportedError, match=words):
+            f(x)
+    y = np.asarray(greta.jax.call(block, x))
+    assert np.allclose(jax.grad(lambda x: (greta.jax.call(block, jax.lax.stop_gradient(x)) * x).sum())(x), y, rtol=1e-5)
+    assert np.isclose(jax.grad(lambda w: w * greta.jax.call(block, x).sum())(2.0), y.sum(), rtol=1e-4)
+    ids = np.array([1, 2, 3], np.int32)
+    logits = np.asarray(greta.jax.call(model, ids))
+    scaled = lambda w, i: w * greta.jax.call(model, i).sum()  # noqa: E731
+    assert np.isclose(jax.jit(jax.grad(scaled))(2.0, ids), logits.sum(), rtol=1e-3)
