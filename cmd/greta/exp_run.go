@@ -294,7 +294,8 @@ func (a *app) baseline(ctx context.Context, x *exp.Experiment, self string) (pro
 func (a *app) build(ctx context.Context, commit string) (program, what string, err error) {
 	src := environ.SourceDir()
 	if src == "" {
-		return "", "", usagef("--baseline %s: it is no file, and commits are built in greta's source", commit)
+		return "", "", usagef("%s is no file, and as a commit it cannot be built: that is done in a clone of greta's "+
+			"source", commit)
 	}
 	do := func(dir, name string, args ...string) (string, error) {
 		c := exec.CommandContext(ctx, name, args...)
