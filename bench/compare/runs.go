@@ -11,8 +11,7 @@ import (
 	"sort"
 	"strings"
 
-	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 
 	"github.com/greta-project/greta/bench/stats"
 	"github.com/greta-project/greta/bench/store"
@@ -147,7 +146,7 @@ func newRuns(before, now *group, codes int, twoSided bool) *Runs {
 	sum, known := 0.0, r.Before+r.Now-2
 	for _, g := range []*group{before, now} {
 		if n := len(g.logs); n > 1 {
-			sum += stat.Variance(g.logs, nil) * float64(n-1)
+			sum += squares(g.logs)
 		}
 	}
 	var drifts []float64
@@ -186,28 +185,52 @@ func freedom(known, before, now int) float64 {
 	return float64(known)
 }
 
-func student(freedom float64) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: freedom} }
+// squares is the sum of the squares of x less its mean.
+func squares(x []float64) float64 {
+	mean, sum := 0.0, 0.0
+	for _, v := range x {
+		mean += v / float64(len(x))
+	}
+	for _, v := range x {
+		sum += (v - mean) * (v - mean)
+	}
+	return sum
+}
+
+// student is the chance that Student's t exceeds t, which is not negative.
+func student(freedom, t float64) float64 {
+	return mathext.RegIncBeta(freedom/2, 0.5, freedom/(t*t+freedom)) / 2
+}
+
+// studentLimit is what Student's t exceeds with the chance p.
+func studentLimit(freedom, p float64) float64 {
+	if p > 0.5 {
+		return -studentLimit(freedom, 1-p)
+	}
+	x := mathext.InvRegIncBeta(freedom/2, 0.5, 2*p)
+	return math.Sqrt(freedom * (1 - x) / x)
+}
 
 // p is the chance that identical code is as much slower (where either way counts: or faster) than the best of the
 // codes as it is here.
 func (r *Runs) p() float64 {
 	t := math.Abs(r.now-r.typical) / r.wide(r.Before, r.Now)
-	return min(1, student(r.freedom).Survival(t)*r.tries)
+	return min(1, student(r.freedom, t)*r.tries)
 }
 
 // limit is the relative difference from which on one of so many tests is significant at alpha, by Bonferroni.
 func (r *Runs) limit(alpha float64, tests int) float64 {
-	return math.Expm1(student(r.freedom).Quantile(1-alpha/(float64(tests)*r.tries)) * r.wide(r.Before, r.Now))
+	return math.Expm1(studentLimit(r.freedom, alpha/(float64(tests)*r.tries)) * r.wide(r.Before, r.Now))
 }
 
 // settle reckons the power for so many tests.
 func (r *Runs) settle(alpha, band float64, tests int) {
 	// The noise is itself known from few runs: the power is reckoned with what it hardly exceeds.
-	up := math.Sqrt(r.freedom / distuv.ChiSquared{K: r.freedom}.Quantile(unsure))
+	up := math.Sqrt(r.freedom / (2 * mathext.GammaIncRegInv(r.freedom/2, unsure)))
 	power := func(before, now int, free float64) float64 {
 		wide := r.wide(before, now)
-		at := max(student(free).Quantile(1-alpha/(float64(tests)*r.tries))*wide, math.Log1p(band))
-		return distuv.UnitNormal.CDF((math.Log1p(target) - at) / (wide * up))
+		at := max(studentLimit(free, alpha/(float64(tests)*r.tries))*wide, math.Log1p(band))
+		return math.Erfc((at-math.Log1p(target))/(wide*up*math.Sqrt2)) / 2 // of a normal distribution
 	}
 	r.Power = power(r.Before, r.Now, r.freedom)
 	if r.Assumed || r.Power >= wanted {

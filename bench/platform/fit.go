@@ -4,8 +4,6 @@ import (
 	"errors"
 	"math"
 
-	"gonum.org/v1/gonum/optimize"
-
 	"github.com/greta-project/greta/bench/record"
 	"github.com/greta-project/greta/bench/stats"
 )
@@ -15,28 +13,32 @@ func median(x []float64) float64 { return stats.Summarize(x).Median }
 // fitStart fits times t, in seconds, of moving volumes v, in bytes, by
 // t = a + v/b, which is T = V/(a + V/b) for the rate T = v/t: a is in seconds, b
 // in bytes a second. It minimises the squares of relative errors, so that the
-// short times count as much as the long ones; spread is their root mean square.
+// short times count as much as the long ones; spread is their root mean square. The error says that there are
+// fewer than three sizes, or that the times do not grow with them.
 func fitStart(v, t []float64) (a, b, spread float64, err error) {
 	if len(v) < 3 || len(v) != len(t) {
 		return 0, 0, 0, errors.New("a fit of two parameters needs three sizes at least")
 	}
-	// Both parameters are positive: their logarithms are free.
-	loss := func(x []float64) float64 {
-		sum := 0.0
-		for i := range v {
-			e := (math.Exp(x[0])+v[i]/math.Exp(x[1]))/t[i] - 1
-			sum += e * e
-		}
-		return sum
+	// The error a/t + c*v/t - 1, c = 1/b, is linear in both: sums of products give the least squares.
+	var pp, pq, qq, p1, q1 float64
+	for i := range v {
+		p, q := 1/t[i], v[i]/t[i]
+		pp, pq, qq, p1, q1 = pp+p*p, pq+p*q, qq+q*q, p1+p, q1+q
 	}
-	last := len(v) - 1
-	start := []float64{math.Log(t[0]), math.Log(v[last] / t[last])}
-	r, err := optimize.Minimize(optimize.Problem{Func: loss}, start, &optimize.Settings{MajorIterations: 2000},
-		&optimize.NelderMead{})
-	if err != nil {
-		return 0, 0, 0, err
+	det := pp*qq - pq*pq
+	a, c := (p1*qq-q1*pq)/det, (q1*pp-p1*pq)/det
+	if a < 0 { // no start takes less than nothing
+		a, c = 0, q1/qq
 	}
-	return math.Exp(r.X[0]), math.Exp(r.X[1]), math.Sqrt(r.F / float64(len(v))), nil
+	if !(det > 0 && c > 0) || math.IsInf(c, 0) {
+		return 0, 0, 0, errors.New("larger volumes take no longer")
+	}
+	sum := 0.0
+	for i := range v {
+		e := (a+c*v[i])/t[i] - 1
+		sum += e * e
+	}
+	return a, 1 / c, math.Sqrt(sum / float64(len(v))), nil
 }
 
 // emitFit gives the fit of a sweep as a result of its own. Its sample is a; its check

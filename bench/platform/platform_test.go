@@ -223,6 +223,18 @@ func TestFit(t *testing.T) {
 	if _, _, _, err := fitStart(v[:2], x[:2]); err == nil {
 		t.Error("two points were fitted")
 	}
+	sizes := []float64{10, 20, 40}
+	if a, b, _, err := fitStart(sizes, []float64{9, 20, 42}); err != nil || a != 0 || math.Abs(b-1) > 0.06 {
+		t.Errorf("times that begin below nothing: a %v, b %v, %v", a, b, err)
+	}
+	for _, x := range [][]float64{{4, 2, 1}, {1, 0, 1}} {
+		if a, b, _, err := fitStart(sizes, x); err == nil {
+			t.Errorf("times %v: a %v, b %v", x, a, b)
+		}
+	}
+	if a, b, _, err := fitStart([]float64{10, 10, 10}, []float64{1, 2, 3}); err == nil {
+		t.Errorf("one size: a %v, b %v", a, b)
+	}
 }
 
 // TestPeaks: the model of a known card, and of its link.

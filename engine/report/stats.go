@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 )
 
 // minP95 and minP99 are the numbers of samples below which a percentile says nothing: those in
@@ -43,9 +43,8 @@ func Interval(samples []float64) (low, high float64, sure bool) {
 	}
 	// The k-th smallest and k-th largest enclose the median with probability
 	// 1 - 2·P(Binomial(n, ½) < k).
-	heads := distuv.Binomial{N: float64(n), P: 0.5}
 	k := 0
-	for k < n/2 && 2*heads.CDF(float64(k)) <= 0.05 {
+	for k < n/2 && 2*mathext.RegIncBeta(float64(n-k), float64(k+1), 0.5) <= 0.05 {
 		k++
 	}
 	if k == 0 {
