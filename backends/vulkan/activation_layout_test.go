@@ -12,6 +12,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/internal/testkit"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/tensor"
@@ -20,7 +21,7 @@ import (
 // TestForms compares captured steps, whose launches hand each other converted
 // activations and leave out norms that products compute, with the same launches
 // one by one, which do neither. A sample has a plain type without half
-// precision, and blocks with it.
+// precision, and blocks with it; a block with these where not every case is asked for.
 func TestForms(t *testing.T) {
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
@@ -36,6 +37,12 @@ func TestForms(t *testing.T) {
 		for i, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
 			if sample(dev) && i != map[backends.Choice]int{backends.Off: 1, backends.On: 4}[fp16] {
 				continue
+			}
+			if taste(dev, testfiles.Exhaustive()) {
+				if fp16 == backends.Off {
+					continue
+				}
+				set["F"], set["L"] = "256", "1"
 			}
 			t.Run(fp16.String()+"/"+dtype.String(), func(t *testing.T) {
 				_, s := testkit.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3, Set: set})

@@ -19,6 +19,7 @@ import (
 	"github.com/greta-project/greta/backends/vulkan/vk"
 	"github.com/greta-project/greta/engine"
 	"github.com/greta-project/greta/graph"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
@@ -90,14 +91,15 @@ func TestSplitRanges(t *testing.T) {
 }
 
 // TestTiles: products by tiles of every size, also those that a software device
-// does not choose. A sample has each product with one of the sizes.
+// does not choose. A sample has each product with one of the sizes, and the
+// longest of them where every case is asked for.
 func TestTiles(t *testing.T) {
 	dev := open(t, vulkan.Options{Tiled: 1})
 	names := []string{"linear/long", "linear/f32/67x37x19", "linear/q4_0/19x512x19", "linear/q6_K/67x768x19"}
 	for j, size := range []int{32, 64, 128} {
 		dev.SetTile(size)
 		for i, name := range names {
-			if sample(dev) && i%3 != j {
+			if sample(dev) && i%3 != j || taste(dev, testfiles.Exhaustive()) && i == 0 {
 				continue
 			}
 			c := of("linear")
@@ -119,6 +121,9 @@ func TestGroups(t *testing.T) {
 	cases := slices.DeleteFunc(of("linear_id"), func(c optest.Case) bool { return !strings.Contains(c.Name, "/groups") })
 	for _, half := range []backends.Choice{backends.Off, backends.On} {
 		dev := open(t, vulkan.Options{FP16: half, Tiled: 1})
+		if half == backends.Off && taste(dev, testfiles.Exhaustive()) {
+			continue
+		}
 		check(t, dev, cases)
 		bad := cases[0]
 		bad.Args = strings.Replace(bad.Args, "<5", "<9", 1)

@@ -21,7 +21,7 @@ import (
 // TestFolds: a token's step of a Llama has seven dispatches a block (q, k, v, attention, its
 // product, gate and up, down), with plain weights and with bytes, and gives what
 // the launches by themselves give. A sample has the first case and the last: plain weights and
-// blocks, not ahead and ahead.
+// blocks, not ahead and ahead; the first alone where not every case is asked for.
 func TestFolds(t *testing.T) {
 	recorded := 0
 	dev, err := broken(t, func(c *vk.Commands) {
@@ -52,7 +52,7 @@ func TestFolds(t *testing.T) {
 		{tensor.Q6_K, tensor.F16, 64, 2e-2, false}, {tensor.Q5_1, tensor.F16, 64, 2e-2, false},
 		{tensor.Q5_K, tensor.F16, 64, 2e-2, true},
 	} {
-		if sample(dev) && i%8 != 0 {
+		if sample(dev) && i%8 != 0 || taste(dev, testfiles.Exhaustive()) && i > 0 {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s kv %s context %d", c.dtype, c.kv, c.context), func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestFolds(t *testing.T) {
 }
 
 // TestFoldsWithBiases: a Llama whose every product has a bias gives in a step what its launches
-// give one by one. A sample has f32 without half precision and f16 with it.
+// give one by one. A sample has f32 without half precision and f16 with it; only this where not every case is asked for.
 func TestFoldsWithBiases(t *testing.T) {
 	dir := t.TempDir()
 	if err := golden.Unpack(testfiles.Repo(t, "testdata", "golden", "llama_bias"), dir); err != nil {
@@ -110,7 +110,7 @@ func TestFoldsWithBiases(t *testing.T) {
 			dtype tensor.Type
 			limit float64
 		}{{tensor.F32, 1e-5}, {tensor.F16, 1e-4}, {tensor.BF16, 1e-4}} {
-			if sample(dev) && i != j {
+			if sample(dev) && i != j || taste(dev, testfiles.Exhaustive()) && j == 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v/%s", fp16, c.dtype), func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestFresh(t *testing.T) {
 
 // TestGateBeside: a gate reads bytes and writes bytes, which may want the same size of memory. In a
 // Gemma 2 the norm before it is no fold, so that both are forms. A sample has each
-// width with one type.
+// width with one type, or the wider one.
 func TestGateBeside(t *testing.T) {
 	dev := open(t, vulkan.Options{FP16: backends.On})
 	file, err := models.Builtin("gemma2_2b")
@@ -191,7 +191,7 @@ func TestGateBeside(t *testing.T) {
 	}
 	for j, width := range []string{"256", "768"} { // the codes lie in one size of memory, or the scales only
 		for i, dtype := range []tensor.Type{tensor.Q4_0, tensor.Q8_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K, tensor.Q5_1} {
-			if sample(dev) && i != 2*j {
+			if sample(dev) && i != 2*j || taste(dev, testfiles.Exhaustive()) && j == 0 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%s", width, dtype), func(t *testing.T) {

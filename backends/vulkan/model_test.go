@@ -80,7 +80,11 @@ func TestSessionsAtOnce(t *testing.T) {
 	if brief(dev) {
 		rounds = 1
 	}
-	testkit.Concurrent(t, dev, rounds)
+	types, prompts := []tensor.Type{tensor.F16, tensor.Q8_0}, []int{3, 13, 23, 33}
+	if taste(dev, testfiles.Exhaustive()) {
+		types, prompts = types[1:], []int{3, 13}
+	}
+	testkit.ConcurrentOf(t, dev, rounds, types, prompts)
 }
 
 // TestSchedules: sequences that run beside each other get the tokens that each has alone.
@@ -101,7 +105,7 @@ func prompt(n int) []int32 {
 }
 
 // TestFactors: a checkpoint in 8-bit floats with factors beside its matrices computes what
-// one in f32 does whose numbers have them applied, prompts and single tokens.
+// one in f32 does whose numbers have them applied, prompts and single tokens; of a sample only these.
 func TestFactors(t *testing.T) {
 	src, err := openfile.Open(testfiles.Repo(t, "testdata", "tolstoy-2.7m"))
 	if err != nil {
@@ -118,7 +122,11 @@ func TestFactors(t *testing.T) {
 			*o = engine.Options{Model: file, Source: testkit.ScaledFP8{Source: src, Applied: applied}, Device: dev, Context: 64,
 				KV: tensor.F32}
 		})
-		out, err := s.Prefill(context.Background(), prompt(20)[:12])
+		rows := 12
+		if taste(dev, testfiles.Exhaustive()) { // by the step of single tokens
+			rows = 1
+		}
+		out, err := s.Prefill(context.Background(), prompt(rows))
 		for i := range int32(3) {
 			if err != nil {
 				t.Fatal(err)
@@ -158,7 +166,11 @@ func TestQueued(t *testing.T) {
 				t.Fatal(err)
 			}
 			dev.Flights()
-			for _, n := range []int{1, 16, 32, 33, 100} {
+			lengths := []int{1, 16, 32, 33, 100}
+			if taste(dev, testfiles.Exhaustive()) {
+				lengths = []int{1, 33}
+			}
+			for _, n := range lengths {
 				queued.Reset()
 				single.Reset()
 				got, err := queued.Prefill(context.Background(), prompt(n))

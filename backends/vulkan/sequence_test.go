@@ -13,6 +13,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/vulkan"
 	"github.com/greta-project/greta/engine"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/internal/testkit"
 	"github.com/greta-project/greta/models"
 	"github.com/greta-project/greta/ops"
@@ -21,7 +22,7 @@ import (
 
 // TestSequence: the steps of a sequence that is known, several of them in one submission, give to the bit what single
 // steps give, in memory with one side and with two, with stages that are handed over and with
-// barriers; in brief only Llama's, each type once a way.
+// barriers; in brief only Llama's, each type once a way, of narrow blocks where not every case is asked for.
 func TestSequence(t *testing.T) {
 	sizes := func(model string) map[string]string {
 		set := map[string]string{"D": "256", "H": "4", "F": "768"}
@@ -39,13 +40,18 @@ func TestSequence(t *testing.T) {
 		if err := ordered(t, dev, c.half == backends.On); err != nil {
 			t.Log(err)
 		}
+		narrow := taste(dev, testfiles.Exhaustive())
 		for _, name := range []string{"llama2_block", "phi3_block", "gemma2_block", "gpt_neox_block", "mixtral_block"} {
 			for _, dtype := range []tensor.Type{tensor.F16, tensor.Q4_0} {
 				if brief(dev) && (name != "llama2_block" || (dtype == tensor.Q4_0) != (c.half == backends.On)) {
 					continue
 				}
 				t.Run(fmt.Sprint(name, "/", dtype, "/half ", c.half, "/staged ", c.staged), func(t *testing.T) {
-					sequence(t, dev, engine.Options{Set: sizes(name), DType: dtype, KV: tensor.F16}, name)
+					set := sizes(name)
+					if narrow {
+						set["D"], set["F"] = "64", "96"
+					}
+					sequence(t, dev, engine.Options{Set: set, DType: dtype, KV: tensor.F16}, name)
 				})
 			}
 		}
@@ -53,6 +59,9 @@ func TestSequence(t *testing.T) {
 			continue
 		}
 		small := map[string]string{"L": "1", "D": "256", "H": "4", "F": "768", "V": "500"}
+		if narrow {
+			small["D"], small["F"] = "64", "96"
+		}
 		t.Run(fmt.Sprint("llama2_7b/half ", c.half, "/staged ", c.staged), func(t *testing.T) {
 			sequence(t, dev, engine.Options{Set: small, DType: tensor.F16}, "llama2_7b")
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/backends/cpu"
 	"github.com/greta-project/greta/backends/vulkan"
+	"github.com/greta-project/greta/internal/testfiles"
 	"github.com/greta-project/greta/ops"
 	"github.com/greta-project/greta/ops/optest"
 	"github.com/greta-project/greta/tensor"
@@ -47,6 +48,9 @@ func sample(dev *vulkan.Device) bool {
 	return dev.Info().Level == "software" && os.Getenv("GRETA_REQUIRE_VULKAN") == ""
 }
 
+// taste says that a test is to take a sample of its sample: of what takes seconds, where not every case is asked for.
+func taste(dev *vulkan.Device, exhaustive bool) bool { return sample(dev) && !exhaustive }
+
 // brief says that a test is to take few cases: with -short, and where it is to take a sample. All of them take a
 // software device longer than go test waits.
 func brief(dev *vulkan.Device) bool { return testing.Short() || sample(dev) }
@@ -77,7 +81,9 @@ func TestOperators(t *testing.T) {
 				eachSize(t, dev, "linear", "/67x")
 			case sample(dev):
 				eachSize(t, dev, "linear", "/1x")
-				eachSize(t, dev, "linear", "/67x")
+				if testfiles.Exhaustive() { // else TestPaths has such
+					eachSize(t, dev, "linear", "/67x")
+				}
 			case brief(dev):
 				eachType(t, dev)
 			default:
@@ -135,7 +141,9 @@ func TestPaths(t *testing.T) {
 // TestGraphs runs random small graphs against the reference.
 func TestGraphs(t *testing.T) {
 	dev, n := open(t, vulkan.Options{}), 60
-	if sample(dev) {
+	if taste(dev, testfiles.Exhaustive()) {
+		n = 1
+	} else if sample(dev) {
 		n = 3
 	} else if brief(dev) {
 		n = 10

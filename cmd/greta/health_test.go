@@ -48,7 +48,7 @@ func TestPathsAreReported(t *testing.T) {
 	var first *report.Report
 	for i := range 2 {
 		r := greta(t, "run", "models/llama2_block.yaml", "--prefill", "3", "--gen", "1", "--repeat", "1", "--set", "D=64",
-			"--set", "H=4", "--set", "G=2", "--set", "F=96",
+			"--set", "H=4", "--set", "G=2", "--set", "F=96", "--context", "32",
 			"--no-limits", "--backend", "vulkan", "--device", device, "--json", "-")
 		var rep report.Report
 		if err := json.Unmarshal([]byte(r.out), &rep); r.code != 0 || err != nil {

@@ -56,8 +56,8 @@ func brief(d vulkan.Description) bool {
 func TestVulkanFamilies(t *testing.T) {
 	device, d := vulkanDevice(t)
 	for _, name := range families(t) {
-		if brief(d) && name != "gemma2" && name != "mixtral" { // windows and norms of a kind, experts
-			continue
+		if brief(d) && name != "gemma2" && (name != "mixtral" || !testfiles.Exhaustive()) {
+			continue // windows and norms of a kind; experts, which TestVulkanComposed has as well
 		}
 		t.Run(name, func(t *testing.T) {
 			dir := family(t, name)
@@ -80,10 +80,13 @@ func TestVulkanFamilies(t *testing.T) {
 }
 
 // What is composed of operators that were made for something else: rows of a cache that are chosen as a table of pages,
-// products with results, tables of distances that are computed.
+// products with results, tables of distances that are computed; in brief, without the tables.
 func TestVulkanComposed(t *testing.T) {
-	device, _ := vulkanDevice(t)
-	for _, name := range []string{"deepseek_v4", "inkling"} {
+	device, d := vulkanDevice(t)
+	for i, name := range []string{"deepseek_v4", "inkling"} {
+		if i > 0 && brief(d) && !testfiles.Exhaustive() {
+			continue
+		}
 		dir := testfiles.Repo(t, "testdata", "families", name)
 		args := append([]string{"check", dir, "--expected", filepath.Join(dir, "expected.safetensors"), "--json"}, device...)
 		r := greta(t, args...)
@@ -95,10 +98,13 @@ func TestVulkanComposed(t *testing.T) {
 }
 
 // Families run with their matrices in blocks that the device has no kernels of for all of their operators; in
-// brief, of q8_0.
+// brief, of q8_0, the first of them where not every case is asked for.
 func TestVulkanDTypes(t *testing.T) {
 	device, d := vulkanDevice(t)
-	for _, name := range keepers {
+	for i, name := range keepers {
+		if i > 0 && brief(d) && !testfiles.Exhaustive() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			expected := testfiles.Repo(t, "testdata", "families", name, "expected.safetensors")
 			for j, typ := range []string{"q8_0", "q4_0", "q4_k"} {
@@ -131,7 +137,7 @@ func TestVulkanTolstoy(t *testing.T) {
 			n = min(n, 24)
 		}
 		args := append([]string{dir, "--tokens", joinIDs(text.Tokens), "--gen", strconv.Itoa(n), "--kv", "f32",
-			"--ignore-eos"}, device...)
+			"--ignore-eos", "--context", strconv.Itoa(len(text.Tokens) + n)}, device...)
 		rep := runReport(t, append(args, more...)...)
 		if !slices.Equal(rep.GeneratedTokens, text.Greedy[:n]) {
 			t.Errorf("%v: greedy %v, want %v", more, rep.GeneratedTokens, text.Greedy[:n])
@@ -148,9 +154,9 @@ func TestVulkanSequence(t *testing.T) {
 	device, d := vulkanDevice(t)
 	n := 20
 	if brief(d) {
-		n = 8
+		n = 4
 	}
-	args := with(small, "--prefill", "9", "--gen", strconv.Itoa(n), "--repeat", "2", "--no-limits")
+	args := with(small, "--context", "32", "--prefill", "9", "--gen", strconv.Itoa(n), "--repeat", "2", "--no-limits")
 	for _, more := range [][]string{device, append([]string{"--no-capture"}, device...), {"--backend", "cpu"}} {
 		rep := runReport(t, with(args, more...)...)
 		same := slices.IndexFunc(rep.Checks, func(c report.Check) bool { return c.Name == "sequence = steps" })
@@ -175,7 +181,7 @@ func TestVulkanGreedy(t *testing.T) {
 	device, d := vulkanDevice(t)
 	n := 20
 	if brief(d) {
-		n = 8
+		n = 4
 	}
 	args := with([]string{"models/llama2_7b.yaml", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96",
 		"--set", "V=5000", "--context", "64"},
@@ -198,7 +204,8 @@ func TestVulkanGreedy(t *testing.T) {
 func TestVulkanRecurrences(t *testing.T) {
 	device, _ := vulkanDevice(t)
 	for _, arg := range [][]string{{"models/conv_block.yaml", "--set", "D=64"}, {"../../testdata/families/mamba"}} {
-		rep := runReport(t, with(with(arg, "--prefill", "9", "--gen", "12", "--repeat", "2", "--profile"), device...)...)
+		rep := runReport(t, with(with(arg, "--context", "32", "--prefill", "9", "--gen", "12", "--repeat", "2", "--profile"),
+			device...)...)
 		if again := cmp.Or(rep.Sequence, rep.Greedy); rep.Status != report.OK || again == nil || len(again.SamplesMS) != 2 {
 			t.Errorf("%s: %s, %+v, checks %+v", arg, rep.Status, again, rep.Checks)
 		}
@@ -207,16 +214,21 @@ func TestVulkanRecurrences(t *testing.T) {
 
 // Without a golden file, operators are near the reference's, and replay gives what eager
 // launches give to the bit, where norms are folded into products and where
-// activations are rounded.
+// activations are rounded. In brief of a model of two small blocks, where not every case is asked for.
 func TestVulkanCheck(t *testing.T) {
 	device, d := vulkanDevice(t)
 	dir, _ := readTolstoy(t)
+	model := []string{dir}
+	if brief(d) && !testfiles.Exhaustive() {
+		model = []string{"llama2_7b", "--set", "L=2", "--set", "D=64", "--set", "H=4", "--set", "F=96", "--set", "V=500",
+			"--context", "32"}
+	}
 	for _, dtype := range []string{"f16", "q8_0"} {
 		for _, fp16 := range []string{"off", "auto"} {
 			if (dtype == "f16") != (fp16 == "off") && !testfiles.Exhaustive() || brief(d) && dtype == "f16" {
 				continue
 			}
-			r := greta(t, append([]string{"check", dir, "--dtype", dtype, "--fp16", fp16}, device...)...)
+			r := greta(t, with(with([]string{"check", "--dtype", dtype, "--fp16", fp16}, model...), device...)...)
 			if r.code != 0 || !strings.Contains(r.out, "replay equals eager launches   ok") {
 				t.Errorf("%s, --fp16 %s: exit code %d\n%s%s", dtype, fp16, r.code, r.out, r.err)
 			}
@@ -266,7 +278,7 @@ func TestVulkanCodes(t *testing.T) {
 // costs is printed.
 func TestVulkanInvariant(t *testing.T) {
 	device, d := vulkanDevice(t)
-	base := append([]string{trained(t), "-n", "4", "--logprobs", "3", "--invariant"}, device...)
+	base := append([]string{trained(t), "-n", "4", "--logprobs", "3", "--invariant", "--context", "64"}, device...)
 	prompts := []string{"The army", "Prince Andrew and the count", "It was late when", "No"}
 	if brief(d) {
 		prompts = prompts[:2]
@@ -287,8 +299,8 @@ func TestVulkanInvariant(t *testing.T) {
 		}
 	}
 	r = greta(t, append([]string{"bench", "model", "llama2_7b", "--set", "L=1", "--set", "D=64", "--set", "H=4", "--set",
-		"F=96", "--set", "V=500", "--parallel", "2", "-p", "4", "-n", "2", "-r", "1", "--no-store", "--invariant"},
-		device...)...)
+		"F=96", "--set", "V=500", "--context", "64", "--parallel", "2", "-p", "4", "-n", "2", "-r", "1", "--no-store",
+		"--invariant"}, device...)...)
 	if r.code != 0 || !strings.Contains(r.err, "times what it takes without: prompts ") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}

@@ -22,6 +22,12 @@ import (
 // what it finds alone.
 func Concurrent(t testing.TB, dev backends.Device, rounds int) {
 	t.Helper()
+	ConcurrentOf(t, dev, rounds, []tensor.Type{tensor.F16, tensor.Q8_0}, []int{3, 13, 23, 33})
+}
+
+// ConcurrentOf does so with an engine of each type, and for each a goroutine of every length of prompts.
+func ConcurrentOf(t testing.TB, dev backends.Device, rounds int, types []tensor.Type, prompts []int) {
+	t.Helper()
 	ctx := context.Background()
 	file, err := models.Builtin("llama2_7b")
 	if err != nil {
@@ -32,7 +38,7 @@ func Concurrent(t testing.TB, dev backends.Device, rounds int) {
 			Set: map[string]string{"L": "2", "D": "64", "H": "4", "F": "96", "V": "5000"}})
 	}
 	var engines []*engine.Engine
-	for _, dtype := range []tensor.Type{tensor.F16, tensor.Q8_0} {
+	for _, dtype := range types {
 		e, err := open(dtype)
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +53,7 @@ func Concurrent(t testing.TB, dev backends.Device, rounds int) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
 	for i, e := range engines {
-		for prompt := 3; prompt < 34; prompt += 10 {
+		for _, prompt := range prompts {
 			want, err := text(e, prompt)
 			if err != nil {
 				t.Fatal(err)
