@@ -129,6 +129,12 @@ func (e *Engine) Tolerance() float64 {
 	return max(DefaultLimit(e.opt.KV), e.rounded(runLimit, runLimit))
 }
 
+// Routes says whether a step chooses experts by their logits. Where two are nearly the same, rounding decides which is
+// taken, and the results of steps that are right differ by more than Tolerance.
+func (e *Engine) Routes() bool {
+	return slices.ContainsFunc(e.first.Nodes, func(n *graph.Node) bool { return n.Op.Name == "topk" })
+}
+
 // OpError is how far a result is from the reference's. Of integers, such as the numbers of experts, RelL2 is 1 where
 // any differs.
 type OpError struct {
