@@ -6,6 +6,17 @@ import (
 	"github.com/greta-project/greta/graph"
 )
 
+// BesideSinks is what of an attention goes beyond its plain form beside sinks: "" where nothing does.
+func BesideSinks(n *graph.Node) string {
+	if named(n, "sinks") == nil {
+		return Beyond(n)
+	}
+	m := *n
+	m.In = slices.Clone(n.In)
+	m.In[Place(n, "sinks")] = nil
+	return Beyond(&m)
+}
+
 // Beyond says what of a node goes beyond the plain form of its operator, which is all that some backends have a kernel
 // for: "" where nothing does.
 func Beyond(n *graph.Node) string {

@@ -56,14 +56,20 @@ func (b *binder) attend(f *folding) bool {
 			early = early && !f.rope.In[2].Changes()
 		}
 	}
+	sinks := ops.Beyond(n) != "" // nothing else that is beyond the plain form comes here
 	prog := newProgram("attention_decode.hip", define("DH", dh), define("KT", plainTypes[k.Type]-1),
 		define("VE", attendLine/size), define("QB", block),
-		onOff("CAP", a.Softcap > 0), define("CLUSTER", attendCluster), onOff("FOLD", f != nil), onOff("EARLY", early))
+		onOff("CAP", a.Softcap > 0), define("CLUSTER", attendCluster), onOff("FOLD", f != nil), onOff("EARLY", early),
+		onOff("SINKS", sinks))
 	d := b.start(prog, "attend", attendThreads, attendCluster*ceil(heads/groups, block), groups, 1).
 		ptr(b.out(0), at, kAt).u32(k.Stride/size).ptr(vAt).u32(v.Stride/size).
 		ptr(b.dense(pos)).u32(k.Shape[0], heads, groups).
 		f32(a.ScaleOf(dh)).f32(a.Softcap).u32(a.Window).
 		ptr(knew, vnew, table, factors).u32(ftype, half, pair).f32(m).ptr(b.dev.statusAt).u32(number)
+	if sinks {
+		at, typ := b.plain(b.in(4))
+		d.ptr(at).u32(typ)
+	}
 	d.cluster = attendCluster
 	return true
 }

@@ -390,7 +390,7 @@ func (dev *Device) usesFlash(n *graph.Node) bool {
 
 // takesAttend says whether attention_decode.hip computes a node, but for how its operands lie.
 func takesAttend(n *graph.Node) bool {
-	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 || ops.Beyond(n) != "" {
+	if n.Op != ops.Attention || n.In[0].Shape[0] != 1 || ops.BesideSinks(n) != "" {
 		return false
 	}
 	k, v := n.In[1], n.In[2]

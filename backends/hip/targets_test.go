@@ -111,7 +111,7 @@ func programsFor(arch string) []program {
 		all = append(all, moveFile)
 		for _, a := range []string{"DH=128 KT=1 VE=8 QB=1 CAP=0", "DH=128 KT=2 VE=8 QB=4 CAP=0", "DH=64 KT=0 VE=4 QB=2 CAP=1",
 			"DH=64 KT=1 VE=8 QB=2 CAP=0", "DH=256 KT=1 VE=8 QB=2 CAP=1"} {
-			for _, fold := range []string{"FOLD=0 EARLY=0", "FOLD=1 EARLY=0", "FOLD=1 EARLY=1"} {
+			for _, fold := range []string{"FOLD=0 EARLY=0", "FOLD=1 EARLY=0", "FOLD=1 EARLY=1", "FOLD=1 EARLY=1 SINKS=1"} {
 				all = append(all, newProgram("attention_decode.hip", append(strings.Fields(a),
 					append([]string{define("CLUSTER", attendCluster)}, strings.Fields(fold)...)...)...))
 			}

@@ -4,7 +4,6 @@ package vulkan
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/greta-project/greta/backends"
 	"github.com/greta-project/greta/graph"
@@ -159,24 +158,14 @@ var attentionChoices = []attentionChoice{
 // lined says whether rows of a cache can be read 16 bytes at a time.
 func lined(o *backends.Operand) bool { return o.Offset%16 == 0 && o.Stride%16 == 0 }
 
-// besideSinks is a node of attention without its sinks.
-func besideSinks(n *graph.Node) *graph.Node {
-	m := *n
-	if i := ops.Place(n, "sinks"); i < len(n.In) {
-		m.In = slices.Clone(n.In)
-		m.In[i] = nil
-	}
-	return &m
-}
-
 func (d *Device) attention(on taken, n *graph.Node, k, v *backends.Operand) *attentionChoice {
 	for i := range attentionChoices {
 		c := &attentionChoices[i]
-		plain := n
+		beyond := ops.Beyond(n)
 		if c.sinks {
-			plain = besideSinks(n)
+			beyond = ops.BesideSinks(n)
 		}
-		if c.takes != nil && (ops.Beyond(plain) != "" || d.opt.Invariant) {
+		if c.takes != nil && (beyond != "" || d.opt.Invariant) {
 			continue
 		}
 		if c.takes == nil || c.takes(d, on, n, k, v) {

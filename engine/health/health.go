@@ -449,6 +449,8 @@ func trial() []optest.Case {
 	attention("prefill", 130, 4, 2, 128, 300, 0, tensor.F16)
 	attention("chunk", 67, 4, 4, 64, 400, 300, tensor.F16)
 	attention("f32", 33, 2, 1, 64, 100, 20, tensor.F32)
+	add("attention sinks one token", "y: attention(q, k, v, pos, n)", "q float[1, 8, 64]; k f16[900, 1, 64]; "+
+		"v f16[900, 1, 64]; pos i32[1] =803; n f32[8] *9", 1)
 	add("attention sinks", "y: attention(q, k, v, pos, n)", "q float[67, 4, 64]; k f16[400, 2, 64]; v f16[400, 2, 64]; "+
 		"pos i32[67] =300..; n f32[4] *4", 1)
 	add("attention narrow values", "y: attention(q, k, v, pos)", "q float[130, 4, 192]; k f16[300, 2, 192]; v f16[300, "+

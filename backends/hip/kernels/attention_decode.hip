@@ -11,7 +11,7 @@
 // longer than some rounds.
 //
 // Compile time: DH elements of a head, KT the caches' type, VE elements a load (16 bytes),
-// QB queries of a key/value head a block, CAP with softcap.
+// QB queries of a key/value head a block, CAP with softcap, SINKS with one more score a head, whose value is zero.
 #include "prelude.h"
 #include "turn.h"
 #define NT 256
@@ -152,6 +152,15 @@ template <u32 N> G_FN void own_line(Lines<N> &at, bool owner, const Line (*fresh
 #define OWN (DH / CLUSTER)
 typedef float Parts[CLUSTER][QB][OWN + 2];
 
+#if SINKS
+// adds a sink to sums that are scaled to the score high
+G_FN void with_sink(float sink, float high, float &sum, float &v) {
+  const float c = g_exp(high - g_max(high, sink));
+  v *= c;
+  sum = g_fma(sum, c, g_exp(sink - g_max(high, sink)));
+}
+#endif
+
 // What a block reads before it adds up, and behind that its waves' sums.
 union Room {
   struct {
@@ -167,7 +176,11 @@ union Room {
 G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *kc, u32 kstride, elem *vc, u32 vstride, const int *pos,
                             u32 positions, u32 heads, u32 groups, float scale, float cap, u32 window, const float *knew,
                             const float *vnew, const double *freq, const void *factors, u32 ftype, u32 half, u32 pair,
-                            float m, u32 *status, u32 launch) {
+                            float m, u32 *status, u32 launch
+#if SINKS
+                            , const void *sinks, u32 sink_type
+#endif
+                            ) {
   __shared__ Room room;
   __shared__ Parts parts;
   __shared__ f4 tops[QB][GROUPS / 4];
@@ -291,6 +304,9 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
         sum += room.merge[w][i][DH + 1];
         v += room.merge[w][i][e];
       }
+#if SINKS
+      with_sink(load_float(sinks, sink_type, g * share + q0 + i), room.merge[0][i][DH], sum, v);
+#endif
       y[(g * share + q0 + i) * DH + e] = v / sum;
     }
     return;
@@ -319,6 +335,9 @@ G_KERNEL G_BOUNDS2(NT, QB == 1 ? 4 : 2) attend(float *y, const float *q, elem *k
       sum = g_fma(c, parts[b][i][OWN + 1], sum);
       v = g_fma(c, parts[b][i][e], v);
     }
+#if SINKS
+    with_sink(load_float(sinks, sink_type, g * share + q0 + i), high, sum, v);
+#endif
     y[(g * share + q0 + i) * DH + part * OWN + e] = v / sum;
   }
 }
