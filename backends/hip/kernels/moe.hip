@@ -2,8 +2,49 @@
 #include "prelude.h"
 #define NT 128
 
+// The place of the first of a lane's largest numbers, which lie G_WAVE apart, that are not taken, ~0: none
+G_FN void lane_best(const float *a, u32 d, u32 t, u32 taken, float &v, u32 &at_i) {
+  v = -3.4e38f;
+  at_i = ~0u;
+  for (u32 i = t, bit = 1; i < d; i += G_WAVE, bit <<= 1) {
+    const float c = a[i];
+    if (!(taken & bit) && (at_i == ~0u || c > v)) v = c, at_i = i;
+  }
+}
+
+// topk of a row of up to 32 numbers a lane by one wave: each lane knows its best, and looks again where that was taken
+G_FN void topk_by_wave(float *p, int *e, const float *a, u32 d, u32 k, u32 mode, u32 t) {
+  float v, mine = 0, top = 0, sum = 0;
+  u32 at_i, taken = 0;
+  lane_best(a, d, t, taken, v, at_i);
+  for (u32 n = 0; n < k; n++) {
+    float best = v;
+    u32 where = at_i;
+    G_UNROLL for (u32 o = G_WAVE / 2; o; o >>= 1) {
+      const float c = shfl_xor(best, o);
+      const u32 i = f2u(shfl_xor(u2f(where), o));
+      if (i != ~0u && (where == ~0u || c > best || (c == best && i < where))) best = c, where = i;
+    }
+    if (n == 0) top = best;
+    if (mode == 2) sum += g_exp(best - top);
+    if (t == n) {
+      mine = best;
+      e[n] = (int)where;
+    }
+    if (where != ~0u && where % G_WAVE == t) {
+      taken |= 1u << where / G_WAVE;
+      lane_best(a, d, t, taken, v, at_i);
+    }
+  }
+  if (mode == 1) {
+    for (u32 i = t; i < d; i += G_WAVE) sum += g_exp(a[i] - top);
+    G_UNROLL for (u32 o = G_WAVE / 2; o; o >>= 1) sum += shfl_xor(sum, o);
+  }
+  if (t < k) p[t] = mode ? g_exp(mine - top) / sum : mine;
+}
+
 // The k largest of each row in falling order, of equal ones the lower index
-// first: a block a row, one search a place. mode: 0 as they are, 1 of the
+// first: a block a row, one search a place, or one wave where rows are short. mode: 0 as they are, 1 of the
 // softmax over the row, 2 softmax among themselves. Of groups equal parts of the row, 0: none, only
 // the keep best are chosen from, by their largest or, with top2, the sum of their two largest.
 G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32 mode, u32 groups,
@@ -19,6 +60,10 @@ G_KERNEL G_BOUNDS(NT) topk(float *p, int *e, const float *x, Rows xr, u32 k, u32
   __shared__ float worth[NT];
   __shared__ u32 kept[NT];
   const u32 size = groups ? d / groups : d;
+  if (!groups && d <= 32 * G_WAVE && k <= G_WAVE) {
+    if (t < G_WAVE) topk_by_wave(p, e, a, d, k, mode, t);
+    return;
+  }
   if (groups) {
     if (t < groups) {
       float first = u2f(0xff800000u), second = first;
