@@ -87,7 +87,9 @@ func (b *binder) flash(kAt, vAt uintptr) {
 	dh, dv, groups := q.Shape[2], v.Shape[2], k.Shape[1]
 	queries := q.Shape[0] * q.Shape[1] / groups
 	async := hasHalves(b.dev.info.Level) && dh%64 == 0 && dv%64 == 0
-	prog := newProgram("flash.hip", define("DH", dh), define("DV", dv), onOff("CAP", a.Softcap > 0), onOff("ASYNC", async))
+	sinks := ops.Beyond(n) != "" // nothing else that is beyond the plain form comes here
+	prog := newProgram("flash.hip", define("DH", dh), define("DV", dv), onOff("CAP", a.Softcap > 0), onOff("ASYNC", async),
+		onOff("SINKS", sinks))
 	d := b.start(prog, "flash", 128, groups, ceil(queries, flashQueries), 1).
 		ptr(b.out(0), b.pointer(q)).u32(q.Stride/4).ptr(kAt).u32(k.Stride/2).ptr(vAt).u32(v.Stride/2).
 		ptr(b.dense(pos)).u32(k.Shape[0], q.Shape[0], q.Shape[1], groups).
@@ -102,6 +104,10 @@ func (b *binder) flash(kAt, vAt uintptr) {
 		d.shared = 2*flashTile*(2*dh+2*dv) + 2*flashQueries*dh + 1024 // with low parts of queries, aligned to 1024
 	}
 	b.status(d)
+	if sinks {
+		at, typ := b.plain(b.in(4))
+		d.ptr(at).u32(typ)
+	}
 }
 
 func bindAttention(b *binder) {

@@ -374,18 +374,22 @@ func (dev *Device) usesCopies(n *graph.Node) bool {
 
 // takesFlash says whether flash.hip computes a node, where there are its instructions.
 func takesFlash(n *graph.Node) bool {
-	if n.Op != ops.Attention || ops.Beyond(n) != "" {
+	if n.Op != ops.Attention || ops.BesideSinks(n) != "" {
 		return false
 	}
 	q, k, v := n.In[0], n.In[1], n.In[2]
 	whole := func(d int) bool { return d == 32 || d == 64 || d == 96 || d == 128 }
-	return q.Shape[0] > matvecColumns && k.Type == tensor.F16 && v.Type == tensor.F16 && whole(q.Shape[2]) &&
-		whole(v.Shape[2])
+	return q.Shape[0] > matvecColumns && k.Type == tensor.F16 && v.Type == tensor.F16 && whole(v.Shape[2]) &&
+		(whole(q.Shape[2]) || flashWide(n))
 }
+
+// flashWide says whether keys have more elements than flash.hip has registers for, but for Hopper's instructions, which
+// read one part of the queries from shared memory.
+func flashWide(n *graph.Node) bool { return n.In[0].Shape[2] == 192 && n.In[2].Shape[2]%64 == 0 }
 
 func (dev *Device) usesFlash(n *graph.Node) bool {
 	return !dev.invariant && dev.d.vendor() == nvidia && hasMatrixCores(dev.info.Level) && dev.on(pathMatrix) &&
-		takesFlash(n)
+		takesFlash(n) && (hasHalves(dev.info.Level) || !flashWide(n))
 }
 
 // takesAttend says whether attention_decode.hip computes a node, but for how its operands lie.

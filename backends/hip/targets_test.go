@@ -107,7 +107,9 @@ func programsFor(arch string) []program {
 	}
 	if hasHalves(arch) {
 		all = append(all, newProgram("flash.hip", "DH=128", "DV=128", "CAP=0", "ASYNC=1"),
-			newProgram("flash.hip", "DH=64", "DV=128", "CAP=1", "ASYNC=1"))
+			newProgram("flash.hip", "DH=64", "DV=128", "CAP=1", "ASYNC=1"),
+			newProgram("flash.hip", "DH=192", "DV=128", "CAP=0", "ASYNC=1"),
+			newProgram("flash.hip", "DH=64", "DV=64", "CAP=0", "ASYNC=1", "SINKS=1"))
 		all = append(all, moveFile)
 		for _, a := range []string{"DH=128 KT=1 VE=8 QB=1 CAP=0", "DH=128 KT=2 VE=8 QB=4 CAP=0", "DH=64 KT=0 VE=4 QB=2 CAP=1",
 			"DH=64 KT=1 VE=8 QB=2 CAP=0", "DH=256 KT=1 VE=8 QB=2 CAP=1"} {

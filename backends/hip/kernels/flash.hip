@@ -14,8 +14,8 @@
 // are by the queries, whose low parts lie in shared memory: with both parts in registers the
 // compiler has too few and lets one instruction wait for the other.
 //
-// Compile time: DH, DV elements of a head of keys and values, with ASYNC 64 or 128; CAP
-// with softcap.
+// Compile time: DH, DV elements of a head of keys and values, with ASYNC 64 or 128, keys
+// also 192; CAP with softcap; SINKS with one more score a head, whose value is zero.
 #include "prelude.h"
 #include "ldmatrix.h"
 #if ASYNC
@@ -163,7 +163,11 @@ G_FN void weigh(Sums &acc, const Weights16 &ph, const Weights16 &pl, u32 values)
 
 G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16 *kc, u32 kstride, const u16 *vc, u32 vstride,
                                 const int *pos, u32 positions, u32 tokens, u32 heads, u32 groups, float scale, float cap,
-                                u32 window, u32 at_once, u32 *status, u32 launch) {
+                                u32 window, u32 at_once, u32 *status, u32 launch
+#if SINKS
+                                , const void *sinks, u32 sink_type
+#endif
+                                ) {
   extern __shared__ u4 shared_memory[];
   begin_next();
   wait_previous();
@@ -312,7 +316,12 @@ G_KERNEL G_BOUNDS2(NT, 2) flash(float *y, const float *q, u32 qstride, const u16
     sum[r] += shfl_xor(sum[r], 1);
     sum[r] += shfl_xor(sum[r], 2);
     if (qi[r] >= queries) continue;
+#if SINKS
+    const float sink = LOG2_E * load_float(sinks, sink_type, g * share + qi[r] % share), top = max_of(m[r], sink);
+    const float c = approx_exp2(m[r] - top), over = c / g_fma(sum[r], c, approx_exp2(sink - top));
+#else
     const float over = 1.0f / sum[r];
+#endif
     float *dst = y + ((u64)(qi[r] / share) * heads + g * share + qi[r] % share) * DV + l % 4 * 2;
     G_UNROLL for (u32 n = 2 * r; n < DV / 2; n += 4) *(f2 *)(dst + 2 * (n - 2 * r)) = f2{acc[n] * over, acc[n + 1] * over};
   }
