@@ -17,9 +17,43 @@ layout(push_constant) uniform Push {
   uint stateoff, planoff, qoff, qstride, koff, kstride, voff, vstride, goff, gstride, boff, bstride, yoff, ystride;
 };
 
+#ifdef HELD
+layout(binding = 2, std430) readonly buffer BQ4 { vec4 q4[]; };
+layout(binding = 3, std430) readonly buffer BK4 { vec4 keys4[]; };
+shared vec4 qs[CHUNK * WIDE], ks[CHUNK * WIDE];
+DECAYS
+shared vec2 vs[CHUNK * LINES]; // of a line: beta v, and beta
+
 void main() {
-  BEGIN(heads * dv);
-  const uint h = c / dv, at = h * N * dv + c % dv, apart = dv;
+  BEGIN(dv);
+  const uint at = unit * N * dv + c % dv, apart = dv;
+  CHUNKS
+    BRING2(qs, q, q4, qoff + unit * N, qstride, ks, keys, keys4, koff + unit * N, kstride)
+    BRING_DECAYS
+    EACH_LINE(vs[i] = beta[boff + s * bstride + unit] * vec2(v[voff + s * vstride + l], 1))
+    ROWS
+    vec4 seen4 = vec4(0), sum = vec4(0);
+    GROUPS {
+      const vec4 m = DECAY * FOUR(g);
+      HOLD(g, m)
+      seen4 = fma(ks[OF(i)], m, seen4);
+    }
+    float seen = SUM(seen4);
+    OVER_LANES(seen);
+    const vec2 value = vs[i * LINES + PLACE / LANES];
+    const float add = value.x - value.y * seen;
+    GROUPS {
+      const vec4 m = fma(ks[OF(i)], vec4(add), FOUR(g));
+      HOLD(g, m)
+      sum = fma(qs[OF(i)], m, sum);
+    }
+    ROWS_END(SUM(sum))
+  }
+}
+#else
+void main() {
+  BEGIN(dv);
+  const uint h = unit, at = h * N * dv + c % dv, apart = dv;
   for (uint s = 0; s < tokens; s++) {
     ROW
     const uint ks = koff + s * kstride + h * N, qs = qoff + s * qstride + h * N;
@@ -42,6 +76,6 @@ void main() {
     }
     OVER_LANES(sum);
     if (mine && lane == 0) y[yoff + s * ystride + c] = sum;
-    STORE;
   }
 }
+#endif

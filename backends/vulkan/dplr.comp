@@ -20,9 +20,46 @@ layout(push_constant) uniform Push {
   uint qoff, qstride, koff, kstride, voff, vstride, goff, gstride, aoff, astride, boff, bstride, yoff, ystride;
 };
 
+#ifdef HELD
+layout(binding = 2, std430) readonly buffer BQ4 { vec4 q4[]; };
+layout(binding = 3, std430) readonly buffer BK4 { vec4 keys4[]; };
+layout(binding = 6, std430) readonly buffer BA4 { vec4 a4[]; };
+layout(binding = 7, std430) readonly buffer BB4 { vec4 b4[]; };
+const uint BOTH = RANK ? CHUNK * WIDE : 1;
+shared vec4 qs[CHUNK * WIDE], ks[CHUNK * WIDE], as[BOTH], bs[BOTH];
+DECAYS
+shared float vs[CHUNK * LINES];
+
 void main() {
-  BEGIN(heads * dv);
-  const uint h = c / dv, at = h * N * dv + c % dv, apart = dv;
+  BEGIN(dv);
+  const uint at = unit * N * dv + c % dv, apart = dv;
+  CHUNKS
+    BRING2(qs, q, q4, qoff + unit * N, qstride, ks, keys, keys4, koff + unit * N, kstride)
+    if (RANK) BRING2(as, a, a4, aoff + unit * N, astride, bs, b, b4, boff + unit * N, bstride)
+    BRING_DECAYS
+    EACH_LINE(vs[i] = v[voff + s * vstride + l])
+    ROWS
+    const float value = vs[i * LINES + PLACE / LANES];
+    vec4 seen4 = vec4(0), sum = vec4(0);
+    if (RANK || EARLY) GROUPS {
+      if (RANK) seen4 = fma(as[OF(i)], FOUR(g), seen4);
+      if (EARLY) sum = fma(qs[OF(i)], FOUR(g), sum);
+    }
+    float seen = SUM(seen4);
+    if (RANK) OVER_LANES(seen);
+    GROUPS {
+      vec4 m = fma(DECAY, FOUR(g), ks[OF(i)] * value);
+      if (RANK) m = fma(bs[OF(i)], vec4(seen), m);
+      HOLD(g, m)
+      if (!EARLY) sum = fma(qs[OF(i)], m, sum);
+    }
+    ROWS_END(SUM(sum))
+  }
+}
+#else
+void main() {
+  BEGIN(dv);
+  const uint h = unit, at = h * N * dv + c % dv, apart = dv;
   for (uint s = 0; s < tokens; s++) {
     ROW
     const uint ks = koff + s * kstride + h * N, qs = qoff + s * qstride + h * N;
@@ -47,6 +84,6 @@ void main() {
     }
     OVER_LANES(sum);
     if (mine && lane == 0) y[yoff + s * ystride + c] = sum;
-    STORE;
   }
 }
+#endif

@@ -109,9 +109,9 @@ func bindChannels(b *bind) error {
 	return nil
 }
 
-// Of heads.glsl: how many elements of a state an invocation keeps in registers at most (ELEMS), and the invocations of
-// a workgroup.
-const mostHeld, headsSize = 16, 64
+// Of heads.glsl: how many elements of a state an invocation keeps in registers at most (ELEMS), the invocations of a
+// workgroup, and of one that has many rows, of which it brings so many to shared memory at once at most (CHUNK).
+const mostHeld, headsSize, headsWide, headsChunk = 16, 64, 128, 16
 
 // stateLanes is how many invocations share n elements of a state, and whether they can keep them in registers.
 func (d *Device) stateLanes(n int) (lanes int, held bool) {
@@ -131,8 +131,22 @@ func (d *Device) stateLanes(n int) (lanes int, held bool) {
 	return 8, false
 }
 
+// chunk is how many rows a workgroup of size invocations brings to shared memory at once, each with so many vectors of
+// n elements and so many floats a line beside.
+func (b *bind) chunk(size, n, lanes, vectors, beside int) int {
+	wide := (n + 4*lanes - 1) / (4 * lanes) * lanes * 16
+	row := vectors*wide + 4*size + 4*beside*size/lanes + 24
+	chunk := 1
+	for chunk < headsChunk && chunk < b.l.In[1].Shape[0] && 2*chunk*row+8 <= min(b.d.p.Shared, 32<<10) {
+		chunk *= 2
+	}
+	return chunk
+}
+
 // heads is recurrence for rows or columns of n elements of heads' states; many: each element has a decay of its own.
-func (b *bind) heads(shader string, n int, many bool, pos int) (c *dispatch, stateoff, planoff uint32, err error) {
+// Rows bring so many vectors of n elements, and so many floats beside of each row or column.
+func (b *bind) heads(shader string, n int, many bool, pos, vectors, beside int) (c *dispatch, stateoff, planoff uint32,
+	err error) {
 	lanes, held := b.d.stateLanes(n)
 	if !held {
 		shader += "_long"
@@ -140,20 +154,35 @@ func (b *bind) heads(shader string, n int, many bool, pos int) (c *dispatch, sta
 	if c, stateoff, planoff, err = b.recurrence(shader, pos); err != nil {
 		return nil, 0, 0, err
 	}
-	c.spec = []uint32{headsSize, uint32(n), uint32(lanes), flag(many)}
+	size := headsSize
+	if held && b.l.In[1].Shape[0] > 1 {
+		size = headsWide
+	}
+	if many {
+		vectors++
+	}
+	c.spec = []uint32{uint32(size), uint32(n), uint32(lanes), flag(many), 0, 0,
+		uint32(b.chunk(size, n, lanes, vectors, beside)), 0}
 	return c, stateoff, planoff, nil
 }
 
-// runHeads starts what heads has begun.
-func (b *bind) runHeads(c *dispatch, count int) {
-	across := (count*int(c.spec[2]) + headsSize - 1) / headsSize
+// runHeads starts what heads has begun, over units that share what rows bring, of so many rows or columns each. The
+// operands of vectors of n elements can be read 16 bytes at a time, or not.
+func (b *bind) runHeads(c *dispatch, units, lines int, vectors ...rows) {
+	whole := c.spec[1]%4 == 0
+	for _, v := range vectors {
+		whole = whole && v.off%4 == 0 && v.stride%4 == 0
+	}
+	c.spec[7] = flag(whole)
+	per := int(c.spec[0] / c.spec[2])
+	across := units * ((lines + per - 1) / per)
 	b.run(c, across, b.sequences(across))
 }
 
 func bindSSM(b *bind) error {
 	l := b.l
 	heads, p, m, n := l.In[1].Shape[1], l.In[1].Shape[2], l.In[3].Shape[1], l.In[4].Shape[2]
-	c, stateoff, planoff, err := b.heads("ssm", n, m > 1, 6)
+	c, stateoff, planoff, err := b.heads("ssm", n, m > 1, 6, 2, 2)
 	if err != nil {
 		return err
 	}
@@ -161,47 +190,49 @@ func bindSSM(b *bind) error {
 	aoff, atype := b.vector(c, &l.In[3])
 	into, out := b.floats(c, &l.In[4], false), b.floats(c, &l.In[5], false)
 	y := b.floats(c, &l.Out[1], true)
-	c.spec = append(c.spec, atype)
+	c.spec[4] = atype
 	c.push = []uint32{uint32(l.In[1].Shape[0]), uint32(heads), uint32(p), uint32(heads / l.In[4].Shape[1]),
 		uint32(l.In[0].Shape[1]), stateoff, planoff, x.off, x.stride, dt.off, dt.stride,
 		aoff, into.off, into.stride, out.off, out.stride, y.off, y.stride}
-	b.runHeads(c, heads*p)
+	groups := l.In[4].Shape[1]
+	b.runHeads(c, groups, heads/groups*p, into, out)
 	return nil
 }
 
 func bindDelta(b *bind) error {
 	heads, dv := b.l.In[3].Shape[1], b.l.In[3].Shape[2]
-	c, err := b.columns("delta", 6, 1, 2, 3, 4, 5)
+	c, vectors, err := b.columns("delta", 6, 2, 1, 2, 3, 4, 5)
 	if err != nil {
 		return err
 	}
-	b.runHeads(c, heads*dv)
+	b.runHeads(c, heads, dv, vectors...)
 	return nil
 }
 
 func bindDPLR(b *bind) error {
 	heads, dv := b.l.In[3].Shape[1], b.l.In[3].Shape[2]
 	rank := ops.DPLRRank(b.l.Node)
-	last := []int{6, 7}
+	last, beside := []int{6, 7}, 4
 	if !rank {
-		last = []int{0, 0}
+		last, beside = []int{0, 0}, 2
 	}
-	c, err := b.columns("dplr", 5, 1, 2, 3, 4, last[0], last[1])
+	c, vectors, err := b.columns("dplr", 5, beside, 1, 2, 3, 4, last[0], last[1])
 	if err != nil {
 		return err
 	}
-	c.spec = append(c.spec, flag(rank), flag(graph.Attr[ops.DPLRAttr](b.l.Node).Before))
-	b.runHeads(c, heads*dv)
+	c.spec[4], c.spec[5] = flag(rank), flag(graph.Attr[ops.DPLRAttr](b.l.Node).Before)
+	b.runHeads(c, heads, dv, vectors...)
 	return nil
 }
 
 // columns begins delta or dplr, with the operands of these numbers bound, 0 for one that is not there, and the result.
-func (b *bind) columns(shader string, pos int, operands ...int) (*dispatch, error) {
+// So many of them are vectors of a head's elements, which it gives.
+func (b *bind) columns(shader string, pos, count int, operands ...int) (c *dispatch, vectors []rows, err error) {
 	l := b.l
 	heads, dk, dv, dg := l.In[2].Shape[1], l.In[2].Shape[2], l.In[3].Shape[2], l.In[4].Shape[2]
-	c, stateoff, planoff, err := b.heads(shader, dk, dg > 1, pos)
+	c, stateoff, planoff, err := b.heads(shader, dk, dg > 1, pos, count, 2)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.push = []uint32{uint32(l.In[2].Shape[0]), uint32(heads), uint32(dv), uint32(l.In[0].Shape[1]), stateoff, planoff}
 	for _, i := range operands {
@@ -212,8 +243,11 @@ func (b *bind) columns(shader string, pos int, operands ...int) (*dispatch, erro
 		}
 		v := b.floats(c, &l.In[i], false)
 		c.push = append(c.push, v.off, v.stride)
+		if i != 3 && i != 4 && len(l.In[i].Shape) == 3 {
+			vectors = append(vectors, v)
+		}
 	}
 	y := b.floats(c, &l.Out[1], true)
 	c.push = append(c.push, y.off, y.stride)
-	return c, nil
+	return c, vectors, nil
 }
