@@ -188,8 +188,9 @@ func (b *bind) one(f fresh) error {
 		posoff, vy.off, partoff, bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number)}
 	b.fresh(c, f)
 	b.hand(c, b.places != nil, y, buffersOf(&f.q.In[0], &f.k.In[1], &f.v.In[1]), nil)
-	c.spec = append(c.spec, flag(b.places != nil), oneAlone)
-	c.push = append(c.push, 0)
+	sinkoff, sinks := b.vector(c, at(l.In, 4))
+	c.spec = append(c.spec, flag(b.places != nil), oneAlone, sinks)
+	c.push = append(c.push, sinkoff, 0)
 	b.run(c, heads, n)
 	return nil
 }
@@ -267,10 +268,15 @@ func (b *bind) few(units int) error {
 	c.spec = []uint32{attentionTile, typeCodes[k.Type], typeCodes[v.Type], uint32(n), flag(x != nil), uint32(dh)}
 	c.push = []uint32{uint32(heads), uint32(heads / k.Shape[1]), uint32(dh), uint32(dv), uint32(k.Shape[0]),
 		vq.off, vq.stride, koff / 4, kstride / 4, voff / 4, vstride / 4, posoff, vy.off, vy.stride, partoff,
-		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number), pitch}
+		bits(a.ScaleOf(dh)), bits(a.Softcap), uint32(a.Window), uint32(b.number), pitch, 0}
+	sinkAt := len(c.push) - 1
 	if isFresh {
 		b.fresh(c, new)
+	} else {
+		c.spec = append(c.spec, 0)
 	}
+	sinkoff, sinks := b.vector(c, at(l.In, 4))
+	c.spec, c.push[sinkAt] = append(c.spec, sinks), sinkoff
 	b.run3(c, heads, q.Shape[0], n)
 	return nil
 }

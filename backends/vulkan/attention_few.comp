@@ -35,7 +35,9 @@ layout(binding = 5, std430) coherent buffer BPart4 { vec4 part4[]; }; // the sum
 layout(binding = 6, std430) coherent buffer BDone { uint done[]; }; // zero before and behind a dispatch
 layout(binding = 8, std430) writeonly buffer BD { uint bytes[]; };
 layout(binding = 9, std430) writeonly buffer BS { vec2 scales[]; };
+layout(constant_id = 7) const uint SINKS = 0; // their type, 0: there are none
 #ifdef FRESH
+layout(binding = 15, std430) readonly buffer BSinks { uint sinks[]; };
 layout(constant_id = 6) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
 layout(binding = 10, std430) readonly buffer BXK { float xk[]; };
 layout(binding = 11, std430) readonly buffer BXV { float xv[]; };
@@ -44,12 +46,14 @@ layout(binding = 13, std430) writeonly buffer BKW { uvec2 kw2[]; };
 layout(binding = 13, std430) writeonly buffer BKW4 { uvec4 kw4[]; };
 layout(binding = 14, std430) writeonly buffer BVW { uvec2 vw2[]; };
 layout(binding = 14, std430) writeonly buffer BVW4 { uvec4 vw4[]; };
+#else
+layout(binding = 10, std430) readonly buffer BSinks { uint sinks[]; };
 #endif
 layout(push_constant) uniform Push {
   uint heads, share, dh, dv, positions;
   uint qoff, qstride, koff, kstride, voff, vstride, posoff, yoff, ystride, partoff; // k's, v's and partoff in groups of four elements
   float scale, cap;
-  uint window, launch, pitch; // pitch: of bytes, in words
+  uint window, launch, pitch, sinkoff; // pitch: of bytes, in words
 #ifdef FRESH
   uint xkoff, xvoff, pairs;
   float turned; // on cosine and sine
@@ -279,6 +283,11 @@ void main() {
     barrier();
     if (t < vunits)
       for (uint n = 1; n < sharers; n++) r += so[n * vunits + t];
+  }
+  if (SINKS != 0) {
+    float sink = NARROW(sinks, SINKS, sinkoff + h), high = max(best, sink), f = exp_(best - high);
+    r *= f;
+    weight = fma(weight, f, exp_(sink - high));
   }
   r /= weight;
   if (t < vunits) {

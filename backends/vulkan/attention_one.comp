@@ -24,6 +24,7 @@ layout(constant_id = 4) const bool DOTS = false;
 layout(constant_id = 5) const bool PAIR = false; // elements 2i and 2i+1 rotate together, else i and i + pairs
 layout(constant_id = 6) const bool HANDED = false;
 layout(constant_id = 7) const uint ALONE = 1; // blocks up to which one workgroup takes all of a head
+layout(constant_id = 8) const uint SINKS = 0; // their type, 0: there are none
 layout(binding = 0, std430) readonly buffer BQ { float q[]; };
 layout(binding = 1, std430) readonly buffer BK { uvec4 k4[]; };
 layout(binding = 2, std430) readonly buffer BV { uvec4 v4[]; };
@@ -44,6 +45,7 @@ layout(binding = 11, std430) coherent volatile buffer HXV { uint xvh[]; };
 layout(binding = 12, std430) readonly buffer BF { uvec2 freqs[]; };
 layout(binding = 13, std430) writeonly buffer BKW { uvec4 kw4[]; };
 layout(binding = 14, std430) writeonly buffer BVW { uvec4 vw4[]; };
+layout(binding = 16, std430) readonly buffer BSinks { uint sinks[]; };
 layout(push_constant) uniform Push {
   uint heads, share, positions;
   uint qoff, koff, kstride, voff, vstride, posoff, yoff, partoff; // k's and v's in groups of eight elements, partoff of four
@@ -51,7 +53,7 @@ layout(push_constant) uniform Push {
   uint window, launch;
   uint xkoff, xvoff, pairs;
   float turned; // on cosine and sine
-  uint waits; // where HANDED: what stages before write may not be there yet, where not 0
+  uint sinkoff, waits; // waits: where HANDED: what stages before write may not be there yet, where not 0
 };
 
 const uint T = gl_WorkGroupSize.x;
@@ -325,6 +327,11 @@ void main() {
       }
     }
     if (HANDED) tooLong(launch, partLooks);
+  }
+  if (SINKS != 0) {
+    float sink = NARROW(sinks, SINKS, sinkoff + h), high = max(best, sink), f = exp_(best - high);
+    r *= f;
+    weight = fma(weight, f, exp_(sink - high));
   }
   r /= weight;
   if (t < DH) y[yoff + h * DH + t] = SAID(r);

@@ -135,7 +135,7 @@ type attentionChoice struct {
 
 // attentionChoices are those of attention; the first that takes one runs it.
 var attentionChoices = []attentionChoice{
-	{name: "attention_few", bind: bindFew,
+	{name: "attention_few", bind: bindFew, sinks: true,
 		why:   "few tokens: a workgroup a head and part of the positions, a subgroup eight positions at a time",
 		takes: func(d *Device, _ taken, n *graph.Node, k, v *backends.Operand) bool { return d.fewUnits(n, k, v) > 0 }},
 	{name: "attention_matrix", bind: (*bind).attentionMatrix, sinks: true,

@@ -84,7 +84,7 @@ func (d *Device) findFolds(p *backends.Program) *folds {
 	return f
 }
 
-// foldBindings is the number of storage buffers of the kernels with most.
+// foldBindings is the number of storage buffers of the kernels with most; an attention with sinks has one more.
 const foldBindings = 16
 
 // foldWindow is over how many launches a result must lie where it is, so that a fold may
@@ -200,7 +200,8 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
 	q, k, v := &l.In[0], &l.In[1], &l.In[2]
-	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || ops.Beyond(l.Node) != "" {
+	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || ops.Beyond(besideSinks(l.Node)) != "" ||
+		ops.Beyond(l.Node) != "" && int(d.p.limits.MaxPerStageDescriptorStorageBuffers) <= foldBindings {
 		return
 	}
 	n, ok := fusion.NewestOf(p.Launches, i)

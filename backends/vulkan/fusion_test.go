@@ -5,6 +5,8 @@ package vulkan_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/greta-project/greta/backends"
@@ -175,6 +177,69 @@ func TestFresh(t *testing.T) {
 						t.Errorf("behind %d positions: a step differs from its launches one by one by %.2e", n+int(token), r)
 					}
 				}
+			}
+		})
+	}
+}
+
+// sunk is a model of one attention, whose heads have sinks.
+const sunk = `model: sunk
+in:
+  tokens: i32[S]
+  pos: i32[S]
+  last: i32[R]
+params:
+  V: 5000
+weights:
+  tok_embd: {shape: [V, 256], gguf: tok_embd}
+  wk:       {shape: [128, 256], gguf: wk}
+  wv:       {shape: [128, 256], gguf: wv}
+  sinks:    {shape: [4], gguf: sinks}
+  lm_head:  {shape: [V, 256], gguf: lm_head}
+state:
+  kc: float[C, 2, 64]
+  vc: float[C, 2, 64]
+body:
+  x: embed(tokens, tok_embd)
+  q: rope(x as [S, 4, 64], pos, base=10000)
+  ks: push(kc, rope(linear(x, wk) as [S, 2, 64], pos, base=10000), pos)
+  vs: push(vc, linear(x, wv) as [S, 2, 64], pos)
+  y: attention(q, ks, vs, pos, sinks, scale=0.125, window=90)
+  logits: linear(rows(y as [S, 256], last), lm_head)
+out: logits
+`
+
+// TestFreshSinks: so does attention with sinks, which is folded as well.
+func TestFreshSinks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sunk.yaml")
+	if err := os.WriteFile(path, []byte(sunk), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file, err := models.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shader, kv := range map[string]tensor.Type{"attention_one": tensor.F16, "attention_fresh_": tensor.F32} {
+		t.Run(shader, func(t *testing.T) {
+			dev := open(t, vulkan.Options{FP16: backends.Off})
+			s := session(t, dev, func(o *engine.Options) {
+				o.Model, o.Set, o.DType, o.KV, o.Context = file, nil, tensor.F32, kv, 300
+			})
+			for _, n := range []int{1, 31, 200} {
+				s.Reset()
+				if _, err := s.Prefill(context.Background(), prompt(n)); err != nil {
+					t.Fatal(err)
+				}
+				got, err := s.Decode(5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := relative(got, oneByOne(t, dev, s, 1)); !(r <= 1e-4) {
+					t.Errorf("behind %d positions: a step differs from its launches one by one by %.2e", n, r)
+				}
+			}
+			if !dev.Made(shader) {
+				t.Errorf("%s did not run", shader)
 			}
 		})
 	}

@@ -67,6 +67,8 @@ var generalTable = []Case{
 		"q float[37, 2, 64]; k f16[90, 1, 64]; v f16[90, 1, 64]; pos i32[37] =20..; n bf16[2]", sumRel, sumAbs},
 	{"attention/many, large sinks", "y: attention(q, k, v, pos, n)",
 		"q float[37, 4, 64]; k f16[150, 2, 64]; v f16[150, 2, 64]; pos i32[37] =0..; n f32[4] *9", sumRel, sumAbs},
+	{"attention/few, sinks", "y: attention(q, k, v, pos, n, window=100)",
+		"q float[3, 6, 64]; k f16[401, 2, 64]; v f16[401, 2, 64]; pos i32[3] =297..; n bf16[6] *5", sumRel, sumAbs},
 	{"attention/chunk 4", "y: attention(q, k, v, pos, chunk=4)",
 		"q float[7, 4, 8]; k f32[40, 2, 8]; v f32[40, 2, 8]; pos i32[7] =9..", sumRel, sumAbs},
 	{"attention/alibi decode", "y: attention(q, k, v, pos, alibi=8)",
