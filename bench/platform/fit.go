@@ -10,11 +10,15 @@ import (
 
 func median(x []float64) float64 { return stats.Summarize(x).Median }
 
+// leastStart and mostRate stand for a start, in seconds, and a rate, in bytes a second, where the times leave nothing
+// for the one, or do not grow with the volume.
+const leastStart, mostRate = 1e-12, 1e18
+
 // fitStart fits times t, in seconds, of moving volumes v, in bytes, by
 // t = a + v/b, which is T = V/(a + V/b) for the rate T = v/t: a is in seconds, b
 // in bytes a second. It minimises the squares of relative errors, so that the
 // short times count as much as the long ones; spread is their root mean square. The error says that there are
-// fewer than three sizes, or that the times do not grow with them.
+// fewer than three sizes, or that they are one, or that a time is 0.
 func fitStart(v, t []float64) (a, b, spread float64, err error) {
 	if len(v) < 3 || len(v) != len(t) {
 		return 0, 0, 0, errors.New("a fit of two parameters needs three sizes at least")
@@ -27,11 +31,14 @@ func fitStart(v, t []float64) (a, b, spread float64, err error) {
 	}
 	det := pp*qq - pq*pq
 	a, c := (p1*qq-q1*pq)/det, (q1*pp-p1*pq)/det
-	if a < 0 { // no start takes less than nothing
-		a, c = 0, q1/qq
+	if !(det > 1e-12*pp*qq) || math.IsInf(det, 0) {
+		return 0, 0, 0, errors.New("a fit of two parameters needs sizes that differ, and times")
 	}
-	if !(det > 0 && c > 0) || math.IsInf(c, 0) {
-		return 0, 0, 0, errors.New("larger volumes take no longer")
+	switch {
+	case a < leastStart:
+		a, c = leastStart, q1/qq
+	case c < 1/mostRate:
+		a, c = p1/pp, 1/mostRate
 	}
 	sum := 0.0
 	for i := range v {

@@ -224,13 +224,14 @@ func TestFit(t *testing.T) {
 		t.Error("two points were fitted")
 	}
 	sizes := []float64{10, 20, 40}
-	if a, b, _, err := fitStart(sizes, []float64{9, 20, 42}); err != nil || a != 0 || math.Abs(b-1) > 0.06 {
+	if a, b, _, err := fitStart(sizes, []float64{9, 20, 42}); err != nil || a != leastStart || math.Abs(b-1) > 0.06 {
 		t.Errorf("times that begin below nothing: a %v, b %v, %v", a, b, err)
 	}
-	for _, x := range [][]float64{{4, 2, 1}, {1, 0, 1}} {
-		if a, b, _, err := fitStart(sizes, x); err == nil {
-			t.Errorf("times %v: a %v, b %v", x, a, b)
-		}
+	if a, b, _, err := fitStart(sizes, []float64{4, 2, 2}); err != nil || b < 0.9*mostRate || a < 2 || a > 4 {
+		t.Errorf("times that fall: a %v, b %v, %v", a, b, err)
+	}
+	if a, b, _, err := fitStart(sizes, []float64{1, 0, 1}); err == nil {
+		t.Errorf("no time: a %v, b %v", a, b)
 	}
 	if a, b, _, err := fitStart([]float64{10, 10, 10}, []float64{1, 2, 3}); err == nil {
 		t.Errorf("one size: a %v, b %v", a, b)
