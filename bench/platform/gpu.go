@@ -265,7 +265,10 @@ func (g *GPU) roofs(memory, gflops float64) record.Roofs {
 
 // warmUp adds vectors until the clocks have risen from idle, and measures them where kernels read one.
 func (g *GPU) warmUp() (err error) {
-	const bytes = 16 << 20
+	bytes := 16 << 20
+	if g.opt.Device.Info().Level == "software" { // without clocks of its own, and slow
+		bytes = 64 << 10
+	}
 	_, l, err := g.additions(bytes / 16)
 	if err != nil {
 		return err
