@@ -37,8 +37,11 @@ func TestSmoke(t *testing.T) {
 }
 
 func TestSmokeOnLavapipe(t *testing.T) {
-	device := lavapipe(t)
-	r := greta(t, "smoke", "--backend", "vulkan", "--device", device, "--profile", "fill", "--repeat", "2", "--json")
+	device, times := lavapipe(t), "1"
+	if testfiles.Exhaustive() {
+		times = "2"
+	}
+	r := greta(t, "smoke", "--backend", "vulkan", "--device", device, "--profile", "fill", "--repeat", times, "--json")
 	rep := smokeReport(t, r)
 	if r.code != 0 || rep.Status != "OK" || rep.Validation == "" || rep.Messages != 0 {
 		t.Errorf("exit code %d, %+v\n%s", r.code, rep, r.err)
