@@ -91,7 +91,8 @@ func TestFolds(t *testing.T) {
 }
 
 // TestFoldsWithBiases: a Llama whose every product has a bias gives in a step what its launches
-// give one by one. A sample has f32 without half precision and f16 with it; only this where not every case is asked for.
+// give one by one. A sample has f32 without half precision and f16 with it; only the latter where not every case is
+// asked for.
 func TestFoldsWithBiases(t *testing.T) {
 	dir := t.TempDir()
 	if err := golden.Unpack(testfiles.Repo(t, "testdata", "golden", "llama_bias"), dir); err != nil {

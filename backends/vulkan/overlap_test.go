@@ -39,7 +39,8 @@ func patient(t testing.TB, dev *vulkan.Device) bool {
 			t.Fatal(err)
 		}
 		dev.Lose(true)
-		s := session(t, dev, func(o *engine.Options) { // every workgroup behind the first waits in vain: few do for the answer
+		// Every workgroup behind the first waits in vain: few do for the answer.
+		s := session(t, dev, func(o *engine.Options) {
 			o.DType, o.KV = tensor.F16, tensor.F16
 			o.Set = map[string]string{"L": "1", "D": "32", "H": "1", "F": "32", "V": "32"}
 		})
