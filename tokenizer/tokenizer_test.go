@@ -4,6 +4,7 @@ package tokenizer
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -139,9 +140,15 @@ func convert[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
-// everyTokenizer loads one tokenizer of each kind and source.
+// loaded is what everyTokenizer gives.
+var loaded map[string]*Tokenizer
+
+// everyTokenizer gives one tokenizer of each kind and source, loaded once.
 func everyTokenizer(t testing.TB) map[string]*Tokenizer {
 	t.Helper()
+	if loaded != nil {
+		return maps.Clone(loaded)
+	}
 	data := testfiles.Shared(t, "data")
 	load := func(elem ...string) *Tokenizer {
 		tok, err := Load(filepath.Join(append([]string{data}, elem...)...))
@@ -153,13 +160,14 @@ func everyTokenizer(t testing.TB) map[string]*Tokenizer {
 	gguf := func(name string) *Tokenizer {
 		return fromGGUFFile(t, filepath.Join(data, "tokenizers", "ggml-vocab-"+name+".gguf"))
 	}
-	return map[string]*Tokenizer{
+	loaded = map[string]*Tokenizer{
 		"llama2.model": load("tokenizers", "llama2-tokenizer.model"), "tok512.bin": load("stories260K", "tok512.bin"),
 		"tolstoy": load("tolstoy-2.7m"), "qwen2.5": load("tokenizers", "qwen2.5"), "phi-3": gguf("phi-3"),
 		"gpt-2":  gguf("gpt-2"),
 		"falcon": gguf("falcon"), "starcoder": gguf("starcoder"), "deepseek-coder": gguf("deepseek-coder"),
 		"llama-spm": gguf("llama-spm"),
 	}
+	return maps.Clone(loaded)
 }
 
 func TestRoundTripAndStream(t *testing.T) {
