@@ -200,7 +200,7 @@ func (d *Device) findNorm(p *backends.Program, i int, f *folds) {
 func (d *Device) findFresh(p *backends.Program, i int, f *folds) {
 	l := &p.Launches[i]
 	q, k, v := &l.In[0], &l.In[1], &l.In[2]
-	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || ops.Beyond(besideSinks(l.Node)) != "" ||
+	if q.Shape[0] != 1 || d.fewUnits(l.Node, k, v) == 0 || ops.BesideSinks(l.Node) != "" ||
 		ops.Beyond(l.Node) != "" && int(d.p.limits.MaxPerStageDescriptorStorageBuffers) <= foldBindings {
 		return
 	}
