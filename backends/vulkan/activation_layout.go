@@ -158,10 +158,26 @@ func (b *bind) region(f form, o *backends.Operand) (region, bool) {
 	}
 	at := region{form: f, buffer: buf, offset: o.Offset, cols: o.Shape.Last(), n: uint32(o.Shape.Rows()), inner: inner,
 		stride: uint32(o.Stride)}
+	if row := 4 * at.cols; o.Type == tensor.F32 && o.Stride == int(inner)*row {
+		at.inner, at.stride = 1, uint32(row) // rows without gaps, whatever they belong to
+	}
 	if at.n == at.inner {
 		at.stride = 0 // of one index
 	}
 	return at, true
+}
+
+// reads is the form in which a launch reads its first operand, empty: f32, or it is no product.
+func (d *Device) reads(k *kernel, l *backends.Launch) form {
+	switch {
+	case isLinear(l.Node):
+		return d.formOf(k.on, &l.In[1], d.rows(l.In[0].Shape.Rows()))
+	case l.Node.Op == ops.LinearID:
+		b := &bind{d: d, on: k.on}
+		c, _ := b.experts(b.placed(&l.In[1]), &l.In[2])
+		return c.form
+	}
+	return ""
 }
 
 // wanted says in which form later launches of the program read what this one
@@ -171,11 +187,10 @@ func (b *bind) wanted(o *backends.Operand, cols int) form {
 	for i := b.number + 1; b.program != nil && i < len(b.program.Launches); i++ {
 		l := &b.program.Launches[i]
 		k, ok := l.Kernel.(*kernel)
-		if ok && isLinear(l.Node) {
-			x, w := &l.In[0], &l.In[1]
-			if x.Buffer == o.Buffer && x.Offset == o.Offset && x.Shape.Last() == cols && x.Shape.Elems() == o.Shape.Elems() &&
-				x.Dense() && o.Dense() {
-				return b.d.formOf(k.on, w, b.d.rows(x.Shape.Rows()))
+		if x := at(l.In, 0); ok && x != nil && x.Buffer == o.Buffer && x.Offset == o.Offset && x.Shape.Last() == cols &&
+			x.Shape.Elems() == o.Shape.Elems() && x.Dense() && o.Dense() {
+			if f := b.d.reads(k, l); f != "" {
+				return f
 			}
 		}
 		for j := range l.Out {
@@ -305,7 +320,7 @@ func (b *bind) unread(x *converted, o *backends.Operand) bool {
 	if x == nil || b.copies.all || !backends.ReadOnlyBy(b.program.Launches, b.number, o, func(j, operand int) bool {
 		l := &b.program.Launches[j]
 		k, ok := l.Kernel.(*kernel)
-		return ok && operand == 0 && isLinear(l.Node) && b.d.formOf(k.on, &l.In[1], b.d.rows(l.In[0].Shape.Rows())) == x.form
+		return ok && operand == 0 && b.d.reads(k, l) == x.form
 	}) {
 		return false
 	}

@@ -23,18 +23,29 @@ import (
 // one by one, which do neither. A sample has a plain type without half
 // precision, and blocks with it; a block with these where not every case is asked for.
 func TestForms(t *testing.T) {
-	file, err := models.Builtin("llama2_7b")
+	forms(t, "llama2_7b", 1e-5, map[string]string{"D": "256", "H": "4", "G": "2", "F": "768", "L": "2", "V": "500"},
+		tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K)
+}
+
+// TestFormsOfExperts: so they are for experts, of many rows that are taken together and of one. A key may round to its
+// neighbour in f16.
+func TestFormsOfExperts(t *testing.T) {
+	forms(t, "mixtral_8x7b", 1e-4, map[string]string{"D": "256", "H": "4", "G": "2", "F": "512", "L": "2", "V": "500", "E": "4"},
+		tensor.BF16, tensor.F16, tensor.MXFP4, tensor.Q8_0, tensor.Q4_K)
+}
+
+func forms(t *testing.T, model string, exact float64, set map[string]string, types ...tensor.Type) {
+	file, err := models.Builtin(model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := map[string]string{"D": "256", "H": "4", "G": "2", "F": "768", "L": "2", "V": "500"}
 	prompt := make([]int32, 20)
 	for i := range prompt {
 		prompt[i] = int32(7 * i % 500)
 	}
 	for _, fp16 := range []backends.Choice{backends.Off, backends.On} {
 		dev := open(t, vulkan.Options{FP16: fp16})
-		for i, dtype := range []tensor.Type{tensor.F32, tensor.F16, tensor.Q8_0, tensor.Q4_0, tensor.Q4_K, tensor.Q6_K} {
+		for i, dtype := range types {
 			if sample(dev) && i != map[backends.Choice]int{backends.Off: 1, backends.On: 4}[fp16] {
 				continue
 			}
@@ -48,7 +59,7 @@ func TestForms(t *testing.T) {
 				_, s := testkit.Session(t, engine.Options{Model: file, Device: dev, Context: 64, DType: dtype, Seed: 3, Set: set})
 				// A norm that is folded adds in another order; where activations are
 				// rounded to bytes, one of them may then round the other way.
-				limit := 1e-5
+				limit := exact
 				if fp16 == backends.On && dtype.IsBlock() {
 					limit = 1e-2
 				}

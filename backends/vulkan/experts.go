@@ -40,13 +40,17 @@ func (d *Device) groupsByMatrix(n *graph.Node) bool {
 	return grouped && c.form == halves
 }
 
+// experts is the choice for a weight as it is placed and the chosen experts; grouped: they are taken together.
+func (b *bind) experts(w, e *backends.Operand) (c *productChoice, grouped bool) {
+	return question{b.d, b.on, w.Type, w.Shape[2], e.Shape.Elems(), b.lines(w) != 0, true}.experts(w.Shape[0])
+}
+
 // bindLinearID multiplies, for each pair, the token's row with the chosen expert's matrix. A piece is a number of
 // experts.
 func bindLinearID(b *bind) error {
 	l := b.l
 	w, e := b.placed(&l.In[1]), &l.In[2]
-	cols := w.Shape[2]
-	c, grouped := question{b.d, b.on, w.Type, cols, e.Shape.Elems(), b.lines(w) != 0, true}.experts(w.Shape[0])
+	c, grouped := b.experts(w, e)
 	p := product{x: &l.In[0], w: w, bias: l.Named("b"), y: &l.Out[0]}
 	for _, part := range b.pieces(w) {
 		switch {
