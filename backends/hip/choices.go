@@ -286,6 +286,7 @@ func subnormalHalves(t tensor.Type) bool {
 // int8.h has.
 var int8Types = map[tensor.Type]bool{
 	tensor.Q4_0: true, tensor.Q4_1: true, tensor.Q8_0: true, tensor.Q4_K: true, tensor.Q5_K: true, tensor.Q6_K: true,
+	tensor.MXFP4: true,
 }
 
 // usesInt8 says whether products of one row with weights of a type round their

@@ -42,7 +42,7 @@ func vecBytes(t tensor.Type, k int, eight bool) int {
 	}
 	sums := 32
 	switch t {
-	case tensor.Q8_0:
+	case tensor.Q8_0, tensor.MXFP4:
 		return k + 4*(k/32)
 	case tensor.Q4_K, tensor.Q5_K, tensor.Q6_K:
 		sums = 16
@@ -53,7 +53,7 @@ func vecBytes(t tensor.Type, k int, eight bool) int {
 // vecUnroll is how many units of each of two rows a lane has under way.
 func vecUnroll(t tensor.Type) int {
 	switch t {
-	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q8_0:
+	case tensor.F32, tensor.F16, tensor.BF16, tensor.Q4_0, tensor.Q4_1, tensor.Q8_0, tensor.MXFP4:
 		return 4
 	case tensor.Q4_K, tensor.Q5_K, tensor.Q6_K:
 		return 2

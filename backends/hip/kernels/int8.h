@@ -15,7 +15,7 @@
 #define SUM_BY 1.0f
 #endif
 
-#define SUMS (W_TYPE != W_Q8_0) // sums are wanted: not where codes are numbers by themselves
+#define SUMS (W_TYPE != W_Q8_0 && W_TYPE != W_MXFP4) // sums are wanted: not where codes are numbers by themselves
 
 // where chunk c of n lies, in chunks
 G_FN u32 chunk_at(u32 c, u32 n) {
@@ -27,6 +27,17 @@ G_FN u32 chunk_at(u32 c, u32 n) {
   return (c / 2 & 1) * (n / 2) + c / 4 * 2 + (c & 1);
 #else
   return (c & 1) * (n / 2) + c / 2;
+#endif
+}
+
+// four bytes of lo (0 to 3) and hi (4 to 7)
+template <u32 A, u32 B, u32 C, u32 D> G_FN u32 bytes_of(u32 lo, u32 hi) {
+#if G_AMD
+  return __builtin_amdgcn_perm(hi, lo, A | B << 8 | C << 16 | D << 24);
+#else
+  u32 r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(lo), "r"(hi), "n"(A | B << 4 | C << 8 | D << 12));
+  return r;
 #endif
 }
 
@@ -58,8 +69,15 @@ struct Shared8 {
       s += shfl_xor(s, 2);
       if (!CHUNK16) s += shfl_xor(s, 4);
     }
+#if W_TYPE == W_MXFP4 // elements j and j + 16 of a block side by side, as their codes are
+    const u32 other = f2u(shfl_xor(u2f(bytes), 4)), at = 2 * (i / 4 & 3) + (i / 16 & 1);
+    const u32 own = i & 16 ? bytes_of<2, 6, 3, 7>(other, bytes) : bytes_of<0, 4, 1, 5>(bytes, other);
+    if (!real) return;
+    ((u32 *)(q + chunk_at(i / 32 * 2 + at / 4, n)))[at & 3] = own;
+#else
     if (!real) return;
     ((u32 *)(q + chunk_at(i / 16, n)))[i / 4 & 3] = bytes;
+#endif
     if (i % 32 == 0) scale[i / 32] = d * SCALE_BY;
     if (SUMS && i % (CHUNK16 ? 16 : 32) == 0) sum[i / (CHUNK16 ? 16 : 32)] = d * s * SUM_BY;
   }
@@ -114,6 +132,51 @@ template <> struct Codes8<W_Q4_1> {
     return h2f((u16)dm) * (x.scale[u] * ((float)nibbles_dot(q, x, u) * 0.0625f)) + h2f((u16)(dm >> 16)) * x.sum[u];
   }
 };
+
+#if W_TYPE == W_MXFP4
+// Adds to up the product of a word's positive codes with x, to down that of the amounts of its negative ones: codes are
+// looked up as twice the numbers that they are, low half by low half and high half by high half of byte 0, then of byte 1 …,
+// which is how lo and hi have x.
+G_FN void e2m1_dot(u32 w, u32 lo, u32 hi, int &up, int &down) {
+  const u32 t0 = 0x03020100u, t1 = 0x0c080604u;
+#if G_AMD
+  const u32 l = w & 0x0f0f0f0fu, h = w >> 4 & 0x0f0f0f0fu;
+  const u32 codes[2] = {bytes_of<0, 4, 1, 5>(l, h), bytes_of<2, 6, 3, 7>(l, h)}, xs[2] = {lo, hi};
+  G_UNROLL for (u32 i = 0; i < 2; i++) {
+    const u32 v = __builtin_amdgcn_perm(t1, t0, codes[i] & 0x07070707u), sign = (codes[i] >> 3 & 0x01010101u) * 255u;
+    up = dot4(v & ~sign, xs[i], up);
+    down = dot4(v & sign, xs[i], down);
+  }
+#else
+  // four bits choose a byte of the table; the highest of them asks for its sign instead, which is zero everywhere
+  const auto four = [&](u32 codes) {
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(t0), "r"(t1), "r"(codes));
+    return r;
+  };
+  const u32 v = w ^ 0x88888888u;
+  up = dot4(four(w), lo, up);
+  up = dot4(four(w >> 16), hi, up);
+  down = dot4(four(v), lo, down);
+  down = dot4(four(v >> 16), hi, down);
+#endif
+}
+template <> struct Codes8<W_MXFP4> {
+  static constexpr u32 QUADS = 8;
+  u4 q;
+  u8 e;
+  G_FN_IN static Codes8 load(const Row &w, u32 u) { return Codes8{((const u4 *)w.p)[u], w.p1[u]}; }
+  G_FN_IN float dot(const Shared8 &x, u32 u) const {
+    const u4 a = x.q[u], b = x.q[x.n / 2 + u];
+    int up = 0, down = 0;
+    e2m1_dot(q.x, a.x, a.y, up, down);
+    e2m1_dot(q.y, a.z, a.w, up, down);
+    e2m1_dot(q.z, b.x, b.y, up, down);
+    e2m1_dot(q.w, b.z, b.w, up, down);
+    return w_exp2(e) * x.scale[u] * (float)(up - down);
+  }
+};
+#endif
 
 // Six bits of scale and of offset of sub-blocks 2j and 2j + 1: those of the
 // first four are the low bits of bytes of h.y and h.z, those of the others four

@@ -132,11 +132,9 @@ G_FN float w_e2m1(u32 codes, u32 i) {
   u32 c = codes >> (8 * i);
   return u2f((c & 8) << 28 | (c & 7) << 22) * u2f(0x7f000000u);
 }
-// half of the scale, 2^(e-128)
-G_FN float w_power(const Row &w, u32 b) {
-  u32 e = w.p1[b];
-  return u2f(e < 2 ? 0x00200000u << e : (e - 1) << 23);
-}
+// half of the scale of an exponent, 2^(e-128), and of a block
+G_FN float w_exp2(u32 e) { return u2f(e < 2 ? 0x00200000u << e : (e - 1) << 23); }
+G_FN float w_power(const Row &w, u32 b) { return w_exp2(w.p1[b]); }
 #endif
 
 // bytes of a block in each plane
