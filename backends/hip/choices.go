@@ -85,6 +85,8 @@ func one(several func(*binder, []product, *normed, pairing)) func(*binder) {
 var experts = []choice{
 	{name: "matrix", takes: (*Device).usesGroups, bind: bindGroups, scratch: groupScratch,
 		why: "many rows an expert: in the order of experts tiles of rows read a matrix once, on matrix cores"},
+	{name: "experts", takes: (*Device).usesExperts, bind: bindExperts,
+		why: "one token, weights in blocks: rows of its experts meet x in eight bits, a wave a row"},
 	{name: "matvec", bind: bindLinearID, why: "each token's row has its own matrices: they are streamed past it"},
 }
 

@@ -431,13 +431,13 @@ func TestCompilerMessage(t *testing.T) {
 }
 
 func TestLevels(t *testing.T) {
-	at := func(ranges ...span) *bound { return &bound{spans: ranges} }
+	at := func(ranges ...span) []span { return ranges }
 	r := func(from, to uintptr) span { return span{from, to, false} }
 	w := func(from, to uintptr) span { return span{from, to, true} }
 	a, b, c := at(r(0, 8), w(8, 16)), at(r(0, 8), w(16, 24)), at(r(8, 24), w(24, 32))
 	d := at(r(40, 48), w(0, 4))   // overwrites what a and b read
 	e := at(r(48, 56), w(56, 64)) // free of all
-	got := levelsOf([]*bound{a, b, c, d, e})
+	got := levelsOf([][]span{a, b, c, d, e})
 	want := [][]int{{0, 1, 4}, {2, 3}}
 	if len(got) != len(want) {
 		t.Fatalf("%d levels", len(got))

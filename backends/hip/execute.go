@@ -153,31 +153,9 @@ func (b *bound) runOn(dev *Device, stream uintptr, follows bool) error {
 
 // Capture compiles what a program needs and records it as a graph.
 func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
-	e := &executable{dev: dev, program: p}
-	for i := range p.Launches {
-		b, err := dev.bind(&p.Launches[i], i)
-		if err != nil {
-			return nil, errlist.Join(err, e.Close())
-		}
-		e.launches = append(e.launches, b)
-	}
-	levels, begins, err := dev.join(p, e.launches)
+	e, programs, err := dev.plan(p, false)
 	if err != nil {
-		return nil, errlist.Join(err, e.Close())
-	}
-	var programs []program
-	e.levels, e.serial = levels, holdBack(levels, begins)
-	dev.widenSoon(levels)
-	for _, level := range levels {
-		for _, b := range level {
-			programs = b.programs(programs)
-			if !slices.Contains(e.launches, b) {
-				e.launches = append(e.launches, b)
-			}
-		}
-	}
-	if err := e.findSteps(); err != nil {
-		return nil, errlist.Join(err, e.Close())
+		return nil, err
 	}
 	if err := e.prepareMoves(); err != nil {
 		return nil, errlist.Join(err, e.Close())
@@ -191,6 +169,37 @@ func (dev *Device) Capture(p *backends.Program) (backends.Executable, error) {
 	}
 	e.submit, e.end = []uintptr{e.graph, dev.stream}, []uintptr{e.done, dev.stream}
 	return e, nil
+}
+
+// plan binds a program's launches and joins them; alone: only where that changes bits. It gives what they need, too.
+func (dev *Device) plan(p *backends.Program, alone bool) (*executable, []program, error) {
+	e := &executable{dev: dev, program: p}
+	for i := range p.Launches {
+		b, err := dev.bind(&p.Launches[i], i)
+		if err != nil {
+			return nil, nil, errlist.Join(err, e.Close())
+		}
+		e.launches = append(e.launches, b)
+	}
+	levels, begins, err := dev.join(p, e.launches, alone)
+	if err != nil {
+		return nil, nil, errlist.Join(err, e.Close())
+	}
+	var programs []program
+	e.levels, e.serial = levels, holdBack(levels, begins)
+	dev.widenSoon(levels)
+	for _, level := range levels {
+		for _, b := range level {
+			programs = b.programs(programs)
+			if !slices.Contains(e.launches, b) {
+				e.launches = append(e.launches, b)
+			}
+		}
+	}
+	if err := e.findSteps(); err != nil {
+		return nil, nil, errlist.Join(err, e.Close())
+	}
+	return e, programs, nil
 }
 
 // record captures the launches. A capture that fails is ended all the same:

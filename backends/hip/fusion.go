@@ -14,7 +14,7 @@ import (
 // Launches of a captured program that become one: products that share their
 // input, the norm before them, the function of two products behind them, and
 // rotations and stores of one step. Every result is the one that the launches
-// alone give, bit for bit; what nothing reads is not stored.
+// alone give, bit for bit, but for what merge finds; what nothing reads is not stored.
 
 // joinWindow is the places by which a launch moves at most when it is joined: from a
 // block's third product to its norm, past rotations and stores of the others.
@@ -25,21 +25,31 @@ type fuser struct {
 	dev     *Device
 	p       *backends.Program
 	singles []*bound
-	levels  [][]int // of a step
+	alone   bool            // each launch runs by itself, but for what is merged
+	levels  [][]int         // of a step
+	made    map[int]*merged // by the launch that stands for all
+	norms   map[int]bool    // launches of add_rmsnorm whose sums others give
 }
 
 // join gives the program's bound launches by level, some of them joined, and the levels
-// with which its steps begin. Nothing moves from one step to another.
-func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, begins []int, err error) {
+// with which its steps begin. Nothing moves from one step to another. alone: only what is merged is joined.
+func (dev *Device) join(p *backends.Program, singles []*bound, alone bool) (all [][]*bound, begins []int, err error) {
 	per, ok := p.EqualSteps()
 	if !ok {
 		return nil, nil, fmt.Errorf("%s: %d launches are not those of %d equal steps", p.Name, len(singles), p.Steps)
 	}
 	for from := 0; from < len(singles); from += per {
-		j := &fuser{dev: dev, p: p, singles: singles, levels: levelsOf(singles[from : from+per])}
+		j := &fuser{dev: dev, p: p, singles: singles, alone: alone || dev.alone, made: map[int]*merged{},
+			norms: map[int]bool{}}
+		order := j.merge(from, from+per)
+		spans := make([][]span, len(order))
+		for k, i := range order {
+			spans[k] = j.spans(i)
+		}
+		j.levels = levelsOf(spans)
 		for _, level := range j.levels {
-			for i := range level {
-				level[i] += from
+			for k := range level {
+				level[k] = order[level[k]]
 			}
 		}
 		levels, err := j.step()
@@ -54,11 +64,15 @@ func (dev *Device) join(p *backends.Program, singles []*bound) (all [][]*bound, 
 
 // step gives the bound launches of the fuser's levels.
 func (j *fuser) step() (all [][]*bound, err error) {
-	if j.dev.alone {
+	if j.alone {
 		for _, level := range j.levels {
 			var bounds []*bound
 			for _, i := range level {
-				bounds = append(bounds, j.singles[i])
+				b, err := j.single(i)
+				if err != nil {
+					return nil, err
+				}
+				bounds = append(bounds, b)
 			}
 			all = append(all, bounds)
 		}
@@ -87,11 +101,14 @@ func (j *fuser) level(l int) (all []*bound, skip int, err error) {
 	for len(left) > 0 {
 		group := j.alike(left)
 		left = slices.DeleteFunc(left, func(i int) bool { return slices.Contains(group, i) })
-		b := j.singles[group[0]]
+		var b *bound
 		if len(group) > 1 {
-			if b, err = j.bind(group, group, func(b *binder) { j.group(b, group) }); err != nil {
-				return nil, 0, err
-			}
+			b, err = j.bind(group, group, func(b *binder) { j.group(b, group) })
+		} else {
+			b, err = j.single(group[0])
+		}
+		if err != nil {
+			return nil, 0, err
 		}
 		all = append(all, b)
 	}
@@ -211,8 +228,11 @@ func (j *fuser) operands(b *binder, group []int) []product {
 // and the function behind them, if there are any.
 func (j *fuser) products(l int) (*bound, int, error) {
 	skip, before := 0, -1
-	if first := j.levels[l]; len(first) == 1 && j.node(first[0]).Op == ops.RMSNorm && l+1 < len(j.levels) {
-		before, skip = first[0], 1
+	var rows normOperands
+	if first := j.levels[l]; len(first) == 1 && l+1 < len(j.levels) {
+		if n, ok := j.normOf(first[0]); ok {
+			rows, before, skip = n, first[0], 1
+		}
 	}
 	level := j.levels[l+skip]
 	c := j.several(level[0])
@@ -221,7 +241,7 @@ func (j *fuser) products(l int) (*bound, int, error) {
 	}
 	launches := slices.Clone(level)
 	if before >= 0 {
-		if j.loose(&j.p.Launches[before].In[0]) || !j.p.Launches[before].Out[0].Same(&j.p.Launches[level[0]].In[0]) {
+		if j.loose(rows.x) || !rows.out.Same(&j.p.Launches[level[0]].In[0]) {
 			return nil, 0, nil
 		}
 		launches = append([]int{before}, launches...)
@@ -313,15 +333,45 @@ func (j *fuser) loose(o *backends.Operand) bool {
 
 // norm gives the norm that a product does itself.
 func (j *fuser) norm(b *binder, i int, launches []int) *normed {
-	l := &j.p.Launches[i]
-	n := &normed{x: l.In[0], eps: graph.Attr[ops.NormAttr](l.Node).Eps}
-	if len(l.In) > 1 {
-		n.w = l.In[1]
+	o, _ := j.normOf(i)
+	n := &normed{x: *o.x, eps: graph.Attr[ops.NormAttr](j.node(i)).Eps}
+	if o.w != nil {
+		n.w = *o.w
 	}
-	if !j.dead(&l.Out[0], i, launches) {
-		n.h = b.dense(&l.Out[0])
+	if !j.dead(o.out, i, launches) {
+		n.h = b.dense(o.out)
 	}
 	return n
+}
+
+// normOperands are what an RMSNorm reads and gives; w is nil where it has no weights.
+type normOperands struct{ x, w, out *backends.Operand }
+
+// normOf gives those of launch i, which may be the norm of a sum that another launch gives; ok is false for others.
+func (j *fuser) normOf(i int) (n normOperands, ok bool) {
+	l := &j.p.Launches[i]
+	switch {
+	case l.Node.Op == ops.RMSNorm:
+		n = normOperands{x: &l.In[0], out: &l.Out[0]}
+		if len(l.In) > 1 {
+			n.w = &l.In[1]
+		}
+		return n, true
+	case j.norms[i]:
+		return normOperands{&l.Out[0], &l.In[2], &l.Out[1]}, true
+	}
+	return n, false
+}
+
+// single is a launch by itself, with those for which it stands, or without what another one does of it.
+func (j *fuser) single(i int) (*bound, error) {
+	switch m := j.made[i]; {
+	case m != nil:
+		return j.bind(m.launches, m.launches, m.bind)
+	case j.norms[i]:
+		return j.bind([]int{i}, nil, (*binder).normOnly)
+	}
+	return j.singles[i], nil
 }
 
 // apart says whether launches, in order, can run at once: what one of them writes

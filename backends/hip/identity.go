@@ -35,8 +35,9 @@ var codeGroups = map[string]string{
 	"attention": "attention", "attention_decode": "attention", "attention_split": "attention", "flash": "attention",
 	"paged": "attention",
 	"draw":  "others", "embed": "others", "filter": "others", "general": "others", "heads": "others",
-	"moe":  "products, others",
-	"norm": "others", "pick": "others", "point": "products, others", "recurrence": "others",
+	"experts": "products, others",
+	"moe":     "products, others",
+	"norm":    "others", "pick": "others", "point": "products, others", "recurrence": "others",
 	"rope": "others", "rows": "others", "spread": "others", "stepcopy": "others",
 }
 

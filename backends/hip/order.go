@@ -56,11 +56,11 @@ func conflict(a, b []span) bool {
 	return false
 }
 
-// levelsOf orders launches: each comes in a later level than all before it that
+// levelsOf orders launches by what they touch: each comes in a later level than all before it that
 // it is in conflict with. Launches of a level that use the device's workspace run one
 // after another all the same.
-func levelsOf(launches []*bound) (all [][]int) {
-	at := backends.Levels(len(launches), func(i, j int) bool { return conflict(launches[j].spans, launches[i].spans) })
+func levelsOf(spans [][]span) (all [][]int) {
+	at := backends.Levels(len(spans), func(i, j int) bool { return conflict(spans[j], spans[i]) })
 	for i, level := range at {
 		if level == len(all) {
 			all = append(all, nil)

@@ -52,7 +52,7 @@ func (dev *Device) Paths() []backends.Path {
 		all = append(all, backends.Path{Name: pathInt8, About: "products of a row rounded to 8 bits with block formats " +
 			"(dot products of bytes)",
 			Half: true, Auto: true, Rel: 1e-2, Code: codeHash(dev.c.target), Takes: func(n *graph.Node) bool {
-				return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type]
+				return takesLinear(n) && n.In[0].Shape.Rows() == 1 && int8Types[n.In[1].Type] || dev.takesOne(n)
 			}})
 	}
 	if types := fp8Types(arch); types != nil {

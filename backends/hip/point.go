@@ -88,6 +88,16 @@ func bindNorm(b *binder) {
 	d.ptr(b.out(0), b.pointer(x)).rows(r).ptr(0).rows(rows{}).ptr(0, w).u32(t).f32(eps)
 }
 
+// normOnly starts the norm of an add_rmsnorm whose sum is there.
+func (b *binder) normOnly() {
+	sum := &b.l.Out[0]
+	r := rowsOf(sum)
+	file, _ := normFile(r.cols)
+	w, t := b.plain(b.in(2))
+	b.start(file, "rmsnorm", normThreads, r.n, 1, 1).ptr(b.out(1), b.pointer(sum)).rows(r).ptr(0).rows(rows{}).
+		ptr(0, w).u32(t).f32(graph.Attr[ops.NormAttr](b.l.Node).Eps)
+}
+
 func bindSoftmax(b *binder) {
 	r := rowsOf(b.in(0))
 	file, threads := normFile(r.cols)

@@ -262,6 +262,8 @@ func (e *executable) findSteps() error {
 	return err
 }
 
+var errFreed = errors.New("hip: a buffer of the program was freed")
+
 // fly prepares a submission: the end of the program before it is recorded, where
 // nobody has waited for that yet, and the sides are in use.
 func (e *executable) fly() error {
@@ -275,7 +277,7 @@ func (e *executable) fly() error {
 	e.dev.last, e.flies, e.marked = e, true, false
 	for _, b := range e.steps {
 		if b.side == nil {
-			return errors.New("hip: a buffer of the program was freed")
+			return errFreed
 		}
 		if err := b.toHost(b.side); err != nil {
 			return err

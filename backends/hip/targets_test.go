@@ -183,6 +183,9 @@ func programsFor(arch string) []program {
 		p, _ := normFile(d)
 		all = append(all, p)
 	}
+	if hasHalves(arch) {
+		all = append(all, expertsPrograms()...)
+	}
 	all = append(all, pointFile, drawFile, filterFile, generalFile, spreadFile, recurrenceFile, routeFile, ropeFile,
 		ropeFiles(3))
 	for _, r := range []struct {
@@ -399,4 +402,16 @@ func TestTargets(t *testing.T) {
 			t.Errorf("testdata/resources.txt does not have this line; go test -run TestTargets -rewrite:\n%s", l)
 		}
 	}
+}
+
+// expertsPrograms are programs of experts.hip for every type that it takes.
+func expertsPrograms() (all []program) {
+	for t := range int8Types {
+		for _, more := range []string{"BLOCKS=2 PAIRED=1 SHARED=0 OF(a,b)=of_mul(of_clamp(a,u2f(0x0u),1.0f),g_sigmoid(b))",
+			"BLOCKS=3 PAIRED=0 SHARED=1 OF(a,b)=a"} {
+			all = append(all, newProgram("experts.hip", append([]string{define("W_TYPE", weightNames[t]), "W_SCALAR=0",
+				define("UNROLL", mostUnits(t)), "BIAS=2"}, strings.Fields(more)...)...))
+		}
+	}
+	return all
 }

@@ -440,6 +440,10 @@ func trial() []optest.Case {
 		add(fmt.Sprint("experts ", t), "y: linear_id(x, w, e)",
 			fmt.Sprintf("x float[19, 1, 256]; w %s[5, 67, 256]; e i32[19, 2] <5", t), 1)
 	}
+	for _, t := range []tensor.Type{tensor.Q4_K, tensor.MXFP4} {
+		add(fmt.Sprint("experts decode ", t), "y: linear_id(x, w, e)",
+			fmt.Sprintf("x float[1, 1, 256]; w %s[5, 67, 256]; e i32[1, 2] <5", t), 1)
+	}
 	attention := func(name string, rows, heads, groups, d, cache, from int, t tensor.Type) {
 		add("attention "+name, "y: attention(q, k, v, pos)", fmt.Sprintf("q float[%d, %d, %d]; k %s[%d, %d, %d]; v %s[%d, "+
 			"%d, %d]; pos i32[%d] =%d..",
