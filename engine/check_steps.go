@@ -61,6 +61,9 @@ func (r *CheckReport) whole(ctx context.Context, e *Engine, input feed) error {
 	if limit := e.rounded(HalfLimit, 0); limit > 0 && limit < F8Limit { // which decode does not meet
 		// Prefill and decode round apart from each other, and each may be that far from the reference.
 		r.PrefillLimit *= 2
+		if e.Routes() {
+			r.PrefillLimit = max(r.PrefillLimit, RoutedLimit)
+		}
 	}
 	r.PrefillOK = r.Prefill.RelL2 <= r.PrefillLimit
 	return nil
