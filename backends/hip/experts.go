@@ -141,7 +141,7 @@ func bindExperts(b *binder) {
 		bindLinearID(b)
 		return
 	}
-	b.first(b.l, b.l, leaf{step: 1}, leaf{step: 1}, "a", b.out(0))
+	b.first(b.l, b.l, leaf{step: 1}, leaf{step: 1}, "a", &b.l.Out[0])
 }
 
 // expertsProgram is that of rows of k elements of w, so many of which a wave has, beside x of so many elements.
@@ -182,18 +182,18 @@ func (b *binder) stack(d *dispatch, l *backends.Launch, f leaf) {
 }
 
 // first computes a function of the rows of products one and two, which are the same where f and g are.
-func (b *binder) first(one, two *backends.Launch, f, g leaf, of string, out uintptr) {
+func (b *binder) first(one, two *backends.Launch, f, g leaf, of string, out *backends.Operand) {
 	w, x, e := &one.In[1], &one.In[0], &one.In[2]
 	rows := 1
 	if f != g {
 		rows = 2
 	}
-	places, n := e.Shape.Elems(), w.Shape[1]/f.step
+	places, n := e.Shape.Elems(), out.Shape.Elems()/e.Shape.Elems()
 	shape := b.dev.expertsProgram(w, (&binder{l: one}).named("b"), rows, x.Shape.Elems(), onOff("PAIRED", f != g),
 		"SHARED=0", define("OF(a,b)", of))
 	d := b.start(shape.program, "first", expertsThreads, shape.grid(b.dev, places*n), 1, 1)
 	d.shared = shape.shared
-	d.ptr(out, b.pointer(x)).u32(w.Shape[2], x.Shape.Elems())
+	d.ptr(b.dense(out), b.pointer(x)).u32(w.Shape[2], x.Shape.Elems())
 	b.stack(d, one, f)
 	b.stack(d, two, g)
 	d.ptr(b.dense(e)).u32(w.Shape[0], places, n)
@@ -349,7 +349,7 @@ func (j *fuser) firstExperts(i int) *merged {
 		return nil
 	}
 	return &merged{f.launches, slices.Max(f.launches), -1, func(bd *binder) {
-		bd.first(a, b, fa, fb, text, bd.dense(&l.In[0]))
+		bd.first(a, b, fa, fb, text, &l.In[0])
 	}}
 }
 

@@ -12,6 +12,56 @@ import (
 	"github.com/greta-project/greta/models"
 )
 
+// TestExpertsOutputs: the first products of experts have as many outputs as what follows reads, whether gates and
+// operands are matrices of their own, halves of one, or rows of one in turn.
+func TestExpertsOutputs(t *testing.T) {
+	for _, c := range []struct{ model, op string }{{"mixtral_block", ""}, {"zaya_block", "split"},
+		{"relative_block", "slice"}, {"jet_block", ""}} {
+		file, err := models.Builtin(c.model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev, err := openNull("sm_90", 0, func(program) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev.openPaths(backends.On)
+		found, between := 0, false
+		opt := engine.Options{Model: file, Context: 64, Device: capturing{dev, func(p *backends.Program, _ []testkit.Part) {
+			x, err := dev.Eager(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			for _, b := range slices.Concat(x.(eager).levels...) {
+				d := b.parts[0]
+				if d.code.name != "first" {
+					continue
+				}
+				found++
+				last := &p.Launches[slices.Max(append(b.joined, b.number))]
+				for _, i := range b.joined {
+					between = between || p.Launches[i].Node.Op.Name == c.op
+				}
+				places := p.Launches[b.number].In[2].Shape.Elems()
+				if n := int(d.args.values[len(d.args.values)-3]); n*places != last.Out[0].Shape.Elems() {
+					t.Errorf("%s: %d outputs of each of %d experts for %v", c.model, n, places, last.Out[0].Shape)
+				}
+			}
+		}}}
+		opt.SetType("q4_K")
+		if err := engine.DryRun(opt, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if found == 0 || c.op != "" && !between {
+			t.Errorf("%s: %d launches of experts' first products, %q among them: %v", c.model, found, c.op, between)
+		}
+	}
+}
+
 // TestExperts: a token's experts are two launches where their weights are blocks and activations have eight bits, also
 // in a program that runs launch by launch. Elsewhere, and on an invariant device, each launch is what it was.
 func TestExperts(t *testing.T) {
