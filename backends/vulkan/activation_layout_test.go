@@ -30,7 +30,8 @@ func TestForms(t *testing.T) {
 // TestFormsOfExperts: so they are for experts, of many rows that are taken together and of one. A key may round to its
 // neighbour in f16.
 func TestFormsOfExperts(t *testing.T) {
-	forms(t, "mixtral_8x7b", 1e-4, map[string]string{"D": "256", "H": "4", "G": "2", "F": "512", "L": "2", "V": "500", "E": "4"},
+	forms(t, "mixtral_8x7b", 1e-4,
+		map[string]string{"D": "256", "H": "4", "G": "2", "F": "512", "L": "2", "V": "500", "E": "4"},
 		tensor.BF16, tensor.F16, tensor.MXFP4, tensor.Q8_0, tensor.Q4_K)
 }
 

@@ -34,6 +34,22 @@ type bfloatFeatures struct {
 
 const bfloatFeaturesType, bfloatComponent = 1000141000, 1000141000
 
+// askBFloats puts the question for them before a chain of such, unless the device does not know them or the validation
+// layer is there: one of the pinned registry's age knows neither the features nor the modules.
+func (d *Device) askBFloats(chain *unsafe.Pointer) *bfloatFeatures {
+	f := &bfloatFeatures{SType: bfloatFeaturesType}
+	if d.p.exts[bfloatExt] && !d.opt.Validate {
+		f.PNext, *chain = *chain, unsafe.Pointer(f)
+	}
+	return f
+}
+
+// enable puts what kernels need before a chain.
+func (f *bfloatFeatures) enable(chain unsafe.Pointer) unsafe.Pointer {
+	*f = bfloatFeatures{SType: bfloatFeaturesType, PNext: chain, Type: 1, Matrices: 1}
+	return unsafe.Pointer(f)
+}
+
 // bfloats says whether the device has cooperative matrices of bf16 in the size of those of f16 that modules are
 // compiled for.
 func (d *Device) bfloats() bool {

@@ -47,7 +47,8 @@ func TestBFloatModules(t *testing.T) {
 			}
 		}
 	}
-	for name, part := range map[string]string{"matrix_q8_0_128": "vectors of f16", "copy": "", "softmax": "nothing of f16"} {
+	for name, part := range map[string]string{"matrix_q8_0_128": "vectors of f16", "copy": "",
+		"softmax": "nothing of f16"} {
 		if _, err := spirv(bfloatModule + name); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -358,7 +358,7 @@ func (d *Device) matrixHeads(dk, dv int) bool {
 	return dk == 64 && dv == 64 || dk == 96 && dv == 64
 }
 
-// wideHeadShared is the bytes of shared memory of its workgroups with heads of 192 elements and values of 128 (ORDERED).
+// wideHeadShared is the bytes of shared memory of its workgroups where heads have 192 elements and values 128.
 const wideHeadShared = 64*(25+17)*16 + 2*64*2*4 + 64*4
 
 // takesRegDecodeAttention says whether attention_matrix.comp computes a node with scores that stay where they are

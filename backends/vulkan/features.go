@@ -51,10 +51,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 	if newer || p.exts[subgroupExt] {
 		size.PNext, head = head, unsafe.Pointer(size)
 	}
-	bfloat := &bfloatFeatures{SType: bfloatFeaturesType}
-	if p.exts[bfloatExt] && !d.opt.Validate { // layers of the pinned registry's age do not know it
-		bfloat.PNext, head = head, unsafe.Pointer(bfloat)
-	}
+	bfloat := d.askBFloats(&head)
 	d.in.c.GetPhysicalDeviceFeatures2(p.handle, (&vk.PhysicalDeviceFeatures2{PNext: head}).Init())
 
 	f := &d.has
@@ -89,9 +86,7 @@ func (d *Device) enable() (chain unsafe.Pointer, exts []string) {
 		exts = append(exts, matrixExt)
 	}
 	if f.bfloats {
-		bfloat = &bfloatFeatures{SType: bfloatFeaturesType, PNext: chain, Type: 1, Matrices: 1}
-		chain = unsafe.Pointer(bfloat)
-		exts = append(exts, bfloatExt)
+		chain, exts = bfloat.enable(chain), append(exts, bfloatExt)
 	}
 	if f.elements {
 		matrix2 = (&vk.PhysicalDeviceCooperativeMatrix2FeaturesNV{PNext: chain,

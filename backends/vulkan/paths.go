@@ -104,7 +104,8 @@ func (d *Device) Paths() []backends.Path {
 			}})
 	}
 	if d.bfloats() {
-		all = append(all, backends.Path{Name: pathBFloat, About: "products with weights of bf16 by cooperative matrices of it",
+		all = append(all, backends.Path{Name: pathBFloat, About: "products with weights of bf16 by " +
+			"cooperative matrices of it",
 			Half: true, Auto: true, Rel: ops.BF16Tolerance, Code: codeOf("matrix_f16", "form", "norm") + bfloatVersion,
 			Takes: d.takesBFloat})
 	}
