@@ -40,6 +40,8 @@ type Options struct {
 	Disturbed bool
 	// TwoSided counts what is faster as a find too, so that either way has half of Alpha. Compare does it in any case.
 	TwoSided bool
+
+	rounds map[string]int // by run, of two programs that took turns
 }
 
 func (o *Options) fill() {
@@ -205,14 +207,45 @@ func Compare(before, after []store.Entry, opt Options) *Comparison {
 	return c
 }
 
-// Turns compares runs of two programs that took turns, whatever code they say they are. A result that is not OK in
-// one of the runs after is lost.
+// Turns compares runs of two programs that took turns, whatever code they say they are: the first run of the one with the
+// first of the other, and so on, where there are enough rounds. A result that is not OK in one of the runs after is lost.
 func Turns(before, after []store.Entry, opt Options) *Comparison {
 	opt.fill()
+	opt.rounds = roundsOf(before, after)
 	c := &Comparison{Alpha: opt.Alpha, Band: opt.Band}
 	c.pair(before, spoiled(after), "", opt, all)
 	c.settle()
 	return c
+}
+
+// roundsOf numbers the runs of each side in their order.
+func roundsOf(sides ...[]store.Entry) map[string]int {
+	rounds := map[string]int{}
+	for _, entries := range sides {
+		n := 0
+		for i := range entries {
+			id := entries[i].Run.ID
+			if _, known := rounds[id]; !known {
+				rounds[id] = n
+				n++
+			}
+		}
+	}
+	return rounds
+}
+
+// differences are those of the logarithms of the runs' medians, of each round that both sides have.
+func differences(before, now *group, rounds map[string]int) (all []float64) {
+	old := map[int]float64{}
+	for i, e := range before.entries {
+		old[rounds[e.Run.ID]] = before.logs[i]
+	}
+	for i, e := range now.entries {
+		if x, ok := old[rounds[e.Run.ID]]; ok {
+			all = append(all, now.logs[i]-x)
+		}
+	}
+	return all
 }
 
 // measured leaves out runs that only checked.
@@ -350,6 +383,11 @@ func newRow(k key, old, new *store.Entry, opt Options) Row {
 // noise between them is assumed, their samples must differ too.
 func (r *Row) weigh(before, now *group, codes int, opt Options) {
 	r.Runs = newRuns(before, now, codes, opt.TwoSided)
+	if opt.rounds != nil {
+		if d := differences(before, now, opt.rounds); len(d) >= enoughTurns {
+			r.Runs.pair(d)
+		}
+	}
 	r.Band, r.Ratio, r.RawP = max(opt.Band, 0), r.Runs.ratio(), r.Runs.p()
 	if r.Runs.Assumed {
 		t := &benchmath.DefaultThresholds

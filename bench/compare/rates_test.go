@@ -180,6 +180,67 @@ func TestCompareRates(t *testing.T) {
 	}
 }
 
+// TestTurnsRates measures how often a gate by turns errs where a machine's load changes from round to round: identical
+// code fails at most 1 of 50 times, and of slowdowns of a tenth that it does not call noisy it finds nine of ten. What
+// both runs of a round share does not count as noise.
+func TestTurnsRates(t *testing.T) {
+	rng := rand.New(rand.NewPCG(30, 6))
+	trials := 250
+	if testfiles.Exhaustive() {
+		trials = 1000
+	}
+	for i, c := range []struct {
+		benches, rounds   int
+		load, noise, wild float64 // shared by a round's runs, and of each run
+		atLeast           float64 // slowdowns found among all, noisy or not
+	}{
+		{1, 8, 0.2, 0.03, 1, 0.9}, {4, 8, 0, 0.03, 1, 0.9}, {4, 8, 0.3, 0.02, 3, 0.4}, {1, 8, 0.2, 0.15, 1, 0},
+		{1, 5, 0.05, 0.01, 1, 0}, {12, 8, 0.1, 0.02, 1, 0.9}, {1, 20, 0.3, 0.05, 1, 0.9}, {1, 6, 0.2, 0.01, 1, 0.9},
+	} {
+		if i%2 > 0 && !testfiles.Exhaustive() {
+			continue
+		}
+		var alarms, slower, noisy float64
+		for range trials {
+			for _, slow := range []float64{1, 1.1} {
+				var before, now []store.Entry
+				for range c.rounds {
+					a, b := noisyRun(rng, "a", c.benches, 1, c.noise, c.wild), noisyRun(rng, "b", c.benches, slow, c.noise, c.wild)
+					load := math.Exp(c.load * rng.NormFloat64())
+					for _, run := range [][]store.Entry{a, b} {
+						for k := range run {
+							for j := range run[k].Samples {
+								run[k].Samples[j] *= load
+							}
+						}
+					}
+					before, now = append(before, a...), append(now, b...)
+				}
+				got := Turns(before, now, Options{})
+				switch o := outcomes(got)["b0"]; {
+				case slow == 1 && got.Count(Slower) > 0:
+					alarms++
+				case slow > 1 && o == Slower:
+					slower++
+				case slow > 1 && o == Noisy:
+					noisy++
+				}
+			}
+		}
+		n := float64(trials)
+		told := 1.0
+		if n > noisy {
+			told = slower / (n - noisy)
+		}
+		t.Logf("| %d | %d | %.0f %% | %.0f %%, wild %g | %.2f %% | %.1f %% | %.1f %% | %.1f %% |", c.benches, c.rounds, 100*c.load,
+			100*c.noise, c.wild, 100*alarms/n, 100*slower/n, 100*told, 100*noisy/n)
+		if alarms/n > 0.02 || told < 0.9 || slower/n < c.atLeast {
+			t.Errorf("%+v: identical code fails %.2f %%, found %.1f %%, of those told %.1f %%", c, 100*alarms/n, 100*slower/n,
+				100*told)
+		}
+	}
+}
+
 // TestTurns: runs of two programs by turns are told apart though both say they are the same code, and one result
 // that is not OK is lost.
 func TestTurns(t *testing.T) {

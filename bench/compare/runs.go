@@ -18,10 +18,13 @@ import (
 )
 
 const (
-	enoughRuns = 3    // of one code: with fewer nothing is known of the noise between runs
-	target     = 0.10 // the slowdown that a gate is there to find
-	wanted     = 0.90 // how often it is to be found, else the gate cannot tell
-	unsure     = 0.20 // chance that the noise is more than what the power is reckoned with
+	enoughRuns = 3 // of one code: with fewer nothing is known of the noise between runs
+	// enoughTurns is from how many rounds on the two runs of a round are a pair: with fewer it costs more in degrees of
+	// freedom than what disturbs both runs of a round is worth.
+	enoughTurns = 6
+	target      = 0.10 // the slowdown that a gate is there to find
+	wanted      = 0.90 // how often it is to be found, else the gate cannot tell
+	unsure      = 0.20 // chance that the noise is more than what the power is reckoned with
 	// wildFreedom bounds the degrees of freedom where one or two runs are judged: now and then a run is disturbed
 	// far more than the others, more often than the normal distribution has it. A median of three is not moved by one.
 	wildFreedom = 4
@@ -123,6 +126,9 @@ type Runs struct {
 	// Noise is the standard deviation of a run's median, relative: between runs of the same code, or
 	// the drift within runs, if that is more.
 	Noise float64 `json:"noise"`
+	// Pairs are the rounds whose two runs are held against each other, where two programs took turns; 0: typical runs are
+	// held against typical runs. The noise is then what is left between the two runs of a round, over √2.
+	Pairs int `json:"pairs,omitempty"`
 	// Assumed says that there are too few runs of either code to know the noise between them.
 	Assumed bool `json:"assumed,omitempty"`
 	// Power is how often a slowdown of a tenth is found with this noise, so many runs and tests.
@@ -163,6 +169,19 @@ func newRuns(before, now *group, codes int, twoSided bool) *Runs {
 	return r
 }
 
+// pair holds the runs of each round against each other: their difference is free of what lasts longer than a round, as
+// the load of a machine does.
+func (r *Runs) pair(differences []float64) {
+	r.Pairs, r.Assumed = len(differences), false
+	sum := 0.0
+	for _, d := range differences {
+		sum += d
+	}
+	r.now = r.typical + sum/float64(r.Pairs)
+	r.freedom = float64(r.Pairs - 1)
+	r.Noise = max(math.Sqrt(squares(differences)/r.freedom/2), leastNoise)
+}
+
 func (r *Runs) ratio() float64 { return math.Exp(r.now - r.typical) }
 
 // share is the variance of the median of n runs as a share of that of one run: 1/n for one and two, and
@@ -175,7 +194,12 @@ func share(n int) float64 {
 }
 
 // wide is the standard deviation of the difference of two typical runs, with before and now runs.
-func (r *Runs) wide(before, now int) float64 { return r.Noise * math.Sqrt(share(before)+share(now)) }
+func (r *Runs) wide(before, now int) float64 {
+	if r.Pairs > 0 { // the mean of differences
+		return r.Noise * math.Sqrt(2/float64(now))
+	}
+	return r.Noise * math.Sqrt(share(before)+share(now))
+}
 
 // freedom is the degrees of freedom of the test, where runs of either code together have so many.
 func freedom(known, before, now int) float64 {
@@ -214,13 +238,13 @@ func studentLimit(freedom, p float64) float64 {
 // p is the chance that identical code is as much slower (where either way counts: or faster) than the best of the
 // codes as it is here.
 func (r *Runs) p() float64 {
-	t := math.Abs(r.now-r.typical) / r.wide(r.Before, r.Now)
+	t := math.Abs(r.now-r.typical) / r.wide(r.runs())
 	return min(1, student(r.freedom, t)*r.tries)
 }
 
 // limit is the relative difference from which on one of so many tests is significant at alpha, by Bonferroni.
 func (r *Runs) limit(alpha float64, tests int) float64 {
-	return math.Expm1(studentLimit(r.freedom, alpha/(float64(tests)*r.tries)) * r.wide(r.Before, r.Now))
+	return math.Expm1(studentLimit(r.freedom, alpha/(float64(tests)*r.tries)) * r.wide(r.runs()))
 }
 
 // settle reckons the power for so many tests.
@@ -232,21 +256,36 @@ func (r *Runs) settle(alpha, band float64, tests int) {
 		at := max(studentLimit(free, alpha/(float64(tests)*r.tries))*wide, math.Log1p(band))
 		return math.Erfc((at-math.Log1p(target))/(wide*up*math.Sqrt2)) / 2 // of a normal distribution
 	}
-	r.Power = power(r.Before, r.Now, r.freedom)
+	before, now := r.runs()
+	r.Power = power(before, now, r.freedom)
 	if r.Assumed || r.Power >= wanted {
 		return
 	}
 	need := enoughRuns + sort.Search(100-enoughRuns, func(i int) bool {
-		b, now := max(enoughRuns+i, r.Before), max(enoughRuns+i, r.Now)
-		return power(b, now, freedom(b+now-2, b, now)) >= wanted
+		b, n := max(enoughRuns+i, before), max(enoughRuns+i, now)
+		if r.Pairs > 0 {
+			return power(n, n, float64(n-1)) >= wanted
+		}
+		return power(b, n, freedom(b+n-2, b, n)) >= wanted
 	})
 	if need < 100 {
 		r.Need = need
 	}
 }
 
+// runs are how many there are of either code that the test has.
+func (r *Runs) runs() (before, now int) {
+	if r.Pairs > 0 {
+		return r.Pairs, r.Pairs
+	}
+	return r.Before, r.Now
+}
+
 // from says what the noise is known from.
 func (r *Runs) from() string {
+	if r.Pairs > 0 {
+		return fmt.Sprintf("%d rounds", r.Pairs)
+	}
 	if r.Assumed {
 		return "assumption"
 	}

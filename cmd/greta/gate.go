@@ -48,7 +48,8 @@ again or more is slower, the rest is noisy.
 
 --against takes a greta, or a commit to build one of, and measures anew: the command of
 the run is repeated by it and by this greta in turns (--rounds of each), so that both
-have the same machine, and the runs of the one are held against those of the other.`,
+have the same machine. From six rounds on the two runs of a round are held against each
+other, so that what disturbs both does not count.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef("%s takes one run at most; see %s --help", c.CommandPath(), c.CommandPath())
