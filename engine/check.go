@@ -129,10 +129,10 @@ func (e *Engine) Tolerance() float64 {
 	return max(DefaultLimit(e.opt.KV), e.rounded(runLimit, runLimit))
 }
 
-// RoutedLimit is how far results of prefill and decode may be apart where products round activations and a router chooses
-// experts: one that is taken instead of another whose logit is nearly the same changes a result by a good part of it. In
-// two blocks of random weights with two of eight experts and activations of eight bits, 1 to 17 of 41 positions are off
-// from float64 by up to 0.74. What has nothing to do with each other is 1 and more apart.
+// RoutedLimit is how far results of prefill and decode may be apart where products round activations and a router
+// chooses experts: one that is taken instead of another whose logit is nearly the same changes a result by a good part
+// of it. In two blocks of random weights with two of eight experts and activations of eight bits, 1 to 17 of 41
+// positions are off from float64 by up to 0.74. What has nothing to do with each other is 1 and more apart.
 const RoutedLimit = 0.8
 
 // Routes says whether a step chooses experts by their logits. Where two are nearly the same, rounding decides which is

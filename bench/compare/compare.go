@@ -207,8 +207,9 @@ func Compare(before, after []store.Entry, opt Options) *Comparison {
 	return c
 }
 
-// Turns compares runs of two programs that took turns, whatever code they say they are: the first run of the one with the
-// first of the other, and so on, where there are enough rounds. A result that is not OK in one of the runs after is lost.
+// Turns compares runs of two programs that took turns, whatever code they say they are: the first run of the one with
+// the first of the other, and so on, where there are enough rounds. A result that is not OK in one of the runs after is
+// lost.
 func Turns(before, after []store.Entry, opt Options) *Comparison {
 	opt.fill()
 	opt.rounds = roundsOf(before, after)

@@ -232,8 +232,8 @@ func TestTurnsRates(t *testing.T) {
 		if n > noisy {
 			told = slower / (n - noisy)
 		}
-		t.Logf("| %d | %d | %.0f %% | %.0f %%, wild %g | %.2f %% | %.1f %% | %.1f %% | %.1f %% |", c.benches, c.rounds, 100*c.load,
-			100*c.noise, c.wild, 100*alarms/n, 100*slower/n, 100*told, 100*noisy/n)
+		t.Logf("| %d | %d | %.0f %% | %.0f %%, wild %g | %.2f %% | %.1f %% | %.1f %% | %.1f %% |", c.benches, c.rounds,
+			100*c.load, 100*c.noise, c.wild, 100*alarms/n, 100*slower/n, 100*told, 100*noisy/n)
 		if alarms/n > 0.02 || told < 0.9 || slower/n < c.atLeast {
 			t.Errorf("%+v: identical code fails %.2f %%, found %.1f %%, of those told %.1f %%", c, 100*alarms/n, 100*slower/n,
 				100*told)

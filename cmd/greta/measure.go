@@ -428,8 +428,8 @@ const rows = 4
 // in passing: a second or so for each hundred million.
 const maxRefElems = 500e6
 
-// closeExperts is at how many positions prefill is compared with decode at most where a router chooses experts: where two
-// experts' logits are nearly the same, both are right, and take another one.
+// closeExperts is at how many positions prefill is compared with decode at most where a router chooses experts: where
+// two experts' logits are nearly the same, both are right, and take another one.
 const closeExperts = 8
 
 // verifyPrefill compares the logits behind a prompt of the measured length, and behind shorter ones where a router may
@@ -493,13 +493,14 @@ func comparePrefill(n int, limit float64, routes bool, at func(n int) (l2, worst
 			}
 		}
 	}
-	seen := fmt.Sprintf("%d of %d positions are within %.0e, position %d is off by %.2e", within, len(all), limit, n-1, all[0])
+	seen := fmt.Sprintf("%d of %d positions are within %.0e, position %d is off by %.2e", within, len(all), limit, n-1,
+		all[0])
 	switch slices.Sort(all); {
 	case within > 0:
 		c.Note += "; " + seen + ": close experts may be chosen otherwise"
 	case all[len(all)/2] < engine.RoutedLimit:
-		return report.Check{Name: name, Skipped: true, Note: "unchecked: " + seen + ", as where rounding decides which of two " +
-			"close experts is chosen; greta check does it operator by operator"}, nil
+		return report.Check{Name: name, Skipped: true, Note: "unchecked: " + seen + ", as where rounding decides which of " +
+			"two close experts is chosen; greta check does it operator by operator"}, nil
 	default:
 		c.Note += "; " + seen
 	}

@@ -585,8 +585,8 @@ func TestOutputsKeepFiles(t *testing.T) {
 	}
 }
 
-// TestComparePrefill: one position counts; where a router chooses, one of several is enough, and where all are off by no
-// more than another expert makes, nothing is said to be right or wrong.
+// TestComparePrefill: one position counts; where a router chooses, one of several is enough, and where all are off by
+// no more than another expert makes, nothing is said to be right or wrong.
 func TestComparePrefill(t *testing.T) {
 	all := []int{512, 511, 510, 509, 508, 507, 506, 505}
 	for _, c := range []struct {
@@ -599,10 +599,10 @@ func TestComparePrefill(t *testing.T) {
 	}{
 		{nil, 0, true, true, false, 1, "position 511"},
 		{[]int{512}, .2, false, false, false, 1, "position 511"},
-		{[]int{512, 511, 509}, .2, true, true, false, 8, "position 509; 5 of 8 positions are within 5e-02, position 511 is off " +
-			"by 2.00e-01: close experts may be chosen otherwise"},
-		{all, .2, true, false, true, 8, "unchecked: 0 of 8 positions are within 5e-02, position 511 is off by 2.00e-01, as where " +
-			"rounding decides which of two close experts is chosen; greta check does it operator by operator"},
+		{[]int{512, 511, 509}, .2, true, true, false, 8, "position 509; 5 of 8 positions are within 5e-02, position 511 " +
+			"is off by 2.00e-01: close experts may be chosen otherwise"},
+		{all, .2, true, false, true, 8, "unchecked: 0 of 8 positions are within 5e-02, position 511 is off by 2.00e-01, " +
+			"as where rounding decides which of two close experts is chosen; greta check does it operator by operator"},
 		{all, 1.2, true, false, false, 8, "position 511; 0 of 8 positions are within 5e-02, position 511 is off by 1.20e+00"},
 	} {
 		asked := 0
