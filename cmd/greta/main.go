@@ -35,8 +35,9 @@ const (
 	exitInterrupted = 130
 )
 
-// patience is how long an interrupted verb may take to end by itself.
-const patience = 900 * time.Millisecond
+// patience is how long an interrupted verb may take to end by itself. One that is supervised leaves long work by itself,
+// and then has a report to write: on a busy machine that must not be lost.
+const patience, reportPatience = 900 * time.Millisecond, 10 * time.Second
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a closed pipe is an error of the write, handled there
@@ -56,6 +57,9 @@ func main() {
 		}
 		// run reports and ends before this; a verb in the middle of long work is left.
 		time.Sleep(patience)
+		if supervised.Load() {
+			time.Sleep(reportPatience)
+		}
 		atomicfile.DiscardAll()
 		fmt.Fprintln(os.Stderr, "greta: interrupted")
 		os.Exit(exitInterrupted)

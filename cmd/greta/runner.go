@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/greta-project/greta/backends"
@@ -96,9 +97,13 @@ func aside(ctx context.Context, work func(context.Context) error) <-chan error {
 	return done
 }
 
+// supervised says that a verb leaves long work when it is interrupted, and reports.
+var supervised atomic.Bool
+
 // supervise runs work until its end, or a little longer than until ctx ends,
 // and reports.
 func (r *runner) supervise(ctx context.Context, work func(context.Context) error) error {
+	supervised.Store(true)
 	done := aside(ctx, work)
 	var err error
 	select {
