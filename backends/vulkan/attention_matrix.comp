@@ -12,6 +12,7 @@
 #endif
 #define STATUS 5
 #include "common.glsl"
+#include "bfloats.glsl"
 #include "status.glsl"
 // Attention of many tokens, as attention.comp defines it, in one pass by cooperative matrices of TS x TS x TS. A
 // workgroup works on one head of NS * TS tokens. Its subgroups of SG invocations are NG groups, each of which has all

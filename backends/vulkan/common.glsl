@@ -27,8 +27,6 @@ uint f2bf(float f) {
   return (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
 }
 
-uvec2 packBFloats(vec4 v) { return uvec2(f2bf(v.x) | f2bf(v.y) << 16, f2bf(v.z) | f2bf(v.w) << 16); }
-
 // NARROW reads element i of a buffer of words that holds f32, f16 or bf16.
 #define NARROW(buf, type, i) ((type) == F32 ? uintBitsToFloat(buf[i]) : \
   (type) == F16 ? h2f(bitfieldExtract(buf[(i) >> 1], int((i) & 1u) * 16, 16)) : \

@@ -10,7 +10,7 @@ layout(binding = WEIGHTS, std430) readonly buffer Weights { uint w[]; };
 layout(binding = WEIGHTS, std430) readonly buffer Weights4 { uvec4 w4[]; };
 
 const uint F64 = 4, F8E4M3 = 5, F8E5M2 = 6, F8E4M3FNUZ = 7, F8E5M2FNUZ = 8,
-           Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15, MXFP4 = 16,
+           Q4_0 = 10, Q4_1 = 11, Q5_0 = 12, Q5_1 = 13, Q8_0 = 14, IQ4_NL = 15, // 16: MXFP4
            Q2_K = 20, Q3_K = 21, Q4_K = 22, Q5_K = 23, Q6_K = 24, IQ4_XS = 25, TQ1_0 = 26, TQ2_0 = 27;
 
 #if TYPE >= 10

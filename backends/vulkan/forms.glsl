@@ -1,5 +1,6 @@
 // The forms that fast products want activations in (activation_layout.go), written four
 // elements at a time. FORM_AT is the first of their two bindings.
+#include "bfloats.glsl"
 #ifndef FORM_AT
 #define FORM_AT 6
 #endif
