@@ -35,8 +35,8 @@ const (
 	exitInterrupted = 130
 )
 
-// patience is how long an interrupted verb may take to end by itself. One that is supervised leaves long work by itself,
-// and then has a report to write: on a busy machine that must not be lost.
+// patience is how long an interrupted verb may take to end by itself. One that is supervised leaves long work by
+// itself, and then has a report to write: on a busy machine that must not be lost.
 const patience, reportPatience = 900 * time.Millisecond, 10 * time.Second
 
 func main() {
