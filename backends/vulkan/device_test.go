@@ -160,6 +160,7 @@ func TestIndexRefused(t *testing.T) {
 			if op, _, _ := strings.Cut(c.Name, "/"); op == name && strings.Contains(c.Args, change[0]) &&
 				!optest.Known("vulkan", c.Name) {
 				good, bad = c, c
+				break
 			}
 		}
 		bad.Args = strings.Replace(bad.Args, change[0], change[1], 1)
