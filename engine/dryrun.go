@@ -73,15 +73,10 @@ func (e *Engine) precompile(capture func(ctx context.Context, opt Options) error
 	})
 }
 
-// dryRunBatches is DryRun of a scheduler's steps: of all numbers of rows, few of them and all wanted.
-func dryRunBatches(ctx context.Context, opt Options, o SchedulerOptions, size poolSize) (err error) {
-	adapters, err := newAdapterSet(opt.Adapters, opt.Source)
-	if err != nil {
-		return err
-	}
-	if adapters != nil {
-		opt.Source = adaptedSource{opt.Source, adapters}
-	}
+// dryRunBatches is DryRun of a scheduler's steps: of all numbers of rows, few of them and all wanted. The adapters are
+// those of an engine with these options, whose source has them.
+func dryRunBatches(ctx context.Context, opt Options, adapters *adapterSet, o SchedulerOptions, size poolSize) (
+	err error) {
 	e := bare(opt)
 	e.adapters, e.running, e.queued = adapters, opt.Device.Info().Running, true
 	if e.first, _, err = e.firstGraph(); err != nil {

@@ -29,11 +29,11 @@ func TestDryRunBatches(t *testing.T) {
 		size := poolSize{pages: 1000, page: 32, lines: 256}
 		ended, stop := context.WithCancel(t.Context())
 		stop()
-		if err := dryRunBatches(ended, opt, o, size); !errors.Is(err, context.Canceled) {
+		if err := dryRunBatches(ended, opt, nil, o, size); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: at its end: %v", arch, err)
 		}
 		few := b.Programs()
-		if err := dryRunBatches(t.Context(), opt, o, size); err != nil || b.Programs() < few+5 {
+		if err := dryRunBatches(t.Context(), opt, nil, o, size); err != nil || b.Programs() < few+5 {
 			t.Errorf("%s: %d programs, %d more than without a step, %v", arch, b.Programs(), b.Programs()-few, err)
 		}
 		if err := b.Close(); err != nil {

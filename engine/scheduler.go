@@ -182,7 +182,7 @@ func NewScheduler(e *Engine, opt SchedulerOptions) (*Scheduler, error) {
 	if s.batch, err = e.newBatch(size, host, opt.Rows, opt.wanted()); err != nil {
 		return nil, err
 	}
-	e.precompile(func(ctx context.Context, o Options) error { return dryRunBatches(ctx, o, opt, size) })
+	e.precompile(func(ctx context.Context, o Options) error { return dryRunBatches(ctx, o, e.adapters, opt, size) })
 	if err := s.batch.capture(opt.Capture, opt.Sequences, opt.Rows); err != nil {
 		return nil, errlist.Join(err, s.batch.close())
 	}
