@@ -5,6 +5,7 @@ package backends
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -97,6 +98,9 @@ type Eager interface {
 	// to the bit, and an error names the kernel. It has no profile.
 	Eager(*Program) (Executable, error)
 }
+
+// ErrEager is what executables of Eager answer who asks for a profile.
+var ErrEager = errors.New("a step that runs eagerly has no profile; capture it")
 
 // Precompiler is a device that compiles kernels when a program is captured, and can do so before, beside other work.
 type Precompiler interface {

@@ -1,7 +1,6 @@
 package hip
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -55,11 +54,9 @@ func (e eager) Submit() error {
 func (e eager) Wait() error { return nil }
 
 // Profile refuses: times of launches that are waited for say nothing of a step.
-func (e eager) Profile() ([]time.Duration, error) { return nil, errEager }
+func (e eager) Profile() ([]time.Duration, error) { return nil, backends.ErrEager }
 
 // Explain refuses likewise.
-func (e eager) Explain(time.Duration) (*backends.Explanation, error) { return nil, errEager }
-
-var errEager = errors.New("a step that runs eagerly has no profile; capture it")
+func (e eager) Explain(time.Duration) (*backends.Explanation, error) { return nil, backends.ErrEager }
 
 var _ backends.Eager = (*Device)(nil)

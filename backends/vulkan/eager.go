@@ -3,7 +3,6 @@
 package vulkan
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -81,12 +80,10 @@ func (e eager) Wait() error { return nil }
 
 // Profile refuses: times of dispatches that are waited for say nothing of a step.
 func (e eager) Profile() ([]time.Duration, error) {
-	return nil, errEager
+	return nil, backends.ErrEager
 }
 
 // Explain refuses likewise.
-func (e eager) Explain(time.Duration) (*backends.Explanation, error) { return nil, errEager }
-
-var errEager = errors.New("a step that runs eagerly has no profile; capture it")
+func (e eager) Explain(time.Duration) (*backends.Explanation, error) { return nil, backends.ErrEager }
 
 var _ backends.Eager = (*Device)(nil)

@@ -123,7 +123,7 @@ func Apply(ctx context.Context, dev backends.Device, s Settings) ([]Decision, er
 		if ctx.Err() != nil {
 			return all, ctx.Err()
 		}
-		all[i] = o.decide(dev, paths[i], s)
+		o.settle(&all[i], dev, paths[i], s)
 	}
 	halves, optIn := 0, 0
 	for i, path := range paths {
@@ -229,13 +229,12 @@ func checks(ctx context.Context, dev backends.Device, paths []backends.Path, ope
 	return all
 }
 
-// decide makes a decision of a check, and keeps it.
-func (o outcome) decide(dev backends.Device, path backends.Path, s Settings) Decision {
-	d := Decision{Path: path.Name, About: path.About, Health: Unchecked}
+// settle completes a decision by its check, and keeps it.
+func (o outcome) settle(d *Decision, dev backends.Device, path backends.Path, s Settings) {
 	if cannot := (*notMade)(nil); errors.As(o.err, &cannot) {
 		d.Reason = "the check could not be made: " + cannot.Error()
 		s.Notify(d.String())
-		return d
+		return
 	}
 	d.Fresh, d.TookMS = true, float64(o.took.Microseconds())/1000
 	d.Health, d.On = Passed, o.err == nil
@@ -247,7 +246,6 @@ func (o outcome) decide(dev backends.Device, path backends.Path, s Settings) Dec
 		s.Notify(fmt.Sprintf("the health check's result cannot be kept: %v", e))
 	}
 	s.Notify(d.String())
-	return d
 }
 
 // notMade is the error of a check that says nothing of the path.
