@@ -302,11 +302,10 @@ func sameElements(a, b *backends.Operand) bool {
 
 // elementFunction names the function of experts.hip for a node, with its parameters.
 func elementFunction(n *graph.Node) (name string, params []float64, ok bool) {
+	if pair := pairOf(n); pair != "" {
+		return "of_" + pair, nil, true
+	}
 	switch n.Op {
-	case ops.SwiGLU:
-		return "of_swiglu", nil, true
-	case ops.GeGLU:
-		return "of_" + gelu(n, "geglu"), nil, true
 	case ops.GELU:
 		if graph.Attr[ops.GELUAttr](n).Form == "erf" {
 			return "gelu_erf", nil, true
@@ -317,10 +316,9 @@ func elementFunction(n *graph.Node) (name string, params []float64, ok bool) {
 	case ops.Sigmoid:
 		return "g_sigmoid", nil, true
 	}
-	p, q := 0.0, 0.0
 	switch n.Op.Name {
 	case "affine", "clamp":
-		p, q = ops.UnaryParams(n)
+		p, q := ops.UnaryParams(n)
 		return "of_" + n.Op.Name, []float64{p, q}, true
 	case "silu", "relu", "relu2", "softplus", "add", "mul":
 		return "of_" + n.Op.Name, nil, true
