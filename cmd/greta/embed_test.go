@@ -37,6 +37,17 @@ func readExpected(t *testing.T, dir string) (e expectedVectors) {
 	return e
 }
 
+// served is what the server's protocol takes of it: no empty text.
+func (e expectedVectors) served() expectedVectors {
+	var full expectedVectors
+	for i, text := range e.Texts {
+		if text != "" {
+			full.Texts, full.Vectors = append(full.Texts, text), append(full.Vectors, e.Vectors[i])
+		}
+	}
+	return full
+}
+
 // embedLine is a line that embed or rerank prints.
 type embedLine struct {
 	Index     int

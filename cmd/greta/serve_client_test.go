@@ -17,7 +17,7 @@ import (
 // of their values, and an error where vectors are all that is served.
 func TestOpenAIGoVectors(t *testing.T) {
 	dir := testfiles.Repo(t, "testdata", "encoders", "bert")
-	e := readExpected(t, dir)
+	e := readExpected(t, dir).served()
 	c := openai.NewClient(option.WithBaseURL(served(t, dir, "--task", "embed")+"/v1"), option.WithAPIKey("x"),
 		option.WithMaxRetries(0))
 	ctx := context.Background()
