@@ -258,13 +258,24 @@ func parts(in []parse.Part) []Part {
 func (t templateParser) Write(text string) []Part { return parts(t.p.Write(text)) }
 func (t templateParser) End() []Part              { return parts(t.p.End()) }
 
-// Thoughts are the tags around thoughts, where a prompt begins them or an effort of them is asked for.
+// asked says whether a request wants thoughts: by an effort, or by the template's own variables.
+func (o ChatOptions) asked() bool {
+	d := variables(o)
+	for _, name := range []string{"enable_thinking", "thinking"} {
+		if on, _ := d.Get(name); on == true {
+			return true
+		}
+	}
+	return false
+}
+
+// Thoughts are the tags around thoughts, where a prompt begins them or the request asks for them.
 func (c *TemplateChat) Thoughts(prompt string, o ChatOptions) [2]string {
 	tags, _ := c.format.Around()
 	switch {
 	case c.format.Thinks(prompt):
 		return [2]string{"", tags[1]}
-	case o.Effort != "" && o.Effort != "none" && o.Effort != "minimal":
+	case o.asked():
 		return tags
 	}
 	return [2]string{}

@@ -111,6 +111,9 @@ func TestThoughtsBeforeForms(t *testing.T) {
 		{"assistant:", form + `, "reasoning_effort": "high"`, [2]string{"<think>", "</think>"}},
 		{"assistant: <think>\n", form + `, "reasoning_effort": "high"`, [2]string{"", "</think>"}},
 		{"assistant: <think>\n", form, [2]string{"", "</think>"}},
+		{"assistant:", form + `, "chat_template_kwargs": {"enable_thinking": true}`, [2]string{"<think>", "</think>"}},
+		{"assistant:", form + `, "reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": false,
+			"thinking": false}`, [2]string{}},
 		{"assistant:", tools + `, "reasoning_effort": "high"`, [2]string{"<think>", "</think>"}},
 	} {
 		fake := newFake()
