@@ -248,3 +248,25 @@ func TestNamedUserDefined(t *testing.T) {
 		}
 	}
 }
+
+// A text that two entries add has the flags of the last of them, and is special where either is, as the library has it:
+// else text from strangers, in which no special token is read, would give one.
+func TestTokenAddedTwice(t *testing.T) {
+	plain := object{"id": 6, "content": "<x>", "lstrip": true, "normalized": false}
+	special := object{"id": 6, "content": "<x>", "special": true, "normalized": false}
+	for _, c := range []struct {
+		added []object
+		want  []int32
+	}{{[]object{plain, special}, []int32{1, 0, 6, 2}}, {[]object{special, plain}, []int32{1, 6, 2}}} {
+		small := hfCase{model: hfSmallBPE(), added: c.added, decoder: object{"type": "Fuse"},
+			normalizer: object{"type": "Replace", "pattern": object{"String": " "}, "content": space}}
+		tok := small.load(t)
+		checkEncodeAll(t, tok, "a <x>b", c.want)
+		if text := tok.Decode(c.want); strings.Contains(text, "<x>") {
+			t.Errorf("%v: decodes to %q", c.added, text)
+		}
+		if ids, err := tok.Encode("a<x>b", Options{}); err != nil || slices.Contains(ids, 6) {
+			t.Errorf("%v: %d from plain text (%v)", c.added, ids, err)
+		}
+	}
+}

@@ -404,11 +404,11 @@ func (t *Tokenizer) hfKinds(m *hfModel, added []hfAdded) error {
 		if old := t.pieces[a.ID]; !known && (old.kind == Normal || old.kind == Byte) && old.text != "" {
 			return fmt.Errorf("added_tokens: %q has id %d, which is %q of the vocabulary", a.Content, a.ID, old.text)
 		}
-		score, kind := t.pieces[a.ID].score, t.pieces[a.ID].kind
+		old := t.pieces[a.ID]
 		t.pieces[a.ID] = a.piece()
-		t.pieces[a.ID].score, t.pieces[a.ID].outside = score, !known
-		if kind == Unknown {
-			t.pieces[a.ID].kind = kind
+		t.pieces[a.ID].score, t.pieces[a.ID].outside = old.score, !known
+		if old.kind == Unknown || old.added && old.kind == Control && old.text == a.Content { // special once is special
+			t.pieces[a.ID].kind = old.kind
 		}
 	}
 	switch {
