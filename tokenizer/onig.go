@@ -125,12 +125,9 @@ func (p *onig) branch(depth int) (string, error) {
 		if c == '|' || c == ')' {
 			break
 		}
-		if p.extend && (c == '#' || unicode.IsSpace(c) && c < 0x80) {
-			if p.at++; c == '#' {
-				for p.at < len(p.in) && p.in[p.at] != '\n' {
-					p.at++
-				}
-			}
+		if skipped, err := p.ignored(); err != nil {
+			return "", err
+		} else if skipped {
 			continue
 		}
 		a, isolated, err := p.atom(depth)
@@ -229,9 +226,41 @@ func (p *onig) foldString(s string) string {
 	return foldLiterals(run)
 }
 
+// ignored skips a comment, or space where that means nothing: neither is between an atom and its repeat.
+func (p *onig) ignored() (bool, error) {
+	start, c := p.at, p.in[p.at]
+	switch {
+	case p.extend && c == '#':
+		for p.at < len(p.in) && p.in[p.at] != '\n' {
+			p.at++
+		}
+	case p.extend && unicode.IsSpace(c) && c < 0x80:
+		p.at++
+	case p.take("(?#"):
+		for p.at < len(p.in) && p.in[p.at] != ')' {
+			if p.in[p.at] == '\\' {
+				p.at++
+			}
+			p.at++
+		}
+		if p.at >= len(p.in) {
+			return false, fmt.Errorf("character %d: '(' without ')'", start)
+		}
+		p.at++
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
 // repeats reads what follows an atom: * + ? {n,m}, each lazy or possessive.
 func (p *onig) repeats(a atom) (atom, error) {
 	for p.at < len(p.in) {
+		if skipped, err := p.ignored(); err != nil {
+			return a, err
+		} else if skipped {
+			continue
+		}
 		low, high, size := 0, -1, 1
 		interval := false
 		switch p.in[p.at] {
@@ -278,11 +307,19 @@ func (p *onig) repeats(a atom) (atom, error) {
 	return a, nil
 }
 
+// anywhere holds at every place, and the engine does not know it.
+const anywhere = `(?:\b|\B)`
+
 // repeated writes a repeat of text; high -1 has no end. The engine backtracks
-// into an atomic group that a count repeats, so such a count is written out.
+// into an atomic group that a count repeats, so such a count is written out; and it
+// takes a repeat of one such group alone for that group, which gives no round back.
 func (p *onig) repeated(text string, low, high int, suffix string) (string, error) {
+	atomic := strings.Contains(text, "(?>")
+	if atomic {
+		text += anywhere
+	}
 	text = "(?:" + text + ")"
-	if !strings.Contains(text, "(?>") || high < 0 && low <= 1 || high == 1 {
+	if !atomic || high < 0 && low <= 1 || high == 1 {
 		count := "{" + strconv.Itoa(low) + ","
 		if high >= 0 {
 			count += strconv.Itoa(high)
@@ -368,18 +405,6 @@ func (p *onig) group(depth int) (atom, bool, error) {
 	saved := p.onigOptions
 	open := "(?:"
 	switch {
-	case p.take("?#"):
-		for p.at < len(p.in) && p.in[p.at] != ')' {
-			if p.in[p.at] == '\\' {
-				p.at++
-			}
-			p.at++
-		}
-		if p.at >= len(p.in) {
-			return atom{}, false, fmt.Errorf("character %d: '(' without ')'", start)
-		}
-		p.at++
-		return atom{}, false, nil
 	case p.take("?:"):
 	case p.take("?="), p.take("?!"), p.take("?>"), p.take("?<="), p.take("?<!"):
 		open = "(" + string(p.in[start+1:p.at])

@@ -188,3 +188,42 @@ func TestOraclePipelines(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatsOfGroups: what is repeated gives back whole rounds of a possessive part, and space and comments that a
+// pattern is written with part nothing from its repeat. The parts are those of Hugging Face's tokenizers 0.23.
+func TestRepeatsOfGroups(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		want          []string
+	}{
+		{`(?:a++)*a`, "aab", []string{"a", "a", "b"}},
+		{`a*+*a`, "aab", []string{"a", "a", "b"}},
+		{`(?>a*)*a`, "aab", []string{"a", "a", "b"}},
+		{`(?:a++)?a`, "aab", []string{"a", "a", "b"}},
+		{`(?:a?+){0,3}a`, "aaab", []string{"aaa", "b"}},
+		{`(?:a++){0,3}a`, "aab", []string{"a", "a", "b"}},
+		{`(?:[ab]++)*bc`, "abbc", []string{"ab", "bc"}},
+		{`(?:a*+|b)*a`, "ba", []string{"ba"}},
+		{`(?x:a +)`, "aab", []string{"aa", "b"}},
+		{"(?x:a # c\n {2})", "aaab", []string{"aa", "ab"}},
+		{`(?x:a+ ?b)`, "aab b", []string{"aab", " ", "b"}},
+		{`a(?#c)+`, "aab", []string{"aa", "b"}},
+		{`a(?#)(?#c)?b`, "ab b", []string{"ab", " ", "b"}},
+		{`(?i:s(?#c)s)`, "ß", []string{"ß"}},
+		{`(?ix: s s )+`, "ßSS", []string{"ßSS"}},
+	} {
+		f, err := splitBehavior(c.pattern, "Isolated", false)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var got []string
+		if err := f(c.text, func(s string) error { got = append(got, s); return nil }); err != nil ||
+			!slices.Equal(got, c.want) {
+			t.Errorf("%s: %q is cut to %q, want %q (%v)", c.pattern, c.text, got, c.want, err)
+		}
+	}
+	if _, err := compileOnig(`a|(?#c)+`); err == nil {
+		t.Error("a repeat of nothing but a comment was read")
+	}
+}
