@@ -142,8 +142,7 @@ var unicodeEscape = regexp.MustCompile(`\\u[0-9A-Fa-f]{4}`)
 // canonical writes patterns that mean the same alike, so that those with a
 // scanner or a name in GGUF are found.
 func canonical(pattern string) string {
-	p := strings.NewReplacer("\r", `\r`, "\n", `\n`, "(?i:'s|'t|'re|'ve|'m|'ll|'d)", contractions,
-		"(?i:'s|'t|'re|'ve|'m|'ll|'d|)", contractions).Replace(pattern)
+	p := strings.NewReplacer("\r", `\r`, "\n", `\n`, "(?i:'s|'t|'re|'ve|'m|'ll|'d)", contractions).Replace(pattern)
 	return unicodeEscape.ReplaceAllStringFunc(p, func(e string) string {
 		r, err := strconv.ParseUint(e[2:], 16, 32)
 		if err != nil || r < 0x80 || r >= 0xD800 && r < 0xE000 {

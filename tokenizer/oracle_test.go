@@ -211,6 +211,9 @@ func TestRepeatsOfGroups(t *testing.T) {
 		{`a(?#)(?#c)?b`, "ab b", []string{"ab", " ", "b"}},
 		{`(?i:s(?#c)s)`, "ß", []string{"ß"}},
 		{`(?ix: s s )+`, "ßSS", []string{"ßSS"}},
+		// The alternative that is empty comes before those behind it, also where a pattern is a known one but for that.
+		{`(?i:'s|'t|'re|'ve|'m|'ll|'d|)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|` +
+			`\s+(?!\S)|\s+`, "it's ok", []string{"i", "t", "'s", " ", "o", "k"}},
 	} {
 		f, err := splitBehavior(c.pattern, "Isolated", false)
 		if err != nil {
