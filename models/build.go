@@ -144,6 +144,9 @@ func (f *File) Build(o Options) (*graph.Graph, error) {
 	if err := f.unread(b); err != nil {
 		return nil, err
 	}
+	if err := f.reaches(b); err != nil {
+		return nil, err
+	}
 	b.foldSums()
 	b.markNorms()
 	if err := b.applyScales(); err != nil {

@@ -138,7 +138,7 @@ func mismatch(format string, args ...any) error {
 func referenceReport(ctx context.Context, b *bundle, tokens []int32, tolerance float64) (*engine.CheckReport, error) {
 	opt := engine.CheckOptions{Options: b.opt, Limit: tolerance, Tokens: tokens}
 	if opt.Context == 0 {
-		opt.Context = max(64, len(opt.Tokens))
+		opt.Context = withinTable(opt.Options, max(64, len(opt.Tokens)))
 	}
 	if len(opt.Tokens) > opt.Context {
 		return nil, usage(&engine.TooLong{Tokens: len(opt.Tokens), Context: opt.Context})

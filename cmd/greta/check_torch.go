@@ -214,7 +214,7 @@ func (r *torchReport) compare(ctx context.Context, opt engine.Options, run *torc
 	defer dev.Close()
 	opt.Device, opt.KV, opt.Custom, opt.DType = dev, tensor.F32, nil, tensor.Invalid
 	if opt.Context == 0 {
-		opt.Context = max(64, len(r.Tokens))
+		opt.Context = withinTable(opt, max(64, len(r.Tokens)))
 	}
 	t := &torchTrace{torchReport: r, run: run, agreed: map[*graph.Value]bool{}}
 	if err := engine.Trace(ctx, opt, r.Tokens, t.visit); err != nil {

@@ -39,7 +39,7 @@ func (f *modelFlags) tryCustom(ctx context.Context, b *bundle, errw io.Writer) e
 	}
 	opt := b.opt
 	if opt.Context == 0 {
-		opt.Context = engine.DefaultChunk
+		opt.Context = withinTable(opt, engine.DefaultChunk)
 	}
 	tokens := slices.Compact([]int{1, min(opt.Context, opt.Chunk)})
 	st := f.trialSettings(b.device, kernels, errw)

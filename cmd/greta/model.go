@@ -224,7 +224,7 @@ func (b *bundle) checkForced(some bool) error {
 	}
 	opt := b.opt
 	if opt.Context == 0 {
-		opt.Context = engine.DefaultChunk
+		opt.Context = withinTable(opt, engine.DefaultChunk)
 	}
 	var nodes []*graph.Node
 	for _, tokens := range []int{1, min(opt.Context, engine.DefaultChunk)} {
@@ -502,7 +502,7 @@ func (b *bundle) trained() int {
 }
 
 // fitContext sets the context: what the user asked for, else what the model
-// was trained for up to a bound, but room for what is needed.
+// was trained for up to a bound, but room for what is needed, where no table of positions says how many there are.
 func (b *bundle) fitContext(need int) {
 	if b.opt.Context > 0 {
 		return
@@ -511,7 +511,25 @@ func (b *bundle) fitContext(need int) {
 	if t := b.trained(); t > 0 {
 		n = min(n, t)
 	}
-	b.opt.Context = max(n, need)
+	opt := b.opt
+	opt.Model, opt.Source = b.file, b.source
+	b.opt.Context = withinTable(opt, max(n, need))
+}
+
+// withinTable cuts a context that nobody asked for to the rows of the table in which a model looks positions up; one
+// that is asked for is refused where it is longer, as the file is built.
+func withinTable(o engine.Options, context int) int {
+	if o.Model == nil {
+		return context
+	}
+	m := models.Options{Set: o.Set}
+	if o.Source != nil {
+		m.Weights = o.Source
+	}
+	if rows := o.Model.Positions(m); rows > 0 {
+		return min(context, rows)
+	}
+	return context
 }
 
 // mostText is the longest text that standard input may be: an input without an end is refused before memory is full.
