@@ -23,7 +23,7 @@ torch.Tensor.float = torch.Tensor.double
 torch.set_default_dtype(torch.float64)
 import transformers  # noqa: E402
 
-PICTURES = re.compile(r"(model\.)?(vi[st]|vq|audio)\w*\.")  # tensors of what reads them, which are left out
+PICTURES = re.compile(r"(model\.)?(vi[st]|vq|audio|encoder|projector)\w*\.")  # tensors of what reads them or hears, which are left out
 MARGIN, PROMPT, LENGTH, GREEDY = 2e-3, 12, 48, 32
 
 

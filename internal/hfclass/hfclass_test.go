@@ -137,3 +137,29 @@ func TestUnreadOf(t *testing.T) {
 		}
 	}
 }
+
+// TestOwn: beside the language model's object stand keys of other parts by the same words. A class makes the language
+// model of that object alone.
+func TestOwn(t *testing.T) {
+	for _, c := range []struct {
+		meta map[string]any
+		key  string
+		want any
+	}{
+		{map[string]any{"model_type": "granite_speech", "text_config.model_type": "granite", "window_size": 15},
+			"window_size", nil},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "llama", "head_dim": 7}, "head_dim", nil},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "llama", "text_config.head_dim": 8, "head_dim": 7},
+			"head_dim", 8},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "llama", "vocab_size": 9}, "vocab_size", 9},
+		{map[string]any{"model_type": "unheard_of", "text_config.model_type": "llama", "head_dim": 7}, "head_dim", 7},
+		{map[string]any{"model_type": "llava", "text_config.model_type": "llama", "head_dim": 7,
+			"auto_map.AutoModel": "own.M"}, "head_dim", 7},
+		{map[string]any{"model_type": "llama", "head_dim": 7}, "head_dim", 7},
+	} {
+		got, _ := Own(func(key string) (any, bool) { v, ok := c.meta[key]; return v, ok }, c.key)
+		if got != c.want {
+			t.Errorf("%v: %s is %v, want %v", c.meta, c.key, got, c.want)
+		}
+	}
+}

@@ -81,12 +81,50 @@ func UnreadBy(modelType string) Unread {
 const Inside = "text_config."
 
 // Own gives a key of a config.json as the language model has it: its own in a model of several modalities, else the
-// whole model's.
+// whole model's, where its class hands that on.
 func Own(meta func(key string) (any, bool), key string) (any, bool) {
 	if v, ok := meta(Inside + key); ok {
 		return v, true
 	}
+	if first, _, _ := strings.Cut(key, "."); !slices.Contains(whole, first) && apart(meta) {
+		return nil, false
+	}
 	return meta(key)
+}
+
+// whole are the keys that stand for all parts of a model of several modalities.
+var whole = []string{"model_type", "architectures", "auto_map", "text_config", "vocab_size", "tie_word_embeddings",
+	"num_nextn_predict_layers", "num_mtp_layers", "sentence_transformers", "sbert_ce_default_activation_function",
+	"quantization_config"}
+
+// apart says whether the class for a config.json has the language model made of its own object alone: what stands
+// beside that under the same words is then of other parts (a window of sound, a head's width of pictures). It is so in
+// every class of transformers that has such an object; of others nothing is known.
+func apart(meta func(key string) (any, bool)) bool {
+	kind, _ := meta(Inside + "model_type")
+	inner, is := kind.(string)
+	if !is {
+		return false
+	}
+	kind, _ = meta("model_type")
+	outer, _ := kind.(string)
+	if inner == outer || !known(inner) || !known(outer) {
+		return false
+	}
+	own, _ := types(meta)
+	return own != ""
+}
+
+var knownTypes sync.Map // of strings: whether the table has them
+
+// known is Known, asked for each key of each layer.
+func known(modelType string) bool {
+	if is, ok := knownTypes.Load(modelType); ok {
+		return is.(bool)
+	}
+	is := Known(modelType)
+	knownTypes.Store(modelType, is)
+	return is
 }
 
 // Anywhere gives a key of a config.json, or where it has none the language model's own.
@@ -96,6 +134,9 @@ func Anywhere(meta func(key string) (any, bool), key string) (any, bool) {
 	}
 	return meta(Inside + key)
 }
+
+// lacking are the architectures that transformers has no class for.
+var lacking = sync.OnceValue(func() []string { return line("= classes") })
 
 // types gives the model_types of a config.json: the language model's own, and that of all; none where the folder
 // brings a class of its own.
@@ -107,17 +148,18 @@ func types(meta func(key string) (any, bool)) (own, all string) {
 	}
 	archs, _ := meta("architectures")
 	list, _ := archs.([]string)
-	lacking := line("= classes")
 	for _, class := range list {
-		if slices.Contains(lacking, class) {
+		if slices.Contains(lacking(), class) {
 			return "", ""
 		}
 	}
 	kind, _ := meta("model_type")
 	all, _ = kind.(string)
-	kind, _ = Own(meta, "model_type")
-	own, _ = kind.(string)
-	return own, all
+	if kind, ok := meta(Inside + "model_type"); ok {
+		own, _ = kind.(string)
+		return own, all
+	}
+	return all, all
 }
 
 // UnreadOf gives those of the class for a config.json; nil where nothing is known of it: where the folder brings a
