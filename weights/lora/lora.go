@@ -4,6 +4,7 @@
 package lora
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,17 +90,91 @@ func Open(path string) (*Adapter, error) {
 
 // peftConfig is what adapter_config.json says, as far as it matters.
 type peftConfig struct {
-	Type       string             `json:"peft_type"`
-	Base       string             `json:"base_model_name_or_path"`
-	R          int                `json:"r"`
-	Alpha      float64            `json:"lora_alpha"`
-	RSLoRA     bool               `json:"use_rslora"`
-	DoRA       bool               `json:"use_dora"`
-	Transposed bool               `json:"fan_in_fan_out"`
-	Bias       string             `json:"bias"`
-	Saved      []string           `json:"modules_to_save"`
-	Ranks      map[string]int     `json:"rank_pattern"`
-	Alphas     map[string]float64 `json:"alpha_pattern"`
+	Type       string   `json:"peft_type"`
+	Base       string   `json:"base_model_name_or_path"`
+	R          int      `json:"r"`
+	Alpha      float64  `json:"lora_alpha"`
+	RSLoRA     bool     `json:"use_rslora"`
+	DoRA       bool     `json:"use_dora"`
+	Transposed bool     `json:"fan_in_fan_out"`
+	Bias       string   `json:"bias"`
+	Saved      []string `json:"modules_to_save"`
+	Ranks      patterns `json:"rank_pattern"`
+	Alphas     patterns `json:"alpha_pattern"`
+	Begun      any      `json:"init_lora_weights"`
+}
+
+// patterns are regular expressions with a number each, in the file's order: of those that match the first counts.
+type patterns []pattern
+
+type pattern struct {
+	text  string
+	value float64
+}
+
+// UnmarshalJSON reads an object with its order.
+func (p *patterns) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	begin, err := dec.Token()
+	if err != nil || begin == nil {
+		return err
+	}
+	if begin != json.Delim('{') {
+		return fmt.Errorf("rank_pattern or alpha_pattern is %v, an object is expected", begin)
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		one := pattern{text: fmt.Sprint(key)}
+		if err := dec.Decode(&one.value); err != nil {
+			return fmt.Errorf("rank_pattern or alpha_pattern: %q: %w", one.text, err)
+		}
+		*p = append(*p, one)
+	}
+	return nil
+}
+
+// of gives the number of the first pattern that a module matches, as its end or as a whole; else what holds for all.
+func (p patterns) of(module string, all float64) (float64, error) {
+	for _, one := range p {
+		re, err := regexp.Compile(`^(.*\.)?(` + one.text + `)$`)
+		if err != nil {
+			return 0, fmt.Errorf("%s: pattern %q: %w", configName, one.text, err)
+		}
+		if re.MatchString(module) {
+			return one.value, nil
+		}
+	}
+	return all, nil
+}
+
+// otherKinds are keys of adapter_config.json by which a module computes something else than this package does.
+var otherKinds = []string{"alora_invocation_tokens", "use_qalora", "use_bdlora", "layer_replication", "lora_bias",
+	"target_parameters", "trainable_token_indices", "arrow_config", "kasa_config", "monteclora_config"}
+
+// refuseOthers refuses a file that says one of them.
+func refuseOthers(text []byte) error {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%s: %w", configName, err)
+	}
+	for _, key := range otherKinds {
+		if v := string(all[key]); v != "" && v != "null" && v != "false" && v != "[]" && v != "{}" {
+			return fmt.Errorf("%s: %s: adapters of this kind are not computed", configName, key)
+		}
+	}
+	return nil
+}
+
+// changesBase says whether PEFT begins an adapter by taking from the base what A and B then hold; the file that is saved
+// is for what is left of it, unless it was converted, which says true here.
+func changesBase(begun any) bool {
+	word, _ := begun.(string)
+	word = strings.ToLower(word)
+	return word == "olora" || word == "loftq" || word == "lora_ga" || strings.HasPrefix(word, "pissa") ||
+		strings.HasPrefix(word, "corda")
 }
 
 func (c *peftConfig) check() error {
@@ -115,45 +190,32 @@ func (c *peftConfig) check() error {
 	case len(c.Saved) > 0:
 		return fmt.Errorf("%s: modules_to_save has %q: whole matrices in an adapter are not read; merge it with PEFT first",
 			configName, c.Saved[0])
+	case changesBase(c.Begun):
+		return fmt.Errorf("%s: init_lora_weights is %q: the adapter is for weights that PEFT changed when it began; "+
+			"convert it with PEFT (path_initial_model_for_weight_conversion), or merge it there", configName, c.Begun)
 	case c.R < 1 && len(c.Ranks) == 0:
 		return fmt.Errorf("%s: r is %d, it must be at least 1", configName, c.R)
 	}
 	return nil
 }
 
-// scale finds what a module's product is multiplied by. Patterns are regular expressions that the end of the
-// module's name must match, as PEFT has them.
+// scale finds what a module's product is multiplied by.
 func (c *peftConfig) scale(module string, rank int) (float32, error) {
-	alpha, want := c.Alpha, c.R
-	for pattern, v := range c.Alphas {
-		if ok, err := matches(pattern, module); err != nil {
-			return 0, err
-		} else if ok {
-			alpha = v
-		}
+	alpha, err := c.Alphas.of(module, c.Alpha)
+	if err != nil {
+		return 0, err
 	}
-	for pattern, v := range c.Ranks {
-		if ok, err := matches(pattern, module); err != nil {
-			return 0, err
-		} else if ok {
-			want = v
-		}
+	want, err := c.Ranks.of(module, float64(c.R))
+	if err != nil {
+		return 0, err
 	}
-	if want != rank {
-		return 0, fmt.Errorf("%s: lora_A has %d rows, %s says a rank of %d", module, rank, configName, want)
+	if want != float64(rank) {
+		return 0, fmt.Errorf("%s: lora_A has %d rows, %s says a rank of %v", module, rank, configName, want)
 	}
 	if c.RSLoRA {
 		return float32(alpha / math.Sqrt(float64(rank))), nil
 	}
 	return float32(alpha / float64(rank)), nil
-}
-
-func matches(pattern, module string) (bool, error) {
-	re, err := regexp.Compile(`(.*\.)?(` + pattern + `)$`)
-	if err != nil {
-		return false, fmt.Errorf("%s: pattern %q: %w", configName, pattern, err)
-	}
-	return re.FindStringIndex(module) != nil && re.FindString(module) == module, nil
 }
 
 func openPEFT(dir string) (*Adapter, error) {
@@ -164,9 +226,12 @@ func openPEFT(dir string) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	var c peftConfig
+	c := peftConfig{R: 8, Alpha: 8} // which PEFT's class has
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, fmt.Errorf("%s: %w", configName, err)
+	}
+	if err := refuseOthers(text); err != nil {
+		return nil, err
 	}
 	if err := c.check(); err != nil {
 		return nil, err

@@ -111,6 +111,11 @@ func TestPEFT(t *testing.T) {
 		"rslora": {`{"peft_type": "LORA", "r": 2, "lora_alpha": 8, "use_rslora": true}`, 8 / math.Sqrt2, 8 / math.Sqrt2},
 		"pattern": {`{"peft_type": "LORA", "r": 2, "lora_alpha": 8, "alpha_pattern": {"q_proj": 1, "x_proj": 100},
 			"rank_pattern": {"layers.0.self_attn.v_proj": 2}}`, 0.5, 4},
+		// Of patterns that match the first counts, in the file's order; what the file lacks is the class's own.
+		"order": {`{"peft_type": "LORA", "alpha_pattern": {"self_attn.q_proj": 6, "q_proj": 1, ".*_proj": 4},
+			"rank_pattern": {"v_proj": 2, ".*q_proj": 2, "q_proj": 5}}`, 3, 2},
+		"class": {`{"peft_type": "LORA", "rank_pattern": {".*": 2}, "alpha_pattern": null, "init_lora_weights": "gaussian",
+			"loftq_config": {}, "layer_replication": null}`, 4, 4},
 	} {
 		src, ms := base(t, r)
 		ts := joined(pairOf(r, qName, 2, 4, 6), pairOf(r, vName, 2, 4, 3))
@@ -204,6 +209,12 @@ func TestRefused(t *testing.T) {
 		"saved":      {`{"peft_type": "LORA", "r": 2, "modules_to_save": ["lm_head"]}`, good, "lm_head"},
 		"transposed": {`{"peft_type": "LORA", "r": 2, "fan_in_fan_out": true}`, good, "fan_in_fan_out"},
 		"no json":    {`{`, good, configName},
+		"no numbers": {`{"peft_type": "LORA", "alpha_pattern": {"q_proj": "2"}}`, good, "alpha_pattern"},
+		"pissa":      {`{"peft_type": "LORA", "r": 2, "init_lora_weights": "pissa_niter_4"}`, good, "pissa_niter_4"},
+		"olora":      {`{"peft_type": "LORA", "r": 2, "init_lora_weights": "OLoRA"}`, good, "OLoRA"},
+		"replicated": {`{"peft_type": "LORA", "r": 2, "layer_replication": [[0, 1], [0, 1]]}`, good, "layer_replication"},
+		"activated":  {`{"peft_type": "LORA", "r": 2, "alora_invocation_tokens": [1]}`, good, "alora_invocation_tokens"},
+		"qalora":     {`{"peft_type": "LORA", "r": 2, "use_qalora": true}`, good, "use_qalora"},
 		"rank":       {`{"peft_type": "LORA", "r": 3, "lora_alpha": 1}`, good, "rank of 3"},
 		"pattern":    {`{"peft_type": "LORA", "r": 2, "alpha_pattern": {"(": 2}}`, good, "pattern"},
 		"lone B":     {plain, lone, "no .lora_A"},
