@@ -9,6 +9,7 @@ import (
 	"github.com/greta-project/greta/internal/sorting"
 	"github.com/greta-project/greta/weights"
 	"github.com/greta-project/greta/weights/lora"
+	"github.com/greta-project/greta/weights/safetensors"
 )
 
 // layerNumber is the first number of a tensor's name.
@@ -16,10 +17,13 @@ var layerNumber = regexp.MustCompile(`\.(\d+)\.`)
 
 // Adapter gives an adapter with Hugging Face's names those of a GGUF base, with the rows of B in
 // the order that the base has W's rows in. An adapter that speaks the base's dialect is handed back
-// as it is.
+// with the names of a language model that stands alone, which such a base has in a model of several modalities too.
 func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
-	if a.Dialect != "hf" || base.Dialect() != "gguf" {
+	if a.Dialect != "hf" || base.Dialect() != "gguf" && base.Dialect() != "hf" {
 		return a, nil
+	}
+	if base.Dialect() == "hf" {
+		return lifted(a, base), nil
 	}
 	arch, _ := metaString(base, "general.architecture")
 	of := func(key string) int {
@@ -37,12 +41,30 @@ func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
 	out := *a
 	out.Dialect, out.Arch, out.Pairs = "gguf", arch, slices.Clone(a.Pairs)
 	for i := range out.Pairs {
+		out.Pairs[i].Name = safetensors.Lifted(out.Pairs[i].Name)
 		if err := h.rename(&out.Pairs[i], arch); err != nil {
 			return nil, fmt.Errorf("adapter %s for %s: %w", a.Path, base.Path(), err)
 		}
 	}
 	sorting.Sort(out.Pairs, func(x, y lora.Pair) int { return strings.Compare(x.Name, y.Name) })
 	return &out, nil
+}
+
+// lifted names the pairs whose tensors a base has under the names of a language model alone.
+func lifted(a *lora.Adapter, base weights.Source) *lora.Adapter {
+	out := *a
+	out.Pairs = slices.Clone(a.Pairs)
+	for i := range out.Pairs {
+		p := &out.Pairs[i]
+		if _, _, ok := base.Lookup(p.Name); ok {
+			continue
+		}
+		if _, _, ok := base.Lookup(safetensors.Lifted(p.Name)); ok {
+			p.Name = safetensors.Lifted(p.Name)
+		}
+	}
+	sorting.Sort(out.Pairs, func(x, y lora.Pair) int { return strings.Compare(x.Name, y.Name) })
+	return &out
 }
 
 // rename finds a pair's place in GGUF and brings its rows into that order.

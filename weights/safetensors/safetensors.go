@@ -93,19 +93,25 @@ func (s *Source) liftText() {
 	}
 	names, byName := make([]string, len(s.names)), make(map[string]place, len(s.byName))
 	for i, name := range s.names {
-		names[i] = name
-		for _, part := range []string{"language_model.", "text_model."} {
-			if rest, ok := strings.CutPrefix(name, part); ok {
-				names[i] = rest
-			} else if rest, ok := strings.CutPrefix(name, "model."+part); ok {
-				names[i] = "model." + strings.TrimPrefix(rest, "model.")
-			}
-		}
+		names[i] = Lifted(name)
 		byName[names[i]] = s.byName[name]
 	}
 	if len(byName) == len(s.byName) {
 		s.names, s.byName = names, byName
 	}
+}
+
+// Lifted gives a tensor of a language model in a model of several modalities the name that it has where it stands alone.
+func Lifted(name string) string {
+	for _, part := range []string{"language_model.", "text_model."} {
+		if rest, ok := strings.CutPrefix(name, part); ok {
+			return rest
+		}
+		if rest, ok := strings.CutPrefix(name, "model."+part); ok {
+			return "model." + strings.TrimPrefix(rest, "model.")
+		}
+	}
+	return name
 }
 
 func (s *Source) openFolder() error {
