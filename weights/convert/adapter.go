@@ -25,6 +25,10 @@ func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
 	if base.Dialect() == "hf" {
 		return lifted(a, base), nil
 	}
+	if len(a.Copies) > 0 {
+		return nil, fmt.Errorf("adapter %s has %s as a whole, which cannot be compared with what %s has in its place; merge "+
+			"it with PEFT first, or take the model's folder", a.Path, a.Copies[0].Name, base.Path())
+	}
 	arch, _ := metaString(base, "general.architecture")
 	of := func(key string) int {
 		n, _ := metaInt(base, arch+"."+key)
@@ -56,15 +60,24 @@ func lifted(a *lora.Adapter, base weights.Source) *lora.Adapter {
 	out.Pairs = slices.Clone(a.Pairs)
 	for i := range out.Pairs {
 		p := &out.Pairs[i]
-		if _, _, ok := base.Lookup(p.Name); ok {
-			continue
-		}
-		if _, _, ok := base.Lookup(safetensors.Lifted(p.Name)); ok {
-			p.Name = safetensors.Lifted(p.Name)
-		}
+		p.Name = liftedOf(p.Name, base)
+	}
+	out.Copies = slices.Clone(a.Copies)
+	for i := range out.Copies {
+		out.Copies[i].Name = liftedOf(out.Copies[i].Name, base)
 	}
 	sorting.Sort(out.Pairs, func(x, y lora.Pair) int { return strings.Compare(x.Name, y.Name) })
 	return &out
+}
+
+func liftedOf(name string, base weights.Source) string {
+	if _, _, ok := base.Lookup(name); ok {
+		return name
+	}
+	if _, _, ok := base.Lookup(safetensors.Lifted(name)); ok {
+		return safetensors.Lifted(name)
+	}
+	return name
 }
 
 // rename finds a pair's place in GGUF and brings its rows into that order.

@@ -5,6 +5,7 @@ package lora
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,6 +33,14 @@ type Adapter struct {
 	Base    string // what the file says that it was trained on, "" where it says nothing
 	Arch    string // GGUF: general.architecture
 	Pairs   []Pair // in order of name
+	Copies  []Copy // tensors of the base that the file has beside, as PEFT writes for a changed head
+}
+
+// Copy is a tensor that a base must have as it is.
+type Copy struct {
+	Name string
+	Type tensor.Type
+	Sum  [sha256.Size]byte // of its bytes
 }
 
 // Pair changes one matrix.
@@ -289,6 +298,12 @@ func (a *Adapter) read(src weights.Source, endA, endB string, base func(stem str
 		if !isA {
 			var isB bool
 			if stem, isB = strings.CutSuffix(name, endB); !isB {
+				if whole, ok := strings.CutSuffix(name, ".weight"); ok && a.Dialect == "hf" && !strings.Contains(whole, "lora_") {
+					if err := a.copied(src, name, base(strings.TrimSuffix(whole, ".base_layer"))); err != nil {
+						return err
+					}
+					continue
+				}
 				return fmt.Errorf("tensor %q is neither the %s nor the %s of a matrix: adapters of this kind are not read", name,
 					endA, endB)
 			}
@@ -318,6 +333,31 @@ func (a *Adapter) read(src weights.Source, endA, endB string, base func(stem str
 	}
 	if len(a.Pairs) == 0 {
 		return errors.New("it has no pairs of matrices")
+	}
+	return nil
+}
+
+// copied notes a tensor of the base's.
+func (a *Adapter) copied(src weights.Source, name, base string) error {
+	data, err := src.Data(name)
+	if err != nil {
+		return err
+	}
+	typ, _, _ := src.Lookup(name)
+	a.Copies = append(a.Copies, Copy{base, typ, sha256.Sum256(data)})
+	return nil
+}
+
+// same refuses a base whose tensor is not what the adapter's file has in its place.
+func (c *Copy) same(base weights.Source) error {
+	data, err := base.Data(c.Name)
+	if err != nil {
+		return fmt.Errorf("it has %s as a whole, which is none of the base's", c.Name)
+	}
+	typ, _, _ := base.Lookup(c.Name)
+	if typ != c.Type || sha256.Sum256(data) != c.Sum {
+		return fmt.Errorf("it has %s as a whole, in %s, and the base's, in %s, is another: whole matrices in an adapter are "+
+			"not read; merge it with PEFT first", c.Name, c.Type, typ)
 	}
 	return nil
 }
@@ -374,6 +414,11 @@ func (a *Adapter) Fits(base weights.Source) error {
 		}
 		if !shape.Equal(tensor.Shape{p.Out, p.In}) {
 			return wrong("tensor %q is %v, the adapter's is [%d, %d]", p.Name, shape, p.Out, p.In)
+		}
+	}
+	for i := range a.Copies {
+		if err := a.Copies[i].same(base); err != nil {
+			return wrong("%v", err)
 		}
 	}
 	return nil

@@ -190,6 +190,29 @@ func TestWrongBase(t *testing.T) {
 	}
 }
 
+// TestCopies: a file that has the base's own matrix beside a pair for it is for a base that has the same.
+func TestCopies(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	src, ms := base(t, r)
+	for _, name := range []string{qName + ".base_layer.weight", qName + ".weight"} {
+		ts := joined(pairOf(r, qName, 2, 4, 6), map[string]matrix32{name: ms["model.layers.0.self_attn.q_proj.weight"]})
+		a, err := Open(writePEFT(t, plain, ts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Merge(src, a); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		ts[name] = random(r, 6, 4)
+		if a, err = Open(writePEFT(t, plain, ts)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Merge(src, a); err == nil || !strings.Contains(err.Error(), "q_proj.weight as a whole") {
+			t.Errorf("%s of another base: %v", name, err)
+		}
+	}
+}
+
 // TestRefused: what is not read is said, never left out.
 func TestRefused(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
