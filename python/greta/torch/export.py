@@ -14,6 +14,7 @@ import torch
 from .._arguments import path as path_of
 from .._arguments import wrong
 from .._errors import GretaError, UsageError
+from .epsilon import AsTraced
 from .nodes import Node, Source, plain, reachable
 from .operators import NOTHING
 from .scores import HIDDEN
@@ -491,7 +492,8 @@ def _distance(module: torch.nn.Module, inputs: Inputs, p: Pass, tokens: int) -> 
     assert random is not None
     double = copy.deepcopy(module).double()
     try:
-        want = double(*args, **kwargs)
+        with AsTraced(p.program):
+            want = double(*args, **kwargs)
     except RuntimeError:  # it insists on single precision somewhere
         args, kwargs = (
             torch.utils._pytree.tree_map(
@@ -499,7 +501,8 @@ def _distance(module: torch.nn.Module, inputs: Inputs, p: Pass, tokens: int) -> 
             )
             for a in (args, kwargs)
         )
-        want = copy.deepcopy(module).float()(*args, **kwargs)
+        with AsTraced(p.program):
+            want = copy.deepcopy(module).float()(*args, **kwargs)
     tensors = [t for t in torch.utils._pytree.tree_flatten(want)[0] if isinstance(t, torch.Tensor)]
     want = tensors[0].to(torch.float64)
     feed = {

@@ -396,4 +396,6 @@ def attend(v: list[torch.Tensor], a: dict[str, Any]) -> torch.Tensor:
         if a.get("window"):
             hidden = hidden | (distance >= a["window"])
         scores = scores.masked_fill(hidden, -math.inf)
-    return torch.einsum("hst,thd->shd", scores.softmax(-1), value)
+    if len(v) > 4:  # sinks
+        scores = torch.cat((scores, v[4][:, None, None].expand(-1, scores.shape[1], 1)), -1)
+    return torch.einsum("hst,thd->shd", scores.softmax(-1)[..., : len(pos)], value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .epsilon import of_type
 from .experts import Experts, Picked, Places
 from .nodes import Graph, Node, Source, plain
 from .values import Builder, CannotSay, Complex, Const, Scores, Term, Value, joined, scalar
@@ -88,6 +89,7 @@ class Operators(Experts):
     b: Builder
     g: Graph
     attention: "Attention"
+    dtype = torch.float32  # of the first operand, in the module
 
     def move(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Puts elements elsewhere, as an operator does that computes nothing."""
@@ -255,7 +257,8 @@ class Operators(Experts):
             if y.rows is not None:
                 return self.op_add(x, self.table(y, x))
             raise CannotSay(
-                "numbers that depend on the position are added, and they are no rows of a tensor of the module"
+                "numbers that depend on the position are added, and they are no rows of a tensor of the module: "
+                "keep their table in a buffer, and add its first rows"
             )
         width = self.b.period(row[0], x.shape)
         w = self.b.named(row[0, :width], y.source, "bias")
@@ -533,7 +536,7 @@ class Operators(Experts):
     def op_rms_norm(self, x: Value, shape: Any, weight: Any = None, eps: Any = None) -> Value:
         if len(shape) != 1:
             raise CannotSay("a norm over several dimensions")
-        return self.normed("rmsnorm", x, weight, None, 2.220446049250313e-16 if eps is None else eps)
+        return self.normed("rmsnorm", x, weight, None, of_type(self.dtype) if eps is None else eps)
 
     def op_layer_norm(
         self, x: Value, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
@@ -628,6 +631,10 @@ class Operators(Experts):
         return self.linear(x, weight.value, weight.source, bias)
 
     def linear(self, x: Value, w: torch.Tensor, source: Any, bias: Any) -> Value:
+        if bias is None and bool((w.abs().sum(1) == 1).all()) and bool((w == -1).any()):  # signs, as of turned halves
+            moved = self.sparse(x, w.t(), 1)
+            if moved is not None:
+                return moved
         x, width, _ = self.rows(x, -1)
         n = self.permuted(x, w)
         if n is not None:
@@ -769,6 +776,25 @@ class Operators(Experts):
         names.remove(inner[0])
         return z.follow(lambda t: t.permute([names.index(c) for c in out]))
 
+    @staticmethod
+    def sparse(x: Value, w: torch.Tensor, most: int) -> Value | None:
+        """x [..., R, K] times w [..., K, N] of which no column has more numbers than most: sums of elements, and so a move
+        or a rotation of them."""
+        at = (w != 0).reshape(-1, *w.shape[-2:]).any(0)
+        count = int(at.sum(0).max())
+        if count > most:
+            return None
+        rows = torch.argsort(at.to(torch.int8), dim=0, descending=True, stable=True)[: max(count, 1)]
+        terms = []
+        for row in rows:
+            by = torch.gather(w, -2, row.expand(*w.shape[:-2], 1, -1)) * torch.gather(at, 0, row[None])[0]
+            for t in x.terms:
+                index = t.index[..., row]
+                shape = torch.broadcast_shapes(index.shape, by.shape)
+                times = by if t.times is None else t.factor()[..., row] * by
+                terms.append(Term(index.expand(shape), times.expand(shape), t.source))
+        return Value(merged(terms))
+
     def per_head(self, x: Value, w: torch.Tensor, source: Any) -> Value:
         """x [..., H, S, K] times w [H, K, N]: a matrix for each head."""
         lead = torch.broadcast_shapes(x.shape[:-2], w.shape[:-2])
@@ -776,6 +802,9 @@ class Operators(Experts):
         token, _ = self.b.rows_of(x)
         want = torch.arange(self.b.tokens)[:, None].expand(x.shape) if x.shape[-2] == self.b.tokens else None
         if want is None or not torch.equal(token, want):
+            turned = self.sparse(x, w, 2)
+            if turned is not None:
+                return turned
             raise CannotSay("a product whose matrices are chosen by something else than heads")
         heads = math.prod(lead)
         w = w.expand(*lead, *w.shape[-2:]).reshape(heads, *w.shape[-2:]).transpose(-1, -2)

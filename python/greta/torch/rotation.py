@@ -149,7 +149,6 @@ def _heads(pairs: list[Turn | None], count: int, width: int) -> tuple[int, int, 
     turned = {e: p for e, p in enumerate(first or []) if p is not None}
     if not turned:
         return None
-    leaders = {e: p for e, p in turned.items() if p[2]}
     low, high = min(turned), max(turned)
     for start, dims in ((low, high + 1 - low), (0, width)):
         half = dims // 2
@@ -161,8 +160,10 @@ def _heads(pairs: list[Turn | None], count: int, width: int) -> tuple[int, int, 
                 if layout == "half"
                 else {start + 2 * i: start + 2 * i + 1 for i in range(half)}
             )
-            if all(partner.get(e) == p[0] for e, p in leaders.items()):
-                return start, dims, layout, [leaders[e][1] if e in leaders else 0.0 for e in sorted(partner)]
+            if all(partner.get(e) == p[0] or partner.get(p[0]) == e for e, p in turned.items()):
+                # An angle is negative where the second turns before the first.
+                angles = {e: p[1] if p[2] else -p[1] for e, p in turned.items()}
+                return start, dims, layout, [angles.get(e, 0.0) for e in sorted(partner)]
     return None
 
 
@@ -193,7 +194,7 @@ def _apply(
     if base is None:
         attrs["base"] = 10000.0
         plain = [10000.0 ** (-2 * i / dims) for i in range(len(freqs))]
-        values = torch.tensor([p / f if f > 0 else 1e30 for p, f in zip(plain, freqs)], dtype=torch.float32)
+        values = torch.tensor([p / f if f != 0 else 1e30 for p, f in zip(plain, freqs)], dtype=torch.float32)
         operands.append(g.weight(values, None, "rope_factors"))
     else:
         attrs["base"] = base

@@ -10,9 +10,10 @@ import torch
 
 from .nodes import Node, plain
 from .operators import MOVES, SAME
-from .values import Builder, CannotSay, Const, Scores, Term, Value, scalar
+from .values import Builder, CannotSay, Const, Scores, Term, Value, joined, scalar
 
 HIDDEN = -1e4  # a score below this, after the scores' own size, takes no part
+NO_SCORE = -1  # in an order: what is no score but a sink
 
 
 class Attention:
@@ -88,9 +89,7 @@ class Attention:
     def scores(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         s = next((a for a in args if isinstance(a, Scores)), None)
         if s is None:
-            raise CannotSay(
-                "scores are put beside others: greta's attention has neither sinks nor a second set of keys"
-            )
+            return self.beside(name, args, kwargs)
         first = args[0] is s
         other = (args[1] if first else args[0]) if len(args) > 1 else None
         if name in SAME or name in ("dropout", "native_dropout"):
@@ -109,12 +108,19 @@ class Attention:
             if name in ("view", "_unsafe_view"):
                 target = torch.ops.aten.reshape.default
             return self.move(s, target, rest, kwargs)
-        if s.stage == "scores" and name in ("mul", "div", "multiply"):
+        if s.stage == "scores" and name in ("mul", "div", "multiply") and s.sinks is None:
             by = self.number(other)
-            if by is not None and by != 0 and (first or name != "div") and not s.masked:
+            if by is not None and (by > 0 or by != 0 and not s.masked) and (first or name != "div"):
                 if s.cap and by != 1:
                     raise CannotSay("scores are scaled again behind their soft cap")
-                return replace(s, scale=s.scale * (by if name != "div" else 1 / by))
+                by = by if name != "div" else 1 / by
+                return replace(s, scale=s.scale * by, bias=None if s.bias is None else s.bias * by)
+        if s.stage == "scores" and name in ("max", "maximum", "clamp", "clamp_min", "nan_to_num"):
+            low = self.number(other if len(args) > 1 else kwargs.get("min"))
+            if name == "nan_to_num" or low is not None and low <= HIDDEN and len(args) < 3 and "max" not in kwargs:
+                return s  # nothing that is seen lies so low
+        if name == "add" and isinstance(other, Scores) and kwargs.get("alpha", 1) == 1:
+            return self.sum(s, other)
         if s.stage == "scores" and name == "tanh" and not s.masked and not s.cap:
             return replace(s, stage="tanh", inner=s.scale)
         if s.stage == "tanh" and name in ("mul", "div", "multiply"):
@@ -145,6 +151,37 @@ class Attention:
             "behind the softmax, the values"
         )
 
+    def sum(self, a: Scores, b: Scores) -> Scores:
+        """Two products for the same heads are one of queries and keys side by side."""
+        shape = torch.broadcast_shapes(a.shape, b.shape)
+        plain = all(s.stage == "scores" and not s.masked and not s.cap for s in (a, b))
+        if not plain or a.q.shape[1] != b.q.shape[1] or not torch.equal(a.order.expand(shape), b.order.expand(shape)):
+            raise CannotSay("scores of other heads, or after a cap or a mask, are added to scores")
+        one = torch.ones((), dtype=torch.float64)
+        q = joined([self.b.constants(s.q, s.scale * one, None) for s in (a, b)], lambda p: torch.cat(p, -1))
+        k = joined([a.k, b.k], lambda p: torch.cat(p, -1))
+        return replace(a, q=q, k=k, order=a.order.expand(shape), scale=1.0)
+
+    def beside(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Scores:
+        """Scores beside a number for each head that every query sees as one more key without values: sinks."""
+        parts = args[0] if args and isinstance(args[0], (list, tuple)) else []
+        dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+        s = parts[0] if len(parts) == 2 else None
+        if name not in ("cat", "concat", "concatenate") or not isinstance(s, Scores) or not isinstance(parts[1], Const):
+            raise CannotSay("scores are put beside others: greta's attention has no second set of keys")
+        dim %= len(s.shape)
+        sink = parts[1].value.to(torch.float64).movedim(dim, -1)
+        if s.stage != "scores" or s.sinks is not None or sink.shape[-1] != 1:
+            raise CannotSay("scores are put beside others than one number for each head (sinks)")
+        s = self.facing(s, dim)
+        head = s.order.movedim(dim, -1)[..., 0] // (self.b.tokens * self.b.tokens)
+        sinks = torch.zeros(s.q.shape[1], dtype=torch.float64)
+        sinks[head.flatten()] = sink[..., 0].expand(head.shape).flatten()
+        if not torch.equal(sinks[head], sink[..., 0].expand(head.shape)):
+            raise CannotSay("numbers beside the scores that are not the same for every query of a head (sinks)")
+        order = torch.cat((s.order, torch.full_like(s.order.narrow(dim, 0, 1), NO_SCORE)), dim)
+        return replace(s, order=order, sinks=sinks)
+
     @staticmethod
     def number(x: Any) -> float | None:
         if isinstance(x, Const):
@@ -154,6 +191,8 @@ class Attention:
     def facing(self, s: Scores, dim: int) -> Scores:
         """Scores over whose dimension dim the keys go, all tokens in their order."""
         n, order = self.b.tokens, s.order.movedim(dim, -1)
+        if s.sinks is not None and order.shape[-1] == n + 1 and bool((order[..., n] == NO_SCORE).all()):
+            order = order[..., :n]
         step = order - order[..., :1]
         if step.shape[-1] == n and torch.equal(step, torch.arange(n).expand(step.shape)):
             return s
@@ -173,7 +212,10 @@ class Attention:
     def move(self, s: Scores, target: Any, rest: list[Any], kwargs: dict[str, Any]) -> Scores:
         """Scores may be seen under another shape, and put into another order."""
         moved = target(s.order, *rest, **kwargs)
-        if not isinstance(moved, torch.Tensor) or moved.numel() != s.order.numel():
+        whole = s.order.numel()
+        if s.stage == "probs" and s.sinks is not None and isinstance(moved, torch.Tensor) and bool((moved >= 0).all()):
+            whole = int((s.order >= 0).sum())  # the sinks' share is left out
+        if not isinstance(moved, torch.Tensor) or moved.numel() != whole:
             raise CannotSay("some scores are taken, or taken more than once")
         return replace(s, order=moved)
 
@@ -205,6 +247,8 @@ class Attention:
         return self.hide(s, torch.zeros(hidden.shape, dtype=torch.float64).masked_fill(hidden, -math.inf))
 
     def hide(self, s: Scores, mask: torch.Tensor, given: bool = True) -> Scores:
+        if s.sinks is not None:
+            raise CannotSay("a mask behind the sinks")
         shape = torch.broadcast_shapes(mask.shape, s.shape)
         if math.prod(shape) != s.order.numel():
             raise CannotSay("a mask of more scores than there are")
@@ -294,7 +338,7 @@ class Attention:
         if not torch.equal(of[head], group) or bool((of < 0).any()):
             raise CannotSay("the values have more heads than the scores")
         values = v.follow(lambda t: t[of].movedim(1, 0))
-        y = self.node(s.q, s.k, values, s.scale, s.cap, {**self.seen(s.hidden), **self.slopes(s.bias, s.hidden)})
+        y = self.node(s, values, {**self.seen(s.hidden), **self.slopes(s.bias, s.hidden)})
         self.keys.setdefault(id(y), []).extend(s.keys)
         heads, width = y.shape
         return Value([Term(y.base + ((query * heads + head) * width)[..., None] + torch.arange(width))])
@@ -326,8 +370,8 @@ class Attention:
         of = [seen.setdefault(r.contiguous().numpy().tobytes(), len(seen)) for r in rows]
         return [of.index(i) for i in range(len(seen))], of
 
-    def node(self, q: Value, k: Value, v: Value, scale: float, cap: float, seen: dict[str, Any]) -> Node:
-        heads = q.shape[1]
+    def node(self, s: Scores, v: Value, seen: dict[str, Any]) -> Node:
+        q, k, scale, heads = s.q, s.k, s.scale, s.q.shape[1]
         (keys, key_of), (values, value_of) = self.unique(k), self.unique(v)
         groups = len(keys)
         even = [h // (heads // groups) for h in range(heads)] if heads % groups == 0 else None
@@ -340,14 +384,15 @@ class Attention:
             raise CannotSay(f"scores times {scale:g}")
         nq, nk, nv = (self.g.view(n, tuple(x.shape[1:])) for n, x in ((nq, q), (nk, k), (nv, v)))
         attrs: dict[str, Any] = {"scale": scale, **seen}
-        if cap:
-            attrs["softcap"] = cap
+        if s.cap:
+            attrs["softcap"] = s.cap
+        sinks = () if s.sinks is None else (self.b.found(s.sinks, "sinks"),)
         pos = self.g.node("pos")
         if not seen.get("both"):
             nk = self.g.node("push", (nk, pos), nk.shape, state="k", of=self.caches)
             nv = self.g.node("push", (nv, pos), nv.shape, state="v", of=self.caches)
             self.caches += 1
-        return self.g.node("attention", (nq, nk, nv, pos), (heads, v.shape[2]), **attrs)
+        return self.g.node("attention", (nq, nk, nv, pos, *sinks), (heads, v.shape[2]), **attrs)
 
     @staticmethod
     def without_factor(n: Node, scale: float) -> tuple[Node, float]:

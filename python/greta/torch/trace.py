@@ -22,6 +22,7 @@ ASSERTS = {
     "_assert_async_msg",
     "sym_constrain_range_for_size",
 }
+LIKE = {f"new_{n}" for n in ("ones", "zeros", "full", "empty")} | {f"{n}_like" for n in ("ones", "zeros", "full", "empty")}
 TORCH = os.path.dirname(torch.__file__)
 
 
@@ -108,6 +109,7 @@ class Trace(Operators):
             if self.constants_only:
                 self.note_masks(args, kwargs)
                 return NOTHING
+            self.dtype = getattr(n.all_input_nodes[0].meta.get("val"), "dtype", torch.float32)
             if name in ("index", "index_put"):
                 args = (args[0], self.masks_of(n.args[1], args[1]), *args[2:])
             return self.apply(name, n.target, list(args), dict(kwargs))
@@ -185,6 +187,12 @@ class Trace(Operators):
     def apply(self, name: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if name != "einsum" and any(isinstance(a, Picked) for a in args):
             return self.picked(name, target, args, kwargs)
+        if name in LIKE:
+            return self.like(name, args, kwargs)
+        if isinstance(args[0], Const) and name in (*SAME, "expand_as", "view_as", "reshape_as"):
+            if name in SAME:
+                return args[0]  # in the type of what depends on the inputs
+            return Const(target(args[0].value, torch.empty(args[1].shape)), args[0].source)
         if name == "einsum":
             return self.einsum(args[0].replace(" ", ""), args[1])
         if any(isinstance(a, Scores) for a in leaves((args, kwargs))):
@@ -286,7 +294,12 @@ class Trace(Operators):
             if any(p.mask is not mask for _, p in places):
                 raise CannotSay("elements are chosen by two masks at once")
             one = not isinstance(v, Value) and scalar(v) is not None
-            if not one and not (len(places) == 1 and self.attention.tokens_at(mask, 0)):
+            if not one and len(places) == 1:
+                token = self.mask_of(mask)
+                if places[0][1].dim != token:
+                    raise CannotSay("values are written for each choice of the tokens, not for the tokens")
+                mask = self.holds(mask)
+            elif not one:
                 raise CannotSay("several values are written where a mask of elements says")
             behind = [1] * (len(x.shape) - first - len(places))
             mask = mask.follow(lambda m: m.reshape(*m.shape, *behind))
@@ -307,19 +320,15 @@ class Trace(Operators):
         y = self.op_mul(x, Const(keep))
         return self.op_add(y, Const(put)) if bool(put.any()) else y
 
-    def op_full_like(self, x: Any, value: Any, *_: Any, **__: Any) -> Const:
-        return Const(torch.full(x.shape, float(value), dtype=torch.float64))
-
-    def op_zeros_like(self, x: Any, *_: Any, **__: Any) -> Const:
-        return self.op_full_like(x, 0)
-
-    op_empty_like = op_zeros_like
-
-    def op_ones_like(self, x: Any, *_: Any, **__: Any) -> Const:
-        return self.op_full_like(x, 1)
-
-    def op_new_zeros(self, x: Any, shape: Any, *_: Any, **__: Any) -> Const:
-        return Const(torch.zeros(*shape, dtype=torch.float64))
+    def like(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Const:
+        """A constant that has only its shape or its type from what depends on the inputs."""
+        rest = [a.value if isinstance(a, Const) else a for a in args[1:]]
+        shape = args[0].shape if name.endswith("_like") else rest.pop(0)
+        fill = rest[0] if "full" in name and rest else kwargs.get("fill_value", 0)
+        if "ones" in name:
+            fill = 1
+        dtype = kwargs.get("dtype") or (torch.int64 if getattr(args[0], "ints", False) else torch.float64)
+        return Const(promoted(torch.full(tuple(shape), fill, dtype=dtype)))
 
     def op_copy(self, x: Any, y: Any, *_: Any) -> Any:
         return y.follow(lambda t: t.expand(x.shape)) if isinstance(y, Value) else y

@@ -103,6 +103,7 @@ class Scores:
     hidden: torch.Tensor | None = None  # [S, S]
     masked: bool = False
     keys: tuple[tuple[str, int, int], ...] = ()  # operators by which the masks came, which dimensions queries and keys are
+    sinks: torch.Tensor | None = None  # [H], a score each that has no value; in order they are -1
     stage: str = "scores"  # scores, tanh, exp, sum, max, probs
 
     @property
@@ -294,6 +295,13 @@ class Builder:
                 if squeezed == [d for d in value.shape if d != 1] and not (source.transposed and source.plus):
                     return self.graph.weight(value, source, hint)
         hint = source.name if source is not None else hint
+        return self.graph.weight(value, None, hint)
+
+    def found(self, value: torch.Tensor, hint: str) -> Weight:
+        """A weight that is the tensor of the module with these numbers, or a new one."""
+        for name, t in self.params.items():
+            if t.shape == value.shape and torch.equal(t.to(torch.float64), value):
+                return self.graph.weight(value, Source(name), hint)
         return self.graph.weight(value, None, hint)
 
     def gather(self, nodes: torch.Tensor, places: torch.Tensor, shape: torch.Size) -> Node:

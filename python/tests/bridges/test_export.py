@@ -7,6 +7,7 @@ from conftest import needed
 torch = needed("torch")
 
 import blocks  # noqa: E402
+import others  # noqa: E402
 import pytest  # noqa: E402
 
 import greta.torch  # noqa: E402
@@ -33,12 +34,17 @@ SAID = [
     "MultiQuery",
     "Turned",
     "Masked",
+    "HiddenBeforeScale",
+    "Sinks",
+    "TwoProducts",
+    "Matrices",
+    "Routed",
 ]
 
 
 def made(name):
     torch.manual_seed(11)
-    module = getattr(blocks, name)().eval()
+    module = getattr(blocks if hasattr(blocks, name) else others, name)().eval()
     example = module.example() if hasattr(module, "example") else torch.randn(1, 12, 64)
     return module, example if isinstance(example, tuple) else (example,)
 
@@ -86,6 +92,14 @@ def test_operators_are_greta_s(tmp_path):
     text = written.model.read_text()
     assert "rope(" in text and "embed(pos, table" in text and "hf: conv.weight" in text
     assert not any("takes no more" in n for n in written.notes)  # a mask of -1e9 is no window of so many
+    text = text_of(*made("Sinks"), tmp_path)
+    assert "pos, sinks, " in text and "window=4" in text and "hf: sinks}" in text and "float[C, 2, 8]" in text
+    text = text_of(*made("TwoProducts"), tmp_path)
+    assert text.count("attention(") == 1 and "float[C, 1, 12]" in text
+    text = text_of(*made("Matrices"), tmp_path)
+    assert text.count("rope(") == 6 and "base=1000," in text and "base=50," in text and "rope_factors" in text
+    text = text_of(*made("Routed"), tmp_path)
+    assert text.count("linear_id(") == 2 and "mix(" in text
     text = text_of(*made("Whole"), tmp_path)
     assert text.count("window=6") == 1 and "softcap(" in text and text.count("attention(") == 2
 
@@ -107,6 +121,29 @@ def test_mixtures(way, tmp_path):
     with greta.load(written.model, weights=written.weights, kv="f32", context=64, exact=True) as model:
         assert float((torch.from_numpy(model(x[0].numpy()).copy()) - want).norm() / want.norm()) < 1e-4
         assert model.check().ok
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_norm_without_a_number(dtype, tmp_path):
+    """What is added under the root is the type's, which shows where activations are small."""
+
+    class Norms(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n, self.l = torch.nn.RMSNorm(8), torch.nn.Linear(8, 8, bias=False)
+
+        def forward(self, x):
+            return self.l(self.n(x)) + torch.nn.functional.rms_norm(x.float(), (8,)).to(x.dtype)
+
+    t = getattr(torch, dtype)
+    module = Norms().to(t)
+    written = greta.torch.export(module, torch.randn(1, 6, 8, dtype=t), tmp_path / "m.yaml")
+    x = (torch.randn(6, 8) * 1e-3).to(t)
+    with greta.load(written.model, weights=written.weights, kv="f32", exact=True) as model:
+        got = torch.from_numpy(model(x.float().numpy()).copy())
+    with torch.no_grad():
+        want = module(x[None])[0].float()
+    assert float((got - want).norm() / want.norm()) < {"float32": 1e-6}.get(dtype, 1e-2)
 
 
 def test_no_mask_is_noted(tmp_path):
@@ -157,6 +194,11 @@ def sinks(x):
     return p[..., :-1] @ x
 
 
+def apart(x):
+    p = (x @ x.transpose(1, 2) + causal(x.shape[1])).softmax(-1)
+    return p[..., :6, :] @ x
+
+
 def write(y, x):
     y[..., 0::2] = x[..., :4]
     return y
@@ -170,7 +212,8 @@ def write(y, x):
         (lambda m, x: m.lstm(x)[0], "aten.lstm.input: a recurrence over the tokens"),
         (lambda m, x: m.gru(x)[0].mul_(2), "aten.gru.input: a recurrence over the tokens"),
         (lambda m, x: torch.stack([m.l(x[:, i]) for i in range(x.shape[1])], 1), "a loop over the tokens is a recurr"),
-        (lambda m, x: sinks(m.l(x)), "aten.cat: scores are put beside others"),
+        (lambda m, x: sinks(m.l(x)), "aten.matmul: attention that is not causal has no sinks"),
+        (lambda m, x: apart(m.l(x)), "some scores are taken"),
         (lambda m, x: x, "it is the input itself"),
         (lambda m, x: m.l(write(torch.zeros_like(x), x)), "constants are put beside activations"),
         (lambda m, x: write(m.l(x), torch.zeros_like(x)), "constants are put beside activations"),
