@@ -64,15 +64,16 @@ sha256() {
 }
 
 main() {
-  version=${GRETA_VERSION:-} dir=${GRETA_DIR:-$HOME/.local/bin} from=${GRETA_FROM:-}
+  [ -n "${GRETA_DIR:-}${HOME:-}" ] || fail "there is no HOME: GRETA_DIR says where to"
+  version=${GRETA_VERSION:-} dir=${GRETA_DIR:-$HOME/.local/bin} from=${GRETA_FROM:-} new=
   [ -n "$from" ] || if [ -n "$version" ]; then
     from=$repository/releases/download/v${version#v}
   else
     from=$repository/releases/latest/download
   fi
   platform=${GRETA_PLATFORM:-$(platform)} || exit 1
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  work=$(mktemp -d) || fail "there is no folder for temporary files: TMPDIR says where"
+  trap 'rm -rf "$work" ${new:+"$new"}' EXIT
   trap 'exit 130' INT TERM
 
   fetch SHA256SUMS
@@ -90,19 +91,22 @@ main() {
   got=${got%% *}
   [ "$got" = "$want" ] || fail "$name is damaged: its SHA-256 is $got, SHA256SUMS says $want; nothing was installed"
 
-  tar -xzf "$work/$name" -C "$work"
+  tar -xzf "$work/$name" -C "$work" || fail "$name cannot be unpacked; nothing was installed"
   folder=$work/${name%.tar.gz}
-  "$folder/greta" version >"$work/says" 2>&1 ||
-    fail "the program does not run on this machine ($platform): $(cat "$work/says"); GRETA_PLATFORM=${platform%_static}_static may"
   mkdir -p "$dir" || fail "$dir cannot be made: GRETA_DIR says where to"
-  cp "$folder/greta" "$dir/.greta.new" || fail "$dir cannot be written: GRETA_DIR says where to"
-  mv -f "$dir/.greta.new" "$dir/greta"
+  [ ! -d "$dir/greta" ] || fail "$dir/greta is a folder: GRETA_DIR says where to"
+  # It is tried where it will lie: nothing may be run in some folders for temporary files.
+  new=$dir/.greta.new
+  cp "$folder/greta" "$new" || fail "$dir cannot be written: GRETA_DIR says where to"
+  "$new" version >"$work/says" 2>&1 ||
+    fail "the program does not run on this machine ($platform): $(cat "$work/says"); GRETA_PLATFORM=${platform%_static}_static may"
+  mv -f "$new" "$dir/greta" || fail "$dir cannot be written: GRETA_DIR says where to"
   echo "$(cat "$work/says"): $dir/greta"
   case :$PATH: in
   *":$dir:"*) ;;
   *) echo "$dir is not in PATH: export PATH=\"$dir:\$PATH\"" ;;
   esac
-  echo "completion: $dir/greta completion --help"
+  echo "completion: \"$dir/greta\" completion --help"
 }
 
 main

@@ -119,6 +119,71 @@ func TestInstallerRefuses(t *testing.T) {
 	}
 }
 
+// Where it goes, and what an installation that fails leaves there.
+func TestInstallerPlaces(t *testing.T) {
+	dir := fakeRelease(t, "echo greta 1.2.3")
+	// A folder with blanks, over an older program.
+	bin := filepath.Join(t.TempDir(), "my tools", "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(bin, "greta")
+	if err := os.WriteFile(program, []byte("old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	said, _, err := install(t, "GRETA_FROM="+dir, "GRETA_DIR="+bin)
+	if data, _ := os.ReadFile(program); err != nil || !strings.Contains(string(data), "linux_amd64") ||
+		!strings.Contains(said, `"`+program+`" completion`) {
+		t.Errorf("a folder with blanks: %v %s", err, said)
+	}
+	// A broken program does not replace the one that is there.
+	broken := fakeRelease(t, "echo no such loader >&2; exit 1;")
+	said, _, err = install(t, "GRETA_FROM="+broken, "GRETA_DIR="+bin)
+	left, _ := filepath.Glob(filepath.Join(bin, "*"))
+	hidden, _ := filepath.Glob(filepath.Join(bin, ".*"))
+	if data, _ := os.ReadFile(program); err == nil || !strings.Contains(string(data), "echo greta 1.2.3") ||
+		len(left)+len(hidden) != 1 {
+		t.Errorf("a broken one over another: %v %s, left are %v %v", err, said, left, hidden)
+	}
+	// What lies in the way, and an archive that is cut off where its checksum is right.
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "greta"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cut := fakeRelease(t, "echo greta 1.2.3")
+	archive := filepath.Join(cut, "greta_1.2.3_linux_amd64.tar.gz")
+	info, err := os.Stat(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(archive, info.Size()/2); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(cut, "SHA256SUMS")); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSums(cut); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, want string
+		env        []string
+	}{
+		{"a folder of the program's name", "is a folder", []string{"GRETA_FROM=" + dir, "GRETA_DIR=" + folder}},
+		{"half an archive", "cannot be unpacked; nothing was installed", []string{"GRETA_FROM=" + cut}},
+		{"no HOME", "there is no HOME", []string{"GRETA_FROM=" + dir, "GRETA_DIR=", "HOME="}},
+		{"no folder for files", "TMPDIR says where", []string{"GRETA_FROM=" + dir, "TMPDIR=/nowhere"}},
+	} {
+		said, installed, err := install(t, c.env...)
+		if err == nil || installed != "" || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %v %s", c.what, err, said)
+		}
+	}
+	if inside, _ := os.ReadDir(filepath.Join(folder, "greta")); len(inside) > 0 {
+		t.Errorf("installed into a folder: %v", inside)
+	}
+}
+
 // What the machine says of itself chooses the archive.
 func TestInstallerAsksTheMachine(t *testing.T) {
 	dir := fakeRelease(t, "echo greta 1.2.3")
