@@ -60,6 +60,11 @@ func (s *source) packageConfig(t target, binary string, completions map[string][
 			return nil, err
 		}
 		add(path, to, 0o644)
+		if name == "_greta" { // zsh looks in Debian's folder on Debian alone
+			list[len(list)-1]["packager"] = "deb"
+			add(path, "/usr/share/zsh/site-functions/_greta", 0o644)
+			list[len(list)-1]["packager"] = "rpm"
+		}
 	}
 	unit, err := os.ReadFile(filepath.Join(s.root, "deploy/greta.service"))
 	if err != nil {
@@ -89,7 +94,7 @@ func (s *source) packageConfig(t target, binary string, completions map[string][
 		"rpm": map[string]any{"buildhost": "greta", "packager": owner},
 		"overrides": map[string]any{
 			"deb": map[string]any{"depends": []string{"libc6"}, "suggests": []string{"libvulkan1"}},
-			"rpm": map[string]any{"suggests": []string{"vulkan-loader"}},
+			"rpm": map[string]any{"depends": []string{"glibc"}, "suggests": []string{"vulkan-loader"}},
 		},
 	})
 }

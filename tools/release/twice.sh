@@ -28,4 +28,7 @@ cmp "$work/deb/usr/bin/greta" "$work/bin/greta"
 mkdir "$work/rpm"
 rpm --root "$work/rpm" -i --nodeps "greta_${version}_linux_amd64.rpm" 2>/dev/null
 cmp "$work/rpm/usr/bin/greta" "$work/bin/greta"
+# zsh looks for completions in another folder on Debian than elsewhere.
+[ -f "$work/deb/usr/share/zsh/vendor-completions/_greta" ] && [ ! -e "$work/deb/usr/share/zsh/site-functions" ]
+[ -f "$work/rpm/usr/share/zsh/site-functions/_greta" ] && [ ! -e "$work/rpm/usr/share/zsh/vendor-completions" ]
 ruby -c greta.rb
