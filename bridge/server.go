@@ -74,6 +74,9 @@ type server struct {
 	files  *descriptors
 
 	requests sync.WaitGroup
+	idle     chan job      // to a goroutine that waits for a request
+	waiting  chan struct{} // one for each of those
+	ended    chan struct{} // closed when no more come
 	unshared sync.Once
 
 	mu       sync.Mutex
@@ -212,7 +215,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, opt Options) error 
 		opt.Log = log.New(io.Discard, "", 0)
 	}
 	s := &server{opt: opt, running: map[uint64]context.CancelFunc{}, models: map[uint64]*loaded{},
-		sessions: map[uint64]*session{}, leases: map[uint64]func(){}, attached: map[uint64]*attachment{}}
+		sessions: map[uint64]*session{}, leases: map[uint64]func(){}, attached: map[uint64]*attachment{},
+		idle: make(chan job), waiting: make(chan struct{}, mostIdle), ended: make(chan struct{})}
+	defer close(s.ended)
 	in = bufio.NewReaderSize(in, 64<<10) // a small request comes by one call of the system
 	s.out = writer{w: out, failed: func(err error) { cancel(err) }}
 	if err := s.greet(in); err != nil {
@@ -376,19 +381,57 @@ func (s *server) begin(ctx context.Context, m message, payload []byte) {
 		return
 	}
 	q := &request{s: s, id: m.ID, args: m.Args, payload: payload, model: model, files: s.taken(named.X, named.Out)}
-	s.requests.Go(func() {
-		defer stop()
-		err := s.guarded(ctx, op, q)
-		for _, fd := range q.files {
-			closeDescriptor(fd)
+	s.requests.Add(1)
+	select {
+	case s.idle <- job{ctx, stop, op, q}:
+	default: // nobody waits for one
+		go s.work(job{ctx, stop, op, q})
+	}
+}
+
+// job is a request that is to be run.
+type job struct {
+	ctx  context.Context // ends with the request or the server
+	stop context.CancelFunc
+	op   operation
+	q    *request
+}
+
+// mostIdle is how many goroutines wait for another request. Their stacks have grown already, which costs a new
+// goroutine as much as a small request does.
+const mostIdle = 4
+
+// work runs a request, and then others as they come.
+func (s *server) work(j job) {
+	for {
+		s.run(j)
+		select {
+		case s.waiting <- struct{}{}:
+		default:
+			return // enough others wait
 		}
-		s.mu.Lock()
-		delete(s.running, m.ID)
-		s.mu.Unlock()
-		if err != nil {
-			s.fail(m.ID, ended(ctx, q, err))
+		select {
+		case j = <-s.idle:
+			<-s.waiting
+		case <-s.ended:
+			return
 		}
-	})
+	}
+}
+
+func (s *server) run(j job) {
+	defer s.requests.Done()
+	defer j.stop()
+	err := s.guarded(j.ctx, j.op, j.q)
+	for _, fd := range j.q.files {
+		closeDescriptor(fd)
+	}
+	s.mu.Lock()
+	delete(s.running, j.q.id)
+	s.mu.Unlock()
+	if err != nil {
+		s.fail(j.q.id, ended(j.ctx, j.q, err))
+	}
 }
 
 // ended is a request's error; of one that was ended from outside it says by what.
