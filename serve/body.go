@@ -52,16 +52,21 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 // bodyWait is how long a body may take to come.
 const bodyWait = time.Minute
 
+// boundBody gives the connection so long for what it says it sends. A body that nobody reads, or only a part of, is bound
+// too: net/http wants to see its end before it answers, and would wait for as long as the client likes.
+func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 { // writers that have no connection know no deadline
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyWait))
+	}
+}
+
 // readBody reads a request's JSON object into v, a pointer to a struct, and names unknown fields in
 // the answer's header.
 func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	if r.ContentLength > most {
 		return &http.MaxBytesError{Limit: most}
 	}
-	ctl := http.NewResponseController(w) // whose errors are those of writers that have no connection
-	_ = ctl.SetReadDeadline(time.Now().Add(bodyWait))
 	body, err := wholeBody(http.MaxBytesReader(w, r.Body, most), r.Header.Get("Content-Encoding"), most)
-	_ = ctl.SetReadDeadline(time.Time{}) // so that a client that leaves is noticed, and one that waits is not
 	if err != nil {
 		var big *http.MaxBytesError
 		var own *Error
@@ -73,6 +78,8 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 		}
 		return badRequest("", "the body could not be read: "+err.Error())
 	}
+	// From here on a client that leaves is noticed, and one that waits is not. Writers without a connection know no deadline.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseBody(w.Header(), body, v)
 }
 

@@ -38,6 +38,14 @@ func unsupported(param, message string) *Error {
 		Message: message}
 }
 
+// why is the reason for which a context ended, where an error says no more than that it did.
+func why(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
 // asError finds what to tell of an error.
 func asError(err error) *Error {
 	var e *Error

@@ -210,6 +210,7 @@ func (fakeMask) Forced() []int32        { return nil }
 // fakeModel answers by rules: see fakeAnswer.
 type fakeModel struct {
 	delay   time.Duration // between tokens
+	plain   bool          // says of a context that ended no more than that it did
 	context int
 	chat    Chat
 	fail    atomic.Pointer[error] // of the next Generate
@@ -316,8 +317,11 @@ func (a *fakeRun) Tokens() iter.Seq2[Token, error] {
 					case <-a.ctx.Done():
 					}
 				}
-				if a.ctx.Err() != nil {
-					yield(Token{}, context.Cause(a.ctx))
+				if err := context.Cause(a.ctx); err != nil {
+					if a.m.plain {
+						err = a.ctx.Err()
+					}
+					yield(Token{}, err)
 					return
 				}
 				t := Token{Choice: choice, ID: ids[n%len(ids)], Logprob: -0.5}

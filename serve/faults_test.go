@@ -164,6 +164,55 @@ func TestManyConnections(t *testing.T) {
 	t.Logf("%d connections", n)
 }
 
+// A body that never comes whole is waited for so long and no longer, whoever was to read it.
+func TestHalfBodies(t *testing.T) {
+	fake := newFake()
+	fake.delay = 30 * time.Millisecond
+	s, h := testServer(t, fake, func(o *Options) { o.Keys, _ = NewKeys([]*Key{PlainKey("a", "secret")}) })
+	s.bodyWait = 100 * time.Millisecond
+	for _, c := range []struct {
+		head string
+		want int
+	}{
+		{"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer secret\r\n", 408},
+		{"POST /v1/chat/completions HTTP/1.1\r\n", 401}, // refused before it is read
+		{"POST /nowhere HTTP/1.1\r\n", 404},
+		{"PUT /v1/models HTTP/1.1\r\n", 405},
+		{"GET /health HTTP/1.1\r\n", 200},
+	} {
+		for _, half := range []string{"Content-Length: 1000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(h.URL, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.SetDeadline(time.Now().Add(10 * time.Second))
+			io.WriteString(conn, c.head+"Host: x\r\n"+half)
+			r := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Errorf("%q %q: %v", c.head, half, err)
+			} else if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != c.want {
+				t.Errorf("%q %q: %d, not %d, %v", c.head, half, resp.StatusCode, c.want, err)
+			}
+			if _, err := r.ReadByte(); err != io.EOF {
+				t.Errorf("%q %q: the connection stays: %v", c.head, half, err)
+			}
+			conn.Close()
+		}
+	}
+	// Who has sent everything may wait for longer than that.
+	req, _ := http.NewRequest("POST", h.URL+"/v1/chat/completions", strings.NewReader(ask("say hello", "")))
+	req.Header.Set("Authorization", "Bearer secret")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("an answer that takes longer: %d", resp.StatusCode)
+	}
+}
+
 // A reader who does not read is left, and what it held is free; one who goes away too.
 func TestReadersWhoLeave(t *testing.T) {
 	fake := newFake()
@@ -204,7 +253,7 @@ func TestReadersWhoLeave(t *testing.T) {
 func TestDrain(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		fake := newFake()
-		fake.delay = 10 * time.Millisecond
+		fake.delay, fake.plain = 10*time.Millisecond, true
 		s, _ := testServer(t, fake)
 		l, err := Listen(ListenOptions{Host: "127.0.0.1"})
 		if err != nil {

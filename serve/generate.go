@@ -180,7 +180,7 @@ func (s *Server) runAnswer(ctx context.Context, rs *requestState, j *job,
 	}
 	answer, err := j.model.Generate(ctx, j.request)
 	if err != nil {
-		return u, err
+		return u, why(ctx, err)
 	}
 	if j.request.Max <= 0 {
 		j.request.Max = j.model.Info().Context - u.prompt
@@ -199,7 +199,7 @@ func (s *Server) runAnswer(ctx context.Context, rs *requestState, j *job,
 	left := len(choices)
 	for t, e := range answer.Tokens() {
 		if e != nil {
-			err = e
+			err = why(ctx, e)
 			break
 		}
 		if t.Choice < 0 || t.Choice >= len(choices) {

@@ -58,6 +58,7 @@ type Server struct {
 	inside     atomic.Int64 // requests that hold a place
 	draining   atomic.Bool
 	work       sync.WaitGroup
+	bodyWait   time.Duration
 }
 
 // New makes a server.
@@ -82,7 +83,7 @@ func New(opt Options) (*Server, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{opt: opt, models: opt.Models, keys: opt.Keys, log: opt.Log, live: newLiveView(),
-		sameOrigin: http.NewCrossOriginProtection()}
+		sameOrigin: http.NewCrossOriginProtection(), bodyWait: bodyWait}
 	if opt.Keys != nil {
 		opt.Keys.log = opt.Log
 	}
@@ -213,6 +214,7 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 // ServeHTTP answers one request. A slash behind a path is nothing, nor are two for one, as users of servers that
 // redirect from them expect.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.boundBody(w, r)
 	if s.cors(w, r) {
 		return
 	}
@@ -277,7 +279,7 @@ func (s *Server) around(route, scope string, p protocol, place bool, h handler) 
 		}
 		rs.trace = s.opt.Tracer.start(r, route)
 		r = r.WithContext(ctx)
-		err := s.guarded(aw, r, rs, scope, place, h)
+		err := why(ctx, s.guarded(aw, r, rs, scope, place, h))
 		if err != nil && !aw.begun {
 			writeError(aw, p, rs.id, tooLongAt(route, err))
 		}
