@@ -22,6 +22,35 @@ class Generation(Extension):
         return caller()
 
 
+class Dict:
+    """The name dict, as transformers gives it."""
+
+    def __call__(self, *args, **kwargs):
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args, **kwargs):
+        return dict.fromkeys(*args, **kwargs)
+
+
+class Namespace(jinja2.utils.Namespace):
+    """Namespaces, as transformers bounds them."""
+
+    def __init__(*args, **kwargs):
+        for name in dict(*args[1:], **kwargs):
+            check(name)
+        jinja2.utils.Namespace.__init__(args[0], *args[1:], **kwargs)
+
+    def __setitem__(self, name, value):
+        check(name)
+        jinja2.utils.Namespace.__setitem__(self, name, value)
+
+
+def check(name):
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError("Chat templates cannot store underscore-prefixed attributes on a namespace, "
+                                              f"but got {name!r}. Please rename the attribute.")
+
+
 def env():
     e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
 
@@ -33,6 +62,7 @@ def env():
 
     e.filters["tojson"] = tojson
     e.globals["raise_exception"] = fail
+    e.globals["dict"], e.globals["namespace"] = Dict(), Namespace
     e.globals["strftime_now"] = lambda f: datetime.datetime(2026, 1, 2, 3, 4, 5).strftime(f)
     return e
 
