@@ -21,14 +21,14 @@ func (in *interp) attribute(x any, name string) (any, bool) {
 	switch v := x.(type) {
 	case string:
 		if name == "format" || name == "format_map" {
-			return formatMethod(v, name, func(s string) any { return s }), true
+			return formatMethod(v, name, false), true
 		}
-		return bindMethod(strMethods, name, v, func(r any) any { return r })
+		return bindMethod(strMethods, name, v, false)
 	case Markup:
 		if name == "format" || name == "format_map" {
-			return formatMethod(string(v), name, func(s string) any { return Markup(s) }), true
+			return formatMethod(string(v), name, true), true
 		}
-		return bindMethod(strMethods, name, string(v), markupResult)
+		return bindMethod(strMethods, name, string(v), true)
 	case *Namespace:
 		return v.attrs.Get(name)
 	case *List:
@@ -57,6 +57,10 @@ func (in *interp) attribute(x any, name string) (any, bool) {
 	case float64:
 		if name == "is_integer" {
 			return method(name, func(*interp, []any, *Dict) any { return v == float64(int64(v)) }), true
+		}
+	case *function:
+		if v.name == "dict" && !v.method && name == "fromkeys" {
+			return method(name, fromKeys), true
 		}
 	case *selfRef:
 		return in.block(name)
@@ -236,19 +240,22 @@ func (in *interp) block(name string) (any, bool) {
 
 type strMethod func(s string, a *arguments) any
 
-func bindMethod(all map[string]strMethod, name, s string, wrap func(any) any) (any, bool) {
+func bindMethod(all map[string]strMethod, name, s string, safe bool) (any, bool) {
 	f, ok := all[name]
 	if !ok {
 		return nil, false
 	}
 	return method(name, func(in *interp, args []any, kw *Dict) any {
-		a := &arguments{in: in, what: "str." + name, args: args, kw: kw}
+		a := &arguments{in: in, what: "str." + name, args: args, kw: kw, safe: safe}
 		v := f(s, a)
 		a.done()
 		if t, ok := v.(string); ok {
 			in.charge(len(t))
 		}
-		return wrap(v)
+		if safe {
+			return markupResult(v)
+		}
+		return v
 	}), true
 }
 

@@ -245,6 +245,7 @@ type arguments struct {
 	args []any
 	kw   *Dict
 	at   int
+	safe bool // the text whose method it is counts as escaped: what it takes in is escaped
 }
 
 // get takes the next argument, by position or by name.

@@ -64,6 +64,7 @@ func (in *interp) assign(s *scope, target expr, v any) {
 			throw("TemplateRuntimeError", "cannot assign attribute on non-namespace object")
 		}
 		in.charge(64)
+		checkNamespace(t.attr)
 		ns.attrs.Set(t.attr, v)
 	case *tupleExpr:
 		next, ok := in.tryIter(v)
@@ -424,11 +425,11 @@ func (m *macro) attribute(name string) (any, bool) {
 	case "name":
 		return m.def.name, true
 	case "arguments":
-		l := &List{}
+		names := &Tuple{}
 		for _, p := range m.def.params {
-			l.Items = append(l.Items, p)
+			names.Items = append(names.Items, p)
 		}
-		return l, true
+		return names, true
 	case "catch_kwargs":
 		return m.def.kwargs, true
 	case "catch_varargs":

@@ -337,9 +337,9 @@ func filterFormat(in *interp, v any, a *arguments) any {
 	}
 	s, m := in.soft(v)
 	if a.kw.Len() > 0 {
-		return marked(in.percent(s, a.kw), m)
+		return marked(in.percent(s, a.kw, m), m)
 	}
-	return marked(in.percent(s, tuple(a.args...)), m)
+	return marked(in.percent(s, tuple(a.args...), m), m)
 }
 
 // quoteURL replaces the bytes that a part of a URL cannot hold.

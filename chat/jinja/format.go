@@ -22,7 +22,7 @@ type spec struct {
 }
 
 // percent is s % values.
-func (in *interp) percent(s string, values any) string {
+func (in *interp) percent(s string, values any, escape bool) string {
 	args := []any{values}
 	if t, ok := values.(*Tuple); ok {
 		args = t.Items
@@ -73,7 +73,14 @@ func (in *interp) percent(s string, values any) string {
 			continue
 		}
 		arg = fetch()
-		out.write(in.percentValue(sp, arg))
+		if _, _, _, isNumber := number(arg); escape && !isNumber && sp.verb == 's' {
+			arg = in.escape(arg)
+		}
+		value := in.percentValue(sp, arg)
+		if escape && sp.verb == 'r' {
+			value = in.escape(value)
+		}
+		out.write(value)
 	}
 	if !named && !isMapping && at < len(args) {
 		throw("TypeError", "not all arguments converted during string formatting")
@@ -338,7 +345,7 @@ func formatG(f float64, precision int, keep bool) string {
 }
 
 // formatMethod is str.format or str.format_map.
-func formatMethod(s, name string, wrap func(string) any) any {
+func formatMethod(s, name string, safe bool) any {
 	return method(name, func(in *interp, args []any, kw *Dict) any {
 		if name == "format_map" {
 			if len(args) != 1 {
@@ -350,8 +357,11 @@ func formatMethod(s, name string, wrap func(string) any) any {
 			}
 			args, kw = nil, d
 		}
-		f := &formatter{in: in, args: args, kw: kw}
-		return wrap(f.format(s, 2))
+		f := &formatter{in: in, args: args, kw: kw, safe: safe}
+		if safe {
+			return Markup(f.format(s, 2))
+		}
+		return f.format(s, 2)
 	})
 }
 
@@ -359,7 +369,8 @@ type formatter struct {
 	in   *interp
 	args []any
 	kw   *Dict
-	auto int // the next {}; -1: fields are numbered by hand
+	auto int  // the next {}; -1: fields are numbered by hand
+	safe bool // what fields hold is escaped
 }
 
 func (f *formatter) format(s string, depth int) string {
@@ -432,7 +443,14 @@ func (f *formatter) field(field string, depth int) string {
 			throw("ValueError", "Unknown conversion specifier %s", conversion)
 		}
 	}
-	return f.in.formatValue(v, f.format(format, depth-1))
+	if _, markup := v.(Markup); markup && f.safe && format != "" {
+		throw("ValueError", "Unsupported format specification for Markup.")
+	} else if s := f.in.formatValue(v, f.format(format, depth-1)); markup || !f.safe {
+		return s
+	} else {
+		return f.in.escape(s)
+	}
+	return ""
 }
 
 // value finds what a field names, such as 0.name[key].

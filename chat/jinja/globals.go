@@ -2,12 +2,7 @@ package jinja
 
 // The tests of `is`, and the names that every template knows.
 
-import (
-	"fmt"
-	"math"
-	"strings"
-	"time"
-)
+import "strings"
 
 var tests map[string]filterFunc
 
@@ -112,7 +107,11 @@ var globals = map[string]func(in *interp, args []any, kw *Dict) any{
 		return in.makeDict("dict", args, kw)
 	},
 	"namespace": func(in *interp, args []any, kw *Dict) any {
-		return &Namespace{in.makeDict("dict", args, kw)}
+		d := in.makeDict("dict", args, kw)
+		for _, k := range d.keys {
+			checkNamespace(k)
+		}
+		return &Namespace{d}
 	},
 	"cycler": func(_ *interp, args []any, _ *Dict) any {
 		if len(args) == 0 {
@@ -135,10 +134,46 @@ var globals = map[string]func(in *interp, args []any, kw *Dict) any{
 	},
 	"strftime_now": func(in *interp, args []any, kw *Dict) any {
 		a := &arguments{in: in, what: "strftime_now", args: args, kw: kw}
-		format := a.string("format", "")
+		format := a.need("format")
 		a.done()
-		return strftime(in.now, format)
+		s, ok := text(format)
+		if !ok {
+			throw("TypeError", "strftime() argument 1 must be str, not %s", typeName(format))
+		}
+		return in.strftime(s)
 	},
+}
+
+// checkNamespace refuses what transformers' namespaces do.
+func checkNamespace(name any) {
+	if s, ok := text(name); ok && strings.HasPrefix(s, "_") {
+		throw("SecurityError", "Chat templates cannot store underscore-prefixed attributes on a namespace, but got %s. "+
+			"Please rename the attribute.", reprString(s))
+	}
+}
+
+// fromKeys is dict.fromkeys.
+func fromKeys(in *interp, args []any, kw *Dict) any {
+	if kw.Len() > 0 {
+		throw("TypeError", "dict.fromkeys() takes no keyword arguments")
+	}
+	if len(args) == 0 {
+		throw("TypeError", "fromkeys expected at least 1 argument, got 0")
+	}
+	if len(args) > 2 {
+		throw("TypeError", "fromkeys expected at most 2 arguments, got %d", len(args))
+	}
+	var v any
+	if len(args) == 2 {
+		v = args[1]
+	}
+	d := NewDict()
+	for _, k := range in.collect(args[0]) {
+		in.charge(64)
+		in.hasKey(d, k) // which refuses what is no key
+		d.Set(k, v)
+	}
+	return d
 }
 
 func (in *interp) makeDict(what string, args []any, kw *Dict) *Dict {
@@ -200,76 +235,4 @@ func rangeGlobal(in *interp, args []any, kw *Dict) any {
 		throw("OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", mostRange)
 	}
 	return &rangeValue{from, step, n}
-}
-
-// strftime formats a time by Python's directives, in the C locale.
-func strftime(t time.Time, format string) string {
-	var b strings.Builder
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' || i+1 == len(format) {
-			b.WriteByte(format[i])
-			continue
-		}
-		i++
-		if format[i] == '-' && i+1 < len(format) { // without zeros or spaces before
-			i++
-			s := directive(t, format[i])
-			if short := strings.TrimLeft(s, "0 "); short != "" {
-				s = short
-			} else {
-				s = "0"
-			}
-			b.WriteString(s)
-			continue
-		}
-		b.WriteString(directive(t, format[i]))
-	}
-	return b.String()
-}
-
-var timeLayouts = map[byte]string{
-	'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'd': "02", 'e': "_2", 'm': "01", 'y': "06",
-	'Y': "2006", 'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'D': "01/02/06", 'x': "01/02/06",
-	'X': "15:04:05", 'T': "15:04:05", 'R': "15:04", 'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006",
-	'F': "2006-01-02", 'j': "002",
-}
-
-func directive(t time.Time, c byte) string {
-	if layout, ok := timeLayouts[c]; ok {
-		return t.Format(layout)
-	}
-	year, week := t.ISOWeek()
-	switch c {
-	case '%':
-		return "%"
-	case 'n':
-		return "\n"
-	case 't':
-		return "\t"
-	case 'f':
-		return fmt.Sprintf("%06d", t.Nanosecond()/1000)
-	case 'k':
-		return fmt.Sprintf("%2d", t.Hour())
-	case 'l':
-		return fmt.Sprintf("%2d", (t.Hour()+11)%12+1)
-	case 's':
-		return fmt.Sprint(t.Unix())
-	case 'w':
-		return fmt.Sprint(int(t.Weekday()))
-	case 'u':
-		return fmt.Sprint((int(t.Weekday())+6)%7 + 1)
-	case 'U':
-		return fmt.Sprintf("%02d", (t.YearDay()+6-int(t.Weekday()))/7)
-	case 'W':
-		return fmt.Sprintf("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7)
-	case 'V':
-		return fmt.Sprintf("%02d", week)
-	case 'G':
-		return fmt.Sprint(year)
-	case 'C':
-		return fmt.Sprintf("%02d", int(math.Floor(float64(t.Year())/100)))
-	case 'z', 'Z': // the time is a naive one
-		return ""
-	}
-	return "%" + string(c)
 }

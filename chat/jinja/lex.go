@@ -462,6 +462,8 @@ func (l *lexer) unescape(s string) string {
 			}
 			b.WriteRune(rune(n))
 			i = j - 1
+		case s[i] == 'N': // one by its name in Unicode, whose list is not here
+			l.fail("characters by name, \\N{...}, are not known in a string: write \\uXXXX")
 		default:
 			b.WriteByte('\\')
 			b.WriteByte(s[i])

@@ -197,9 +197,9 @@ func (in *interp) binary(op string, x, y any) any {
 	_, xs := text(x)
 	if op == "%" && xs {
 		if m, ok := x.(Markup); ok {
-			return Markup(in.percent(string(m), y))
+			return Markup(in.percent(string(m), y, true))
 		}
-		return in.percent(x.(string), y)
+		return in.percent(x.(string), y, false)
 	}
 	for _, v := range []any{x, y} {
 		if u, ok := v.(*Undefined); ok {

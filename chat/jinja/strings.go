@@ -276,7 +276,7 @@ func affix(s string, a *arguments, name string, has func(string, string) bool) a
 
 func replaceMethod(s string, a *arguments) any {
 	if n := len(a.args); n < 2 {
-		throw("TypeError", "replace expected at least 2 arguments, got %d", n)
+		throw("TypeError", "replace() takes at least 2 positional arguments (%d given)", n)
 	}
 	get := func(name string, n int) string {
 		v := a.need(name)
@@ -285,6 +285,12 @@ func replaceMethod(s string, a *arguments) any {
 			throw("TypeError", "replace() argument %d must be str, not %s", n, typeName(v))
 		}
 		return t
+	}
+	if a.safe {
+		a.args = slices.Clone(a.args)
+		for i := range 2 {
+			a.args[i] = a.in.escape(a.args[i])
+		}
 	}
 	before, after := get("old", 1), get("new", 2)
 	return a.in.replace(s, before, after, int(a.integer("count", -1)))
@@ -309,6 +315,9 @@ func joinMethod(s string, a *arguments) any {
 	n := 0
 	for i, v := range items {
 		t, ok := text(v)
+		if a.safe {
+			t, ok = a.in.escape(v), true
+		}
 		if !ok {
 			throw("TypeError", "sequence item %d: expected str instance, %s found", i, typeName(v))
 		}
@@ -323,7 +332,7 @@ func find(s string, a *arguments, index func(string, string) int) int64 {
 	v := a.need("sub")
 	part, ok := text(v)
 	if !ok {
-		throw("TypeError", "must be str, not %s", typeName(v))
+		throw("TypeError", "%s() argument 1 must be str, not %s", strings.TrimPrefix(a.what, "str."), typeName(v))
 	}
 	s, offset, ok := window(s, a)
 	i := index(s, part)
@@ -344,7 +353,7 @@ func countMethod(s string, a *arguments) any {
 	v := a.need("sub")
 	part, isText := text(v)
 	if !isText {
-		throw("TypeError", "must be str, not %s", typeName(v))
+		throw("TypeError", "%s() argument 1 must be str, not %s", strings.TrimPrefix(a.what, "str."), typeName(v))
 	}
 	s, _, ok := window(s, a)
 	if !ok {
