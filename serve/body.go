@@ -52,8 +52,8 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 // bodyWait is how long a body may take to come.
 const bodyWait = time.Minute
 
-// boundBody gives the connection so long for what it says it sends. A body that nobody reads, or only a part of, is bound
-// too: net/http wants to see its end before it answers, and would wait for as long as the client likes.
+// boundBody gives the connection so long for what it says it sends. A body that nobody reads, or only a part of, is
+// bound too: net/http wants to see its end before it answers, and would wait for as long as the client likes.
 func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 { // writers that have no connection know no deadline
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyWait))
@@ -78,7 +78,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 		}
 		return badRequest("", "the body could not be read: "+err.Error())
 	}
-	// From here on a client that leaves is noticed, and one that waits is not. Writers without a connection know no deadline.
+	// From here on a client that leaves is noticed, and one that waits is not. Some writers know no deadline.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseBody(w.Header(), body, v)
 }
