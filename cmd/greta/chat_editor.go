@@ -29,7 +29,10 @@ type editor struct {
 
 	line
 	prompt   string
-	top, row int // of the line's rows the first that is seen; the cursor's, counted from it
+	top, row int  // of the line's rows the first that is seen; the cursor's, counted from it
+	width    int  // of the terminal when it was drawn
+	before   int  // columns that were drawn before the cursor
+	broken   bool // the cursor's row is one that the terminal did not begin by itself
 	history  history
 	search   *search
 }
@@ -86,7 +89,8 @@ func (e *editor) next(more bool) (string, error) {
 	if e.prompt = ">>> "; more {
 		e.prompt = "... "
 	}
-	e.line, e.top, e.row, e.search = line{killed: e.killed}, 0, 0, nil
+	e.line, e.search = line{killed: e.killed}, nil
+	e.afresh()
 	e.history.begin()
 	io.WriteString(e.out, pasteOn)
 	defer io.WriteString(e.out, pasteOff)
@@ -149,7 +153,7 @@ func (e *editor) do(k key) {
 		e.search = &search{at: len(e.history.lines), before: e.line}
 	case ctrl('l'):
 		io.WriteString(e.out, "\x1b[H\x1b[2J")
-		e.top, e.row = 0, 0
+		e.afresh()
 	case '\t':
 		e.complete()
 	default:
@@ -249,8 +253,11 @@ func (e *editor) leave(say string) {
 	e.search, e.pos = nil, len(e.text)
 	e.draw()
 	io.WriteString(e.out, say+"\r\n")
-	e.top, e.row = 0, 0
+	e.afresh()
 }
+
+// afresh says that nothing of the line is drawn where the cursor is.
+func (e *editor) afresh() { e.top, e.row, e.before, e.broken = 0, 0, 0, false }
 
 // draw shows the line, or what of it there are rows for. Columns are the terminal's to count: the cursor is brought to
 // its place by writing what is before it.
@@ -286,6 +293,12 @@ func (e *editor) draw() {
 		}
 		b.WriteByte('\r')
 	}
+	if width != e.width && e.before > 0 { // terminals break a line anew when they become wider or narrower
+		if e.row = e.before / width; e.broken {
+			e.row = (e.before + width - 1) / width
+		}
+		e.row = min(e.row, height-1)
+	}
 	up(e.row)
 	b.WriteString("\x1b[J")
 	for r := e.top; r < end; r++ {
@@ -297,6 +310,7 @@ func (e *editor) draw() {
 	up(end - 1 - row)
 	show(row, col)
 	e.row = row - e.top
+	e.width, e.before, e.broken = width, e.row*width+col, row > 0 && len(all[row]) == 0
 	io.WriteString(e.out, b.String())
 }
 

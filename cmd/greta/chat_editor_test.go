@@ -113,6 +113,34 @@ func TestEditorHistory(t *testing.T) {
 	}
 }
 
+// A window that becomes wider or narrower breaks the line anew: what was drawn is drawn over, and nothing above it.
+func TestEditorResized(t *testing.T) {
+	for _, c := range []struct {
+		text         string // behind a prompt of 4 columns
+		pos, was, is int
+		up           string
+	}{
+		{strings.Repeat("x", 30), 30, 20, 10, "\x1b[3A"}, {strings.Repeat("x", 30), 30, 20, 60, ""},
+		{strings.Repeat("x", 30), 30, 20, 20, "\x1b[1A"}, {strings.Repeat("x", 36), 36, 20, 15, "\x1b[3A"},
+		{strings.Repeat("x", 36), 36, 20, 60, "\x1b[1A"}, {strings.Repeat("x", 30), 1, 20, 4, "\x1b[1A"},
+		{strings.Repeat("x", 30), 1, 20, 10, ""}, {strings.Repeat("x", 96), 95, 20, 8, "\x1b[5A"},
+	} {
+		var out strings.Builder
+		width := c.was
+		e := &editor{out: &out, size: func() (int, int) { return width, 6 }, prompt: ">>> "}
+		e.put(0, 0, c.text)
+		e.pos = c.pos
+		e.draw()
+		out.Reset()
+		width = c.is
+		e.draw()
+		if want := c.up + "\r\x1b[J>>> "; c.pos < 40 && !strings.HasPrefix(out.String(), want) ||
+			!strings.HasPrefix(out.String(), c.up+"\r\x1b[J") {
+			t.Errorf("%d at %d, %d columns and then %d: %q, not %q", len(c.text), c.pos, c.was, c.is, out.String(), want)
+		}
+	}
+}
+
 // Rows break where the terminal breaks them, wide characters whole; the cursor is never beyond the last column.
 func TestEditorRows(t *testing.T) {
 	var l line
