@@ -43,7 +43,7 @@ func (s *Server) getModel(w http.ResponseWriter, r *http.Request, rs *requestSta
 			return nil
 		}
 	}
-	return s.models.noModel(name)
+	return s.models.noModel(name, rs.key)
 }
 
 // tokenizeRequest is vLLM's: a prompt or a conversation.

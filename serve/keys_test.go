@@ -3,12 +3,53 @@
 package serve
 
 import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 )
+
+// What a key may not use it is not told of, and a request that names no model means the first that it may.
+func TestModelsOfKeys(t *testing.T) {
+	load := func(context.Context, Spec) (Model, error) { return newFake(), nil }
+	log := slog.New(slog.DiscardHandler)
+	m, err := NewManager([]Spec{{Name: "first", Path: "a"}, {Name: "second", Path: "b"}}, load, 0, 0, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, none := PlainKey("one", "k1"), PlainKey("none", "k2")
+	one.Models, none.Models = []string{"second"}, []string{"third"}
+	_, h := testServer(t, newFake(), func(o *Options) {
+		o.Models = m
+		o.Keys, _ = NewKeys([]*Key{one, none})
+	})
+	for _, c := range []struct {
+		key, model, want string
+		status           int
+	}{
+		{"k1", "", `"model":"second"`, 200}, {"k1", `"model": "first",`, "there are second\"", 404},
+		{"k1", `"model": "other",`, "there are second\"", 404}, {"k2", "", "this key may use", 404},
+		{"k2", `"model": "first",`, "this key may use", 404},
+	} {
+		body := "{" + c.model + `"prompt": "x", "max_tokens": 2}`
+		req, _ := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(body))
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != c.status || !strings.Contains(string(got), c.want) {
+			t.Errorf("%s %s: %d %s %v", c.key, c.model, resp.StatusCode, got, err)
+		}
+	}
+}
 
 // TestReloadKeepsRunning: requests that run when the file of keys is read again still count, and leave as they came.
 func TestReloadKeepsRunning(t *testing.T) {

@@ -149,14 +149,25 @@ func (m *Manager) Lose(name string, err error) {
 	}()
 }
 
-// noModel is the error for a name that nobody has.
-func (m *Manager) noModel(name string) *Error {
-	names := make([]string, len(m.order))
-	for i, e := range m.order {
-		names[i] = e.spec.Name
+// names are those of the models that a key may use; a request that names none means the first of them.
+func (m *Manager) names(key *Key) []string {
+	var names []string
+	for _, e := range m.order {
+		if key.allows(e.spec.Name) {
+			names = append(names, e.spec.Name)
+		}
 	}
-	return &Error{Status: 404, Type: "invalid_request_error", Code: "model_not_found", Param: "model",
-		Message: fmt.Sprintf("The model `%s` does not exist; there are %s", clip(name, 100), strings.Join(names, ", "))}
+	return names
+}
+
+// noModel is the error for a name that nobody has, as far as the holder of a key knows.
+func (m *Manager) noModel(name string, key *Key) *Error {
+	e := &Error{Status: 404, Type: "invalid_request_error", Code: "model_not_found", Param: "model",
+		Message: "no model is served that this key may use"}
+	if names := m.names(key); len(names) > 0 {
+		e.Message = fmt.Sprintf("The model `%s` does not exist; there are %s", clip(name, 100), strings.Join(names, ", "))
+	}
+	return e
 }
 
 func clip(s string, n int) string {
@@ -173,7 +184,7 @@ func (m *Manager) find(name string) (*entry, error) {
 	}
 	e := m.byName[name]
 	if e == nil {
-		return nil, m.noModel(name)
+		return nil, m.noModel(name, nil)
 	}
 	return e, nil
 }

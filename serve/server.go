@@ -394,12 +394,12 @@ func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // use finds the model that a request names.
 func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, func(), error) {
-	e, err := s.models.find(name)
-	if err != nil {
-		return nil, nil, err
+	if names := s.models.names(rs.key); name == "" && len(names) > 0 {
+		name = names[0]
 	}
-	if !rs.key.allows(e.spec.Name) {
-		return nil, nil, s.models.noModel(name)
+	e, err := s.models.find(name)
+	if err != nil || !rs.key.allows(e.spec.Name) {
+		return nil, nil, s.models.noModel(name, rs.key)
 	}
 	rs.model, rs.adapter = e.spec.Name, e.adapterOf(name)
 	if rs.place != nil && rs.leave == nil {
