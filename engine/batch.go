@@ -375,7 +375,7 @@ func (b *batch) fill(p *schedule.Batch, kind stepKind, lineOf []int32) {
 		r := &p.Rows[i]
 		b.tokens[i], b.pos[i], b.seq[i] = r.Token, r.Pos, lineOf[r.Run]
 		b.adapter[i] = b.adapterOf[r.Run]
-		b.state[i] = int32(p.Runs[r.Run].Seq.Slot())
+		b.state[i] = int32(p.Runs[r.Run].Slot)
 		b.slot[i] = r.Page*int32(b.size.page) + r.Pos%int32(b.size.page)
 		if r.Want && kind.Rows < kind.Tokens {
 			b.last[wanted] = int32(i)
@@ -458,7 +458,7 @@ func (b *batch) step(p *schedule.Batch, h how, list []drawing, later func() []dr
 	lap(&b.parts.Wait)
 	for i := range p.Runs {
 		if r := &p.Runs[i]; r.Keep >= 0 {
-			if err := b.copyState(r.Seq.Slot(), r.Keep); err != nil {
+			if err := b.copyState(r.Slot, r.Keep); err != nil {
 				return err
 			}
 		}

@@ -30,6 +30,30 @@ func TestRandomSchedules(t *testing.T) {
 	testkit.AdaptedSchedules(t, dev, n/4, 1e-3)
 }
 
+// TestFamilySchedules: the same of families whose states are not a cache of keys and values for each layer: latents,
+// windows, caches that layers share, recurrences, and layers of several kinds; with caches of every type.
+func TestFamilySchedules(t *testing.T) {
+	n, seeds := 1, 1
+	if testfiles.Exhaustive() {
+		n, seeds = 25, 3
+	}
+	dev, err := cpu.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	kinds := []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3}
+	for i, family := range []string{"deepseek_v2", "kimi_linear", "falcon_h1", "recurrent_gemma", "mamba", "rwkv7", "cohere2",
+		"gemma3n_text", "gemma4_experts", "minimax", "zamba2", "lfm3", "llama4_floor", "olmo_hybrid"} {
+		for k := range seeds {
+			kv := kinds[(i+k)%len(kinds)]
+			t.Run(family+"/"+kv.String(), func(t *testing.T) {
+				testkit.FamilySchedules(t, dev, testfiles.Repo(t, "testdata", "families", family), kv, uint64(20*i+k), n, 1e-2)
+			})
+		}
+	}
+}
+
 // TestManySequencesLeaveNothing: behind thousands of sequences all pages are free, and memory has not grown; a step
 // allocates nothing.
 func TestManySequencesLeaveNothing(t *testing.T) {

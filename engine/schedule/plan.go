@@ -474,7 +474,7 @@ func (c *Scheduler) untilKept(s *Seq, n int) int {
 func (c *Scheduler) emit(b *Batch, s *Seq) {
 	n := s.take
 	s.take = 0
-	run := Run{Seq: s, First: len(b.Rows), Rows: n, Start: s.planned, Keep: -1, epoch: s.epoch}
+	run := Run{Seq: s, First: len(b.Rows), Rows: n, Start: s.planned, Slot: int(s.slot), Keep: -1, epoch: s.epoch}
 	total := len(s.tokens) + s.pending
 	run.Draft = max(0, s.planned+n-total)
 	for i := range n {

@@ -414,3 +414,29 @@ func TestChoicesShareThePrompt(t *testing.T) {
 		t.Errorf("%d rows, not %d", got, want)
 	}
 }
+
+// TestCancelledRunKeepsItsSlot: a step that runs while its sequence is cancelled writes the states where they lay, and
+// copies them from there; it was told to copy them from nowhere.
+func TestCancelledRunKeepsItsSlot(t *testing.T) {
+	c, err := New(Options{Pages: 16, PageSize: 4, Running: 2, Slots: 4, Every: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seqs, err := c.Add(Request{Prompt: prompt(rand.New(rand.NewPCG(1, 2)), 9)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.Plan(4)
+	if len(b.Runs) != 1 || b.Runs[0].Keep < 0 || b.Runs[0].Slot < 0 || b.Runs[0].Slot == b.Runs[0].Keep {
+		t.Fatalf("%+v", b.Runs)
+	}
+	slot := b.Runs[0].Slot
+	c.Cancel(seqs[0])
+	if b.Runs[0].Slot != slot {
+		t.Errorf("slot %d became %d", slot, b.Runs[0].Slot)
+	}
+	c.Done(b, make([]Result, 1))
+	if st := c.Stats(); st.Running+st.Waiting != 0 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -67,9 +67,6 @@ func (s *Seq) Cached() int { return s.cached }
 // Pages are the numbers of its pages, in order of position.
 func (s *Seq) Pages() []int32 { return s.pages }
 
-// Slot is where its fixed-size states lie, −1: nowhere.
-func (s *Seq) Slot() int { return int(s.slot) }
-
 // Running says that it has pages and gets rows.
 func (s *Seq) Running() bool { return s.where == running }
 
