@@ -43,12 +43,13 @@ func TestFamilySchedules(t *testing.T) {
 	}
 	t.Cleanup(func() { dev.Close() })
 	kinds := []tensor.Type{tensor.F32, tensor.F16, tensor.BF16, tensor.F8E4M3}
-	for i, family := range []string{"deepseek_v2", "kimi_linear", "falcon_h1", "recurrent_gemma", "mamba", "rwkv7", "cohere2",
-		"gemma3n_text", "gemma4_experts", "minimax", "zamba2", "lfm3", "llama4_floor", "olmo_hybrid"} {
+	for i, family := range []string{"deepseek_v2", "kimi_linear", "falcon_h1", "recurrent_gemma", "mamba", "rwkv7",
+		"cohere2", "gemma3n_text", "gemma4_experts", "minimax", "zamba2", "lfm3", "llama4_floor", "olmo_hybrid"} {
 		for k := range seeds {
 			kv := kinds[(i+k)%len(kinds)]
 			t.Run(family+"/"+kv.String(), func(t *testing.T) {
-				testkit.FamilySchedules(t, dev, testfiles.Repo(t, "testdata", "families", family), kv, uint64(20*i+k), n, 1e-2)
+				folder := testfiles.Repo(t, "testdata", "families", family)
+				testkit.FamilySchedules(t, dev, folder, kv, uint64(20*i+k), n, 1e-2)
 			})
 		}
 	}

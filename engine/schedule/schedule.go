@@ -67,7 +67,7 @@ type Run struct {
 	Rows  int
 	Start int // position of the first row
 	Draft int // how many of the last rows hold guessed tokens
-	Slot  int // where the states of one size lie in this step, −1: nowhere. A sequence that is cancelled meanwhile has none
+	Slot  int // where its states of one size lie in this step, −1: nowhere; when it is cancelled it has none
 	Keep  int // slot to which the sequence's state is copied after the step; −1: none
 	epoch int
 	wants bool

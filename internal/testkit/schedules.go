@@ -89,7 +89,8 @@ func FamilySchedules(t *testing.T, dev backends.Device, folder string, kv tensor
 	if err != nil {
 		t.Fatal(err)
 	}
-	runSchedules(t, engine.Options{Model: file, Source: src, Device: dev, DType: tensor.F32, KV: kv}, seed, schedules, limit)
+	opt := engine.Options{Model: file, Source: src, Device: dev, DType: tensor.F32, KV: kv}
+	runSchedules(t, opt, seed, schedules, limit)
 }
 
 // AdaptedSchedules is Schedules of a model with adapters, of which requests name one or none.
@@ -160,7 +161,8 @@ func runSchedules(t *testing.T, opt engine.Options, seed uint64, schedules int, 
 	}
 	t.Logf("%d schedules: %d steps of %.1f rows, %d preemptions (%d swaps), %d tokens known, %d guesses right", schedules,
 		all.Steps, float64(all.Rows)/float64(all.Steps), all.Preemptions, all.Swaps, all.PrefixHits, all.Accepted)
-	if schedules >= 40 && opt.Source == nil && (all.Preemptions == 0 || all.Swaps == 0 || all.PrefixHits == 0 || all.Accepted == 0) {
+	if schedules >= 40 && opt.Source == nil &&
+		(all.Preemptions == 0 || all.Swaps == 0 || all.PrefixHits == 0 || all.Accepted == 0) {
 		t.Error("something of that never happened, so that it was not tested")
 	}
 }

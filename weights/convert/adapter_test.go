@@ -26,7 +26,8 @@ func TestAdapterOfSeveralModalities(t *testing.T) {
 			"base_model.model." + before + "layers.0.q_proj.lora_B.weight": {6, 2},
 			"base_model.model.model.vision.q_proj.lora_A.weight":           {2, 4},
 			"base_model.model.model.vision.q_proj.lora_B.weight":           {6, 2}})
-		if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "adapter_model.safetensors")); err != nil {
+		from, to := filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "adapter_model.safetensors")
+		if err := os.Rename(from, to); err != nil {
 			t.Fatal(err)
 		}
 		a, err := lora.Open(dir)

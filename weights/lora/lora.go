@@ -177,8 +177,8 @@ func refuseOthers(text []byte) error {
 	return nil
 }
 
-// changesBase says whether PEFT begins an adapter by taking from the base what A and B then hold; the file that is saved
-// is for what is left of it, unless it was converted, which says true here.
+// changesBase says whether PEFT begins an adapter by taking from the base what A and B then hold; the file that is
+// saved is for what is left of it, unless it was converted, which says true here.
 func changesBase(begun any) bool {
 	word, _ := begun.(string)
 	word = strings.ToLower(word)

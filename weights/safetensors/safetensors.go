@@ -101,7 +101,8 @@ func (s *Source) liftText() {
 	}
 }
 
-// Lifted gives a tensor of a language model in a model of several modalities the name that it has where it stands alone.
+// Lifted gives a tensor of a language model in a model of several modalities the name that it has where it stands
+// alone.
 func Lifted(name string) string {
 	for _, part := range []string{"language_model.", "text_model."} {
 		if rest, ok := strings.CutPrefix(name, part); ok {
