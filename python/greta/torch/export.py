@@ -411,7 +411,7 @@ def _windows(module: torch.nn.Module, inputs: Inputs, passes: tuple[Pass, Pass],
             [
                 (n, keys[id(n)])
                 for n in reachable(p.out)
-                if n.op == "attention" and keys.get(id(n)) and "window" not in n.attrs and not n.attrs.get("both")
+                if n.op == "attention" and keys.get(id(n)) and not {"window", "chunk", "both"} & set(n.attrs)
             ]
         )
     if not keyed[0]:

@@ -395,6 +395,8 @@ def attend(v: list[torch.Tensor], a: dict[str, Any]) -> torch.Tensor:
         hidden = distance < 0
         if a.get("window"):
             hidden = hidden | (distance >= a["window"])
+        if a.get("chunk"):
+            hidden = hidden | (pos[:, None] // a["chunk"] != pos[None, :] // a["chunk"])
         scores = scores.masked_fill(hidden, -math.inf)
     if len(v) > 4:  # sinks
         scores = torch.cat((scores, v[4][:, None, None].expand(-1, scores.shape[1], 1)), -1)

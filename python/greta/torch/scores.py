@@ -115,6 +115,8 @@ class Attention:
                     raise CannotSay("scores are scaled again behind their soft cap")
                 by = by if name != "div" else 1 / by
                 return replace(s, scale=s.scale * by, bias=None if s.bias is None else s.bias * by)
+            if isinstance(other, Const) and first and not s.masked and not s.cap:
+                return self.by_heads(s, other.value.to(torch.float64) ** (1 if name != "div" else -1))
         if s.stage == "scores" and name in ("max", "maximum", "clamp", "clamp_min", "nan_to_num"):
             low = self.number(other if len(args) > 1 else kwargs.get("min"))
             if name == "nan_to_num" or low is not None and low <= HIDDEN and len(args) < 3 and "max" not in kwargs:
@@ -144,12 +146,31 @@ class Attention:
                     return (r, None) if name == "max" else r
         if s.stage == "scores" and name == "exp":
             return replace(s, stage="exp")
+        if s.stage == "scores" and name in ("log_softmax", "_log_softmax"):
+            return replace(self.facing(s, args[1]), stage="logs")
+        if s.stage == "logs" and name == "exp":
+            return replace(s, stage="probs")
+        if s.stage == "scores" and name == "logsumexp":
+            (d,) = [args[1]] if isinstance(args[1], int) else args[1]
+            keep = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+            s = self.facing(s, d)
+            return replace(s, stage="logsum", order=s.order.amin(d, keepdim=keep))
         if s.stage == "exp" and name == "div" and first and isinstance(other, Scores) and other.stage == "sum":
             return replace(s if other.q is s.q else self.swapped(s), stage="probs")
         raise CannotSay(
             "between queries · keys and the softmax, greta's attention has a scale, a soft cap and a mask; "
             "behind the softmax, the values"
         )
+
+    def by_heads(self, s: Scores, by: torch.Tensor) -> Scores:
+        """Scores times a number for each head, which the queries take."""
+        shape = torch.broadcast_shapes(by.shape, s.shape)
+        head = s.order.expand(shape) // (self.b.tokens * self.b.tokens)
+        of = torch.zeros(s.q.shape[1], dtype=torch.float64)
+        of[head.flatten()] = by.expand(shape).flatten()
+        if not torch.equal(of[head], by.expand(shape)):
+            raise CannotSay("scores times numbers that are not one for each head")
+        return replace(s, q=self.b.constants(s.q, of[:, None], None), order=s.order.expand(shape))
 
     def sum(self, a: Scores, b: Scores) -> Scores:
         """Two products for the same heads are one of queries and keys side by side."""
@@ -223,6 +244,8 @@ class Attention:
         if name == "sub" and isinstance(args[1], Scores):
             if args[1].stage == "max" and args[0] is s:
                 return s  # the softmax does not see it
+            if args[1].stage == "logsum" and args[0] is s:
+                return replace(s if args[1].q is s.q else self.swapped(s), stage="logs")
             raise CannotSay("a difference of scores")
         if name in ("add", "sub"):
             other = args[1] if args[0] is s else args[0]
@@ -316,7 +339,11 @@ class Attention:
         window = int(visible[n - 1].sum())
         want = (distance >= 0) & (distance < window)
         if not torch.equal(visible, want):
-            raise CannotSay("a mask that is neither causal nor a sliding window")
+            chunk = int(visible[:, 0].sum())  # the first tokens, which see the first
+            part = torch.arange(n) // chunk
+            if torch.equal(visible, (distance >= 0) & (part[:, None] == part)):
+                return {"chunk": chunk}
+            raise CannotSay("a mask that is neither causal nor a sliding window nor one of chunks")
         return {} if window == n else {"window": window}
 
     def attend(self, s: Scores, v: Value) -> Value:

@@ -104,7 +104,7 @@ class Scores:
     masked: bool = False
     keys: tuple[tuple[str, int, int], ...] = ()  # operators by which the masks came, which dimensions queries and keys are
     sinks: torch.Tensor | None = None  # [H], a score each that has no value; in order they are -1
-    stage: str = "scores"  # scores, tanh, exp, sum, max, probs
+    stage: str = "scores"  # scores, tanh, exp, sum, max, logs, logsum, probs
 
     @property
     def shape(self) -> torch.Size:

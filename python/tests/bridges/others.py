@@ -55,6 +55,24 @@ class HiddenBeforeScale(Base):
         return self.done(x, w.softmax(-1) @ v)
 
 
+class Logarithms(Base):
+    """Softmax by logarithms, a learned scale for each head, tokens that see their own chunk alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(HEADS, 1, 1) + 0.5)
+
+    def forward(self, x):
+        q, k, v = self.ready(x)
+        i = torch.arange(x.shape[1])
+        seen = i[:, None] >= i
+        w = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.scale.exp().clamp(max=100)
+        x = self.done(x, F.log_softmax(w.masked_fill(~seen, -1e9), -1).exp() @ v)
+        q, k, v = self.ready(x)
+        w = (q @ k.mT / WIDTH**0.5).masked_fill(~(seen & (i[:, None] // 4 == i // 4)), -torch.inf)
+        return self.done(x, torch.exp(w - torch.logsumexp(w, -1, keepdim=True)) @ v)
+
+
 class Sinks(Base):
     """A learned score for each head beside those of the keys, which takes its share and has no value."""
 

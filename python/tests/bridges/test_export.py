@@ -35,6 +35,7 @@ SAID = [
     "Turned",
     "Masked",
     "HiddenBeforeScale",
+    "Logarithms",
     "Sinks",
     "TwoProducts",
     "Matrices",
@@ -92,6 +93,8 @@ def test_operators_are_greta_s(tmp_path):
     text = written.model.read_text()
     assert "rope(" in text and "embed(pos, table" in text and "hf: conv.weight" in text
     assert not any("takes no more" in n for n in written.notes)  # a mask of -1e9 is no window of so many
+    text = text_of(*made("Logarithms"), tmp_path)
+    assert "chunk=4" in text and text.count("attention(") == 2
     text = text_of(*made("Sinks"), tmp_path)
     assert "pos, sinks, " in text and "window=4" in text and "hf: sinks}" in text and "float[C, 2, 8]" in text
     text = text_of(*made("TwoProducts"), tmp_path)
