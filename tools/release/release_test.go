@@ -174,18 +174,25 @@ func TestPackageConfig(t *testing.T) {
 	}
 	var c struct {
 		Maintainer string
-		Contents   []struct{ Src, Dst string }
+		Contents   []struct{ Src, Dst, Packager string }
 	}
 	if err := yaml.Unmarshal(data, &c); err != nil {
 		t.Fatal(err)
 	}
-	if c.Maintainer != "acme <acme@users.noreply.github.com>" || len(c.Contents) != 8 {
+	if c.Maintainer != "acme <acme@users.noreply.github.com>" || len(c.Contents) != 9 {
 		t.Errorf("%s", data)
 	}
+	zsh := map[string]string{} // it looks in Debian's folder on Debian alone
 	for _, f := range c.Contents {
+		if f.Packager != "" {
+			zsh[f.Packager] = f.Dst
+		}
 		if _, err := os.Stat(f.Src); err != nil {
 			t.Error(err)
 		}
+	}
+	if zsh["deb"] != "/usr/share/zsh/vendor-completions/_greta" || zsh["rpm"] != "/usr/share/zsh/site-functions/_greta" {
+		t.Errorf("zsh's completions: %v", zsh)
 	}
 	unit, err := os.ReadFile(filepath.Join(dir, "greta.service"))
 	if err != nil || !bytes.Contains(unit, []byte("ExecStart=/usr/bin/greta serve")) ||
