@@ -21,6 +21,7 @@ type prefixDisk struct {
 	cache   *prefixcache.Cache
 	loads   [][]byte // pages that the next step's moves bring to the device
 	learned []learned
+	told    bool // that something cannot be kept
 }
 
 type learned struct {
@@ -110,6 +111,7 @@ func (s *Scheduler) save() error {
 	if len(d.learned) == 0 {
 		return nil
 	}
+	s.sayUnkept(d.cache.Err())
 	s.batch.mem.enter()
 	defer s.batch.mem.leave()
 	for _, l := range d.learned {
@@ -144,7 +146,13 @@ func (s *Scheduler) closeDisk() {
 	if s.disk.cache == nil {
 		return
 	}
-	if err := s.disk.cache.Close(); err != nil {
+	s.sayUnkept(s.disk.cache.Close())
+}
+
+// sayUnkept says once that pages cannot be kept, as on a disk that is full.
+func (s *Scheduler) sayUnkept(err error) {
+	if err != nil && !s.disk.told {
+		s.disk.told = true
 		s.engine.notify(err.Error())
 	}
 }

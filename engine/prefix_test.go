@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +95,32 @@ func TestPrefixesOnDisk(t *testing.T) {
 	}
 	if text, cached, _ := ask(Options{}, Request{Prompt: prompt}); !slices.Equal(text, want) || cached != 64 {
 		t.Errorf("damaged pages are not written anew: %d cached, %v", cached, text)
+	}
+}
+
+// TestUnkeptPrefixIsSaid: a server may run for months, so what cannot be kept is said while it runs, and once.
+func TestUnkeptPrefixIsSaid(t *testing.T) {
+	notes := make(chan string, 100)
+	e := newEngine(t, Options{Model: small(t), Device: newCPU(t, 1), Context: 64, Notify: func(s string) { notes <- s }})
+	s, err := NewScheduler(e, SchedulerOptions{Page: 16, PrefixDir: t.TempDir(), PrefixLimit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := int32(0); len(notes) == 0; i++ {
+		if i == 1000 {
+			t.Fatal("nothing is said of pages that are larger than the folder may be")
+		}
+		h, err := s.Add(t.Context(), Request{Prompt: append(make([]int32, 32), i%50), Max: 1, Salt: fmt.Sprint(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	if said := <-notes; len(notes) > 0 || !strings.Contains(said, "may hold") {
+		t.Errorf("%d notes, the first: %s", 1+len(notes), said)
 	}
 }
 

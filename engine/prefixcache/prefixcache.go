@@ -323,6 +323,13 @@ func (c *Cache) Stats() Stats {
 	return c.stats
 }
 
+// Err gives the first error that kept a page from being written until now.
+func (c *Cache) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
 // Close waits until all pages are written, and gives the first error that kept one from it.
 func (c *Cache) Close() error {
 	c.mu.Lock()
