@@ -149,7 +149,7 @@ func (m *Manager) Lose(name string, err error) {
 	}()
 }
 
-// names are those of the models that a key may use; a request that names none means the first of them.
+// names are those of the models that a key may use.
 func (m *Manager) names(key *Key) []string {
 	var names []string
 	for _, e := range m.order {
@@ -177,21 +177,23 @@ func clip(s string, n int) string {
 	return strings.ToValidUTF8(s[:n], "") + "…"
 }
 
-// find gives the entry of a name; the first where none is named.
-func (m *Manager) find(name string) (*entry, error) {
+// find gives the entry of a name that a key may use; the first of those where none is named.
+func (m *Manager) find(name string, key *Key) (*entry, error) {
 	if name == "" {
-		return m.order[0], nil
+		if names := m.names(key); len(names) > 0 {
+			name = names[0]
+		}
 	}
 	e := m.byName[name]
-	if e == nil {
-		return nil, m.noModel(name, nil)
+	if e == nil || !key.allows(e.spec.Name) {
+		return nil, m.noModel(name, key)
 	}
 	return e, nil
 }
 
 // Use gives a model, loading it first if need be. release must be called.
 func (m *Manager) Use(ctx context.Context, name string) (model Model, release func(), err error) {
-	e, err := m.find(name)
+	e, err := m.find(name, nil)
 	if err != nil {
 		return nil, nil, err
 	}

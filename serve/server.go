@@ -3,6 +3,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base32"
@@ -394,13 +395,11 @@ func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // use finds the model that a request names.
 func (s *Server) use(r *http.Request, rs *requestState, name string) (Model, func(), error) {
-	if names := s.models.names(rs.key); name == "" && len(names) > 0 {
-		name = names[0]
+	e, err := s.models.find(name, rs.key)
+	if err != nil {
+		return nil, nil, err
 	}
-	e, err := s.models.find(name)
-	if err != nil || !rs.key.allows(e.spec.Name) {
-		return nil, nil, s.models.noModel(name, rs.key)
-	}
+	name = cmp.Or(name, e.spec.Name)
 	rs.model, rs.adapter = e.spec.Name, e.adapterOf(name)
 	if rs.place != nil && rs.leave == nil {
 		if err := rs.place(); err != nil {
