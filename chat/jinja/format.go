@@ -443,14 +443,15 @@ func (f *formatter) field(field string, depth int) string {
 			throw("ValueError", "Unknown conversion specifier %s", conversion)
 		}
 	}
-	if _, markup := v.(Markup); markup && f.safe && format != "" {
+	_, markup := v.(Markup)
+	if markup && f.safe && format != "" {
 		throw("ValueError", "Unsupported format specification for Markup.")
-	} else if s := f.in.formatValue(v, f.format(format, depth-1)); markup || !f.safe {
-		return s
-	} else {
+	}
+	s := f.in.formatValue(v, f.format(format, depth-1))
+	if f.safe && !markup {
 		return f.in.escape(s)
 	}
-	return ""
+	return s
 }
 
 // value finds what a field names, such as 0.name[key].

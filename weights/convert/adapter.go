@@ -19,11 +19,11 @@ var layerNumber = regexp.MustCompile(`\.(\d+)\.`)
 // the order that the base has W's rows in. An adapter that speaks the base's dialect is handed back
 // with the names of a language model that stands alone, which such a base has in a model of several modalities too.
 func Adapter(a *lora.Adapter, base weights.Source) (*lora.Adapter, error) {
-	if a.Dialect != "hf" || base.Dialect() != "gguf" && base.Dialect() != "hf" {
-		return a, nil
-	}
-	if base.Dialect() == "hf" {
+	switch {
+	case a.Dialect == "hf" && base.Dialect() == "hf":
 		return lifted(a, base), nil
+	case a.Dialect != "hf" || base.Dialect() != "gguf":
+		return a, nil
 	}
 	if len(a.Copies) > 0 {
 		return nil, fmt.Errorf("adapter %s has %s as a whole, which cannot be compared with what %s has in its place; merge "+
@@ -59,8 +59,7 @@ func lifted(a *lora.Adapter, base weights.Source) *lora.Adapter {
 	out := *a
 	out.Pairs = slices.Clone(a.Pairs)
 	for i := range out.Pairs {
-		p := &out.Pairs[i]
-		p.Name = liftedOf(p.Name, base)
+		out.Pairs[i].Name = liftedOf(out.Pairs[i].Name, base)
 	}
 	out.Copies = slices.Clone(a.Copies)
 	for i := range out.Copies {
@@ -74,8 +73,9 @@ func liftedOf(name string, base weights.Source) string {
 	if _, _, ok := base.Lookup(name); ok {
 		return name
 	}
-	if _, _, ok := base.Lookup(safetensors.Lifted(name)); ok {
-		return safetensors.Lifted(name)
+	alone := safetensors.Lifted(name)
+	if _, _, ok := base.Lookup(alone); ok {
+		return alone
 	}
 	return name
 }
